@@ -1,0 +1,165 @@
+"""The contracts that hold seqdec together: named tuples of pure functions, and named tuples of state.
+
+A `Filter` keeps a Gaussian belief over the parameters of a network. A `Posterior` is all that an `Acquisition` may ask of
+such a belief about n candidates. An `Agent` joins the two; an `Environment` is what an agent acts in. Nothing here knows a
+concrete filter, policy, environment or agent.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import gymnasium
+import jax
+
+Array = jax.Array
+Key = jax.Array  # a typed key, from `jax.random.key`
+PyTree = Any
+
+
+class Predictive(NamedTuple):
+    """Gaussian prediction of `out` responses, with what is unknown kept apart from what is noise."""
+
+    mean: Array
+    """(out,) expected response."""
+    cov: Array
+    """(out, out) epistemic covariance: what more data would remove."""
+    noise: Array
+    """(out, out) observation covariance R: what no data removes."""
+
+
+class ErrorBound(NamedTuple):
+    """Upper bounds, in Frobenius norm, on what one update's covariance approximation neglects. Their sum bounds the whole."""
+
+    process_noise: Array
+    """() bound on the neglected interaction of gain and process noise."""
+    truncation: Array
+    """() norm of the eigenvalues beyond the rank, process noise included."""
+    coupling: Array
+    """() bound on the neglected correlation of hidden and last layers; 0 for filters with one block."""
+
+
+class UpdateInfo(NamedTuple):
+    """What one filter update found out. Not carried: the next update does not need it."""
+
+    innovation: Array
+    """(o,) observed minus predicted response."""
+    log_density: Array
+    """() log density of the observation under the one-step-ahead predictive, in nats."""
+    rejected: Array
+    """() bool: the input or the result was not finite, and the belief is unchanged."""
+    error_bound: ErrorBound | None = None
+    """The bounds, where the filter was built with `error_bounds=True`."""
+
+
+class Filter(NamedTuple):
+    """Recursive Gaussian belief over the parameters of `apply(params, x) -> (out,)`."""
+
+    init: Callable[[Key, PyTree], Any]
+    """(key, params) -> belief, centred on params."""
+    predict: Callable[[Any], Any]
+    """(belief) -> belief: one time step passes; process noise arrives."""
+    update: Callable[..., tuple[Any, UpdateInfo]]
+    """(belief, x, y, observed=None) -> (belief, info). `observed` (o,) indexes the outputs that y (o,) holds; a scalar index
+    goes with a scalar y; None means all."""
+    moments: Callable[[Any, PyTree], Predictive]
+    """(belief, x) -> predictive of all responses."""
+    sample: Callable[[Key, Any], PyTree]
+    """(key, belief) -> params drawn from the belief."""
+    mean: Callable[[Any], PyTree]
+    """(belief) -> params at the belief's mean."""
+
+
+class Posterior(NamedTuple):
+    """All that an acquisition may ask of a belief about n candidates."""
+
+    mean: Callable[[PyTree], Array]
+    """(candidates) -> (n,) expected responses; the cheapest question."""
+    joint: Callable[[PyTree], Predictive]
+    """(candidates) -> predictive over the n responses."""
+    draw: Callable[[Key], Callable[[PyTree], Array]]
+    """(key) -> (candidates -> (n,)): one coherent function drawn from the belief."""
+
+
+class Acquisition(NamedTuple):
+    """Scores candidates; the largest score acts, the k largest make a slate."""
+
+    score: Callable[[Key, Posterior, PyTree, Array | None], Array]
+    """(key, posterior, candidates, mask) -> (n,) scores; -inf where the mask (n,) bool is False."""
+    probabilities: Callable[[Key, Posterior, PyTree, Array | None], Array] | None
+    """(key, posterior, candidates, mask) -> (n,) probability that each candidate is played; None when not estimated."""
+    exact: bool
+    """True where `probabilities` is the exact law of the action, False where it is a Monte Carlo estimate."""
+    needs: str
+    """The dearest question asked of the posterior: "mean", "joint" or "draw"."""
+
+
+class TimeStep(NamedTuple):
+    """What an environment answers to an action."""
+
+    observation: PyTree
+    """The next observation; a `Masked` where not every action is allowed."""
+    reward: Array
+    """() reward of the action; NaN when the action was not allowed."""
+    regret: Array
+    """() expected reward of the best action minus that of the action taken; NaN where unknown."""
+    done: Array
+    """() bool: the episode ended and `observation` starts a new one."""
+    outcomes: Array | None = None
+    """(n,) the response of every action under full information; None when only the reward is seen."""
+
+
+class Masked(NamedTuple):
+    """An observation with the set of actions allowed in it."""
+
+    observation: PyTree
+    mask: Array
+    """(n,) bool, True where allowed."""
+
+
+class Environment(NamedTuple):
+    """A functional environment. All data live in `params`, which is passed to both functions and never closed over."""
+
+    reset: Callable[[Key, PyTree], tuple[Any, PyTree]]
+    """(key, params) -> (state, observation)."""
+    step: Callable[[Key, Any, Array, PyTree], tuple[Any, TimeStep]]
+    """(key, state, action, params) -> (state, time step)."""
+    params: PyTree
+    observation_space: gymnasium.Space
+    action_space: gymnasium.Space
+    name: str
+
+
+class Action(NamedTuple):
+    """What an agent plays."""
+
+    value: Array
+    """() integer index for Discrete actions, a point of the box for Box actions."""
+    propensity: Array
+    """() probability with which the agent's policy plays this index; NaN where it is not estimated."""
+
+
+class Agent(NamedTuple):
+    """A learner that acts."""
+
+    init: Callable[[Key], Any]
+    """(key) -> state."""
+    act: Callable[[Key, Any, PyTree], Action]
+    """(key, state, observation) -> action. Never changes the state, so feedback may come late or in batches."""
+    update: Callable[[Any, PyTree, Array, Array], tuple[Any, Any]]
+    """(state, observation, action, feedback) -> (state, info). Scalar feedback is the reward of that action; an (n,) vector
+    is the response of every action (full information)."""
+    name: str
+    exact_propensity: bool
+    """Whether `Action.propensity` is exact; False marks a Monte Carlo estimate."""
+    settings: Mapping[str, Any]
+    """What the agent was built with; goes into the manifest of a run."""
+
+
+class HasSpaces(Protocol):
+    """Anything with gymnasium spaces: an `Environment`, a `gymnasium.Env`."""
+
+    @property
+    def observation_space(self) -> gymnasium.Space: ...
+
+    @property
+    def action_space(self) -> gymnasium.Space: ...
