@@ -1,0 +1,334 @@
+r"""The recursion that all Kalman filters here share: one Gaussian per block of parameters, coupled by one innovation.
+
+The belief is N(mean, blockdiag(Sigma_1, ..., Sigma_B)). With Jacobians J_b of the expected response at the mean, noise R and
+process noise q_b, an observation y gives
+
+    S = sum_b J_b (Sigma_b + q_b I) J_b^T + R         K_b = (Sigma_b + q_b I) J_b^T S^{-1}
+    mean_b += K_b (y - y_hat)                         Sigma_b = (I - K_b J_b) Sigma_b (I - K_b J_b)^T + K_b R K_b^T, approximately
+
+so a filter is a list of blocks, and a block says how it keeps Sigma_b. `full_rank` and `low_rank` are the two forms.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from seqdec import linalg, models
+from seqdec.core import Array, ErrorBound, Filter, Key, Predictive, PyTree, UpdateInfo
+from seqdec.likelihoods import Likelihood
+
+
+class Observation(NamedTuple):
+    """What one update tells a block: o observed responses, linearised."""
+
+    jacobian: Array
+    """J_b (o, D_b)"""
+    products: Array
+    """(k, o), the block's own product of its factor with the Jacobian"""
+    innovation_root: Array
+    """S^{1/2} (o, o)"""
+    noise_root: Array
+    """R^{1/2} (o, o)"""
+    accept: Array
+    """() bool; False: leave the covariance as it is"""
+
+
+class BlockUpdate(NamedTuple):
+    """A block after an observation, and its part of the error bounds."""
+
+    state: Any
+    gain_gram: Array
+    """K_b^T K_b (o, o)"""
+    process_noise: Array
+    truncation: Array
+
+
+class Block(NamedTuple):
+    """How the covariance of one block of parameters is kept."""
+
+    init: Callable[[Key, int, Any], Any]
+    """(key, size, dtype) -> state"""
+    predict: Callable[[Any], Any]
+    project: Callable[[Any, Array], Array]
+    """(state, J (o, D)) -> products (k, o)"""
+    variance: Callable[[Any, Array, Array], Array]
+    """(state, J, products) -> J (Sigma + q I) J^T (o, o)"""
+    step: Callable[[Any, Array, Array, Array], Array]
+    """(state, J, products, S^{-1} eps) -> K eps (D,)"""
+    update: Callable[[Any, Observation], BlockUpdate]
+    draw: Callable[[Key, Any], Array]
+    """(key, state) -> (D,) sample of N(0, Sigma)"""
+
+
+class BlockState(NamedTuple):
+    """A factor, and the process noise that has arrived since the last update."""
+
+    factor: Any
+    pending: Array
+    """() variance"""
+
+
+def _start(factor, dtype) -> BlockState:
+    return BlockState(factor, jnp.zeros((), dtype))
+
+
+def full_rank(initial_std, process_noise, *, buffer: int | None) -> Block:
+    """Sigma (D x D) as a root; process noise enters the gain and the innovation, and is dropped from the covariance."""
+    spare = 128 if buffer is None else buffer
+
+    def init(key, size, dtype):
+        del key
+        return _start(linalg.root_from(initial_std * jnp.eye(size, dtype=dtype), spare), dtype)
+
+    def project(state, jacobian):
+        return state.factor.rows @ jacobian.mT
+
+    def variance(state, jacobian, products):
+        return products.mT @ products + state.pending * (jacobian @ jacobian.mT)
+
+    def step(state, jacobian, products, weights):
+        return (products @ weights) @ state.factor.rows + state.pending * (weights @ jacobian)
+
+    def update(state, seen):
+        raw = seen.products.mT @ state.factor.rows + state.pending * seen.jacobian
+        gain = jnp.where(seen.accept, linalg.solve_psd(seen.innovation_root, raw), 0)
+        factor = linalg.root_downdate(state.factor, seen.jacobian, seen.products, gain, seen.noise_root, seen.accept)
+        return BlockUpdate(
+            BlockState(factor, jnp.where(seen.accept, 0, state.pending)),
+            gain @ gain.mT,
+            state.pending * _joseph_norm(gain, seen.jacobian),
+            jnp.zeros_like(state.pending),
+        )
+
+    def draw(key, state):
+        rows = state.factor.rows
+        return jax.random.normal(key, (len(rows),), rows.dtype) @ rows
+
+    return Block(init, _accumulate(process_noise), project, variance, step, update, draw)
+
+
+def low_rank(rank: int, initial_std, process_noise, *, buffer: int | None) -> Block:
+    """Sigma = C^T C with C (rank x D) on a lazy basis; process noise turns its span unless it is known to be zero."""
+    still = not isinstance(process_noise, jax.core.Tracer) and process_noise == 0
+    spare = 0 if still else (max(16, rank // 2) if buffer is None else buffer)
+
+    def init(key, size, dtype):
+        if rank > size:
+            raise ValueError(f"rank {rank} exceeds the {size} parameters it is to span; choose rank <= {size}")
+        rows = linalg.random_orthonormal_rows(key, rank, size, dtype)
+        return _start(linalg.low_rank_from(initial_std * rows, spare), dtype)
+
+    def variance(state, jacobian, products):
+        root = state.factor.coefficients @ products
+        return root.mT @ root + (0 if still else state.pending * (jacobian @ jacobian.mT))
+
+    def step(state, jacobian, products, weights):
+        span = linalg.times(state.factor, state.factor.coefficients @ products @ weights)
+        return span if still else span + state.pending * (weights @ jacobian)
+
+    def update(state, seen):
+        if still:
+            done = linalg.fixed_span_downdate(state.factor, seen.products, seen.innovation_root, seen.noise_root, seen.accept)
+        else:
+            done = linalg.low_rank_downdate(state.factor, *seen[:4], state.pending, seen.accept)
+        noise, size = state.pending, seen.jacobian.shape[1]
+        turned = _product_norm(done.gain_gram, seen.jacobian @ seen.jacobian.mT)
+        dropped = done.dropped[len(done.dropped) - min(len(done.dropped), size - rank) :] + noise
+        beyond = max(0, size - rank - len(done.dropped))
+        return BlockUpdate(
+            BlockState(done.factor, jnp.where(seen.accept, 0, noise)),
+            done.gain_gram,
+            noise * (2 * turned + turned**2),
+            jnp.sqrt(jnp.sum(dropped**2) + beyond * noise**2),
+        )
+
+    def draw(key, state):
+        return linalg.times(state.factor, jax.random.normal(key, (rank,), state.factor.basis.dtype))
+
+    return Block(init, _accumulate(process_noise), lambda state, jacobian: linalg.cross(state.factor, jacobian), variance, step, update, draw)
+
+
+def _accumulate(process_noise):
+    return lambda state: state._replace(pending=state.pending + process_noise)
+
+
+def _product_norm(left: Array, right: Array) -> Array:
+    """||K M||_F from the (o, o) Gram matrices K^T K and M M^T."""
+    return jnp.sqrt(jnp.maximum(jnp.sum(left * right.mT), 0))
+
+
+def _joseph_norm(gain: Array, jacobian: Array) -> Array:
+    """||(I - K J)(I - K J)^T||_F through I + P Y P^T with P = [K, J^T] (D x 2o)."""
+    observed = len(gain)
+    factor = jnp.concatenate([gain, jacobian])
+    gram = factor @ factor.mT
+    one = jnp.eye(observed, dtype=gain.dtype)
+    inner = jnp.block([[jacobian @ jacobian.mT, -one], [-one, jnp.zeros_like(one)]]) @ gram
+    return jnp.sqrt(jnp.maximum(gain.shape[1] + 2 * jnp.trace(inner) + jnp.sum(inner * inner.mT), 0))
+
+
+class Belief(NamedTuple):
+    """Gaussian belief over a network's parameters."""
+
+    params: PyTree
+    """the mean"""
+    blocks: tuple[Any, ...]
+    """one factor of the covariance per block"""
+
+
+class _Linearization(NamedTuple):
+    mean: Array
+    noise: Array
+    jacobians: tuple[Array, ...]
+
+
+def single(apply, likelihood, block, share_linearisation, error_bounds, dtype) -> Filter:
+    """A `Filter` with one block for all parameters."""
+
+    def split(params):
+        return (jax.tree.leaves(params),)
+
+    def join(like, leaves):
+        return jax.tree.structure(like).unflatten(leaves)
+
+    return _build(apply, likelihood, (block,), split, join, share_linearisation, error_bounds, dtype)
+
+
+def layered(apply, likelihood, is_last, hidden, last, share_linearisation, error_bounds, dtype) -> Filter:
+    """A `Filter` with one block for the hidden layers and one for the last, where `is_last(path)` holds."""
+
+    def split(params):
+        return models.split(params, is_last)
+
+    def join(like, *leaves):
+        return models.join(like, is_last, *leaves)
+
+    return _build(apply, likelihood, (hidden, last), split, join, share_linearisation, error_bounds, dtype)
+
+
+def _build(
+    apply: Callable[[PyTree, PyTree], Array],
+    likelihood: Likelihood,
+    blocks: tuple[Block, ...],
+    split: Callable[[PyTree], tuple[list[Array], ...]],
+    join: Callable[..., PyTree],
+    share_linearisation: bool,
+    error_bounds: bool,
+    dtype: Any,
+) -> Filter:
+    """A `Filter` from the blocks of its covariance.
+
+    Args:
+        apply: (params, x) -> (out,).
+        likelihood: mean and covariance of the response given the network's output.
+        blocks: how each block's covariance is kept.
+        split: params -> one list of leaves per block.
+        join: (params like, *lists of leaves) -> params.
+        share_linearisation: see `seqdec.filters.hilofi`.
+        error_bounds: report `UpdateInfo.error_bound`.
+        dtype: of the mean and the factors; None: that of the parameters.
+    """
+
+    def linearise(params, x, rows=None):
+        def response(params):
+            output = apply(params, x)
+            if output.ndim != 1:
+                raise ValueError(f"apply(params, x) must return a vector (out,); it returned shape {output.shape}")
+            return likelihood.mean(output), output
+
+        mean, pull, output = jax.vjp(response, params, has_aux=True)
+        weights = jnp.eye(len(mean), dtype=mean.dtype)
+        (rows_of,) = jax.vmap(pull)(weights if rows is None else weights[rows])
+        jacobians = tuple(models.ravel(leaves, 1) for leaves in split(rows_of))
+        # Inputs of a wider type than the parameters must not widen the belief.
+        algebra = jnp.result_type(*jacobians)
+        return _Linearization(mean.astype(algebra), likelihood.cov(output).astype(algebra), jacobians)
+
+    def init(key, params):
+        params = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype if dtype is not None else jnp.result_type(leaf)), params)
+        vectors = [models.ravel(leaves) for leaves in split(params)]
+        keys = jax.random.split(key, len(blocks))
+        return Belief(params, tuple(b.init(k, v.size, v.dtype) for b, k, v in zip(blocks, keys, vectors, strict=True)))
+
+    def predict(belief):
+        return belief._replace(blocks=tuple(b.predict(s) for b, s in zip(blocks, belief.blocks, strict=True)))
+
+    def project(belief, jacobians):
+        return [b.project(s, j) for b, s, j in zip(blocks, belief.blocks, jacobians, strict=True)]
+
+    def variances(belief, jacobians, products):
+        return [b.variance(s, *jp) for b, s, *jp in zip(blocks, belief.blocks, jacobians, products, strict=True)]
+
+    def moments(belief, x):
+        at = linearise(belief.params, x)
+        return Predictive(at.mean, sum(variances(belief, at.jacobians, project(belief, at.jacobians))), at.noise)
+
+    def update(belief, x, y, observed=None):
+        y, rows = _observed(y, observed)
+        at = linearise(belief.params, x, None if share_linearisation else rows)
+        if rows is None and y.shape != at.mean.shape:
+            raise ValueError(f"y has shape {y.shape}, but the network has {len(at.mean)} outputs; pass observed= for some of them")
+        jacobians, products = at.jacobians, project(belief, at.jacobians)
+        if rows is not None and share_linearisation:
+            jacobians, products = [j[rows] for j in jacobians], [p[:, rows] for p in products]
+        mean, noise = (at.mean, at.noise) if rows is None else (at.mean[rows], at.noise[rows][:, rows])
+        return _condition(belief, jacobians, products, y.astype(mean.dtype) - mean, noise)
+
+    def _condition(belief, jacobians, products, innovation, noise):
+        parts = variances(belief, jacobians, products)
+        total = sum(parts) + noise
+        root = linalg.psd_root(total)
+        weights = linalg.solve_psd(root, innovation[:, None])[:, 0]
+        log_density = -0.5 * (innovation @ weights + len(weights) * math.log(2 * math.pi)) - jnp.sum(jnp.log(jnp.diagonal(root)))
+        steps = [b.step(s, j, p, weights) for b, s, j, p in zip(blocks, belief.blocks, jacobians, products, strict=True)]
+        leaves = split(belief.params)
+        means = [models.ravel(old) + step for old, step in zip(leaves, steps, strict=True)]
+        accept = jnp.isfinite(log_density) & jnp.all(jnp.stack([jnp.all(jnp.isfinite(m)) for m in means]))
+
+        safe = [jnp.where(accept, root, jnp.eye(len(root), dtype=root.dtype)), linalg.psd_root(jnp.where(accept, noise, 0)), accept]
+        seen = [Observation(jnp.where(accept, j, 0), jnp.where(accept, p, 0), *safe) for j, p in zip(jacobians, products, strict=True)]
+        done = [b.update(s, o) for b, s, o in zip(blocks, belief.blocks, seen, strict=True)]
+        fresh = [models.unravel(m, old) for m, old in zip(means, leaves, strict=True)]
+        params = jax.tree.map(lambda new, old: jnp.where(accept, new, old), join(belief.params, *fresh), belief.params)
+        bound = _bound(done, parts, total, noise) if error_bounds else None
+        return Belief(params, tuple(d.state for d in done)), UpdateInfo(innovation, log_density, ~accept, bound)
+
+    def sample(key, belief):
+        leaves = split(belief.params)
+        keys = jax.random.split(key, len(blocks))
+        drawn = [models.ravel(old) + b.draw(k, s) for b, k, s, old in zip(blocks, keys, belief.blocks, leaves, strict=True)]
+        return join(belief.params, *[models.unravel(d, old) for d, old in zip(drawn, leaves, strict=True)])
+
+    return Filter(init, predict, update, moments, sample, lambda belief: belief.params)
+
+
+def _observed(y, observed) -> tuple[Array, Array | None]:
+    """Both as vectors; a scalar y goes with a scalar index."""
+    y, rows = jnp.asarray(y), None if observed is None else jnp.asarray(observed)
+    if y.ndim > 1 or (rows is not None and rows.shape != y.shape):
+        raise ValueError(f"y must be a vector with one entry per observed output; got y {y.shape} and observed {np.shape(observed)}")
+    return jnp.atleast_1d(y), None if rows is None else jnp.atleast_1d(rows)
+
+
+def _bound(done: list[BlockUpdate], parts: list[Array], total: Array, noise: Array) -> ErrorBound:
+    r"""Bound on ||(I - K J) Sigma_pred (I - K J)^T + K R K^T - blockdiag(kept)||_F with the joint gain K.
+
+    Beside what each block neglects, the blocks miss their correlation -K_a S K_b^T, and each block's own Joseph form misses
+    K_a (S - S_a - R) K_a^T, the variance that the other blocks contribute to the innovation. Both vanish for a single block.
+    """
+    own = [_sandwich(d.gain_gram, total - part - noise, d.gain_gram) for d, part in zip(done, parts, strict=True)]
+    pairs = [(a, b) for i, a in enumerate(done) for b in done[:i]]
+    cross = [math.sqrt(2) * _sandwich(a.gain_gram, total, b.gain_gram) for a, b in pairs]
+    zero = jnp.zeros((), total.dtype)
+    return ErrorBound(
+        sum((d.process_noise for d in done), zero), sum((d.truncation for d in done), zero), sum(own + cross, zero) if pairs else zero
+    )
+
+
+def _sandwich(left: Array, middle: Array, right: Array) -> Array:
+    """||A M B^T||_F from the Gram matrices A^T A and B^T B and M (o, o)."""
+    return jnp.sqrt(jnp.maximum(jnp.sum((left @ middle @ right) * middle), 0))

@@ -1,0 +1,24 @@
+"""Refusal of bad settings, in the factories of the filters."""
+
+import operator
+
+import jax
+import numpy as np
+
+
+def variance(name: str, value) -> None:
+    """Refuses a negative or non-finite number; traced values (a vmap over settings) pass."""
+    if isinstance(value, jax.core.Tracer):
+        return
+    if np.ndim(value) != 0 or not np.isfinite(value) or value < 0:
+        raise ValueError(f"{name} must be a finite number >= 0; got {value!r}")
+
+
+def count(name: str, value) -> None:
+    """Refuses anything but an integer of at least one."""
+    try:
+        good = operator.index(value) >= 1
+    except TypeError:
+        good = False
+    if not good:
+        raise ValueError(f"{name} must be an integer >= 1; got {value!r}")

@@ -1,0 +1,59 @@
+r"""EKF: the extended Kalman filter with a dense covariance, the reference for small networks.
+
+Belief N(theta, Sigma). Per step Sigma += q I; with the Jacobian J of the expected response at theta, an observation y gives
+
+    S = J Sigma J^T + R        K = Sigma J^T S^{-1}
+    theta += K (y - y_hat)     Sigma = (I - K J) Sigma (I - K J)^T + K R K^T
+
+Sigma is kept as a root (D x D), so it stays positive semi-definite. An update costs O(D^2), process noise O(D^3): meant for up to
+a few thousand parameters.
+
+Source: Duran-Martin, Sanchez-Betancourt, Cartea, Murphy, "Martingale Posterior Neural Networks for Fast Sequential Decision
+Making", Appendix B.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from seqdec import linalg
+from seqdec.core import Filter
+from seqdec.filters import blocks, checks
+from seqdec.likelihoods import Likelihood
+
+
+def ekf(
+    apply,
+    likelihood: Likelihood,
+    *,
+    initial_std=1.0,
+    process_noise=0.0,
+    buffer: int | None = None,
+    share_linearisation: bool = True,
+    error_bounds: bool = False,
+    dtype=None,
+) -> Filter:
+    """Extended Kalman filter.
+
+    Args:
+        apply: (params, x) -> (out,), any differentiable network.
+        likelihood: observation model, from `seqdec.likelihoods`.
+        initial_std: prior standard deviation of every parameter.
+        process_noise: q, variance added to every parameter per step. A Python 0 skips the O(D^3) time update.
+        buffer: spare rows of the root; at least the number of outputs observed at once. None chooses.
+        share_linearisation, error_bounds, dtype: as in `seqdec.filters.hilofi`; the bounds of this exact recursion are zero.
+
+    Raises:
+        ValueError: a setting is out of its range.
+    """
+    checks.variance("initial_std", initial_std)
+    checks.variance("process_noise", process_noise)
+    still = not isinstance(process_noise, jax.core.Tracer) and process_noise == 0
+
+    def predict(state):
+        size = state.factor.rows.shape[1]
+        inflation = jnp.sqrt(jnp.asarray(process_noise, state.factor.rows.dtype)) * jnp.eye(size, dtype=state.factor.rows.dtype)
+        square = linalg.root_of_sum(state.factor.rows, inflation)
+        return state._replace(factor=linalg.root_from(square, len(state.factor.rows) - size))
+
+    block = blocks.full_rank(initial_std, 0.0, buffer=buffer)._replace(predict=(lambda state: state) if still else predict)
+    return blocks.single(apply, likelihood, block, share_linearisation, error_bounds, dtype)

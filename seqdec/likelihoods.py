@@ -1,0 +1,79 @@
+r"""Observation models: mean and covariance of the response y given the network's output f.
+
+Filters linearise the mean and take the covariance at the current estimate (moment matching, as in Ollivier, "Online natural
+gradient as a Kalman filter", 2018), so two functions say all that they need. Any subset of the outputs may be observed: the
+filter then takes the rows of the mean and the block of the covariance that belong to it.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from seqdec.core import Array
+
+
+class Likelihood(NamedTuple):
+    """First two moments of the response given the network's output."""
+
+    mean: Callable[[Array], Array]
+    """(f (out,)) -> (out,) expected response"""
+    cov: Callable[[Array], Array]
+    """(f (out,)) -> (out, out) covariance R of the response"""
+
+
+def _non_negative(name: str, value) -> None:
+    if isinstance(value, jax.core.Tracer):
+        return
+    array = np.asarray(value)
+    diagonal = np.diagonal(array) if array.ndim == 2 else array
+    if array.ndim > 2 or not np.all(np.isfinite(array)) or np.any(diagonal < 0):
+        raise ValueError(f"{name} must be finite and not negative (a variance, not a standard deviation); got {value!r}")
+
+
+def gaussian(noise: Array | float) -> Likelihood:
+    """Real responses, y = f + e with Var[e] = noise.
+
+    Args:
+        noise: variance R in squared units of y: a scalar, one per output (out,), or a covariance (out, out). 0 is allowed.
+
+    Raises:
+        ValueError: the noise is negative or not finite.
+    """
+    _non_negative("noise", noise)
+
+    def cov(f):
+        value = jnp.asarray(noise, f.dtype)
+        return value if value.ndim == 2 else jnp.diag(jnp.broadcast_to(value, f.shape))
+
+    return Likelihood(lambda f: f, cov)
+
+
+def bernoulli(jitter: float = 1e-4) -> Likelihood:
+    """Independent 0/1 responses with log odds f: mean sigmoid(f), variance p (1 - p) + jitter."""
+    _non_negative("jitter", jitter)
+
+    def cov(f):
+        p = jax.nn.sigmoid(f)
+        return jnp.diag(p * (1 - p) + jitter)
+
+    return Likelihood(jax.nn.sigmoid, cov)
+
+
+def categorical(jitter: float = 1e-4) -> Likelihood:
+    """One-hot responses with logits f: mean m = softmax(f), covariance diag(m) - m m^T + jitter I."""
+    _non_negative("jitter", jitter)
+
+    def cov(f):
+        m = jax.nn.softmax(f)
+        return jnp.diag(m + jitter) - jnp.outer(m, m)
+
+    return Likelihood(jax.nn.softmax, cov)
+
+
+def poisson(jitter: float = 1e-4) -> Likelihood:
+    """Independent counts with log rates f: mean and variance exp(f), plus jitter on the variance."""
+    _non_negative("jitter", jitter)
+    return Likelihood(jnp.exp, lambda f: jnp.diag(jnp.exp(f) + jitter))

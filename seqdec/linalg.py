@@ -1,0 +1,312 @@
+r"""Square-root linear algebra for recursive Gaussian beliefs, and the only place with jitter.
+
+Covariances are kept as roots, Sigma = C^T C, so that they are positive semi-definite whatever the rounding. Three forms:
+
+* plain matrices: `root_of_sum` (the paper's Q_R), `low_rank_projection` (P_{d,+a}), `psd_root`, `solve_psd`;
+* `Root`: a root of full rank that takes low-rank downdates in O(D^2);
+* `LowRank`: a rank-d root on a lazy basis that takes an update in O(D d) instead of the O(D d^2) of the printed boxes.
+
+The lazy basis. Write C = A B^T with a tall basis B (D x n, n = d + m) and small coefficients A (d x n), and keep the small
+Gram matrix G = B^T B. An observation with Jacobian H (o x D), noise R, innovation variance S and gain
+K^T = S^{-1} (H C^T C + q H) turns C into a rank-d root of (I - K H) C^T C (I - K H)^T + K R K^T + q I. With E = B^T H^T and
+U = A E = C H^T everything that happens to C happens to A, once H is appended to B as o new columns:
+
+    kappa = S^{-1} [U^T A, and q I at the new columns]      (o x n)      K^T = kappa B^T
+    Z     = [A - U kappa; R^{1/2} kappa]                    (d + o x n)  the stack of the paper is Z B^T
+    A     = P_{d,+q} of the stack, through the small Gram matrix Z G Z^T
+
+B is read once for E and once for the mean's step K eps = B (kappa^T eps): 2 n D floats are moved per observation, which is the
+floor of this form. When the m spare columns are used up, B <- B A^T, A <- I and G <- B^T B, exactly: O(D d n) work once in m / o
+observations. With q = 0 the gain stays in the span of C: nothing is appended and B never changes.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.custom_batching import custom_vmap
+
+from seqdec.core import Array, Key
+
+
+def _jitter(dtype) -> float:
+    """Relative size of the only ridge in the library: a few units in the last place."""
+    return 8 * float(jnp.finfo(dtype).eps)
+
+
+def root_of_sum(*blocks: Array) -> Array:
+    r"""Upper triangular R with R^T R = sum_i B_i^T B_i, from one QR of the stacked rows; the paper's Q_R.
+
+    Args:
+        *blocks: matrices (rows_i, n) with the same number of columns.
+
+    Returns:
+        (n, n) root; padded with zero rows where the stack has fewer than n rows.
+    """
+    stack = jnp.concatenate(blocks)
+    missing = max(0, stack.shape[1] - stack.shape[0])
+    return jnp.linalg.qr(jnp.pad(stack, ((0, missing), (0, 0))), mode="r")
+
+
+def psd_root(cov: Array) -> Array:
+    """Upper triangular R with R^T R = cov (n, n) up to a relative jitter; cov may be singular, even zero."""
+    if cov.shape == (1, 1):
+        return jnp.sqrt(jnp.maximum(cov, 0))
+    scale = jnp.maximum(jnp.max(jnp.diagonal(cov)), jnp.finfo(cov.dtype).tiny)
+    ridge = _jitter(cov.dtype) * scale * jnp.eye(len(cov), dtype=cov.dtype)
+    # Scaled to one, so that a subnormal ridge cannot vanish beside a tiny covariance.
+    return jnp.sqrt(scale) * jnp.linalg.cholesky((cov + ridge) / scale).mT
+
+
+def solve_psd(root: Array, rhs: Array) -> Array:
+    """(R^T R)^{-1} rhs through two triangular solves with the upper triangular root R (n, n); a division where n = 1."""
+    if root.shape == (1, 1):
+        return rhs / root[0, 0] ** 2
+    half = jax.scipy.linalg.solve_triangular(root, rhs, trans=1)
+    return jax.scipy.linalg.solve_triangular(root, half)
+
+
+class Truncation(NamedTuple):
+    """The best rank-d root of a stack, and what was left out."""
+
+    root: Array
+    """(d, n)"""
+    dropped: Array
+    """(rows - d,) eigenvalues of the stack's covariance that were dropped, before inflation."""
+
+
+def truncate(stack: Array, gram: Array, rank: int, inflation: Array | float) -> Truncation:
+    r"""P_{d,+a} of N = Z B^T given the coefficients Z (rows, n) and the Gram matrix N N^T (rows, rows).
+
+    With N N^T = W diag(l) W^T the answer is diag(sqrt((l_i + a) / l_i)) W_d^T Z for the d largest l_i, so that the basis need
+    not be touched. Directions whose eigenvalue drowns in rounding are inflated by less than a, never by more.
+    """
+    scale = jnp.maximum(jnp.max(jnp.diagonal(gram)), jnp.finfo(gram.dtype).tiny)
+    values, vectors = jnp.linalg.eigh(gram / scale)
+    kept, directions = values[-rank:], vectors[:, -rank:]
+    safe = jnp.maximum(kept, len(gram) * _jitter(gram.dtype))
+    gains = jnp.sqrt(1 + inflation / scale / safe)
+    return Truncation(gains[:, None] * (directions.mT @ stack), scale * jnp.maximum(values[:-rank], 0))
+
+
+def low_rank_projection(rank: int, *blocks: Array, inflation: Array | float = 0.0) -> Array:
+    r"""J (rank, n) with J^T J the best rank-d approximation of sum_i B_i^T B_i + a I; the paper's P_{d,+a}.
+
+    J = diag(sqrt(s_i^2 + a)) V_d^T from the singular values and right vectors of the stacked rows. Only directions in the row
+    space of the stack are represented, so the rows beyond its rank are zero.
+
+    Args:
+        rank: number d of rows to return.
+        *blocks: matrices (rows_i, n).
+        inflation: a >= 0, a variance.
+    """
+    stack = jnp.concatenate(blocks)
+    stack = jnp.pad(stack, ((0, max(0, rank - len(stack))), (0, 0)))
+    scale = jnp.maximum(jnp.max(jnp.abs(stack)), jnp.finfo(stack.dtype).tiny)
+    unit = stack / scale
+    # Square roots of tiny and huge stacks would under- and overflow in the Gram matrix: work at scale one.
+    return scale * truncate(unit, unit @ unit.mT, rank, inflation / scale**2).root
+
+
+def random_orthonormal_rows(key: Key, rank: int, size: int, dtype) -> Array:
+    """(rank, size) rows, orthonormal and uniformly distributed; rank must not exceed size."""
+    return jnp.linalg.qr(jax.random.normal(key, (size, rank), dtype))[0].mT
+
+
+def when(condition: Array, function: Any, operand: Any) -> Any:
+    """function(operand) if condition else operand: a branch that stays a branch under `jax.vmap`.
+
+    `lax.cond` on a batched condition evaluates both sides at every step. Here the whole batch takes the branch as soon as one of
+    its members asks for it, so `function` must do no harm where it was not asked for.
+    """
+
+    @custom_vmap
+    def branch(condition, operand):
+        return lax.cond(condition, function, lambda same: same, operand)
+
+    @branch.def_vmap
+    def _(axis_size, in_batched, condition, operand):
+        asked, batched = in_batched
+        whole = jax.tree.map(lambda leaf, b: leaf if b else jnp.broadcast_to(leaf, (axis_size, *leaf.shape)), operand, batched)
+        done = when(jnp.any(condition) if asked else condition, jax.vmap(function), whole)
+        return done, jax.tree.map(lambda _: True, batched)
+
+    return branch(condition, operand)
+
+
+class Root(NamedTuple):
+    """Root of a covariance of full rank, Sigma = rows^T rows; not triangular, and with spare rows for what updates append."""
+
+    rows: Array
+    """(D + m, D)"""
+    filled: Array
+    """() int32, number of spare rows in use"""
+
+
+def root_from(square: Array, spare: int) -> Root:
+    """A `Root` of square^T square, square (D, D), with m = spare rows to fill."""
+    return Root(jnp.pad(square, ((0, spare), (0, 0))), jnp.zeros((), jnp.int32))
+
+
+def root_downdate(root: Root, jacobian: Array, products: Array, gain: Array, noise_root: Array, accept: Array) -> Root:
+    r"""Root of (I - K H) Sigma (I - K H)^T + K R K^T, the Joseph form, in O(D^2) per observation.
+
+    The stack [T (I - K H)^T; R^{1/2} K^T] is a rank-o change of T and o new rows, which fill the spare ones. One QR makes room
+    again when they are used up.
+
+    Args:
+        root: T with T^T T = Sigma.
+        jacobian: H (o, D).
+        products: T H^T (D + m, o).
+        gain: K^T (o, D), any gain; must be finite and zero where `accept` is False.
+        noise_root: R^{1/2} (o, o).
+        accept: () bool; False leaves the covariance as it is.
+    """
+    size, observed = root.rows.shape[1], len(gain)
+    spare = len(root.rows) - size
+    _check_room(observed, spare)
+
+    def make_room(operand):
+        full, _, jacobian = operand
+        fresh = root_from(root_of_sum(full.rows), spare)
+        return fresh, fresh.rows @ jacobian.mT, jacobian
+
+    root, products, jacobian = when(root.filled + observed > spare, make_room, (root, products, jacobian))
+    rows = root.rows - products @ gain
+    rows = lax.dynamic_update_slice_in_dim(rows, noise_root @ gain, size + root.filled, 0)
+    return Root(rows, _advance(root.filled, observed, accept))
+
+
+def _check_room(observed: int, spare: int) -> None:
+    if observed > spare:
+        raise ValueError(
+            f"{observed} outputs observed at once do not fit a buffer of {spare}; build the filter with buffer={observed} or more"
+        )
+
+
+def _advance(filled: Array, observed: int, accept: Array) -> Array:
+    return filled + observed * accept.astype(filled.dtype)
+
+
+class LowRank(NamedTuple):
+    """Rank-d root C = coefficients basis^T of a covariance Sigma = C^T C; see the head of this file."""
+
+    basis: Array
+    """(D, n), n = d + m columns, stored column-wise because the products with it run twice as fast so on a CPU"""
+    coefficients: Array
+    """(d, n)"""
+    gram: Array
+    """(n, n) basis^T basis, in the columns in use"""
+    filled: Array
+    """() int32, number of columns in use"""
+
+
+def low_rank_from(rows: Array, spare: int) -> LowRank:
+    """A `LowRank` equal to rows (d, D), with m = spare columns for what updates append."""
+    rank = len(rows)
+    return LowRank(
+        jnp.pad(rows.mT, ((0, 0), (0, spare))),
+        jnp.eye(rank, rank + spare, dtype=rows.dtype),
+        jnp.pad(rows @ rows.mT, ((0, spare), (0, spare))),
+        jnp.asarray(rank, jnp.int32),
+    )
+
+
+def cross(factor: LowRank, jacobian: Array) -> Array:
+    """E = B^T H^T (n, o) for H (o, D): the one product with the basis that acting and updating share."""
+    return (jacobian @ factor.basis).mT
+
+
+def times(factor: LowRank, weights: Array) -> Array:
+    """C^T weights (D,) for weights (d,): one pass over the basis."""
+    return factor.basis @ (weights @ factor.coefficients)
+
+
+def _make_room(operand: tuple[LowRank, Array]) -> tuple[LowRank, Array]:
+    """Rewrite C on a basis of its own d rows; E follows without another look at the Jacobian, B^T H^T -> A B^T H^T."""
+    factor, products = operand
+    (rank, width) = factor.coefficients.shape
+    rows = factor.basis @ factor.coefficients.mT
+    fresh = LowRank(
+        factor.basis.at[:, :rank].set(rows),
+        jnp.eye(rank, width, dtype=rows.dtype),
+        factor.gram.at[:rank, :rank].set(rows.mT @ rows),
+        jnp.asarray(rank, jnp.int32),
+    )
+    return fresh, jnp.zeros_like(products).at[:rank].set(factor.coefficients @ products)
+
+
+class LowRankUpdate(NamedTuple):
+    """A conditioned factor, and what its error bound needs."""
+
+    factor: LowRank
+    gain_gram: Array
+    """(o, o) K^T K"""
+    dropped: Array
+    """(o,) eigenvalues that fell off the end, in ascending order"""
+
+
+def low_rank_downdate(
+    factor: LowRank,
+    jacobian: Array,
+    products: Array,
+    innovation_root: Array,
+    noise_root: Array,
+    process_noise: Array,
+    accept: Array,
+) -> LowRankUpdate:
+    r"""C <- P_{d,+q}(C (I - K H)^T, R^{1/2} K^T) on the lazy basis, with K^T = S^{-1} (H C^T C + q H).
+
+    Args:
+        factor: C.
+        jacobian: H (o, D), the observed rows.
+        products: E = B^T H^T (n, o) from `cross`.
+        innovation_root: S^{1/2} (o, o), upper triangular.
+        noise_root: R^{1/2} (o, o).
+        process_noise: () variance q.
+        accept: () bool; False leaves the covariance as it is. All other arguments must be finite all the same.
+    """
+    (rank, width), observed = factor.coefficients.shape, len(jacobian)
+    _check_room(observed, width - rank)
+    (factor, products) = when(factor.filled + observed > width, _make_room, (factor, products))
+    at = factor.filled
+    column = lax.dynamic_update_slice_in_dim(products, jacobian @ jacobian.mT, at, 0)
+    gram = lax.dynamic_update_slice_in_dim(factor.gram, column, at, 1)
+    gram = lax.dynamic_update_slice_in_dim(gram, column.mT, at, 0)
+    noise = process_noise * jnp.eye(observed, dtype=products.dtype)
+    appended = lax.dynamic_update_slice_in_dim(jnp.zeros_like(products).mT, noise, at, 1)
+
+    cross_root = factor.coefficients @ products
+    gain = solve_psd(innovation_root, cross_root.mT @ factor.coefficients + appended)
+    stack = jnp.concatenate([factor.coefficients - cross_root @ gain, noise_root @ gain])
+    kept = truncate(stack, stack @ gram @ stack.mT, rank, process_noise)
+    fresh = LowRank(
+        lax.dynamic_update_slice_in_dim(factor.basis, jacobian.mT, at, 1),
+        jnp.where(accept, kept.root, factor.coefficients),
+        gram,
+        _advance(at, observed, accept),
+    )
+    return LowRankUpdate(fresh, gain @ gram @ gain.mT, kept.dropped)
+
+
+def fixed_span_downdate(
+    factor: LowRank, products: Array, innovation_root: Array, noise_root: Array, accept: Array
+) -> LowRankUpdate:
+    r"""C <- a root of (I - K H) C^T C (I - K H)^T + K R K^T for q = 0: the span of C stays, so only the coefficients change.
+
+    For one observation this is Potter's form, A <- A - c U (U^T A), with (1 - c |U|^2)^2 the factor by which the variance along
+    U shrinks; otherwise one small QR.
+    """
+    cross_root = factor.coefficients @ products
+    gain = solve_psd(innovation_root, cross_root.mT @ factor.coefficients)
+    if products.shape[1] > 1:
+        coefficients = root_of_sum(factor.coefficients - cross_root @ gain, noise_root @ gain)
+    else:
+        total = innovation_root[0, 0] ** 2
+        seen, noise = jnp.sum(cross_root**2) / total, noise_root[0, 0] ** 2 / total
+        left = jnp.sqrt((1 - seen) ** 2 + noise * seen)
+        # (1 - left) S / |U|^2 without the cancellation, since 1 - left^2 = seen (2 - seen - noise).
+        coefficients = factor.coefficients - (2 - seen - noise) / (1 + left) * cross_root @ gain
+    kept = factor._replace(coefficients=jnp.where(accept, coefficients, factor.coefficients))
+    return LowRankUpdate(kept, gain @ factor.gram @ gain.mT, jnp.zeros(products.shape[1], products.dtype))

@@ -1,0 +1,144 @@
+"""Flax networks of the experiments, and the helpers that turn parameters into blocks of one vector."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from seqdec.core import Array, Key, PyTree
+
+Path = tuple[str, ...]
+IsLast = Callable[[Path], bool]
+
+
+class MLP(nn.Module):
+    """Fully connected network on the flattened input: hidden layers of the given widths, then a linear layer of `out` units."""
+
+    out: int
+    features: tuple[int, ...] = (50, 50)
+    activation: Callable[[Array], Array] = nn.elu
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        x = jnp.ravel(x)
+        for index, width in enumerate(self.features):
+            x = self.activation(nn.Dense(width, name=f"hidden_{index}")(x))
+        return nn.Dense(self.out, name="output")(x)
+
+
+class _PatchConv(nn.Module):
+    """Unpadded k x k convolution of one image, as patches times a matrix: with one kernel per seed, a batched convolution
+    would be a grouped one, which is many times slower than the batched product."""
+
+    features: int
+    size: int
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        height, width = x.shape[0] - self.size + 1, x.shape[1] - self.size + 1
+        shifted = [x[i : i + height, j : j + width] for i in range(self.size) for j in range(self.size)]
+        return nn.Dense(self.features, name="kernel")(jnp.concatenate(shifted, axis=-1))
+
+
+def _halve(x: Array) -> Array:
+    """2 x 2 average pooling of one image (height, width, channels)."""
+    return x.reshape(x.shape[0] // 2, 2, x.shape[1] // 2, 2, x.shape[2]).mean((1, 3))
+
+
+class LeNet5(nn.Module):
+    """LeNet-5 with ELU on one image (28, 28) or (28, 28, 1): 43,902 parameters with ten outputs, 80 units before the last layer.
+
+    Two unpadded 5 x 5 convolutions (6 and 16 channels), each followed by 2 x 2 average pooling, then 120, 80 and `out` units.
+    """
+
+    out: int = 10
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        if x.shape[:2] != (28, 28):
+            raise ValueError(f"LeNet5 takes an image of shape (28, 28) or (28, 28, 1), not {x.shape}; resize it or use models.MLP")
+        x = x.reshape(28, 28, -1)
+        x = _halve(nn.elu(_PatchConv(6, 5, name="conv_0")(x)))
+        x = _halve(nn.elu(_PatchConv(16, 5, name="conv_1")(x)))
+        x = nn.elu(nn.Dense(120, name="hidden_0")(jnp.ravel(x)))
+        x = nn.elu(nn.Dense(80, name="hidden_1")(x))
+        return nn.Dense(self.out, name="output")(x)
+
+
+class Network(NamedTuple):
+    """A network as pure functions."""
+
+    init: Callable[[Key], PyTree]
+    """(key) -> params"""
+    apply: Callable[[PyTree, PyTree], Array]
+    """(params, x) -> (out,)"""
+    is_last: IsLast
+    """(path) -> bool, true for the parameters of the output layer"""
+
+
+def network(module: nn.Module, example: PyTree) -> Network:
+    """The functions of a flax module whose call takes one input, without a batch axis, of the shape of `example`."""
+
+    def apply(params, x):
+        return module.apply({"params": params}, x)
+
+    return Network(lambda key: module.init(key, example)["params"], apply, output_layer(module, example))
+
+
+def output_layer(module: nn.Module, example: PyTree) -> IsLast:
+    """Predicate on parameter paths that is true in the output layer of any flax module.
+
+    The output layer is the innermost submodule that returns what the whole module returns (reshaping aside). Where there is
+    none, say because the module ends in an activation, the predicate is false everywhere and filters that need a last layer
+    refuse it with the list of paths: write the predicate by hand then, `lambda path: path[0] == "head"`.
+    """
+    example = jax.tree.map(lambda leaf: jnp.ones(jnp.shape(leaf), jnp.result_type(leaf)), example)
+    variables = module.init(jax.random.key(0), example)
+    out, captured = module.apply(variables, example, capture_intermediates=True, mutable=["intermediates"])
+    calls = jax.tree_util.tree_flatten_with_path(captured["intermediates"])[0]
+    same = [_names(path)[:-2] for path, value in calls if value.size == out.size and bool(jnp.all(value.ravel() == out.ravel()))]
+    prefix = max(same, key=len, default=())
+    return lambda path: bool(prefix) and path[: len(prefix)] == prefix
+
+
+def _names(path) -> Path:
+    return tuple(str(getattr(entry, "key", getattr(entry, "idx", getattr(entry, "name", entry)))) for entry in path)
+
+
+def split(tree: PyTree, is_last: IsLast) -> tuple[list[Array], list[Array]]:
+    """Leaves of a parameter tree as (hidden, last), each in the order of `jax.tree.leaves`.
+
+    Raises:
+        ValueError: nothing or everything counts as the last layer; the message lists the paths.
+    """
+    flat = [(_names(path), leaf) for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]]
+    hidden, last = ([leaf for path, leaf in flat if bool(is_last(path)) == wanted] for wanted in (False, True))
+    if not hidden or not last:
+        listed = ", ".join("/".join(path) for path, _ in flat)
+        raise ValueError(
+            f"is_last matches {'nothing' if not last else 'everything'} among the parameters {listed}; "
+            "pass a predicate on paths that is true in the output layer only, or use a filter with one block (ekf, lrkf)"
+        )
+    return hidden, last
+
+
+def join(like: PyTree, is_last: IsLast, hidden: list[Array], last: list[Array]) -> PyTree:
+    """Inverse of `split`: the tree shaped like `like` with these leaves."""
+    flat, structure = jax.tree_util.tree_flatten_with_path(like)
+    sources = {False: iter(hidden), True: iter(last)}
+    return structure.unflatten([next(sources[bool(is_last(_names(path)))]) for path, _ in flat])
+
+
+def ravel(leaves: list[Array], batch_axes: int = 0) -> Array:
+    """Leaves side by side as one vector (D,), or as rows (..., D) that share the leading batch axes."""
+    return jnp.concatenate([leaf.reshape(*leaf.shape[:batch_axes], -1) for leaf in leaves], axis=-1)
+
+
+def unravel(vector: Array, like: list[Array]) -> list[Array]:
+    """Inverse of `ravel`: pieces of a vector (D,) with the shapes and dtypes of `like`."""
+    ends = [0]
+    for leaf in like:
+        ends.append(ends[-1] + leaf.size)
+    return [vector[a:b].reshape(leaf.shape).astype(leaf.dtype) for a, b, leaf in zip(ends, ends[1:], like, strict=False)]
