@@ -1,0 +1,177 @@
+"""Pictures of runs: matplotlib figures without its global state, in colours that the colour-blind can tell apart."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, FuncFormatter
+
+from seqdec.results import Run, mean_and_margin
+
+# Okabe and Ito's palette without its yellow, which white paper swallows.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+_DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1)), (0, (6, 1.5, 1.5, 1.5)))
+_TITLE: dict[str, Any] = {"fontsize": 11, "loc": "left"}
+_POINTS = 400
+"""Points in a drawn curve: more cannot be seen and only swell the file."""
+
+
+def comparison(runs: Mapping[str, Run]) -> Figure:
+    """Cumulative reward, recent average reward, cumulative regret, and regret against time; shared legend below."""
+    figure = Figure(figsize=(10.5, 7.6), dpi=140, layout="constrained")
+    axes = figure.subplots(2, 2)
+    cumulative_reward(axes[0, 0], runs)
+    average_reward(axes[0, 1], runs)
+    cumulative_regret(axes[1, 0], runs)
+    regret_against_time(axes[1, 1], runs)
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 5), frameon=False, fontsize=10)
+    figure.suptitle(_title(runs), fontsize=12, fontweight="bold", x=0.01, ha="left")
+    return figure
+
+
+def regret(runs: Mapping[str, Run]) -> Figure:
+    """Cumulative regret alone, every curve labelled at its end."""
+    return _single(runs, cumulative_regret, _cumulative_regret)
+
+
+def accuracy(runs: Mapping[str, Run]) -> Figure:
+    """Rolling one-step-ahead accuracy of online classifiers, every curve labelled at its end."""
+
+    def draw(axis: Axes, runs: Mapping[str, Run]) -> None:
+        average_reward(axis, runs)
+        axis.set_title(f"One-step-ahead accuracy, mean of the last {window(runs):,} steps", **_TITLE)
+        axis.set_ylabel("accuracy / %")
+        axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}"))
+
+    return _single(runs, draw, lambda run: rolling(run.rewards, window(runs)))
+
+
+def cumulative_reward(axis: Axes, runs: Mapping[str, Run]) -> None:
+    """Reward summed over steps, mean over seeds and 95% band."""
+    for style, (name, run) in zip(_styles(runs), runs.items(), strict=True):
+        _curve(axis, _steps(run), np.cumsum(run.rewards, axis=1, dtype=np.float64), name, style)
+    _dress(axis, "Cumulative reward", "step", "reward")
+
+
+def average_reward(axis: Axes, runs: Mapping[str, Run]) -> None:
+    """Reward per step over a sliding window, mean over seeds and 95% band."""
+    for style, (name, run) in zip(_styles(runs), runs.items(), strict=True):
+        _curve(axis, _steps(run), rolling(run.rewards, window(runs)), name, style)
+    _dress(axis, f"Average reward, mean of the last {window(runs):,} steps", "step", "reward per step")
+
+
+def cumulative_regret(axis: Axes, runs: Mapping[str, Run]) -> None:
+    """Regret summed over steps, mean over seeds and 95% band."""
+    for style, (name, run) in zip(_styles(runs), runs.items(), strict=True):
+        _curve(axis, _steps(run), _cumulative_regret(run), name, style)
+    _dress(axis, "Cumulative regret", "step", "regret")
+
+
+def regret_against_time(axis: Axes, runs: Mapping[str, Run]) -> None:
+    """Final regret (mean, 95% interval) against run time per seed; down and to the left is better."""
+    for style, (name, run) in zip(_styles(runs), runs.items(), strict=True):
+        seconds, (mean, margin) = run.elapsed / len(run.seeds), mean_and_margin(_cumulative_regret(run))
+        _curve(axis, seconds, _cumulative_regret(run), name, style | {"alpha": 0.35}, band=False)
+        axis.errorbar(seconds[-1], mean[-1], yerr=np.nan_to_num(margin[-1]), fmt="o", capsize=3, color=style["color"])
+    _dress(axis, "Cumulative regret against run time", "run time per seed, without compilation / s", "regret")
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_xlim(left=0)
+
+
+def window(runs: Mapping[str, Run]) -> int:
+    """Length of the sliding window of the average reward: a tenth of the longest run, at most 5,000 steps."""
+    return max(1, min(5000, max(run.rewards.shape[1] for run in runs.values()) // 10))
+
+
+def rolling(values: np.ndarray, length: int) -> np.ndarray:
+    """(n, steps) -> (n, steps) mean of the last `length` values, of fewer at the start."""
+    total = np.cumsum(values, axis=1, dtype=np.float64)
+    total[:, length:] = total[:, length:] - total[:, :-length]
+    return total / np.minimum(np.arange(1, values.shape[1] + 1), length)
+
+
+def _cumulative_regret(run: Run) -> np.ndarray:
+    return np.cumsum(run.regret, axis=1, dtype=np.float64)
+
+
+def _steps(run: Run) -> np.ndarray:
+    return np.arange(1, run.rewards.shape[1] + 1)
+
+
+def _styles(runs: Mapping[str, Run]) -> list[dict[str, Any]]:
+    """Colour and dash of each run; they repeat together only after 28 runs."""
+    colours, dashes = len(_COLOURS), len(_DASHES)
+    return [{"color": _COLOURS[i % colours], "ls": _DASHES[i // colours % dashes]} for i in range(len(runs))]
+
+
+def _curve(axis: Axes, x: np.ndarray, samples: np.ndarray, name: str, style: dict[str, Any], band: bool = True) -> None:
+    """Mean of `samples` (seeds, steps) over `x` (steps,) and its 95% band, thinned to what can be seen."""
+    keep = np.unique(np.linspace(0, len(x) - 1, min(len(x), _POINTS)).round().astype(int))
+    mean, margin = mean_and_margin(samples[:, keep])
+    axis.plot(x[keep], mean, label=name, lw=1.8, **style)
+    if band:
+        axis.fill_between(x[keep], mean - margin, mean + margin, color=style["color"], alpha=0.16, lw=0)
+
+
+def _dress(axis: Axes, title: str, x_label: str, y_label: str) -> None:
+    """Titles, units and as little ink as possible."""
+    axis.set_title(title, **_TITLE)
+    axis.set_xlabel(x_label)
+    axis.set_ylabel(y_label)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.grid(axis="y", color="0.9", lw=0.8)
+    axis.set_axisbelow(True)
+    axis.margins(x=0.01)
+    axis.xaxis.set_major_formatter(EngFormatter(sep=""))
+    if not any(np.isfinite(np.asarray(line.get_ydata(), float)).any() for line in axis.lines):
+        axis.text(0.5, 0.5, "not known in this environment", transform=axis.transAxes, ha="center", color="0.4")
+
+
+def _single(
+    runs: Mapping[str, Run], draw: Callable[[Axes, Mapping[str, Run]], None], curves: Callable[[Run], np.ndarray]
+) -> Figure:
+    """One panel with direct labels at the ends of the curves."""
+    figure = Figure(figsize=(8.2, 4.8), dpi=140, layout="constrained")
+    axis = figure.subplots()
+    draw(axis, runs)
+    ends = {name: float(curves(run)[:, -1].mean()) for name, run in runs.items()}
+    bottom, top = axis.get_ylim()
+    places = _spread(np.array(list(ends.values())), 0.055 * (top - bottom))
+    for style, (name, run), place in zip(_styles(runs), runs.items(), places, strict=True):
+        if np.isfinite(place):
+            axis.annotate(
+                name,
+                (run.rewards.shape[1], ends[name]),
+                xytext=(1.02, (place - bottom) / (top - bottom)),
+                textcoords="axes fraction",
+                color=style["color"],
+                fontsize=10,
+                va="center",
+                arrowprops={"arrowstyle": "-", "color": style["color"], "lw": 0.6, "alpha": 0.6},
+            )
+    figure.suptitle(_title(runs), fontsize=12, fontweight="bold", x=0.01, ha="left")
+    return figure
+
+
+def _spread(values: np.ndarray, gap: float) -> np.ndarray:
+    """Move values apart, as little as a greedy pass can, until neighbours keep `gap`; their order stays."""
+    order = np.argsort(values)
+    places = values[order].copy()
+    for i in range(1, len(places)):
+        places[i] = max(places[i], places[i - 1] + gap)
+    places -= max(0.0, float(np.nanmean(places - values[order]))) if np.isfinite(places).any() else 0.0
+    result = np.empty_like(places)
+    result[order] = places
+    return result
+
+
+def _title(runs: Mapping[str, Run]) -> str:
+    """Environment, length and number of seeds, as far as the runs share them."""
+    environments = sorted({run.env for run in runs.values()})
+    steps = max(run.rewards.shape[1] for run in runs.values())
+    seeds = max(len(run.seeds) for run in runs.values())
+    bands = f"{seeds} seeds, mean and 95% band" if seeds > 1 else "1 seed"
+    return f"{', '.join(environments)} · {steps:,} steps · {bands}"

@@ -1,0 +1,220 @@
+"""What comes out of a run, and how several runs compare."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from seqdec.persistence import read_folder, write_folder
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+COLUMNS = ("seed", "step", "action", "reward", "regret", "propensity", "elapsed")
+"""The columns of every run's table; a diagnostic cannot have one of these names."""
+
+_FORMAT = "seqdec run 1"
+
+
+class Run(NamedTuple):
+    """All steps of one agent in one environment, for several seeds. Arrays are numpy arrays on the host."""
+
+    agent: str
+    env: str
+    seeds: tuple[int, ...]
+    actions: np.ndarray
+    """(num_seeds, num_steps) indices, or (num_seeds, num_steps, *shape) points of a box."""
+    rewards: np.ndarray
+    """(num_seeds, num_steps); NaN where the action was not allowed."""
+    regret: np.ndarray
+    """(num_seeds, num_steps) expected reward lost by each action; NaN where unknown."""
+    propensities: np.ndarray
+    """(num_seeds, num_steps) probability of the action under the policy; NaN where not estimated."""
+    diagnostics: dict[str, np.ndarray]
+    """(num_seeds, num_steps, ...) each."""
+    rejected: np.ndarray
+    """(num_seeds,) number of updates that were rejected."""
+    elapsed: np.ndarray
+    """(num_steps,) seconds of running by the end of each step, all seeds together; interpolated inside a chunk."""
+    compile_seconds: float
+    interrupted: bool
+    """Whether Ctrl-C ended the run before its last step."""
+    exact_propensity: bool
+    """False where `propensities` are Monte Carlo estimates."""
+    settings: dict[str, Any]
+    """What the agent was built with, as JSON has it."""
+    versions: dict[str, str]
+
+    @property
+    def run_seconds(self) -> float:
+        """Seconds spent running all seeds, compilation not included."""
+        return float(self.elapsed[-1])
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row for each seed and step; actions and diagnostics that are not scalar take a column for each entry."""
+        num_seeds, num_steps = self.rewards.shape
+        columns = {
+            "seed": np.repeat(np.asarray(self.seeds, np.int64), num_steps),
+            "step": np.tile(np.arange(num_steps), num_seeds),
+            **_flatten("action", self.actions),
+            "reward": self.rewards.ravel(),
+            "regret": self.regret.ravel(),
+            "propensity": self.propensities.ravel(),
+            "elapsed": np.tile(self.elapsed, num_seeds),
+        }
+        for name, values in self.diagnostics.items():
+            columns |= _flatten(name, values)
+        return pd.DataFrame(columns)
+
+    def save(self, directory: str | Path) -> None:
+        """Write `directory`/steps.parquet and manifest.json, both or neither; a run saved there before is replaced.
+
+        Raises FileExistsError when the directory holds anything else, and OSError when it cannot be written.
+        """
+        manifest = {
+            "format": _FORMAT,
+            "agent": self.agent,
+            "env": self.env,
+            "seeds": list(self.seeds),
+            "num_steps": self.rewards.shape[1],
+            "action_shape": list(self.actions.shape[2:]),
+            "diagnostic_shapes": {name: list(values.shape[2:]) for name, values in self.diagnostics.items()},
+            "rejected": self.rejected.tolist(),
+            "compile_seconds": self.compile_seconds,
+            "run_seconds": self.run_seconds,
+            "interrupted": self.interrupted,
+            "exact_propensity": self.exact_propensity,
+            "settings": self.settings,
+            "versions": self.versions,
+        }
+        write_folder(Path(directory), self.to_pandas(), manifest)
+
+    @classmethod
+    def load(cls, directory: str | Path) -> "Run":
+        """Read what `save` wrote. Raises FileNotFoundError where there is no run and ValueError where it is damaged."""
+        table, manifest = read_folder(Path(directory))
+        if manifest.get("format") != _FORMAT:
+            raise ValueError(f"{directory} is not a {_FORMAT!r}: its manifest says {manifest.get('format')!r}")
+        try:
+            return _restore(table, manifest)
+        except (KeyError, ValueError) as error:
+            raise ValueError(f"the run saved in {directory} is damaged: {error}") from error
+
+    def plot(self) -> "Figure":
+        """Cumulative reward, average reward, cumulative regret with 95% bands over seeds, and regret against time."""
+        return plot_comparison({self.agent: self})
+
+
+def compare(runs: Mapping[str, Run]) -> pd.DataFrame:
+    """One row for each run: sums over its steps, averaged over its seeds.
+
+    Columns: steps, seeds; reward and regret with the half-widths `reward_95`, `regret_95` of their 95% t-intervals over
+    seeds (NaN for one seed); `optimum_share`, reward / (reward + regret), where that sum is positive;
+    `seconds_per_1000_steps` of one seed, run time over all seeds divided by their number; `compile_seconds`; `rejected`
+    updates of all seeds.
+    """
+    rows = {name: _summary(run) for name, run in runs.items()}
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("agent")
+
+
+def mean_and_margin(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean over the first axis and half-width of its 95% t-interval: t(0.975, n - 1) s / sqrt(n); NaN for n = 1."""
+    count = len(samples)
+    if count == 1:
+        return samples[0], np.full(samples.shape[1:], np.nan)
+    quantile = stats.t.ppf(0.975, count - 1)
+    return samples.mean(axis=0), quantile * samples.std(axis=0, ddof=1) / np.sqrt(count)
+
+
+def format_table(table: pd.DataFrame) -> str:
+    """The table of `compare` for people: "mean ± half-width", shares in percent."""
+    rows = pd.DataFrame(
+        {
+            "reward": _with_margin(table["reward"], table["reward_95"]),
+            "regret": _with_margin(table["regret"], table["regret_95"]),
+            "of optimum": [f"{share:.1%}" if np.isfinite(share) else "-" for share in table["optimum_share"]],
+            "s / 1,000 steps": [f"{seconds:.3g}" for seconds in table["seconds_per_1000_steps"]],
+            "compile s": [f"{seconds:.1f}" for seconds in table["compile_seconds"]],
+            "rejected": [f"{count:,}" for count in table["rejected"]],
+        },
+        index=table.index,
+    )
+    return rows.rename_axis(None).to_string()
+
+
+def plot_comparison(runs: Mapping[str, Run]) -> "Figure":
+    """Reward, average reward, regret and regret against time of several runs in one matplotlib figure."""
+    from seqdec import figures  # matplotlib takes long to import, and only pictures need it
+
+    return figures.comparison(runs)
+
+
+def _flatten(name: str, values: np.ndarray) -> dict[str, np.ndarray]:
+    """(num_seeds, num_steps, ...) -> columns; `name_0`, `name_1`, ... in C order unless scalar."""
+    if values.ndim == 2:
+        return {name: values.ravel()}
+    flat = values.reshape(values.shape[0] * values.shape[1], -1)
+    return {f"{name}_{i}": flat[:, i] for i in range(flat.shape[1])}
+
+
+def _gather(table: pd.DataFrame, name: str, shape: tuple[int, ...], entry: tuple[int, ...]) -> np.ndarray:
+    """The inverse of `_flatten`: columns -> (*shape, *entry)."""
+    if not entry:
+        return table[name].to_numpy().reshape(shape)
+    columns = [table[f"{name}_{i}"].to_numpy() for i in range(int(np.prod(entry)))]
+    return np.stack(columns, axis=-1).reshape(*shape, *entry)
+
+
+def _restore(table: pd.DataFrame, manifest: dict[str, Any]) -> Run:
+    """A Run from its table and manifest."""
+    seeds, num_steps = tuple(manifest["seeds"]), manifest["num_steps"]
+    shape = (len(seeds), num_steps)
+    entries = {name: tuple(entry) for name, entry in manifest["diagnostic_shapes"].items()}
+    return Run(
+        agent=manifest["agent"],
+        env=manifest["env"],
+        seeds=seeds,
+        actions=_gather(table, "action", shape, tuple(manifest["action_shape"])),
+        rewards=_gather(table, "reward", shape, ()),
+        regret=_gather(table, "regret", shape, ()),
+        propensities=_gather(table, "propensity", shape, ()),
+        diagnostics={name: _gather(table, name, shape, entry) for name, entry in entries.items()},
+        rejected=np.asarray(manifest["rejected"], np.int64),
+        elapsed=_gather(table, "elapsed", shape, ())[0],
+        compile_seconds=manifest["compile_seconds"],
+        interrupted=manifest["interrupted"],
+        exact_propensity=manifest["exact_propensity"],
+        settings=manifest["settings"],
+        versions=manifest["versions"],
+    )
+
+
+def _summary(run: Run) -> dict[str, float]:
+    """One row of `compare`."""
+    num_seeds, num_steps = run.rewards.shape
+    reward, reward_margin = mean_and_margin(run.rewards.sum(axis=1, dtype=np.float64))
+    regret, regret_margin = mean_and_margin(run.regret.sum(axis=1, dtype=np.float64))
+    return {
+        "steps": num_steps,
+        "seeds": num_seeds,
+        "reward": float(reward),
+        "reward_95": float(reward_margin),
+        "regret": float(regret),
+        "regret_95": float(regret_margin),
+        "optimum_share": float(reward / (reward + regret)) if reward + regret > 0 else np.nan,
+        "seconds_per_1000_steps": 1000 * run.run_seconds / (num_seeds * num_steps),
+        "compile_seconds": run.compile_seconds,
+        "rejected": int(run.rejected.sum()),
+    }
+
+
+def _with_margin(means: pd.Series, margins: pd.Series) -> list[str]:
+    """ "1,234 ± 56"; the margin is left out where unknown, and "-" stands for an unknown mean."""
+    digits = 0 if means.abs().max() >= 1000 else 1 if means.abs().max() >= 10 else 3
+    return [
+        "-" if np.isnan(mean) else f"{mean:,.{digits}f}" + ("" if np.isnan(margin) else f" ± {margin:,.{digits}f}")
+        for mean, margin in zip(means, margins, strict=True)
+    ]

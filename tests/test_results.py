@@ -1,0 +1,213 @@
+"""Runs on disk, in tables and in pictures."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib import pyplot
+from scipy import stats
+
+from seqdec import figures, persistence, results
+from seqdec.results import Run
+
+
+def make_run(num_seeds: int = 3, num_steps: int = 40, *, seed: int = 0, action_shape: tuple[int, ...] = ()) -> Run:
+    """A run of random numbers in the dtypes that real ones have, NaN included."""
+    rng = np.random.default_rng(seed)
+    shape = (num_seeds, num_steps)
+    rewards = rng.random(shape, np.float32)
+    points = rng.random((*shape, *action_shape), np.float32)
+    return Run(
+        agent="toy",
+        env="arms",
+        seeds=tuple(range(5, 5 + num_seeds)),
+        actions=points if action_shape else rng.integers(0, 4, shape, np.int32),
+        rewards=rewards,
+        regret=(1 - rewards).astype(np.float32),
+        propensities=np.where(rewards < 0.3, np.float32(np.nan), rewards),
+        diagnostics={
+            "error": rng.random((*shape, 2, 2), np.float32),
+            "rejected": rewards > 0.9,
+            "bound.truncation": rng.random(shape),
+        },
+        rejected=np.arange(num_seeds),
+        elapsed=np.cumsum(rng.random(num_steps)),
+        compile_seconds=1.25,
+        interrupted=False,
+        exact_propensity=True,
+        settings={"rank": 50, "layers": [50, 50], "noise": 1e-3},
+        versions={"jax": "0.10"},
+    )
+
+
+def assert_equal(one: Run, other: Run) -> None:
+    for name, left, right in zip(Run._fields, one, other, strict=True):
+        pairs = left.items() if name == "diagnostics" else [(name, left)]
+        for key, array in pairs:
+            twin = right[key] if name == "diagnostics" else right
+            if isinstance(array, np.ndarray):
+                assert array.dtype == twin.dtype and array.shape == twin.shape, key
+                assert array.tobytes() == twin.tobytes(), key
+            else:
+                assert array == twin, key
+    assert list(one.diagnostics) == list(other.diagnostics)
+
+
+@pytest.mark.parametrize("action_shape", [(), (1,), (3,), (2, 12)])
+def test_save_and_load_round_trip_exactly(tmp_path: Path, action_shape: tuple[int, ...]) -> None:
+    run = make_run(action_shape=action_shape)
+    run.save(tmp_path / "deep" / "run")
+    assert_equal(Run.load(tmp_path / "deep" / "run"), run)
+    assert sorted(path.name for path in (tmp_path / "deep").rglob("*")) == ["manifest.json", "run", "steps.parquet"]
+
+
+def test_saving_again_replaces_the_run(tmp_path: Path) -> None:
+    make_run(seed=1).save(tmp_path / "run")
+    make_run(seed=2, num_seeds=2).save(tmp_path / "run")
+    assert_equal(Run.load(tmp_path / "run"), make_run(seed=2, num_seeds=2))
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_other_files_are_never_replaced(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(FileExistsError, match="is not a saved run; choose another folder"):
+        make_run().save(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_unwritable_output_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "file" / "run", tmp_path / "file" / "deep" / "run"):
+        with pytest.raises(OSError, match=f"cannot write {folder}: Not a directory|File exists"):
+            make_run().save(folder)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_full_disk_leaves_the_old_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_run(seed=1).save(tmp_path / "run")
+
+    def full(path: Path, content: Any) -> None:
+        path.write_text('{"half"')
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(persistence, "write_json", full)
+    with pytest.raises(OSError, match=r"cannot write .*run: No space left on device"):
+        make_run(seed=2).save(tmp_path / "run")
+    assert_equal(Run.load(tmp_path / "run"), make_run(seed=1))
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_loading_says_what_is_wrong(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"holds no saved run: steps\.parquet and manifest\.json"):
+        Run.load(tmp_path)
+    make_run().save(tmp_path / "run")
+    table, manifest = tmp_path / "run" / "steps.parquet", tmp_path / "run" / "manifest.json"
+    whole, facts = table.read_bytes(), json.loads(manifest.read_text())
+
+    table.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match="damaged"):
+        Run.load(tmp_path / "run")
+    table.write_bytes(whole)
+
+    for broken in ('{"format": "seqdec run 1"', json.dumps({**facts, "num_steps": 39}), '{"format": "seqdec run 1"}'):
+        manifest.write_text(broken)
+        with pytest.raises(ValueError, match="damaged"):
+            Run.load(tmp_path / "run")
+    manifest.write_text(json.dumps({**facts, "format": "seqdec run 9"}))
+    with pytest.raises(ValueError, match="'seqdec run 9'"):
+        Run.load(tmp_path / "run")
+
+
+def test_to_pandas_is_long_and_in_order() -> None:
+    run = make_run(num_seeds=2, num_steps=3, action_shape=(2,))
+    frame = run.to_pandas()
+    entries = [f"error_{i}" for i in range(4)]
+    assert list(frame) == [
+        "seed", "step", "action_0", "action_1", "reward", "regret", "propensity", "elapsed", *entries, "rejected",
+        "bound.truncation",
+    ]  # fmt: skip
+    assert frame["seed"].tolist() == [5, 5, 5, 6, 6, 6] and frame["step"].tolist() == [0, 1, 2, 0, 1, 2]
+    row = frame.iloc[4]
+    assert row["reward"] == run.rewards[1, 1] and row["action_1"] == run.actions[1, 1, 1]
+    assert row["error_2"] == run.diagnostics["error"][1, 1, 1, 0] and row["elapsed"] == run.elapsed[1]
+
+
+def test_compare_against_scipy() -> None:
+    run = make_run(num_seeds=4)
+    table = results.compare({"a": run, "b": make_run(num_seeds=1)})
+    totals = run.rewards.astype(np.float64).sum(axis=1)
+    low, high = stats.t.interval(0.95, 3, loc=totals.mean(), scale=stats.sem(totals))
+    row = table.loc["a"]
+    np.testing.assert_allclose([row["reward"] - row["reward_95"], row["reward"] + row["reward_95"]], [low, high])
+    np.testing.assert_allclose(row["optimum_share"], totals.mean() / 40, rtol=1e-6)
+    np.testing.assert_allclose(row["seconds_per_1000_steps"], 1000 * run.elapsed[-1] / 160)
+    assert row["rejected"] == 6 and row["steps"] == 40 and row["seeds"] == 4
+    assert np.isnan(table.loc["b", "reward_95"]) and np.isnan(table.loc["b", "regret_95"])
+    assert list(table.index) == ["a", "b"]
+
+
+def test_unknown_regret_stays_unknown() -> None:
+    run = make_run()._replace(regret=np.full((3, 40), np.nan, np.float32))
+    table = results.compare({"gym": run})
+    assert table[["regret", "regret_95", "optimum_share"]].isna().all(axis=None)
+    line = results.format_table(table).splitlines()[1].split()
+    assert line[0] == "gym" and line[4:6] == ["-", "-"]
+
+
+def test_table_for_people() -> None:
+    shown = results.format_table(results.compare({"hilofi": make_run(num_steps=4000), "one": make_run(1, 4000)}))
+    lines = shown.splitlines()
+    assert " ".join(lines[0].split()) == "reward regret of optimum s / 1,000 steps compile s rejected"
+    assert lines[1].startswith("hilofi") and " ± " in lines[1] and "%" in lines[1] and ",0" in lines[1]
+    assert " ± " not in lines[2]
+
+
+def test_rolling_mean_against_a_loop() -> None:
+    values = np.random.default_rng(0).random((2, 30))
+    expected = [[row[max(0, t - 6) : t + 1].mean() for t in range(30)] for row in values]
+    np.testing.assert_allclose(figures.rolling(values, 7), expected)
+    np.testing.assert_allclose(figures.rolling(values, 50)[:, -1], values.mean(axis=1))
+
+
+def test_comparison_draws_what_the_runs_hold() -> None:
+    runs = {"one": make_run(seed=1), "two": make_run(seed=2, num_steps=20)}
+    figure = results.plot_comparison(runs)
+    reward, average, regret, time = figure.axes
+    for line, run in zip(reward.lines, runs.values(), strict=True):
+        np.testing.assert_allclose(line.get_ydata(), run.rewards.cumsum(axis=1, dtype=float).mean(axis=0))
+    for axis in (reward, average, regret):
+        assert [line.get_label() for line in axis.lines] == list(runs) and len(axis.collections) == 2
+        assert axis.get_xlabel() == "step" and axis.get_ylabel()
+    assert time.get_xlabel().endswith("/ s")
+    assert [text.get_text() for text in figure.legends[0].texts] == list(runs)
+    assert pyplot.get_fignums() == []
+
+
+def test_bands_are_t_intervals() -> None:
+    run = make_run(num_seeds=5)
+    band = results.plot_comparison({"a": run}).axes[0].collections[0].get_paths()[0].vertices
+    totals = run.rewards.cumsum(axis=1, dtype=float)[:, -1]
+    last = band[band[:, 0] == 40][:, 1]
+    low, high = stats.t.interval(0.95, 4, loc=totals.mean(), scale=stats.sem(totals))
+    np.testing.assert_allclose([last.min(), last.max()], [low, high])
+
+
+@pytest.mark.parametrize("num_seeds", [1, 3])
+def test_pictures_of_odd_runs(num_seeds: int, tmp_path: Path) -> None:
+    short, blind = make_run(num_seeds, 1), make_run(num_seeds)._replace(regret=np.full((num_seeds, 40), np.nan))
+    for number, figure in enumerate(
+        [short.plot(), blind.plot(), figures.regret({"x": blind}), figures.accuracy({"x": short})]
+    ):
+        figure.savefig(tmp_path / f"{number}.png")
+        assert (tmp_path / f"{number}.png").stat().st_size > 5000
+
+
+def test_labels_do_not_overlap() -> None:
+    values = np.array([5.0, 5.1, 5.2, 9.0, np.nan])
+    places = figures._spread(values, 0.5)
+    finite = np.sort(places[:4])
+    assert (np.diff(finite) >= 0.5 - 1e-12).all()
+    assert (np.argsort(places[:4]) == np.argsort(values[:4])).all() and np.isnan(places[4])
+    assert abs(places[3] - 9.0) < 0.5

@@ -1,0 +1,435 @@
+"""The runner against plain Python loops, on an environment and an agent small enough to know exactly."""
+
+import operator
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from typing import Any, NamedTuple
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+
+import seqdec.drive
+from seqdec.core import Action, Agent, Array, Environment, Key, Masked, TimeStep
+from seqdec.drive import chunk_length
+from seqdec.results import Run
+from seqdec.runner import run
+
+NUM_ARMS = 3
+
+
+class ToyState(NamedTuple):
+    totals: Array
+    counts: Array
+
+
+class ToyInfo(NamedTuple):
+    error: Array
+    rejected: Array
+    counts: Array
+    bound: tuple[Array, ...] | None
+    nested: ToyState
+
+
+def toy_env(*, full_information: bool = False, noise: float = 0.1) -> Environment:
+    """Arms with known means and a context that says nothing; every seventh reward is NaN."""
+
+    def reset(key: Key, params: Array) -> tuple[Array, Array]:
+        return jnp.int32(0), jax.random.normal(key, (2,))
+
+    def step(key: Key, state: Array, action: Array, params: Array) -> tuple[Array, TimeStep]:
+        reward_key, context_key = jax.random.split(key)
+        rewards = params + noise * jax.random.normal(reward_key, params.shape)
+        rewards = jnp.where(state % 7 == 6, jnp.nan, rewards)
+        timestep = TimeStep(
+            observation=jax.random.normal(context_key, (2,)),
+            reward=rewards[action],
+            regret=params.max() - params[action],
+            done=jnp.bool_(False),
+            outcomes=rewards if full_information else None,
+        )
+        return state + 1, timestep
+
+    return Environment(
+        reset, step, jnp.array([0.2, 0.5, 0.9]), Box(-np.inf, np.inf, (2,), np.float32), Discrete(NUM_ARMS), "toy"
+    )
+
+
+def toy_agent(*, settings: dict[str, Any] | None = None) -> Agent:
+    """Epsilon-greedy on arm averages, with propensities in closed form; NaN rewards are rejected."""
+
+    def init(key: Key) -> ToyState:
+        return ToyState(jax.random.uniform(key, (NUM_ARMS,)), jnp.ones(NUM_ARMS))
+
+    def act(key: Key, state: ToyState, observation: Any) -> Action:
+        mask = observation.mask if isinstance(observation, Masked) else jnp.ones(NUM_ARMS, bool)
+        explore_key, arm_key = jax.random.split(key)
+        greedy = jnp.argmax(jnp.where(mask, state.totals / state.counts, -jnp.inf))
+        random = jax.random.categorical(arm_key, jnp.where(mask, 0.0, -jnp.inf))
+        arm = jnp.where(jax.random.bernoulli(explore_key, 0.3), random, greedy)
+        return Action(arm, jnp.where(arm == greedy, 0.7, 0.0) + 0.3 / mask.sum())
+
+    def update(state: ToyState, observation: Any, action: Array, feedback: Array) -> tuple[ToyState, ToyInfo]:
+        played = jnp.ones(NUM_ARMS) if feedback.ndim else jax.nn.one_hot(action, NUM_ARMS)
+        rejected = ~jnp.isfinite(feedback).all()
+        error = (feedback if feedback.ndim == 0 else feedback[action]) - (state.totals / state.counts)[action]
+        new = ToyState(state.totals + played * feedback, state.counts + played)
+        new = jax.tree.map(lambda old, new: jnp.where(rejected, old, new), state, new)
+        return new, ToyInfo(error, rejected, new.counts, None, new)
+
+    return Agent(init, act, update, "toy", True, settings or {"epsilon": 0.3})
+
+
+class ToyGym(gymnasium.Env):
+    """The toy environment behind gymnasium's interface, keys and all, so that both drivers must agree."""
+
+    def __init__(self, env: Environment, **extra: Any) -> None:
+        self.env, self.extra = env._replace(step=jax.jit(env.step)), extra
+        self.observation_space, self.action_space = env.observation_space, env.action_space
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        assert seed is not None
+        reset_key, self.key = jax.random.split(jax.random.split(jax.random.key(seed))[0])
+        self.state, observation = self.env.reset(reset_key, self.env.params)
+        self.steps = 0
+        return np.asarray(observation, np.float64), dict(self.extra)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        key = jax.random.fold_in(self.key, self.steps)
+        self.state, timestep = self.env.step(key, self.state, action, self.env.params)
+        self.steps += 1
+        info = {"regret": float(timestep.regret)} | self.extra
+        return np.asarray(timestep.observation, np.float64), float(timestep.reward), False, False, info
+
+
+def by_hand(agent: Agent, env: Environment, num_steps: int, seed: int) -> dict[str, np.ndarray]:
+    """The loop that `run` promises, in plain Python."""
+    act, step, update = jax.jit(agent.act), jax.jit(env.step), jax.jit(agent.update)
+    env_key, agent_key = jax.random.split(jax.random.key(seed))
+    (reset_key, step_key), (init_key, act_key) = jax.random.split(env_key), jax.random.split(agent_key)
+    state, observation = jax.jit(env.reset)(reset_key, env.params)
+    belief = jax.jit(agent.init)(init_key)
+    rows = []
+    for t in range(num_steps):
+        action = act(jax.random.fold_in(act_key, t), belief, observation)
+        state, timestep = step(jax.random.fold_in(step_key, t), state, action.value, env.params)
+        feedback = timestep.reward if timestep.outcomes is None else timestep.outcomes
+        belief, info = update(belief, observation, action.value, feedback)
+        observation = timestep.observation
+        rows.append((action.value, timestep.reward, timestep.regret, action.propensity, info.rejected, info.error))
+    names = ("actions", "rewards", "regret", "propensities", "rejected", "error")
+    return {name: np.array(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
+
+
+def assert_same(result: Run, i: int, oracle: dict[str, np.ndarray]) -> None:
+    for name in ("actions", "rewards", "regret", "propensities"):
+        np.testing.assert_array_equal(getattr(result, name)[i], oracle[name], err_msg=name)
+    assert result.rejected[i] == oracle["rejected"].sum()
+
+
+@pytest.mark.parametrize("full_information", [False, True])
+def test_scan_equals_python_loop(full_information: bool) -> None:
+    agent, env = toy_agent(), toy_env(full_information=full_information)
+    result = run(agent, env, 230, seed=3, num_seeds=2, diagnostics=("error",))
+    for i in range(2):
+        oracle = by_hand(agent, env, 230, seed=3 + i)
+        assert_same(result, i, oracle)
+        np.testing.assert_array_equal(result.diagnostics["error"][i], oracle["error"])
+    assert result.rejected.tolist() == [230 // 7] * 2
+    assert len(np.unique(result.actions)) == NUM_ARMS
+
+
+def test_vmapped_seeds_equal_single_seeds_and_length_does_not_matter() -> None:
+    together = run(toy_agent(), toy_env(), 157, seed=10, num_seeds=3)
+    for i in range(3):
+        alone = run(toy_agent(), toy_env(), 211, seed=10 + i)
+        np.testing.assert_array_equal(together.actions[i], alone.actions[0, :157])
+        np.testing.assert_array_equal(together.rewards[i], alone.rewards[0, :157])
+    assert not np.array_equal(together.rewards[0], together.rewards[1], equal_nan=True)
+
+
+def test_agents_meet_the_same_environment() -> None:
+    def always(arm: int) -> Agent:
+        return toy_agent()._replace(act=lambda key, state, obs: Action(jnp.int32(arm), jnp.float32(1.0)))
+
+    first, second = (run(always(arm), toy_env(noise=0.0), 20, seed=0) for arm in (0, 2))
+    expected = np.where(np.isnan(first.rewards), np.nan, 0.7)
+    np.testing.assert_allclose(second.rewards - first.rewards, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("num_steps", [1, 2, 7, 99, 100, 101, 199, 1009, 2000, 40_000, 60_000, 99_991, 1_000_003])
+def test_chunks_cover_the_run_with_little_waste(num_steps: int) -> None:
+    length = chunk_length(num_steps)
+    chunks = -(-num_steps // length)
+    assert 1 <= length <= 1000
+    assert chunks >= min(num_steps, 50)
+    assert chunks * length - num_steps < length <= 1 + num_steps / 100
+
+
+@pytest.mark.parametrize("num_steps", [100, 1009])
+def test_two_compilations(num_steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = []
+    original = jax.stages.Lowered.compile
+
+    def counting(self: Any, *args: Any, **kwargs: Any) -> Any:
+        compiled.append(self)
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(jax.stages.Lowered, "compile", counting)
+    traces = {"act": 0, "step": 0}
+    agent, env = toy_agent(), toy_env()
+
+    def act(*args: Any) -> Action:
+        traces["act"] += 1
+        return agent.act(*args)
+
+    def step(*args: Any) -> Any:
+        traces["step"] += 1
+        return env.step(*args)
+
+    run(agent._replace(act=act), env._replace(step=step), num_steps, seed=0, num_seeds=2)
+    assert len(compiled) == 2
+    assert traces["act"] == traces["step"] <= 2
+
+
+def test_nothing_compiles_between_the_chunks(caplog: pytest.LogCaptureFixture) -> None:
+    run(toy_agent(), toy_env(), 50, seed=0)
+    with jax.log_compiles(True), caplog.at_level("WARNING", logger="jax"):
+        run(toy_agent(), toy_env(), 1009, seed=0)
+    messages = [record.getMessage() for record in caplog.records]
+    assert sum("Finished XLA compilation" in message for message in messages) <= 2, messages
+
+
+def test_environment_data_are_an_argument_of_the_programs() -> None:
+    env, keys = toy_env(noise=0.0), jax.vmap(jax.random.key)(np.arange(2, dtype=np.uint32))
+    start, advance = seqdec.drive._compile(toy_agent(), env, (), 6, keys, env.params)
+    _, record = advance(start(keys, env.params + 10), env.params + 10)
+    np.testing.assert_allclose(record.reward, np.array([10.2, 10.5, 10.9])[record.action], rtol=1e-6)
+
+
+def test_device_memory_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    live = []
+    get = jax.device_get
+
+    def watching(record: Any) -> Any:
+        live.append(sum(array.size for array in jax.live_arrays()))
+        return get(record)
+
+    monkeypatch.setattr(jax, "device_get", watching)
+    run(toy_agent(), toy_env(), 1000, seed=0, num_seeds=4)
+    assert len(live) == 100
+    assert max(live[1:]) == live[1]
+
+
+def interrupt_at(monkeypatch: pytest.MonkeyPatch, call: int) -> None:
+    """Make the given call (from 1) of jax.device_get, one a chunk, behave like Ctrl-C."""
+    get, calls = jax.device_get, []
+
+    def interrupting(record: Any) -> Any:
+        calls.append(1)
+        if len(calls) == call:
+            raise KeyboardInterrupt
+        return get(record)
+
+    monkeypatch.setattr(jax, "device_get", interrupting)
+
+
+def test_ctrl_c_keeps_the_chunks_that_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = run(toy_agent(), toy_env(), 2000, seed=0, num_seeds=2, diagnostics=("counts",))
+    interrupt_at(monkeypatch, 4)
+    part = run(toy_agent(), toy_env(), 2000, seed=0, num_seeds=2, diagnostics=("counts",))
+    assert part.interrupted and not whole.interrupted
+    assert part.actions.shape == part.rewards.shape == part.regret.shape == part.propensities.shape == (2, 60)
+    assert part.diagnostics["counts"].shape == (2, 60, NUM_ARMS) and part.elapsed.shape == (60,)
+    np.testing.assert_array_equal(part.rewards, whole.rewards[:, :60])
+    assert part.rejected.tolist() == [60 // 7] * 2
+
+
+def test_ctrl_c_before_the_first_chunk_goes_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupt_at(monkeypatch, 1)
+    with pytest.raises(KeyboardInterrupt):
+        run(toy_agent(), toy_env(), 100, seed=0)
+
+
+def test_ctrl_c_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupt_at(monkeypatch, 13)
+    first = run(toy_agent(), ToyGym(toy_env()), 30, seed=0, num_seeds=2)
+    assert first.interrupted and first.rewards.shape == (1, 12) and first.seeds == (0,)
+    monkeypatch.undo()
+    interrupt_at(monkeypatch, 43)
+    second = run(toy_agent(), ToyGym(toy_env()), 30, seed=0, num_seeds=3)
+    assert second.interrupted and second.rewards.shape == (1, 30) and second.seeds == (0,)
+
+
+@pytest.mark.slow
+def test_a_real_sigint(tmp_path: Any) -> None:
+    script = (
+        "import sys\n"
+        f"sys.path[:0] = [{os.path.dirname(__file__)!r}]\n"
+        "from test_runner import *\n"
+        "toy = toy_env()\n"
+        "def step(*args):\n"
+        "    jax.debug.callback(lambda t: print('go', flush=True) if t == 5000 else None, args[1])\n"
+        "    return toy.step(*args)\n"
+        "result = run(toy_agent(), toy._replace(step=step), 100_000_000, seed=0)\n"
+        "print('interrupted', result.interrupted, result.rewards.shape[1] > 0, flush=True)\n"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=environment)
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline().strip() == "go"
+        process.send_signal(signal.SIGINT)
+        rest, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert "interrupted True True" in rest
+
+
+def test_host_loop_equals_compiled_loop() -> None:
+    compiled = run(toy_agent(), toy_env(), 60, seed=5, num_seeds=2, diagnostics=("error", "nested"))
+    hosted = run(toy_agent(), ToyGym(toy_env()), 60, seed=5, num_seeds=2, diagnostics=("error", "nested"))
+    for name in ("actions", "rewards", "regret", "propensities", "rejected"):
+        np.testing.assert_array_equal(getattr(hosted, name), getattr(compiled, name), err_msg=name)
+    assert hosted.diagnostics.keys() == compiled.diagnostics.keys() == {"error", "nested.totals", "nested.counts"}
+    np.testing.assert_array_equal(hosted.diagnostics["nested.totals"], compiled.diagnostics["nested.totals"])
+    assert hosted.rewards.dtype == compiled.rewards.dtype and hosted.regret.dtype == compiled.regret.dtype
+    assert hosted.env == "ToyGym" and hosted.seeds == (5, 6)
+
+
+def test_host_compiles_three_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    traces = []
+    agent = toy_agent()
+    counted = agent._replace(
+        act=lambda *args: traces.append("act") or agent.act(*args),
+        update=lambda *args: traces.append("update") or agent.update(*args),
+    )
+    run(counted, ToyGym(toy_env()), 40, seed=0, num_seeds=2)
+    assert traces.count("act") <= 2 and traces.count("update") <= 2
+
+
+def test_action_mask_of_a_gymnasium_env_is_honoured() -> None:
+    mask = np.array([1, 1, 0], np.int8)
+    result = run(toy_agent(), ToyGym(toy_env(), action_mask=mask), 40, seed=0)
+    assert set(np.unique(result.actions)) == {0, 1}
+    np.testing.assert_allclose(np.unique(result.propensities), [0.15, 0.85], rtol=1e-6)
+
+
+class Corridor(gymnasium.Env):
+    """Episodes of four steps, indices from 1 on, no regret; remembers what it was told."""
+
+    observation_space, action_space = Discrete(5), Discrete(NUM_ARMS, start=1)
+
+    def __init__(self) -> None:
+        self.resets, self.played = [], []
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self.resets.append(seed)
+        self.place = 0
+        return self.place, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action)
+        self.played.append(int(action))
+        self.place += 1
+        return self.place, 1.0, self.place == 4, False, {}
+
+
+def test_episodes_of_a_gymnasium_env() -> None:
+    env = Corridor()
+    result = run(toy_agent(), env, 10, seed=7, num_seeds=2)
+    assert env.resets == [7, 7, None, None, 8, None, None]  # the first only shows the agent an observation
+    assert (result.actions + 1).ravel().tolist() == env.played
+    assert np.isnan(result.regret).all()
+    assert result.rewards.tolist() == [[1.0] * 10] * 2
+
+
+class Point(gymnasium.Env):
+    """A box of actions in float64."""
+
+    observation_space, action_space = Box(-1, 1, (2,), np.float64), Box(-1, 1, (2,), np.float64)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        return np.zeros(2), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action)
+        return np.ones(2), float(action.sum()), False, True, {}
+
+
+def box_agent(shape: tuple[int, ...] = (2,)) -> Agent:
+    return Agent(
+        init=lambda key: jnp.float32(0.0),
+        act=lambda key, state, obs: Action(jax.random.uniform(key, shape), jnp.float32(jnp.nan)),
+        update=lambda state, obs, action, feedback: (state + feedback, None),
+        name="box",
+        exact_propensity=False,
+        settings={},
+    )
+
+
+def test_box_actions_on_the_host() -> None:
+    result = run(box_agent(), Point(), 6, seed=0, num_seeds=2)
+    assert result.actions.shape == (2, 6, 2) and result.rejected.tolist() == [0, 0]
+    np.testing.assert_allclose(result.rewards, result.actions.sum(-1), rtol=1e-6)
+
+
+# Arguments that must be refused, and what the message must say.
+REFUSED = [
+    ({"num_steps": 0}, ValueError, "num_steps must be at least 1; got 0"),
+    ({"num_steps": 10.0}, TypeError, "num_steps must be an integer; got 10.0"),
+    ({"num_steps": True}, TypeError, "num_steps must be an integer"),
+    ({"seed": -1}, ValueError, "seed must be at least 0"),
+    ({"seed": "0"}, TypeError, "seed must be an integer"),
+    ({"seed": 2**32}, ValueError, r"must not exceed 2\*\*32"),
+    ({"num_seeds": 0}, ValueError, "num_seeds must be at least 1"),
+    ({"diagnostics": "error"}, TypeError, r"write \('error',\)"),
+    ({"diagnostics": ("errror",)}, ValueError, "holds no 'errror'; available: error, rejected, counts, nested"),
+    ({"diagnostics": ("bound",)}, ValueError, "holds no 'bound'"),
+    ({"diagnostics": ("reward",)}, ValueError, "a column that every run has"),
+    ({"agent": "hilofi"}, TypeError, "agent must be a seqdec.core.Agent"),
+    ({"env": "digits"}, TypeError, "env must be a seqdec.core.Environment or a gymnasium.Env; got str"),
+    ({"agent": box_agent()}, ValueError, r"integer action; the agent plays float32 of shape \(2,\)"),
+    ({"agent": box_agent((3,)), "env": Point()}, ValueError, r"shape \(2,\); the agent plays shape \(3,\)"),
+]
+
+
+@pytest.mark.parametrize(("changes", "error", "message"), REFUSED)
+def test_bad_arguments_are_refused(changes: dict[str, Any], error: type[Exception], message: str) -> None:
+    arguments = {"agent": toy_agent(), "env": toy_env(), "num_steps": 10, "seed": 0} | changes
+    with pytest.raises(error, match=message):
+        run(arguments.pop("agent"), arguments.pop("env"), arguments.pop("num_steps"), **arguments)
+
+
+def test_numpy_integers_are_integers() -> None:
+    result = run(toy_agent(), toy_env(), np.int64(5), seed=np.uint8(4))
+    assert result.seeds == (4,) and all(operator.index(seed) == seed for seed in result.seeds)
+
+
+def test_large_seeds_are_the_keys_they_say() -> None:
+    seed = 2**32 - 1
+    assert_same(run(toy_agent(), toy_env(), 20, seed=seed), 0, by_hand(toy_agent(), toy_env(), 20, seed))
+
+
+@pytest.mark.parametrize(("progress", "shown"), [(None, False), (False, False), (True, True)])
+def test_progress_only_when_asked_or_on_a_terminal(
+    progress: bool | None, shown: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run(toy_agent(), toy_env(), 20, seed=0, progress=progress)
+    out, err = capfd.readouterr()
+    assert out == "" and ("toy" in err) == shown and ("20/20" in err) == shown
+
+
+def test_times_and_facts_of_a_run() -> None:
+    result = run(toy_agent(settings={"epsilon": 0.3, "model": toy_env, "shape": (1, 2)}), toy_env(), 150, seed=0)
+    assert result.compile_seconds > 0 and result.run_seconds > 0
+    assert (np.diff(result.elapsed) > 0).all() and result.elapsed[-1] <= result.run_seconds
+    assert result.settings["shape"] == [1, 2] and "toy_env" in result.settings["model"]
+    assert result.versions["jax"] == jax.__version__ and result.exact_propensity and result.agent == result.env == "toy"
+    assert pickle.loads(pickle.dumps(result)).seeds == (0,)
