@@ -53,10 +53,10 @@ def psd_root(cov: Array) -> Array:
     """Upper triangular R with R^T R = cov (n, n) up to a relative jitter; cov may be singular, even zero."""
     if cov.shape == (1, 1):
         return jnp.sqrt(jnp.maximum(cov, 0))
-    scale = jnp.maximum(jnp.max(jnp.diagonal(cov)), jnp.finfo(cov.dtype).tiny)
-    ridge = _jitter(cov.dtype) * scale * jnp.eye(len(cov), dtype=cov.dtype)
-    # Scaled to one, so that a subnormal ridge cannot vanish beside a tiny covariance.
-    return jnp.sqrt(scale) * jnp.linalg.cholesky((cov + ridge) / scale).mT
+    largest = jnp.max(jnp.diagonal(cov))
+    # Scaled to one first: a ridge of the size of a tiny covariance's rounding would be subnormal, and flushed to zero.
+    ridge = _jitter(cov.dtype) * jnp.eye(len(cov), dtype=cov.dtype)
+    return jnp.sqrt(largest) * jnp.linalg.cholesky(cov / _scale_of(largest) + ridge).mT
 
 
 def solve_psd(root: Array, rhs: Array) -> Array:
@@ -82,11 +82,11 @@ def truncate(stack: Array, gram: Array, rank: int, inflation: Array | float) -> 
     With N N^T = W diag(l) W^T the answer is diag(sqrt((l_i + a) / l_i)) W_d^T Z for the d largest l_i, so that the basis need
     not be touched. Directions whose eigenvalue drowns in rounding are inflated by less than a, never by more.
     """
-    scale = jnp.maximum(jnp.max(jnp.diagonal(gram)), jnp.finfo(gram.dtype).tiny)
+    scale = _scale_of(jnp.diagonal(gram))
     values, vectors = jnp.linalg.eigh(gram / scale)
     kept, directions = values[-rank:], vectors[:, -rank:]
     safe = jnp.maximum(kept, len(gram) * _jitter(gram.dtype))
-    gains = jnp.sqrt(1 + inflation / scale / safe)
+    gains = jnp.sqrt(1 + jnp.minimum(inflation / scale / safe, jnp.finfo(gram.dtype).max))
     return Truncation(gains[:, None] * (directions.mT @ stack), scale * jnp.maximum(values[:-rank], 0))
 
 
@@ -103,10 +103,16 @@ def low_rank_projection(rank: int, *blocks: Array, inflation: Array | float = 0.
     """
     stack = jnp.concatenate(blocks)
     stack = jnp.pad(stack, ((0, max(0, rank - len(stack))), (0, 0)))
-    scale = jnp.maximum(jnp.max(jnp.abs(stack)), jnp.finfo(stack.dtype).tiny)
+    # Entries of tiny and huge stacks would under- and overflow in the Gram matrix: work at scale one.
+    scale = _scale_of(stack)
     unit = stack / scale
-    # Square roots of tiny and huge stacks would under- and overflow in the Gram matrix: work at scale one.
-    return scale * truncate(unit, unit @ unit.mT, rank, inflation / scale**2).root
+    return scale * truncate(unit, unit @ unit.mT, rank, inflation / scale / scale).root
+
+
+def _scale_of(values: Array) -> Array:
+    """Largest magnitude, or 1 where all values are zero."""
+    largest = jnp.max(jnp.abs(values))
+    return jnp.where(largest > 0, largest, 1)
 
 
 def random_orthonormal_rows(key: Key, rank: int, size: int, dtype) -> Array:

@@ -131,3 +131,291 @@ def test_equals_printed_box(name, q):
     assert relative(ours, theirs) < 1e-10
     for state, cov in zip(belief.blocks, box.covariances(), strict=True):
         assert relative(dense_of(state), cov) < 1e-10
+
+
+@pytest.mark.parametrize("likelihood", sorted(LIKELIHOODS))
+@pytest.mark.parametrize("name", ["hilofi", "lrkf"])
+def test_any_mix_of_observed_outputs_equals_the_box(name, likelihood):
+    """One output, all of them and a pair, in turn, under every likelihood."""
+    flt = MAKERS[name](NETWORK.apply, LIKELIHOODS[likelihood], 1e-3, dtype=jnp.float64)
+    belief = flt.init(jax.random.key(1), NETWORK.init(jax.random.key(0)))
+    box = BoxRun(name, LIKELIHOODS[likelihood], belief, 1e-3)
+    steps = {n: jax.jit(lambda b, x, y, rows: flt.update(flt.predict(b), x, y, rows)) for n in (1, 2)}
+    whole = jax.jit(lambda b, x, y: flt.update(flt.predict(b), x, y))
+    for t, (x, y, arm) in enumerate(zip(*stream(1, 24), strict=True)):
+        y = np.abs(y) if likelihood == "poisson" else np.eye(4)[arm]
+        if t % 3 == 0:
+            belief, info = whole(belief, x, y)
+            rows = np.arange(4)
+        else:
+            rows = np.array([arm, (arm + 1) % 4])[: t % 3]
+            belief, info = steps[len(rows)](belief, x, y[rows], rows)
+        assert not info.rejected
+        box.step(x, y[rows], rows)
+    for state, cov in zip(belief.blocks, box.covariances(), strict=True):
+        assert relative(dense_of(state), cov) < 1e-9
+
+
+def run(flt, xs, ys, arms, params=None):
+    """Belief after a stream, by scan, and the stacked infos."""
+
+    def step(belief, seen):
+        x, y, arm = seen
+        return flt.update(flt.predict(belief), x, y[arm], arm)
+
+    belief = flt.init(jax.random.key(1), NETWORK.init(jax.random.key(0)) if params is None else params)
+    return jax.jit(lambda b, data: jax.lax.scan(step, b, data))(belief, (xs, ys, arms))
+
+
+def test_lrkf_of_full_rank_is_the_dense_filter():
+    """With d = D and q = 0 the random rows span everything, so C^T C is the dense covariance."""
+    size = models.ravel(jax.tree.leaves(NETWORK.init(jax.random.key(0)))).size
+    low = filters.lrkf(NETWORK.apply, LIKELIHOODS["gaussian"], rank=size, initial_std=0.5, dtype=jnp.float64)
+    dense = filters.ekf(NETWORK.apply, LIKELIHOODS["gaussian"], initial_std=0.5, dtype=jnp.float64)
+    (a, _), (b, _) = (run(flt, *stream(2, 60)) for flt in (low, dense))
+    assert relative(dense_of(a.blocks[0]), dense_of(b.blocks[0])) < 1e-9
+    assert relative(models.ravel(jax.tree.leaves(a.params)), models.ravel(jax.tree.leaves(b.params))) < 1e-9
+
+
+def test_layered_filters_of_full_rank_agree_with_each_other_and_the_first_step_with_the_dense_filter():
+    """With full ranks HiLoFi and LoLoFi keep the same two blocks; before blocks correlate their mean is the dense filter's."""
+    hidden, last = (models.ravel(leaves).size for leaves in models.split(NETWORK.init(jax.random.key(0)), NETWORK.is_last))
+    common = {"is_last": NETWORK.is_last, "initial_std_hidden": 0.5, "initial_std_last": 0.5, "dtype": jnp.float64}
+    likelihood = LIKELIHOODS["gaussian"]
+    high = filters.hilofi(NETWORK.apply, likelihood, rank=hidden, **common)
+    low = filters.lolofi(NETWORK.apply, likelihood, rank_hidden=hidden, rank_last=last, **common)
+    dense = filters.ekf(NETWORK.apply, likelihood, initial_std=0.5, dtype=jnp.float64)
+    (a, _), (b, _) = (run(flt, *stream(3, 60)) for flt in (high, low))
+    for x, y in zip(a.blocks, b.blocks, strict=True):
+        assert relative(dense_of(x), dense_of(y)) < 1e-9
+    (a, _), (b, _) = (run(flt, *stream(3, 1)) for flt in (high, dense))
+    assert relative(models.ravel(jax.tree.leaves(a.params)), models.ravel(jax.tree.leaves(b.params))) < 1e-10
+
+
+def linear(params, x):
+    return params["weight"] @ x
+
+
+@pytest.mark.parametrize("rank", [None, 6])
+def test_moments_agree_with_monte_carlo_for_a_linear_model(rank):
+    """Mean and covariance of f(theta, x) over sampled theta, within six standard errors."""
+    likelihood = likelihoods.gaussian(0.2)
+    make = {None: lambda: filters.ekf(linear, likelihood, initial_std=1.0, dtype=jnp.float64)}
+    flt = make.get(rank, lambda: filters.lrkf(linear, likelihood, rank=rank, process_noise=0.01, dtype=jnp.float64))()
+    belief, _ = run(flt, *stream(4, 15), params={"weight": jnp.zeros((4, 3))})
+    x, draws = jnp.array([0.3, -1.0, 2.0]), 40_000
+    got = flt.moments(belief, x)
+    sampled = jax.vmap(lambda key: linear(flt.sample(key, belief), x))(jax.random.split(jax.random.key(5), draws))
+    deviation = np.sqrt(np.diag(got.cov))
+    assert np.all(np.abs(sampled.mean(0) - got.mean) < 6 * deviation / np.sqrt(draws))
+    spread = np.sqrt((np.outer(deviation, deviation) ** 2 + np.asarray(got.cov) ** 2) / draws)
+    assert np.all(np.abs(np.cov(sampled.T) - got.cov) < 6 * spread)
+    np.testing.assert_allclose(got.noise, 0.2 * np.eye(4))
+
+
+def test_process_noise_between_updates_widens_the_moments():
+    flt = filters.lrkf(linear, LIKELIHOODS["gaussian"], rank=3, process_noise=0.1, dtype=jnp.float64)
+    belief = flt.init(jax.random.key(0), {"weight": jnp.zeros((4, 3))})
+    x = jnp.array([1.0, 2.0, 0.0])
+    before, after = flt.moments(belief, x).cov, flt.moments(flt.predict(flt.predict(belief)), x).cov
+    np.testing.assert_allclose(after - before, 2 * 0.1 * 5.0 * np.eye(4), atol=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("q", [0.0, 1e-2])
+def test_error_bounds_hold_on_random_streams(name, q):
+    """||exact posterior of this step - what is kept||_F is at most the sum of the reported bounds, and not absurdly less."""
+    likelihood = LIKELIHOODS["gaussian"]
+    flt = MAKERS[name](NETWORK.apply, likelihood, q, error_bounds=True, dtype=jnp.float64)
+    belief = flt.init(jax.random.key(1), NETWORK.init(jax.random.key(0)))
+    step = jax.jit(lambda b, x, y, arm: flt.update(flt.predict(b), x, y[arm], arm))
+    split = (lambda tree: (jax.tree.leaves(tree),)) if len(belief.blocks) == 1 else lambda tree: models.split(tree, NETWORK.is_last)
+    jacobian = jax.jit(jax.jacrev(NETWORK.apply))
+    for x, y, arm in zip(*stream(6, 40), strict=True):
+        jac = np.concatenate([models.ravel(leaves, 1) for leaves in split(jacobian(belief.params, x))], 1)[[arm]]
+        own = [q, 2 * q] if len(belief.blocks) == 2 else [q]
+        prior = block_diagonal([dense_of(s) + extra * np.eye(len(dense_of(s))) for s, extra in zip(belief.blocks, own, strict=True)])
+        gain = prior @ jac.T / (jac @ prior @ jac.T + 0.1)
+        exact = prior - gain @ (jac @ prior)
+        belief, info = step(belief, x, y, arm)
+        error = np.linalg.norm(exact - block_diagonal([dense_of(s) for s in belief.blocks]))
+        assert error <= sum(map(float, info.error_bound)) * (1 + 1e-9) + 1e-9
+    if name in ("ekf", "lrkf"):
+        assert info.error_bound.coupling == 0
+    if q and name == "lrkf":
+        # The part of the truncation that no rank-d matrix avoids: process noise in the D - d directions left out.
+        assert info.error_bound.truncation >= q * np.sqrt(len(prior) - 7)
+
+
+def block_diagonal(matrices):
+    out = np.zeros((sum(map(len, matrices)),) * 2)
+    at = 0
+    for m in matrices:
+        out[at : at + len(m), at : at + len(m)] = m
+        at += len(m)
+    return out
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("broken", ["context", "nan reward", "infinite reward"])
+def test_non_finite_input_is_rejected_and_leaves_the_belief(name, broken):
+    flt = MAKERS[name](NETWORK.apply, LIKELIHOODS["gaussian"], 1e-3, dtype=jnp.float64)
+    xs, ys, arms = stream(7, 30)
+    belief, _ = run(flt, xs, ys, arms)
+    before = flt.predict(belief)
+    x = jnp.array([0.0, jnp.nan, 1.0]) if broken == "context" else jnp.ones(3)
+    y = {"context": 1.0, "nan reward": jnp.nan, "infinite reward": jnp.inf}[broken]
+    after, info = jax.jit(flt.update)(before, x, y, 2)
+    assert info.rejected
+    for a, b in zip(jax.tree.leaves(before.params), jax.tree.leaves(after.params), strict=True):
+        np.testing.assert_array_equal(a, b)
+    at = jnp.array([0.5, 0.1, -1.0])
+    np.testing.assert_allclose(flt.moments(after, at).cov, flt.moments(before, at).cov, rtol=1e-12)
+    again, info = jax.jit(flt.update)(after, jnp.ones(3), 1.0, 2)
+    assert not info.rejected
+    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(again))
+
+
+def test_rejection_while_the_buffer_is_being_emptied():
+    flt = filters.lrkf(NETWORK.apply, LIKELIHOODS["gaussian"], rank=4, process_noise=1e-3, buffer=2, dtype=jnp.float64)
+    belief = flt.init(jax.random.key(1), NETWORK.init(jax.random.key(0)))
+    at = jnp.ones(3)
+    for bad in (False, False, True, False, True, True, False):
+        before = flt.moments(flt.predict(belief), at).cov
+        belief, info = flt.update(flt.predict(belief), jnp.ones(3), jnp.nan if bad else 0.3, 1)
+        assert bool(info.rejected) == bad
+        if bad:
+            np.testing.assert_allclose(flt.moments(belief, at).cov, before, rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_vmap_over_seeds_and_settings_equals_one_by_one(name):
+    xs, ys, arms = stream(8, 40)
+
+    def final(seed, q):
+        flt = MAKERS[name](NETWORK.apply, LIKELIHOODS["gaussian"], q, dtype=jnp.float64)
+        params = NETWORK.init(jax.random.key(0))
+        belief = flt.init(jax.random.key(seed), params)
+        belief, info = jax.lax.scan(lambda b, s: flt.update(flt.predict(b), s[0], s[1][s[2]], s[2]), belief, (xs, ys, arms))
+        return models.ravel(jax.tree.leaves(belief.params)), info.log_density
+
+    seeds, noises = jnp.arange(3), jnp.array([1e-4, 1e-3, 0.0])
+    together = jax.jit(jax.vmap(final))(seeds, noises)
+    for i in range(3):
+        alone = jax.jit(final)(seeds[i], noises[i])
+        for a, b in zip(together, alone, strict=True):
+            assert relative(a[i], b) < 1e-9
+
+
+def test_traced_and_plain_zero_process_noise_agree():
+    plain = filters.lrkf(NETWORK.apply, LIKELIHOODS["gaussian"], rank=7, dtype=jnp.float64)
+    traced = filters.lrkf(NETWORK.apply, LIKELIHOODS["gaussian"], rank=7, process_noise=jnp.zeros(()), dtype=jnp.float64)
+    (a, _), (b, _) = (run(flt, *stream(9, 60)) for flt in (plain, traced))
+    assert relative(models.ravel(jax.tree.leaves(a.params)), models.ravel(jax.tree.leaves(b.params))) < 1e-9
+    assert a.blocks[0].factor.basis.shape[1] == 7  # nothing is ever appended
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_update_without_shared_linearisation_is_the_same_update(name):
+    both = [MAKERS[name](NETWORK.apply, LIKELIHOODS["categorical"], 1e-3, share_linearisation=s, dtype=jnp.float64) for s in (True, False)]
+    (a, info_a), (b, info_b) = (run(flt, *stream(10, 30)) for flt in both)
+    assert relative(models.ravel(jax.tree.leaves(a.params)), models.ravel(jax.tree.leaves(b.params))) < 1e-10
+    np.testing.assert_allclose(info_a.log_density, info_b.log_density, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_single_precision_stays_single_and_does_not_recompile(name):
+    flt = MAKERS[name](NETWORK.apply, LIKELIHOODS["gaussian"], 1e-4)
+    belief = flt.init(jax.random.key(1), NETWORK.init(jax.random.key(0)))
+    traces = []
+
+    @jax.jit
+    def step(belief, x, y, arm):
+        traces.append(1)
+        return flt.update(flt.predict(belief), x, y[arm], arm)
+
+    for x, y, arm in zip(*stream(11, 5), strict=True):
+        fresh, _ = step(belief, x, y, arm)
+        assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), fresh) == jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), belief)
+        belief = fresh
+    assert len(traces) == 1
+
+
+def test_log_density_is_that_of_the_predictive():
+    flt = MAKERS["hilofi"](NETWORK.apply, LIKELIHOODS["gaussian"], 0.0, dtype=jnp.float64)
+    belief = flt.init(jax.random.key(1), NETWORK.init(jax.random.key(0)))
+    x, y = jnp.array([1.0, -0.5, 0.2]), jnp.array([0.1, 0.4, -1.0, 2.0])
+    at = flt.moments(belief, x)
+    _, info = flt.update(belief, x, y)
+    want = jax.scipy.stats.multivariate_normal.logpdf(y, at.mean, at.cov + at.noise)
+    np.testing.assert_allclose(info.log_density, want, rtol=1e-10)
+    np.testing.assert_allclose(info.innovation, y - at.mean)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_acting_and_updating_share_the_linearisation_in_a_compiled_scan(name):
+    """Moments for all arms and the update of one, in one scan body, cost the matrix products of the update and a few small ones."""
+    flt = MAKERS[name](NETWORK.apply, LIKELIHOODS["gaussian"], 1e-4)
+
+    def act_and_update(belief, x):
+        at = flt.moments(belief, x)
+        return flt.update(flt.predict(belief), x, 1.0, jnp.argmax(at.mean + jnp.diagonal(at.cov)))[0], None
+
+    def update(belief, x):
+        return flt.update(flt.predict(belief), x, 1.0, 2)[0], None
+
+    belief = flt.init(jax.random.key(1), NETWORK.init(jax.random.key(0)))
+    both, alone = (
+        jax.jit(lambda b, xs, f=f: jax.lax.scan(f, b, xs)).lower(belief, jnp.ones((3, 3))).compile().as_text().count(" dot(")
+        for f in (act_and_update, update)
+    )
+    # moments adds, per block, the root's product, its square and J J^T, and none of the Jacobian's or the basis'.
+    assert both <= alone + 3 * len(belief.blocks)
+
+
+BAD = {
+    "rank of zero": (lambda: filters.lrkf(linear, likelihoods.gaussian(0.1), rank=0), "rank must be an integer >= 1; got 0"),
+    "rank not an integer": (lambda: filters.lrkf(linear, likelihoods.gaussian(0.1), rank=2.5), "rank must be an integer >= 1; got 2.5"),
+    "negative process noise": (
+        lambda: filters.ekf(linear, likelihoods.gaussian(0.1), process_noise=-1e-3),
+        "process_noise must be a finite number >= 0; got -0.001",
+    ),
+    "infinite std": (lambda: filters.ekf(linear, likelihoods.gaussian(0.1), initial_std=np.inf), "initial_std must be a finite"),
+    "negative observation noise": (lambda: likelihoods.gaussian(-0.1), "noise must be finite and not negative"),
+    "negative jitter": (lambda: likelihoods.categorical(-1.0), "jitter must be finite"),
+    "rank above D": (
+        lambda: filters.lrkf(linear, likelihoods.gaussian(0.1), rank=13).init(jax.random.key(0), {"weight": jnp.zeros((4, 3))}),
+        "rank 13 exceeds the 12 parameters",
+    ),
+    "no last layer": (
+        lambda: filters.hilofi(linear, likelihoods.gaussian(0.1), is_last=lambda path: False, rank=2).init(
+            jax.random.key(0), {"weight": jnp.zeros((4, 3))}
+        ),
+        "is_last matches nothing among the parameters weight",
+    ),
+    "everything last": (
+        lambda: filters.hilofi(linear, likelihoods.gaussian(0.1), is_last=lambda path: True, rank=2).init(
+            jax.random.key(0), {"weight": jnp.zeros((4, 3))}
+        ),
+        "is_last matches everything among the parameters weight",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", sorted(BAD))
+def test_bad_settings_are_refused_by_name_and_value(case):
+    attempt, message = BAD[case]
+    with pytest.raises(ValueError, match=message):
+        attempt()
+
+
+def test_wrong_shapes_are_refused_by_shape():
+    flt = filters.ekf(linear, likelihoods.gaussian(0.1))
+    belief = flt.init(jax.random.key(0), {"weight": jnp.zeros((4, 3))})
+    with pytest.raises(ValueError, match=r"y has shape \(3,\), but the network has 4 outputs"):
+        flt.update(belief, jnp.ones(3), jnp.ones(3))
+    with pytest.raises(ValueError, match=r"one entry per observed output; got y \(2,\) and observed \(3,\)"):
+        flt.update(belief, jnp.ones(3), jnp.ones(2), jnp.array([0, 1, 2]))
+    scalar = filters.ekf(lambda params, x: params["weight"] @ x, likelihoods.gaussian(0.1))
+    with pytest.raises(ValueError, match=r"must return a vector \(out,\); it returned shape \(\)"):
+        scalar.moments(scalar.init(jax.random.key(0), {"weight": jnp.zeros(3)}), jnp.ones(3))

@@ -241,7 +241,9 @@ def _build(
             return likelihood.mean(output), output
 
         mean, pull, output = jax.vjp(response, params, has_aux=True)
-        weights = jnp.eye(len(mean), dtype=mean.dtype)
+        # A constant, not an operation: XLA would hoist one copy per caller out of a scan, and then no longer see that acting and
+        # updating compute the same rows.
+        weights = jnp.asarray(np.eye(len(mean)), mean.dtype)
         (rows_of,) = jax.vmap(pull)(weights if rows is None else weights[rows])
         jacobians = tuple(models.ravel(leaves, 1) for leaves in split(rows_of))
         # Inputs of a wider type than the parameters must not widen the belief.

@@ -1,0 +1,183 @@
+"""The linear algebra against NumPy in float64, at scales from 1e-12 to 1e12, and against dense matrices."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests import boxes
+
+from seqdec import linalg
+
+MATRICES = settings(max_examples=15, deadline=None)
+scales = st.integers(-12, 12).map(lambda power: 10.0**power)
+seeds = st.integers(0, 2**31)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def double_precision():
+    with jax.enable_x64(True):
+        yield
+
+
+def matrix(seed, rows, columns, rank=None):
+    generator = np.random.default_rng(seed)
+    rank = min(rows, columns) if rank is None else rank
+    return generator.normal(size=(rows, rank)) @ generator.normal(size=(rank, columns))
+
+
+def tolerance(dtype):
+    return 1e3 * float(jnp.finfo(dtype).eps)
+
+
+@MATRICES
+@given(seed=seeds, scale=scales, first=st.integers(0, 6), second=st.integers(1, 6), columns=st.integers(1, 6))
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_root_of_sum(dtype, seed, scale, first, second, columns):
+    a, b = (scale * matrix(seed + i, rows, columns).astype(dtype) for i, rows in enumerate((first, second)))
+    a, b = a.astype(dtype), b.astype(dtype)
+    r = np.asarray(linalg.root_of_sum(a, b), np.float64)
+    want = a.astype(np.float64).T @ a + b.astype(np.float64).T @ b
+    assert r.shape == (columns, columns)
+    assert np.allclose(r, np.triu(r))
+    assert np.max(np.abs(r.T @ r - want)) <= tolerance(dtype) * max(np.max(np.abs(want)), 1e-300)
+
+
+@MATRICES
+@given(seed=seeds, scale=scales, size=st.integers(1, 6), rank=st.integers(0, 6))
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_psd_root_of_singular_matrices(dtype, seed, scale, size, rank):
+    half = scale**0.5 * matrix(seed, min(rank, size), size) if rank else np.zeros((1, size))
+    cov = (half.T @ half).astype(dtype)
+    r = np.asarray(linalg.psd_root(jnp.asarray(cov)), np.float64)
+    assert np.all(np.isfinite(r))
+    assert np.max(np.abs(r.T @ r - cov)) <= tolerance(dtype) * np.max(np.abs(cov)) + np.finfo(dtype).tiny * 100
+
+
+@MATRICES
+@given(seed=seeds, scale=scales, size=st.integers(1, 6))
+def test_solve_psd(seed, scale, size):
+    cov = scale * (matrix(seed, size + 3, size).T @ matrix(seed, size + 3, size) + 0.1 * np.eye(size))
+    rhs = matrix(seed + 1, size, 3)
+    got = linalg.solve_psd(linalg.psd_root(jnp.asarray(cov)), jnp.asarray(rhs))
+    np.testing.assert_allclose(got, np.linalg.solve(cov, rhs), rtol=1e-7, atol=1e-7 / scale)
+
+
+@MATRICES
+@given(
+    seed=seeds, scale=scales, rank=st.integers(1, 5), rows=st.integers(1, 4), columns=st.integers(5, 9),
+    true_rank=st.integers(1, 4), inflation=st.sampled_from([0.0, 1e-3, 1.0, 50.0]),
+)  # fmt: skip
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_low_rank_projection(dtype, seed, scale, rank, rows, columns, true_rank, inflation):
+    """Equals diag(sqrt(s^2 + a)) V^T: the inflation really arrives, in the row space, at every scale."""
+    blocks = [(scale * matrix(seed + i, rows, columns, min(true_rank, rows))).astype(dtype) for i in range(2)]
+    inflation = inflation * scale**2
+    got = np.asarray(linalg.low_rank_projection(rank, *map(jnp.asarray, blocks), inflation=inflation), np.float64)
+    _, s, vt = np.linalg.svd(np.concatenate(blocks).astype(np.float64), full_matrices=False)
+    real = (s > 1e-5 * s[0])[:rank]
+    gap = s[len(real) - 1] - (s[len(real)] if len(real) < len(s) else 0.0)
+    if gap < 1e-2 * s[0]:
+        return  # the d-th direction is not determined
+    want = np.sqrt(s[: len(real)][real] ** 2 + inflation)[:, None] * vt[: len(real)][real]
+    difference = np.abs(got.T @ got - want.T @ want).max()
+    # Directions of the stack that are only rounding may carry up to the inflation of their own.
+    spurious = (2 * inflation + 1e-3 * scale**2) if not real.all() or rank > len(real) else 0.0
+    assert got.shape == (rank, columns)
+    assert difference <= 100 * tolerance(dtype) * (np.max(np.abs(want.T @ want)) + inflation) + spurious
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_inflation_adds_exactly_a_in_the_row_space(dtype):
+    rows = jnp.asarray(matrix(0, 3, 8), dtype)
+    plain, inflated = (np.asarray(linalg.low_rank_projection(3, rows, inflation=a), np.float64) for a in (0.0, 0.7))
+    projector = np.linalg.pinv(plain) @ plain
+    np.testing.assert_allclose(inflated.T @ inflated - plain.T @ plain, 0.7 * projector, atol=1e3 * float(jnp.finfo(dtype).eps))
+
+
+def test_projection_of_zero_is_zero_and_finite():
+    got = linalg.low_rank_projection(2, jnp.zeros((1, 5)), jnp.zeros((3, 5)), inflation=0.5)
+    assert got.shape == (2, 5)
+    assert np.all(np.asarray(got) == 0)
+
+
+def test_random_rows_are_orthonormal_and_spread():
+    rows = np.asarray(linalg.random_orthonormal_rows(jax.random.key(0), 4, 50, jnp.float64))
+    np.testing.assert_allclose(rows @ rows.T, np.eye(4), atol=1e-12)
+    assert np.count_nonzero(np.abs(rows) > 1e-6) == rows.size
+
+
+def test_when_branches_for_the_whole_batch_or_not_at_all():
+    calls = []
+
+    def double(x):
+        jax.debug.callback(lambda _: calls.append(1), x[0])
+        return 2 * x
+
+    batched = jax.jit(jax.vmap(lambda c, x: linalg.when(c, double, x)))
+    x = jnp.arange(6.0).reshape(3, 2)
+    np.testing.assert_array_equal(batched(jnp.array([False, False, False]), x), x)
+    jax.effects_barrier()
+    assert not calls
+    np.testing.assert_array_equal(batched(jnp.array([False, True, False]), x), 2 * x)
+    twice = jax.jit(jax.vmap(jax.vmap(lambda c, x: linalg.when(c, lambda y: 2 * y, x), in_axes=(None, 0)), in_axes=(0, None)))
+    np.testing.assert_array_equal(twice(jnp.array([True, False]), x), jnp.stack([2 * x, 2 * x]))
+
+
+@pytest.mark.parametrize("observed", [1, 3])
+@pytest.mark.parametrize("q", [0.0, 1e-2])
+def test_lazy_basis_equals_dense_joseph_form(observed, q):
+    """Twenty updates with a buffer that overflows several times, against the box on dense matrices."""
+    generator = np.random.default_rng(0)
+    size, rank = 12, 5
+    c = np.asarray(linalg.random_orthonormal_rows(jax.random.key(1), rank, size, jnp.float64))
+    factor = linalg.low_rank_from(jnp.asarray(c), 7 if q else 0)
+    for _ in range(20):
+        jac, noise = generator.normal(size=(observed, size)), 0.3 * np.eye(observed)
+        total = jac @ c.T @ c @ jac.T + q * jac @ jac.T + noise
+        roots = linalg.psd_root(jnp.asarray(total)), linalg.psd_root(jnp.asarray(noise))
+        products = linalg.cross(factor, jnp.asarray(jac))
+        if q:
+            done = linalg.low_rank_downdate(factor, jnp.asarray(jac), products, *roots, jnp.asarray(q), jnp.asarray(True))
+        else:
+            done = linalg.fixed_span_downdate(factor, products, *roots, jnp.asarray(True))
+        gain = np.linalg.solve(total, jac @ (c.T @ c + q * np.eye(size)))
+        c, _ = boxes.lrkf(c, jac, noise, np.zeros(observed), q)
+        factor = done.factor
+        rows = np.asarray(factor.coefficients @ factor.basis.T)
+        np.testing.assert_allclose(rows.T @ rows, c.T @ c, atol=1e-10)
+        np.testing.assert_allclose(done.gain_gram, gain @ gain.T, atol=1e-10)
+        np.testing.assert_allclose(linalg.times(factor, jnp.ones(rank)), rows.sum(0), atol=1e-12)
+
+
+def test_a_refused_update_leaves_the_covariance_and_the_buffer():
+    factor = linalg.low_rank_from(linalg.random_orthonormal_rows(jax.random.key(1), 3, 8, jnp.float64), 2)
+    one = jnp.eye(1)
+    for _ in range(5):
+        done = linalg.low_rank_downdate(factor, jnp.zeros((1, 8)), jnp.zeros((5, 1)), one, one, jnp.asarray(0.1), jnp.asarray(False))
+        before, after = (f.coefficients @ f.basis.T for f in (factor, done.factor))
+        np.testing.assert_allclose(after, before)
+        assert done.factor.filled == factor.filled
+        factor = done.factor
+
+
+def test_root_downdate_is_the_joseph_form_for_any_gain():
+    generator = np.random.default_rng(3)
+    root = linalg.root_from(jnp.asarray(generator.normal(size=(6, 6))), 4)
+    sigma = np.asarray(root.rows.T @ root.rows)
+    for _ in range(15):
+        jac, gain, noise = generator.normal(size=(2, 6)), 0.1 * generator.normal(size=(2, 6)), np.diag([0.2, 0.4])
+        left = np.eye(6) - gain.T @ jac
+        sigma = left @ sigma @ left.T + gain.T @ noise @ gain
+        jac, gain, half = jnp.asarray(jac), jnp.asarray(gain), linalg.psd_root(jnp.asarray(noise))
+        root = linalg.root_downdate(root, jac, root.rows @ jac.T, gain, half, jnp.asarray(True))
+        np.testing.assert_allclose(root.rows.T @ root.rows, sigma, atol=1e-10)
+
+
+def test_more_outputs_at_once_than_the_buffer_holds_is_an_error_with_the_remedy():
+    factor = linalg.low_rank_from(jnp.eye(2, 5), 1)
+    with pytest.raises(ValueError, match="3 outputs observed at once do not fit a buffer of 1.*buffer=3"):
+        linalg.low_rank_downdate(
+            factor, jnp.zeros((3, 5)), jnp.zeros((3, 3)), jnp.eye(3), jnp.eye(3), jnp.asarray(0.1), jnp.asarray(True)
+        )
