@@ -1,0 +1,10 @@
+"""Learners that act: a filter joined with a policy, or a network with an optimizer."""
+
+if __name__ != "seqdec.agents":
+    raise ImportError(f"import this package as seqdec.agents, not as {__name__}; is the repository's root on sys.path?")
+
+from seqdec.agents.filtering import filtering
+from seqdec.agents.neural import neural
+from seqdec.agents.presets import ekf, hilofi, lolofi, lrkf, make, names
+
+__all__ = ["ekf", "filtering", "hilofi", "lolofi", "lrkf", "make", "names", "neural"]

@@ -1,0 +1,39 @@
+"""Acquisition policies: scores over candidates from what a posterior says of them."""
+
+import difflib
+from collections.abc import Callable
+from typing import Any
+
+from seqdec.core import Acquisition
+from seqdec.policies.confidence import ucb
+from seqdec.policies.greedy import epsilon_greedy, greedy
+from seqdec.policies.predictive import predictive_sampling
+from seqdec.policies.thompson import thompson
+
+__all__ = ["epsilon_greedy", "greedy", "make", "names", "predictive_sampling", "thompson", "ucb"]
+
+_FACTORIES: dict[str, Callable[..., Acquisition]] = {
+    "epsilon_greedy": lambda epsilon=0.05: epsilon_greedy(epsilon),
+    "greedy": greedy,
+    "predictive_sampling": predictive_sampling,
+    "thompson": thompson,
+    "ucb": lambda width=1.0: ucb(width),
+}
+
+
+def names() -> tuple[str, ...]:
+    """The names that `make` knows, sorted."""
+    return tuple(sorted(_FACTORIES))
+
+
+def make(name: str, **options: Any) -> Acquisition:
+    """The policy called `name`; epsilon_greedy explores 5% and ucb adds 1 standard deviation unless told otherwise.
+
+    Raises:
+        ValueError: no policy has that name; the message suggests one.
+    """
+    if name not in _FACTORIES:
+        close = difflib.get_close_matches(str(name), names(), n=1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise ValueError(f"unknown policy {name!r}: {hint}Known: {', '.join(names())}")
+    return _FACTORIES[name](**options)
