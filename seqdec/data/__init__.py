@@ -1,0 +1,6 @@
+"""Data sets: found on disk or downloaded, verified, parsed."""
+
+from seqdec.data.idx import Dataset, Split, load_idx_folder, read_idx
+from seqdec.data.mnist import load_fashion_mnist, load_mnist
+
+__all__ = ["Dataset", "Split", "load_fashion_mnist", "load_idx_folder", "load_mnist", "read_idx"]

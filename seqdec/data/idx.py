@@ -1,0 +1,112 @@
+"""The idx format of MNIST and its relatives, plain or gzipped.
+
+A file is a magic number (two zero bytes, a type code, the number of axes), the length of every axis as a big-endian
+32-bit integer, and the values in row-major order, big-endian too. Source: LeCun, Cortes, Burges, the MNIST database.
+"""
+
+import gzip
+import math
+import os
+import zlib
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+_DTYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+class Split(NamedTuple):
+    """Labelled images."""
+
+    images: np.ndarray
+    """(n, ...) uint8; MNIST: (n, 28, 28)."""
+    labels: np.ndarray
+    """(n,) int32, from 0 on."""
+
+
+class Dataset(NamedTuple):
+    """The two halves of a data set, as published."""
+
+    train: Split
+    test: Split
+
+
+def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
+    """The array in an idx file, in native byte order; gzip is recognised by the content, not by the name.
+
+    Raises FileNotFoundError when there is no such file, and ValueError naming the file, what is wrong and the remedy
+    when it is truncated, damaged, or not an idx file.
+    """
+    path = Path(path)
+    content = _decompress(path)
+    if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in _DTYPES:
+        raise ValueError(_damaged(path, f"it is no idx file: it starts with {content[:4].hex(' ') or 'nothing'}"))
+    dtype, num_axes = np.dtype(_DTYPES[content[2]]), content[3]
+    header = 4 + 4 * num_axes
+    if len(content) < header:
+        raise ValueError(_damaged(path, f"its header of {header} bytes ends after {len(content)}"))
+    shape = tuple(np.frombuffer(content, ">u4", num_axes, offset=4).tolist())
+    size = math.prod(shape) * dtype.itemsize
+    if len(content) - header != size:
+        raise ValueError(_damaged(path, f"shape {shape} needs {size} bytes; it holds {len(content) - header}"))
+    return np.frombuffer(content, dtype, offset=header).reshape(shape).astype(dtype.newbyteorder("="))
+
+
+def load_idx_folder(path: str | os.PathLike[str]) -> Dataset:
+    """Read the data set in the four idx files of a folder, each plain or gzipped.
+
+    The files are known by the parts "train-images", "train-labels", "t10k-images" (or "test-images") and "t10k-labels"
+    (or "test-labels") of their names. Of a file and its gzipped copy the plain one is read.
+
+    Raises FileNotFoundError when the folder or a file is missing, and ValueError when a file is damaged, when two files
+    claim the same part, or when images and labels do not belong together.
+    """
+    folder = Path(path)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"no folder {folder}; put train-images, train-labels, t10k-images, t10k-labels there")
+    return Dataset(_read_split(folder, ("train",)), _read_split(folder, ("t10k", "test")))
+
+
+def _read_split(folder: Path, prefixes: tuple[str, ...]) -> Split:
+    """Images and labels of one half, checked against each other."""
+    images_path, labels_path = _find(folder, prefixes, "images"), _find(folder, prefixes, "labels")
+    images, labels = read_idx(images_path), read_idx(labels_path)
+    if images.dtype != np.uint8 or images.ndim < 2 or images.size == 0:
+        raise ValueError(f"{images_path}: images must be uint8 (n, ...) with n > 0; got {images.dtype} {images.shape}")
+    if labels.dtype.kind not in "iu" or labels.shape != images.shape[:1]:
+        raise ValueError(
+            f"{labels_path}: {images.shape[0]} images need as many integer labels; got {labels.dtype} {labels.shape}"
+        )
+    if labels.min() < 0:
+        raise ValueError(f"{labels_path}: labels must count from 0; the least is {labels.min()}")
+    return Split(images, labels.astype(np.int32))
+
+
+def _find(folder: Path, prefixes: tuple[str, ...], part: str) -> Path:
+    """The one file of `folder` that holds `part` of a half."""
+    wanted = [f"{prefix}-{part}" for prefix in prefixes]
+    visible = [path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")]
+    found = {path.name: path for path in visible if any(name in path.name for name in wanted)}
+    found = {name: path for name, path in found.items() if name.removesuffix(".gz") == name or name[:-3] not in found}
+    if len(found) > 1:
+        raise ValueError(f"{folder} holds several files for {wanted[0]}: {', '.join(sorted(found))}; keep one")
+    if not found:
+        raise FileNotFoundError(f"{folder} has no file for {wanted[0]}: put {wanted[0]}-idx?-ubyte (or its .gz) there")
+    return next(iter(found.values()))
+
+
+def _decompress(path: Path) -> bytes:
+    """The content of a file, gunzipped where it is gzipped."""
+    content = path.read_bytes()
+    if not content.startswith(_GZIP_MAGIC):
+        return content
+    try:
+        return gzip.decompress(content)
+    except (EOFError, OSError, zlib.error) as error:
+        raise ValueError(_damaged(path, f"its gzip stream is truncated or damaged ({error})")) from error
+
+
+def _damaged(path: Path, reason: str) -> str:
+    return f"cannot read {path}: {reason}. Delete the file and copy or download it again."

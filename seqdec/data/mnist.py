@@ -1,0 +1,122 @@
+"""MNIST and Fashion-MNIST: 60,000 + 10,000 labelled images of 28 x 28 pixels, from disk or from the internet.
+
+Sources: LeCun, Cortes, Burges, the MNIST database; Xiao, Rasul, Vollgraf, Fashion-MNIST, 2017.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pooch
+
+from seqdec.data.idx import Dataset, load_idx_folder
+
+_TIMEOUT = 30.0  # seconds without an answer before the next mirror is tried
+_ROUNDS = 2  # how often the list of mirrors is gone through
+
+
+class Source(NamedTuple):
+    """Where a data set is kept and what it consists of."""
+
+    name: str
+    """Name of its folder."""
+    mirrors: tuple[str, ...]
+    """Addresses to which a file name is appended, best first."""
+    sha256: Mapping[str, str]
+    """File name -> SHA-256 of the file."""
+
+
+MNIST = Source(
+    "mnist",
+    (
+        "https://ossci-datasets.s3.amazonaws.com/mnist/",
+        "https://storage.googleapis.com/cvdf-datasets/mnist/",
+        "https://raw.githubusercontent.com/fgnt/mnist/master/",
+    ),
+    {
+        "train-images-idx3-ubyte.gz": "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+        "train-labels-idx1-ubyte.gz": "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+        "t10k-images-idx3-ubyte.gz": "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+        "t10k-labels-idx1-ubyte.gz": "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+    },
+)
+
+FASHION_MNIST = Source(
+    "fashion-mnist",
+    (
+        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+        "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
+    ),
+    {
+        "train-images-idx3-ubyte.gz": "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+        "train-labels-idx1-ubyte.gz": "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+        "t10k-images-idx3-ubyte.gz": "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+        "t10k-labels-idx1-ubyte.gz": "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+    },
+)
+
+
+def load_mnist(root: str | os.PathLike[str] | None = None) -> Dataset:
+    """Handwritten digits: images (60000, 28, 28) and (10000, 28, 28) uint8, labels 0 to 9.
+
+    Looked for in `root`; where that is None, in $SEQDEC_DATA/mnist; where there is no such folder, downloaded once from
+    one of several mirrors, checked against its SHA-256, and kept in the user's cache folder.
+
+    Raises FileNotFoundError saying where to put which file when it cannot be had, and ValueError naming the file when
+    one is damaged.
+    """
+    return _load(MNIST, root)
+
+
+def load_fashion_mnist(root: str | os.PathLike[str] | None = None) -> Dataset:
+    """Pictures of clothes, in the shapes of MNIST; found, downloaded and refused as by `load_mnist`.
+
+    The folder is $SEQDEC_DATA/fashion-mnist. Labels: T-shirt, trouser, pullover, dress, coat, sandal, shirt, sneaker,
+    bag, ankle boot.
+    """
+    return _load(FASHION_MNIST, root)
+
+
+def _load(source: Source, root: str | os.PathLike[str] | None) -> Dataset:
+    """Read `source` from the first place that has it."""
+    folder = Path(root).expanduser() if root is not None else _kept(source) or _download(source)
+    data = load_idx_folder(folder)
+    for half, count in (("train", 60_000), ("test", 10_000)):
+        shape = getattr(data, half).images.shape
+        if shape != (count, 28, 28):
+            raise ValueError(f"{folder} is not {source.name}: {half} images must be {(count, 28, 28)}; got {shape}")
+    return data
+
+
+def _kept(source: Source) -> Path | None:
+    """The folder of `source` under $SEQDEC_DATA; None when there is none."""
+    home = os.environ.get("SEQDEC_DATA")
+    folder = Path(home).expanduser() / source.name if home else None
+    return folder if folder and folder.is_dir() else None
+
+
+def _download(source: Source) -> Path:
+    """Fetch what the cache lacks; -> the folder in the cache."""
+    folder = Path(pooch.os_cache("seqdec")) / source.name
+    for name in source.sha256:
+        _fetch(source, name, folder)
+    return folder
+
+
+def _fetch(source: Source, name: str, folder: Path) -> None:
+    """Have one verified file in `folder`, from the first mirror that gives it."""
+    download: Any = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=_TIMEOUT)
+    failures = {}
+    for mirror in source.mirrors * _ROUNDS:
+        try:
+            pooch.retrieve(mirror + name, f"sha256:{source.sha256[name]}", name, folder, downloader=download)
+            return
+        except (ValueError, OSError) as error:  # a wrong checksum; no answer, a refusal, an unwritable cache
+            failures[mirror] = f"{type(error).__name__}: {error}".splitlines()[0]
+    tried = "\n".join(f"  {mirror}{name}: {reason}" for mirror, reason in failures.items())
+    raise FileNotFoundError(
+        f"{source.name} cannot be downloaded. Without internet, set the environment variable SEQDEC_DATA to a folder "
+        f"and put these files into its subfolder {source.name}: {', '.join(source.sha256)}. Tried:\n{tried}"
+    )
