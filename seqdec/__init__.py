@@ -1,3 +1,9 @@
-"""Sequential decisions with Bayesian neural networks, in JAX."""
+"""Sequential decision making under uncertainty in JAX: beliefs over neural networks, policies, environments, and the loop."""
+
+from seqdec import agents, core, envs, filters, likelihoods, models, policies
+from seqdec.results import Run
+from seqdec.runner import run
 
 __version__ = "0.1.0"
+
+__all__ = ["Run", "agents", "core", "envs", "filters", "likelihoods", "models", "policies", "run"]

@@ -1,8 +1,8 @@
 """The contracts that hold seqdec together: named tuples of pure functions, and named tuples of state.
 
-A `Filter` keeps a Gaussian belief over the parameters of a network. A `Posterior` is all that an `Acquisition` may ask of
-such a belief about n candidates. An `Agent` joins the two; an `Environment` is what an agent acts in. Nothing here knows a
-concrete filter, policy, environment or agent.
+A `Filter` keeps a Gaussian belief over the parameters of a network. A `Posterior` is all that an `Acquisition` may ask
+of such a belief about n candidates. An `Agent` joins the two; an `Environment` is what an agent acts in. Nothing here
+knows a concrete filter, policy, environment or agent.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ class Predictive(NamedTuple):
 
 
 class ErrorBound(NamedTuple):
-    """Upper bounds, in Frobenius norm, on what one update's covariance approximation neglects. Their sum bounds the whole."""
+    """Upper bounds, in Frobenius norm, on what the covariance of one update neglects. Their sum bounds the whole."""
 
     process_noise: Array
     """() bound on the neglected interaction of gain and process noise."""
@@ -59,14 +59,16 @@ class Filter(NamedTuple):
     predict: Callable[[Any], Any]
     """(belief) -> belief: one time step passes; process noise arrives."""
     update: Callable[..., tuple[Any, UpdateInfo]]
-    """(belief, x, y, observed=None) -> (belief, info). `observed` (o,) indexes the outputs that y (o,) holds; a scalar index
-    goes with a scalar y; None means all."""
+    """(belief, x, y, observed=None) -> (belief, info). `observed` (o,) indexes the outputs that y (o,) holds; a
+    scalar index goes with a scalar y; None means all."""
     moments: Callable[[Any, PyTree], Predictive]
     """(belief, x) -> predictive of all responses."""
     sample: Callable[[Key, Any], PyTree]
     """(key, belief) -> params drawn from the belief."""
     mean: Callable[[Any], PyTree]
     """(belief) -> params at the belief's mean."""
+    response: Callable[[PyTree, PyTree], Array]
+    """(params, x) -> (out,) expected responses of the model with these parameters."""
 
 
 class Posterior(NamedTuple):
@@ -146,8 +148,8 @@ class Agent(NamedTuple):
     act: Callable[[Key, Any, PyTree], Action]
     """(key, state, observation) -> action. Never changes the state, so feedback may come late or in batches."""
     update: Callable[[Any, PyTree, Array, Array], tuple[Any, Any]]
-    """(state, observation, action, feedback) -> (state, info). Scalar feedback is the reward of that action; an (n,) vector
-    is the response of every action (full information)."""
+    """(state, observation, action, feedback) -> (state, info). Scalar feedback is the reward of that action; an (n,)
+    vector is the response of every action (full information)."""
     name: str
     exact_propensity: bool
     """Whether `Action.propensity` is exact; False marks a Monte Carlo estimate."""
@@ -159,7 +161,11 @@ class HasSpaces(Protocol):
     """Anything with gymnasium spaces: an `Environment`, a `gymnasium.Env`."""
 
     @property
-    def observation_space(self) -> gymnasium.Space: ...
+    def observation_space(self) -> gymnasium.Space:
+        """Box or Discrete."""
+        ...
 
     @property
-    def action_space(self) -> gymnasium.Space: ...
+    def action_space(self) -> gymnasium.Space:
+        """Discrete or Box."""
+        ...

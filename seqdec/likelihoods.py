@@ -1,8 +1,8 @@
 r"""Observation models: mean and covariance of the response y given the network's output f.
 
-Filters linearise the mean and take the covariance at the current estimate (moment matching, as in Ollivier, "Online natural
-gradient as a Kalman filter", 2018), so two functions say all that they need. Any subset of the outputs may be observed: the
-filter then takes the rows of the mean and the block of the covariance that belong to it.
+Filters linearise the mean and take the covariance at the current estimate (moment matching, as in Ollivier, "Online
+natural gradient as a Kalman filter", 2018), so two functions say all that they need. Any subset of the outputs may be
+observed: the filter then takes the rows of the mean and the block of the covariance that belong to it.
 """
 
 from collections.abc import Callable
@@ -30,14 +30,17 @@ def _non_negative(name: str, value) -> None:
     array = np.asarray(value)
     diagonal = np.diagonal(array) if array.ndim == 2 else array
     if array.ndim > 2 or not np.all(np.isfinite(array)) or np.any(diagonal < 0):
-        raise ValueError(f"{name} must be finite and not negative (a variance, not a standard deviation); got {value!r}")
+        raise ValueError(
+            f"{name} must be finite and not negative (a variance, not a standard deviation); got {value!r}"
+        )
 
 
 def gaussian(noise: Array | float) -> Likelihood:
     """Real responses, y = f + e with Var[e] = noise.
 
     Args:
-        noise: variance R in squared units of y: a scalar, one per output (out,), or a covariance (out, out). 0 is allowed.
+        noise: variance R in squared units of y: a scalar, one per output (out,), or a covariance (out, out). 0 is
+            allowed.
 
     Raises:
         ValueError: the noise is negative or not finite.

@@ -1,23 +1,24 @@
 r"""Square-root linear algebra for recursive Gaussian beliefs, and the only place with jitter.
 
-Covariances are kept as roots, Sigma = C^T C, so that they are positive semi-definite whatever the rounding. Three forms:
+Covariances are kept as roots, Sigma = C^T C, so that they are positive semi-definite whatever the rounding. Three
+forms:
 
 * plain matrices: `root_of_sum` (the paper's Q_R), `low_rank_projection` (P_{d,+a}), `psd_root`, `solve_psd`;
 * `Root`: a root of full rank that takes low-rank downdates in O(D^2);
 * `LowRank`: a rank-d root on a lazy basis that takes an update in O(D d) instead of the O(D d^2) of the printed boxes.
 
-The lazy basis. Write C = A B^T with a tall basis B (D x n, n = d + m) and small coefficients A (d x n), and keep the small
-Gram matrix G = B^T B. An observation with Jacobian H (o x D), noise R, innovation variance S and gain
-K^T = S^{-1} (H C^T C + q H) turns C into a rank-d root of (I - K H) C^T C (I - K H)^T + K R K^T + q I. With E = B^T H^T and
-U = A E = C H^T everything that happens to C happens to A, once H is appended to B as o new columns:
+The lazy basis. Write C = A B^T with a tall basis B (D x n, n = d + m) and small coefficients A (d x n), and keep the
+small Gram matrix G = B^T B. An observation with Jacobian H (o x D), noise R, innovation variance S and gain K^T =
+S^{-1} (H C^T C + q H) turns C into a rank-d root of (I - K H) C^T C (I - K H)^T + K R K^T + q I. With E = B^T H^T and U
+= A E = C H^T everything that happens to C happens to A, once H is appended to B as o new columns:
 
     kappa = S^{-1} [U^T A, and q I at the new columns]      (o x n)      K^T = kappa B^T
     Z     = [A - U kappa; R^{1/2} kappa]                    (d + o x n)  the stack of the paper is Z B^T
     A     = P_{d,+q} of the stack, through the small Gram matrix Z G Z^T
 
-B is read once for E and once for the mean's step K eps = B (kappa^T eps): 2 n D floats are moved per observation, which is the
-floor of this form. When the m spare columns are used up, B <- B A^T, A <- I and G <- B^T B, exactly: O(D d n) work once in m / o
-observations. With q = 0 the gain stays in the span of C: nothing is appended and B never changes.
+B is read once for E and once for the mean's step K eps = B (kappa^T eps): 2 n D floats are moved per observation, which
+is the floor of this form. When the m spare columns are used up, B <- B A^T, A <- I and G <- B^T B, exactly: O(D d n)
+work once in m / o observations. With q = 0 the gain stays in the span of C: nothing is appended and B never changes.
 """
 
 from typing import Any, NamedTuple
@@ -55,12 +56,13 @@ def psd_root(cov: Array) -> Array:
         return jnp.sqrt(jnp.maximum(cov, 0))
     largest = jnp.max(jnp.diagonal(cov))
     # Scaled to one first: a ridge of the size of a tiny covariance's rounding would be subnormal, and flushed to zero.
-    ridge = _jitter(cov.dtype) * jnp.eye(len(cov), dtype=cov.dtype)
+    # The rounding of an n x n factorisation grows with n.
+    ridge = max(1, len(cov) / 8) * _jitter(cov.dtype) * jnp.eye(len(cov), dtype=cov.dtype)
     return jnp.sqrt(largest) * jnp.linalg.cholesky(cov / _scale_of(largest) + ridge).mT
 
 
 def solve_psd(root: Array, rhs: Array) -> Array:
-    """(R^T R)^{-1} rhs through two triangular solves with the upper triangular root R (n, n); a division where n = 1."""
+    """(R^T R)^{-1} rhs through two triangular solves with the upper triangular R (n, n); a division where n = 1."""
     if root.shape == (1, 1):
         return rhs / root[0, 0] ** 2
     half = jax.scipy.linalg.solve_triangular(root, rhs, trans=1)
@@ -79,8 +81,9 @@ class Truncation(NamedTuple):
 def truncate(stack: Array, gram: Array, rank: int, inflation: Array | float) -> Truncation:
     r"""P_{d,+a} of N = Z B^T given the coefficients Z (rows, n) and the Gram matrix N N^T (rows, rows).
 
-    With N N^T = W diag(l) W^T the answer is diag(sqrt((l_i + a) / l_i)) W_d^T Z for the d largest l_i, so that the basis need
-    not be touched. Directions whose eigenvalue drowns in rounding are inflated by less than a, never by more.
+    With N N^T = W diag(l) W^T the answer is diag(sqrt((l_i + a) / l_i)) W_d^T Z for the d largest l_i, so that the
+    basis need not be touched. Directions whose eigenvalue drowns in rounding are inflated by less than a, never by
+    more.
     """
     scale = _scale_of(jnp.diagonal(gram))
     values, vectors = jnp.linalg.eigh(gram / scale)
@@ -93,8 +96,8 @@ def truncate(stack: Array, gram: Array, rank: int, inflation: Array | float) -> 
 def low_rank_projection(rank: int, *blocks: Array, inflation: Array | float = 0.0) -> Array:
     r"""J (rank, n) with J^T J the best rank-d approximation of sum_i B_i^T B_i + a I; the paper's P_{d,+a}.
 
-    J = diag(sqrt(s_i^2 + a)) V_d^T from the singular values and right vectors of the stacked rows. Only directions in the row
-    space of the stack are represented, so the rows beyond its rank are zero.
+    J = diag(sqrt(s_i^2 + a)) V_d^T from the singular values and right vectors of the stacked rows. Only directions in
+    the row space of the stack are represented, so the rows beyond its rank are zero.
 
     Args:
         rank: number d of rows to return.
@@ -123,8 +126,8 @@ def random_orthonormal_rows(key: Key, rank: int, size: int, dtype) -> Array:
 def when(condition: Array, function: Any, operand: Any) -> Any:
     """function(operand) if condition else operand: a branch that stays a branch under `jax.vmap`.
 
-    `lax.cond` on a batched condition evaluates both sides at every step. Here the whole batch takes the branch as soon as one of
-    its members asks for it, so `function` must do no harm where it was not asked for.
+    `lax.cond` on a batched condition evaluates both sides at every step. Here the whole batch takes the branch as soon
+    as one of its members asks for it, so `function` must do no harm where it was not asked for.
     """
 
     @custom_vmap
@@ -134,7 +137,9 @@ def when(condition: Array, function: Any, operand: Any) -> Any:
     @branch.def_vmap
     def _(axis_size, in_batched, condition, operand):
         asked, batched = in_batched
-        whole = jax.tree.map(lambda leaf, b: leaf if b else jnp.broadcast_to(leaf, (axis_size, *leaf.shape)), operand, batched)
+        whole = jax.tree.map(
+            lambda leaf, b: leaf if b else jnp.broadcast_to(leaf, (axis_size, *leaf.shape)), operand, batched
+        )
         done = when(jnp.any(condition) if asked else condition, jax.vmap(function), whole)
         return done, jax.tree.map(lambda _: True, batched)
 
@@ -142,7 +147,7 @@ def when(condition: Array, function: Any, operand: Any) -> Any:
 
 
 class Root(NamedTuple):
-    """Root of a covariance of full rank, Sigma = rows^T rows; not triangular, and with spare rows for what updates append."""
+    """Root of a full-rank covariance, Sigma = rows^T rows; not triangular, with spare rows for updates to fill."""
 
     rows: Array
     """(D + m, D)"""
@@ -158,8 +163,8 @@ def root_from(square: Array, spare: int) -> Root:
 def root_downdate(root: Root, jacobian: Array, products: Array, gain: Array, noise_root: Array, accept: Array) -> Root:
     r"""Root of (I - K H) Sigma (I - K H)^T + K R K^T, the Joseph form, in O(D^2) per observation.
 
-    The stack [T (I - K H)^T; R^{1/2} K^T] is a rank-o change of T and o new rows, which fill the spare ones. One QR makes room
-    again when they are used up.
+    The stack [T (I - K H)^T; R^{1/2} K^T] is a rank-o change of T and o new rows, which fill the spare ones. One QR
+    makes room again when they are used up.
 
     Args:
         root: T with T^T T = Sigma.
@@ -187,7 +192,8 @@ def root_downdate(root: Root, jacobian: Array, products: Array, gain: Array, noi
 def _check_room(observed: int, spare: int) -> None:
     if observed > spare:
         raise ValueError(
-            f"{observed} outputs observed at once do not fit a buffer of {spare}; build the filter with buffer={observed} or more"
+            f"{observed} outputs observed at once do not fit a buffer of {spare}; "
+            f"build the filter with buffer={observed} or more"
         )
 
 
@@ -199,7 +205,7 @@ class LowRank(NamedTuple):
     """Rank-d root C = coefficients basis^T of a covariance Sigma = C^T C; see the head of this file."""
 
     basis: Array
-    """(D, n), n = d + m columns, stored column-wise because the products with it run twice as fast so on a CPU"""
+    """(D, n), n = d + m: a row of C is a column here, because products run twice as fast so on a CPU"""
     coefficients: Array
     """(d, n)"""
     gram: Array
@@ -299,10 +305,11 @@ def low_rank_downdate(
 def fixed_span_downdate(
     factor: LowRank, products: Array, innovation_root: Array, noise_root: Array, accept: Array
 ) -> LowRankUpdate:
-    r"""C <- a root of (I - K H) C^T C (I - K H)^T + K R K^T for q = 0: the span of C stays, so only the coefficients change.
+    r"""C <- a root of (I - K H) C^T C (I - K H)^T + K R K^T for q = 0, through the coefficients alone.
 
-    For one observation this is Potter's form, A <- A - c U (U^T A), with (1 - c |U|^2)^2 the factor by which the variance along
-    U shrinks; otherwise one small QR.
+    The gain lies in the span of C, which therefore stays as it is.
+    For one observation this is Potter's form, A <- A - c U (U^T A), with (1 - c |U|^2)^2 the factor by which the
+    variance along U shrinks; otherwise one small QR.
     """
     cross_root = factor.coefficients @ products
     gain = solve_psd(innovation_root, cross_root.mT @ factor.coefficients)

@@ -14,7 +14,7 @@ IsLast = Callable[[Path], bool]
 
 
 class MLP(nn.Module):
-    """Fully connected network on the flattened input: hidden layers of the given widths, then a linear layer of `out` units."""
+    """Fully connected network on the flattened input: hidden layers of the given widths, then `out` linear units."""
 
     out: int
     features: tuple[int, ...] = (50, 50)
@@ -22,6 +22,7 @@ class MLP(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
+        """Responses (out,) to one input of any shape."""
         x = jnp.ravel(x)
         for index, width in enumerate(self.features):
             x = self.activation(nn.Dense(width, name=f"hidden_{index}")(x))
@@ -29,8 +30,10 @@ class MLP(nn.Module):
 
 
 class _PatchConv(nn.Module):
-    """Unpadded k x k convolution of one image, as patches times a matrix: with one kernel per seed, a batched convolution
-    would be a grouped one, which is many times slower than the batched product."""
+    """Unpadded k x k convolution of one image, as patches times a matrix.
+
+    With one kernel per seed a batched convolution would be a grouped one, many times slower than the batched product.
+    """
 
     features: int
     size: int
@@ -48,17 +51,21 @@ def _halve(x: Array) -> Array:
 
 
 class LeNet5(nn.Module):
-    """LeNet-5 with ELU on one image (28, 28) or (28, 28, 1): 43,902 parameters with ten outputs, 80 units before the last layer.
+    """LeNet-5 with ELU on one image (28, 28) or (28, 28, 1): 43,902 parameters with ten outputs.
 
-    Two unpadded 5 x 5 convolutions (6 and 16 channels), each followed by 2 x 2 average pooling, then 120, 80 and `out` units.
+    Two unpadded 5 x 5 convolutions (6 and 16 channels), each followed by 2 x 2 average pooling, then 120, 80 and `out`
+    units.
     """
 
     out: int = 10
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
+        """Responses (out,) to one image."""
         if x.shape[:2] != (28, 28):
-            raise ValueError(f"LeNet5 takes an image of shape (28, 28) or (28, 28, 1), not {x.shape}; resize it or use models.MLP")
+            raise ValueError(
+                f"LeNet5 takes an image of shape (28, 28) or (28, 28, 1), not {x.shape}; resize it or use models.MLP"
+            )
         x = x.reshape(28, 28, -1)
         x = _halve(nn.elu(_PatchConv(6, 5, name="conv_0")(x)))
         x = _halve(nn.elu(_PatchConv(16, 5, name="conv_1")(x)))
@@ -87,18 +94,31 @@ def network(module: nn.Module, example: PyTree) -> Network:
     return Network(lambda key: module.init(key, example)["params"], apply, output_layer(module, example))
 
 
+def per_candidate(scalar: Network) -> Network:
+    """The network of a bandit whose arms carry features: (n, features) -> (n,), one scalar network for every row."""
+
+    def apply(params, rows):
+        return jax.vmap(lambda row: scalar.apply(params, row))(rows)[:, 0]
+
+    return scalar._replace(apply=apply)
+
+
 def output_layer(module: nn.Module, example: PyTree) -> IsLast:
     """Predicate on parameter paths that is true in the output layer of any flax module.
 
-    The output layer is the innermost submodule that returns what the whole module returns (reshaping aside). Where there is
-    none, say because the module ends in an activation, the predicate is false everywhere and filters that need a last layer
-    refuse it with the list of paths: write the predicate by hand then, `lambda path: path[0] == "head"`.
+    The output layer is the innermost submodule that returns what the whole module returns (reshaping aside). Where
+    there is none, say because the module ends in an activation, the predicate is false everywhere and filters that need
+    a last layer refuse it with the list of paths: write the predicate by hand then, `lambda path: path[0] == "head"`.
     """
     example = jax.tree.map(lambda leaf: jnp.ones(jnp.shape(leaf), jnp.result_type(leaf)), example)
     variables = module.init(jax.random.key(0), example)
     out, captured = module.apply(variables, example, capture_intermediates=True, mutable=["intermediates"])
     calls = jax.tree_util.tree_flatten_with_path(captured["intermediates"])[0]
-    same = [_names(path)[:-2] for path, value in calls if value.size == out.size and bool(jnp.all(value.ravel() == out.ravel()))]
+    same = [
+        _names(path)[:-2]
+        for path, value in calls
+        if value.size == out.size and bool(jnp.all(value.ravel() == out.ravel()))
+    ]
     prefix = max(same, key=len, default=())
     return lambda path: bool(prefix) and path[: len(prefix)] == prefix
 
@@ -119,7 +139,7 @@ def split(tree: PyTree, is_last: IsLast) -> tuple[list[Array], list[Array]]:
         listed = ", ".join("/".join(path) for path, _ in flat)
         raise ValueError(
             f"is_last matches {'nothing' if not last else 'everything'} among the parameters {listed}; "
-            "pass a predicate on paths that is true in the output layer only, or use a filter with one block (ekf, lrkf)"
+            "pass a predicate on paths that is true in the output layer only, or use a filter of one block (lrkf)"
         )
     return hidden, last
 
@@ -141,4 +161,6 @@ def unravel(vector: Array, like: list[Array]) -> list[Array]:
     ends = [0]
     for leaf in like:
         ends.append(ends[-1] + leaf.size)
-    return [vector[a:b].reshape(leaf.shape).astype(leaf.dtype) for a, b, leaf in zip(ends, ends[1:], like, strict=False)]
+    return [
+        vector[a:b].reshape(leaf.shape).astype(leaf.dtype) for a, b, leaf in zip(ends, ends[1:], like, strict=False)
+    ]

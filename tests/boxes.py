@@ -1,6 +1,7 @@
 """The algorithm boxes as printed, in plain NumPy float64: the oracle that the filters are held to.
 
-Every function takes the linearised model at the previous mean and returns the new covariance factors and the steps of the mean.
+Every function takes the linearised model at the previous mean and returns the new covariance factors and the steps of
+the mean.
 """
 
 import numpy as np

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tests import boxes
 
 from seqdec import filters, likelihoods, linalg, models
+from tests import boxes
 
 NETWORK = models.network(models.MLP(4, (6, 5)), jnp.zeros(3))
 STEPS = 200
@@ -22,7 +22,11 @@ def double_precision():
 
 def stream(seed, steps=STEPS, inputs=3, outputs=4):
     generator = np.random.default_rng(seed)
-    return generator.normal(size=(steps, inputs)), generator.normal(size=(steps, outputs)), generator.integers(outputs, size=steps)
+    return (
+        generator.normal(size=(steps, inputs)),
+        generator.normal(size=(steps, outputs)),
+        generator.integers(outputs, size=steps),
+    )
 
 
 def dense_of(state):
@@ -52,8 +56,8 @@ MAKERS = {
         process_noise_hidden=q, process_noise_last=2 * q, buffer=11, **kw,
     ),
     "lolofi": lambda apply, likelihood, q, **kw: filters.lolofi(
-        apply, likelihood, is_last=NETWORK.is_last, rank_hidden=7, rank_last=9, initial_std_hidden=0.4, initial_std_last=0.6,
-        process_noise_hidden=q, process_noise_last=2 * q, buffer=11, **kw,
+        apply, likelihood, is_last=NETWORK.is_last, rank_hidden=7, rank_last=9, initial_std_hidden=0.4,
+        initial_std_last=0.6, process_noise_hidden=q, process_noise_last=2 * q, buffer=11, **kw,
     ),
 }  # fmt: skip
 NAMES = sorted(MAKERS)
@@ -97,7 +101,9 @@ class BoxRun:
             self.factors[0], *steps = boxes.lrkf(self.factors[0], jac[0], noise, eps, self.q)
         else:
             box = getattr(boxes, self.name)
-            last, hidden, step_l, step_h = box(self.factors[1], self.factors[0], jac[1], jac[0], noise, eps, 2 * self.q, self.q)
+            last, hidden, step_l, step_h = box(
+                self.factors[1], self.factors[0], jac[1], jac[0], noise, eps, 2 * self.q, self.q
+            )
             self.factors, steps = [hidden, last], [step_h, step_l]
         leaves = self._split(self.params)
         fresh = [models.unravel(models.ravel(old) + s, old) for old, s in zip(leaves, steps, strict=True)]
@@ -178,8 +184,10 @@ def test_lrkf_of_full_rank_is_the_dense_filter():
 
 
 def test_layered_filters_of_full_rank_agree_with_each_other_and_the_first_step_with_the_dense_filter():
-    """With full ranks HiLoFi and LoLoFi keep the same two blocks; before blocks correlate their mean is the dense filter's."""
-    hidden, last = (models.ravel(leaves).size for leaves in models.split(NETWORK.init(jax.random.key(0)), NETWORK.is_last))
+    """With full ranks HiLoFi and LoLoFi keep the same blocks; the first step's mean is the dense filter's."""
+    hidden, last = (
+        models.ravel(leaves).size for leaves in models.split(NETWORK.init(jax.random.key(0)), NETWORK.is_last)
+    )
     common = {"is_last": NETWORK.is_last, "initial_std_hidden": 0.5, "initial_std_last": 0.5, "dtype": jnp.float64}
     likelihood = LIKELIHOODS["gaussian"]
     high = filters.hilofi(NETWORK.apply, likelihood, rank=hidden, **common)
@@ -224,17 +232,23 @@ def test_process_noise_between_updates_widens_the_moments():
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("q", [0.0, 1e-2])
 def test_error_bounds_hold_on_random_streams(name, q):
-    """||exact posterior of this step - what is kept||_F is at most the sum of the reported bounds, and not absurdly less."""
+    """||exact posterior of this step - what is kept||_F is at most the sum of the reported bounds."""
     likelihood = LIKELIHOODS["gaussian"]
     flt = MAKERS[name](NETWORK.apply, likelihood, q, error_bounds=True, dtype=jnp.float64)
     belief = flt.init(jax.random.key(1), NETWORK.init(jax.random.key(0)))
     step = jax.jit(lambda b, x, y, arm: flt.update(flt.predict(b), x, y[arm], arm))
-    split = (lambda tree: (jax.tree.leaves(tree),)) if len(belief.blocks) == 1 else lambda tree: models.split(tree, NETWORK.is_last)
+    split = (
+        (lambda tree: (jax.tree.leaves(tree),))
+        if len(belief.blocks) == 1
+        else lambda tree: models.split(tree, NETWORK.is_last)
+    )
     jacobian = jax.jit(jax.jacrev(NETWORK.apply))
     for x, y, arm in zip(*stream(6, 40), strict=True):
         jac = np.concatenate([models.ravel(leaves, 1) for leaves in split(jacobian(belief.params, x))], 1)[[arm]]
         own = [q, 2 * q] if len(belief.blocks) == 2 else [q]
-        prior = block_diagonal([dense_of(s) + extra * np.eye(len(dense_of(s))) for s, extra in zip(belief.blocks, own, strict=True)])
+        prior = block_diagonal(
+            [dense_of(s) + extra * np.eye(len(dense_of(s))) for s, extra in zip(belief.blocks, own, strict=True)]
+        )
         gain = prior @ jac.T / (jac @ prior @ jac.T + 0.1)
         exact = prior - gain @ (jac @ prior)
         belief, info = step(belief, x, y, arm)
@@ -296,7 +310,9 @@ def test_vmap_over_seeds_and_settings_equals_one_by_one(name):
         flt = MAKERS[name](NETWORK.apply, LIKELIHOODS["gaussian"], q, dtype=jnp.float64)
         params = NETWORK.init(jax.random.key(0))
         belief = flt.init(jax.random.key(seed), params)
-        belief, info = jax.lax.scan(lambda b, s: flt.update(flt.predict(b), s[0], s[1][s[2]], s[2]), belief, (xs, ys, arms))
+        belief, info = jax.lax.scan(
+            lambda b, s: flt.update(flt.predict(b), s[0], s[1][s[2]], s[2]), belief, (xs, ys, arms)
+        )
         return models.ravel(jax.tree.leaves(belief.params)), info.log_density
 
     seeds, noises = jnp.arange(3), jnp.array([1e-4, 1e-3, 0.0])
@@ -309,7 +325,9 @@ def test_vmap_over_seeds_and_settings_equals_one_by_one(name):
 
 def test_traced_and_plain_zero_process_noise_agree():
     plain = filters.lrkf(NETWORK.apply, LIKELIHOODS["gaussian"], rank=7, dtype=jnp.float64)
-    traced = filters.lrkf(NETWORK.apply, LIKELIHOODS["gaussian"], rank=7, process_noise=jnp.zeros(()), dtype=jnp.float64)
+    traced = filters.lrkf(
+        NETWORK.apply, LIKELIHOODS["gaussian"], rank=7, process_noise=jnp.zeros(()), dtype=jnp.float64
+    )
     (a, _), (b, _) = (run(flt, *stream(9, 60)) for flt in (plain, traced))
     assert relative(models.ravel(jax.tree.leaves(a.params)), models.ravel(jax.tree.leaves(b.params))) < 1e-9
     assert a.blocks[0].factor.basis.shape[1] == 7  # nothing is ever appended
@@ -317,7 +335,10 @@ def test_traced_and_plain_zero_process_noise_agree():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_update_without_shared_linearisation_is_the_same_update(name):
-    both = [MAKERS[name](NETWORK.apply, LIKELIHOODS["categorical"], 1e-3, share_linearisation=s, dtype=jnp.float64) for s in (True, False)]
+    both = [
+        MAKERS[name](NETWORK.apply, LIKELIHOODS["categorical"], 1e-3, share_linearisation=s, dtype=jnp.float64)
+        for s in (True, False)
+    ]
     (a, info_a), (b, info_b) = (run(flt, *stream(10, 30)) for flt in both)
     assert relative(models.ravel(jax.tree.leaves(a.params)), models.ravel(jax.tree.leaves(b.params))) < 1e-10
     np.testing.assert_allclose(info_a.log_density, info_b.log_density, rtol=1e-9)
@@ -336,7 +357,9 @@ def test_single_precision_stays_single_and_does_not_recompile(name):
 
     for x, y, arm in zip(*stream(11, 5), strict=True):
         fresh, _ = step(belief, x, y, arm)
-        assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), fresh) == jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), belief)
+        assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), fresh) == jax.tree.map(
+            lambda leaf: (leaf.shape, leaf.dtype), belief
+        )
         belief = fresh
     assert len(traces) == 1
 
@@ -354,7 +377,7 @@ def test_log_density_is_that_of_the_predictive():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_acting_and_updating_share_the_linearisation_in_a_compiled_scan(name):
-    """Moments for all arms and the update of one, in one scan body, cost the matrix products of the update and a few small ones."""
+    """Moments for all arms and the update of one, in one scan, cost the update's products and a few small ones."""
     flt = MAKERS[name](NETWORK.apply, LIKELIHOODS["gaussian"], 1e-4)
 
     def act_and_update(belief, x):
@@ -366,7 +389,11 @@ def test_acting_and_updating_share_the_linearisation_in_a_compiled_scan(name):
 
     belief = flt.init(jax.random.key(1), NETWORK.init(jax.random.key(0)))
     both, alone = (
-        jax.jit(lambda b, xs, f=f: jax.lax.scan(f, b, xs)).lower(belief, jnp.ones((3, 3))).compile().as_text().count(" dot(")
+        jax.jit(lambda b, xs, f=f: jax.lax.scan(f, b, xs))
+        .lower(belief, jnp.ones((3, 3)))
+        .compile()
+        .as_text()
+        .count(" dot(")
         for f in (act_and_update, update)
     )
     # moments adds, per block, the root's product, its square and J J^T, and none of the Jacobian's or the basis'.
@@ -374,17 +401,28 @@ def test_acting_and_updating_share_the_linearisation_in_a_compiled_scan(name):
 
 
 BAD = {
-    "rank of zero": (lambda: filters.lrkf(linear, likelihoods.gaussian(0.1), rank=0), "rank must be an integer >= 1; got 0"),
-    "rank not an integer": (lambda: filters.lrkf(linear, likelihoods.gaussian(0.1), rank=2.5), "rank must be an integer >= 1; got 2.5"),
+    "rank of zero": (
+        lambda: filters.lrkf(linear, likelihoods.gaussian(0.1), rank=0),
+        "rank must be an integer >= 1; got 0",
+    ),
+    "rank not an integer": (
+        lambda: filters.lrkf(linear, likelihoods.gaussian(0.1), rank=2.5),
+        "rank must be an integer >= 1; got 2.5",
+    ),
     "negative process noise": (
         lambda: filters.ekf(linear, likelihoods.gaussian(0.1), process_noise=-1e-3),
         "process_noise must be a finite number >= 0; got -0.001",
     ),
-    "infinite std": (lambda: filters.ekf(linear, likelihoods.gaussian(0.1), initial_std=np.inf), "initial_std must be a finite"),
+    "infinite std": (
+        lambda: filters.ekf(linear, likelihoods.gaussian(0.1), initial_std=np.inf),
+        "initial_std must be a finite",
+    ),
     "negative observation noise": (lambda: likelihoods.gaussian(-0.1), "noise must be finite and not negative"),
     "negative jitter": (lambda: likelihoods.categorical(-1.0), "jitter must be finite"),
     "rank above D": (
-        lambda: filters.lrkf(linear, likelihoods.gaussian(0.1), rank=13).init(jax.random.key(0), {"weight": jnp.zeros((4, 3))}),
+        lambda: filters.lrkf(linear, likelihoods.gaussian(0.1), rank=13).init(
+            jax.random.key(0), {"weight": jnp.zeros((4, 3))}
+        ),
         "rank 13 exceeds the 12 parameters",
     ),
     "no last layer": (

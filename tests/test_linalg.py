@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests import boxes
 
 from seqdec import linalg
+from tests import boxes
 
 MATRICES = settings(max_examples=15, deadline=None)
 scales = st.integers(-12, 12).map(lambda power: 10.0**power)
@@ -93,7 +93,9 @@ def test_inflation_adds_exactly_a_in_the_row_space(dtype):
     rows = jnp.asarray(matrix(0, 3, 8), dtype)
     plain, inflated = (np.asarray(linalg.low_rank_projection(3, rows, inflation=a), np.float64) for a in (0.0, 0.7))
     projector = np.linalg.pinv(plain) @ plain
-    np.testing.assert_allclose(inflated.T @ inflated - plain.T @ plain, 0.7 * projector, atol=1e3 * float(jnp.finfo(dtype).eps))
+    np.testing.assert_allclose(
+        inflated.T @ inflated - plain.T @ plain, 0.7 * projector, atol=1e3 * float(jnp.finfo(dtype).eps)
+    )
 
 
 def test_projection_of_zero_is_zero_and_finite():
@@ -121,7 +123,9 @@ def test_when_branches_for_the_whole_batch_or_not_at_all():
     jax.effects_barrier()
     assert not calls
     np.testing.assert_array_equal(batched(jnp.array([False, True, False]), x), 2 * x)
-    twice = jax.jit(jax.vmap(jax.vmap(lambda c, x: linalg.when(c, lambda y: 2 * y, x), in_axes=(None, 0)), in_axes=(0, None)))
+    twice = jax.jit(
+        jax.vmap(jax.vmap(lambda c, x: linalg.when(c, lambda y: 2 * y, x), in_axes=(None, 0)), in_axes=(0, None))
+    )
     np.testing.assert_array_equal(twice(jnp.array([True, False]), x), jnp.stack([2 * x, 2 * x]))
 
 
@@ -139,7 +143,9 @@ def test_lazy_basis_equals_dense_joseph_form(observed, q):
         roots = linalg.psd_root(jnp.asarray(total)), linalg.psd_root(jnp.asarray(noise))
         products = linalg.cross(factor, jnp.asarray(jac))
         if q:
-            done = linalg.low_rank_downdate(factor, jnp.asarray(jac), products, *roots, jnp.asarray(q), jnp.asarray(True))
+            done = linalg.low_rank_downdate(
+                factor, jnp.asarray(jac), products, *roots, jnp.asarray(q), jnp.asarray(True)
+            )
         else:
             done = linalg.fixed_span_downdate(factor, products, *roots, jnp.asarray(True))
         gain = np.linalg.solve(total, jac @ (c.T @ c + q * np.eye(size)))
@@ -155,7 +161,9 @@ def test_a_refused_update_leaves_the_covariance_and_the_buffer():
     factor = linalg.low_rank_from(linalg.random_orthonormal_rows(jax.random.key(1), 3, 8, jnp.float64), 2)
     one = jnp.eye(1)
     for _ in range(5):
-        done = linalg.low_rank_downdate(factor, jnp.zeros((1, 8)), jnp.zeros((5, 1)), one, one, jnp.asarray(0.1), jnp.asarray(False))
+        done = linalg.low_rank_downdate(
+            factor, jnp.zeros((1, 8)), jnp.zeros((5, 1)), one, one, jnp.asarray(0.1), jnp.asarray(False)
+        )
         before, after = (f.coefficients @ f.basis.T for f in (factor, done.factor))
         np.testing.assert_allclose(after, before)
         assert done.factor.filled == factor.filled
@@ -177,7 +185,7 @@ def test_root_downdate_is_the_joseph_form_for_any_gain():
 
 def test_more_outputs_at_once_than_the_buffer_holds_is_an_error_with_the_remedy():
     factor = linalg.low_rank_from(jnp.eye(2, 5), 1)
-    with pytest.raises(ValueError, match="3 outputs observed at once do not fit a buffer of 1.*buffer=3"):
+    with pytest.raises(ValueError, match=r"3 outputs observed at once do not fit a buffer of 1.*buffer=3"):
         linalg.low_rank_downdate(
             factor, jnp.zeros((3, 5)), jnp.zeros((3, 3)), jnp.eye(3), jnp.eye(3), jnp.asarray(0.1), jnp.asarray(True)
         )

@@ -1,10 +1,11 @@
 r"""The recursion that all Kalman filters here share: one Gaussian per block of parameters, coupled by one innovation.
 
-The belief is N(mean, blockdiag(Sigma_1, ..., Sigma_B)). With Jacobians J_b of the expected response at the mean, noise R and
-process noise q_b, an observation y gives
+The belief is N(mean, blockdiag(Sigma_1, ..., Sigma_B)). With Jacobians J_b of the expected response at the mean, noise
+R and process noise q_b, an observation y gives
 
     S = sum_b J_b (Sigma_b + q_b I) J_b^T + R         K_b = (Sigma_b + q_b I) J_b^T S^{-1}
-    mean_b += K_b (y - y_hat)                         Sigma_b = (I - K_b J_b) Sigma_b (I - K_b J_b)^T + K_b R K_b^T, approximately
+    mean_b += K_b (y - y_hat)                         Sigma_b = (I - K_b J_b) Sigma_b (I - K_b J_b)^T + K_b R K_b^T,
+    approximately
 
 so a filter is a list of blocks, and a block says how it keeps Sigma_b. `full_rank` and `low_rank` are the two forms.
 """
@@ -132,7 +133,9 @@ def low_rank(rank: int, initial_std, process_noise, *, buffer: int | None) -> Bl
 
     def update(state, seen):
         if still:
-            done = linalg.fixed_span_downdate(state.factor, seen.products, seen.innovation_root, seen.noise_root, seen.accept)
+            done = linalg.fixed_span_downdate(
+                state.factor, seen.products, seen.innovation_root, seen.noise_root, seen.accept
+            )
         else:
             done = linalg.low_rank_downdate(state.factor, *seen[:4], state.pending, seen.accept)
         noise, size = state.pending, seen.jacobian.shape[1]
@@ -149,7 +152,15 @@ def low_rank(rank: int, initial_std, process_noise, *, buffer: int | None) -> Bl
     def draw(key, state):
         return linalg.times(state.factor, jax.random.normal(key, (rank,), state.factor.basis.dtype))
 
-    return Block(init, _accumulate(process_noise), lambda state, jacobian: linalg.cross(state.factor, jacobian), variance, step, update, draw)
+    return Block(
+        init,
+        _accumulate(process_noise),
+        lambda state, jacobian: linalg.cross(state.factor, jacobian),
+        variance,
+        step,
+        update,
+        draw,
+    )
 
 
 def _accumulate(process_noise):
@@ -241,8 +252,8 @@ def _build(
             return likelihood.mean(output), output
 
         mean, pull, output = jax.vjp(response, params, has_aux=True)
-        # A constant, not an operation: XLA would hoist one copy per caller out of a scan, and then no longer see that acting and
-        # updating compute the same rows.
+        # A constant, not an operation: XLA would hoist one copy per caller out of a scan, and then no longer see that
+        # acting and updating compute the same rows.
         weights = jnp.asarray(np.eye(len(mean)), mean.dtype)
         (rows_of,) = jax.vmap(pull)(weights if rows is None else weights[rows])
         jacobians = tuple(models.ravel(leaves, 1) for leaves in split(rows_of))
@@ -251,7 +262,9 @@ def _build(
         return _Linearization(mean.astype(algebra), likelihood.cov(output).astype(algebra), jacobians)
 
     def init(key, params):
-        params = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype if dtype is not None else jnp.result_type(leaf)), params)
+        params = jax.tree.map(
+            lambda leaf: jnp.asarray(leaf, dtype if dtype is not None else jnp.result_type(leaf)), params
+        )
         vectors = [models.ravel(leaves) for leaves in split(params)]
         keys = jax.random.split(key, len(blocks))
         return Belief(params, tuple(b.init(k, v.size, v.dtype) for b, k, v in zip(blocks, keys, vectors, strict=True)))
@@ -273,7 +286,9 @@ def _build(
         y, rows = _observed(y, observed)
         at = linearise(belief.params, x, None if share_linearisation else rows)
         if rows is None and y.shape != at.mean.shape:
-            raise ValueError(f"y has shape {y.shape}, but the network has {len(at.mean)} outputs; pass observed= for some of them")
+            raise ValueError(
+                f"y has shape {y.shape}, but the network has {len(at.mean)} outputs; pass observed= for some of them"
+            )
         jacobians, products = at.jacobians, project(belief, at.jacobians)
         if rows is not None and share_linearisation:
             jacobians, products = [j[rows] for j in jacobians], [p[:, rows] for p in products]
@@ -285,14 +300,25 @@ def _build(
         total = sum(parts) + noise
         root = linalg.psd_root(total)
         weights = linalg.solve_psd(root, innovation[:, None])[:, 0]
-        log_density = -0.5 * (innovation @ weights + len(weights) * math.log(2 * math.pi)) - jnp.sum(jnp.log(jnp.diagonal(root)))
-        steps = [b.step(s, j, p, weights) for b, s, j, p in zip(blocks, belief.blocks, jacobians, products, strict=True)]
+        log_density = -0.5 * (innovation @ weights + len(weights) * math.log(2 * math.pi)) - jnp.sum(
+            jnp.log(jnp.diagonal(root))
+        )
+        steps = [
+            b.step(s, j, p, weights) for b, s, j, p in zip(blocks, belief.blocks, jacobians, products, strict=True)
+        ]
         leaves = split(belief.params)
         means = [models.ravel(old) + step for old, step in zip(leaves, steps, strict=True)]
         accept = jnp.isfinite(log_density) & jnp.all(jnp.stack([jnp.all(jnp.isfinite(m)) for m in means]))
 
-        safe = [jnp.where(accept, root, jnp.eye(len(root), dtype=root.dtype)), linalg.psd_root(jnp.where(accept, noise, 0)), accept]
-        seen = [Observation(jnp.where(accept, j, 0), jnp.where(accept, p, 0), *safe) for j, p in zip(jacobians, products, strict=True)]
+        safe = [
+            jnp.where(accept, root, jnp.eye(len(root), dtype=root.dtype)),
+            linalg.psd_root(jnp.where(accept, noise, 0)),
+            accept,
+        ]
+        seen = [
+            Observation(jnp.where(accept, j, 0), jnp.where(accept, p, 0), *safe)
+            for j, p in zip(jacobians, products, strict=True)
+        ]
         done = [b.update(s, o) for b, s, o in zip(blocks, belief.blocks, seen, strict=True)]
         fresh = [models.unravel(m, old) for m, old in zip(means, leaves, strict=True)]
         params = jax.tree.map(lambda new, old: jnp.where(accept, new, old), join(belief.params, *fresh), belief.params)
@@ -302,32 +328,42 @@ def _build(
     def sample(key, belief):
         leaves = split(belief.params)
         keys = jax.random.split(key, len(blocks))
-        drawn = [models.ravel(old) + b.draw(k, s) for b, k, s, old in zip(blocks, keys, belief.blocks, leaves, strict=True)]
+        drawn = [
+            models.ravel(old) + b.draw(k, s) for b, k, s, old in zip(blocks, keys, belief.blocks, leaves, strict=True)
+        ]
         return join(belief.params, *[models.unravel(d, old) for d, old in zip(drawn, leaves, strict=True)])
 
-    return Filter(init, predict, update, moments, sample, lambda belief: belief.params)
+    def expected(params, x):
+        return likelihood.mean(apply(params, x))
+
+    return Filter(init, predict, update, moments, sample, lambda belief: belief.params, expected)
 
 
 def _observed(y, observed) -> tuple[Array, Array | None]:
     """Both as vectors; a scalar y goes with a scalar index."""
     y, rows = jnp.asarray(y), None if observed is None else jnp.asarray(observed)
     if y.ndim > 1 or (rows is not None and rows.shape != y.shape):
-        raise ValueError(f"y must be a vector with one entry per observed output; got y {y.shape} and observed {np.shape(observed)}")
+        raise ValueError(
+            f"y must be a vector with one entry per observed output; got y {y.shape} and observed {np.shape(observed)}"
+        )
     return jnp.atleast_1d(y), None if rows is None else jnp.atleast_1d(rows)
 
 
 def _bound(done: list[BlockUpdate], parts: list[Array], total: Array, noise: Array) -> ErrorBound:
     r"""Bound on ||(I - K J) Sigma_pred (I - K J)^T + K R K^T - blockdiag(kept)||_F with the joint gain K.
 
-    Beside what each block neglects, the blocks miss their correlation -K_a S K_b^T, and each block's own Joseph form misses
-    K_a (S - S_a - R) K_a^T, the variance that the other blocks contribute to the innovation. Both vanish for a single block.
+    Beside what each block neglects, the blocks miss their correlation -K_a S K_b^T, and each block's own Joseph form
+    misses K_a (S - S_a - R) K_a^T, the variance that the other blocks contribute to the innovation. Both vanish for a
+    single block.
     """
     own = [_sandwich(d.gain_gram, total - part - noise, d.gain_gram) for d, part in zip(done, parts, strict=True)]
     pairs = [(a, b) for i, a in enumerate(done) for b in done[:i]]
     cross = [math.sqrt(2) * _sandwich(a.gain_gram, total, b.gain_gram) for a, b in pairs]
     zero = jnp.zeros((), total.dtype)
     return ErrorBound(
-        sum((d.process_noise for d in done), zero), sum((d.truncation for d in done), zero), sum(own + cross, zero) if pairs else zero
+        sum((d.process_noise for d in done), zero),
+        sum((d.truncation for d in done), zero),
+        sum(own + cross, zero) if pairs else zero,
     )
 
 

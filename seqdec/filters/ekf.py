@@ -1,15 +1,16 @@
 r"""EKF: the extended Kalman filter with a dense covariance, the reference for small networks.
 
-Belief N(theta, Sigma). Per step Sigma += q I; with the Jacobian J of the expected response at theta, an observation y gives
+Belief N(theta, Sigma). Per step Sigma += q I; with the Jacobian J of the expected response at theta, an observation y
+gives
 
     S = J Sigma J^T + R        K = Sigma J^T S^{-1}
     theta += K (y - y_hat)     Sigma = (I - K J) Sigma (I - K J)^T + K R K^T
 
-Sigma is kept as a root (D x D), so it stays positive semi-definite. An update costs O(D^2), process noise O(D^3): meant for up to
-a few thousand parameters.
+Sigma is kept as a root (D x D), so it stays positive semi-definite. An update costs O(D^2), process noise O(D^3): meant
+for up to a few thousand parameters.
 
-Source: Duran-Martin, Sanchez-Betancourt, Cartea, Murphy, "Martingale Posterior Neural Networks for Fast Sequential Decision
-Making", Appendix B.
+Source: Duran-Martin, Sanchez-Betancourt, Cartea, Murphy, "Martingale Posterior Neural Networks for Fast Sequential
+Decision Making", Appendix B.
 """
 
 import jax
@@ -40,7 +41,8 @@ def ekf(
         initial_std: prior standard deviation of every parameter.
         process_noise: q, variance added to every parameter per step. A Python 0 skips the O(D^3) time update.
         buffer: spare rows of the root; at least the number of outputs observed at once. None chooses.
-        share_linearisation, error_bounds, dtype: as in `seqdec.filters.hilofi`; the bounds of this exact recursion are zero.
+        share_linearisation, error_bounds, dtype: as in `seqdec.filters.hilofi`; the bounds of this exact recursion are
+        zero.
 
     Raises:
         ValueError: a setting is out of its range.
@@ -51,9 +53,13 @@ def ekf(
 
     def predict(state):
         size = state.factor.rows.shape[1]
-        inflation = jnp.sqrt(jnp.asarray(process_noise, state.factor.rows.dtype)) * jnp.eye(size, dtype=state.factor.rows.dtype)
+        inflation = jnp.sqrt(jnp.asarray(process_noise, state.factor.rows.dtype)) * jnp.eye(
+            size, dtype=state.factor.rows.dtype
+        )
         square = linalg.root_of_sum(state.factor.rows, inflation)
         return state._replace(factor=linalg.root_from(square, len(state.factor.rows) - size))
 
-    block = blocks.full_rank(initial_std, 0.0, buffer=buffer)._replace(predict=(lambda state: state) if still else predict)
+    block = blocks.full_rank(initial_std, 0.0, buffer=buffer)._replace(
+        predict=(lambda state: state) if still else predict
+    )
     return blocks.single(apply, likelihood, block, share_linearisation, error_bounds, dtype)

@@ -1,17 +1,18 @@
 r"""HiLoFi: full-rank covariance for the last layer, low-rank for the hidden layers.
 
-Belief N(l, Sigma_l) x N(h, C^T C) with Sigma_l (D_l x D_l) and C (d x D_h), coupled through one innovation. With the Jacobians
-L, H of the expected response, an observation y gives
+Belief N(l, Sigma_l) x N(h, C^T C) with Sigma_l (D_l x D_l) and C (d x D_h), coupled through one innovation. With the
+Jacobians L, H of the expected response, an observation y gives
 
     S = L (Sigma_l + q_l I) L^T + H (C^T C + q_h I) H^T + R
     K_l^T = S^{-1} (L Sigma_l + q_l L)            K_h^T = S^{-1} (H C^T C + q_h H)
     l += K_l (y - y_hat)                          h += K_h (y - y_hat)
     Sigma_l = (I - K_l L) Sigma_l (I - K_l L)^T + K_l R K_l^T      C = P_{d,+q_h}( C (I - K_h H)^T, R^{1/2} K_h^T )
 
-q_l enters gain and innovation but not Sigma_l: the surrogate of the paper. A step costs O(D_h d + D_l^2); see `seqdec.linalg`.
+q_l enters gain and innovation but not Sigma_l: the surrogate of the paper. A step costs O(D_h d + D_l^2); see
+`seqdec.linalg`.
 
-Source: Duran-Martin, Sanchez-Betancourt, Cartea, Murphy, "Martingale Posterior Neural Networks for Fast Sequential Decision
-Making", Algorithm 2.
+Source: Duran-Martin, Sanchez-Betancourt, Cartea, Murphy, "Martingale Posterior Neural Networks for Fast Sequential
+Decision Making", Algorithm 2.
 """
 
 from seqdec.core import Filter
@@ -40,23 +41,24 @@ def hilofi(
     Args:
         apply: (params, x) -> (out,), any differentiable network.
         likelihood: observation model, from `seqdec.likelihoods`.
-        is_last: predicate on parameter paths, true in the output layer; `seqdec.models.output_layer` finds it for flax modules.
+        is_last: predicate on parameter paths, true in the output layer; `seqdec.models.output_layer` finds it for flax
+            modules.
         rank: d, rows of the hidden layers' factor.
         initial_std_hidden: standard deviation of the initial hidden directions, d random orthonormal ones.
         initial_std_last: prior standard deviation of every parameter of the last layer.
         process_noise_hidden: q_h, variance added to every hidden parameter per step. A Python 0 keeps the span fixed.
         process_noise_last: q_l, likewise for the last layer.
-        buffer: m, spare columns of the lazy basis and spare rows of the last layer's root; at least the number of outputs
-            observed at once. None chooses.
-        share_linearisation: linearise every output in `update`, as `moments` does, so that a compiled step that does both does
-            it once. False linearises the observed outputs only: cheaper where the policy needs no moments.
-        error_bounds: report `UpdateInfo.error_bound`. The bound is that of Proposition 4.1, except that the blocks' coupling is
-            bounded through the whole innovation variance, which the proposition leaves out.
+        buffer: m, spare columns of the lazy basis and spare rows of the last layer's root; at least the number of
+            outputs observed at once. None chooses.
+        share_linearisation: linearise every output in `update`, as `moments` does, so that a compiled step that does
+            both does it once. False linearises the observed outputs only: cheaper where the policy needs no moments.
+        error_bounds: report `UpdateInfo.error_bound`. The bound is that of Proposition 4.1, except that the blocks'
+            coupling is bounded through the whole innovation variance, which the proposition leaves out.
         dtype: of the mean and the factors; None takes that of the parameters.
 
     Raises:
-        ValueError: a setting is out of its range; `is_last` matches nothing or everything, or the rank exceeds the number of
-            hidden parameters (both in `init`).
+        ValueError: a setting is out of its range; `is_last` matches nothing or everything, or the rank exceeds the
+            number of hidden parameters (both in `init`).
     """
     checks.count("rank", rank)
     for name, value in (("hidden", initial_std_hidden), ("last", initial_std_last)):

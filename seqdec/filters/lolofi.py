@@ -7,8 +7,8 @@ Belief N(l, C_l^T C_l) x N(h, C_h^T C_h) with C_l (d_l x D_l) and C_h (d_h x D_h
 
 so that a step costs O(D_h d_h + D_l d_l), linear in every layer.
 
-Source: Duran-Martin, Sanchez-Betancourt, Cartea, Murphy, "Martingale Posterior Neural Networks for Fast Sequential Decision
-Making", Algorithm 3.
+Source: Duran-Martin, Sanchez-Betancourt, Cartea, Murphy, "Martingale Posterior Neural Networks for Fast Sequential
+Decision Making", Algorithm 3.
 """
 
 from seqdec.core import Filter
@@ -38,8 +38,8 @@ def lolofi(
     Args:
         rank_hidden: d_h, rows of the hidden layers' factor.
         rank_last: d_l, rows of the last layer's factor.
-        apply, likelihood, is_last, initial_std_hidden, initial_std_last, process_noise_hidden, process_noise_last, buffer,
-            share_linearisation, error_bounds, dtype: as in `seqdec.filters.hilofi`.
+        apply, likelihood, is_last, initial_std_hidden, initial_std_last, process_noise_hidden, process_noise_last,
+            buffer, share_linearisation, error_bounds, dtype: as in `seqdec.filters.hilofi`.
 
     Raises:
         ValueError: as `seqdec.filters.hilofi`.

@@ -1,15 +1,17 @@
 r"""LRKF: a Kalman filter with one low-rank covariance for all parameters of a network.
 
-Belief N(theta, C^T C) with C (d x D). With the Jacobian H (o x D) of the expected response at theta, an observation y gives
+Belief N(theta, C^T C) with C (d x D). With the Jacobian H (o x D) of the expected response at theta, an observation y
+gives
 
     S = H (C^T C + q I) H^T + R           K^T = S^{-1} (H C^T C + q H)
     theta += K (y - y_hat)                C = P_{d,+q}( C (I - K H)^T, R^{1/2} K^T )
 
-where P_{d,+q}(W_1, W_2) is the best rank-d root of W_1^T W_1 + W_2^T W_2 + q I. A step costs O(D d): see `seqdec.linalg`. With
-q = 0 the filter is an extended Kalman filter in the span of its first factor, whose rows are therefore drawn at random.
+where P_{d,+q}(W_1, W_2) is the best rank-d root of W_1^T W_1 + W_2^T W_2 + q I. A step costs O(D d): see
+`seqdec.linalg`. With q = 0 the filter is an extended Kalman filter in the span of its first factor, whose rows are
+therefore drawn at random.
 
-Source: Duran-Martin, Sanchez-Betancourt, Cartea, Murphy, "Martingale Posterior Neural Networks for Fast Sequential Decision
-Making", Algorithm 4.
+Source: Duran-Martin, Sanchez-Betancourt, Cartea, Murphy, "Martingale Posterior Neural Networks for Fast Sequential
+Decision Making", Algorithm 4.
 """
 
 from seqdec.core import Filter
@@ -35,12 +37,12 @@ def lrkf(
         apply: (params, x) -> (out,), any differentiable network.
         likelihood: observation model, from `seqdec.likelihoods`.
         rank: d, rows of the factor.
-        initial_std: standard deviation of every initial direction; the initial covariance is initial_std^2 times a projection on
-            d random orthonormal directions.
+        initial_std: standard deviation of every initial direction; the initial covariance is initial_std^2 times a
+            projection on d random orthonormal directions.
         process_noise: q, variance added to every parameter per step. A Python 0 keeps the span fixed.
         buffer: m, spare columns of the lazy basis; at least the number of outputs observed at once. None chooses.
-        share_linearisation: linearise every output in `update`, as `moments` does, so that a compiled step that does both does
-            it once. False linearises the observed outputs only: cheaper where the policy needs no moments.
+        share_linearisation: linearise every output in `update`, as `moments` does, so that a compiled step that does
+            both does it once. False linearises the observed outputs only: cheaper where the policy needs no moments.
         error_bounds: report `UpdateInfo.error_bound` (Proposition F.3).
         dtype: of the mean and the factor; None takes that of the parameters.
 

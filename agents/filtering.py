@@ -1,0 +1,154 @@
+"""An agent from a filter and a policy: the belief answers the policy's questions and learns from the outcome."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces as gym_spaces
+
+from seqdec.core import Acquisition, Action, Agent, Array, Filter, HasSpaces, Key, Masked, Posterior, PyTree
+
+
+class Choices(NamedTuple):
+    """How the actions of a space become candidates of a posterior, and back."""
+
+    candidates: Callable[[Key, PyTree], PyTree]
+    """(key, observation) -> what the model is applied to, one response per candidate"""
+    action: Callable[[PyTree, Array], Array]
+    """(candidates, index) -> action"""
+    evidence: Callable[[PyTree, Array, Array], tuple[PyTree, Array, Array | None]]
+    """(observation, action, feedback) -> x, y, observed of a filter's update"""
+
+
+def posterior(flt: Filter, belief: Any) -> Posterior:
+    """The questions of `seqdec.core.Posterior`, answered by a belief."""
+
+    def draw(key):
+        params = flt.sample(key, belief)
+        return lambda candidates: flt.response(params, candidates)
+
+    return Posterior(
+        lambda candidates: flt.response(flt.mean(belief), candidates),
+        lambda candidates: flt.moments(belief, candidates),
+        draw,
+    )
+
+
+def decide(key: Key, acquisition: Acquisition, question: Posterior, choices: Choices, observation: PyTree) -> Action:
+    """Score the candidates that the observation offers and play the best."""
+    seen, mask = (observation.observation, observation.mask) if isinstance(observation, Masked) else (observation, None)
+    offer, score, estimate = jax.random.split(key, 3)
+    candidates = choices.candidates(offer, seen)
+    index = jnp.argmax(acquisition.score(score, question, candidates, mask))
+    if acquisition.probabilities is None:
+        propensity = jnp.full((), jnp.nan)
+    else:
+        propensity = acquisition.probabilities(estimate, question, candidates, mask)[index]
+    return Action(choices.action(candidates, index), propensity)
+
+
+def discrete_choices(observe: Callable[[PyTree], Array], num_actions: int, start: int) -> Choices:
+    """One response of the model per action."""
+
+    def evidence(observation, action, feedback):
+        if jnp.ndim(feedback) == 1:
+            return observe(observation), feedback, None
+        index = jnp.asarray(action) - start
+        # An index out of range would be clamped silently; as not-a-number the filter rejects and counts it.
+        played = (index >= 0) & (index < num_actions)
+        return observe(observation), jnp.where(played, feedback, jnp.nan), jnp.clip(index, 0, num_actions - 1)
+
+    return Choices(lambda key, observation: observe(observation), lambda candidates, index: index + start, evidence)
+
+
+def box_choices(observe: Callable[[PyTree], Array], space: gym_spaces.Box, num_candidates: int) -> Choices:
+    """Uniform points of the box; the model sees the observation and the point side by side."""
+    low, high = (jnp.asarray(bound, jnp.float32).ravel() for bound in (space.low, space.high))
+
+    def join(observation, points):
+        context = jnp.broadcast_to(jnp.ravel(observe(observation)), (len(points), observe(observation).size))
+        return jnp.concatenate([context, points], axis=1)
+
+    def candidates(key, observation):
+        return join(observation, jax.random.uniform(key, (num_candidates, low.size), minval=low, maxval=high))
+
+    def evidence(observation, action, feedback):
+        return join(observation, jnp.ravel(action)[None]), jnp.atleast_1d(feedback), None
+
+    return Choices(candidates, lambda rows, index: rows[index, -low.size :].reshape(space.shape), evidence)
+
+
+def choices_for(spaces: HasSpaces, num_candidates: int) -> Choices:
+    """`Choices` for Discrete or bounded Box actions, and Box or Discrete observations.
+
+    Raises:
+        TypeError: another kind of space.
+        ValueError: the action box is unbounded, or num_candidates < 1.
+    """
+    observe = _observer(spaces.observation_space)
+    actions = spaces.action_space
+    if isinstance(actions, gym_spaces.Discrete):
+        return discrete_choices(observe, int(actions.n), int(actions.start))
+    if not isinstance(actions, gym_spaces.Box):
+        raise TypeError(f"actions must be Discrete or Box; got {actions}. Flatten them with a gymnasium wrapper")
+    if not actions.is_bounded():
+        raise ValueError(f"the action box must be bounded to draw candidates from it; got {actions}")
+    if num_candidates < 1:
+        raise ValueError(f"num_candidates must be at least 1; got {num_candidates}")
+    return box_choices(observe, actions, num_candidates)
+
+
+def _observer(space: gym_spaces.Space) -> Callable[[PyTree], Array]:
+    if isinstance(space, gym_spaces.Discrete):
+        return lambda observation: jax.nn.one_hot(jnp.asarray(observation) - int(space.start), int(space.n))
+    if isinstance(space, gym_spaces.Box):
+        floating = np.issubdtype(space.dtype, np.floating)
+        return jnp.asarray if floating else lambda observation: jnp.asarray(observation, jnp.float32)
+    raise TypeError(f"observations must be Box or Discrete; got {space}. Use gymnasium.wrappers.FlattenObservation")
+
+
+def filtering(
+    flt: Filter,
+    acquisition: Acquisition,
+    init: Callable[[Key], PyTree],
+    spaces: HasSpaces,
+    *,
+    name: str,
+    settings: Mapping[str, Any],
+    num_candidates: int = 256,
+) -> Agent:
+    """Filter x policy.
+
+    Time passes (`Filter.predict`) just before each update. Feedback of one number is the response of the action alone,
+    a vector that of every action. An action out of range is a rejected update.
+
+    Args:
+        flt: belief over a network with one response per Discrete action; for Box actions over one that takes rows of
+            observation and action side by side (`seqdec.models.per_candidate`).
+        acquisition: policy.
+        init: (key) -> initial parameters of the network.
+        spaces: anything with observation_space and action_space.
+        name: for tables and pictures.
+        settings: for the manifest of a run.
+        num_candidates: points drawn per decision from a Box of actions.
+
+    Raises:
+        TypeError: spaces of other kinds than Box and Discrete.
+        ValueError: an unbounded box of actions.
+    """
+    choices = choices_for(spaces, num_candidates)
+
+    def start(key):
+        network, belief = jax.random.split(key)
+        return flt.init(belief, init(network))
+
+    def act(key, state, observation):
+        return decide(key, acquisition, posterior(flt, state), choices, observation)
+
+    def update(state, observation, action, feedback):
+        seen = observation.observation if isinstance(observation, Masked) else observation
+        return flt.update(flt.predict(state), *choices.evidence(seen, action, feedback))
+
+    return Agent(start, act, update, name, acquisition.exact, dict(settings))

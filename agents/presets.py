@@ -1,0 +1,243 @@
+"""Agents by name, with settings that work for rewards of order one.
+
+The observation noise and the process noise of the paper's bandits are only partly stated. The defaults here come from a
+small grid on the first steps of the MNIST bandit (`benchmarks/mnist_grid.py`), and every one of them is a keyword.
+"""
+
+import difflib
+import math
+from collections.abc import Callable
+from typing import Any
+
+import optax
+from optax import contrib
+
+from seqdec import filters, likelihoods, policies
+from seqdec.agents.filtering import filtering
+from seqdec.agents.networks import network_for
+from seqdec.agents.neural import neural
+from seqdec.core import Acquisition, Agent, HasSpaces
+from seqdec.likelihoods import Likelihood
+
+
+def _policy(policy: str | Acquisition | None) -> tuple[Acquisition, str]:
+    """An acquisition and its name; None is predictive sampling of the expected responses."""
+    if policy is None:
+        policy = "predictive_sampling"
+    return (policies.make(policy), policy) if isinstance(policy, str) else (policy, "custom")
+
+
+def _assemble(
+    name: str, make_filter: Callable, spaces, policy, model, likelihood, noise, num_candidates, settings
+) -> Agent:
+    """The agent of a filter factory (apply, likelihood, is_last, share_linearisation, ...) -> Filter."""
+    network = network_for(spaces, model)
+    acquisition, called = _policy(policy)
+    flt = make_filter(
+        network,
+        likelihoods.gaussian(noise) if likelihood is None else likelihood,
+        share_linearisation=acquisition.needs == "joint",
+    )
+    settings = {"policy": called, "noise": noise if likelihood is None else "likelihood", **settings}
+    return filtering(
+        flt, acquisition, network.init, spaces, name=name, settings=settings, num_candidates=num_candidates
+    )
+
+
+def hilofi(
+    spaces: HasSpaces,
+    *,
+    policy: str | Acquisition | None = None,
+    model: Any = None,
+    likelihood: Likelihood | None = None,
+    noise: float = 0.01,
+    rank: int = 50,
+    initial_std_hidden: float = math.sqrt(0.1),
+    initial_std_last: float = math.sqrt(0.1),
+    process_noise: float = 1e-6,
+    process_noise_last: float | None = None,
+    num_candidates: int = 256,
+    **filter_options: Any,
+) -> Agent:
+    """HiLoFi: full-rank belief over the last layer, low-rank over the hidden layers (`seqdec.filters.hilofi`).
+
+    Args:
+        spaces: anything with observation_space and action_space: an Environment, a gymnasium.Env.
+        policy: name or acquisition of `seqdec.policies`; None is predictive sampling.
+        model: flax module or `seqdec.models.Network` with one output per action; None is LeNet5 for 28 x 28 images,
+            else an MLP with two hidden layers of 50 units.
+        likelihood: of `seqdec.likelihoods`; None is gaussian(noise).
+        noise: observation variance R.
+        rank: of the hidden layers' covariance.
+        initial_std_hidden: prior standard deviation along each direction of the hidden layers' factor.
+        initial_std_last: prior standard deviation of each parameter of the last layer.
+        process_noise: variance added per step to every hidden parameter.
+        process_noise_last: likewise for the last layer; None is the same.
+        num_candidates: points drawn per decision from a Box of actions.
+        **filter_options: further keywords of `seqdec.filters.hilofi`: buffer, dtype, error_bounds, is_last.
+
+    Raises:
+        ValueError, TypeError: a setting or a space does not fit; the message names it.
+    """
+    last = process_noise if process_noise_last is None else process_noise_last
+    options = {
+        "rank": rank,
+        "initial_std_hidden": initial_std_hidden,
+        "initial_std_last": initial_std_last,
+        "process_noise_hidden": process_noise,
+        "process_noise_last": last,
+        **filter_options,
+    }
+
+    def make(network, likelihood, **shared):
+        return filters.hilofi(network.apply, likelihood, **{"is_last": network.is_last, **options}, **shared)
+
+    return _assemble("hilofi", make, spaces, policy, model, likelihood, noise, num_candidates, options)
+
+
+def lolofi(
+    spaces: HasSpaces,
+    *,
+    policy: str | Acquisition | None = None,
+    model: Any = None,
+    likelihood: Likelihood | None = None,
+    noise: float = 0.01,
+    rank: int = 50,
+    rank_last: int = 100,
+    initial_std_hidden: float = math.sqrt(0.1),
+    initial_std_last: float = 1.0,
+    process_noise: float = 1e-4,
+    process_noise_last: float | None = None,
+    num_candidates: int = 256,
+    **filter_options: Any,
+) -> Agent:
+    """LoLoFi: low-rank beliefs over the last layer and over the hidden layers (`seqdec.filters.lolofi`).
+
+    Args:
+        rank_last: rank of the last layer's covariance.
+        spaces, policy, model, likelihood, noise, rank, initial_std_hidden, initial_std_last, process_noise,
+            process_noise_last, num_candidates, **filter_options: as in `seqdec.agents.hilofi`.
+
+    Raises:
+        ValueError, TypeError: a setting or a space does not fit; the message names it.
+    """
+    last = process_noise if process_noise_last is None else process_noise_last
+    options = {
+        "rank_hidden": rank,
+        "rank_last": rank_last,
+        "initial_std_hidden": initial_std_hidden,
+        "initial_std_last": initial_std_last,
+        "process_noise_hidden": process_noise,
+        "process_noise_last": last,
+        **filter_options,
+    }
+
+    def make(network, likelihood, **shared):
+        return filters.lolofi(network.apply, likelihood, **{"is_last": network.is_last, **options}, **shared)
+
+    return _assemble("lolofi", make, spaces, policy, model, likelihood, noise, num_candidates, options)
+
+
+def lrkf(
+    spaces: HasSpaces,
+    *,
+    policy: str | Acquisition | None = None,
+    model: Any = None,
+    likelihood: Likelihood | None = None,
+    noise: float = 0.01,
+    rank: int = 50,
+    initial_std: float = 1.0,
+    process_noise: float = 1e-4,
+    num_candidates: int = 256,
+    **filter_options: Any,
+) -> Agent:
+    """LRKF: one low-rank belief over all parameters (`seqdec.filters.lrkf`).
+
+    Args:
+        initial_std: prior standard deviation along each direction of the factor.
+        spaces, policy, model, likelihood, noise, rank, process_noise, num_candidates, **filter_options: as in
+            `seqdec.agents.hilofi`.
+
+    Raises:
+        ValueError, TypeError: a setting or a space does not fit; the message names it.
+    """
+    options = {"rank": rank, "initial_std": initial_std, "process_noise": process_noise, **filter_options}
+
+    def make(network, likelihood, **shared):
+        return filters.lrkf(network.apply, likelihood, **options, **shared)
+
+    return _assemble("lrkf", make, spaces, policy, model, likelihood, noise, num_candidates, options)
+
+
+def ekf(
+    spaces: HasSpaces,
+    *,
+    policy: str | Acquisition | None = None,
+    model: Any = None,
+    likelihood: Likelihood | None = None,
+    noise: float = 0.01,
+    initial_std: float = math.sqrt(0.1),
+    process_noise: float = 0.0,
+    num_candidates: int = 256,
+    **filter_options: Any,
+) -> Agent:
+    """EKF: one dense belief over all parameters, for small networks (`seqdec.filters.ekf`).
+
+    Args:
+        initial_std: prior standard deviation of every parameter.
+        spaces, policy, model, likelihood, noise, process_noise, num_candidates, **filter_options: as in
+        `seqdec.agents.hilofi`.
+
+    Raises:
+        ValueError, TypeError: a setting or a space does not fit; the message names it.
+    """
+    options = {"initial_std": initial_std, "process_noise": process_noise, **filter_options}
+
+    def make(network, likelihood, **shared):
+        return filters.ekf(network.apply, likelihood, **options, **shared)
+
+    return _assemble("ekf", make, spaces, policy, model, likelihood, noise, num_candidates, options)
+
+
+def _adamw(spaces: HasSpaces, *, learning_rate: float = 1e-4, inner_steps: int = 5, **options: Any) -> Agent:
+    """Epsilon-greedy network trained by AdamW."""
+    return neural(spaces, optimizer=optax.adamw(learning_rate), inner_steps=inner_steps, **{"name": "adamw", **options})
+
+
+def _muon(spaces: HasSpaces, *, learning_rate: float = 1e-4, inner_steps: int = 1, **options: Any) -> Agent:
+    """Epsilon-greedy network trained by Muon."""
+    return neural(spaces, optimizer=contrib.muon(learning_rate), inner_steps=inner_steps, **{"name": "muon", **options})
+
+
+_FACTORIES: dict[str, Callable[..., Agent]] = {
+    "adamw": _adamw,
+    "ekf": ekf,
+    "hilofi": hilofi,
+    "lolofi": lolofi,
+    "lrkf": lrkf,
+    "muon": _muon,
+}
+
+
+def names() -> tuple[str, ...]:
+    """The names that `make` knows, sorted."""
+    return tuple(sorted(_FACTORIES))
+
+
+def describe(name: str) -> str:
+    """The first line of what the agent called `name` is."""
+    return (_FACTORIES[name].__doc__ or "").splitlines()[0]
+
+
+def make(name: str, spaces: HasSpaces, **options: Any) -> Agent:
+    """The agent called `name`; `options` go to the function of that name in `seqdec.agents`.
+
+    Raises:
+        ValueError: no agent has that name; the message suggests one.
+        ValueError, TypeError: an option or a space does not fit.
+    """
+    if name not in _FACTORIES:
+        close = difflib.get_close_matches(str(name), names(), n=1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise ValueError(f"unknown agent {name!r}: {hint}Known: {', '.join(names())}")
+    return _FACTORIES[name](spaces, **options)

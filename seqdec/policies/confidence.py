@@ -1,0 +1,31 @@
+"""Upper confidence bounds: optimism in the face of uncertainty."""
+
+import jax.numpy as jnp
+
+from seqdec.core import Acquisition
+from seqdec.policies import common
+
+
+def ucb(width) -> Acquisition:
+    r"""Play the largest mean_a + width * std_a, with the epistemic standard deviation; the first of equals.
+
+    Args:
+        width: number of standard deviations >= 0; may be traced.
+
+    Returns:
+        The acquisition; the probability of the action, 1, is exact.
+
+    Raises:
+        ValueError: width is negative.
+    """
+    common.weight("width", width)
+
+    def score(key, posterior, candidates, mask):
+        del key
+        at = posterior.joint(candidates)
+        return common.masked(at.mean + width * jnp.sqrt(jnp.maximum(jnp.diagonal(at.cov), 0)), mask)
+
+    def probabilities(key, posterior, candidates, mask):
+        return common.chosen(score(key, posterior, candidates, mask))
+
+    return Acquisition(score, probabilities, exact=True, needs="joint")

@@ -1,0 +1,52 @@
+"""Greedy play of the expected response, alone or with a fixed share of uniform exploration."""
+
+import jax
+import jax.numpy as jnp
+
+from seqdec.core import Acquisition
+from seqdec.policies import common
+
+
+def greedy() -> Acquisition:
+    """Play the largest expected response, the first of equals. Its probability, 1, is exact."""
+
+    def score(key, posterior, candidates, mask):
+        del key
+        return common.masked(posterior.mean(candidates), mask)
+
+    def probabilities(key, posterior, candidates, mask):
+        return common.chosen(score(key, posterior, candidates, mask))
+
+    return Acquisition(score, probabilities, exact=True, needs="mean")
+
+
+def epsilon_greedy(epsilon) -> Acquisition:
+    """Greedy, but with probability epsilon an allowed candidate chosen uniformly.
+
+    Args:
+        epsilon: share of exploration in [0, 1]; may be traced.
+
+    Returns:
+        The acquisition; the probability of an action, epsilon / n plus 1 - epsilon for the greedy one, is exact.
+
+    Raises:
+        ValueError: epsilon lies outside [0, 1].
+    """
+    common.weight("epsilon", epsilon, 1)
+
+    def best(posterior, candidates, mask):
+        return common.masked(posterior.mean(candidates), mask)
+
+    def score(key, posterior, candidates, mask):
+        explore, tickets = jax.random.split(key)
+        means = best(posterior, candidates, mask)
+        uniform = common.masked(jax.random.uniform(tickets, means.shape, means.dtype), mask)
+        return jnp.where(jax.random.bernoulli(explore, epsilon), uniform, means)
+
+    def probabilities(key, posterior, candidates, mask):
+        del key
+        means = best(posterior, candidates, mask)
+        allowed = jnp.ones_like(means) if mask is None else mask.astype(means.dtype)
+        return epsilon * allowed / jnp.maximum(jnp.sum(allowed), 1) + (1 - epsilon) * common.chosen(means)
+
+    return Acquisition(score, probabilities, exact=True, needs="mean")
