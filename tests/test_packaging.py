@@ -1,0 +1,196 @@
+"""What holds the house together: one direction of imports, and a package that is exactly what is declared."""
+
+import ast
+import importlib.metadata
+import importlib.util
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+import seqdec
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = {"seqdec": ROOT / "seqdec", "seqdec.envs": ROOT / "envs", "seqdec.agents": ROOT / "agents"}
+# From the ground up; a room may import from floors below its own, and from itself.
+FLOORS = (
+    {"core"},
+    {"linalg", "likelihoods", "models", "data"},
+    {"filters", "policies", "optim", "envs", "ope"},
+    {"agents", "bo"},
+    {"runner"},
+    {"experiments"},
+    {"cli"},
+)
+FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+# Downstairs, and still none of its business: the runner joins agents and environments.
+APART = {("agents", "envs"), ("bo", "envs")}
+# Modules that are one room with another.
+ROOM = dict.fromkeys(("drive", "results", "figures", "persistence"), "runner")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def folders_of(package: str) -> Iterator[tuple[str, Path, list[str]]]:
+    """(dotted name, folder, Python files) of every folder with Python files; links are not followed."""
+    for place, _, files in os.walk(FOLDERS[package]):
+        python = sorted(name for name in files if name.endswith(".py"))
+        if python:
+            inner = Path(place).relative_to(FOLDERS[package]).parts
+            yield ".".join((package, *inner)), Path(place), python
+
+
+def modules() -> dict[str, Path]:
+    """Dotted name -> file, of the whole library."""
+    found = {}
+    for package in FOLDERS:
+        for dotted, folder, files in folders_of(package):
+            for file in files:
+                found[dotted if file == "__init__.py" else f"{dotted}.{file[:-3]}"] = folder / file
+    return found
+
+
+MODULES = modules()
+
+
+def imports(source: str, known: set[str]) -> Iterator[str]:
+    """Dotted names of the modules that a source imports, wherever in the file; "." for a relative import."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level:
+            yield "."
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                yield inner if inner in known else node.module
+
+
+def faults(module: str, source: str, known: set[str]) -> list[str]:
+    """What is wrong with a module's imports of this library, in words."""
+    found = []
+    room = _room(module)
+    for target in imports(source, known):
+        top = target.split(".")[0]
+        if target == "." or top in ("envs", "agents", "tests"):
+            found.append(f"{module} imports {target!r}: write seqdec.… in full")
+        elif top == "seqdec" and module != "seqdec":
+            other = _room(target)
+            if target == "seqdec":
+                found.append(f"{module} imports the whole package; import the module that has the name")
+            elif room not in FLOOR or other not in FLOOR:
+                found.append(f"{module} imports {target}: one of them has no floor in this test")
+            elif other != room and (FLOOR[other] >= FLOOR[room] or (room, other) in APART):
+                found.append(f"{module} must not import {target}")
+    return found
+
+
+def _room(module: str) -> str:
+    parts = module.split(".")
+    return ROOM.get(parts[1], parts[1]) if len(parts) > 1 else ""
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_imports_go_one_way(module):
+    assert faults(module, MODULES[module].read_text(encoding="utf-8"), set(MODULES)) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "fault"),
+    [
+        ("seqdec.policies.greedy", "from seqdec.filters import lrkf", "must not import seqdec.filters"),
+        ("seqdec.policies.greedy", "def f():\n    import seqdec.agents", "must not import seqdec.agents"),
+        ("seqdec.agents.neural", "from seqdec import envs", "must not import seqdec.envs"),
+        ("seqdec.core", "from seqdec.linalg import psd_root", "must not import seqdec.linalg"),
+        ("seqdec.envs.gym", "from . import registry", "in full"),
+        ("seqdec.envs.gym", "import envs.registry", "in full"),
+        ("seqdec.runner", "from seqdec import __version__", "whole package"),
+        ("seqdec.attic.old", "from seqdec.core import Agent", "no floor"),
+    ],
+)
+def test_a_wrong_import_is_found(module, source, fault):
+    known = {"seqdec", "seqdec.envs", "seqdec.agents", "seqdec.filters", "seqdec.core", "seqdec.linalg"}
+    (found,) = faults(module, source, known)
+    assert fault in found
+
+
+def test_declared_packages_are_the_folders_with_an_init():
+    found = {name for package in FOLDERS for name, _, files in folders_of(package) if "__init__.py" in files}
+    assert PROJECT["tool"]["setuptools"]["packages"] == sorted(found)
+
+
+def test_every_folder_with_code_is_a_package():
+    places = [(folder, files) for package in FOLDERS for _, folder, files in folders_of(package)]
+    assert [str(folder) for folder, files in places if "__init__.py" not in files] == []
+
+
+@pytest.mark.parametrize("room", ["envs", "agents"])
+def test_link_and_package_dir_point_to_the_same_folder(room):
+    assert PROJECT["tool"]["setuptools"]["package-dir"][f"seqdec.{room}"] == room
+    link = ROOT / "seqdec" / room
+    assert link.is_symlink()
+    assert os.readlink(link) == f"../{room}"
+
+
+@pytest.mark.parametrize("room", ["envs", "agents"])
+def test_rooms_at_the_root_refuse_to_be_imported_under_their_bare_name(room):
+    spec = importlib.util.spec_from_file_location(room, ROOT / room / "__init__.py")
+    assert spec is not None
+    assert spec.loader is not None
+    with pytest.raises(ImportError, match=f"import this package as seqdec.{room}, not as {room}"):
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+def requirements() -> list[Requirement]:
+    extras = PROJECT["project"]["optional-dependencies"]
+    return [Requirement(text) for text in sum(extras.values(), PROJECT["project"]["dependencies"])]
+
+
+@pytest.mark.parametrize("requirement", requirements(), ids=lambda requirement: requirement.name)
+def test_requirements_have_a_lower_bound_and_nothing_else(requirement):
+    assert [specifier.operator for specifier in requirement.specifier] == [">="]
+    assert not requirement.url
+
+
+def test_python_has_a_lower_bound_and_nothing_else():
+    assert PROJECT["project"]["requires-python"] == ">=3.11"
+
+
+def test_every_package_that_the_library_imports_is_declared():
+    declared = {Requirement(text).name for text in PROJECT["project"]["dependencies"]}
+    providers = importlib.metadata.packages_distributions()
+    sources = {name: path.read_text(encoding="utf-8") for name, path in MODULES.items()}
+    imported = {target.split(".")[0] for source in sources.values() for target in imports(source, set(MODULES))}
+    foreign = imported - set(sys.stdlib_module_names) - {"seqdec"}
+    assert {name for name in foreign if declared.isdisjoint(providers.get(name, [name]))} == set()
+
+
+def test_version_is_the_same_everywhere():
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    newest = next(line for line in changelog.splitlines() if line.startswith("## "))
+    assert newest.split()[1] == seqdec.__version__
+    assert importlib.metadata.version("seqdec") == seqdec.__version__
+
+
+def test_command_and_types_are_installed():
+    (command,) = importlib.metadata.entry_points(group="console_scripts", name="seqdec")
+    assert callable(command.load())
+    assert (Path(seqdec.__file__).parent / "py.typed").is_file()
+    assert PROJECT["tool"]["setuptools"]["package-data"] == {"seqdec": ["py.typed"]}
+
+
+def test_importing_from_elsewhere_is_silent_and_registers_the_gymnasium_ids(tmp_path):
+    program = (
+        "import sys, gymnasium, seqdec;"
+        "assert 'envs' not in sys.modules and 'agents' not in sys.modules;"
+        "assert all(hasattr(seqdec, name) for name in seqdec.__all__);"
+        "print(*[name for name in gymnasium.registry if name.startswith('seqdec/')])"
+    )
+    command = [sys.executable, "-W", "error", "-c", program]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {"seqdec/Digits-v0", "seqdec/MNIST-v0"} <= set(done.stdout.split())

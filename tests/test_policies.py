@@ -1,0 +1,316 @@
+"""Policies against closed forms and frequencies, on posteriors made by hand."""
+
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy import stats
+
+from seqdec import policies
+from seqdec.core import Posterior, Predictive
+
+MEAN = np.array([0.3, 0.5, 0.1, 0.45], np.float32)
+ROOT = np.array([[0.6, 0.4, -0.1, 0.2], [0, 0.3, 0.2, 0.1], [0, 0, 0.5, -0.3], [0, 0, 0, 0.2]], np.float32)
+COV = ROOT.T @ ROOT
+NOISE = np.diag(np.array([0.04, 0.09, 0.01, 0.16], np.float32))
+MASK = np.array([True, False, True, True])
+DRAWS = 20_000
+SIGMAS = 6
+
+MAKERS = {
+    "epsilon_greedy": lambda: policies.epsilon_greedy(0.2),
+    "greedy": policies.greedy,
+    "predictive_sampling": policies.predictive_sampling,
+    "thompson": policies.thompson,
+    "ucb": lambda: policies.ucb(1.5),
+}
+VARIANTS = MAKERS | {
+    "predictive_sampling, each arm alone": lambda: policies.predictive_sampling(joint=False),
+    "predictive_sampling, no noise": lambda: policies.predictive_sampling(observation_noise=False),
+}
+RANDOMISED = ("predictive_sampling", "predictive_sampling, each arm alone", "predictive_sampling, no noise", "thompson")
+
+
+def belief(mean=MEAN, cov=COV, noise=NOISE) -> Posterior:
+    """The posterior N(mean, cov) over the candidates, whatever they are."""
+    values, vectors = np.linalg.eigh(np.asarray(cov, np.float64))
+    root = jnp.asarray((vectors * np.sqrt(np.maximum(values, 0))).T, np.float32)
+    mean, cov, noise = (jnp.asarray(part) for part in (mean, cov, noise))
+
+    def draw(key):
+        sample = mean + jax.random.normal(key, mean.shape) @ root
+        return lambda candidates: sample
+
+    return Posterior(lambda candidates: mean, lambda candidates: Predictive(mean, cov, noise), draw)
+
+
+def law(name):
+    """Mean and covariance of the scores of a randomised policy on `belief()`."""
+    total = COV + (0 if name in ("predictive_sampling, no noise", "thompson") else NOISE)
+    return MEAN, np.diag(np.diag(total)) if name == "predictive_sampling, each arm alone" else total
+
+
+def scores_of(name, draws=DRAWS, mask=None, question=None):
+    """(draws, n) scores with as many keys."""
+    policy, question = VARIANTS[name](), question or belief()
+    keys = jax.random.split(jax.random.key(0), draws)
+    return np.asarray(jax.jit(jax.vmap(lambda key: policy.score(key, question, None, mask)))(keys))
+
+
+def winners(mean, cov, draws=1_000_000):
+    """Frequencies of the largest entry of N(mean, cov), by NumPy."""
+    sample = np.random.default_rng(1).multivariate_normal(mean, cov, draws)
+    return np.bincount(sample.argmax(1), minlength=len(mean)) / draws
+
+
+def test_every_policy_is_under_test():
+    assert sorted(MAKERS) == list(policies.names())
+
+
+@pytest.mark.parametrize("name", RANDOMISED)
+def test_scores_have_the_moments_of_the_predictive(name):
+    scores, (mean, cov) = scores_of(name).astype(np.float64), law(name)
+    variances = np.diag(cov)
+    assert np.all(np.abs(scores.mean(0) - mean) < SIGMAS * np.sqrt(variances / DRAWS))
+    error = np.sqrt((np.outer(variances, variances) + cov**2) / DRAWS)
+    assert np.all(np.abs(np.cov(scores.T) - cov) < SIGMAS * error)
+    assert np.all(np.abs(stats.kurtosis(scores)) < SIGMAS * np.sqrt(24 / DRAWS))
+
+
+@pytest.mark.parametrize("name", RANDOMISED)
+def test_two_arms_win_as_often_as_the_normal_distribution_says(name):
+    scores, (mean, cov) = scores_of(name), law(name)
+    wins = np.mean(scores[:, 0] > scores[:, 1])
+    p = stats.norm.cdf((mean[0] - mean[1]) / np.sqrt(cov[0, 0] + cov[1, 1] - 2 * cov[0, 1]))
+    assert abs(wins - p) < SIGMAS * np.sqrt(p * (1 - p) / DRAWS)
+
+
+def test_joint_and_separate_draws_choose_differently():
+    """Two arms that go up and down together: drawn jointly the better one always wins."""
+    question = belief(np.array([0.0, 0.1], np.float32), np.ones((2, 2), np.float32), np.zeros((2, 2), np.float32))
+    jointly, alone = (scores_of(name, question=question).argmax(1).mean() for name in RANDOMISED[:2])
+    assert jointly == 1
+    assert alone == pytest.approx(stats.norm.cdf(0.1 / np.sqrt(2)), abs=SIGMAS * 0.5 / np.sqrt(DRAWS))
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_masked_candidates_score_minus_infinity_and_are_never_played(name):
+    scores = scores_of(name, 2000, jnp.asarray(MASK))
+    assert np.all(scores[:, ~MASK] == -np.inf)
+    assert np.all(np.isfinite(scores[:, MASK]))
+    assert set(scores.argmax(1)) <= set(np.flatnonzero(MASK))
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_the_only_allowed_candidate_is_played_with_probability_one(name):
+    probabilities = VARIANTS[name]().probabilities(jax.random.key(0), belief(), None, jnp.arange(4) == 2)
+    np.testing.assert_allclose(probabilities, [0, 0, 1, 0], atol=1e-6)
+
+
+@pytest.mark.parametrize("mask", [None, MASK], ids=["all allowed", "some allowed"])
+@pytest.mark.parametrize("name", VARIANTS)
+def test_probabilities_are_the_frequencies_of_the_actions(name, mask):
+    policy = VARIANTS[name]()
+    mask = None if mask is None else jnp.asarray(mask)
+    frequency = np.bincount(scores_of(name, mask=mask).argmax(1), minlength=4) / DRAWS
+    if policy.exact:
+        expected = np.asarray(policy.probabilities(jax.random.key(1), belief(), None, mask))
+        error = np.sqrt(expected * (1 - expected) / DRAWS)
+        assert np.all(np.abs(frequency - expected) <= SIGMAS * error + 1e-6)
+        return
+    keys = jax.random.split(jax.random.key(1), 500)
+    estimates = np.asarray(jax.vmap(lambda key: policy.probabilities(key, belief(), None, mask))(keys))
+    samples = 32 if name == "thompson" else 100
+    allowed = np.ones(4) if mask is None else np.asarray(mask, float)
+    # One of the samples + 1 draws is shared out evenly.
+    expected = (samples * frequency + allowed / allowed.sum()) / (samples + 1)
+    spread = np.sqrt(frequency * (1 - frequency) * (1 / DRAWS + 1 / (samples * len(keys))))
+    assert np.all(np.abs(estimates.mean(0) - expected) <= SIGMAS * spread + 1e-6)
+    np.testing.assert_allclose(estimates.sum(1), 1, rtol=1e-5)
+
+
+def test_monte_carlo_probabilities_agree_with_numpy():
+    policy = policies.predictive_sampling(propensity_samples=20_000)
+    estimate = np.asarray(policy.probabilities(jax.random.key(3), belief(), None, None))
+    p = winners(MEAN.astype(float), (COV + NOISE).astype(float))
+    assert np.all(np.abs(estimate - p) < SIGMAS * np.sqrt(p * (1 - p) / 20_000) + 1 / 20_000)
+
+
+@pytest.mark.parametrize("name", ["predictive_sampling", "thompson"])
+def test_an_estimated_probability_is_never_zero(name):
+    """Not even where the other arm is 100 standard deviations better: its inverse may become a weight."""
+    question = belief(np.array([0, 100, 0], np.float32), np.eye(3, dtype=np.float32), np.zeros((3, 3), np.float32))
+    policy = policies.make(name, propensity_samples=9)
+    mask = jnp.array([True, True, False])
+    np.testing.assert_allclose(
+        policy.probabilities(jax.random.key(0), question, None, mask), [0.05, 0.95, 0], rtol=1e-6
+    )
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    mean=arrays(np.float32, 4, elements=st.floats(-1e3, 1e3, width=32)),
+    root=arrays(np.float32, (3, 4), elements=st.floats(-10, 10, width=32)),
+    mask=arrays(bool, 4).filter(np.any),
+)
+@pytest.mark.parametrize("name", MAKERS)
+def test_probabilities_are_a_distribution_over_the_allowed(name, mean, root, mask):
+    probabilities = np.asarray(_probabilities(name, mean, root.T @ root, mask))
+    assert np.all(probabilities[~mask] == 0)
+    assert np.all(probabilities >= 0)
+    assert probabilities.sum() == pytest.approx(1, rel=1e-5)
+    if name not in ("greedy", "ucb"):
+        assert np.all(probabilities[mask] > 0)
+
+
+@jax.jit
+def _every_law(mean, cov, mask):
+    """Every policy's probabilities; compiled once for all examples."""
+
+    def draw(key):
+        sample = mean + jax.random.normal(key, mean.shape)
+        return lambda candidates: sample
+
+    question = Posterior(lambda candidates: mean, lambda candidates: Predictive(mean, cov, 0.1 * jnp.eye(4)), draw)
+    return {name: make().probabilities(jax.random.key(0), question, None, mask) for name, make in MAKERS.items()}
+
+
+def _probabilities(name, mean, cov, mask):
+    return _every_law(mean, cov, mask)[name]
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
+@pytest.mark.parametrize("arms", [2, 10, 64, 256])
+def test_singular_covariances_in_float32_give_finite_scores(arms, scale):
+    """Products of float32 matrices, of every rank up to full, have slightly negative eigenvalues."""
+    generator = np.random.default_rng(arms)
+    policy = policies.predictive_sampling(observation_noise=False, propensity_samples=0)
+    score = jax.jit(lambda key, cov: policy.score(key, belief_of(cov), None, None))
+    for rank in {0, 1, 2, arms // 2, arms}:
+        root = jnp.asarray(np.sqrt(scale) * generator.normal(size=(rank, arms)), np.float32)
+        scores = score(jax.random.key(rank), root.T @ root)
+        assert np.all(np.isfinite(scores))
+        assert rank or np.all(scores == 0)
+
+
+def belief_of(cov):
+    return Posterior(None, lambda candidates: Predictive(jnp.zeros(len(cov)), cov, jnp.zeros_like(cov)), None)  # pyright: ignore[reportArgumentType]
+
+
+def test_scores_of_a_large_singular_covariance_still_have_its_moments():
+    """The ridge that keeps the root finite does not show: 64 arms that share one unknown move as one."""
+    direction = np.linspace(0.5, 1.5, 64).astype(np.float32)
+    policy = policies.predictive_sampling(observation_noise=False, propensity_samples=0)
+    keys = jax.random.split(jax.random.key(0), 2000)
+    scores = jax.vmap(lambda key: policy.score(key, belief_of(jnp.outer(direction, direction)), None, None))(keys)
+    common = np.asarray(scores) / direction
+    assert np.std(common - common.mean(1, keepdims=True)) < 0.01
+    assert np.var(common[:, 0]) == pytest.approx(1, abs=SIGMAS * np.sqrt(2 / 2000))
+
+
+def test_upper_confidence_bound_by_hand():
+    scores = policies.ucb(2.0).score(jax.random.key(0), belief(), None, None)
+    np.testing.assert_allclose(scores, MEAN + 2 * np.sqrt(np.diag(COV)), rtol=1e-6)
+    np.testing.assert_allclose(policies.ucb(0.0).score(jax.random.key(0), belief(), None, None), MEAN, rtol=1e-6)
+
+
+def test_epsilon_greedy_probabilities_by_hand():
+    policy = policies.epsilon_greedy(0.3)
+    probabilities = policy.probabilities(jax.random.key(0), belief(), None, None)
+    np.testing.assert_allclose(probabilities, [0.075, 0.775, 0.075, 0.075], rtol=1e-5)
+    probabilities = policy.probabilities(jax.random.key(0), belief(), None, jnp.asarray(MASK))
+    np.testing.assert_allclose(probabilities, [0.1, 0, 0.1, 0.8], rtol=1e-5, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["greedy", "ucb"])
+def test_of_equal_scores_the_first_allowed_is_played_and_its_probability_is_one(name):
+    question = belief(np.zeros(4, np.float32), np.eye(4, dtype=np.float32), NOISE)
+    mask = jnp.array([False, True, True, True])
+    policy = MAKERS[name]()
+    assert jnp.argmax(policy.score(jax.random.key(0), question, None, mask)) == 1
+    np.testing.assert_array_equal(policy.probabilities(jax.random.key(0), question, None, mask), [0, 1, 0, 0])
+
+
+EXACT = {"epsilon_greedy": True, "greedy": True, "predictive_sampling": False, "thompson": False, "ucb": True}
+NEEDS = {
+    "epsilon_greedy": "mean",
+    "greedy": "mean",
+    "predictive_sampling": "joint",
+    "thompson": "draw",
+    "ucb": "joint",
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_policy_asks_no_more_than_it_says(name):
+    policy, asked = MAKERS[name](), []
+
+    def listen(question):
+        return lambda *arguments: asked.append(question) or getattr(belief(), question)(*arguments)
+
+    spy = Posterior(listen("mean"), listen("joint"), listen("draw"))
+    policy.score(jax.random.key(0), spy, None, None)
+    assert policy.probabilities is not None
+    policy.probabilities(jax.random.key(0), spy, None, None)
+    assert set(asked) == {policy.needs} == {NEEDS[name]}
+    # Once to act and once for all the samples of the estimate together.
+    assert len(asked) == 2
+    assert policy.exact is EXACT[name]
+
+
+def test_the_moments_behind_an_estimate_are_computed_once_for_all_samples():
+    """What the draws share is not repeated for each of them, for it is far dearer than they are."""
+    weights = jnp.ones((4, 1000))
+
+    def joint(candidates):
+        return Predictive(jnp.zeros(4), weights @ weights.T, jnp.eye(4))
+
+    posterior = Posterior(lambda candidates: jnp.zeros(4), joint, lambda key: lambda candidates: jnp.zeros(4))
+    policy = policies.predictive_sampling(propensity_samples=50)
+    assert policy.probabilities is not None
+    program = jax.make_jaxpr(lambda key: policy.probabilities(key, posterior, None, None))(jax.random.key(0))
+    large = [line for line in str(program).splitlines() if "dot_general" in line]
+    assert sum("f32[4,4]" in line for line in large) == 1
+    assert not any("[50,4,4]" in line or "[50,4,1000]" in line for line in str(program).splitlines())
+
+
+@pytest.mark.parametrize("name", ["predictive_sampling", "thompson"])
+def test_no_samples_means_no_estimate(name):
+    assert policies.make(name, propensity_samples=0).probabilities is None
+
+
+def test_settings_may_be_mapped_over():
+    def share(epsilon):
+        return policies.epsilon_greedy(epsilon).probabilities(jax.random.key(0), belief(), None, None)[0]
+
+    np.testing.assert_allclose(jax.jit(jax.vmap(share))(jnp.array([0.0, 0.4, 1.0])), [0, 0.1, 0.25], atol=1e-6)
+    bounds = jax.vmap(lambda w: policies.ucb(w).score(jax.random.key(0), belief(), None, None))(jnp.array([0.0, 1.0]))
+    np.testing.assert_allclose(bounds[1] - bounds[0], np.sqrt(np.diag(COV)), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: policies.epsilon_greedy(1.2), r"epsilon must lie in \[0, 1\]; got 1.2"),
+        (lambda: policies.epsilon_greedy(float("nan")), "epsilon must lie"),
+        (lambda: policies.ucb(-1.0), "width must .*; got -1.0"),
+        (lambda: policies.thompson(propensity_samples=-1), "propensity_samples must be an integer >= 0.*; got -1"),
+        (lambda: policies.predictive_sampling(propensity_samples=2.5), "propensity_samples must .*; got 2.5"),
+        (lambda: policies.make("tompson"), "unknown policy 'tompson': did you mean 'thompson'"),
+        (lambda: policies.make("x"), "Known: epsilon_greedy, greedy, predictive_sampling, thompson, ucb"),
+    ],
+)
+def test_bad_settings_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+@pytest.mark.parametrize("name", policies.names())
+def test_every_policy_can_be_made_by_name_and_is_documented(name):
+    assert policies.make(name).needs == NEEDS[name]
+    assert inspect.getdoc(getattr(policies, name))
