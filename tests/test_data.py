@@ -143,7 +143,7 @@ def test_bad_folders_are_refused(folder: Path, name: str, content: bytes | None,
 
 
 def test_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="no folder .*nowhere; put train-images"):
+    with pytest.raises(FileNotFoundError, match=r"no folder .*nowhere; put train-images"):
         load_mnist(tmp_path / "nowhere")
 
 

@@ -1,0 +1,30 @@
+"""Environments: pure functions to be compiled, and the same behind gymnasium's interface."""
+
+if __name__ != "seqdec.envs":
+    raise ImportError(f"import this package as seqdec.envs, not as {__name__}: its name is taken by many others")
+
+from seqdec.envs.bandits import bernoulli, gaussian, linear, wheel
+from seqdec.envs.classification import classification, digits, fashion_mnist, idx, mnist
+from seqdec.envs.gym import FunctionalEnv, FunctionalVectorEnv, register
+from seqdec.envs.nonstationary import nonstationary
+from seqdec.envs.registry import make, names
+
+__all__ = [
+    "FunctionalEnv",
+    "FunctionalVectorEnv",
+    "bernoulli",
+    "classification",
+    "digits",
+    "fashion_mnist",
+    "gaussian",
+    "idx",
+    "linear",
+    "make",
+    "mnist",
+    "names",
+    "nonstationary",
+    "register",
+    "wheel",
+]
+
+register()

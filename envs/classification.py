@@ -1,0 +1,176 @@
+"""Classification as a bandit: the context is an image, an action is a class, the reward is 1 if it is right, else 0.
+
+The data set lies in `params` as it was stored (uint8) and an image becomes float32 when it is shown, so that the 60,000
+images of MNIST take 47 MB once, however many seeds share them. A step costs the reading of one image.
+"""
+
+import os
+from typing import NamedTuple, TypedDict, Unpack
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+
+from seqdec.core import Array, Environment, Key, TimeStep
+from seqdec.data import Dataset, load_fashion_mnist, load_idx_folder, load_mnist
+from seqdec.envs.verdict import check_choice, check_whole, in_range, verdict
+
+
+class Examples(NamedTuple):
+    """Labelled images."""
+
+    images: Array
+    """(n, ...) uint8"""
+    labels: Array
+    """(n,) int32"""
+
+
+class Options(TypedDict, total=False):
+    """The options of `classification` that every data set takes."""
+
+    order: str
+    pixels: str
+    horizon: int | None
+    full_information: bool
+
+
+class State(NamedTuple):
+    """Which image is shown and how to go on."""
+
+    shown: Array
+    """() int32 which image is shown."""
+    step: Array
+    """() int32 steps done in this episode."""
+    order: Array | None
+    """(n,) int32 for order="shuffle": up to this pass's position the images already shown, then those to come."""
+
+
+def classification(
+    images: np.ndarray,
+    labels: np.ndarray,
+    *,
+    num_classes: int | None = None,
+    peak: int = 255,
+    order: str = "shuffle",
+    pixels: str = "unsigned",
+    horizon: int | None = None,
+    full_information: bool = False,
+    name: str = "classification",
+) -> Environment:
+    """Images (n, ...) uint8 with labels (n,) as a contextual bandit over `num_classes` classes (default: all present).
+
+    Observation: pixels / `peak`, float32. Reward 1 if the action is the label, else 0; regret 1 - reward. With
+    `full_information` the time step's `outcomes` hold every action's reward: one-hot, (num_classes,).
+
+    `order`: "shuffle" shows every image once in random order, then all again in a new order; "sequential" keeps the
+    order of the data; "replacement" draws independently. An episode is `horizon` steps, by default n, and begins a new
+    pass. `pixels`: "signed" reads every pixel as a signed byte, so that those above 127 turn negative: a defect of
+    published experiments, for comparison with them only.
+
+    Raises ValueError or TypeError for arrays that do not fit together or an unknown option.
+    """
+    images, labels = _check_examples(images, labels, peak)
+    largest = int(labels.max())
+    num_classes = largest + 1 if num_classes is None else check_whole("num_classes", num_classes, largest + 1)
+    check_choice("order", order, ("shuffle", "sequential", "replacement"))
+    check_choice("pixels", pixels, ("unsigned", "signed"))
+    count = len(images)
+    scale = np.float32(1 / peak)  # a product is rounded alike everywhere, which keeps the ends of the space in it
+    horizon = count if horizon is None else check_whole("horizon", horizon, 1)
+
+    def show(state: State, params: Examples) -> Array:
+        image = params.images[state.shown]
+        image = jax.lax.bitcast_convert_type(image, jnp.int8) if pixels == "signed" else image
+        return image.astype(jnp.float32) * scale
+
+    def reset(key: Key, params: Examples) -> tuple[State, Array]:
+        start = jnp.arange(count, dtype=jnp.int32) if order == "shuffle" else None
+        state = _choose(key, jnp.int32(0), start, count, order)
+        return state, show(state, params)
+
+    def step(key: Key, state: State, action: Array, params: Examples) -> tuple[State, TimeStep]:
+        rewards = jax.nn.one_hot(params.labels[state.shown], num_classes, dtype=jnp.float32)
+        reward, regret = verdict(action, rewards, rewards[in_range(action, num_classes)])
+        done = state.step + 1 >= horizon
+        state = _choose(key, jnp.where(done, 0, state.step + 1), state.order, count, order)
+        outcomes = rewards if full_information else None
+        return state, TimeStep(show(state, params), reward, regret, done, outcomes)
+
+    low, high = (-128, 127) if pixels == "signed" else (0, peak)
+    space = Box(float(low * scale), float(high * scale), images.shape[1:], np.float32)
+    params = Examples(jnp.asarray(images), jnp.asarray(labels))
+    return Environment(reset, step, params, space, Discrete(num_classes), name)
+
+
+def digits(**options: Unpack[Options]) -> Environment:
+    """1,797 handwritten digits of 8 x 8 pixels that come with scikit-learn, as (64,) features in [0, 1]; ten classes.
+
+    Options as in `classification`.
+    """
+    from sklearn.datasets import load_digits  # here, because it takes a second that only this environment needs
+
+    images, labels = map(np.asarray, load_digits(return_X_y=True))
+    return classification(images.astype(np.uint8), labels, peak=16, name="digits", **options)
+
+
+def mnist(
+    *, root: str | os.PathLike[str] | None = None, split: str = "train", **options: Unpack[Options]
+) -> Environment:
+    """MNIST: (28, 28) in [0, 1], ten classes. `split` is "train" (60,000) or "test" (10,000).
+
+    `root` as in `seqdec.data.load_mnist`, which also says what is raised; other options as in `classification`.
+    """
+    return _from_dataset("mnist", load_mnist(root), split, options)
+
+
+def fashion_mnist(
+    *, root: str | os.PathLike[str] | None = None, split: str = "train", **options: Unpack[Options]
+) -> Environment:
+    """Fashion-MNIST; everything as in `mnist`, with `seqdec.data.load_fashion_mnist`."""
+    return _from_dataset("fashion-mnist", load_fashion_mnist(root), split, options)
+
+
+def idx(path: str | os.PathLike[str], *, split: str = "train", **options: Unpack[Options]) -> Environment:
+    """The data set in the idx files of a folder; pixels / 255; as many classes as the labels of both halves count.
+
+    `path` as in `seqdec.data.load_idx_folder`, which also says what is raised; other options as in `mnist`.
+    """
+    return _from_dataset("idx", load_idx_folder(path), split, options)
+
+
+def _from_dataset(name: str, data: Dataset, split: str, options: Options) -> Environment:
+    """One half of a data set as an environment."""
+    check_choice("split", split, Dataset._fields)
+    num_classes = 1 + max(data.train.labels.max(), data.test.labels.max())
+    return classification(*getattr(data, split), num_classes=num_classes, name=name, **options)
+
+
+def _choose(key: Key, step: Array, order: Array | None, count: int, how: str) -> State:
+    """The state that shows the image of `step`.
+
+    "shuffle" is the Fisher-Yates shuffle, one exchange a step: at position p of a pass, place p and a random one of the
+    places p, ..., n-1 change. Every order is equally likely, whatever the last pass has left behind, and no step sorts.
+    """
+    position = step % count
+    if order is None:
+        drawn = jax.random.randint(key, (), 0, count, jnp.int32)
+        return State(position if how == "sequential" else drawn, step, None)
+    place = jax.random.randint(key, (), position, count, jnp.int32)
+    here, there = order[position], order[place]
+    order = order.at[jnp.stack([position, place])].set(jnp.stack([there, here]))
+    return State(there, step, order)
+
+
+def _check_examples(images: np.ndarray, labels: np.ndarray, peak: int) -> tuple[np.ndarray, np.ndarray]:
+    """The arrays on the host, checked against each other."""
+    images, labels = np.asarray(images), np.asarray(labels)
+    if images.dtype != np.uint8 or images.ndim < 2 or images.size == 0:
+        raise ValueError(f"images must be uint8 (n, ...) with n > 0; got {images.dtype} of shape {images.shape}")
+    if labels.dtype.kind not in "iu" or labels.shape != images.shape[:1]:
+        raise ValueError(f"labels must be {images.shape[0]} integers; got {labels.dtype} of shape {labels.shape}")
+    if labels.min() < 0:
+        raise ValueError(f"labels must count from 0; the least is {labels.min()}")
+    if images.max() > check_whole("peak", peak, 1):
+        raise ValueError(f"peak={peak} must be the largest possible pixel; there is one of {images.max()}")
+    return images, labels.astype(np.int32)

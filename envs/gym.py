@@ -1,0 +1,310 @@
+"""Functional environments behind gymnasium's interface, one at a time or vectorised, and their registered ids.
+
+A functional environment goes straight on from one episode to the next. The adapters hold the new episode back until it
+is asked for. No context follows a bandit's last action, so the final observation of an episode is the context of that
+action once more, and the end counts as terminated: there is nothing to bootstrap from.
+"""
+
+from typing import Any, NamedTuple
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium.error import ResetNeeded
+from gymnasium.spaces import Discrete
+from gymnasium.utils import seeding
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from seqdec.core import Array, Environment, Key, Masked, PyTree, TimeStep
+from seqdec.envs.registry import make
+from seqdec.envs.verdict import check_whole
+
+_IDS = {
+    "seqdec/BernoulliBandit-v0": "bernoulli",
+    "seqdec/Digits-v0": "digits",
+    "seqdec/FashionMNIST-v0": "fashion-mnist",
+    "seqdec/GaussianBandit-v0": "gaussian",
+    "seqdec/Idx-v0": "idx",
+    "seqdec/LinearBandit-v0": "linear",
+    "seqdec/MNIST-v0": "mnist",
+    "seqdec/WheelBandit-v0": "wheel",
+}
+
+
+def register() -> None:
+    """Make the environments known to `gymnasium.make` and `gymnasium.make_vec`; a second call does nothing."""
+    for id_, name in _IDS.items():
+        if id_ not in gymnasium.registry:
+            gymnasium.register(
+                id_,
+                entry_point="seqdec.envs.gym:make_env",
+                vector_entry_point="seqdec.envs.gym:make_vector_env",
+                kwargs={"name": name},
+            )
+
+
+def make_env(name: str, **options: Any) -> "FunctionalEnv":
+    """`seqdec.envs.make(name, **options)` as a gymnasium.Env."""
+    return FunctionalEnv(make(name, **options))
+
+
+def make_vector_env(
+    name: str, num_envs: int, autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP, **options: Any
+) -> "FunctionalVectorEnv":
+    """`num_envs` copies of `seqdec.envs.make(name, **options)`, which share their data, as a gymnasium VectorEnv."""
+    return FunctionalVectorEnv(make(name, **options), num_envs, autoreset_mode=autoreset_mode)
+
+
+class FunctionalEnv(gymnasium.Env):
+    """A functional environment as a gymnasium.Env.
+
+    `reset()` after the end of an episode continues with the next one; with a seed, or in mid-episode, it starts afresh.
+    The info holds "regret", under full information "outcomes", and where actions are masked "action_mask".
+
+    Raises ValueError for an action that is out of range or masked out, and ResetNeeded for a step before `reset`.
+    """
+
+    metadata = {"render_modes": []}  # noqa: RUF012 (gymnasium's class attribute)
+
+    def __init__(self, env: Environment) -> None:
+        """Wrap `env`."""
+        self.env = _check_env(env)
+        self.observation_space, self.action_space = env.observation_space, env.action_space
+        self._params = jax.device_put(env.params)
+        self._begin, self._advance = _programs(env)
+        self._course: _Course | None = None
+        self._ended = True
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[PyTree, dict[str, Any]]:
+        """The first observation of an episode."""
+        super().reset(seed=seed)
+        if self._course is None or seed is not None:
+            course = self._begin(jax.random.key(_draw_seed(self.np_random)), self._params)
+        else:
+            course = self._course if self._ended else self._begin(self._course.key, self._params)
+        self._course, self._ended = course, False
+        observation, mask = _to_numpy(course.observation)
+        return observation, _info(mask)
+
+    def step(self, action: Any) -> tuple[PyTree, float, bool, bool, dict[str, Any]]:
+        """Play one action."""
+        if self._course is None or self._ended:
+            raise ResetNeeded("call reset() before the first step and after the end of an episode")
+        observation, mask = _to_numpy(self._course.observation)
+        index = _check_action(action, self.action_space, mask)
+        self._course, timestep = self._advance(self._course, index, self._params)
+        self._ended = bool(timestep.done)
+        if not self._ended:
+            observation, mask = _to_numpy(timestep.observation)
+        info = _info(mask) | {"regret": float(timestep.regret)}
+        if timestep.outcomes is not None:
+            info["outcomes"] = np.array(timestep.outcomes)
+        return observation, float(timestep.reward), self._ended, False, info
+
+
+class FunctionalVectorEnv(VectorEnv):
+    """`num_envs` copies of a functional environment, stepped by one compiled call, as a gymnasium VectorEnv.
+
+    It answers as `gymnasium.vector.SyncVectorEnv` does over as many `FunctionalEnv`, seed by seed, in every autoreset
+    mode. The data exist once.
+    """
+
+    def __init__(
+        self, env: Environment, num_envs: int, *, autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP
+    ) -> None:
+        """Wrap `num_envs` copies of `env`. Raises ValueError for an unknown mode or fewer than one copy."""
+        self.env, self.num_envs = _check_env(env), check_whole("num_envs", num_envs, 1)
+        self.autoreset_mode = AutoresetMode(autoreset_mode)
+        self.metadata = {"render_modes": [], "autoreset_mode": self.autoreset_mode}
+        self.single_observation_space, self.single_action_space = env.observation_space, env.action_space
+        self.observation_space = batch_space(env.observation_space, self.num_envs)
+        self.action_space = batch_space(env.action_space, self.num_envs)
+        self._params = jax.device_put(env.params)
+        begin, advance = _programs(env)
+        self._begin = jax.jit(jax.vmap(begin, in_axes=(0, None)))
+        self._advance = jax.jit(jax.vmap(advance, in_axes=(0, 0, None)))
+        self._choose = jax.jit(jax.vmap(_choose))
+        self._course: _Course | None = None
+        self._shown: PyTree = None
+        self._ended = np.ones(self.num_envs, bool)
+
+    def reset(
+        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[PyTree, dict[str, Any]]:
+        """The first observations of episodes; of those in `options["reset_mask"]` (num_envs,) bool, where it is given.
+
+        An integer seed gives copy i the seed `seed + i`.
+        """
+        seeds = self._check_seeds(seed)
+        chosen = self._check_reset_mask(options)
+        keys, seeded = self._keys(seeds)
+        if self._course is None:
+            if not chosen.all():
+                raise ResetNeeded('reset all environments before resetting some with options["reset_mask"]')
+            course = self._begin(keys, self._params)
+        else:
+            fresh = chosen & (seeded | ~self._ended)
+            keys = self._choose(seeded, keys, self._course.key)
+            course = self._choose(fresh, self._begin(keys, self._params), self._course)
+        observation = jax.device_get(course.observation)
+        self._course = course
+        self._shown = observation if self._shown is None else _merge(chosen, observation, self._shown)
+        self._ended = self._ended & ~chosen
+        shown, mask = _to_numpy(self._shown)
+        return shown, _infos(chosen, action_mask=mask)
+
+    def step(self, actions: Any) -> tuple[PyTree, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """Play one action in every copy; those that wait for their next-step reset get it instead."""
+        if self._course is None:
+            raise ResetNeeded("call reset() before the first step")
+        if self.autoreset_mode is AutoresetMode.DISABLED and self._ended.any():
+            ended = np.flatnonzero(self._ended).tolist()
+            raise ResetNeeded(f'environments {ended} have ended: reset them with options={{"reset_mask": ...}}')
+        playing = ~self._ended
+        indices = self._check_actions(actions, playing)
+        course, timestep = self._advance(self._course, indices, self._params)
+        course = self._choose(playing, course, self._course)
+        self._course = course
+        following, timestep = jax.device_get((course.observation, timestep))
+        done = timestep.done & playing
+        rewards = np.where(playing, timestep.reward, 0.0).astype(float)
+        infos = self._show(following, timestep, playing, done)
+        shown, _ = _to_numpy(self._shown)
+        return shown, rewards, done, np.zeros_like(done), infos
+
+    def _show(self, following: PyTree, timestep: TimeStep, playing: np.ndarray, done: np.ndarray) -> dict[str, Any]:
+        """Show the observations `following` a step, or the last ones of episodes; -> the infos that go with them."""
+        last = self._shown
+        same_step = self.autoreset_mode is AutoresetMode.SAME_STEP
+        self._shown = following if same_step else _merge(done, last, following)
+        self._ended = np.zeros_like(done) if same_step else done
+        facts = {"regret": timestep.regret.astype(float), "outcomes": timestep.outcomes}
+        _, mask = _to_numpy(self._shown)
+        if not same_step:
+            return _infos(playing, **facts) | _infos(np.ones_like(done), action_mask=mask)
+        infos = _infos(~done, **facts) | _infos(np.ones_like(done), action_mask=mask)
+        if done.any():
+            final, final_mask = _to_numpy(last)
+            observations = np.full(self.num_envs, None, object)
+            for i in np.flatnonzero(done):
+                observations[i] = jax.tree.map(lambda leaf, i=i: leaf[i], final)
+            final_info = _infos(done, **facts, action_mask=final_mask)
+            infos |= {"final_obs": observations, "_final_obs": done.copy()}
+            infos |= {"final_info": final_info, "_final_info": done.copy()}
+        return infos
+
+    def _check_seeds(self, seed: int | list[int | None] | None) -> list[int | None]:
+        """One seed, or None, for every copy."""
+        if seed is None:
+            return [None] * self.num_envs
+        if isinstance(seed, list | tuple):
+            if len(seed) != self.num_envs:
+                raise ValueError(f"a list of seeds must hold num_envs={self.num_envs} of them; got {len(seed)}")
+            return list(seed)
+        return [check_whole("seed", seed, 0) + i for i in range(self.num_envs)]
+
+    def _check_reset_mask(self, options: dict[str, Any] | None) -> np.ndarray:
+        """(num_envs,) bool: the copies to be reset."""
+        mask = (options or {}).get("reset_mask")
+        if mask is None:
+            return np.ones(self.num_envs, bool)
+        if not isinstance(mask, np.ndarray) or mask.dtype != bool or mask.shape != (self.num_envs,) or not mask.any():
+            raise ValueError(f"reset_mask must be a bool array ({self.num_envs},), not all False; got {mask!r}")
+        return mask
+
+    def _check_actions(self, actions: Any, playing: np.ndarray) -> np.ndarray:
+        """The actions as the functional environment counts them; anything goes where no action is played."""
+        actions = np.asarray(actions)
+        if actions.shape != self.action_space.shape:
+            raise ValueError(f"actions must have shape {self.action_space.shape}; got {actions.shape}")
+        _, mask = _to_numpy(self._shown)
+        indices = np.zeros_like(actions)
+        for i in np.flatnonzero(playing):
+            allowed = None if mask is None else mask[i]
+            try:
+                indices[i] = _check_action(actions[i], self.single_action_space, allowed)
+            except ValueError as error:
+                raise ValueError(f"environment {i}: {error}") from None
+        return indices
+
+    def _keys(self, seeds: list[int | None]) -> tuple[Key, np.ndarray]:
+        """(num_envs,) keys to start from, and which of them come from a given seed."""
+        seeded = np.array([seed is not None for seed in seeds])
+        generators = [self.np_random if seed is None else seeding.np_random(seed)[0] for seed in seeds]
+        return jax.vmap(jax.random.key)(np.array([_draw_seed(generator) for generator in generators])), seeded
+
+
+class _Course(NamedTuple):
+    """Where a functional environment stands."""
+
+    key: Key
+    state: PyTree
+    observation: PyTree
+
+
+def _programs(env: Environment) -> tuple[Any, Any]:
+    """Compiled (key, params) -> course, and (course, action, params) -> (course, time step)."""
+
+    def begin(key: Key, params: PyTree) -> _Course:
+        key, reset_key = jax.random.split(key)
+        return _Course(key, *env.reset(reset_key, params))
+
+    def advance(course: _Course, action: Array, params: PyTree) -> tuple[_Course, TimeStep]:
+        key, step_key = jax.random.split(course.key)
+        state, timestep = env.step(step_key, course.state, action, params)
+        return _Course(key, state, timestep.observation), timestep
+
+    return jax.jit(begin), jax.jit(advance)
+
+
+def _choose(condition: Array, yes: PyTree, no: PyTree) -> PyTree:
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
+
+
+def _merge(condition: np.ndarray, yes: PyTree, no: PyTree) -> PyTree:
+    """`_choose` on the host, row by row."""
+    return jax.tree.map(lambda a, b: np.where(condition.reshape(-1, *[1] * (a.ndim - 1)), a, b), yes, no)
+
+
+def _to_numpy(observation: PyTree) -> tuple[PyTree, np.ndarray | None]:
+    """(observation, mask or None), copied, for nobody to share with anybody."""
+    observation, mask = observation if isinstance(observation, Masked) else (observation, None)
+    return jax.tree.map(np.array, observation), None if mask is None else np.array(mask)
+
+
+def _info(mask: np.ndarray | None) -> dict[str, Any]:
+    return {} if mask is None else {"action_mask": mask}
+
+
+def _infos(known: np.ndarray, **values: np.ndarray | None) -> dict[str, Any]:
+    """Vectorised infos: every value zero where it is not known, and next to it, under "_" + its name, where it is."""
+    infos = {}
+    for name, value in values.items():
+        if value is not None and known.any():
+            infos[name], infos[f"_{name}"] = _merge(known, value, np.zeros_like(value)), known.copy()
+    return infos
+
+
+def _draw_seed(generator: np.random.Generator) -> np.uint32:
+    """A seed for JAX from gymnasium's generator, which takes seeds of any size."""
+    return generator.integers(2**32, dtype=np.uint32)
+
+
+def _check_env(env: Environment) -> Environment:
+    if not isinstance(env, Environment):
+        raise TypeError(f"env must be a seqdec.core.Environment, as seqdec.envs.make builds; got {type(env).__name__}")
+    return env
+
+
+def _check_action(action: Any, space: gymnasium.Space, mask: np.ndarray | None) -> Any:
+    """`action` as the functional environment counts it: from 0 on where it is discrete."""
+    if not space.contains(action):
+        raise ValueError(f"action {action!r} is not in {space}")
+    if not isinstance(space, Discrete):
+        return action
+    index = np.int32(action - space.start)
+    if mask is not None and not mask[index]:
+        raise ValueError(f"action {action!r} is masked out; allowed now: {np.flatnonzero(mask).tolist()}")
+    return index

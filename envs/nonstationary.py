@@ -1,0 +1,122 @@
+"""Environments that change at given steps: arms change places, or expected rewards drift.
+
+A change costs O(actions) and the data stay where they are: labels are permuted by permuting actions.
+"""
+
+import operator
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium.spaces import Discrete
+
+from seqdec.core import Array, Environment, Key, Masked, PyTree, TimeStep
+from seqdec.envs.verdict import check_choice, check_numbers, in_range
+
+
+class Changing(NamedTuple):
+    """An environment's params, and when and how much they change."""
+
+    params: PyTree
+    change_points: Array
+    """(k,) int32, increasing: the first step of every new regime."""
+    drift_std: Array
+    """() standard deviation of one step of the expected rewards."""
+
+
+class State(NamedTuple):
+    """The inner environment's state and the regime in force."""
+
+    env: PyTree
+    params: PyTree
+    """The drifted params; None where actions change places."""
+    permutation: Array
+    """(n,) int32: action a is the inner environment's action permutation[a]."""
+    step: Array
+    """() int32 steps done since reset, over all episodes."""
+
+
+def nonstationary(
+    env: Environment, change_points: Sequence[int], *, kind: str = "permute", drift_std: float | None = None
+) -> Environment:
+    """`env` with a new regime from each of `change_points` on: steps counted from 0 at reset, through all episodes.
+
+    kind="permute": no action (label) keeps its place; all n move along a random cycle. kind="drift": the expected
+    rewards of the bandits of this package take a Gaussian step of standard deviation `drift_std` (default 0.1, in units
+    of reward; of the weights for linear arms); where the params are data, two random actions change places instead.
+
+    Regret is that of the regime in force. Raises TypeError unless the actions are Discrete, and ValueError for change
+    points that do not increase from 1 on or a `drift_std` that is negative or has nothing to act on.
+    """
+    if not isinstance(env.action_space, Discrete) or env.action_space.n < 2:
+        raise TypeError(f"only environments with two or more Discrete actions can change; got {env.action_space}")
+    check_choice("kind", kind, ("permute", "drift"))
+    walks = kind == "drift" and hasattr(env.params, "drift")
+    if drift_std is not None and not walks:
+        raise ValueError(f"drift_std={drift_std} has nothing to act on: kind={kind!r} moves actions of {env.name}")
+    params = Changing(
+        env.params,
+        jnp.asarray(_check_change_points(change_points)),
+        check_numbers("drift_std", 0.1 if drift_std is None else drift_std, 0, 0.0),
+    )
+    num_actions = int(env.action_space.n)
+    change = _drift if walks else _rearrange(num_actions, num_actions if kind == "permute" else 2)
+
+    def reset(key: Key, params: Changing) -> tuple[State, PyTree]:
+        inner, observation = env.reset(key, params.params)
+        drifting = params.params if walks else None
+        return State(inner, drifting, jnp.arange(num_actions, dtype=jnp.int32), jnp.int32(0)), observation
+
+    def step(key: Key, state: State, action: Array, params: Changing) -> tuple[State, TimeStep]:
+        step_key, change_key = jax.random.split(key)
+        inner_params = state.params if walks else params.params
+        inner, timestep = env.step(step_key, state.env, _translate(action, state.permutation), inner_params)
+        now = state.step + 1
+        changed = change(change_key, state, params)
+        due = jnp.any(now == params.change_points)
+        after = jax.tree.map(lambda new, old: jnp.where(due, new, old), changed, (state.params, state.permutation))
+        seen = _rename(timestep, state.permutation, after[1])
+        return State(inner, after[0], after[1], now), seen
+
+    return env._replace(reset=reset, step=step, params=params, name=f"{env.name}-{kind}")
+
+
+def _drift(key: Key, state: State, params: Changing) -> tuple[PyTree, Array]:
+    """(params, permutation) after a random step of the params."""
+    return state.params.drift(key, params.drift_std), state.permutation
+
+
+def _rearrange(num_actions: int, moving: int) -> Callable[[Key, State, Changing], tuple[PyTree, Array]]:
+    """A change along a random cycle through `moving` of the actions, which therefore all move."""
+
+    def change(key: Key, state: State, params: Changing) -> tuple[PyTree, Array]:
+        cycle = jax.random.permutation(key, num_actions)[:moving]
+        return None, state.permutation.at[cycle].set(state.permutation[jnp.roll(cycle, 1)])
+
+    return change
+
+
+def _translate(action: Array, permutation: Array) -> Array:
+    """The inner environment's name of `action`; -1, which is out of range there too, for one out of range."""
+    index = in_range(action, permutation.shape[0])
+    return jnp.where(index == action, permutation[index], -1)
+
+
+def _rename(timestep: TimeStep, before: Array, after: Array) -> TimeStep:
+    """`timestep` with the outcomes of the step in the order of its regime, and the mask in that of the next step's."""
+    observation = timestep.observation
+    if isinstance(observation, Masked):
+        observation = observation._replace(mask=observation.mask[after])
+    outcomes = None if timestep.outcomes is None else timestep.outcomes[before]
+    return timestep._replace(observation=observation, outcomes=outcomes)
+
+
+def _check_change_points(change_points: Sequence[int]) -> np.ndarray:
+    """(k,) int32, increasing from 1 on."""
+    points = [operator.index(point) for point in change_points]
+    if not points or min(points) < 1 or any(b <= a for a, b in pairwise(points)):
+        raise ValueError(f"change_points must be one or more steps that increase from 1 on; got {points}")
+    return np.asarray(points, np.int32)

@@ -1,0 +1,28 @@
+"""What several test files share."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture(scope="session")
+def image_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with mnist/ and fashion-mnist/: files of the right names and shapes, almost all pixels black."""
+    home = tmp_path_factory.mktemp("data")
+    (home / "mnist").mkdir()
+    for prefix, count in (("train", 60_000), ("t10k", 10_000)):
+        images = np.zeros((count, 28, 28), np.uint8)
+        images[:, 0, :10] = np.eye(10, dtype=np.uint8)[np.arange(count) % 10] * 255
+        for part, array in (("images", images), ("labels", (np.arange(count) % 10).astype(np.uint8))):
+            header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes()
+            (home / "mnist" / f"{prefix}-{part}-idx{array.ndim}-ubyte").write_bytes(header + array.tobytes())
+    (home / "fashion-mnist").symlink_to("mnist")
+    return home
+
+
+@pytest.fixture
+def image_home(image_files: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """`image_files` as the folder where data sets are looked for."""
+    monkeypatch.setenv("SEQDEC_DATA", str(image_files))
+    return image_files

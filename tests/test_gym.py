@@ -1,0 +1,290 @@
+"""The gymnasium adapters against gymnasium's checker, its SyncVectorEnv, and the functional environments they wrap."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium.error import ResetNeeded
+from gymnasium.spaces import Box, Discrete
+from gymnasium.utils import seeding
+from gymnasium.utils.env_checker import check_env, data_equivalence
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from seqdec import envs
+from seqdec.core import Array, Environment, Key, Masked, TimeStep
+from seqdec.envs import FunctionalEnv, FunctionalVectorEnv
+from seqdec.envs.gym import _IDS
+
+IMAGES = np.arange(5, dtype=np.uint8).reshape(5, 1)
+
+
+class WalkState(NamedTuple):
+    position: Array
+    mask: Array
+
+
+def walk() -> Environment:
+    """Masked actions, outcomes, and episodes that end at random, each copy's at another step."""
+
+    def begin(key: Key, position: Array) -> tuple[WalkState, Masked]:
+        mask = jax.random.bernoulli(key, 0.5, (3,)) | (jnp.arange(3) == position % 3)
+        return WalkState(position, mask), Masked(position.astype(jnp.float32)[None], mask)
+
+    def reset(key: Key, params: Array) -> tuple[WalkState, Masked]:
+        return begin(key, jnp.int32(0))
+
+    def step(key: Key, state: WalkState, action: Array, params: Array) -> tuple[WalkState, TimeStep]:
+        done = jax.random.bernoulli(key, 0.4)
+        after, observation = begin(jax.random.fold_in(key, 1), jnp.where(done, 0, state.position + 1))
+        outcomes = params + state.position
+        reward = jnp.where(state.mask[action], outcomes[action], jnp.nan)
+        return after, TimeStep(observation, reward, outcomes.max() - outcomes[action], done, outcomes)
+
+    space = Box(0.0, 1000.0, (1,), np.float32)
+    return Environment(reset, step, jnp.array([1.0, 2.0, 4.0]), space, Discrete(3), "walk")
+
+
+def allowed(mask: np.ndarray, generator: np.random.Generator) -> int:
+    """An action drawn from those allowed."""
+    return int(generator.choice(np.flatnonzero(mask)))
+
+
+@pytest.mark.parametrize("id_", sorted(_IDS))
+def test_check_env_finds_nothing(id_: str, image_home: Path) -> None:
+    options = {"path": str(image_home / "mnist")} if id_ == "seqdec/Idx-v0" else {}
+    check_env(gymnasium.make(id_, **options).unwrapped)  # pytest turns warnings into errors
+
+
+def test_ids_are_registered_once() -> None:
+    before = {id_: gymnasium.spec(id_) for id_ in _IDS}
+    envs.register()
+    assert all(gymnasium.spec(id_) is spec for id_, spec in before.items())
+    assert {spec.kwargs["name"] for spec in before.values()} == set(envs.names())
+
+
+def test_an_id_takes_the_options_of_its_environment() -> None:
+    env = gymnasium.make("seqdec/Digits-v0", order="sequential", horizon=3, full_information=True)
+    vector = gymnasium.make_vec("seqdec/Digits-v0", num_envs=2, horizon=3, autoreset_mode="SameStep")
+    env.reset(seed=0)
+    *_, info = env.step(np.int64(0))
+    assert info["outcomes"].tolist() == np.eye(10)[0].tolist()  # the first digit is a zero
+    assert isinstance(vector, FunctionalVectorEnv) and vector.autoreset_mode is AutoresetMode.SAME_STEP
+    with pytest.raises(TypeError, match="ordr"):
+        gymnasium.make("seqdec/Digits-v0", ordr="shuffle")
+
+
+def test_plays_the_functional_environment_on_through_episodes() -> None:
+    env = envs.gaussian(availability=0.5, horizon=4)
+    adapter = FunctionalEnv(env)
+    generator = np.random.default_rng(0)
+    key = jax.random.key(seeding.np_random(11)[0].integers(2**32, dtype=np.uint32))
+    key, reset_key = jax.random.split(key)
+    state, expected = env.reset(reset_key, env.params)
+    step = jax.jit(env.step)
+    observation, info = adapter.reset(seed=11)
+    for t in range(11):
+        np.testing.assert_array_equal(observation, expected.observation)
+        np.testing.assert_array_equal(info["action_mask"], expected.mask)
+        action = allowed(info["action_mask"], generator)
+        key, step_key = jax.random.split(key)
+        last = info["action_mask"]
+        state, timestep = step(step_key, state, jnp.int32(action), env.params)
+        observation, reward, terminated, truncated, info = adapter.step(action)
+        assert (reward, info["regret"]) == (float(timestep.reward), float(timestep.regret))
+        assert terminated == (t % 4 == 3) == bool(timestep.done) and truncated is False
+        expected = timestep.observation
+        if terminated:
+            np.testing.assert_array_equal(info["action_mask"], last)
+            observation, info = adapter.reset()
+            assert "regret" not in info
+
+
+def test_final_observation_is_the_last_context() -> None:
+    adapter = FunctionalEnv(envs.classification(IMAGES, np.arange(5), order="sequential", horizon=3))
+    for _ in range(2):
+        seen = [adapter.reset()[0], *(adapter.step(0)[0] for _ in range(3))]
+        np.testing.assert_allclose(np.concatenate(seen) * 255, [0, 1, 2, 2], rtol=1e-6)
+
+
+def test_reset_in_mid_episode_starts_afresh() -> None:
+    adapter = FunctionalEnv(envs.classification(IMAGES, np.arange(5), order="sequential"))
+    adapter.reset(seed=0)
+    adapter.step(0)
+    adapter.step(0)
+    assert adapter.reset()[0] == 0.0
+
+
+def test_seeds() -> None:
+    adapter = FunctionalEnv(envs.linear())
+    first, again, other = (adapter.reset(seed=seed)[0] for seed in (3, 3, 4))
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).any()
+    adapter.reset(seed=2**70)
+    unseeded = [FunctionalEnv(envs.linear()).reset()[0] for _ in range(2)]
+    assert (unseeded[0] != unseeded[1]).any()
+
+
+def test_step_without_reset_is_refused() -> None:
+    adapter = FunctionalEnv(envs.bernoulli(horizon=1))
+    with pytest.raises(ResetNeeded, match="before the first step and after the end"):
+        adapter.step(0)
+    adapter.reset(seed=0)
+    adapter.step(0)
+    with pytest.raises(ResetNeeded):
+        adapter.step(0)
+    vector = FunctionalVectorEnv(envs.bernoulli(), 2)
+    with pytest.raises(ResetNeeded):
+        vector.step([0, 0])
+    with pytest.raises(ResetNeeded, match="reset all environments"):
+        vector.reset(options={"reset_mask": np.array([True, False])})
+
+
+@pytest.mark.parametrize("action", [-1, 5, 0.5, np.float32(1), None, "0", np.zeros(1, int)])
+def test_action_out_of_range_is_refused(action: Any) -> None:
+    adapter = FunctionalEnv(envs.bernoulli())
+    adapter.reset(seed=0)
+    with pytest.raises(ValueError, match=r"action .* is not in Discrete\(5\)"):
+        adapter.step(action)
+    assert adapter.step(0)[4].keys() == {"regret"}  # and no harm done
+
+
+def test_masked_out_action_is_refused() -> None:
+    adapter = FunctionalEnv(envs.bernoulli(availability=0.0))
+    mask = adapter.reset(seed=0)[1]["action_mask"]
+    (awake,) = np.flatnonzero(mask)
+    with pytest.raises(ValueError, match=rf"action {(awake + 1) % 5} is masked out; allowed now: \[{awake}\]"):
+        adapter.step(int((awake + 1) % 5))
+    vector = FunctionalVectorEnv(envs.bernoulli(availability=0.0), 2)
+    awake = vector.reset(seed=0)[1]["action_mask"].argmax(axis=1)
+    with pytest.raises(ValueError, match=r"environment 1: action .* is masked out"):
+        vector.step([awake[0], (awake[1] + 1) % 5])
+
+
+def test_discrete_actions_that_do_not_start_at_zero() -> None:
+    env = envs.gaussian((1.0, 2.0, 3.0), std=0.0)._replace(action_space=Discrete(3, start=5))
+    adapter, vector = FunctionalEnv(env), FunctionalVectorEnv(env, 3)
+    adapter.reset(seed=0)
+    vector.reset(seed=0)
+    assert [adapter.step(action)[1] for action in (5, 6, 7)] == vector.step([5, 6, 7])[1].tolist() == [1.0, 2.0, 3.0]
+    with pytest.raises(ValueError, match="is not in"):
+        adapter.step(4)
+
+
+def test_box_actions() -> None:
+    def step(key: Key, state: Array, action: Array, params: Array) -> tuple[Array, TimeStep]:
+        return state, TimeStep(state, -jnp.sum((action - params) ** 2), jnp.float32(jnp.nan), jnp.bool_(False))
+
+    space = Box(-1.0, 1.0, (2,), np.float32)
+    env = Environment(lambda key, params: (jnp.ones(1), jnp.ones(1)), step, jnp.array([0.5, 0.0]), space, space, "bowl")
+    env = env._replace(observation_space=Box(0.0, 1.0, (1,), np.float32))
+    adapter, vector = FunctionalEnv(env), FunctionalVectorEnv(env, 2)
+    adapter.reset(seed=0)
+    vector.reset(seed=0)
+    assert adapter.step(np.array([0.5, 1.0], np.float32))[1] == -1.0
+    assert vector.step(np.array([[0.5, 1.0], [0.5, 0.0]], np.float32))[1].tolist() == [-1.0, 0.0]
+    with pytest.raises(ValueError, match="is not in Box"):
+        adapter.step(np.array([0.5, 2.0], np.float32))
+
+
+def assert_alike(ours: tuple, theirs: tuple) -> None:
+    """The same observations, rewards, ends and infos, in the same types."""
+    for mine, other in zip(ours, theirs, strict=True):
+        assert data_equivalence(mine, other), f"{mine} is not {other}"
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_vector_env_answers_as_gymnasiums_sync_vector_env(mode: AutoresetMode) -> None:
+    env, generator = walk(), np.random.default_rng(0)
+    ours = FunctionalVectorEnv(env, 3, autoreset_mode=mode)
+    theirs = SyncVectorEnv([lambda: FunctionalEnv(env)] * 3, autoreset_mode=mode)
+    assert ours.metadata["autoreset_mode"] is theirs.metadata["autoreset_mode"] is mode
+    assert ours.observation_space == theirs.observation_space and ours.action_space == theirs.action_space
+    assert_alike(ours.reset(seed=7), theirs.reset(seed=7))
+    masks, ends = ours.reset(seed=7)[1]["action_mask"], 0
+    theirs.reset(seed=7)
+    for t in range(25):
+        actions = np.array([allowed(mask, generator) for mask in masks])
+        mine, other = ours.step(actions), theirs.step(actions)
+        assert_alike(mine, other)
+        assert ours.observation_space.contains(mine[0])
+        masks, ended = mine[4]["action_mask"], mine[2]
+        ends += ended.sum()
+        if mode is AutoresetMode.DISABLED and ended.any():
+            if not ended.all():
+                with pytest.raises(ResetNeeded, match="have ended"):
+                    ours.step(actions)
+            chosen = ended | (np.arange(3) == t % 3)  # and one in mid-episode
+            mine = ours.reset(options={"reset_mask": chosen})
+            assert_alike(mine, theirs.reset(options={"reset_mask": chosen}))
+            masks = np.where(chosen[:, None], mine[1]["action_mask"], masks)
+    assert ends > 10
+    assert_alike(ours.reset(seed=[1, None, 2]), theirs.reset(seed=[1, None, 2]))
+    assert_alike(ours.reset(), theirs.reset())
+
+
+def test_final_observations_in_every_mode() -> None:
+    """Pixels 0 to 4 in order, episodes of three: 0 1 2 | 0 1 2."""
+    env = envs.classification(IMAGES, np.arange(5), order="sequential", horizon=3)
+
+    def seen(mode: AutoresetMode) -> tuple[list[int], list[bool], FunctionalVectorEnv, dict]:
+        vector = FunctionalVectorEnv(env, 1, autoreset_mode=mode)
+        observations, ends, info = [vector.reset(seed=0)[0]], [], {}
+        for _ in range(3 if mode is AutoresetMode.DISABLED else 6):
+            observation, _, terminations, _, info = vector.step([0])
+            observations.append(observation)
+            ends.append(bool(terminations[0]))
+        return np.rint(np.concatenate(observations).ravel() * 255).astype(int).tolist(), ends, vector, info
+
+    observations, ends, *_ = seen(AutoresetMode.NEXT_STEP)
+    assert observations == [0, 1, 2, 2, 0, 1, 2] and ends == [False, False, True, False, False, False]
+    observations, ends, _, info = seen(AutoresetMode.SAME_STEP)
+    assert observations == [0, 1, 2, 0, 1, 2, 0] and ends == [False, False, True, False, False, True]
+    assert info["final_obs"][0] * 255 == pytest.approx(2) and info["final_info"]["regret"].tolist() == [1.0]
+    observations, ends, vector, _ = seen(AutoresetMode.DISABLED)
+    assert observations == [0, 1, 2, 2] and ends == [False, False, True]
+    with pytest.raises(ResetNeeded, match=r"environments \[0\] have ended"):
+        vector.step([0])
+    assert vector.reset(options={"reset_mask": np.array([True])})[0] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda env: FunctionalVectorEnv(env, 0), ValueError, "num_envs must be at least 1; got 0"),
+        (lambda env: FunctionalVectorEnv(env, 2, autoreset_mode="Never"), ValueError, "Never"),
+        (lambda env: FunctionalVectorEnv("digits", 2), TypeError, "env must be a seqdec.core.Environment.* got str"),
+        (lambda env: FunctionalEnv(None), TypeError, "env must be a seqdec.core.Environment.* got NoneType"),
+        (lambda env: vector_of(env).step([0]), ValueError, r"actions must have shape \(2,\); got \(1,\)"),
+        (lambda env: vector_of(env).step([0, 9]), ValueError, r"environment 1: action .*9.* is not in Discrete\(5\)"),
+        (lambda env: vector_of(env).step([0.0, 1.0]), ValueError, "environment 0: action .* is not in"),
+        (lambda env: vector_of(env).reset(seed=[1]), ValueError, "num_envs=2 of them; got 1"),
+        (lambda env: vector_of(env).reset(seed=-1), ValueError, "seed must be at least 0"),
+        (
+            lambda env: vector_of(env).reset(options={"reset_mask": [True, False]}),
+            ValueError,
+            r"reset_mask must be a bool array \(2,\), not all False; got \[True, False\]",
+        ),
+        (lambda env: vector_of(env).reset(options={"reset_mask": np.zeros(2, bool)}), ValueError, "not all False"),
+    ],
+)
+def test_bad_input_is_refused(call: Any, error: type, message: str) -> None:
+    with pytest.raises(error, match=message):
+        call(envs.bernoulli())
+
+
+def vector_of(env: Environment) -> FunctionalVectorEnv:
+    vector = FunctionalVectorEnv(env, 2)
+    vector.reset(seed=0)
+    return vector
+
+
+def test_import_of_the_package_registers_the_ids() -> None:
+    script = "import gymnasium, seqdec; print(gymnasium.make('seqdec/BernoulliBandit-v0').reset(seed=0))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0 and "array([1.]" in done.stdout, done.stderr
