@@ -1,7 +1,9 @@
 """What several test files share."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -26,3 +28,11 @@ def image_home(image_files: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """`image_files` as the folder where data sets are looked for."""
     monkeypatch.setenv("SEQDEC_DATA", str(image_files))
     return image_files
+
+
+@pytest.fixture
+def quick_compilation() -> Iterator[None]:
+    """Programs are compiled without the optimisations that cost more than they save in runs of a few steps."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)

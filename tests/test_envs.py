@@ -15,6 +15,8 @@ import pytest
 from seqdec import envs
 from seqdec.core import Environment, Masked, TimeStep
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 IMAGES = np.random.default_rng(0).integers(0, 256, (12, 2, 3), dtype=np.uint8)
 WEIGHTS = np.random.default_rng(0).normal(size=(3, 4))
 LABELS = np.array([0, 1, 2, 3, 0, 1, 2, 3, 3, 2, 1, 0])
@@ -61,11 +63,6 @@ CONTRACT = (
 STEPS = 20
 
 
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` compiled without XLA's optimisations, which cost more than they save in runs this short."""
-    return jax.jit(function, compiler_options={"xla_backend_optimization_level": 0})
-
-
 def trajectory(env: Environment) -> Callable[..., tuple[Any, TimeStep]]:
     """(key, actions (t,), params) -> (first observation, time steps (t, ...)), to be jitted."""
 
@@ -81,13 +78,13 @@ def trajectory(env: Environment) -> Callable[..., tuple[Any, TimeStep]]:
 
 def play(env: Environment, seed: int, actions: np.ndarray) -> tuple[Any, TimeStep]:
     """One compiled trajectory."""
-    return jax.device_get(compiled(trajectory(env))(jax.random.key(seed), jnp.asarray(actions), env.params))
+    return jax.device_get(jax.jit(trajectory(env))(jax.random.key(seed), jnp.asarray(actions), env.params))
 
 
 def play_all(env: Environment, seed: int, steps: int) -> tuple[Any, TimeStep]:
     """The same trajectory once for every action, which is played throughout; (n, t, ...)."""
     actions = np.repeat(np.arange(env.action_space.n)[:, None], steps, axis=1)
-    run = compiled(jax.vmap(trajectory(env), (None, 0, None)))
+    run = jax.jit(jax.vmap(trajectory(env), (None, 0, None)))
     return jax.device_get(run(jax.random.key(seed), jnp.asarray(actions), env.params))
 
 
@@ -115,7 +112,7 @@ def test_contract(name: str) -> None:
     right = random_actions(env)
     wrong = [np.where(np.arange(STEPS) == 4, action, right).astype(np.int32) for action in (-1, 10**6)]
     keys = jax.vmap(jax.random.key)(np.array([5, 5, 6, 5, 5]))
-    run = compiled(jax.vmap(trajectory(env), (0, 0, None)))
+    run = jax.jit(jax.vmap(trajectory(env), (0, 0, None)))
     batch = jax.device_get(run(keys, np.stack([right, right, right, *wrong]), env.params))
     runs = [jax.tree.map(lambda leaf, i=i: leaf[i], batch) for i in range(5)]
     assert_same_numbers(runs[0], by_hand(env, 5, right))  # a vmapped scan and a Python loop
@@ -153,8 +150,8 @@ def check_wrong_action(steps: TimeStep, right: TimeStep, when: int) -> None:
 def by_hand(env: Environment, seed: int, actions: np.ndarray) -> tuple[Any, TimeStep]:
     """`trajectory` as a plain loop over one compiled step."""
     reset_key, step_key = jax.random.split(jax.random.key(seed))
-    state, first = compiled(env.reset)(reset_key, env.params)
-    step, rows = compiled(env.step), []
+    state, first = jax.jit(env.reset)(reset_key, env.params)
+    step, rows = jax.jit(env.step), []
     for key, action in zip(jax.random.split(step_key, len(actions)), actions, strict=True):
         state, timestep = step(key, state, action, env.params)
         rows.append(timestep)
@@ -339,7 +336,7 @@ def test_all_orders_are_equally_likely(horizon: int) -> None:
     images = np.arange(3, dtype=np.uint8).reshape(3, 1)
     env = envs.classification(images, np.arange(3), horizon=horizon)
     keys = jax.random.split(jax.random.key(0), 6000)
-    first, steps = compiled(jax.vmap(trajectory(env), (0, None, None)))(keys, jnp.zeros(6, jnp.int32), env.params)
+    first, steps = jax.jit(jax.vmap(trajectory(env), (0, None, None)))(keys, jnp.zeros(6, jnp.int32), env.params)
     seen = np.rint(np.concatenate([first[:, None], steps.observation], axis=1)[..., 0] * 255).astype(int)
     for start in (0, horizon):
         orders = seen[:, start : start + 2] @ [3, 1]  # the first two determine the third
@@ -492,7 +489,7 @@ def test_changes_are_vmapped_over_their_size() -> None:
     def rewards_of(std: jax.Array) -> jax.Array:
         return run(jax.random.key(0), np.zeros(2, np.int32), env.params._replace(drift_std=std))[1].reward
 
-    rewards = compiled(jax.vmap(rewards_of))(stds)
+    rewards = jax.jit(jax.vmap(rewards_of))(stds)
     np.testing.assert_allclose(rewards[:, 1], stds * rewards[1, 1], rtol=1e-6)
 
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from copy import copy
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +21,8 @@ from seqdec import envs
 from seqdec.core import Array, Environment, Key, Masked, TimeStep
 from seqdec.envs import FunctionalEnv, FunctionalVectorEnv
 from seqdec.envs.gym import _IDS
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 IMAGES = np.arange(5, dtype=np.uint8).reshape(5, 1)
 
@@ -201,8 +204,9 @@ def assert_alike(ours: tuple, theirs: tuple) -> None:
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 def test_vector_env_answers_as_gymnasiums_sync_vector_env(mode: AutoresetMode) -> None:
     env, generator = walk(), np.random.default_rng(0)
+    single = FunctionalEnv(env)
     ours = FunctionalVectorEnv(env, 3, autoreset_mode=mode)
-    theirs = SyncVectorEnv([lambda: FunctionalEnv(env)] * 3, autoreset_mode=mode)
+    theirs = SyncVectorEnv([lambda: copy(single)] * 3, autoreset_mode=mode)  # copies share what is compiled
     assert ours.metadata["autoreset_mode"] is theirs.metadata["autoreset_mode"] is mode
     assert ours.observation_space == theirs.observation_space and ours.action_space == theirs.action_space
     assert_alike(ours.reset(seed=7), theirs.reset(seed=7))
