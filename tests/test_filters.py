@@ -12,6 +12,7 @@ from tests import boxes
 
 NETWORK = models.network(models.MLP(4, (6, 5)), jnp.zeros(3))
 STEPS = 200
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 @pytest.fixture(autouse=True)
@@ -139,8 +140,9 @@ def test_equals_printed_box(name, q):
         assert relative(dense_of(state), cov) < 1e-10
 
 
-@pytest.mark.parametrize("likelihood", sorted(LIKELIHOODS))
-@pytest.mark.parametrize("name", ["hilofi", "lrkf"])
+@pytest.mark.parametrize(
+    ("name", "likelihood"), [("hilofi", name) for name in sorted(LIKELIHOODS)] + [("lrkf", "categorical")]
+)
 def test_any_mix_of_observed_outputs_equals_the_box(name, likelihood):
     """One output, all of them and a pair, in turn, under every likelihood."""
     flt = MAKERS[name](NETWORK.apply, LIKELIHOODS[likelihood], 1e-3, dtype=jnp.float64)
@@ -305,10 +307,10 @@ def test_rejection_while_the_buffer_is_being_emptied():
 @pytest.mark.parametrize("name", NAMES)
 def test_vmap_over_seeds_and_settings_equals_one_by_one(name):
     xs, ys, arms = stream(8, 40)
+    params = NETWORK.init(jax.random.key(0))
 
     def final(seed, q):
         flt = MAKERS[name](NETWORK.apply, LIKELIHOODS["gaussian"], q, dtype=jnp.float64)
-        params = NETWORK.init(jax.random.key(0))
         belief = flt.init(jax.random.key(seed), params)
         belief, info = jax.lax.scan(
             lambda b, s: flt.update(flt.predict(b), s[0], s[1][s[2]], s[2]), belief, (xs, ys, arms)
@@ -378,6 +380,7 @@ def test_log_density_is_that_of_the_predictive():
 @pytest.mark.parametrize("name", NAMES)
 def test_acting_and_updating_share_the_linearisation_in_a_compiled_scan(name):
     """Moments for all arms and the update of one, in one scan, cost the update's products and a few small ones."""
+    jax.config.update("jax_disable_most_optimizations", False)
     flt = MAKERS[name](NETWORK.apply, LIKELIHOODS["gaussian"], 1e-4)
 
     def act_and_update(belief, x):

@@ -11,6 +11,7 @@ from seqdec import linalg
 from tests import boxes
 
 MATRICES = settings(max_examples=15, deadline=None)
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 scales = st.integers(-12, 12).map(lambda power: 10.0**power)
 seeds = st.integers(0, 2**31)
 
