@@ -49,18 +49,18 @@ def decide(key: Key, acquisition: Acquisition, question: Posterior, choices: Cho
     return Action(choices.action(candidates, index), propensity)
 
 
-def discrete_choices(observe: Callable[[PyTree], Array], num_actions: int, start: int) -> Choices:
+def discrete_choices(observe: Callable[[PyTree], Array], num_actions: int) -> Choices:
     """One response of the model per action."""
 
     def evidence(observation, action, feedback):
         if jnp.ndim(feedback) == 1:
             return observe(observation), feedback, None
-        index = jnp.asarray(action) - start
+        index = jnp.asarray(action)
         # An index out of range would be clamped silently; as not-a-number the filter rejects and counts it.
         played = (index >= 0) & (index < num_actions)
         return observe(observation), jnp.where(played, feedback, jnp.nan), jnp.clip(index, 0, num_actions - 1)
 
-    return Choices(lambda key, observation: observe(observation), lambda candidates, index: index + start, evidence)
+    return Choices(lambda key, observation: observe(observation), lambda candidates, index: index, evidence)
 
 
 def box_choices(observe: Callable[[PyTree], Array], space: gym_spaces.Box, num_candidates: int) -> Choices:
@@ -90,7 +90,7 @@ def choices_for(spaces: HasSpaces, num_candidates: int) -> Choices:
     observe = _observer(spaces.observation_space)
     actions = spaces.action_space
     if isinstance(actions, gym_spaces.Discrete):
-        return discrete_choices(observe, int(actions.n), int(actions.start))
+        return discrete_choices(observe, int(actions.n))
     if not isinstance(actions, gym_spaces.Box):
         raise TypeError(f"actions must be Discrete or Box; got {actions}. Flatten them with a gymnasium wrapper")
     if not actions.is_bounded():

@@ -1,15 +1,18 @@
 """A network trained by any optax optimizer on the last observation only, behind a policy that needs no uncertainty."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
+from flax import linen as nn
 
+from seqdec import policies
 from seqdec.agents.filtering import choices_for, decide
 from seqdec.agents.networks import network_for
 from seqdec.core import Acquisition, Agent, Array, HasSpaces, Masked, Posterior, PyTree
-from seqdec.policies import epsilon_greedy
+from seqdec.models import Network
 
 
 class NeuralState(NamedTuple):
@@ -34,11 +37,12 @@ def neural(
     spaces: HasSpaces,
     *,
     optimizer: optax.GradientTransformation,
-    policy: Acquisition | None = None,
-    model: Any = None,
+    policy: str | Acquisition = "epsilon_greedy",
+    model: nn.Module | Network | None = None,
     inner_steps: int = 1,
     num_candidates: int = 256,
     name: str = "neural",
+    settings: Mapping[str, Any] | None = None,
 ) -> Agent:
     """Network x optimizer, with a buffer of one observation.
 
@@ -48,20 +52,21 @@ def neural(
     Args:
         spaces: anything with observation_space and action_space.
         optimizer: any optax transformation, e.g. `optax.adamw(1e-4)`.
-        policy: one that needs only the expected responses; None is epsilon-greedy with epsilon = 0.05.
+        policy: name or acquisition of `seqdec.policies`, one that needs only the expected responses.
         model: a flax module or `seqdec.models.Network`; None chooses as `seqdec.agents.hilofi` does.
         inner_steps: gradient steps per observation.
         num_candidates: points drawn per decision from a Box of actions.
         name: for tables and pictures.
+        settings: what the manifest of a run should say of the optimizer.
 
     Raises:
         TypeError: spaces of other kinds than Box and Discrete.
         ValueError: a policy that needs uncertainty, or inner_steps < 1.
     """
-    policy = epsilon_greedy(0.05) if policy is None else policy
-    if policy.needs != "mean":
+    acquisition, called = policies.resolve(policy)
+    if acquisition.needs != "mean":
         raise ValueError(
-            f"a plain network has no uncertainty, and the policy needs {policy.needs!r} of it; use epsilon_greedy"
+            f"a plain network has no uncertainty, and the policy needs {acquisition.needs!r} of it; use epsilon_greedy"
         )
     if inner_steps < 1:
         raise ValueError(f"inner_steps must be at least 1; got {inner_steps}")
@@ -77,7 +82,7 @@ def neural(
         def mean(candidates):
             return network.apply(state.params, candidates)
 
-        return decide(key, policy, Posterior(mean, _no_uncertainty, _no_uncertainty), choices, observation)
+        return decide(key, acquisition, Posterior(mean, _no_uncertainty, _no_uncertainty), choices, observation)
 
     def update(state, observation, action, feedback):
         seen = observation.observation if isinstance(observation, Masked) else observation
@@ -100,7 +105,9 @@ def neural(
         kept = jax.tree.map(lambda new, old: jnp.where(good, new, old), fresh, state)
         return kept, NeuralInfo(innovations[0], losses[0], ~good)
 
-    return Agent(init, act, update, name, policy.exact, {"inner_steps": inner_steps})
+    return Agent(
+        init, act, update, name, acquisition.exact, {"policy": called, "inner_steps": inner_steps, **(settings or {})}
+    )
 
 
 def _no_uncertainty(_):

@@ -9,30 +9,25 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import optax
+from flax import linen as nn
 from optax import contrib
 
-from seqdec import filters, likelihoods, policies
+from seqdec import filters, likelihoods, models, policies
 from seqdec.agents.filtering import filtering
 from seqdec.agents.networks import network_for
 from seqdec.agents.neural import neural
 from seqdec.core import Acquisition, Agent, HasSpaces
 from seqdec.likelihoods import Likelihood
-
-
-def _policy(policy: str | Acquisition | None) -> tuple[Acquisition, str]:
-    """An acquisition and its name; None is predictive sampling of the expected responses."""
-    if policy is None:
-        policy = "predictive_sampling"
-    return (policies.make(policy), policy) if isinstance(policy, str) else (policy, "custom")
+from seqdec.models import Network
 
 
 def _assemble(
-    name: str, make_filter: Callable, spaces, policy, model, likelihood, noise, num_candidates, settings
+    name: str, make_filter: Callable, spaces, policy, network, likelihood, noise, num_candidates, settings
 ) -> Agent:
-    """The agent of a filter factory (apply, likelihood, is_last, share_linearisation, ...) -> Filter."""
-    network = network_for(spaces, model)
-    acquisition, called = _policy(policy)
+    """The agent of a filter factory (network, likelihood, share_linearisation=...) -> Filter."""
+    acquisition, called = policies.resolve(policy)
     flt = make_filter(
         network,
         likelihoods.gaussian(noise) if likelihood is None else likelihood,
@@ -47,8 +42,8 @@ def _assemble(
 def hilofi(
     spaces: HasSpaces,
     *,
-    policy: str | Acquisition | None = None,
-    model: Any = None,
+    policy: str | Acquisition = "predictive_sampling",
+    model: nn.Module | Network | None = None,
     likelihood: Likelihood | None = None,
     noise: float = 0.01,
     rank: int = 50,
@@ -63,7 +58,7 @@ def hilofi(
 
     Args:
         spaces: anything with observation_space and action_space: an Environment, a gymnasium.Env.
-        policy: name or acquisition of `seqdec.policies`; None is predictive sampling.
+        policy: name or acquisition of `seqdec.policies`.
         model: flax module or `seqdec.models.Network` with one output per action; None is LeNet5 for 28 x 28 images,
             else an MLP with two hidden layers of 50 units.
         likelihood: of `seqdec.likelihoods`; None is gaussian(noise).
@@ -89,21 +84,23 @@ def hilofi(
         **filter_options,
     }
 
+    network = network_for(spaces, model)
+
     def make(network, likelihood, **shared):
         return filters.hilofi(network.apply, likelihood, **{"is_last": network.is_last, **options}, **shared)
 
-    return _assemble("hilofi", make, spaces, policy, model, likelihood, noise, num_candidates, options)
+    return _assemble("hilofi", make, spaces, policy, network, likelihood, noise, num_candidates, options)
 
 
 def lolofi(
     spaces: HasSpaces,
     *,
-    policy: str | Acquisition | None = None,
-    model: Any = None,
+    policy: str | Acquisition = "predictive_sampling",
+    model: nn.Module | Network | None = None,
     likelihood: Likelihood | None = None,
     noise: float = 0.01,
     rank: int = 50,
-    rank_last: int = 100,
+    rank_last: int | None = None,
     initial_std_hidden: float = math.sqrt(0.1),
     initial_std_last: float = 1.0,
     process_noise: float = 1e-4,
@@ -114,7 +111,7 @@ def lolofi(
     """LoLoFi: low-rank beliefs over the last layer and over the hidden layers (`seqdec.filters.lolofi`).
 
     Args:
-        rank_last: rank of the last layer's covariance.
+        rank_last: rank of the last layer's covariance; None is 100, or as many as a smaller last layer has parameters.
         spaces, policy, model, likelihood, noise, rank, initial_std_hidden, initial_std_last, process_noise,
             process_noise_last, num_candidates, **filter_options: as in `seqdec.agents.hilofi`.
 
@@ -122,6 +119,9 @@ def lolofi(
         ValueError, TypeError: a setting or a space does not fit; the message names it.
     """
     last = process_noise if process_noise_last is None else process_noise_last
+    network = network_for(spaces, model)
+    if rank_last is None:
+        rank_last = min(100, _last_size(network, filter_options.get("is_last", network.is_last)))
     options = {
         "rank_hidden": rank,
         "rank_last": rank_last,
@@ -135,14 +135,20 @@ def lolofi(
     def make(network, likelihood, **shared):
         return filters.lolofi(network.apply, likelihood, **{"is_last": network.is_last, **options}, **shared)
 
-    return _assemble("lolofi", make, spaces, policy, model, likelihood, noise, num_candidates, options)
+    return _assemble("lolofi", make, spaces, policy, network, likelihood, noise, num_candidates, options)
+
+
+def _last_size(network: Network, is_last: models.IsLast) -> int:
+    """How many parameters the output layer has."""
+    params = jax.eval_shape(lambda: network.init(jax.random.key(0)))
+    return sum(leaf.size for leaf in models.split(params, is_last)[1])
 
 
 def lrkf(
     spaces: HasSpaces,
     *,
-    policy: str | Acquisition | None = None,
-    model: Any = None,
+    policy: str | Acquisition = "predictive_sampling",
+    model: nn.Module | Network | None = None,
     likelihood: Likelihood | None = None,
     noise: float = 0.01,
     rank: int = 50,
@@ -163,17 +169,19 @@ def lrkf(
     """
     options = {"rank": rank, "initial_std": initial_std, "process_noise": process_noise, **filter_options}
 
+    network = network_for(spaces, model)
+
     def make(network, likelihood, **shared):
         return filters.lrkf(network.apply, likelihood, **options, **shared)
 
-    return _assemble("lrkf", make, spaces, policy, model, likelihood, noise, num_candidates, options)
+    return _assemble("lrkf", make, spaces, policy, network, likelihood, noise, num_candidates, options)
 
 
 def ekf(
     spaces: HasSpaces,
     *,
-    policy: str | Acquisition | None = None,
-    model: Any = None,
+    policy: str | Acquisition = "predictive_sampling",
+    model: nn.Module | Network | None = None,
     likelihood: Likelihood | None = None,
     noise: float = 0.01,
     initial_std: float = math.sqrt(0.1),
@@ -193,20 +201,28 @@ def ekf(
     """
     options = {"initial_std": initial_std, "process_noise": process_noise, **filter_options}
 
+    network = network_for(spaces, model)
+
     def make(network, likelihood, **shared):
         return filters.ekf(network.apply, likelihood, **options, **shared)
 
-    return _assemble("ekf", make, spaces, policy, model, likelihood, noise, num_candidates, options)
+    return _assemble("ekf", make, spaces, policy, network, likelihood, noise, num_candidates, options)
 
 
 def _adamw(spaces: HasSpaces, *, learning_rate: float = 1e-4, inner_steps: int = 5, **options: Any) -> Agent:
     """Epsilon-greedy network trained by AdamW."""
-    return neural(spaces, optimizer=optax.adamw(learning_rate), inner_steps=inner_steps, **{"name": "adamw", **options})
+    return _trained(spaces, optax.adamw, "adamw", learning_rate, inner_steps, options)
 
 
 def _muon(spaces: HasSpaces, *, learning_rate: float = 1e-4, inner_steps: int = 1, **options: Any) -> Agent:
     """Epsilon-greedy network trained by Muon."""
-    return neural(spaces, optimizer=contrib.muon(learning_rate), inner_steps=inner_steps, **{"name": "muon", **options})
+    return _trained(spaces, contrib.muon, "muon", learning_rate, inner_steps, options)
+
+
+def _trained(spaces, optimizer, name, learning_rate, inner_steps, options) -> Agent:
+    settings = {"learning_rate": learning_rate}
+    options = {"name": name, "settings": settings, **options}
+    return neural(spaces, optimizer=optimizer(learning_rate), inner_steps=inner_steps, **options)
 
 
 _FACTORIES: dict[str, Callable[..., Agent]] = {

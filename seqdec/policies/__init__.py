@@ -10,7 +10,7 @@ from seqdec.policies.greedy import epsilon_greedy, greedy
 from seqdec.policies.predictive import predictive_sampling
 from seqdec.policies.thompson import thompson
 
-__all__ = ["epsilon_greedy", "greedy", "make", "names", "predictive_sampling", "thompson", "ucb"]
+__all__ = ["epsilon_greedy", "greedy", "make", "names", "predictive_sampling", "resolve", "thompson", "ucb"]
 
 _FACTORIES: dict[str, Callable[..., Acquisition]] = {
     "epsilon_greedy": lambda epsilon=0.05: epsilon_greedy(epsilon),
@@ -37,3 +37,17 @@ def make(name: str, **options: Any) -> Acquisition:
         hint = f"did you mean {close[0]!r}? " if close else ""
         raise ValueError(f"unknown policy {name!r}: {hint}Known: {', '.join(names())}")
     return _FACTORIES[name](**options)
+
+
+def resolve(policy: str | Acquisition) -> tuple[Acquisition, str]:
+    """An acquisition and what to call it: a name stands for what `make` makes of it; an acquisition's own is "custom".
+
+    Raises:
+        ValueError: no policy has that name.
+        TypeError: neither a name nor an acquisition.
+    """
+    if isinstance(policy, Acquisition):
+        return policy, "custom"
+    if isinstance(policy, str):
+        return make(policy), policy
+    raise TypeError(f"policy must be one of the names {', '.join(names())} or an Acquisition; got {policy!r}")

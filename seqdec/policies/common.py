@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 
 from seqdec.core import Array
 
@@ -45,5 +46,5 @@ def monte_carlo(score, samples: int):
 
 def weight(name: str, value, upper: float = float("inf")) -> None:
     """Refuses a number outside [0, upper]; traced values pass."""
-    if not isinstance(value, jax.core.Tracer) and not 0 <= value <= upper:
+    if not isinstance(value, Tracer) and not 0 <= value <= upper:
         raise ValueError(f"{name} must lie in [0, {upper:g}]; got {value!r}")

@@ -1,0 +1,478 @@
+"""What every agent must do, by name, and what is particular to filters, networks and presets."""
+
+import functools
+from typing import Any, NamedTuple
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import linen as nn
+from gymnasium import spaces
+
+from seqdec import agents, filters, likelihoods, models, policies
+from seqdec.agents.filtering import posterior
+from seqdec.core import Masked
+
+NUM_ARMS, NUM_FEATURES = 3, 4
+WEIGHTS = np.array([[1, 0, 0, 0], [0, 1, 0, 0], [-1, -1, 1, 0]], np.float32)
+STEPS, SEEDS = 500, 3
+
+
+# Nearly all of the time here is compilation, of programs that run for milliseconds.
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
+class Spaces(NamedTuple):
+    """What an agent is told of its environment."""
+
+    observation_space: gymnasium.Space
+    action_space: gymnasium.Space
+
+
+ARMS = Spaces(spaces.Box(-1, 1, (NUM_FEATURES,), np.float32), spaces.Discrete(NUM_ARMS))
+SMALL: dict[str, dict[str, Any]] = {
+    "adamw": {"learning_rate": 3e-3},
+    "ekf": {},
+    "hilofi": {"rank": 6, "process_noise": 1e-4},
+    "lolofi": {"rank": 6, "rank_last": 8},
+    "lrkf": {"rank": 6},
+    "muon": {"learning_rate": 3e-3, "inner_steps": 5},
+}
+FILTERS = ("ekf", "hilofi", "lolofi", "lrkf")
+
+
+def make(name, where=ARMS, **options):
+    """A small agent: eight hidden units and ranks to match."""
+    outputs = int(where.action_space.n) if isinstance(where.action_space, spaces.Discrete) else 1
+    return agents.make(name, where, **{"model": models.MLP(outputs, (8,)), **SMALL[name], **options})
+
+
+def contexts(steps, seed=0):
+    return jnp.asarray(np.random.default_rng(seed).uniform(-1, 1, (steps, NUM_FEATURES)), jnp.float32)
+
+
+CONTEXTS = contexts(STEPS)
+CONTEXT = contexts(1, seed=5)[0]
+
+
+def live(agent, key, observations):
+    """Act and learn once per observation on rewards linear in the context: -> state, (actions, infos)."""
+    start, key = jax.random.split(key)
+
+    def step(state, at):
+        index, observation = at
+        action = agent.act(jax.random.fold_in(key, index), state, observation)
+        fresh, info = agent.update(state, observation, action.value, (WEIGHTS @ observation)[action.value])
+        return fresh, (state.params, action, info)
+
+    return jax.lax.scan(step, agent.init(start), (jnp.arange(len(observations)), observations))
+
+
+class Lab:
+    """An agent, its compiled programs, and its life with several seeds at once."""
+
+    def __init__(self, name):
+        self.agent = make(name)
+        self.init, self.act, self.update = (jax.jit(f) for f in (self.agent.init, self.agent.act, self.agent.update))
+        self.keys = jax.random.split(jax.random.key(0), SEEDS)
+        self.states, (self.params, self.action, self.info) = jax.jit(
+            jax.vmap(lambda key: live(self.agent, key, CONTEXTS))
+        )(self.keys)
+        self.state = jax.tree.map(lambda leaf: leaf[0], self.states)
+
+        def often(state, key, mask):
+            return jax.vmap(lambda key: self.agent.act(key, state, Masked(CONTEXT, mask)))(jax.random.split(key, 4000))
+
+        self.often = jax.jit(often)
+
+
+@functools.cache
+def lab_of(name):
+    return Lab(name)
+
+
+@pytest.fixture
+def lab(name):
+    return lab_of(name)
+
+
+every_agent = pytest.mark.parametrize("name", sorted(SMALL))
+
+
+def assert_same(one, other, **tolerance):
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        np.testing.assert_allclose(a, b, **tolerance)
+
+
+def test_every_agent_is_under_test():
+    assert sorted(SMALL) == list(agents.names())
+
+
+@every_agent
+def test_a_scan_mapped_over_seeds_is_the_loop_of_one_seed(lab):
+    start, key = jax.random.split(lab.keys[1])
+    state = lab.init(start)
+    for index, observation in enumerate(CONTEXTS[:20]):
+        assert_same(state.params, jax.tree.map(lambda leaf, i=index: leaf[1, i], lab.params), rtol=1e-3, atol=1e-4)
+        action = lab.act(jax.random.fold_in(key, index), state, observation)
+        assert action.value == lab.action.value[1, index]
+        np.testing.assert_allclose(action.propensity, lab.action.propensity[1, index], atol=0.03)
+        state, info = lab.update(state, observation, action.value, (WEIGHTS @ observation)[action.value])
+        np.testing.assert_allclose(info.innovation, lab.info.innovation[1, index], rtol=1e-3, atol=1e-4)
+    # One program each: neither dtypes nor weak types of the state change from step to step.
+    assert (lab.act._cache_size(), lab.update._cache_size()) == (1, 1)
+
+
+@every_agent
+def test_state_keeps_its_structure_and_dtypes(lab):
+    fresh, info = jax.eval_shape(lab.agent.update, lab.state, CONTEXT, jnp.int32(0), jnp.float32(0))
+    assert jax.tree.structure(fresh) == jax.tree.structure(lab.state)
+    described = [[(a.shape, a.dtype) for a in jax.tree.leaves(state)] for state in (fresh, lab.state)]
+    assert described[0] == described[1]
+    assert (info.rejected.shape, info.rejected.dtype) == ((), jnp.bool)
+    action = jax.eval_shape(lab.agent.act, jax.random.key(0), lab.state, CONTEXT)
+    assert (action.value.shape, action.propensity.shape) == ((), ())
+    assert jnp.issubdtype(action.value.dtype, jnp.integer)
+
+
+@every_agent
+def test_learns_a_small_bandit_from_rewards_alone(lab):
+    rewards, late = np.asarray(CONTEXTS @ WEIGHTS.T), slice(STEPS // 2, None)
+    got = rewards[np.arange(STEPS), lab.action.value][:, late].mean()
+    best, chance = rewards.max(1)[late].mean(), rewards[late].mean()
+    assert got > chance + 0.6 * (best - chance)
+    assert not np.any(lab.info.rejected)
+
+
+@every_agent
+def test_learns_every_arm_from_full_information(lab):
+    state, errors = lab.init(jax.random.key(3)), []
+    for observation in CONTEXTS[:250]:
+        state, info = lab.update(state, observation, jnp.int32(0), WEIGHTS @ observation)
+        assert info.innovation.shape == (NUM_ARMS,)
+        errors.append(np.mean(np.square(info.innovation)))
+    assert np.mean(errors[-50:]) < 0.3 * np.mean(errors[:20])
+
+
+@every_agent
+def test_masked_actions_are_never_played(lab):
+    action = lab.often(lab.state, jax.random.key(4), jnp.array([True, False, True]))
+    assert 1 not in action.value
+    assert np.all((action.propensity > 0) & (action.propensity <= 1 + 1e-6))
+    seen = Masked(CONTEXT, jnp.array([True, False, True]))
+    plain = jax.eval_shape(lab.agent.update, lab.state, CONTEXT, jnp.int32(2), 0.5)
+    assert jax.eval_shape(lab.agent.update, lab.state, seen, jnp.int32(2), 0.5) == plain
+
+
+@every_agent
+def test_propensities_are_the_frequencies_of_the_actions(lab):
+    state = jax.tree.map(lambda leaf: leaf[0], lab.states)
+    action = lab.often(state, jax.random.key(5), jnp.ones(NUM_ARMS, bool))
+    for arm in range(NUM_ARMS):
+        played = np.asarray(action.value) == arm
+        if not played.any():
+            continue
+        claimed, p = np.asarray(action.propensity)[played].mean(), played.mean()
+        error = 6 * np.sqrt(p * (1 - p) / len(played)) + 1e-6
+        if lab.agent.exact_propensity:
+            assert abs(claimed - p) < error
+        else:  # of 101 draws one is shared out evenly, and the estimate scatters
+            assert abs(claimed - (100 * p + 1 / NUM_ARMS) / 101) < error + 6 * np.sqrt(p * (1 - p) / 100 / played.sum())
+
+
+BAD_UPDATES = {
+    "a context that is not a number": lambda x: (x.at[1].set(jnp.nan), jnp.int32(0), jnp.float32(0.5)),
+    "an infinite context": lambda x: (x.at[1].set(jnp.inf), jnp.int32(0), jnp.float32(0.5)),
+    "a reward that is not a number": lambda x: (x, jnp.int32(0), jnp.float32(jnp.nan)),
+    "an infinite reward": lambda x: (x, jnp.int32(0), jnp.float32(-jnp.inf)),
+    "an action beyond the last": lambda x: (x, jnp.int32(NUM_ARMS), jnp.float32(0.5)),
+    "an action before the first": lambda x: (x, jnp.int32(-1), jnp.float32(0.5)),
+}
+
+
+def assert_rejects_and_learns(update, state, same_of):
+    for what, bad in BAD_UPDATES.items():
+        fresh, info = update(state, *bad(CONTEXT))
+        assert info.rejected, what
+        assert_same(same_of(fresh), same_of(state), rtol=0)
+    fresh, info = update(state, CONTEXT, jnp.int32(0), jnp.float32(0.5))
+    assert not info.rejected
+    assert any(np.any(a != b) for a, b in zip(*map(jax.tree.leaves, (fresh.params, state.params)), strict=True))
+
+
+@every_agent
+def test_bad_updates_are_rejected_and_teach_nothing(lab):
+    """Time passes for a filter all the same: its belief widens by the process noise."""
+    assert_rejects_and_learns(lab.update, lab.state, lambda state: state.params)
+
+
+@pytest.mark.parametrize("name", ["adamw", *FILTERS])
+def test_without_process_noise_a_rejection_leaves_the_state_as_it_was(name):
+    agent = make(name, process_noise=0.0) if name in FILTERS else make(name)
+    assert_rejects_and_learns(jax.jit(agent.update), jax.jit(agent.init)(jax.random.key(0)), lambda state: state)
+
+
+@every_agent
+def test_a_context_that_is_not_a_number_still_gets_an_allowed_action(lab):
+    observation = Masked(jnp.full(NUM_FEATURES, jnp.nan), jnp.array([False, True, True]))
+    assert lab.act(jax.random.key(0), lab.state, observation).value in (1, 2)
+
+
+@every_agent
+def test_acting_is_a_function_of_key_state_and_observation(lab):
+    before = jax.tree.map(np.array, lab.state)
+    first, again = (lab.act(jax.random.key(6), lab.state, CONTEXT) for _ in range(2))
+    assert (first.value, first.propensity) == (again.value, again.propensity)
+    assert_same(lab.state, before, rtol=0)
+
+
+@every_agent
+def test_settings_name_every_number_the_agent_was_built_with(name):
+    agent = make(name)
+    assert agent.name == name
+    for key, value in SMALL[name].items():
+        assert value in agent.settings.values(), f"{key} is missing from {dict(agent.settings)}"
+
+
+@pytest.mark.parametrize("name", ["adamw", "hilofi"])
+def test_a_discrete_observation_is_seen_as_one_of_its_values(name):
+    agent = make(name, Spaces(spaces.Discrete(4, start=2), spaces.Discrete(NUM_ARMS)))
+    state, update = jax.jit(agent.init)(jax.random.key(0)), jax.jit(agent.update)
+    for step in range(400):
+        value = 2 + step % 4
+        state, info = update(state, jnp.int32(value), jnp.int32(0), jnp.float32(value == 4))
+        assert step < 380 or abs(info.innovation[0]) < 0.2
+
+
+@pytest.mark.parametrize("name", ["adamw", "hilofi"])
+def test_actions_of_a_shifted_discrete_space_are_indices(name):
+    """`Action.value` counts from 0; the runner adds the start of the space."""
+    agent = make(name, Spaces(ARMS.observation_space, spaces.Discrete(NUM_ARMS, start=7)))
+    state, act, update = jax.jit(agent.init)(jax.random.key(0)), jax.jit(agent.act), jax.jit(agent.update)
+    for seed in range(20):
+        assert 0 <= act(jax.random.key(seed), state, CONTEXT).value < NUM_ARMS
+    assert not update(state, CONTEXT, jnp.int32(0), jnp.float32(0.5))[1].rejected
+    assert update(state, CONTEXT, jnp.int32(7), jnp.float32(0.5))[1].rejected
+
+
+# Box actions
+
+
+def play_box(name, steps=300, shape=(2,)):
+    """Learn where in a box the reward is largest, given in which half of the interval the context lies."""
+    where = Spaces(spaces.Box(-1, 1, (1,), np.float32), spaces.Box(-2, 2, shape, np.float32))
+    options = {"rank_last": 8} if name == "lolofi" else {}
+    model = models.MLP(1, (24,))
+    agent = agents.make(name, where, model=model, num_candidates=64, **{**SMALL[name], **options})
+    sides = jnp.asarray(np.random.default_rng(0).choice([-1.0, 1.0], (steps, 1)), jnp.float32)
+
+    def step(state, at):
+        index, side = at
+        action = agent.act(jax.random.fold_in(jax.random.key(1), index), state, side)
+        reward = 1 - jnp.mean((action.value - side) ** 2)
+        state, info = agent.update(state, side, action.value, reward)
+        return state, (action.value, reward, info.rejected)
+
+    _, played = jax.jit(lambda key: jax.lax.scan(step, agent.init(key), (jnp.arange(steps), sides)))(jax.random.key(2))
+    return [np.asarray(part) for part in played]
+
+
+@every_agent
+def test_box_actions_stay_in_the_box_and_get_better(name):
+    actions, rewards, rejected = play_box(name)
+    assert actions.shape == (300, 2)
+    assert np.all((actions >= -2) & (actions <= 2))
+    assert not rejected.any()
+    chance = 1 - (4 / 3 + 1)  # of a uniform point of [-2, 2]
+    assert rewards[150:].mean() > chance + 0.5 * (1 - chance)
+
+
+@pytest.mark.parametrize("shape", [(), (2, 3)])
+def test_box_actions_have_the_shape_of_the_box(shape):
+    actions, _, _ = play_box("hilofi", 5, shape)
+    assert actions.shape == (5, *shape)
+
+
+# Models and spaces
+
+
+def test_the_default_network_fits_the_observation():
+    image = agents.make("hilofi", Spaces(spaces.Box(0, 1, (28, 28), np.float32), spaces.Discrete(10)))
+    params = jax.eval_shape(image.init, jax.random.key(0)).params
+    assert sum(leaf.size for leaf in jax.tree.leaves(params)) == 43_902
+    for shape in ((8, 8), (64,)):
+        flat = agents.make("hilofi", Spaces(spaces.Box(0, 1, shape, np.float32), spaces.Discrete(10)))
+        params = jax.eval_shape(flat.init, jax.random.key(0)).params
+        assert sum(leaf.size for leaf in jax.tree.leaves(params)) == 65 * 50 + 51 * 50 + 51 * 10
+
+
+@pytest.mark.parametrize("name", sorted(set(SMALL) - {"ekf"}))
+@pytest.mark.parametrize("num_arms", [1, 10])
+def test_default_settings_work_for_few_and_many_arms(name, num_arms):
+    where = Spaces(spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(num_arms))
+    agent = agents.make(name, where)
+    state = jax.eval_shape(agent.init, jax.random.key(0))
+    assert jax.eval_shape(agent.act, jax.random.key(0), state, jnp.zeros(2)).value.shape == ()
+
+
+@pytest.mark.parametrize("name", sorted(set(SMALL) - {"ekf"}))
+def test_default_settings_work_for_box_actions(name):
+    agent = agents.make(name, Spaces(spaces.Box(-1, 1, (2,), np.float32), spaces.Box(0, 1, (3,), np.float32)))
+    state = jax.eval_shape(agent.init, jax.random.key(0))
+    assert jax.eval_shape(agent.act, jax.random.key(0), state, jnp.zeros(2)).value.shape == (3,)
+
+
+class Custom(nn.Module):
+    """A flax module of the user's own."""
+
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(NUM_ARMS, name="head")(jnp.tanh(nn.Dense(6, name="body")(x)))
+
+
+@every_agent
+@pytest.mark.parametrize(
+    "model", [Custom(), models.network(Custom(), jnp.zeros(NUM_FEATURES))], ids=["flax", "Network"]
+)
+def test_own_networks_are_taken(name, model):
+    agent = make(name, model=model)
+    params = jax.eval_shape(agent.init, jax.random.key(0)).params
+    assert set(params) == {"body", "head"}
+
+
+@every_agent
+@pytest.mark.parametrize(
+    ("where", "options", "error", "message"),
+    [
+        (Spaces(spaces.Dict(a=spaces.Discrete(2)), ARMS.action_space), {}, TypeError, "FlattenObservation"),
+        (Spaces(ARMS.observation_space, spaces.MultiDiscrete([2, 2])), {}, TypeError, "Discrete or Box"),
+        (Spaces(ARMS.observation_space, spaces.Box(-np.inf, np.inf, (1,))), {}, ValueError, "bounded"),
+        (Spaces(ARMS.observation_space, spaces.Box(0, 1, (1,))), {"num_candidates": 0}, ValueError, "num_candidates"),
+        (
+            ARMS,
+            {"model": models.MLP(5, (8,))},
+            ValueError,
+            r"output has shape \(5,\); for Discrete\(3\) it must be \(3,\)",
+        ),
+        (ARMS, {"model": 3}, TypeError, "model must be a flax"),
+        (ARMS, {"policy": "thomson"}, ValueError, "did you mean 'thompson'"),
+    ],
+)
+def test_what_does_not_fit_is_refused(name, where, options, error, message):
+    with pytest.raises(error, match=message):
+        agents.make(name, where, **options)
+
+
+def test_an_unknown_name_gets_a_suggestion():
+    with pytest.raises(ValueError, match="unknown agent 'hilofy': did you mean 'hilofi'"):
+        agents.make("hilofy", ARMS)
+
+
+# Filters
+
+
+@pytest.mark.parametrize("policy", policies.names())
+@pytest.mark.parametrize("name", FILTERS)
+def test_every_policy_drives_every_filter(name, policy):
+    agent = make(name, policy=policy)
+    action = jax.jit(agent.act)(jax.random.key(0), lab_of(name).state, CONTEXT)
+    assert agent.settings["policy"] == policy
+    assert agent.exact_propensity is policies.make(policy).exact
+    assert 0 <= action.value < NUM_ARMS
+    assert 0 < action.propensity <= 1 + 1e-6
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_the_linearisation_is_shared_just_where_acting_linearises_too(name, monkeypatch):
+    told, factory = {}, getattr(filters, name)
+
+    def spy(*arguments, **options):
+        told["share"] = options["share_linearisation"]
+        return factory(*arguments, **options)
+
+    monkeypatch.setattr(filters, name, spy)
+    for policy in policies.names():
+        make(name, policy=policy)
+        assert told["share"] == (policies.make(policy).needs == "joint")
+
+
+def test_a_policy_without_an_estimate_gives_no_propensity():
+    agent = make("lrkf", policy=policies.predictive_sampling(propensity_samples=0))
+    assert np.isnan(jax.jit(agent.act)(jax.random.key(0), lab_of("lrkf").state, CONTEXT).propensity)
+
+
+def test_an_update_is_the_filters_prediction_and_then_its_update():
+    network = models.network(Custom(), jnp.zeros(NUM_FEATURES))
+    flt = filters.lrkf(network.apply, likelihoods.gaussian(0.1), rank=4, process_noise=1e-3)
+    agent = agents.filtering(flt, policies.greedy(), network.init, ARMS, name="mine", settings={"rank": 4})
+    state, index = jax.jit(agent.init)(jax.random.key(0)), jnp.int32(2)
+    update = jax.jit(agent.update)
+    one = jax.jit(lambda belief: flt.update(flt.predict(belief), CONTEXT, jnp.float32(0.5), index))
+    assert_same(update(state, CONTEXT, index, jnp.float32(0.5)), one(state), rtol=1e-5, atol=1e-6)
+    y = jnp.array([0.1, 0.2, 0.3])
+    whole = jax.jit(lambda belief: flt.update(flt.predict(belief), CONTEXT, y))
+    assert_same(update(state, CONTEXT, index, y), whole(state), rtol=1e-5, atol=1e-6)
+    assert jnp.argmax(network.apply(state.params, CONTEXT)) == agent.act(jax.random.key(1), state, CONTEXT).value
+
+
+def test_a_posterior_speaks_of_expected_rewards_not_of_the_networks_raw_output():
+    """With a Bernoulli likelihood every answer's centre is a probability."""
+    network = models.network(Custom(), jnp.zeros(NUM_FEATURES))
+    flt = filters.ekf(network.apply, likelihoods.bernoulli(), initial_std=2.0)
+    key = jax.random.key(1)
+
+    @jax.jit
+    def ask(belief):
+        question = posterior(flt, belief)
+        return question.mean(CONTEXT), question.joint(CONTEXT).mean, question.draw(key)(CONTEXT)
+
+    belief = jax.jit(lambda key: flt.init(key, network.init(key)))(jax.random.key(0))
+    expected = jax.nn.sigmoid(network.apply(belief.params, CONTEXT))
+    drawn = jax.nn.sigmoid(network.apply(flt.sample(key, belief), CONTEXT))
+    assert_same(ask(belief), (expected, expected, drawn), rtol=1e-5)
+
+
+# Networks with an optimizer
+
+
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+@pytest.mark.parametrize("full", [False, True], ids=["one reward", "every reward"])
+def test_an_update_is_gradient_steps_on_half_the_squared_error(name, full):
+    network = models.network(Custom(), jnp.zeros(NUM_FEATURES))
+    agent = make(name, model=network, learning_rate=0.01, inner_steps=3)
+    state, x = agent.init(jax.random.key(0)), contexts(1)[0]
+    feedback = jnp.array([1.0, -1.0, 0.5]) if full else jnp.float32(0.7)
+
+    def loss(params):
+        error = feedback - (network.apply(params, x) if full else network.apply(params, x)[1])
+        return 0.5 * jnp.sum(error**2)
+
+    optimizer = {"adamw": optax.adamw, "muon": optax.contrib.muon}[name](0.01)
+    params, memory = state.params, optimizer.init(state.params)
+    for _ in range(3):
+        updates, memory = optimizer.update(jax.grad(loss)(params), memory, params)
+        params = optax.apply_updates(params, updates)
+    fresh, info = jax.jit(agent.update)(state, x, jnp.int32(1), feedback)
+    assert_same(fresh.params, params, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(info.loss, loss(state.params), rtol=1e-5)
+
+
+def test_optimizers_that_ask_for_the_loss_get_it():
+    seen = optax.GradientTransformationExtraArgs(
+        lambda params: jnp.zeros(()),
+        lambda updates, state, params=None, *, value, **extra: (jax.tree.map(lambda g: -0.1 * g, updates), value),
+    )
+    agent = agents.neural(ARMS, optimizer=seen, model=Custom())
+    state = agent.init(jax.random.key(0))
+    fresh, info = agent.update(state, contexts(1)[0], jnp.int32(0), 0.5)
+    np.testing.assert_allclose(fresh.optimizer, info.loss, rtol=1e-6)
+
+
+def test_a_network_without_uncertainty_refuses_a_policy_that_needs_it():
+    with pytest.raises(ValueError, match="has no uncertainty, and the policy needs 'joint' of it"):
+        agents.neural(ARMS, optimizer=optax.sgd(0.1), policy=policies.ucb(1.0))
+    with pytest.raises(ValueError, match=r"inner_steps must be .*; got 0"):
+        agents.neural(ARMS, optimizer=optax.sgd(0.1), inner_steps=0)
