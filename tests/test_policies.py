@@ -14,12 +14,14 @@ from scipy import stats
 from seqdec import policies
 from seqdec.core import Posterior, Predictive
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 MEAN = np.array([0.3, 0.5, 0.1, 0.45], np.float32)
 ROOT = np.array([[0.6, 0.4, -0.1, 0.2], [0, 0.3, 0.2, 0.1], [0, 0, 0.5, -0.3], [0, 0, 0, 0.2]], np.float32)
 COV = ROOT.T @ ROOT
 NOISE = np.diag(np.array([0.04, 0.09, 0.01, 0.16], np.float32))
 MASK = np.array([True, False, True, True])
-DRAWS = 20_000
+DRAWS = 10_000
 SIGMAS = 6
 
 MAKERS = {
@@ -62,7 +64,7 @@ def scores_of(name, draws=DRAWS, mask=None, question=None):
     return np.asarray(jax.jit(jax.vmap(lambda key: policy.score(key, question, None, mask)))(keys))
 
 
-def winners(mean, cov, draws=1_000_000):
+def winners(mean, cov, draws=300_000):
     """Frequencies of the largest entry of N(mean, cov), by NumPy."""
     sample = np.random.default_rng(1).multivariate_normal(mean, cov, draws)
     return np.bincount(sample.argmax(1), minlength=len(mean)) / draws
@@ -124,7 +126,8 @@ def test_probabilities_are_the_frequencies_of_the_actions(name, mask):
         assert np.all(np.abs(frequency - expected) <= SIGMAS * error + 1e-6)
         return
     keys = jax.random.split(jax.random.key(1), 500)
-    estimates = np.asarray(jax.vmap(lambda key: policy.probabilities(key, belief(), None, mask))(keys))
+    estimates = jax.jit(jax.vmap(lambda key: policy.probabilities(key, belief(), None, mask)))(keys)
+    estimates = np.asarray(estimates)
     samples = 32 if name == "thompson" else 100
     allowed = np.ones(4) if mask is None else np.asarray(mask, float)
     # One of the samples + 1 draws is shared out evenly.
@@ -135,10 +138,10 @@ def test_probabilities_are_the_frequencies_of_the_actions(name, mask):
 
 
 def test_monte_carlo_probabilities_agree_with_numpy():
-    policy = policies.predictive_sampling(propensity_samples=20_000)
+    policy = policies.predictive_sampling(propensity_samples=10_000)
     estimate = np.asarray(policy.probabilities(jax.random.key(3), belief(), None, None))
     p = winners(MEAN.astype(float), (COV + NOISE).astype(float))
-    assert np.all(np.abs(estimate - p) < SIGMAS * np.sqrt(p * (1 - p) / 20_000) + 1 / 20_000)
+    assert np.all(np.abs(estimate - p) < SIGMAS * np.sqrt(p * (1 - p) / 10_000) + 1 / 10_000)
 
 
 @pytest.mark.parametrize("name", ["predictive_sampling", "thompson"])
