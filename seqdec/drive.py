@@ -24,12 +24,12 @@ _CHUNKS = 100
 class Record(NamedTuple):
     """What one step leaves behind; stacked to (seeds, steps, ...) by and by."""
 
-    action: Array
-    reward: Array
-    regret: Array
-    propensity: Array
-    rejected: Array
-    diagnostics: dict[str, Array]
+    action: Array | np.ndarray
+    reward: Array | np.ndarray
+    regret: Array | np.ndarray
+    propensity: Array | np.ndarray
+    rejected: Array | np.ndarray
+    diagnostics: dict[str, Any]
 
 
 class Outcome(NamedTuple):
@@ -201,7 +201,7 @@ def _episodes(env: gymnasium.Env, num_steps: int, seed: int, programs: _HostProg
 
 def _pack(raw: Any, info: dict[str, Any]) -> PyTree:
     """The observation as the agent gets it: `Masked` where the environment says which actions are allowed."""
-    return Masked(raw, np.asarray(info["action_mask"], bool)) if "action_mask" in info else raw
+    return Masked(raw, jnp.asarray(info["action_mask"], bool)) if "action_mask" in info else raw
 
 
 def _observe(raw: Any, info: dict[str, Any], like: PyTree) -> PyTree:
@@ -213,10 +213,8 @@ def _observe(raw: Any, info: dict[str, Any], like: PyTree) -> PyTree:
 
 
 def _for_gymnasium(value: np.ndarray, space: gymnasium.Space) -> Any:
-    """An agent's action as `env.step` expects it: indices count from `space.start`, points have the space's dtype."""
-    if isinstance(space, Discrete):
-        return space.start + space.dtype.type(value)
-    return value.astype(space.dtype)
+    """An agent's action in the dtype of the action space."""
+    return value.astype(space.dtype)[()]
 
 
 def _scalar(number: Any) -> np.ndarray:

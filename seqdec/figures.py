@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, FuncFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+from scipy.optimize import isotonic_regression
 
 from seqdec.results import Run, mean_and_margin
 
@@ -59,8 +60,10 @@ def cumulative_reward(axis: Axes, runs: Mapping[str, Run]) -> None:
 def average_reward(axis: Axes, runs: Mapping[str, Run]) -> None:
     """Reward per step over a sliding window, mean over seeds and 95% band."""
     for style, (name, run) in zip(_styles(runs), runs.items(), strict=True):
-        _curve(axis, _steps(run), rolling(run.rewards, window(runs)), name, style)
+        start = min(window(runs) // 4, run.rewards.shape[1] - 1)  # the mean of a few rewards only swings
+        _curve(axis, _steps(run)[start:], rolling(run.rewards, window(runs))[:, start:], name, style)
     _dress(axis, f"Average reward, mean of the last {window(runs):,} steps", "step", "reward per step")
+    axis.set_xlim(left=0)
 
 
 def cumulative_regret(axis: Axes, runs: Mapping[str, Run]) -> None:
@@ -77,7 +80,6 @@ def regret_against_time(axis: Axes, runs: Mapping[str, Run]) -> None:
         _curve(axis, seconds, _cumulative_regret(run), name, style | {"alpha": 0.35}, band=False)
         axis.errorbar(seconds[-1], mean[-1], yerr=np.nan_to_num(margin[-1]), fmt="o", capsize=3, color=style["color"])
     _dress(axis, "Cumulative regret against run time", "run time per seed, without compilation / s", "regret")
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_xlim(left=0)
 
 
@@ -125,7 +127,9 @@ def _dress(axis: Axes, title: str, x_label: str, y_label: str) -> None:
     axis.grid(axis="y", color="0.9", lw=0.8)
     axis.set_axisbelow(True)
     axis.margins(x=0.01)
-    axis.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axis.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+    for direction in (axis.xaxis, axis.yaxis):
+        direction.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     if not any(np.isfinite(np.asarray(line.get_ydata(), float)).any() for line in axis.lines):
         axis.text(0.5, 0.5, "not known in this environment", transform=axis.transAxes, ha="center", color="0.4")
 
@@ -157,15 +161,13 @@ def _single(
 
 
 def _spread(values: np.ndarray, gap: float) -> np.ndarray:
-    """Move values apart, as little as a greedy pass can, until neighbours keep `gap`; their order stays."""
-    order = np.argsort(values)
-    places = values[order].copy()
-    for i in range(1, len(places)):
-        places[i] = max(places[i], places[i - 1] + gap)
-    places -= max(0.0, float(np.nanmean(places - values[order]))) if np.isfinite(places).any() else 0.0
-    result = np.empty_like(places)
-    result[order] = places
-    return result
+    """The places nearest to `values`, in least squares, that keep the order and a distance of `gap`; NaN stays NaN."""
+    order = np.argsort(values)[: np.isfinite(values).sum()]
+    offsets = gap * np.arange(len(order))
+    places = np.full_like(values, np.nan)
+    if len(order):
+        places[order] = isotonic_regression(values[order] - offsets).x + offsets
+    return places
 
 
 def _title(runs: Mapping[str, Run]) -> str:

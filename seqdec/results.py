@@ -129,20 +129,28 @@ def mean_and_margin(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return samples.mean(axis=0), quantile * samples.std(axis=0, ddof=1) / np.sqrt(count)
 
 
-def format_table(table: pd.DataFrame) -> str:
-    """The table of `compare` for people: "mean ± half-width", shares in percent."""
-    rows = pd.DataFrame(
-        {
-            "reward": _with_margin(table["reward"], table["reward_95"]),
-            "regret": _with_margin(table["regret"], table["regret_95"]),
-            "of optimum": [f"{share:.1%}" if np.isfinite(share) else "-" for share in table["optimum_share"]],
-            "s / 1,000 steps": [f"{seconds:.3g}" for seconds in table["seconds_per_1000_steps"]],
-            "compile s": [f"{seconds:.1f}" for seconds in table["compile_seconds"]],
-            "rejected": [f"{count:,}" for count in table["rejected"]],
-        },
-        index=table.index,
-    )
-    return rows.rename_axis(None).to_string()
+def readable(table: pd.DataFrame) -> pd.DataFrame:
+    """The table of `compare` as strings for people: "mean ± half-width", shares in percent, "-" for what is unknown."""
+    share = table["optimum_share"].to_numpy()
+    rows = {
+        "reward": with_margin(table["reward"].to_numpy(), table["reward_95"].to_numpy()),
+        "regret": with_margin(table["regret"].to_numpy(), table["regret_95"].to_numpy()),
+        "of optimum": [cell + " %" * (cell != "-") for cell in with_margin(100 * share, np.full_like(share, np.nan))],
+        "s / 1,000 steps": [f"{seconds:.2f}" for seconds in table["seconds_per_1000_steps"]],
+        "compile s": [f"{seconds:.1f}" for seconds in table["compile_seconds"]],
+        "rejected": [f"{count:,}" for count in table["rejected"]],
+    }
+    return pd.DataFrame(rows, index=table.index).rename_axis(None)
+
+
+def with_margin(means: np.ndarray, margins: np.ndarray) -> list[str]:
+    """Strings like "1,234 ± 56"; a margin is left out where unknown, and "-" stands for an unknown mean."""
+    largest = np.abs(means[np.isfinite(means)]).max(initial=0.0)
+    digits = 0 if largest >= 1000 else 1 if largest >= 10 else 3
+    return [
+        "-" if np.isnan(mean) else f"{mean:,.{digits}f}" + ("" if np.isnan(margin) else f" ± {margin:,.{digits}f}")
+        for mean, margin in zip(means, margins, strict=True)
+    ]
 
 
 def plot_comparison(runs: Mapping[str, Run]) -> "Figure":
@@ -209,12 +217,3 @@ def _summary(run: Run) -> dict[str, float]:
         "compile_seconds": run.compile_seconds,
         "rejected": int(run.rejected.sum()),
     }
-
-
-def _with_margin(means: pd.Series, margins: pd.Series) -> list[str]:
-    """ "1,234 ± 56"; the margin is left out where unknown, and "-" stands for an unknown mean."""
-    digits = 0 if means.abs().max() >= 1000 else 1 if means.abs().max() >= 10 else 3
-    return [
-        "-" if np.isnan(mean) else f"{mean:,.{digits}f}" + ("" if np.isnan(margin) else f" ± {margin:,.{digits}f}")
-        for mean, margin in zip(means, margins, strict=True)
-    ]

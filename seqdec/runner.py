@@ -44,15 +44,15 @@ def run(
     names = _check_diagnostics(diagnostics)
     if not isinstance(agent, Agent):
         raise TypeError(f"agent must be a seqdec.core.Agent, as seqdec.agents.make builds; got {type(agent).__name__}")
-    if isinstance(env, Environment):
-        drive, total = on_device, num_steps
-    elif isinstance(env, gymnasium.Env):
-        drive, total = on_host, num_steps * num_seeds
-    else:
+    if not isinstance(env, Environment | gymnasium.Env):
         raise TypeError(f"env must be a seqdec.core.Environment or a gymnasium.Env; got {type(env).__name__}")
     show = sys.stderr.isatty() if progress is None else progress
+    total = num_steps if isinstance(env, Environment) else num_steps * num_seeds
     with tqdm(total=total, desc=agent.name, unit="step", disable=not show, dynamic_ncols=True) as bar:
-        outcome = drive(agent, env, num_steps, seeds, names, bar.update)
+        if isinstance(env, Environment):
+            outcome = on_device(agent, env, num_steps, seeds, names, bar.update)
+        else:
+            outcome = on_host(agent, env, num_steps, seeds, names, bar.update)
     return _collect(outcome, agent, env, num_steps, seeds)
 
 

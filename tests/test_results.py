@@ -43,6 +43,8 @@ def make_run(num_seeds: int = 3, num_steps: int = 40, *, seed: int = 0, action_s
 
 
 def assert_equal(one: Run, other: Run) -> None:
+    left: Any
+    right: Any
     for name, left, right in zip(Run._fields, one, other, strict=True):
         pairs = left.items() if name == "diagnostics" else [(name, left)]
         for key, array in pairs:
@@ -151,16 +153,16 @@ def test_compare_against_scipy() -> None:
 def test_unknown_regret_stays_unknown() -> None:
     run = make_run()._replace(regret=np.full((3, 40), np.nan, np.float32))
     table = results.compare({"gym": run})
-    assert table[["regret", "regret_95", "optimum_share"]].isna().all(axis=None)
-    line = results.format_table(table).splitlines()[1].split()
+    assert table[["regret", "regret_95", "optimum_share"]].isna().to_numpy().all()
+    line = results.readable(table).to_string().splitlines()[1].split()
     assert line[0] == "gym" and line[4:6] == ["-", "-"]
 
 
 def test_table_for_people() -> None:
-    shown = results.format_table(results.compare({"hilofi": make_run(num_steps=4000), "one": make_run(1, 4000)}))
-    lines = shown.splitlines()
+    table = results.compare({"hilofi": make_run(num_steps=4000), "one": make_run(1, 4000)})
+    lines = results.readable(table).to_string().splitlines()
     assert " ".join(lines[0].split()) == "reward regret of optimum s / 1,000 steps compile s rejected"
-    assert lines[1].startswith("hilofi") and " ± " in lines[1] and "%" in lines[1] and ",0" in lines[1]
+    assert lines[1].startswith("hilofi") and " ± " in lines[1] and " % " in lines[1] and ",0" in lines[1]
     assert " ± " not in lines[2]
 
 
@@ -176,7 +178,7 @@ def test_comparison_draws_what_the_runs_hold() -> None:
     figure = results.plot_comparison(runs)
     reward, average, regret, time = figure.axes
     for line, run in zip(reward.lines, runs.values(), strict=True):
-        np.testing.assert_allclose(line.get_ydata(), run.rewards.cumsum(axis=1, dtype=float).mean(axis=0))
+        np.testing.assert_allclose(np.asarray(line.get_ydata()), run.rewards.cumsum(axis=1, dtype=float).mean(axis=0))
     for axis in (reward, average, regret):
         assert [line.get_label() for line in axis.lines] == list(runs) and len(axis.collections) == 2
         assert axis.get_xlabel() == "step" and axis.get_ylabel()
@@ -188,6 +190,7 @@ def test_comparison_draws_what_the_runs_hold() -> None:
 def test_bands_are_t_intervals() -> None:
     run = make_run(num_seeds=5)
     band = results.plot_comparison({"a": run}).axes[0].collections[0].get_paths()[0].vertices
+    assert isinstance(band, np.ndarray)
     totals = run.rewards.cumsum(axis=1, dtype=float)[:, -1]
     last = band[band[:, 0] == 40][:, 1]
     low, high = stats.t.interval(0.95, 4, loc=totals.mean(), scale=stats.sem(totals))
@@ -210,4 +213,4 @@ def test_labels_do_not_overlap() -> None:
     finite = np.sort(places[:4])
     assert (np.diff(finite) >= 0.5 - 1e-12).all()
     assert (np.argsort(places[:4]) == np.argsort(values[:4])).all() and np.isnan(places[4])
-    assert abs(places[3] - 9.0) < 0.5
+    np.testing.assert_allclose(places[:4], [4.6, 5.1, 5.6, 9.0])  # the crowd moves as little as it can, others stay

@@ -1,4 +1,4 @@
-"""The runner against plain Python loops, on an environment and an agent small enough to know exactly."""
+"""The runner against plain Python loops."""
 
 import operator
 import os
@@ -6,7 +6,7 @@ import pickle
 import signal
 import subprocess
 import sys
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium
 import jax
@@ -16,74 +16,14 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 
 import seqdec.drive
-from seqdec.core import Action, Agent, Array, Environment, Key, Masked, TimeStep
+from seqdec.core import Action, Agent, Environment
 from seqdec.drive import chunk_length
 from seqdec.results import Run
 from seqdec.runner import run
-
-NUM_ARMS = 3
-
-
-class ToyState(NamedTuple):
-    totals: Array
-    counts: Array
+from tests.toys import NUM_ARMS, toy_agent, toy_env
 
 
-class ToyInfo(NamedTuple):
-    error: Array
-    rejected: Array
-    counts: Array
-    bound: tuple[Array, ...] | None
-    nested: ToyState
-
-
-def toy_env(*, full_information: bool = False, noise: float = 0.1) -> Environment:
-    """Arms with known means and a context that says nothing; every seventh reward is NaN."""
-
-    def reset(key: Key, params: Array) -> tuple[Array, Array]:
-        return jnp.int32(0), jax.random.normal(key, (2,))
-
-    def step(key: Key, state: Array, action: Array, params: Array) -> tuple[Array, TimeStep]:
-        reward_key, context_key = jax.random.split(key)
-        rewards = params + noise * jax.random.normal(reward_key, params.shape)
-        rewards = jnp.where(state % 7 == 6, jnp.nan, rewards)
-        timestep = TimeStep(
-            observation=jax.random.normal(context_key, (2,)),
-            reward=rewards[action],
-            regret=params.max() - params[action],
-            done=jnp.bool_(False),
-            outcomes=rewards if full_information else None,
-        )
-        return state + 1, timestep
-
-    return Environment(
-        reset, step, jnp.array([0.2, 0.5, 0.9]), Box(-np.inf, np.inf, (2,), np.float32), Discrete(NUM_ARMS), "toy"
-    )
-
-
-def toy_agent(*, settings: dict[str, Any] | None = None) -> Agent:
-    """Epsilon-greedy on arm averages, with propensities in closed form; NaN rewards are rejected."""
-
-    def init(key: Key) -> ToyState:
-        return ToyState(jax.random.uniform(key, (NUM_ARMS,)), jnp.ones(NUM_ARMS))
-
-    def act(key: Key, state: ToyState, observation: Any) -> Action:
-        mask = observation.mask if isinstance(observation, Masked) else jnp.ones(NUM_ARMS, bool)
-        explore_key, arm_key = jax.random.split(key)
-        greedy = jnp.argmax(jnp.where(mask, state.totals / state.counts, -jnp.inf))
-        random = jax.random.categorical(arm_key, jnp.where(mask, 0.0, -jnp.inf))
-        arm = jnp.where(jax.random.bernoulli(explore_key, 0.3), random, greedy)
-        return Action(arm, jnp.where(arm == greedy, 0.7, 0.0) + 0.3 / mask.sum())
-
-    def update(state: ToyState, observation: Any, action: Array, feedback: Array) -> tuple[ToyState, ToyInfo]:
-        played = jnp.ones(NUM_ARMS) if feedback.ndim else jax.nn.one_hot(action, NUM_ARMS)
-        rejected = ~jnp.isfinite(feedback).all()
-        error = (feedback if feedback.ndim == 0 else feedback[action]) - (state.totals / state.counts)[action]
-        new = ToyState(state.totals + played * feedback, state.counts + played)
-        new = jax.tree.map(lambda old, new: jnp.where(rejected, old, new), state, new)
-        return new, ToyInfo(error, rejected, new.counts, None, new)
-
-    return Agent(init, act, update, "toy", True, settings or {"epsilon": 0.3})
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 class ToyGym(gymnasium.Env):
@@ -270,9 +210,7 @@ def test_ctrl_c_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 def test_a_real_sigint(tmp_path: Any) -> None:
     script = (
-        "import sys\n"
-        f"sys.path[:0] = [{os.path.dirname(__file__)!r}]\n"
-        "from test_runner import *\n"
+        "from tests.test_runner import *\n"
         "toy = toy_env()\n"
         "def step(*args):\n"
         "    jax.debug.callback(lambda t: print('go', flush=True) if t == 5000 else None, args[1])\n"
@@ -322,9 +260,9 @@ def test_action_mask_of_a_gymnasium_env_is_honoured() -> None:
 
 
 class Corridor(gymnasium.Env):
-    """Episodes of four steps, indices from 1 on, no regret; remembers what it was told."""
+    """Episodes of four steps, no regret; remembers what it was told."""
 
-    observation_space, action_space = Discrete(5), Discrete(NUM_ARMS, start=1)
+    observation_space, action_space = Discrete(5), Discrete(NUM_ARMS)
 
     def __init__(self) -> None:
         self.resets, self.played = [], []
@@ -345,7 +283,7 @@ def test_episodes_of_a_gymnasium_env() -> None:
     env = Corridor()
     result = run(toy_agent(), env, 10, seed=7, num_seeds=2)
     assert env.resets == [7, 7, None, None, 8, None, None]  # the first only shows the agent an observation
-    assert (result.actions + 1).ravel().tolist() == env.played
+    assert result.actions.ravel().tolist() == env.played
     assert np.isnan(result.regret).all()
     assert result.rewards.tolist() == [[1.0] * 10] * 2
 
@@ -408,7 +346,9 @@ def test_bad_arguments_are_refused(changes: dict[str, Any], error: type[Exceptio
 
 
 def test_numpy_integers_are_integers() -> None:
-    result = run(toy_agent(), toy_env(), np.int64(5), seed=np.uint8(4))
+    five: Any = np.int64(5)
+    four: Any = np.uint8(4)
+    result = run(toy_agent(), toy_env(), five, seed=four)
     assert result.seeds == (4,) and all(operator.index(seed) == seed for seed in result.seeds)
 
 

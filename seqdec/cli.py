@@ -1,0 +1,118 @@
+"""The command `seqdec`.
+
+Exit codes: 0 all well; 1 something failed; 2 the command was misspelt; 130 Ctrl-C, with what was done saved.
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from seqdec.experiments import bandit, report
+from seqdec.results import Run
+
+_FAILED, _MISSPELT, _INTERRUPTED = 1, 2, 130
+
+
+@dataclass(frozen=True)
+class RunCommand:
+    """Run an experiment: prints a table, fills a folder with runs, pictures and a summary."""
+
+    experiment: (
+        Annotated[bandit.Digits, tyro.conf.subcommand("digits")]
+        | Annotated[bandit.MNIST, tyro.conf.subcommand("mnist")]
+        | Annotated[bandit.Classify, tyro.conf.subcommand("classify")]
+    )
+
+
+@dataclass(frozen=True)
+class ListCommand:
+    """List agents, policies, environments and gymnasium ids."""
+
+
+@dataclass(frozen=True)
+class ReportCommand:
+    """Rebuild table and pictures from the runs saved in a folder."""
+
+    directory: tyro.conf.Positional[Path]
+    """Folder that `seqdec run` filled."""
+
+
+Command = (
+    Annotated[RunCommand, tyro.conf.subcommand("run")]
+    | Annotated[ListCommand, tyro.conf.subcommand("list")]
+    | Annotated[ReportCommand, tyro.conf.subcommand("report")]
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line `argv` (default: this process's) and return the exit code."""
+    try:
+        command = tyro.cli(
+            Command,
+            prog="seqdec",
+            description="Sequential decisions with Bayesian neural filters.",
+            args=argv,
+            config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes),
+        )
+    except SystemExit as stop:  # help was asked for, or the command makes no sense; tyro has said what there is to say
+        return stop.code if isinstance(stop.code, int) else 0
+    try:
+        if isinstance(command, RunCommand):
+            return _run(command.experiment)
+        if isinstance(command, ReportCommand):
+            return _report(command.directory)
+        return _list()
+    except KeyboardInterrupt:
+        return _complain("interrupted", _INTERRUPTED)
+    except Exception as error:  # a user of the command line is told what went wrong, not where in the code
+        return _complain(error, _FAILED)
+
+
+def _run(options: bandit.Options) -> int:
+    """Run an experiment; whatever ends it, the runs done by then are saved and reported."""
+    try:
+        env, team = bandit.build(options)
+    except (ValueError, TypeError) as error:
+        return _complain(error, _MISSPELT)
+    report.open_folder(options.out)
+    runs: dict[str, Run] = {}
+    code = 0
+    try:
+        for name, run in bandit.play(options, env, team, progress=None):
+            report.save_run(options.out, name, run, options.name, asdict(options), list(runs))
+            runs[name] = run
+            code = _complain("interrupted", _INTERRUPTED) if run.interrupted else 0
+    except KeyboardInterrupt:
+        code = _complain("interrupted", _INTERRUPTED)
+    except Exception as error:  # the agents before this one have done their work, which is reported below
+        code = _complain(error, _FAILED)
+    if runs:
+        print(report.write_report(options.out, runs, options.name))
+        print(f"\nRuns, summary.csv and pictures are in {options.out}")
+    return code
+
+
+def _report(directory: Path) -> int:
+    """Rebuild the report of a saved experiment."""
+    manifest = report.read_manifest(directory)
+    print(report.write_report(directory, report.load_runs(directory), manifest["experiment"]))
+    return 0
+
+
+def _complain(reason: object, code: int) -> int:
+    """Say in one line, on standard error, what is wrong; returns `code`."""
+    text = str(reason).strip() or type(reason).__name__
+    print(f"seqdec: {text.splitlines()[0]}", file=sys.stderr)
+    return code
+
+
+def _list() -> int:
+    """Print every name that can be asked for, with a line on each."""
+    for title, entries in bandit.catalogue().items():
+        width = max(len(name) for name in entries)
+        print(f"{title}:", *(f"  {name:{width}}  {line}" for name, line in entries.items()), "", sep="\n")
+    return 0

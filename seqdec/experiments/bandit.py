@@ -1,0 +1,150 @@
+"""Labelled images one by one: contextual bandits (digits, MNIST) and online classification with full information."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import gymnasium
+import jax
+
+from seqdec import agents, envs, likelihoods, policies
+from seqdec.agents.presets import describe
+from seqdec.core import Agent, Environment
+from seqdec.results import Run
+from seqdec.runner import run
+
+_FILTERING: dict[str, tuple[str, ...]] = {"ekf": ("rank",), "hilofi": (), "lolofi": (), "lrkf": ()}
+"""Agents that take a policy by name and the numbers of `Options`, with the numbers that mean nothing to them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What every experiment of this file can be asked for; None leaves a number to each agent's preset."""
+
+    name: ClassVar[str]
+
+    agents: str
+    """Agents, separated by commas; hilofi+greedy is hilofi with a policy of its own. Names: seqdec list."""
+    policy: str | None = None
+    """Policy of the filtering agents that name none themselves."""
+    steps: int
+    """Steps of each run."""
+    seeds: int
+    """Runs of each agent, with seeds SEED, SEED + 1, ..."""
+    seed: int = 0
+    """First seed."""
+    out: Path
+    """Folder for the runs, the table and the pictures."""
+    rank: int | None = None
+    """Rank of the low-rank covariances."""
+    process_noise: float | None = None
+    """Process noise variance of each parameter and step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bandit(Options):
+    """What the bandits can be asked for besides."""
+
+    noise: float | None = None
+    """Observation noise variance."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Digits(Bandit):
+    """Bandit on scikit-learn's 1,797 handwritten digits: ten arms, reward 1 for the right one."""
+
+    name: ClassVar[str] = "digits"
+
+    agents: str = "hilofi,lolofi,lrkf,hilofi+epsilon_greedy,adamw"
+    steps: int = 2000
+    seeds: int = 5
+    out: Path = Path("results/digits")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MNIST(Bandit):
+    """Bandit on the 60,000 images of MNIST with LeNet5: ten arms, reward 1 for the right one."""
+
+    name: ClassVar[str] = "mnist"
+
+    agents: str = "hilofi,lolofi,lrkf"
+    steps: int = 5000
+    seeds: int = 1
+    out: Path = Path("results/mnist")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classify(Options):
+    """Online classification: each label is shown once the agent has guessed it; reports one-step-ahead accuracy."""
+
+    name: ClassVar[str] = "classify"
+
+    dataset: Literal["digits", "mnist", "fashion-mnist"] = "digits"
+    """Images to classify."""
+    agents: str = "hilofi,lolofi,lrkf"
+    policy: str | None = "greedy"
+    steps: int = 1797
+    seeds: int = 5
+    out: Path = Path("results/classify")
+
+
+def build(options: Options) -> tuple[Environment, dict[str, Agent]]:
+    """The environment and the agents of an experiment, by the names they were asked for.
+
+    Raises ValueError or TypeError for a name or a number that does not exist, and OSError for missing data.
+    """
+    for field, minimum in (("steps", 1), ("seeds", 1), ("seed", 0)):
+        if getattr(options, field) < minimum:
+            raise ValueError(f"{field} must be at least {minimum}; got {getattr(options, field)}")
+    names = [name.strip() for name in options.agents.split(",")]
+    if len(set(names)) < len(names):
+        raise ValueError(f"agents must differ from each other; got {options.agents!r}")
+    if isinstance(options, Classify):
+        env = envs.make(options.dataset, full_information=True)
+    else:
+        env = envs.make(options.name)
+    return env, {name: _agent(name, env, options) for name in names}
+
+
+def play(
+    options: Options, env: Environment, team: dict[str, Agent], progress: bool | None
+) -> Iterator[tuple[str, Run]]:
+    """Run one agent after the other, handing out each run as it is done; stops after one that Ctrl-C ended."""
+    for name, agent in team.items():
+        result = run(agent, env, options.steps, seed=options.seed, num_seeds=options.seeds, progress=progress)
+        yield name, result
+        if result.interrupted:
+            return
+
+
+def _agent(name: str, env: Environment, options: Options) -> Agent:
+    """The agent that "kind" or "kind+policy" stands for, with those of the options that it knows."""
+    kind, _, policy = name.partition("+")
+    settings: dict[str, Any] = {}
+    if kind in _FILTERING:
+        chosen = {"policy": policy or options.policy, "rank": options.rank, "process_noise": options.process_noise}
+        chosen |= {"noise": options.noise} if isinstance(options, Bandit) else {"likelihood": likelihoods.categorical()}
+        settings = {key: value for key, value in chosen.items() if value is not None and key not in _FILTERING[kind]}
+    elif policy:
+        settings = {"policy": policies.make(policy)}
+    agent = agents.make(kind, env, **settings)
+    jax.eval_shape(agent.init, jax.random.key(0))  # what does not fit the network is found before anything runs
+    return agent._replace(name=name)
+
+
+def catalogue() -> dict[str, dict[str, str]]:
+    """Everything that has a name: kind -> name -> one line on it."""
+    environments = {name: _first_line(getattr(envs, name.replace("-", "_"))) for name in envs.names()}
+    ids = [spec for spec in gymnasium.registry.values() if spec.id.startswith("seqdec/")]
+    return {
+        "agents": {name: describe(name) for name in agents.names()},
+        "policies": {name: _first_line(getattr(policies, name)) for name in policies.names()},
+        "environments": environments,
+        "gymnasium ids": {spec.id: environments[spec.kwargs["name"]] for spec in ids},
+    }
+
+
+def _first_line(thing: Any) -> str:
+    """The first line of a docstring."""
+    return (thing.__doc__ or "").strip().split("\n")[0]
