@@ -1,4 +1,4 @@
-"""Sequential decision making under uncertainty in JAX: beliefs over neural networks, policies, environments, and the loop."""
+"""Sequential decision making under uncertainty in JAX: beliefs over networks, policies, environments, the loop."""
 
 from seqdec import agents, core, envs, filters, likelihoods, models, policies
 from seqdec.results import Run

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from seqdec.core import Array
 
@@ -25,7 +26,7 @@ class Likelihood(NamedTuple):
 
 
 def _non_negative(name: str, value) -> None:
-    if isinstance(value, jax.core.Tracer):
+    if isinstance(value, Tracer):
         return
     array = np.asarray(value)
     diagonal = np.diagonal(array) if array.ndim == 2 else array

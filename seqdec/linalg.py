@@ -183,7 +183,9 @@ def root_downdate(root: Root, jacobian: Array, products: Array, gain: Array, noi
         fresh = root_from(root_of_sum(full.rows), spare)
         return fresh, fresh.rows @ jacobian.mT, jacobian
 
-    root, products, jacobian = when(root.filled + observed > spare, make_room, (root, products, jacobian))
+    # Unless the branch comes after the reads of T that made the gain, XLA keeps T and copies it at every step.
+    root, gain = lax.optimization_barrier((root, gain))
+    root, products, _ = when(root.filled + observed > spare, make_room, (root, products, jacobian))
     rows = root.rows - products @ gain
     rows = lax.dynamic_update_slice_in_dim(rows, noise_root @ gain, size + root.filled, 0)
     return Root(rows, _advance(root.filled, observed, accept))

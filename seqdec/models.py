@@ -88,8 +88,8 @@ class Network(NamedTuple):
 def network(module: nn.Module, example: PyTree) -> Network:
     """The functions of a flax module whose call takes one input, without a batch axis, of the shape of `example`."""
 
-    def apply(params, x):
-        return module.apply({"params": params}, x)
+    def apply(params: PyTree, x: PyTree) -> Array:
+        return jnp.asarray(module.apply({"params": params}, x))
 
     return Network(lambda key: module.init(key, example)["params"], apply, output_layer(module, example))
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import gymnasium
 import jax
 import numpy as np
+import scipy.linalg  # noqa: F401  (loads the BLAS whose threads `run` limits)
+from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from seqdec.core import Agent, Environment
@@ -48,7 +50,10 @@ def run(
         raise TypeError(f"env must be a seqdec.core.Environment or a gymnasium.Env; got {type(env).__name__}")
     show = sys.stderr.isatty() if progress is None else progress
     total = num_steps if isinstance(env, Environment) else num_steps * num_seeds
-    with tqdm(total=total, desc=agent.name, unit="step", disable=not show, dynamic_ncols=True) as bar:
+    bar = tqdm(total=total, desc=agent.name, unit="step", disable=not show, dynamic_ncols=True)
+    # XLA takes small factorisations from SciPy's threaded BLAS, whose idle threads spin against XLA's own: limited to
+    # one thread they run up to fifty times faster on two cores, and products do not pass through BLAS at all.
+    with bar, threadpool_limits(1, user_api="blas"):
         if isinstance(env, Environment):
             outcome = on_device(agent, env, num_steps, seeds, names, bar.update)
         else:

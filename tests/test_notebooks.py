@@ -19,6 +19,6 @@ def test_there_are_notebooks():
 def test_notebook_executes(source, tmp_path):
     target = tmp_path / f"{source.stem}.ipynb"
     jupytext.write(jupytext.read(source), target)
-    command = [sys.executable, "-m", "pytest", "--nbmake", "--nbmake-timeout=600", "-q", "-p", "no:cacheprovider", str(target)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    pytest_ = [sys.executable, "-m", "pytest", "--nbmake", "--nbmake-timeout=600", "-q", "-p", "no:cacheprovider"]
+    done = subprocess.run([*pytest_, target], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-4000:]

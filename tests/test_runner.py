@@ -22,7 +22,6 @@ from seqdec.results import Run
 from seqdec.runner import run
 from tests.toys import NUM_ARMS, toy_agent, toy_env
 
-
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 

@@ -10,6 +10,7 @@ R and process noise q_b, an observation y gives
 so a filter is a list of blocks, and a block says how it keeps Sigma_b. `full_rank` and `low_rank` are the two forms.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from seqdec import linalg, models
 from seqdec.core import Array, ErrorBound, Filter, Key, Predictive, PyTree, UpdateInfo
@@ -114,7 +116,7 @@ def full_rank(initial_std, process_noise, *, buffer: int | None) -> Block:
 
 def low_rank(rank: int, initial_std, process_noise, *, buffer: int | None) -> Block:
     """Sigma = C^T C with C (rank x D) on a lazy basis; process noise turns its span unless it is known to be zero."""
-    still = not isinstance(process_noise, jax.core.Tracer) and process_noise == 0
+    still = not isinstance(process_noise, Tracer) and process_noise == 0
     spare = 0 if still else (max(16, rank // 2) if buffer is None else buffer)
 
     def init(key, size, dtype):
@@ -137,7 +139,15 @@ def low_rank(rank: int, initial_std, process_noise, *, buffer: int | None) -> Bl
                 state.factor, seen.products, seen.innovation_root, seen.noise_root, seen.accept
             )
         else:
-            done = linalg.low_rank_downdate(state.factor, *seen[:4], state.pending, seen.accept)
+            done = linalg.low_rank_downdate(
+                state.factor,
+                seen.jacobian,
+                seen.products,
+                seen.innovation_root,
+                seen.noise_root,
+                state.pending,
+                seen.accept,
+            )
         noise, size = state.pending, seen.jacobian.shape[1]
         turned = _product_norm(done.gain_gram, seen.jacobian @ seen.jacobian.mT)
         dropped = done.dropped[len(done.dropped) - min(len(done.dropped), size - rank) :] + noise
@@ -280,7 +290,8 @@ def _build(
 
     def moments(belief, x):
         at = linearise(belief.params, x)
-        return Predictive(at.mean, sum(variances(belief, at.jacobians, project(belief, at.jacobians))), at.noise)
+        parts = variances(belief, at.jacobians, project(belief, at.jacobians))
+        return Predictive(at.mean, functools.reduce(jnp.add, parts), at.noise)
 
     def update(belief, x, y, observed=None):
         y, rows = _observed(y, observed)
@@ -297,7 +308,7 @@ def _build(
 
     def _condition(belief, jacobians, products, innovation, noise):
         parts = variances(belief, jacobians, products)
-        total = sum(parts) + noise
+        total = functools.reduce(jnp.add, parts) + noise
         root = linalg.psd_root(total)
         weights = linalg.solve_psd(root, innovation[:, None])[:, 0]
         log_density = -0.5 * (innovation @ weights + len(weights) * math.log(2 * math.pi)) - jnp.sum(
@@ -342,10 +353,9 @@ def _build(
 def _observed(y, observed) -> tuple[Array, Array | None]:
     """Both as vectors; a scalar y goes with a scalar index."""
     y, rows = jnp.asarray(y), None if observed is None else jnp.asarray(observed)
-    if y.ndim > 1 or (rows is not None and rows.shape != y.shape):
-        raise ValueError(
-            f"y must be a vector with one entry per observed output; got y {y.shape} and observed {np.shape(observed)}"
-        )
+    shape = y.shape if rows is None else rows.shape
+    if y.ndim > 1 or shape != y.shape:
+        raise ValueError(f"y must be a vector with one entry per observed output; got y {y.shape} and observed {shape}")
     return jnp.atleast_1d(y), None if rows is None else jnp.atleast_1d(rows)
 
 

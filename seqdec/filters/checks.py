@@ -2,13 +2,13 @@
 
 import operator
 
-import jax
 import numpy as np
+from jax.core import Tracer
 
 
 def variance(name: str, value) -> None:
     """Refuses a negative or non-finite number; traced values (a vmap over settings) pass."""
-    if isinstance(value, jax.core.Tracer):
+    if isinstance(value, Tracer):
         return
     if np.ndim(value) != 0 or not np.isfinite(value) or value < 0:
         raise ValueError(f"{name} must be a finite number >= 0; got {value!r}")

@@ -13,8 +13,8 @@ Source: Duran-Martin, Sanchez-Betancourt, Cartea, Murphy, "Martingale Posterior 
 Decision Making", Appendix B.
 """
 
-import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 
 from seqdec import linalg
 from seqdec.core import Filter
@@ -49,7 +49,7 @@ def ekf(
     """
     checks.variance("initial_std", initial_std)
     checks.variance("process_noise", process_noise)
-    still = not isinstance(process_noise, jax.core.Tracer) and process_noise == 0
+    still = not isinstance(process_noise, Tracer) and process_noise == 0
 
     def predict(state):
         size = state.factor.rows.shape[1]
