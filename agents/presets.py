@@ -42,7 +42,7 @@ def _assemble(
 def hilofi(
     spaces: HasSpaces,
     *,
-    policy: str | Acquisition = "predictive_sampling",
+    policy: str | Acquisition = "epistemic_sampling",
     model: nn.Module | Network | None = None,
     likelihood: Likelihood | None = None,
     noise: float = 0.01,
@@ -180,7 +180,7 @@ def lrkf(
 def ekf(
     spaces: HasSpaces,
     *,
-    policy: str | Acquisition = "predictive_sampling",
+    policy: str | Acquisition = "epistemic_sampling",
     model: nn.Module | Network | None = None,
     likelihood: Likelihood | None = None,
     noise: float = 0.01,

@@ -26,16 +26,23 @@ SIGMAS = 6
 
 MAKERS = {
     "epsilon_greedy": lambda: policies.epsilon_greedy(0.2),
+    "epistemic_sampling": policies.epistemic_sampling,
     "greedy": policies.greedy,
     "predictive_sampling": policies.predictive_sampling,
     "thompson": policies.thompson,
     "ucb": lambda: policies.ucb(1.5),
 }
 VARIANTS = MAKERS | {
-    "predictive_sampling, each arm alone": lambda: policies.predictive_sampling(joint=False),
-    "predictive_sampling, no noise": lambda: policies.predictive_sampling(observation_noise=False),
+    "predictive_sampling, jointly": lambda: policies.predictive_sampling(joint=True),
+    "epistemic_sampling, jointly": lambda: policies.epistemic_sampling(joint=True),
 }
-RANDOMISED = ("predictive_sampling", "predictive_sampling, each arm alone", "predictive_sampling, no noise", "thompson")
+RANDOMISED = (
+    "epistemic_sampling",
+    "epistemic_sampling, jointly",
+    "predictive_sampling",
+    "predictive_sampling, jointly",
+    "thompson",
+)
 
 
 def belief(mean=MEAN, cov=COV, noise=NOISE) -> Posterior:
@@ -53,8 +60,8 @@ def belief(mean=MEAN, cov=COV, noise=NOISE) -> Posterior:
 
 def law(name):
     """Mean and covariance of the scores of a randomised policy on `belief()`."""
-    total = COV + (0 if name in ("predictive_sampling, no noise", "thompson") else NOISE)
-    return MEAN, np.diag(np.diag(total)) if name == "predictive_sampling, each arm alone" else total
+    total = COV + (NOISE if name.startswith("predictive_sampling") else 0)
+    return MEAN, total if name.endswith("jointly") or name == "thompson" else np.diag(np.diag(total))
 
 
 def scores_of(name, draws=DRAWS, mask=None, question=None):
@@ -94,8 +101,12 @@ def test_two_arms_win_as_often_as_the_normal_distribution_says(name):
 
 def test_joint_and_separate_draws_choose_differently():
     """Two arms that go up and down together: drawn jointly the better one always wins."""
+    names = ("epistemic_sampling, jointly", "epistemic_sampling")
     question = belief(np.array([0.0, 0.1], np.float32), np.ones((2, 2), np.float32), np.zeros((2, 2), np.float32))
-    jointly, alone = (scores_of(name, question=question).argmax(1).mean() for name in RANDOMISED[:2])
+    jointly, alone = (
+        scores_of(name, question=question).argmax(1).mean()
+        for name in ("epistemic_sampling, jointly", "epistemic_sampling")
+    )
     assert jointly == 1
     assert alone == pytest.approx(stats.norm.cdf(0.1 / np.sqrt(2)), abs=SIGMAS * 0.5 / np.sqrt(DRAWS))
 
@@ -138,7 +149,7 @@ def test_probabilities_are_the_frequencies_of_the_actions(name, mask):
 
 
 def test_monte_carlo_probabilities_agree_with_numpy():
-    policy = policies.predictive_sampling(propensity_samples=10_000)
+    policy = policies.predictive_sampling(joint=True, propensity_samples=10_000)
     estimate = np.asarray(policy.probabilities(jax.random.key(3), belief(), None, None))
     p = winners(MEAN.astype(float), (COV + NOISE).astype(float))
     assert np.all(np.abs(estimate - p) < SIGMAS * np.sqrt(p * (1 - p) / 10_000) + 1 / 10_000)
@@ -192,7 +203,7 @@ def _probabilities(name, mean, cov, mask):
 def test_singular_covariances_in_float32_give_finite_scores(arms, scale):
     """Products of float32 matrices, of every rank up to full, have slightly negative eigenvalues."""
     generator = np.random.default_rng(arms)
-    policy = policies.predictive_sampling(observation_noise=False, propensity_samples=0)
+    policy = policies.epistemic_sampling(joint=True, propensity_samples=0)
     score = jax.jit(lambda key, cov: policy.score(key, belief_of(cov), None, None))
     for rank in {0, 1, 2, arms // 2, arms}:
         root = jnp.asarray(np.sqrt(scale) * generator.normal(size=(rank, arms)), np.float32)
@@ -208,7 +219,7 @@ def belief_of(cov):
 def test_scores_of_a_large_singular_covariance_still_have_its_moments():
     """The ridge that keeps the root finite does not show: 64 arms that share one unknown move as one."""
     direction = np.linspace(0.5, 1.5, 64).astype(np.float32)
-    policy = policies.predictive_sampling(observation_noise=False, propensity_samples=0)
+    policy = policies.epistemic_sampling(joint=True, propensity_samples=0)
     keys = jax.random.split(jax.random.key(0), 2000)
     scores = jax.vmap(lambda key: policy.score(key, belief_of(jnp.outer(direction, direction)), None, None))(keys)
     common = np.asarray(scores) / direction
@@ -239,9 +250,17 @@ def test_of_equal_scores_the_first_allowed_is_played_and_its_probability_is_one(
     np.testing.assert_array_equal(policy.probabilities(jax.random.key(0), question, None, mask), [0, 1, 0, 0])
 
 
-EXACT = {"epsilon_greedy": True, "greedy": True, "predictive_sampling": False, "thompson": False, "ucb": True}
+EXACT = {
+    "epsilon_greedy": True,
+    "epistemic_sampling": False,
+    "greedy": True,
+    "predictive_sampling": False,
+    "thompson": False,
+    "ucb": True,
+}
 NEEDS = {
     "epsilon_greedy": "mean",
+    "epistemic_sampling": "joint",
     "greedy": "mean",
     "predictive_sampling": "joint",
     "thompson": "draw",
@@ -305,7 +324,10 @@ def test_settings_may_be_mapped_over():
         (lambda: policies.thompson(propensity_samples=-1), "propensity_samples must be an integer >= 0.*; got -1"),
         (lambda: policies.predictive_sampling(propensity_samples=2.5), "propensity_samples must .*; got 2.5"),
         (lambda: policies.make("tompson"), "unknown policy 'tompson': did you mean 'thompson'"),
-        (lambda: policies.make("x"), "Known: epsilon_greedy, greedy, predictive_sampling, thompson, ucb"),
+        (
+            lambda: policies.make("x"),
+            "Known: .*epistemic_sampling, .*greedy, predictive_sampling, thompson, ucb",
+        ),
     ],
 )
 def test_bad_settings_are_refused(call, message):

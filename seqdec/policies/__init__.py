@@ -7,13 +7,24 @@ from typing import Any
 from seqdec.core import Acquisition
 from seqdec.policies.confidence import ucb
 from seqdec.policies.greedy import epsilon_greedy, greedy
-from seqdec.policies.predictive import predictive_sampling
+from seqdec.policies.predictive import epistemic_sampling, predictive_sampling
 from seqdec.policies.thompson import thompson
 
-__all__ = ["epsilon_greedy", "greedy", "make", "names", "predictive_sampling", "resolve", "thompson", "ucb"]
+__all__ = [
+    "epistemic_sampling",
+    "epsilon_greedy",
+    "greedy",
+    "make",
+    "names",
+    "predictive_sampling",
+    "resolve",
+    "thompson",
+    "ucb",
+]
 
 _FACTORIES: dict[str, Callable[..., Acquisition]] = {
     "epsilon_greedy": lambda epsilon=0.05: epsilon_greedy(epsilon),
+    "epistemic_sampling": epistemic_sampling,
     "greedy": greedy,
     "predictive_sampling": predictive_sampling,
     "thompson": thompson,

@@ -1,9 +1,9 @@
 r"""Predictive sampling: draw an outcome for every candidate from the posterior predictive, play the best.
 
-    y ~ N(mean, cov + noise)        action = argmax_a y_a
+    y_a ~ N(mean_a, cov_aa + noise_aa)        action = argmax_a y_a
 
-Outcomes, not parameters, are drawn: O(n^3) for n candidates once their joint covariance is there, whatever the
-network's size.
+Outcomes, not parameters, are drawn: O(n) draws for n candidates once their covariance is there, whatever the network's
+size.
 
 Source: Duran-Martin, Sanchez-Betancourt, Cartea, Murphy, "Martingale Posterior Neural Networks for Fast Sequential
 Decision Making", Algorithm 1.
@@ -17,16 +17,12 @@ from seqdec.core import Acquisition
 from seqdec.policies import common
 
 
-def predictive_sampling(
-    *, joint: bool = True, observation_noise: bool = True, propensity_samples: int = 100
-) -> Acquisition:
-    """Predictive sampling.
+def predictive_sampling(*, joint: bool = False, propensity_samples: int = 100) -> Acquisition:
+    """Predictive sampling of outcomes, observation noise included: Algorithm 1.
 
     Args:
         joint: draw all outcomes together, with the correlation that shared parameters give them; False draws each from
-            its own marginal.
-        observation_noise: include the observation noise R, as Algorithm 1 does. False draws the expected responses
-            instead, which explores less: noise that no data removes is no reason to try an arm again.
+            its own marginal, as the algorithm is printed.
         propensity_samples: draws for the estimate of the action's probability; 0 leaves it out.
 
     Returns:
@@ -35,12 +31,35 @@ def predictive_sampling(
     Raises:
         ValueError: propensity_samples is not an integer >= 0.
     """
+    return _sampling(lambda at: at.cov + at.noise, joint, propensity_samples)
+
+
+def epistemic_sampling(*, joint: bool = False, propensity_samples: int = 100) -> Acquisition:
+    """Predictive sampling of expected responses, observation noise left out: it explores only what data can settle.
+
+    Args:
+        joint: as in `predictive_sampling`.
+        propensity_samples: as in `predictive_sampling`.
+
+    Returns:
+        The acquisition; its probabilities are Monte Carlo estimates.
+
+    Raises:
+        ValueError: propensity_samples is not an integer >= 0.
+    """
+    return _sampling(lambda at: at.cov, joint, propensity_samples)
+
+
+def _sampling(spread, joint: bool, propensity_samples: int) -> Acquisition:
+    """Draws from N(mean, spread(predictive))."""
 
     def score(key, posterior, candidates, mask):
         at = posterior.joint(candidates)
-        cov = at.cov + at.noise if observation_noise else at.cov
         normal = jax.random.normal(key, at.mean.shape, at.mean.dtype)
-        deviation = normal @ linalg.psd_root(cov) if joint else jnp.sqrt(jnp.diagonal(cov)) * normal
+        if joint:
+            deviation = normal @ linalg.psd_root(spread(at))
+        else:
+            deviation = jnp.sqrt(jnp.maximum(jnp.diagonal(spread(at)), 0)) * normal
         return common.masked(at.mean + deviation, mask)
 
     return Acquisition(score, common.monte_carlo(score, propensity_samples), exact=False, needs="joint")
