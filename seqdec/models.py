@@ -13,6 +13,11 @@ Path = tuple[str, ...]
 IsLast = Callable[[Path], bool]
 
 
+def _output(out: int) -> nn.Dense:
+    """The last layer, zero at first: no action is preferred, and no hidden unit pulled, before there are data."""
+    return nn.Dense(out, kernel_init=nn.initializers.zeros_init(), name="output")
+
+
 class MLP(nn.Module):
     """Fully connected network on the flattened input: hidden layers of the given widths, then `out` linear units."""
 
@@ -26,7 +31,7 @@ class MLP(nn.Module):
         x = jnp.ravel(x)
         for index, width in enumerate(self.features):
             x = self.activation(nn.Dense(width, name=f"hidden_{index}")(x))
-        return nn.Dense(self.out, name="output")(x)
+        return _output(self.out)(x)
 
 
 class _PatchConv(nn.Module):
@@ -71,7 +76,7 @@ class LeNet5(nn.Module):
         x = _halve(nn.elu(_PatchConv(16, 5, name="conv_1")(x)))
         x = nn.elu(nn.Dense(120, name="hidden_0")(jnp.ravel(x)))
         x = nn.elu(nn.Dense(80, name="hidden_1")(x))
-        return nn.Dense(self.out, name="output")(x)
+        return _output(self.out)(x)
 
 
 class Network(NamedTuple):
@@ -111,7 +116,7 @@ def output_layer(module: nn.Module, example: PyTree) -> IsLast:
     a last layer refuse it with the list of paths: write the predicate by hand then, `lambda path: path[0] == "head"`.
     """
     example = jax.tree.map(lambda leaf: jnp.ones(jnp.shape(leaf), jnp.result_type(leaf)), example)
-    variables = module.init(jax.random.key(0), example)
+    variables = _scrambled(module.init(jax.random.key(0), example))
     out, captured = module.apply(variables, example, capture_intermediates=True, mutable=["intermediates"])
     calls = jax.tree_util.tree_flatten_with_path(captured["intermediates"])[0]
     same = [
@@ -121,6 +126,13 @@ def output_layer(module: nn.Module, example: PyTree) -> IsLast:
     ]
     prefix = max(same, key=len, default=())
     return lambda path: bool(prefix) and path[: len(prefix)] == prefix
+
+
+def _scrambled(variables: PyTree) -> PyTree:
+    """Random values in every array, so that no two layers agree by accident, as layers of zeros would."""
+    leaves, structure = jax.tree.flatten(variables)
+    keys = jax.random.split(jax.random.key(0), len(leaves))
+    return structure.unflatten([jax.random.normal(k, leaf.shape) for k, leaf in zip(keys, leaves, strict=True)])
 
 
 def _names(path) -> Path:

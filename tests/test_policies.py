@@ -101,7 +101,6 @@ def test_two_arms_win_as_often_as_the_normal_distribution_says(name):
 
 def test_joint_and_separate_draws_choose_differently():
     """Two arms that go up and down together: drawn jointly the better one always wins."""
-    names = ("epistemic_sampling, jointly", "epistemic_sampling")
     question = belief(np.array([0.0, 0.1], np.float32), np.ones((2, 2), np.float32), np.zeros((2, 2), np.float32))
     jointly, alone = (
         scores_of(name, question=question).argmax(1).mean()
