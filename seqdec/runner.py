@@ -15,6 +15,9 @@ from seqdec.core import Agent, Environment
 from seqdec.drive import Outcome, on_device, on_host
 from seqdec.persistence import as_json, versions
 from seqdec.results import COLUMNS, Run
+from seqdec.threads import widen_pool
+
+widen_pool()  # on import: the pool is made with the first array
 
 
 def run(

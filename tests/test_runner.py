@@ -372,3 +372,22 @@ def test_times_and_facts_of_a_run() -> None:
     assert result.settings["shape"] == [1, 2] and "toy_env" in result.settings["model"]
     assert result.versions["jax"] == jax.__version__ and result.exact_propensity and result.agent == result.env == "toy"
     assert pickle.loads(pickle.dumps(result)).seeds == (0,)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs a machine made small and /proc")
+def test_independent_batched_factorisations_do_not_lock_up() -> None:
+    """Two threads of the CPU backend hang within a few hundred of these steps; the pool is made wider on import."""
+    script = (
+        "import os; os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])\n"
+        "import seqdec, glob\n"
+        "env = seqdec.envs.make('digits')\n"
+        "agent = seqdec.agents.lolofi(env, rank=20, rank_last=20)\n"
+        "result = seqdec.run(agent, env, 300, seed=0, num_seeds=5)\n"
+        "names = [open(name).read().strip() for name in glob.glob(f'/proc/{os.getpid()}/task/*/comm')]\n"
+        "print(result.rewards.shape, names.count('tf_XLAEigen') >= 8)\n"
+    )
+    environment = {key: value for key, value in os.environ.items() if key != "PJRT_NPROC"}
+    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, timeout=300)
+    assert done.stdout.strip() == "(5, 300) True", done.stderr

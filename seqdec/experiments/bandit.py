@@ -60,6 +60,7 @@ class Digits(Bandit):
     steps: int = 2000
     seeds: int = 5
     out: Path = Path("results/digits")
+    rank: int | None = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +86,7 @@ class Classify(Options):
     agents: str = "hilofi,lolofi,lrkf"
     policy: str | None = "greedy"
     steps: int = 1797
-    seeds: int = 5
+    seeds: int = 3
     out: Path = Path("results/classify")
 
 
