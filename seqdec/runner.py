@@ -23,10 +23,10 @@ _ENOUGH_THREADS = 8
 def _widen_pool() -> None:
     """Ask for eight threads in XLA's CPU backend unless PJRT_NPROC is set; no effect once JAX has computed anything.
 
-    jaxlib 0.10 spreads a batched factorisation over the backend's thread pool and waits for it on a thread of that same
-    pool. Independent factorisations that run at once, such as those of two blocks of a belief with the seeds side by side,
-    can so occupy every thread of a small pool and wait for ever. A pool with more threads than a program has independent
-    factorisations cannot be filled by them.
+    jaxlib 0.10 spreads a batched factorisation over the backend's thread pool and waits for it on a thread of that
+    same pool. Independent factorisations that run at once, such as those of two blocks of a belief with the seeds side
+    by side, can so occupy every thread of a small pool and wait for ever. A pool with more threads than a program has
+    independent factorisations cannot be filled by them.
     """
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if available < _ENOUGH_THREADS:
