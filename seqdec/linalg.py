@@ -147,48 +147,66 @@ def when(condition: Array, function: Any, operand: Any) -> Any:
 
 
 class Root(NamedTuple):
-    """Root of a full-rank covariance, Sigma = rows^T rows; not triangular, with spare rows for updates to fill."""
+    """Root T of a full-rank covariance, Sigma = T^T T = columns columns^T; not triangular, with room to fill."""
 
-    rows: Array
-    """(D + m, D)"""
+    columns: Array
+    """(D, D + m) T^T: a row of T is a column here, as in `LowRank`"""
     filled: Array
-    """() int32, number of spare rows in use"""
+    """() int32, number of spare columns in use"""
 
 
 def root_from(square: Array, spare: int) -> Root:
-    """A `Root` of square^T square, square (D, D), with m = spare rows to fill."""
-    return Root(jnp.pad(square, ((0, spare), (0, 0))), jnp.zeros((), jnp.int32))
+    """A `Root` of square^T square, square (D, D), with m = spare columns to fill."""
+    return Root(jnp.pad(square.mT, ((0, 0), (0, spare))), jnp.zeros((), jnp.int32))
 
 
-def root_downdate(root: Root, jacobian: Array, products: Array, gain: Array, noise_root: Array, accept: Array) -> Root:
-    r"""Root of (I - K H) Sigma (I - K H)^T + K R K^T, the Joseph form, in O(D^2) per observation.
+class RootUpdate(NamedTuple):
+    """A conditioned root, and the gain that did it."""
 
-    The stack [T (I - K H)^T; R^{1/2} K^T] is a rank-o change of T and o new rows, which fill the spare ones. One QR
+    root: Root
+    gain: Array
+    """K^T (o, D)"""
+
+
+def root_downdate(
+    root: Root,
+    jacobian: Array,
+    products: Array,
+    innovation_root: Array,
+    noise_root: Array,
+    process_noise: Array,
+    accept: Array,
+) -> RootUpdate:
+    r"""Root of (I - K H) Sigma (I - K H)^T + K R K^T, the Joseph form, with K^T = S^{-1} (H Sigma + q H), in O(D^2).
+
+    The stack [T (I - K H)^T; R^{1/2} K^T] is a rank-o change of T and o new rows, which fill the spare columns. One QR
     makes room again when they are used up.
 
     Args:
         root: T with T^T T = Sigma.
         jacobian: H (o, D).
-        products: T H^T (D + m, o).
-        gain: K^T (o, D), any gain; must be finite and zero where `accept` is False.
+        products: H T^T (o, D + m).
+        innovation_root: S^{1/2} (o, o), upper triangular.
         noise_root: R^{1/2} (o, o).
-        accept: () bool; False leaves the covariance as it is.
+        process_noise: () variance q.
+        accept: () bool; False leaves the covariance as it is. All other arguments must be finite all the same.
     """
-    size, observed = root.rows.shape[1], len(gain)
-    spare = len(root.rows) - size
+    (size, width), observed = root.columns.shape, len(jacobian)
+    spare = width - size
     _check_room(observed, spare)
 
     def make_room(operand):
         full, _, jacobian = operand
-        fresh = root_from(root_of_sum(full.rows), spare)
-        return fresh, fresh.rows @ jacobian.mT, jacobian
+        fresh = root_from(root_of_sum(full.columns.mT), spare)
+        return fresh, jacobian @ fresh.columns, jacobian
 
-    # Unless the branch comes after the reads of T that made the gain, XLA keeps T and copies it at every step.
-    root, gain = lax.optimization_barrier((root, gain))
-    root, products, _ = when(root.filled + observed > spare, make_room, (root, products, jacobian))
-    rows = root.rows - products @ gain
-    rows = lax.dynamic_update_slice_in_dim(rows, noise_root @ gain, size + root.filled, 0)
-    return Root(rows, _advance(root.filled, observed, accept))
+    # The gain is made after the branch, not before: a read of T that XLA cannot order makes it copy T at every step.
+    root, products, jacobian = when(root.filled + observed > spare, make_room, (root, products, jacobian))
+    raw = products @ root.columns.mT + process_noise * jacobian
+    gain = jnp.where(accept, solve_psd(innovation_root, raw), 0)
+    columns = root.columns - gain.mT @ products
+    columns = lax.dynamic_update_slice_in_dim(columns, (noise_root @ gain).mT, size + root.filled, 1)
+    return RootUpdate(Root(columns, _advance(root.filled, observed, accept)), gain)
 
 
 def _check_room(observed: int, spare: int) -> None:
@@ -228,8 +246,11 @@ def low_rank_from(rows: Array, spare: int) -> LowRank:
 
 
 def cross(factor: LowRank, jacobian: Array) -> Array:
-    """E = B^T H^T (n, o) for H (o, D): the one product with the basis that acting and updating share."""
-    return (jacobian @ factor.basis).mT
+    """E^T = H B (o, n) for H (o, D): the one product with the basis that acting and updating share.
+
+    It is kept in this orientation: XLA folds a transpose into the product, which then runs five times slower on a CPU.
+    """
+    return jacobian @ factor.basis
 
 
 def times(factor: LowRank, weights: Array) -> Array:
@@ -238,7 +259,7 @@ def times(factor: LowRank, weights: Array) -> Array:
 
 
 def _make_room(operand: tuple[LowRank, Array]) -> tuple[LowRank, Array]:
-    """Rewrite C on a basis of its own d rows; E follows without another look at the Jacobian, B^T H^T -> A B^T H^T."""
+    """Rewrite C on a basis of its own d rows; E follows without another look at the Jacobian."""
     factor, products = operand
     (rank, width) = factor.coefficients.shape
     rows = factor.basis @ factor.coefficients.mT
@@ -248,7 +269,7 @@ def _make_room(operand: tuple[LowRank, Array]) -> tuple[LowRank, Array]:
         factor.gram.at[:rank, :rank].set(rows.mT @ rows),
         jnp.asarray(rank, jnp.int32),
     )
-    return fresh, jnp.zeros_like(products).at[:rank].set(factor.coefficients @ products)
+    return fresh, jnp.zeros_like(products).at[:, :rank].set(products @ factor.coefficients.mT)
 
 
 class LowRankUpdate(NamedTuple):
@@ -275,7 +296,7 @@ def low_rank_downdate(
     Args:
         factor: C.
         jacobian: H (o, D), the observed rows.
-        products: E = B^T H^T (n, o) from `cross`.
+        products: E^T = H B (o, n) from `cross`.
         innovation_root: S^{1/2} (o, o), upper triangular.
         noise_root: R^{1/2} (o, o).
         process_noise: () variance q.
@@ -285,15 +306,16 @@ def low_rank_downdate(
     _check_room(observed, width - rank)
     (factor, products) = when(factor.filled + observed > width, _make_room, (factor, products))
     at = factor.filled
-    column = lax.dynamic_update_slice_in_dim(products, jacobian @ jacobian.mT, at, 0)
-    gram = lax.dynamic_update_slice_in_dim(factor.gram, column, at, 1)
-    gram = lax.dynamic_update_slice_in_dim(gram, column.mT, at, 0)
+    # The barrier keeps XLA from folding the transpose below into the large product.
+    row = lax.dynamic_update_slice_in_dim(lax.optimization_barrier(products), jacobian @ jacobian.mT, at, 1)
+    gram = lax.dynamic_update_slice_in_dim(factor.gram, row, at, 0)
+    gram = lax.dynamic_update_slice_in_dim(gram, row.mT, at, 1)
     noise = process_noise * jnp.eye(observed, dtype=products.dtype)
-    appended = lax.dynamic_update_slice_in_dim(jnp.zeros_like(products).mT, noise, at, 1)
+    appended = lax.dynamic_update_slice_in_dim(jnp.zeros_like(products), noise, at, 1)
 
-    cross_root = factor.coefficients @ products
-    gain = solve_psd(innovation_root, cross_root.mT @ factor.coefficients + appended)
-    stack = jnp.concatenate([factor.coefficients - cross_root @ gain, noise_root @ gain])
+    cross_root = products @ factor.coefficients.mT
+    gain = solve_psd(innovation_root, cross_root @ factor.coefficients + appended)
+    stack = jnp.concatenate([factor.coefficients - cross_root.mT @ gain, noise_root @ gain])
     kept = truncate(stack, stack @ gram @ stack.mT, rank, process_noise)
     fresh = LowRank(
         lax.dynamic_update_slice_in_dim(factor.basis, jacobian.mT, at, 1),
@@ -313,15 +335,15 @@ def fixed_span_downdate(
     For one observation this is Potter's form, A <- A - c U (U^T A), with (1 - c |U|^2)^2 the factor by which the
     variance along U shrinks; otherwise one small QR.
     """
-    cross_root = factor.coefficients @ products
-    gain = solve_psd(innovation_root, cross_root.mT @ factor.coefficients)
-    if products.shape[1] > 1:
-        coefficients = root_of_sum(factor.coefficients - cross_root @ gain, noise_root @ gain)
+    cross_root = products @ factor.coefficients.mT
+    gain = solve_psd(innovation_root, cross_root @ factor.coefficients)
+    if len(products) > 1:
+        coefficients = root_of_sum(factor.coefficients - cross_root.mT @ gain, noise_root @ gain)
     else:
         total = innovation_root[0, 0] ** 2
         seen, noise = jnp.sum(cross_root**2) / total, noise_root[0, 0] ** 2 / total
         left = jnp.sqrt((1 - seen) ** 2 + noise * seen)
         # (1 - left) S / |U|^2 without the cancellation, since 1 - left^2 = seen (2 - seen - noise).
-        coefficients = factor.coefficients - (2 - seen - noise) / (1 + left) * cross_root @ gain
+        coefficients = factor.coefficients - (2 - seen - noise) / (1 + left) * cross_root.mT @ gain
     kept = factor._replace(coefficients=jnp.where(accept, coefficients, factor.coefficients))
-    return LowRankUpdate(kept, gain @ factor.gram @ gain.mT, jnp.zeros(products.shape[1], products.dtype))
+    return LowRankUpdate(kept, gain @ factor.gram @ gain.mT, jnp.zeros(len(products), products.dtype))

@@ -34,7 +34,7 @@ def dense_of(state):
     """Covariance kept by a block."""
     factor = state.factor
     if isinstance(factor, linalg.Root):
-        return np.asarray(factor.rows.T @ factor.rows)
+        return np.asarray(factor.columns @ factor.columns.T)
     rows = factor.coefficients @ factor.basis.T
     return np.asarray(rows.T @ rows)
 
@@ -43,7 +43,7 @@ def factor_of(state):
     """A square (or d x D) root to start a box from."""
     factor = state.factor
     if isinstance(factor, linalg.Root):
-        return np.asarray(factor.rows[: factor.rows.shape[1]])
+        return np.asarray(factor.columns[:, : len(factor.columns)].T)
     return np.asarray(factor.coefficients @ factor.basis.T)
 
 

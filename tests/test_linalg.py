@@ -163,7 +163,7 @@ def test_a_refused_update_leaves_the_covariance_and_the_buffer():
     one = jnp.eye(1)
     for _ in range(5):
         done = linalg.low_rank_downdate(
-            factor, jnp.zeros((1, 8)), jnp.zeros((5, 1)), one, one, jnp.asarray(0.1), jnp.asarray(False)
+            factor, jnp.zeros((1, 8)), jnp.zeros((1, 5)), one, one, jnp.asarray(0.1), jnp.asarray(False)
         )
         before, after = (f.coefficients @ f.basis.T for f in (factor, done.factor))
         np.testing.assert_allclose(after, before)
@@ -171,17 +171,23 @@ def test_a_refused_update_leaves_the_covariance_and_the_buffer():
         factor = done.factor
 
 
-def test_root_downdate_is_the_joseph_form_for_any_gain():
+def test_root_downdate_is_the_joseph_form_with_the_inflated_gain():
+    """Fifteen updates of two outputs with four spare columns, against dense matrices."""
     generator = np.random.default_rng(3)
     root = linalg.root_from(jnp.asarray(generator.normal(size=(6, 6))), 4)
-    sigma = np.asarray(root.rows.T @ root.rows)
+    sigma, noise, q = np.asarray(root.columns @ root.columns.T), np.diag([0.2, 0.4]), 0.05
     for _ in range(15):
-        jac, gain, noise = generator.normal(size=(2, 6)), 0.1 * generator.normal(size=(2, 6)), np.diag([0.2, 0.4])
+        jac = generator.normal(size=(2, 6))
+        total = 3 * np.eye(2) + jac @ (sigma + q * np.eye(6)) @ jac.T + noise  # as if another block spoke too
+        gain = np.linalg.solve(total, jac @ sigma + q * jac)
         left = np.eye(6) - gain.T @ jac
         sigma = left @ sigma @ left.T + gain.T @ noise @ gain
-        jac, gain, half = jnp.asarray(jac), jnp.asarray(gain), linalg.psd_root(jnp.asarray(noise))
-        root = linalg.root_downdate(root, jac, root.rows @ jac.T, gain, half, jnp.asarray(True))
-        np.testing.assert_allclose(root.rows.T @ root.rows, sigma, atol=1e-10)
+        roots = linalg.psd_root(jnp.asarray(total)), linalg.psd_root(jnp.asarray(noise))
+        jac = jnp.asarray(jac)
+        done = linalg.root_downdate(root, jac, jac @ root.columns, *roots, jnp.asarray(q), jnp.asarray(True))
+        root = done.root
+        np.testing.assert_allclose(root.columns @ root.columns.T, sigma, atol=1e-10)
+        np.testing.assert_allclose(done.gain, gain, atol=1e-10)
 
 
 def test_more_outputs_at_once_than_the_buffer_holds_is_an_error_with_the_remedy():

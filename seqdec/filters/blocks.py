@@ -31,7 +31,7 @@ class Observation(NamedTuple):
     jacobian: Array
     """J_b (o, D_b)"""
     products: Array
-    """(k, o), the block's own product of its factor with the Jacobian"""
+    """(o, k), the block's own product of the Jacobian with its factor"""
     innovation_root: Array
     """S^{1/2} (o, o)"""
     noise_root: Array
@@ -57,7 +57,7 @@ class Block(NamedTuple):
     """(key, size, dtype) -> state"""
     predict: Callable[[Any], Any]
     project: Callable[[Any, Array], Array]
-    """(state, J (o, D)) -> products (k, o)"""
+    """(state, J (o, D)) -> products (o, k)"""
     variance: Callable[[Any, Array, Array], Array]
     """(state, J, products) -> J (Sigma + q I) J^T (o, o)"""
     step: Callable[[Any, Array, Array, Array], Array]
@@ -88,28 +88,34 @@ def full_rank(initial_std, process_noise, *, buffer: int | None) -> Block:
         return _start(linalg.root_from(initial_std * jnp.eye(size, dtype=dtype), spare), dtype)
 
     def project(state, jacobian):
-        return state.factor.rows @ jacobian.mT
+        return jacobian @ state.factor.columns
 
     def variance(state, jacobian, products):
-        return products.mT @ products + state.pending * (jacobian @ jacobian.mT)
+        return products @ products.mT + state.pending * (jacobian @ jacobian.mT)
 
     def step(state, jacobian, products, weights):
-        return (products @ weights) @ state.factor.rows + state.pending * (weights @ jacobian)
+        return state.factor.columns @ (weights @ products) + state.pending * (weights @ jacobian)
 
     def update(state, seen):
-        raw = seen.products.mT @ state.factor.rows + state.pending * seen.jacobian
-        gain = jnp.where(seen.accept, linalg.solve_psd(seen.innovation_root, raw), 0)
-        factor = linalg.root_downdate(state.factor, seen.jacobian, seen.products, gain, seen.noise_root, seen.accept)
+        done = linalg.root_downdate(
+            state.factor,
+            seen.jacobian,
+            seen.products,
+            seen.innovation_root,
+            seen.noise_root,
+            state.pending,
+            seen.accept,
+        )
         return BlockUpdate(
-            BlockState(factor, jnp.where(seen.accept, 0, state.pending)),
-            gain @ gain.mT,
-            state.pending * _joseph_norm(gain, seen.jacobian),
+            BlockState(done.root, jnp.where(seen.accept, 0, state.pending)),
+            done.gain @ done.gain.mT,
+            state.pending * _joseph_norm(done.gain, seen.jacobian),
             jnp.zeros_like(state.pending),
         )
 
     def draw(key, state):
-        rows = state.factor.rows
-        return jax.random.normal(key, (len(rows),), rows.dtype) @ rows
+        columns = state.factor.columns
+        return columns @ jax.random.normal(key, (columns.shape[1],), columns.dtype)
 
     return Block(init, _accumulate(process_noise), project, variance, step, update, draw)
 
@@ -126,11 +132,11 @@ def low_rank(rank: int, initial_std, process_noise, *, buffer: int | None) -> Bl
         return _start(linalg.low_rank_from(initial_std * rows, spare), dtype)
 
     def variance(state, jacobian, products):
-        root = state.factor.coefficients @ products
-        return root.mT @ root + (0 if still else state.pending * (jacobian @ jacobian.mT))
+        root = products @ state.factor.coefficients.mT
+        return root @ root.mT + (0 if still else state.pending * (jacobian @ jacobian.mT))
 
     def step(state, jacobian, products, weights):
-        span = linalg.times(state.factor, state.factor.coefficients @ products @ weights)
+        span = linalg.times(state.factor, weights @ products @ state.factor.coefficients.mT)
         return span if still else span + state.pending * (weights @ jacobian)
 
     def update(state, seen):
@@ -302,7 +308,7 @@ def _build(
             )
         jacobians, products = at.jacobians, project(belief, at.jacobians)
         if rows is not None and share_linearisation:
-            jacobians, products = [j[rows] for j in jacobians], [p[:, rows] for p in products]
+            jacobians, products = [j[rows] for j in jacobians], [p[rows] for p in products]
         mean, noise = (at.mean, at.noise) if rows is None else (at.mean[rows], at.noise[rows][:, rows])
         return _condition(belief, jacobians, products, y.astype(mean.dtype) - mean, noise)
 

@@ -52,12 +52,10 @@ def ekf(
     still = not isinstance(process_noise, Tracer) and process_noise == 0
 
     def predict(state):
-        size = state.factor.rows.shape[1]
-        inflation = jnp.sqrt(jnp.asarray(process_noise, state.factor.rows.dtype)) * jnp.eye(
-            size, dtype=state.factor.rows.dtype
-        )
-        square = linalg.root_of_sum(state.factor.rows, inflation)
-        return state._replace(factor=linalg.root_from(square, len(state.factor.rows) - size))
+        size, width = state.factor.columns.shape
+        inflation = jnp.sqrt(jnp.asarray(process_noise, state.factor.columns.dtype)) * jnp.eye(size)
+        square = linalg.root_of_sum(state.factor.columns.mT, inflation.astype(state.factor.columns.dtype))
+        return state._replace(factor=linalg.root_from(square, width - size))
 
     block = blocks.full_rank(initial_std, 0.0, buffer=buffer)._replace(
         predict=(lambda state: state) if still else predict
