@@ -175,8 +175,9 @@ def test_propensities_are_the_frequencies_of_the_actions(lab):
         played = np.asarray(action.value) == arm
         if not played.any():
             continue
-        claimed, p = np.asarray(action.propensity)[played].mean(), played.mean()
-        error = 6 * np.sqrt(p * (1 - p) / len(played)) + 1e-6
+        claimed, p = np.asarray(action.propensity, np.float64)[played].mean(), played.mean()
+        # The second term is for arms that are nearly always or never played, where the estimated variance is no bound.
+        error = 6 * np.sqrt(p * (1 - p) / len(played)) + 6 / len(played)
         if lab.agent.exact_propensity:
             assert abs(claimed - p) < error
         else:  # of 101 draws one is shared out evenly, and the estimate scatters
@@ -261,7 +262,7 @@ def test_actions_of_a_shifted_discrete_space_are_indices(name):
 # Box actions
 
 
-def play_box(name, steps=300):
+def play_box(name, steps=600):
     """Learn where in a box the reward is largest: at the context, -1 or 1, in every coordinate."""
     where = Spaces(spaces.Box(-1, 1, (1,), np.float32), spaces.Box(-2, 2, (2,), np.float32))
     agent = agents.make(name, where, model=models.MLP(1, (24,)), num_candidates=64, **SMALL[name])
@@ -281,11 +282,11 @@ def play_box(name, steps=300):
 @pytest.mark.parametrize("name", ["adamw", "hilofi", "lrkf"])
 def test_box_actions_stay_in_the_box_and_get_better(name):
     actions, rewards, rejected = play_box(name)
-    assert actions.shape == (300, 2)
+    assert actions.shape == (600, 2)
     assert np.all((actions >= -2) & (actions <= 2))
     assert not rejected.any()
     chance = 1 - (4 / 3 + 1)  # of a uniform point of [-2, 2]
-    assert rewards[150:].mean() > chance + 0.5 * (1 - chance)
+    assert rewards[300:].mean() > chance + 0.5 * (1 - chance)
 
 
 @pytest.mark.parametrize("shape", [(), (2, 3)])
