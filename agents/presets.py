@@ -1,7 +1,8 @@
 """Agents by name, with settings that work for rewards of order one.
 
-The observation noise and the process noise of the paper's bandits are only partly stated. The defaults here come from a
-small grid on the first steps of the MNIST bandit (`benchmarks/mnist_grid.py`), and every one of them is a keyword.
+Ranks and initial covariances are those of the paper's MNIST bandit. Its observation noise is not stated, and its process
+noise is too small for a low-rank last layer; `benchmarks/mnist_grid.py` shows what other values give. Everything is a
+keyword.
 """
 
 import difflib

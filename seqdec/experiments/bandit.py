@@ -57,7 +57,7 @@ class Digits(Bandit):
     name: ClassVar[str] = "digits"
 
     agents: str = "hilofi,lolofi,lrkf,hilofi+epsilon_greedy,adamw"
-    steps: int = 2000
+    steps: int = 1500
     seeds: int = 5
     out: Path = Path("results/digits")
     rank: int | None = 20
