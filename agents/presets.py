@@ -1,8 +1,8 @@
 """Agents by name, with settings that work for rewards of order one.
 
-Ranks and initial covariances are those of the paper's MNIST bandit. Its observation noise is not stated, and its process
-noise is too small for a low-rank last layer; `benchmarks/mnist_grid.py` shows what other values give. Everything is a
-keyword.
+Ranks and initial covariances are those of the paper's MNIST bandit. Its observation noise is not stated, and its
+process noise is too small for a low-rank last layer; `benchmarks/mnist_grid.py` shows what other values give.
+Everything is a keyword.
 """
 
 import difflib
