@@ -23,6 +23,8 @@ class Options:
     """What every experiment of this file can be asked for; None leaves a number to each agent's preset."""
 
     name: ClassVar[str]
+    tuned: ClassVar[dict[str, dict[str, Any]]] = {}
+    """Settings of agents that do better here than those of their presets."""
 
     agents: str
     """Agents, separated by commas; hilofi+greedy is hilofi with a policy of its own. Names: seqdec list."""
@@ -55,6 +57,7 @@ class Digits(Bandit):
     """Bandit on scikit-learn's 1,797 handwritten digits: ten arms, reward 1 for the right one."""
 
     name: ClassVar[str] = "digits"
+    tuned: ClassVar[dict[str, dict[str, Any]]] = {"adamw": {"learning_rate": 3e-4}, "lrkf": {"process_noise": 1e-2}}
 
     agents: str = "hilofi,lolofi,lrkf,hilofi+epsilon_greedy,adamw"
     steps: int = 1500
@@ -122,13 +125,13 @@ def play(
 def _agent(name: str, env: Environment, options: Options) -> Agent:
     """The agent that "kind" or "kind+policy" stands for, with those of the options that it knows."""
     kind, _, policy = name.partition("+")
-    settings: dict[str, Any] = {}
+    settings = dict(options.tuned.get(kind, {}))
     if kind in _FILTERING:
         chosen = {"policy": policy or options.policy, "rank": options.rank, "process_noise": options.process_noise}
         chosen |= {"noise": options.noise} if isinstance(options, Bandit) else {"likelihood": likelihoods.categorical()}
-        settings = {key: value for key, value in chosen.items() if value is not None and key not in _FILTERING[kind]}
+        settings |= {key: value for key, value in chosen.items() if value is not None and key not in _FILTERING[kind]}
     elif policy:
-        settings = {"policy": policies.make(policy)}
+        settings["policy"] = policies.make(policy)
     agent = agents.make(kind, env, **settings)
     jax.eval_shape(agent.init, jax.random.key(0))  # what does not fit the network is found before anything runs
     return agent._replace(name=name)
