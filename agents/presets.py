@@ -1,8 +1,8 @@
 """Agents by name, with settings that work for rewards of order one.
 
-Ranks and initial covariances are those of the paper's MNIST bandit. Its observation noise is not stated, and its
-process noise is too small for a low-rank last layer; `benchmarks/mnist_grid.py` shows what other values give.
-Everything is a keyword.
+Ranks are those of the paper's MNIST bandit, and so are HiLoFi's initial covariances. Its observation noise is not
+stated, and its process noise is too small for hidden layers that are to learn in a low-rank belief;
+`benchmarks/mnist_grid.py` shows what other values give. Everything is a keyword.
 """
 
 import difflib
@@ -102,10 +102,10 @@ def lolofi(
     noise: float = 0.01,
     rank: int = 50,
     rank_last: int | None = None,
-    initial_std_hidden: float = math.sqrt(0.1),
+    initial_std_hidden: float = 1.0,
     initial_std_last: float = 1.0,
     process_noise: float = 1e-4,
-    process_noise_last: float | None = None,
+    process_noise_last: float = 1e-6,
     num_candidates: int = 256,
     **filter_options: Any,
 ) -> Agent:
@@ -113,13 +113,13 @@ def lolofi(
 
     Args:
         rank_last: rank of the last layer's covariance; None is 100, or as many as a smaller last layer has parameters.
+        process_noise_last: variance added per step to every parameter of the last layer.
         spaces, policy, model, likelihood, noise, rank, initial_std_hidden, initial_std_last, process_noise,
-            process_noise_last, num_candidates, **filter_options: as in `seqdec.agents.hilofi`.
+            num_candidates, **filter_options: as in `seqdec.agents.hilofi`.
 
     Raises:
         ValueError, TypeError: a setting or a space does not fit; the message names it.
     """
-    last = process_noise if process_noise_last is None else process_noise_last
     network = network_for(spaces, model)
     if rank_last is None:
         rank_last = min(100, _last_size(network, filter_options.get("is_last", network.is_last)))
@@ -129,7 +129,7 @@ def lolofi(
         "initial_std_hidden": initial_std_hidden,
         "initial_std_last": initial_std_last,
         "process_noise_hidden": process_noise,
-        "process_noise_last": last,
+        "process_noise_last": process_noise_last,
         **filter_options,
     }
 
