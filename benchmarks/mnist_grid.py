@@ -13,6 +13,7 @@ import seqdec
 
 
 def grid(name: str, noises: list[float], process_noises: list[float], steps: int, seed: int) -> pd.DataFrame:
+    """Reward of one run with every pair of observation noise (rows) and process noise (columns)."""
     env = seqdec.envs.make("mnist")
     table = pd.DataFrame(index=pd.Index(noises, name="R"), columns=pd.Index(process_noises, name="q"))
     for noise in noises:

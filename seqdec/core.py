@@ -135,7 +135,7 @@ class Action(NamedTuple):
     """What an agent plays."""
 
     value: Array
-    """() integer index for Discrete actions, a point of the box for Box actions."""
+    """() integer index from 0 for Discrete actions, wherever the space starts; a point of the box for Box actions."""
     propensity: Array
     """() probability with which the agent's policy plays this index; NaN where it is not estimated."""
 

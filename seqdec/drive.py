@@ -213,8 +213,9 @@ def _observe(raw: Any, info: dict[str, Any], like: PyTree) -> PyTree:
 
 
 def _for_gymnasium(value: np.ndarray, space: gymnasium.Space) -> Any:
-    """An agent's action in the dtype of the action space."""
-    return value.astype(space.dtype)[()]
+    """An agent's action as a member of the action space; indices count from 0, a Discrete space from its start."""
+    first = space.start if isinstance(space, Discrete) else 0
+    return (value + first).astype(space.dtype)[()]
 
 
 def _scalar(number: Any) -> np.ndarray:

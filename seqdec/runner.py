@@ -70,8 +70,8 @@ def run(
     show = sys.stderr.isatty() if progress is None else progress
     total = num_steps if isinstance(env, Environment) else num_steps * num_seeds
     bar = tqdm(total=total, desc=agent.name, unit="step", disable=not show, dynamic_ncols=True)
-    # XLA takes small factorisations from SciPy's threaded BLAS, whose idle threads spin against XLA's own: limited to
-    # one thread they run up to fifty times faster on two cores, and products do not pass through BLAS at all.
+    # XLA takes small factorisations from SciPy's threaded BLAS, whose idle threads spin against XLA's own on
+    # few cores. They gain nothing from threads, and products do not pass through BLAS at all.
     with bar, threadpool_limits(1, user_api="blas"):
         if isinstance(env, Environment):
             outcome = on_device(agent, env, num_steps, seeds, names, bar.update)

@@ -391,3 +391,26 @@ def test_independent_batched_factorisations_do_not_lock_up() -> None:
     environment["PYTHONPATH"] = os.pathsep.join(sys.path)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, timeout=300)
     assert done.stdout.strip() == "(5, 300) True", done.stderr
+
+
+class _CountsFromFive(gymnasium.Env):
+    """Refuses what is not in its action space, which starts at five; six is the good action."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(3, start=5)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        return np.zeros(2, np.float32), float(action == 6), False, False, {}
+
+
+def test_a_discrete_space_that_does_not_start_at_zero_is_played_and_learned():
+    env = _CountsFromFive()
+    run = seqdec.run(seqdec.agents.ekf(env, model=seqdec.models.MLP(3, ())), env, 60, seed=0)
+    assert set(run.actions.ravel()) <= {0, 1, 2}
+    assert np.array_equal(run.rewards == 1, run.actions == 1)
+    assert run.rewards[0, 30:].mean() > 0.8
