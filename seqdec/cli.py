@@ -3,16 +3,22 @@
 Exit codes: 0 all well; 1 something failed; 2 the command was misspelt; 130 Ctrl-C, with what was done saved.
 """
 
+import contextlib
+import difflib
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
+import jax
 import tyro
 
-from seqdec.experiments import bandit, report
+from seqdec.experiments import bandit, bench, report
+from seqdec.persistence import check_writable
 from seqdec.results import Run
+from seqdec.runner import available_cores
 
 _FAILED, _MISSPELT, _INTERRUPTED = 1, 2, 130
 
@@ -41,8 +47,16 @@ class ReportCommand:
     """Folder that `seqdec run` filled."""
 
 
+@dataclass(frozen=True)
+class BenchCommand:
+    """Measure time and memory on this machine: prints a table, fills a folder with it and a picture."""
+
+    benchmark: Annotated[bench.Filters, tyro.conf.subcommand("filters")]
+
+
 Command = (
     Annotated[RunCommand, tyro.conf.subcommand("run")]
+    | Annotated[BenchCommand, tyro.conf.subcommand("bench")]
     | Annotated[ListCommand, tyro.conf.subcommand("list")]
     | Annotated[ReportCommand, tyro.conf.subcommand("report")]
 )
@@ -59,10 +73,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes),
         )
     except SystemExit as stop:  # help was asked for, or the command makes no sense; tyro has said what there is to say
+        _suggest(sys.argv[1:] if argv is None else argv)
         return stop.code if isinstance(stop.code, int) else 0
     try:
         if isinstance(command, RunCommand):
             return _run(command.experiment)
+        if isinstance(command, BenchCommand):
+            return _bench(command.benchmark)
         if isinstance(command, ReportCommand):
             return _report(command.directory)
         return _list()
@@ -72,8 +89,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _complain(error, _FAILED)
 
 
+def _suggest(argv: Sequence[str]) -> None:
+    """Tyro lists the experiments when one is misspelt, but does not say which was meant."""
+    known = ("digits", "mnist", "classify")
+    if len(argv) > 1 and argv[0] == "run" and argv[1] not in known:
+        for close in difflib.get_close_matches(argv[1], known, 1):
+            print(f"seqdec: unknown experiment {argv[1]!r}: did you mean {close!r}?", file=sys.stderr)
+
+
 def _run(options: bandit.Options) -> int:
     """Run an experiment; whatever ends it, the runs done by then are saved and reported."""
+    _one_device_per_core()
     try:
         env, team = bandit.build(options)
     except (ValueError, TypeError) as error:
@@ -94,6 +120,31 @@ def _run(options: bandit.Options) -> int:
         print(report.write_report(options.out, runs, options.name))
         print(f"\nRuns, summary.csv and pictures are in {options.out}")
     return code
+
+
+def _one_device_per_core() -> None:
+    """Let JAX take each core for a device, so that seeds are spread over them, unless the user has said otherwise.
+
+    Vectorising over seeds fills the cores only in large products; what is small or a factorisation uses one of them.
+    """
+    if getattr(jax.config, "jax_num_cpu_devices", 0) < 0 and "host_platform_device_count" not in os.environ.get(
+        "XLA_FLAGS", ""
+    ):
+        with contextlib.suppress(RuntimeError):  # JAX is in use already, as when `main` is called from a program
+            jax.config.update("jax_num_cpu_devices", available_cores())
+
+
+def _bench(options: bench.Filters) -> int:
+    """Measure, save and print."""
+    try:
+        bench.check(options)
+    except ValueError as error:
+        return _complain(error, _MISSPELT)
+    check_writable(options.out)
+    table, interrupted = bench.measure(options, progress=sys.stderr.isatty())
+    print(bench.write(table, options.out))
+    print(f"Table and picture are in {options.out}")
+    return _complain("interrupted", _INTERRUPTED) if interrupted else 0
 
 
 def _report(directory: Path) -> int:

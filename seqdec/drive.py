@@ -1,4 +1,4 @@
-"""The two ways to drive an agent: chunks of a compiled scan on the device, or step by step on the host.
+"""The two ways to drive an agent: chunks of a compiled scan on the devices, or step by step on the host.
 
 Keys: seed i starts from `jax.random.key(seed + i)`, split into an environment key and an agent key, so that different
 agents meet the same environment; each is split again into a key to start with and a key to which the step number is
@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from gymnasium.spaces import Box, Discrete
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from seqdec.core import Action, Agent, Array, Environment, Key, Masked, PyTree
 
@@ -57,12 +58,19 @@ class _Carry(NamedTuple):
 def on_device(
     agent: Agent, env: Environment, num_steps: int, seeds: range, names: tuple[str, ...], tick: Callable[[int], Any]
 ) -> Outcome:
-    """Run on the device, chunk by chunk. The lists grow by a whole chunk or not at all, so Ctrl-C cannot tear them."""
+    """Run on the devices, chunk by chunk, the seeds spread over all of them.
+
+    The lists grow by a whole chunk or not at all, so Ctrl-C cannot tear them.
+    """
     length = chunk_length(num_steps)
-    params = jax.device_put(env.params)
-    keys = jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32))
     began = time.perf_counter()
-    start, advance = _compile(agent, env, names, length, keys, params)
+    mesh = _mesh(len(seeds))
+    per_seed, common = _placements(mesh)
+    params = jax.device_put(env.params, common)
+    # Devices take equal shares: where the seeds do not go round, some run twice, and the copies are cut off below.
+    padded = np.resize(np.asarray(seeds, np.uint32), -(-len(seeds) // mesh.size) * mesh.size)
+    keys = jax.device_put(jax.vmap(jax.random.key)(padded), per_seed)
+    start, advance = _compile(agent, env, names, length, keys, params, mesh)
     compiled = time.perf_counter()
 
     records, clock, interrupted = [], [], False
@@ -77,8 +85,19 @@ def on_device(
         if not clock:
             raise
         interrupted = True
-    record = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *records[: len(clock)])
+    record = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1)[: len(seeds)], *records[: len(clock)])
     return Outcome(record, clock, compiled - began, interrupted)
+
+
+def _mesh(num_seeds: int) -> Mesh:
+    """As many devices as there are seeds to share out, at most all."""
+    devices = jax.local_devices()[:num_seeds]
+    return jax.make_mesh((len(devices),), ("seeds",), (AxisType.Auto,), devices=devices)
+
+
+def _placements(mesh: Mesh) -> tuple[NamedSharding, NamedSharding]:
+    """Of what belongs to seeds, and of what they all read."""
+    return NamedSharding(mesh, PartitionSpec("seeds")), NamedSharding(mesh, PartitionSpec())
 
 
 def chunk_length(num_steps: int) -> int:
@@ -88,7 +107,7 @@ def chunk_length(num_steps: int) -> int:
 
 
 def _compile(
-    agent: Agent, env: Environment, names: tuple[str, ...], length: int, keys: Key, params: PyTree
+    agent: Agent, env: Environment, names: tuple[str, ...], length: int, keys: Key, params: PyTree, mesh: Mesh
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """The two programs of a run: (keys, params) -> carry and (carry, params) -> (carry, record of one chunk)."""
 
@@ -100,8 +119,21 @@ def _compile(
     def advance(carry: _Carry, params: PyTree) -> tuple[_Carry, Record]:
         return jax.lax.scan(lambda c, _: _step(agent, env, names, c, params), carry, length=length)
 
-    starting = jax.jit(jax.vmap(start, in_axes=(0, None)))
-    advancing = jax.jit(jax.vmap(advance, in_axes=(0, None)), donate_argnums=0)
+    spread, whole = PartitionSpec("seeds"), PartitionSpec()
+
+    def share_out(function):
+        """Each device runs its share of the seeds side by side; nothing is exchanged between devices."""
+        return jax.shard_map(
+            jax.vmap(function, in_axes=(0, None)),
+            mesh=mesh,
+            in_specs=(spread, whole),
+            out_specs=spread,
+            check_vma=False,
+        )
+
+    placed = {"in_shardings": _placements(mesh), "out_shardings": _placements(mesh)[0]}
+    starting = jax.jit(share_out(start), **placed)
+    advancing = jax.jit(share_out(advance), **placed, donate_argnums=0)
     carry = jax.eval_shape(starting, keys, params)
     return starting.lower(keys, params).compile(), advancing.lower(carry, params).compile()
 

@@ -123,27 +123,29 @@ def random_orthonormal_rows(key: Key, rank: int, size: int, dtype) -> Array:
     return jnp.linalg.qr(jax.random.normal(key, (size, rank), dtype))[0].mT
 
 
-def when(condition: Array, function: Any, operand: Any) -> Any:
-    """function(operand) if condition else operand: a branch that stays a branch under `jax.vmap`.
+def when(condition: Array, function: Any, operand: Any, *constants: Any) -> Any:
+    """function(operand, *constants) if condition else operand: a branch that stays a branch under `jax.vmap`.
 
     `lax.cond` on a batched condition evaluates both sides at every step. Here the whole batch takes the branch as soon
     as one of its members asks for it, so `function` must do no harm where it was not asked for.
     """
 
     @custom_vmap
-    def branch(condition, operand):
-        return lax.cond(condition, function, lambda same: same, operand)
+    def branch(condition, operand, constants):
+        return lax.cond(condition, lambda same, rest: function(same, *rest), lambda same, _: same, operand, constants)
 
     @branch.def_vmap
-    def _(axis_size, in_batched, condition, operand):
-        asked, batched = in_batched
-        whole = jax.tree.map(
-            lambda leaf, b: leaf if b else jnp.broadcast_to(leaf, (axis_size, *leaf.shape)), operand, batched
+    def _(axis_size, in_batched, condition, operand, constants):
+        asked, *batched = in_batched
+        operand, constants = jax.tree.map(
+            lambda leaf, b: leaf if b else jnp.broadcast_to(leaf, (axis_size, *leaf.shape)),
+            (operand, constants),
+            tuple(batched),
         )
-        done = when(jnp.any(condition) if asked else condition, jax.vmap(function), whole)
-        return done, jax.tree.map(lambda _: True, batched)
+        done = when(jnp.any(condition) if asked else condition, jax.vmap(function), operand, *constants)
+        return done, jax.tree.map(lambda _: True, done)
 
-    return branch(condition, operand)
+    return branch(condition, operand, constants)
 
 
 class Root(NamedTuple):
@@ -207,6 +209,47 @@ def root_downdate(
     columns = root.columns - gain.mT @ products
     columns = lax.dynamic_update_slice_in_dim(columns, (noise_root @ gain).mT, size + root.filled, 1)
     return RootUpdate(Root(columns, _advance(root.filled, observed, accept)), gain)
+
+
+def symmetric_downdate(
+    root: Root, products: Array, innovation_root: Array, noise_root: Array, accept: Array
+) -> RootUpdate:
+    r"""Root of (I - K H) Sigma (I - K H)^T + K R K^T with K^T = S^{-1} H Sigma: `root_downdate` for q = 0.
+
+    With F = H T^T and W = S^{-1} that is T^T (I - F^T X F) T, X = 2 W - W (F F^T + R) W, so that T^T is multiplied by
+    the symmetric root of I - F^T X F: no column is added, and nothing ever has to be factorised again. For one
+    observation it is Potter's form; otherwise F^T = Q B turns it into the root of I - B X B^T (o x o).
+
+    Args:
+        root: T with T^T T = Sigma and no spare columns.
+        products: F = H T^T (o, D).
+        innovation_root: S^{1/2} (o, o), upper triangular.
+        noise_root: R^{1/2} (o, o).
+        accept: () bool; False leaves the covariance as it is. All other arguments must be finite all the same.
+    """
+    gain = jnp.where(accept, solve_psd(innovation_root, products @ root.columns.mT), 0)
+    if len(products) == 1:
+        columns = root.columns - gain.mT @ (_potter(products, innovation_root, noise_root) * products)
+    else:
+        span, small = jnp.linalg.qr(products.mT)
+        weighted = solve_psd(innovation_root, small.mT)
+        seen = products @ products.mT + noise_root.mT @ noise_root
+        values, vectors = jnp.linalg.eigh(2 * small @ weighted - weighted.mT @ seen @ weighted)
+        lost = (vectors * (1 - jnp.sqrt(jnp.clip(1 - values, 0)))) @ vectors.mT
+        columns = root.columns - (root.columns @ span) @ (jnp.where(accept, lost, 0) @ span.mT)
+    return RootUpdate(root._replace(columns=columns), gain)
+
+
+def _potter(products: Array, innovation_root: Array, noise_root: Array) -> Array:
+    """The c for which T^T - c K F, with F = H T^T (1, D), is a root of (I - K H) Sigma (I - K H)^T + K R K^T.
+
+    (1 - c |F|^2 / S)^2 is the factor by which the variance along F shrinks.
+    """
+    total = innovation_root[0, 0] ** 2
+    seen, noise = jnp.sum(products**2) / total, noise_root[0, 0] ** 2 / total
+    left = jnp.sqrt((1 - seen) ** 2 + noise * seen)
+    # (1 - left) S / |F|^2 without the cancellation, since 1 - left^2 = seen (2 - seen - noise).
+    return (2 - seen - noise) / (1 + left)
 
 
 def _check_room(observed: int, spare: int) -> None:
@@ -332,18 +375,14 @@ def fixed_span_downdate(
     r"""C <- a root of (I - K H) C^T C (I - K H)^T + K R K^T for q = 0, through the coefficients alone.
 
     The gain lies in the span of C, which therefore stays as it is.
-    For one observation this is Potter's form, A <- A - c U (U^T A), with (1 - c |U|^2)^2 the factor by which the
-    variance along U shrinks; otherwise one small QR.
+    For one observation this is Potter's form; otherwise one small QR.
     """
     cross_root = products @ factor.coefficients.mT
     gain = solve_psd(innovation_root, cross_root @ factor.coefficients)
     if len(products) > 1:
         coefficients = root_of_sum(factor.coefficients - cross_root.mT @ gain, noise_root @ gain)
     else:
-        total = innovation_root[0, 0] ** 2
-        seen, noise = jnp.sum(cross_root**2) / total, noise_root[0, 0] ** 2 / total
-        left = jnp.sqrt((1 - seen) ** 2 + noise * seen)
-        # (1 - left) S / |U|^2 without the cancellation, since 1 - left^2 = seen (2 - seen - noise).
-        coefficients = factor.coefficients - (2 - seen - noise) / (1 + left) * cross_root.mT @ gain
+        shrink = _potter(cross_root, innovation_root, noise_root)
+        coefficients = factor.coefficients - shrink * cross_root.mT @ gain
     kept = factor._replace(coefficients=jnp.where(accept, coefficients, factor.coefficients))
     return LowRankUpdate(kept, gain @ factor.gram @ gain.mT, jnp.zeros(len(products), products.dtype))

@@ -20,6 +20,11 @@ from seqdec.results import COLUMNS, Run
 _ENOUGH_THREADS = 8
 
 
+def available_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def _widen_pool() -> None:
     """Ask for eight threads in XLA's CPU backend unless PJRT_NPROC is set; no effect once JAX has computed anything.
 
@@ -28,8 +33,7 @@ def _widen_pool() -> None:
     by side, can so occupy every thread of a small pool and wait for ever. A pool with more threads than a program has
     independent factorisations cannot be filled by them.
     """
-    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if available < _ENOUGH_THREADS:
+    if available_cores() < _ENOUGH_THREADS:
         os.environ.setdefault("PJRT_NPROC", str(_ENOUGH_THREADS))
 
 
@@ -54,6 +58,8 @@ def run(
     KeyboardInterrupt goes through.
 
     A functional environment costs two compilations (start and chunk), and device memory does not grow with `num_steps`.
+    Its seeds run side by side on all of JAX's devices of this process; `jax.config.update("jax_num_cpu_devices", n)`,
+    before JAX computes anything, makes n devices of the cores of a CPU.
     The chunks are of equal length, so the last may run a few steps too many (under one in a hundred); those are thrown
     away. A gymnasium.Env is reset with seed + i and after each episode; its `info` may hold "action_mask" and "regret".
 

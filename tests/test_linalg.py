@@ -190,6 +190,27 @@ def test_root_downdate_is_the_joseph_form_with_the_inflated_gain():
         np.testing.assert_allclose(done.gain, gain, atol=1e-10)
 
 
+@pytest.mark.parametrize("outputs", [1, 2, 7])
+def test_symmetric_downdate_is_the_joseph_form(outputs):
+    """Fifteen updates without spare columns, also of more outputs than there are parameters; the last is refused."""
+    generator = np.random.default_rng(4)
+    root = linalg.root_from(jnp.asarray(generator.normal(size=(6, 6))), 0)
+    sigma, noise = np.asarray(root.columns @ root.columns.T), np.diag(generator.uniform(0.1, 0.5, outputs))
+    for step in range(16):
+        jac = generator.normal(size=(outputs, 6))
+        total = 0.5 * np.eye(outputs) + jac @ sigma @ jac.T + noise  # as if another block spoke too
+        gain = np.linalg.solve(total, jac @ sigma)
+        roots = linalg.psd_root(jnp.asarray(total)), linalg.psd_root(jnp.asarray(noise))
+        done = linalg.symmetric_downdate(root, jnp.asarray(jac) @ root.columns, *roots, jnp.asarray(step < 15))
+        if step < 15:
+            left = np.eye(6) - gain.T @ jac
+            sigma = left @ sigma @ left.T + gain.T @ noise @ gain
+            np.testing.assert_allclose(done.gain, gain, atol=1e-10)
+        root = done.root
+        assert root.columns.shape == (6, 6)
+        np.testing.assert_allclose(root.columns @ root.columns.T, sigma, atol=1e-10)
+
+
 def test_more_outputs_at_once_than_the_buffer_holds_is_an_error_with_the_remedy():
     factor = linalg.low_rank_from(jnp.eye(2, 5), 1)
     with pytest.raises(ValueError, match=r"3 outputs observed at once do not fit a buffer of 1.*buffer=3"):

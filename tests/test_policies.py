@@ -154,6 +154,26 @@ def test_monte_carlo_probabilities_agree_with_numpy():
     assert np.all(np.abs(estimate - p) < SIGMAS * np.sqrt(p * (1 - p) / 10_000) + 1 / 10_000)
 
 
+@pytest.mark.parametrize("scale", [0.01, 1.0, 100.0])
+def test_separate_draws_win_with_the_probabilities_of_the_quadrature(scale):
+    """Also where one arm is a hundred times as uncertain as the others, or they as it."""
+    cov = np.diag([0.02, 0.03 * scale**2, 0.02, 0.05])
+    policy, question = policies.epistemic_sampling(), belief(MEAN, cov.astype(np.float32))
+    assert policy.probabilities is not None
+    estimate = np.asarray(policy.probabilities(jax.random.key(0), question, None, None))
+    np.testing.assert_array_equal(estimate, policy.probabilities(jax.random.key(1), question, None, None))
+    p = (100 * winners(MEAN.astype(float), cov) + 0.25) / 101
+    assert np.all(np.abs(estimate - p) < SIGMAS * np.sqrt(p * (1 - p) / 300_000) + 0.5 / 100)
+
+
+def test_many_equal_and_certain_arms_share_the_probability():
+    """Their ties are counted evenly: the product of 299 halves is zero in float32."""
+    question = belief_of(jnp.zeros((300, 300)))
+    policy = policies.epistemic_sampling()
+    assert policy.probabilities is not None
+    np.testing.assert_allclose(policy.probabilities(jax.random.key(0), question, None, None), 1 / 300, rtol=1e-4)
+
+
 @pytest.mark.parametrize("name", ["predictive_sampling", "thompson"])
 def test_an_estimated_probability_is_never_zero(name):
     """Not even where the other arm is 100 standard deviations better: its inverse may become a weight."""
@@ -292,7 +312,7 @@ def test_the_moments_behind_an_estimate_are_computed_once_for_all_samples():
         return Predictive(jnp.zeros(4), weights @ weights.T, jnp.eye(4))
 
     posterior = Posterior(lambda candidates: jnp.zeros(4), joint, lambda key: lambda candidates: jnp.zeros(4))
-    policy = policies.predictive_sampling(propensity_samples=50)
+    policy = policies.predictive_sampling(joint=True, propensity_samples=50)
     assert policy.probabilities is not None
     program = jax.make_jaxpr(lambda key: policy.probabilities(key, posterior, None, None))(jax.random.key(0))
     large = [line for line in str(program).splitlines() if "dot_general" in line]

@@ -7,8 +7,9 @@ from typing import Any, ClassVar, Literal
 
 import gymnasium
 import jax
+from flax import linen as nn
 
-from seqdec import agents, envs, likelihoods, policies
+from seqdec import agents, envs, likelihoods, models, policies
 from seqdec.agents.presets import describe
 from seqdec.core import Agent, Environment
 from seqdec.results import Run
@@ -25,6 +26,8 @@ class Options:
     name: ClassVar[str]
     tuned: ClassVar[dict[str, dict[str, Any]]] = {}
     """Settings of agents that do better here than those of their presets."""
+    model: ClassVar[nn.Module | None] = None
+    """Network of every agent; None leaves it to them."""
 
     agents: str
     """Agents, separated by commas; hilofi+greedy is hilofi with a policy of its own. Names: seqdec list."""
@@ -58,6 +61,7 @@ class Digits(Bandit):
 
     name: ClassVar[str] = "digits"
     tuned: ClassVar[dict[str, dict[str, Any]]] = {"adamw": {"learning_rate": 3e-4}, "lrkf": {"process_noise": 1e-2}}
+    model: ClassVar[nn.Module | None] = models.MLP(10, features=(32, 32))
 
     agents: str = "hilofi,lolofi,lrkf,hilofi+epsilon_greedy,adamw"
     steps: int = 1500
@@ -71,6 +75,18 @@ class MNIST(Bandit):
     """Bandit on the 60,000 images of MNIST with LeNet5: ten arms, reward 1 for the right one."""
 
     name: ClassVar[str] = "mnist"
+    tuned: ClassVar[dict[str, dict[str, Any]]] = {
+        # A tight prior on the last layer keeps its weights small, and with them the gradients that train the layers
+        # below; a wide prior or a fast one on the hidden layers explores at the start.
+        "hilofi": {
+            "initial_std_hidden": 3.0,
+            "initial_std_last": 0.01,
+            "process_noise": 1e-3,
+            "process_noise_last": 0.0,
+        },
+        "lolofi": {"policy": "epistemic_sampling", "initial_std_last": 0.1, "process_noise": 3e-4},
+        "lrkf": {"policy": "epistemic_sampling", "process_noise": 3e-4},
+    }
 
     agents: str = "hilofi,lolofi,lrkf"
     steps: int = 5000
@@ -125,7 +141,7 @@ def play(
 def _agent(name: str, env: Environment, options: Options) -> Agent:
     """The agent that "kind" or "kind+policy" stands for, with those of the options that it knows."""
     kind, _, policy = name.partition("+")
-    settings = dict(options.tuned.get(kind, {}))
+    settings = {"model": options.model, **options.tuned.get(kind, {})}
     if kind in _FILTERING:
         chosen = {"policy": policy or options.policy, "rank": options.rank, "process_noise": options.process_noise}
         chosen |= {"noise": options.noise} if isinstance(options, Bandit) else {"likelihood": likelihoods.categorical()}

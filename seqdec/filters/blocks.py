@@ -81,7 +81,8 @@ def _start(factor, dtype) -> BlockState:
 
 def full_rank(initial_std, process_noise, *, buffer: int | None) -> Block:
     """Sigma (D x D) as a root; process noise enters the gain and the innovation, and is dropped from the covariance."""
-    spare = 128 if buffer is None else buffer
+    still = _known_zero(process_noise)
+    spare = 0 if still else (128 if buffer is None else buffer)
 
     def init(key, size, dtype):
         del key
@@ -91,21 +92,28 @@ def full_rank(initial_std, process_noise, *, buffer: int | None) -> Block:
         return jacobian @ state.factor.columns
 
     def variance(state, jacobian, products):
-        return products @ products.mT + state.pending * (jacobian @ jacobian.mT)
+        known = products @ products.mT
+        return known if still else _with_noise(known, state.pending, jacobian)
 
     def step(state, jacobian, products, weights):
-        return state.factor.columns @ (weights @ products) + state.pending * (weights @ jacobian)
+        known = state.factor.columns @ (weights @ products)
+        return known if still else known + state.pending * (weights @ jacobian)
 
     def update(state, seen):
-        done = linalg.root_downdate(
-            state.factor,
-            seen.jacobian,
-            seen.products,
-            seen.innovation_root,
-            seen.noise_root,
-            state.pending,
-            seen.accept,
-        )
+        if still:
+            done = linalg.symmetric_downdate(
+                state.factor, seen.products, seen.innovation_root, seen.noise_root, seen.accept
+            )
+        else:
+            done = linalg.root_downdate(
+                state.factor,
+                seen.jacobian,
+                seen.products,
+                seen.innovation_root,
+                seen.noise_root,
+                state.pending,
+                seen.accept,
+            )
         return BlockUpdate(
             BlockState(done.root, jnp.where(seen.accept, 0, state.pending)),
             done.gain @ done.gain.mT,
@@ -122,7 +130,7 @@ def full_rank(initial_std, process_noise, *, buffer: int | None) -> Block:
 
 def low_rank(rank: int, initial_std, process_noise, *, buffer: int | None) -> Block:
     """Sigma = C^T C with C (rank x D) on a lazy basis; process noise turns its span unless it is known to be zero."""
-    still = not isinstance(process_noise, Tracer) and process_noise == 0
+    still = _known_zero(process_noise)
     spare = 0 if still else (max(16, rank // 2) if buffer is None else buffer)
 
     def init(key, size, dtype):
@@ -133,7 +141,8 @@ def low_rank(rank: int, initial_std, process_noise, *, buffer: int | None) -> Bl
 
     def variance(state, jacobian, products):
         root = products @ state.factor.coefficients.mT
-        return root @ root.mT + (0 if still else state.pending * (jacobian @ jacobian.mT))
+        known = root @ root.mT
+        return known if still else _with_noise(known, state.pending, jacobian)
 
     def step(state, jacobian, products, weights):
         span = linalg.times(state.factor, weights @ products @ state.factor.coefficients.mT)
@@ -177,6 +186,16 @@ def low_rank(rank: int, initial_std, process_noise, *, buffer: int | None) -> Bl
         update,
         draw,
     )
+
+
+def _known_zero(process_noise) -> bool:
+    """Whether there is no process noise, so that a covariance never leaves its span."""
+    return not isinstance(process_noise, Tracer) and process_noise == 0
+
+
+def _with_noise(known: Array, pending: Array, jacobian: Array) -> Array:
+    """The sum known + q J J^T (o, o). From an update to the next step of time q is zero: a product less."""
+    return linalg.when(pending > 0, lambda known, q, rows: known + q * (rows @ rows.mT), known, pending, jacobian)
 
 
 def _accumulate(process_noise):

@@ -1,5 +1,7 @@
 """What the policies share: masks, and the probability of the action."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 from jax.core import Tracer
@@ -18,30 +20,76 @@ def chosen(scores: Array) -> Array:
 
 
 def monte_carlo(score, samples: int):
-    """Probabilities of a randomised score, by drawing it again.
+    """Probabilities of a randomised score, by drawing it again: `smoothed` counts of the winners.
 
-    From S draws the estimate is (count + 1/n) / (S + 1) over the n allowed candidates: one extra draw is spread evenly,
-    so that no candidate that can be played is given probability zero, which inverse-propensity weights could not bear.
     The bias is at most 1 / (S + 1), the standard error at most 1 / (2 sqrt(S)). What the score asks of the posterior
     and does not depend on the key is computed once.
 
     Returns:
         A function with the signature of `seqdec.core.Acquisition.probabilities`, or None for samples = 0.
     """
-    if isinstance(samples, bool) or not isinstance(samples, int) or samples < 0:
-        raise ValueError(f"propensity_samples must be an integer >= 0 (0: do not estimate); got {samples!r}")
-    if samples == 0:
+    if not _estimated(samples):
         return None
 
     def probabilities(key, posterior, candidates, mask):
         def winner(key):
             return chosen(score(key, posterior, candidates, mask))
 
-        counts = jnp.sum(jax.vmap(winner)(jax.random.split(key, samples)), 0)
-        allowed = jnp.ones_like(counts) if mask is None else mask.astype(counts.dtype)
-        return (counts + allowed / jnp.maximum(jnp.sum(allowed), 1)) / (samples + 1)
+        return smoothed(jnp.sum(jax.vmap(winner)(jax.random.split(key, samples)), 0), samples, mask)
 
     return probabilities
+
+
+def marginal_quadrature(marginals, samples: int):
+    r"""Probabilities that independent normal scores are the largest, from S quantiles of each.
+
+        P(a) = E_z prod_{b != a} Phi((mean_a + std_a z - mean_b) / std_b),    z at the S midpoint quantiles of N(0, 1)
+
+    No randomness is left. Beside the smoothing the error is at most 1 / (2 S) where the other scores are certain, and
+    far smaller where they are about as uncertain as a's. O(n^2 S).
+
+    Args:
+        marginals: (posterior, candidates) -> mean (n,) and std (n,).
+        samples: S.
+
+    Returns:
+        A function with the signature of `seqdec.core.Acquisition.probabilities`, or None for samples = 0.
+    """
+    if not _estimated(samples):
+        return None
+
+    def probabilities(key, posterior, candidates, mask):
+        del key
+        mean, std = marginals(posterior, candidates)
+        others = ~jnp.eye(len(mean), dtype=bool) if mask is None else ~jnp.eye(len(mean), dtype=bool) & mask
+        quantiles = jax.scipy.special.ndtri((jnp.arange(samples, dtype=mean.dtype) + 0.5) / samples)
+        score = mean + std * quantiles[:, None]
+        distance = (score[:, :, None] - mean) / jnp.maximum(std, jnp.finfo(std.dtype).tiny)
+        below = 0.5 * (1 + jax.lax.erf(distance / math.sqrt(2)))
+        wins = jnp.sum(jnp.prod(jnp.where(others, below, 1), axis=2), axis=0)
+        # Many certain and equal scores: the product of their halves is zero in floating point for all of them.
+        wins = wins + jnp.finfo(wins.dtype).tiny
+        wins = wins if mask is None else jnp.where(mask, wins, 0)
+        return smoothed(samples * wins / jnp.sum(wins), samples, mask)
+
+    return probabilities
+
+
+def smoothed(counts: Array, samples: int, mask: Array | None) -> Array:
+    """(count + 1/m) / (S + 1) for the m allowed candidates, from counts (n,) that sum to S.
+
+    One extra draw is spread evenly, so that no candidate that can be played is given probability zero, which
+    inverse-propensity weights could not bear.
+    """
+    allowed = jnp.ones_like(counts) if mask is None else mask.astype(counts.dtype)
+    return (counts + allowed / jnp.maximum(jnp.sum(allowed), 1)) / (samples + 1)
+
+
+def _estimated(samples) -> bool:
+    """Whether probabilities are wanted; refuses what is not a number of samples."""
+    if isinstance(samples, bool) or not isinstance(samples, int) or samples < 0:
+        raise ValueError(f"propensity_samples must be an integer >= 0 (0: do not estimate); got {samples!r}")
+    return samples > 0
 
 
 def weight(name: str, value, upper: float = float("inf")) -> None:

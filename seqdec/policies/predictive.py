@@ -23,10 +23,11 @@ def predictive_sampling(*, joint: bool = False, propensity_samples: int = 100) -
     Args:
         joint: draw all outcomes together, with the correlation that shared parameters give them; False draws each from
             its own marginal, as the algorithm is printed.
-        propensity_samples: draws for the estimate of the action's probability; 0 leaves it out.
+        propensity_samples: draws, or quantiles where each outcome has a draw of its own, for the estimate of the
+            action's probability; 0 leaves it out.
 
     Returns:
-        The acquisition; its probabilities are Monte Carlo estimates.
+        The acquisition; its probabilities are estimates, Monte Carlo ones if joint.
 
     Raises:
         ValueError: propensity_samples is not an integer >= 0.
@@ -42,7 +43,7 @@ def epistemic_sampling(*, joint: bool = False, propensity_samples: int = 100) ->
         propensity_samples: as in `predictive_sampling`.
 
     Returns:
-        The acquisition; its probabilities are Monte Carlo estimates.
+        The acquisition; its probabilities are estimates, Monte Carlo ones if joint.
 
     Raises:
         ValueError: propensity_samples is not an integer >= 0.
@@ -53,13 +54,20 @@ def epistemic_sampling(*, joint: bool = False, propensity_samples: int = 100) ->
 def _sampling(spread, joint: bool, propensity_samples: int) -> Acquisition:
     """Draws from N(mean, spread(predictive))."""
 
-    def score(key, posterior, candidates, mask):
+    def marginals(posterior, candidates):
+        at = posterior.joint(candidates)
+        return at.mean, jnp.sqrt(jnp.maximum(jnp.diagonal(spread(at)), 0))
+
+    def separate(key, posterior, candidates, mask):
+        mean, std = marginals(posterior, candidates)
+        return common.masked(mean + std * jax.random.normal(key, mean.shape, mean.dtype), mask)
+
+    def together(key, posterior, candidates, mask):
         at = posterior.joint(candidates)
         normal = jax.random.normal(key, at.mean.shape, at.mean.dtype)
-        if joint:
-            deviation = normal @ linalg.psd_root(spread(at))
-        else:
-            deviation = jnp.sqrt(jnp.maximum(jnp.diagonal(spread(at)), 0)) * normal
-        return common.masked(at.mean + deviation, mask)
+        return common.masked(at.mean + normal @ linalg.psd_root(spread(at)), mask)
 
-    return Acquisition(score, common.monte_carlo(score, propensity_samples), exact=False, needs="joint")
+    if joint:
+        return Acquisition(together, common.monte_carlo(together, propensity_samples), exact=False, needs="joint")
+    probabilities = common.marginal_quadrature(marginals, propensity_samples)
+    return Acquisition(separate, probabilities, exact=False, needs="joint")

@@ -1,0 +1,353 @@
+"""Time and memory of the filters against their algorithm boxes as printed, on one machine in one run.
+
+A step is that of a bandit: moments of all arms, a draw, an update with the outcome of the arm that was drawn. Networks
+are LeNet5 and MLPs of a given number of parameters; inputs are random, for time does not depend on them.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+from jax import lax
+from matplotlib.figure import Figure
+from threadpoolctl import threadpool_limits
+from tqdm import tqdm
+
+from seqdec import filters, likelihoods, linalg, models
+from seqdec.core import Array, Filter
+from seqdec.experiments import boxes
+from seqdec.models import Network
+from seqdec.persistence import write_file
+
+_NAMES: tuple[str, ...] = ("lrkf", "lolofi", "hilofi")
+_STD, _Q, _NOISE, _RANK_LAST = 1.0, 1e-4, 0.01, 100
+_LONG = 1.0
+"""Seconds that a measurement should take at least."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filters:
+    """Filters against their algorithm boxes: time and memory of a bandit step, by network and rank."""
+
+    filters: str = "lrkf,lolofi,hilofi"
+    """Filters, separated by commas."""
+    sizes: tuple[int, ...] = (0, 40_000, 400_000, 2_000_000)
+    """Parameters of the networks; 0 is LeNet5, which has 43,902 with ten arms."""
+    ranks: tuple[int, ...] = (10, 50, 200)
+    """Ranks d of the hidden layers' covariance."""
+    arms: int = 10
+    """Outputs of the network."""
+    boxes: bool = True
+    """Measure the boxes too."""
+    repeats: int = 5
+    """Measurements of each figure, of which the median counts."""
+    out: Path = Path("results/bench")
+    """Folder for filters.parquet, filters.md and filters.png."""
+
+
+class Workload(NamedTuple):
+    """A network and inputs for it."""
+
+    network: Network
+    inputs: Array
+    """(n, ...)"""
+    size: int
+    """D"""
+
+
+def check(options: Filters) -> None:
+    """Raises ValueError for options that make no sense."""
+    names = _names(options)
+    unknown = [name for name in names if name not in _NAMES]
+    if unknown or len(set(names)) < len(names):
+        raise ValueError(f"filters must be some of {', '.join(_NAMES)}, each once; got {options.filters!r}")
+    smallest = _mlp_size(1, options.arms)
+    for name, values, least in (("sizes", options.sizes, smallest), ("ranks", options.ranks, 1)):
+        wrong = [value for value in values if value < least and not (name == "sizes" and value == 0)]
+        if wrong or not values:
+            raise ValueError(f"{name} must be one number or more, each at least {least}; got {values}")
+    if options.arms < 1 or options.repeats < 1:
+        raise ValueError(f"arms and repeats must be at least 1; got {options.arms} and {options.repeats}")
+
+
+def _names(options: Filters) -> list[str]:
+    return [name.strip() for name in options.filters.split(",")]
+
+
+def measure(options: Filters, progress: bool) -> tuple[pd.DataFrame, bool]:
+    """One row for each filter, network and rank, with the columns of `COLUMNS`; and whether Ctrl-C ended it."""
+    copied = copy_bandwidth()
+    cases = [(name, size, rank) for size in options.sizes for rank in options.ranks for name in _names(options)]
+    bar = tqdm(cases, unit="case", disable=not progress, dynamic_ncols=True)
+    rows = []
+    try:
+        # As in `seqdec.run`: idle threads of a second pool cost time.
+        with threadpool_limits(1, user_api="blas"):
+            for name, size, rank in bar:
+                bar.set_description(f"{name} D={size:,} d={rank}")
+                rows.append(_case(name, workload(size, options.arms), rank, options, copied))
+    except KeyboardInterrupt:
+        if not rows:
+            raise
+    return pd.DataFrame(rows), len(rows) < len(cases)
+
+
+COLUMNS = {
+    "filter": "",
+    "network": "",
+    "D": "parameters",
+    "d": "rank of the hidden layers' covariance",
+    "columns": "d + m, width of the lazy basis",
+    "ms": "milliseconds a step",
+    "ms_jacobian": "of which the Jacobian of all arms",
+    "ms_products": "of which the products with the basis",
+    "ms_rest": "of which all else: small algebra, buffer, last layer",
+    "ms_boxes": "milliseconds a step of the boxes",
+    "ratio": "ms_boxes / ms",
+    "bandwidth": "2 (d + m) D numbers a step, over the bandwidth of a large copy",
+    "mb": "peak of the compiled step's memory, in MB",
+    "mb_boxes": "that of the boxes",
+    "gb_per_s_copy": "bandwidth of a large copy, read and written",
+}
+
+
+def workload(size: int, arms: int) -> Workload:
+    """LeNet5 for size 0, else an MLP on 64 inputs, with 80 units at last and at most `size` parameters."""
+    width = (size - _mlp_size(0, arms)) // (_mlp_size(1, arms) - _mlp_size(0, arms))
+    module = models.MLP(arms, features=(width, 80)) if size else models.LeNet5(arms)
+    shape = (64,) if size else (28, 28)
+    network = models.network(module, jnp.zeros(shape))
+    inputs = jax.random.uniform(jax.random.key(1), (64, *shape))
+    leaves = jax.tree.leaves(jax.eval_shape(network.init, jax.random.key(0)))
+    return Workload(network, inputs, sum(leaf.size for leaf in leaves))
+
+
+def _mlp_size(width: int, arms: int) -> int:
+    """Parameters of the MLP whose first hidden layer has `width` units."""
+    return 65 * width + 80 * (width + 1) + 81 * arms
+
+
+def make(name: str, network: Network, rank: int, rank_last: int, *, dtype: Any = None) -> Filter:
+    """The filter called `name` with the settings of the bench."""
+    likelihood = likelihoods.gaussian(_NOISE)
+    if name == "lrkf":
+        return filters.lrkf(network.apply, likelihood, rank=rank, initial_std=_STD, process_noise=_Q, dtype=dtype)
+    prior: dict[str, Any] = {
+        "is_last": network.is_last,
+        "initial_std_hidden": _STD,
+        "initial_std_last": _STD,
+        "process_noise_hidden": _Q,
+        "process_noise_last": _Q,
+        "dtype": dtype,
+    }
+    if name == "hilofi":
+        return filters.hilofi(network.apply, likelihood, rank=rank, **prior)
+    return filters.lolofi(network.apply, likelihood, rank_hidden=rank, rank_last=rank_last, **prior)
+
+
+def _case(name: str, work: Workload, rank: int, options: Filters, copied: float) -> dict[str, Any]:
+    params = work.network.init(jax.random.key(0))
+    last = sum(leaf.size for leaf in models.split(params, work.network.is_last)[1])
+    rank_last = min(_RANK_LAST, last)
+    flt = make(name, work.network, rank, rank_last)
+    belief = flt.init(jax.random.key(2), params)
+    factor = belief.blocks[0].factor
+    columns = factor.basis.shape[1]
+    products, jacobians = _products(work, name), _jacobians(work)
+    jacobian_seconds = _seconds(jacobians, params, work.inputs, options.repeats)
+    product_seconds = _seconds(products, (params, factor), work.inputs, options.repeats) - jacobian_seconds
+    # Whole rounds of the buffer, so that making room in it counts as often as it happens.
+    seconds, memory = _stepping(flt, belief, work.inputs, columns - rank, options.repeats)
+    row = {
+        "filter": name,
+        "network": "LeNet5" if work.inputs.ndim == 3 else "MLP",
+        "D": work.size,
+        "d": rank,
+        "columns": columns,
+        "ms": 1e3 * seconds,
+        "ms_jacobian": 1e3 * jacobian_seconds,
+        "ms_products": 1e3 * product_seconds,
+        "ms_rest": 1e3 * (seconds - jacobian_seconds - product_seconds),
+        "ms_boxes": np.nan,
+        "ratio": np.nan,
+        "bandwidth": 2 * columns * len(factor.basis) * factor.basis.itemsize / seconds / copied,
+        "mb": memory / 1e6,
+        "mb_boxes": np.nan,
+        "gb_per_s_copy": copied / 1e9,
+    }
+    del belief, factor
+    if options.boxes:
+        printed = boxes.make(
+            name, work.network, likelihoods.gaussian(_NOISE), rank=rank, rank_last=rank_last, std=_STD, q=_Q
+        )
+        seconds, memory = _stepping(printed, printed.init(jax.random.key(2), params), work.inputs, 1, options.repeats)
+        row |= {"ms_boxes": 1e3 * seconds, "ratio": 1e3 * seconds / row["ms"], "mb_boxes": memory / 1e6}
+    return row
+
+
+def bandit_step(flt: Filter) -> Callable[[Any, tuple[Array, Array]], tuple[Any, Array]]:
+    """(belief, (x, key)) -> (belief, action): act by epistemic sampling, learn that arm 0 pays."""
+
+    def step(belief, seen):
+        x, key = seen
+        at = flt.moments(belief, x)
+        deviation = jnp.sqrt(jnp.maximum(jnp.diagonal(at.cov), 0))
+        action = jnp.argmax(at.mean + deviation * jax.random.normal(key, at.mean.shape, at.mean.dtype))
+        belief, _ = flt.update(flt.predict(belief), x, (action == 0).astype(at.mean.dtype), action)
+        return belief, action
+
+    return step
+
+
+def _stepping(flt: Filter, belief: Any, inputs: Array, steps: int, repeats: int) -> tuple[float, int]:
+    """Seconds of one step, as the median over chunks of a multiple of `steps` steps; and peak memory in bytes."""
+
+    def chunk(belief, keys, inputs):
+        def step(belief, at):
+            index, key = at
+            return bandit_step(flt)(belief, (inputs[index % len(inputs)], key))
+
+        return lax.scan(step, belief, (jnp.arange(len(keys)), keys))
+
+    program = jax.jit(chunk, donate_argnums=0)
+    keys = jax.random.split(jax.random.key(3), steps)
+    compiled = program.lower(belief, keys, inputs).compile()
+    used = compiled.memory_analysis()
+    assert used is not None, "this backend does not tell what memory a program needs"
+    memory = used.argument_size_in_bytes + used.output_size_in_bytes + used.temp_size_in_bytes
+    memory -= used.alias_size_in_bytes
+    times: list[float] = []
+    belief, _ = jax.block_until_ready(compiled(belief, keys, inputs))
+    while len(times) < repeats or sum(times) < _LONG:
+        began = time.perf_counter()
+        belief, _ = jax.block_until_ready(compiled(belief, keys, inputs))
+        times.append(time.perf_counter() - began)
+    return float(np.median(times)) / steps, memory
+
+
+def _rows(work: Workload, params: Any, x: Array) -> Any:
+    """The Jacobian of all arms, a tree like the parameters with a leading axis."""
+    mean, pull = jax.vjp(lambda params: work.network.apply(params, x), params)
+    return jax.vmap(pull)(jnp.asarray(np.eye(len(mean)), mean.dtype))[0]
+
+
+def _jacobians(work: Workload) -> Callable[[Any, Array], Any]:
+    return lambda params, x: models.ravel(jax.tree.leaves(_rows(work, params, x)), 1)
+
+
+def _products(work: Workload, name: str) -> Callable[[Any, Array], Any]:
+    """The Jacobian, and what is read of the hidden layers' basis: once for the moments, once for the mean."""
+
+    def products(arguments, x):
+        params, factor = arguments
+        rows = _rows(work, params, x)
+        leaves = jax.tree.leaves(rows) if name == "lrkf" else models.split(rows, work.network.is_last)[0]
+        crossed = linalg.cross(factor, models.ravel(leaves, 1))
+        return linalg.times(factor, (crossed @ factor.coefficients.mT)[0])
+
+    return products
+
+
+def _seconds(function: Callable[[Any, Array], Any], arguments: Any, inputs: Array, repeats: int) -> float:
+    """Seconds of function(arguments, x), as the median over passes through the inputs."""
+
+    def passes(arguments, inputs):
+        def one(total, x):
+            return total + lax.optimization_barrier(function(arguments, x)).ravel()[0], None
+
+        return lax.scan(one, jnp.zeros(()), inputs)[0]
+
+    inputs = inputs[: 64 if sum(leaf.size for leaf in jax.tree.leaves(arguments)) < 1e8 else 8]
+    compiled = jax.jit(passes).lower(arguments, inputs).compile()
+    jax.block_until_ready(compiled(arguments, inputs))
+    times: list[float] = []
+    while len(times) < repeats:
+        began = time.perf_counter()
+        jax.block_until_ready(compiled(arguments, inputs))
+        times.append(time.perf_counter() - began)
+    return float(np.median(times)) / len(inputs)
+
+
+def copy_bandwidth(size: int = 2**28) -> float:
+    """Bytes a second, read and written, of copying `size` numbers of four bytes; the best of five."""
+    source = jnp.zeros(size, jnp.float32)
+    copy = jax.jit(lambda x: x + 1).lower(source).compile()
+    times = []
+    for _ in range(6):
+        began = time.perf_counter()
+        jax.block_until_ready(copy(source))
+        times.append(time.perf_counter() - began)
+    return 8 * size / min(times[1:])
+
+
+def exponents(table: pd.DataFrame, by: str, within: str) -> Iterator[tuple[str, int, float]]:
+    """(filter, value of `within`, exponent b of a fit ms ~ by^b) wherever the MLPs give three points or more."""
+    mlp = table[table["network"] == "MLP"]
+    for name in sorted(set(mlp["filter"])):
+        for value in sorted(set(mlp[within])):
+            group = mlp.loc[(mlp["filter"] == name) & (mlp[within] == value)]
+            if group[by].nunique() >= 3:
+                yield name, int(value), float(np.polyfit(np.log(group[by]), np.log(group["ms"]), 1)[0])
+
+
+def write(table: pd.DataFrame, folder: Path) -> str:
+    """Save table, text and picture; returns the text."""
+    digits = {name: 2 if name.startswith("ms") else 0 for name in COLUMNS} | {"bandwidth": 2, "ratio": 1}
+    shown = table.drop(columns="gb_per_s_copy")
+    for name in shown.select_dtypes("floating"):
+        shown[name] = shown[name].round(digits[str(name)])
+    lines = [_markdown(shown), "", f"A large copy moves {table.gb_per_s_copy.iloc[0]:.1f} GB/s, read and written.", ""]
+    for by, within in (("D", "d"), ("d", "D")):
+        for name, value, exponent in exponents(table, by, within):
+            lines.append(f"- {name}, {within} = {value:,}: time grows as {by}^{exponent:.2f}")
+    lines += ["", *(f"- {name}: {meaning}" for name, meaning in COLUMNS.items() if meaning and name in shown)]
+    text = "\n".join(lines) + "\n"
+    write_file(folder / "filters.parquet", lambda path: table.to_parquet(path))
+    write_file(folder / "filters.md", lambda path: path.write_text(text))
+    write_file(folder / "filters.png", lambda path: picture(table).savefig(path, format="png"))
+    return text
+
+
+def _markdown(table: pd.DataFrame) -> str:
+    """A table in markdown."""
+    cells = [
+        [*table.columns],
+        *(
+            [f"{value:,}" if isinstance(value, int) else str(value) for value in row]
+            for row in table.itertuples(index=False)
+        ),
+    ]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(table.columns))]
+    lines = [
+        "| " + " | ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in cells
+    ]
+    return "\n".join([lines[0], "|" + "|".join("-" * (width + 1) + ":" for width in widths) + "|", *lines[1:]])
+
+
+def picture(table: pd.DataFrame) -> Figure:
+    """Milliseconds a step against D and against d, on log axes; the boxes dashed."""
+    figure = Figure(figsize=(10.5, 4.4), dpi=140, layout="constrained")
+    colours = dict(zip(_NAMES, ("#0072B2", "#009E73", "#D55E00"), strict=True))
+    panels = (("D", "d", "parameters D"), ("d", "D", "rank d"))
+    mlp = table.loc[table["network"] == "MLP"]
+    mlp = mlp if len(mlp) else table
+    for axes, (by, within, label) in zip(figure.subplots(1, 2), panels, strict=True):
+        values = sorted(set(mlp[within]))
+        value = values[len(values) // 2]
+        for name in dict.fromkeys(mlp["filter"]):
+            group = mlp.loc[(mlp[within] == value) & (mlp["filter"] == name)]
+            axes.plot(group[by], group["ms"], "o-", color=colours[name], label=name)
+            axes.plot(group[by], group["ms_boxes"], "o--", color=colours[name], mfc="white", label=f"{name}, boxes")
+        axes.set(xscale="log", yscale="log", xlabel=label, ylabel="ms per step")
+        axes.set_title(f"{within} = {value:,}", fontsize=11, loc="left")
+        axes.grid(True, which="major", alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+    return figure
