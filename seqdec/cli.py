@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import jax
 import tyro
@@ -51,7 +51,9 @@ class ReportCommand:
 class BenchCommand:
     """Measure time and memory on this machine: prints a table, fills a folder with it and a picture."""
 
-    benchmark: Annotated[bench.Filters, tyro.conf.subcommand("filters")]
+    what: tyro.conf.Positional[Literal["filters"]]
+    """filters: the filters against their algorithm boxes as printed."""
+    options: bench.Filters
 
 
 Command = (
@@ -79,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(command, RunCommand):
             return _run(command.experiment)
         if isinstance(command, BenchCommand):
-            return _bench(command.benchmark)
+            return _bench(command.options)
         if isinstance(command, ReportCommand):
             return _report(command.directory)
         return _list()

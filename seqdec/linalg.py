@@ -148,6 +148,31 @@ def when(condition: Array, function: Any, operand: Any, *constants: Any) -> Any:
     return branch(condition, operand, constants)
 
 
+@custom_vmap
+def _put_columns(buffer: Array, values: Array, at: Array) -> Array:
+    """Buffer (D, n) with values (D, o) in its columns from `at` on; one write for a batch with the same place for all.
+
+    The members of a batch fill their buffers in step unless one of them has refused an update.
+    """
+    return lax.dynamic_update_slice_in_dim(buffer, values, at, 1)
+
+
+@_put_columns.def_vmap
+def _(axis_size, in_batched, buffer, values, at):
+    buffer, values, at = (
+        leaf if b else jnp.broadcast_to(leaf, (axis_size, *leaf.shape))
+        for leaf, b in zip((buffer, values, at), in_batched, strict=True)
+    )
+
+    def together(buffer):
+        return lax.dynamic_update_slice_in_dim(buffer, values, at[0], 2)
+
+    def one_by_one(buffer):
+        return jax.vmap(lambda b, v, a: lax.dynamic_update_slice_in_dim(b, v, a, 1))(buffer, values, at)
+
+    return lax.cond(jnp.all(at == at[0]), together, one_by_one, buffer), True
+
+
 class Root(NamedTuple):
     """Root T of a full-rank covariance, Sigma = T^T T = columns columns^T; not triangular, with room to fill."""
 
@@ -207,7 +232,7 @@ def root_downdate(
     raw = products @ root.columns.mT + process_noise * jacobian
     gain = jnp.where(accept, solve_psd(innovation_root, raw), 0)
     columns = root.columns - gain.mT @ products
-    columns = lax.dynamic_update_slice_in_dim(columns, (noise_root @ gain).mT, size + root.filled, 1)
+    columns = _put_columns(columns, (noise_root @ gain).mT, size + root.filled)
     return RootUpdate(Root(columns, _advance(root.filled, observed, accept)), gain)
 
 
@@ -277,15 +302,25 @@ class LowRank(NamedTuple):
     """() int32, number of columns in use"""
 
 
-def low_rank_from(rows: Array, spare: int) -> LowRank:
-    """A `LowRank` equal to rows (d, D), with m = spare columns for what updates append."""
-    rank = len(rows)
+def low_rank_from(rows: Array, spare: int, basis_dtype=None) -> LowRank:
+    """A `LowRank` equal to rows (d, D), with m = spare columns for what updates append.
+
+    `basis_dtype` may be narrower than that of the rows: bfloat16 halves the memory, and every row that enters the basis
+    is rounded to it. Coefficients, Gram matrix and sums keep the dtype of the rows.
+    """
+    rank, dtype = len(rows), rows.dtype
+    kept = rows.astype(dtype if basis_dtype is None else basis_dtype)
     return LowRank(
-        jnp.pad(rows.mT, ((0, 0), (0, spare))),
-        jnp.eye(rank, rank + spare, dtype=rows.dtype),
-        jnp.pad(rows @ rows.mT, ((0, spare), (0, spare))),
+        jnp.pad(kept.mT, ((0, 0), (0, spare))),
+        jnp.eye(rank, rank + spare, dtype=dtype),
+        jnp.pad(_product(kept, kept.mT, dtype), ((0, spare), (0, spare))),
         jnp.asarray(rank, jnp.int32),
     )
+
+
+def _product(left: Array, right: Array, dtype) -> Array:
+    """Product of two matrices, both of the dtype of the basis, summed in `dtype`."""
+    return jnp.matmul(left, right, preferred_element_type=dtype)
 
 
 def cross(factor: LowRank, jacobian: Array) -> Array:
@@ -293,23 +328,45 @@ def cross(factor: LowRank, jacobian: Array) -> Array:
 
     It is kept in this orientation: XLA folds a transpose into the product, which then runs five times slower on a CPU.
     """
-    return jacobian @ factor.basis
+    return _product(jacobian.astype(factor.basis.dtype), factor.basis, factor.gram.dtype)
 
 
 def times(factor: LowRank, weights: Array) -> Array:
     """C^T weights (D,) for weights (d,): one pass over the basis."""
-    return factor.basis @ (weights @ factor.coefficients)
+    combined = weights @ factor.coefficients
+    narrow = factor.basis.dtype
+    if narrow == combined.dtype:
+        return factor.basis @ combined
+    # Two narrow numbers hold twice the digits of one: only the basis itself is rounded.
+    head = combined.astype(narrow)
+    halves = jnp.stack([head, (combined - head.astype(combined.dtype)).astype(narrow)], 1)
+    return jnp.sum(_product(factor.basis, halves, combined.dtype), 1)
+
+
+_CHUNK = 2**15
+"""Rows of a basis that are rewritten at a time."""
 
 
 def _make_room(operand: tuple[LowRank, Array]) -> tuple[LowRank, Array]:
-    """Rewrite C on a basis of its own d rows; E follows without another look at the Jacobian."""
+    """Rewrite C on a basis of its own d rows, in place; E follows without another look at the Jacobian."""
     factor, products = operand
-    (rank, width) = factor.coefficients.shape
-    rows = factor.basis @ factor.coefficients.mT
+    (rank, width), size = factor.coefficients.shape, len(factor.basis)
+
+    def rewrite(first, count, done):
+        basis, gram = done
+        rows = lax.dynamic_slice_in_dim(basis, first, count).astype(gram.dtype) @ factor.coefficients.mT
+        rows = rows.astype(basis.dtype)
+        return lax.dynamic_update_slice(basis, rows, (first, 0)), gram + _product(rows.mT, rows, gram.dtype)
+
+    # By pieces, because a second basis would be most of the memory that a large network needs.
+    done = factor.basis, jnp.zeros((rank, rank), factor.gram.dtype)
+    piece = min(size, _CHUNK)
+    done = lax.fori_loop(0, size // piece, lambda i, done: rewrite(i * piece, piece, done), done)
+    basis, gram = rewrite(size - size % piece, size % piece, done) if size % piece else done
     fresh = LowRank(
-        factor.basis.at[:, :rank].set(rows),
-        jnp.eye(rank, width, dtype=rows.dtype),
-        factor.gram.at[:rank, :rank].set(rows.mT @ rows),
+        basis,
+        jnp.eye(rank, width, dtype=gram.dtype),
+        factor.gram.at[:rank, :rank].set(gram),
         jnp.asarray(rank, jnp.int32),
     )
     return fresh, jnp.zeros_like(products).at[:, :rank].set(products @ factor.coefficients.mT)
@@ -349,24 +406,27 @@ def low_rank_downdate(
     _check_room(observed, width - rank)
     (factor, products) = when(factor.filled + observed > width, _make_room, (factor, products))
     at = factor.filled
+    kept_rows = jacobian.astype(factor.basis.dtype)
+    # What is small is masked: a write at a place of its own for each member of a batch would be a loop over them.
+    place = jnp.arange(width) == at + jnp.arange(observed)[:, None]
+    fresh, here = jnp.any(place, 0), place.astype(products.dtype)
     # The barrier keeps XLA from folding the transpose below into the large product.
-    row = lax.dynamic_update_slice_in_dim(lax.optimization_barrier(products), jacobian @ jacobian.mT, at, 1)
-    gram = lax.dynamic_update_slice_in_dim(factor.gram, row, at, 0)
-    gram = lax.dynamic_update_slice_in_dim(gram, row.mT, at, 1)
-    noise = process_noise * jnp.eye(observed, dtype=products.dtype)
-    appended = lax.dynamic_update_slice_in_dim(jnp.zeros_like(products), noise, at, 1)
+    corner = _product(kept_rows, kept_rows.mT, products.dtype)
+    row = jnp.where(fresh, corner @ here, lax.optimization_barrier(products))
+    gram = jnp.where(fresh[:, None], here.mT @ row, jnp.where(fresh, row.mT @ here, factor.gram))
+    appended = process_noise * here
 
     cross_root = products @ factor.coefficients.mT
     gain = solve_psd(innovation_root, cross_root @ factor.coefficients + appended)
     stack = jnp.concatenate([factor.coefficients - cross_root.mT @ gain, noise_root @ gain])
     kept = truncate(stack, stack @ gram @ stack.mT, rank, process_noise)
-    fresh = LowRank(
-        lax.dynamic_update_slice_in_dim(factor.basis, jacobian.mT, at, 1),
+    updated = LowRank(
+        _put_columns(factor.basis, kept_rows.mT, at),
         jnp.where(accept, kept.root, factor.coefficients),
         gram,
         _advance(at, observed, accept),
     )
-    return LowRankUpdate(fresh, gain @ gram @ gain.mT, kept.dropped)
+    return LowRankUpdate(updated, gain @ gram @ gain.mT, kept.dropped)
 
 
 def fixed_span_downdate(

@@ -414,3 +414,31 @@ def test_a_discrete_space_that_does_not_start_at_zero_is_played_and_learned():
     assert set(run.actions.ravel()) <= {0, 1, 2}
     assert np.array_equal(run.rewards == 1, run.actions == 1)
     assert run.rewards[0, 30:].mean() > 0.8
+
+
+_SHARED_OUT = """
+import sys
+import jax, numpy as np
+jax.config.update("jax_num_cpu_devices", int(sys.argv[1]))
+jax.config.update("jax_disable_most_optimizations", True)
+from seqdec import agents, envs, models, run
+env = envs.make("digits")
+agent = agents.make("hilofi", env, rank=3, model=models.MLP(10, features=(6,)))
+result = run(agent, env, 20, seed=3, num_seeds=5, diagnostics=("log_density",))
+assert len(jax.devices()) == int(sys.argv[1])
+np.savez(sys.argv[2], actions=result.actions, rewards=result.rewards, density=result.diagnostics["log_density"])
+"""
+
+
+def test_seeds_shared_out_over_devices_are_the_same_runs(tmp_path: Any) -> None:
+    """Five seeds on one device, on two (one of them runs a seed to spare), and on five."""
+    results = []
+    for count in (1, 2, 5):
+        file = tmp_path / f"{count}.npz"
+        subprocess.run([sys.executable, "-c", _SHARED_OUT, str(count), str(file)], check=True, timeout=300)
+        results.append(np.load(file))
+    for other in results[1:]:
+        for name in ("actions", "rewards"):
+            assert results[0][name].shape == (5, 20)
+            np.testing.assert_array_equal(results[0][name], other[name])
+        np.testing.assert_allclose(results[0]["density"], other["density"], rtol=1e-3, atol=1e-3)

@@ -128,7 +128,7 @@ def full_rank(initial_std, process_noise, *, buffer: int | None) -> Block:
     return Block(init, _accumulate(process_noise), project, variance, step, update, draw)
 
 
-def low_rank(rank: int, initial_std, process_noise, *, buffer: int | None) -> Block:
+def low_rank(rank: int, initial_std, process_noise, *, buffer: int | None, basis_dtype: Any = None) -> Block:
     """Sigma = C^T C with C (rank x D) on a lazy basis; process noise turns its span unless it is known to be zero."""
     still = _known_zero(process_noise)
     spare = 0 if still else (max(16, rank // 2) if buffer is None else buffer)
@@ -137,7 +137,7 @@ def low_rank(rank: int, initial_std, process_noise, *, buffer: int | None) -> Bl
         if rank > size:
             raise ValueError(f"rank {rank} exceeds the {size} parameters it is to span; choose rank <= {size}")
         rows = linalg.random_orthonormal_rows(key, rank, size, dtype)
-        return _start(linalg.low_rank_from(initial_std * rows, spare), dtype)
+        return _start(linalg.low_rank_from(initial_std * rows, spare, basis_dtype), dtype)
 
     def variance(state, jacobian, products):
         root = products @ state.factor.coefficients.mT
@@ -175,7 +175,7 @@ def low_rank(rank: int, initial_std, process_noise, *, buffer: int | None) -> Bl
         )
 
     def draw(key, state):
-        return linalg.times(state.factor, jax.random.normal(key, (rank,), state.factor.basis.dtype))
+        return linalg.times(state.factor, jax.random.normal(key, (rank,), state.factor.gram.dtype))
 
     return Block(
         init,

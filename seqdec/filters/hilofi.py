@@ -35,6 +35,7 @@ def hilofi(
     share_linearisation: bool = True,
     error_bounds: bool = False,
     dtype=None,
+    basis_dtype=None,
 ) -> Filter:
     """High-rank last layer, low-rank hidden layers.
 
@@ -55,6 +56,7 @@ def hilofi(
         error_bounds: report `UpdateInfo.error_bound`. The bound is that of Proposition 4.1, except that the blocks'
             coupling is bounded through the whole innovation variance, which the proposition leaves out.
         dtype: of the mean and the factors; None takes that of the parameters.
+        basis_dtype: of the lazy basis alone; jnp.bfloat16 halves the memory and rounds every direction to 8 bits.
 
     Raises:
         ValueError: a setting is out of its range; `is_last` matches nothing or everything, or the rank exceeds the
@@ -65,6 +67,6 @@ def hilofi(
         checks.variance(f"initial_std_{name}", value)
     for name, value in (("hidden", process_noise_hidden), ("last", process_noise_last)):
         checks.variance(f"process_noise_{name}", value)
-    hidden = blocks.low_rank(rank, initial_std_hidden, process_noise_hidden, buffer=buffer)
+    hidden = blocks.low_rank(rank, initial_std_hidden, process_noise_hidden, buffer=buffer, basis_dtype=basis_dtype)
     last = blocks.full_rank(initial_std_last, process_noise_last, buffer=buffer)
     return blocks.layered(apply, likelihood, is_last, hidden, last, share_linearisation, error_bounds, dtype)

@@ -32,6 +32,7 @@ def lolofi(
     share_linearisation: bool = True,
     error_bounds: bool = False,
     dtype=None,
+    basis_dtype=None,
 ) -> Filter:
     """Low-rank last layer, low-rank hidden layers.
 
@@ -39,7 +40,7 @@ def lolofi(
         rank_hidden: d_h, rows of the hidden layers' factor.
         rank_last: d_l, rows of the last layer's factor.
         apply, likelihood, is_last, initial_std_hidden, initial_std_last, process_noise_hidden, process_noise_last,
-            buffer, share_linearisation, error_bounds, dtype: as in `seqdec.filters.hilofi`.
+            buffer, share_linearisation, error_bounds, dtype, basis_dtype: as in `seqdec.filters.hilofi`.
 
     Raises:
         ValueError: as `seqdec.filters.hilofi`.
@@ -50,6 +51,8 @@ def lolofi(
         checks.variance(f"initial_std_{name}", value)
     for name, value in (("hidden", process_noise_hidden), ("last", process_noise_last)):
         checks.variance(f"process_noise_{name}", value)
-    hidden = blocks.low_rank(rank_hidden, initial_std_hidden, process_noise_hidden, buffer=buffer)
-    last = blocks.low_rank(rank_last, initial_std_last, process_noise_last, buffer=buffer)
+    hidden = blocks.low_rank(
+        rank_hidden, initial_std_hidden, process_noise_hidden, buffer=buffer, basis_dtype=basis_dtype
+    )
+    last = blocks.low_rank(rank_last, initial_std_last, process_noise_last, buffer=buffer, basis_dtype=basis_dtype)
     return blocks.layered(apply, likelihood, is_last, hidden, last, share_linearisation, error_bounds, dtype)

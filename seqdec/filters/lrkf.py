@@ -30,6 +30,7 @@ def lrkf(
     share_linearisation: bool = True,
     error_bounds: bool = False,
     dtype=None,
+    basis_dtype=None,
 ) -> Filter:
     """Low-rank Kalman filter.
 
@@ -45,6 +46,7 @@ def lrkf(
             both does it once. False linearises the observed outputs only: cheaper where the policy needs no moments.
         error_bounds: report `UpdateInfo.error_bound` (Proposition F.3).
         dtype: of the mean and the factor; None takes that of the parameters.
+        basis_dtype: of the lazy basis alone; jnp.bfloat16 halves the memory and rounds every direction to 8 bits.
 
     Raises:
         ValueError: a setting is out of its range, or the rank exceeds the number of parameters (in `init`).
@@ -52,5 +54,5 @@ def lrkf(
     checks.count("rank", rank)
     checks.variance("initial_std", initial_std)
     checks.variance("process_noise", process_noise)
-    block = blocks.low_rank(rank, initial_std, process_noise, buffer=buffer)
+    block = blocks.low_rank(rank, initial_std, process_noise, buffer=buffer, basis_dtype=basis_dtype)
     return blocks.single(apply, likelihood, block, share_linearisation, error_bounds, dtype)
