@@ -27,7 +27,7 @@ SWEEPS: dict[str, dict[str, list[dict[str, Any]]]] = {
             process_noise=(1e-6, 1e-4, 1e-3), initial_std_hidden=(0.3, 1.0, 3.0), initial_std_last=(0.1, 0.3)
         ),
         "lolofi": grid(process_noise=(1e-4, 1e-3, 1e-2), initial_std_last=(0.1, 0.3, 1.0), rank_last=(50,)),
-        "lrkf": grid(process_noise=(1e-3, 1e-2, 1e-1), initial_std=(0.3, 1.0, 3.0)),
+        "lrkf": grid(process_noise=(1e-3, 1e-2), initial_std=(1.0, 3.0), rank=(10, 20)),
     },
     "mnist": {
         "hilofi": grid(
@@ -42,7 +42,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "digits": {"num_steps": 1500, "num_seeds": 5},
     "mnist": {"num_steps": 20_000, "num_seeds": 1},
 }
-COMMON = {"digits": {"model": Digits.model, "rank": 20}, "mnist": {"model": MNIST.model}}
+COMMON = {"digits": {"model": Digits.model, "rank": Digits.rank}, "mnist": {"model": MNIST.model}}
 
 if __name__ == "__main__":
     if len(sys.argv) < 2 or sys.argv[1] not in SWEEPS:
@@ -52,7 +52,7 @@ if __name__ == "__main__":
     for name in sys.argv[2:] or SWEEPS[task]:
         common = {key: value for key, value in COMMON[task].items() if name != "adamw" or key != "rank"}
         for options in SWEEPS[task][name]:
-            run = seqdec.run(seqdec.agents.make(name, env, **common, **options), env, seed=100, **RUNS[task])
+            run = seqdec.run(seqdec.agents.make(name, env, **{**common, **options}), env, seed=100, **RUNS[task])
             total = run.rewards.sum(1)
             error = f" ± {total.std(ddof=1) / len(total) ** 0.5:.1f}" if len(total) > 1 else ""
             print(f"{name:8} {options}: {total.mean():,.1f}{error} of {RUNS[task]['num_steps']:,}", flush=True)
