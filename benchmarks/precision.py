@@ -107,53 +107,49 @@ def million(steps: int) -> None:
 
 
 def drift(steps: int) -> None:
-    """The digits bandit in float64; the float32 filter is told the same contexts, actions and rewards."""
+    """The digits bandit in float64; filters in float32 are told the same contexts, actions and rewards."""
     jax.config.update("jax_enable_x64", True)
     digits = load_digits()
-    images, labels = digits.images / 16, digits.target
+    images, labels = jnp.asarray(digits.images / 16), jnp.asarray(digits.target)
     network = models.network(Digits.model, jnp.zeros(images.shape[1:]))
     order = np.random.default_rng(0).integers(len(images), size=steps)
-    likelihood = likelihoods.gaussian(0.01)
+    keys = jax.random.split(jax.random.key(2), steps)
+    dtypes = {
+        "float64": {"dtype": jnp.float64},
+        "float32": {"dtype": jnp.float32},
+        "float32, basis in bfloat16": {"dtype": jnp.float32, "basis_dtype": jnp.bfloat16},
+    }
+    layered = {"is_last": network.is_last, "process_noise_last": 1e-6}
     makers = {
-        "lrkf": lambda dtype: filters.lrkf(network.apply, likelihood, rank=20, process_noise=1e-2, dtype=dtype),
-        "lolofi": lambda dtype: filters.lolofi(
-            network.apply, likelihood, is_last=network.is_last, rank_hidden=20, rank_last=50,
-            process_noise_hidden=1e-4, process_noise_last=1e-6, dtype=dtype,
-        ),
-        "hilofi": lambda dtype: filters.hilofi(
-            network.apply, likelihood, is_last=network.is_last, rank=20, process_noise_hidden=1e-4,
-            process_noise_last=1e-6, dtype=dtype,
-        ),
-    }  # fmt: skip
+        "lrkf": functools.partial(filters.lrkf, rank=20, process_noise=1e-2),
+        "lolofi": functools.partial(filters.lolofi, rank_hidden=20, rank_last=50, process_noise_hidden=1e-2, **layered),
+        "hilofi": functools.partial(filters.hilofi, rank=20, process_noise_hidden=1e-4, **layered),
+    }
     for name, make in makers.items():
-        double, single = make(jnp.float64), make(jnp.float32)
+        team = [make(network.apply, likelihoods.gaussian(0.01), **kinds) for kinds in dtypes.values()]
 
-        def step(beliefs, seen, double=double, single=single):
+        def step(beliefs, seen, team=team):
             index, key = seen
-            x, label = jnp.asarray(images)[index], jnp.asarray(labels)[index]
-            at = double.moments(beliefs[0], x)
+            x, label = images[index], labels[index]
+            at = team[0].moments(beliefs[0], x)
             spread = jnp.sqrt(jnp.maximum(jnp.diagonal(at.cov), 0))
             action = jnp.argmax(at.mean + spread * jax.random.normal(key, (10,)))
             reward = (action == label).astype(jnp.float64)
-            fresh = double.update(double.predict(beliefs[0]), x.astype(jnp.float64), reward, action)[0]
-            x, reward = x.astype(jnp.float32), reward.astype(jnp.float32)
-            return (fresh, single.update(single.predict(beliefs[1]), x, reward, action)[0]), None
+            narrow = x.astype(jnp.float32), reward.astype(jnp.float32), action
+            told = [(x, reward, action), narrow, narrow]
+            updated = [f.update(f.predict(b), *t)[0] for f, b, t in zip(team, beliefs, told, strict=True)]
+            return updated, reward
 
-        start = network.init(jax.random.key(0))
-        beliefs = tuple(flt.init(jax.random.key(1), start) for flt in (double, single))
-        keys = jax.random.split(jax.random.key(2), steps)
-        beliefs, _ = jax.jit(functools.partial(jax.lax.scan, step), donate_argnums=0)(beliefs, (order, keys))
-        errors = []
-        for x in images[:100]:
-            exact = double.moments(beliefs[0], jnp.asarray(x, jnp.float64))
-            rough = single.moments(beliefs[1], jnp.asarray(x, jnp.float32))
-            parts = ((exact.mean, rough.mean), (exact.cov, rough.cov))
-            errors.append([float(jnp.linalg.norm(a - b) / jnp.linalg.norm(a)) for a, b in parts])
-        mean, cov = np.max(errors, axis=0)
+        beliefs = [flt.init(jax.random.key(1), network.init(jax.random.key(0))) for flt in team]
+        beliefs, rewards = jax.jit(functools.partial(jax.lax.scan, step))(beliefs, (order, keys))
+        at = [jax.vmap(lambda x, f=f, b=b: f.moments(b, x))(images[:100]) for f, b in zip(team, beliefs, strict=True)]
         print(
-            f"{name:7}: {steps:,} steps, largest relative error of 100 means {mean:.1e}, covariances {cov:.1e}",
-            flush=True,
+            f"{name}: {steps:,} steps, reward {rewards.sum():,.0f}; largest relative error over 100 images", flush=True
         )
+        for label, rough in zip(list(dtypes)[1:], at[1:], strict=True):
+            means = jnp.linalg.norm(rough.mean - at[0].mean, axis=1) / jnp.linalg.norm(at[0].mean, axis=1)
+            spreads = jnp.linalg.norm(rough.cov - at[0].cov, axis=(1, 2)) / jnp.linalg.norm(at[0].cov, axis=(1, 2))
+            print(f"    {label}: means {means.max():.1e}, covariances {spreads.max():.1e}", flush=True)
 
 
 if __name__ == "__main__":

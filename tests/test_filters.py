@@ -366,6 +366,29 @@ def test_single_precision_stays_single_and_does_not_recompile(name):
     assert len(traces) == 1
 
 
+@pytest.mark.parametrize("name", ["lrkf", "lolofi", "hilofi"])
+def test_a_basis_in_bfloat16_halves_the_memory_and_keeps_the_moments_to_two_digits(name):
+    """Two hundred steps, with room made several times; coefficients and Gram matrix stay in single precision."""
+    xs, ys, arms = stream(5)
+    network = NETWORK.init(jax.random.key(0))
+    beliefs = []
+    for basis_dtype in (jnp.float32, jnp.bfloat16):
+        flt = MAKERS[name](NETWORK.apply, LIKELIHOODS["gaussian"], 1e-4, dtype=jnp.float32, basis_dtype=basis_dtype)
+        belief = flt.init(jax.random.key(1), network)
+        update = jax.jit(lambda b, x, y, arm, flt=flt: flt.update(flt.predict(b), x, y, arm)[0])
+        for x, y, arm in zip(xs.astype(np.float32), ys.astype(np.float32), arms, strict=True):
+            belief = update(belief, x, y[arm], arm)
+        beliefs.append((flt, belief))
+    factor = beliefs[1][1].blocks[0].factor
+    assert factor.basis.dtype == jnp.bfloat16
+    assert factor.coefficients.dtype == factor.gram.dtype == jnp.float32
+    for x in xs[:20].astype(np.float32):
+        exact, rough = (flt.moments(belief, x) for flt, belief in beliefs)
+        assert np.linalg.norm(rough.cov - exact.cov) <= 0.05 * np.linalg.norm(exact.cov)
+        assert np.linalg.norm(rough.mean - exact.mean) <= 0.05 * np.linalg.norm(exact.mean)
+    assert np.all(np.isfinite(models.ravel(jax.tree.leaves(beliefs[1][0].sample(jax.random.key(3), belief)))))
+
+
 def test_log_density_is_that_of_the_predictive():
     flt = MAKERS["hilofi"](NETWORK.apply, LIKELIHOODS["gaussian"], 0.0, dtype=jnp.float64)
     belief = flt.init(jax.random.key(1), NETWORK.init(jax.random.key(0)))

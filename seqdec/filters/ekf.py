@@ -28,7 +28,6 @@ def ekf(
     *,
     initial_std=1.0,
     process_noise=0.0,
-    buffer: int | None = None,
     share_linearisation: bool = True,
     error_bounds: bool = False,
     dtype=None,
@@ -40,7 +39,6 @@ def ekf(
         likelihood: observation model, from `seqdec.likelihoods`.
         initial_std: prior standard deviation of every parameter.
         process_noise: q, variance added to every parameter per step. A Python 0 skips the O(D^3) time update.
-        buffer: spare rows of the root; at least the number of outputs observed at once. None chooses.
         share_linearisation, error_bounds, dtype: as in `seqdec.filters.hilofi`; the bounds of this exact recursion are
         zero.
 
@@ -52,12 +50,11 @@ def ekf(
     still = not isinstance(process_noise, Tracer) and process_noise == 0
 
     def predict(state):
-        size, width = state.factor.columns.shape
-        inflation = jnp.sqrt(jnp.asarray(process_noise, state.factor.columns.dtype)) * jnp.eye(size)
-        square = linalg.root_of_sum(state.factor.columns.mT, inflation.astype(state.factor.columns.dtype))
-        return state._replace(factor=linalg.root_from(square, width - size))
+        columns = state.factor.columns
+        inflation = jnp.sqrt(jnp.asarray(process_noise, columns.dtype)) * jnp.eye(len(columns), dtype=columns.dtype)
+        return state._replace(factor=linalg.root_from(linalg.root_of_sum(columns.mT, inflation), 0))
 
-    block = blocks.full_rank(initial_std, 0.0, buffer=buffer)._replace(
+    block = blocks.full_rank(initial_std, 0.0, buffer=None)._replace(
         predict=(lambda state: state) if still else predict
     )
     return blocks.single(apply, likelihood, block, share_linearisation, error_bounds, dtype)
