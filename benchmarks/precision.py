@@ -141,6 +141,8 @@ def drift(steps: int) -> None:
             return updated, reward
 
         beliefs = [flt.init(jax.random.key(1), network.init(jax.random.key(0))) for flt in team]
+        # A key draws other numbers in another precision: all start from the factors of the first.
+        beliefs = [jax.tree.map(lambda own, first: first.astype(own.dtype), b, beliefs[0]) for b in beliefs]
         beliefs, rewards = jax.jit(functools.partial(jax.lax.scan, step))(beliefs, (order, keys))
         at = [jax.vmap(lambda x, f=f, b=b: f.moments(b, x))(images[:100]) for f, b in zip(team, beliefs, strict=True)]
         print(
