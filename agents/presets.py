@@ -70,7 +70,8 @@ def hilofi(
         process_noise: variance added per step to every hidden parameter.
         process_noise_last: likewise for the last layer; None is the same.
         num_candidates: points drawn per decision from a Box of actions.
-        **filter_options: further keywords of `seqdec.filters.hilofi`: buffer, dtype, error_bounds, is_last.
+        **filter_options: further keywords of `seqdec.filters.hilofi`: basis_dtype, buffer, dtype, error_bounds,
+            is_last.
 
     Raises:
         ValueError, TypeError: a setting or a space does not fit; the message names it.
@@ -194,8 +195,8 @@ def ekf(
 
     Args:
         initial_std: prior standard deviation of every parameter.
-        spaces, policy, model, likelihood, noise, process_noise, num_candidates, **filter_options: as in
-        `seqdec.agents.hilofi`.
+        spaces, policy, model, likelihood, noise, process_noise, num_candidates: as in `seqdec.agents.hilofi`.
+        **filter_options: further keywords of `seqdec.filters.ekf`: dtype, error_bounds.
 
     Raises:
         ValueError, TypeError: a setting or a space does not fit; the message names it.
