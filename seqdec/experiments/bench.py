@@ -331,19 +331,21 @@ def _markdown(table: pd.DataFrame) -> str:
 
 
 def picture(table: pd.DataFrame) -> Figure:
-    """Milliseconds a step against D and against d, on log axes; the boxes dashed."""
-    figure = Figure(figsize=(10.5, 4.4), dpi=140, layout="constrained")
+    """Milliseconds a step against what varies of D and d, on log axes; the boxes dashed."""
     colours = dict(zip(_NAMES, ("#0072B2", "#009E73", "#D55E00"), strict=True))
-    panels = (("D", "d", "parameters D"), ("d", "D", "rank d"))
     mlp = table.loc[table["network"] == "MLP"]
     mlp = mlp if len(mlp) else table
-    for axes, (by, within, label) in zip(figure.subplots(1, 2), panels, strict=True):
+    panels = [("D", "d", "parameters D"), ("d", "D", "rank d")]
+    panels = [panel for panel in panels if len(set(mlp[panel[0]])) > 1] or panels[:1]
+    figure = Figure(figsize=(5.4 * len(panels), 4.4), dpi=140, layout="constrained")
+    for axes, (by, within, label) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         values = sorted(set(mlp[within]))
         value = values[len(values) // 2]
         for name in dict.fromkeys(mlp["filter"]):
             group = mlp.loc[(mlp[within] == value) & (mlp["filter"] == name)]
             axes.plot(group[by], group["ms"], "o-", color=colours[name], label=name)
-            axes.plot(group[by], group["ms_boxes"], "o--", color=colours[name], mfc="white", label=f"{name}, boxes")
+            if group["ms_boxes"].notna().any():
+                axes.plot(group[by], group["ms_boxes"], "o--", color=colours[name], mfc="white", label=f"{name}, boxes")
         axes.set(xscale="log", yscale="log", xlabel=label, ylabel="ms per step")
         axes.set_title(f"{within} = {value:,}", fontsize=11, loc="left")
         axes.grid(True, which="major", alpha=0.3)
