@@ -46,7 +46,8 @@ def lrkf(
             both does it once. False linearises the observed outputs only: cheaper where the policy needs no moments.
         error_bounds: report `UpdateInfo.error_bound` (Proposition F.3).
         dtype: of the mean and the factor; None takes that of the parameters.
-        basis_dtype: of the lazy basis alone; jnp.bfloat16 halves the memory and rounds every direction to 8 bits.
+        basis_dtype: of the lazy basis alone; jnp.bfloat16 halves the memory, for networks that would not fit otherwise.
+            It rounds every direction to 8 bits: moments keep one to two digits, and over 100,000 steps fewer.
 
     Raises:
         ValueError: a setting is out of its range, or the rank exceeds the number of parameters (in `init`).
