@@ -8,6 +8,7 @@ Source: Duran-Martin, Sanchez-Betancourt, Cartea, Murphy, "Martingale Posterior 
 Decision Making", Algorithms 2 and 3.
 """
 
+import jax
 import jax.numpy as jnp
 
 from seqdec import linalg
@@ -46,7 +47,7 @@ def _block(start, reduce, process_noise) -> Block:
         return BlockUpdate(kept, gain @ gain.mT, none, none)
 
     def draw(key, state):
-        raise NotImplementedError("the boxes are there to be measured, with policies that ask for moments")
+        return jax.random.normal(key, (len(state.factor),), state.factor.dtype) @ state.factor
 
     return Block(init, predict, project, variance, step, update, draw)
 

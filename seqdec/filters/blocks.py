@@ -100,20 +100,11 @@ def full_rank(initial_std, process_noise, *, buffer: int | None) -> Block:
         return known if still else known + state.pending * (weights @ jacobian)
 
     def update(state, seen):
+        products, roots, accept = seen.products, (seen.innovation_root, seen.noise_root), seen.accept
         if still:
-            done = linalg.symmetric_downdate(
-                state.factor, seen.products, seen.innovation_root, seen.noise_root, seen.accept
-            )
+            done = linalg.symmetric_downdate(state.factor, products, *roots, accept)
         else:
-            done = linalg.root_downdate(
-                state.factor,
-                seen.jacobian,
-                seen.products,
-                seen.innovation_root,
-                seen.noise_root,
-                state.pending,
-                seen.accept,
-            )
+            done = linalg.root_downdate(state.factor, seen.jacobian, products, *roots, state.pending, accept)
         return BlockUpdate(
             BlockState(done.root, jnp.where(seen.accept, 0, state.pending)),
             done.gain @ done.gain.mT,
@@ -149,20 +140,11 @@ def low_rank(rank: int, initial_std, process_noise, *, buffer: int | None, basis
         return span if still else span + state.pending * (weights @ jacobian)
 
     def update(state, seen):
+        products, roots, accept = seen.products, (seen.innovation_root, seen.noise_root), seen.accept
         if still:
-            done = linalg.fixed_span_downdate(
-                state.factor, seen.products, seen.innovation_root, seen.noise_root, seen.accept
-            )
+            done = linalg.fixed_span_downdate(state.factor, products, *roots, accept)
         else:
-            done = linalg.low_rank_downdate(
-                state.factor,
-                seen.jacobian,
-                seen.products,
-                seen.innovation_root,
-                seen.noise_root,
-                state.pending,
-                seen.accept,
-            )
+            done = linalg.low_rank_downdate(state.factor, seen.jacobian, products, *roots, state.pending, accept)
         noise, size = state.pending, seen.jacobian.shape[1]
         turned = _product_norm(done.gain_gram, seen.jacobian @ seen.jacobian.mT)
         dropped = done.dropped[len(done.dropped) - min(len(done.dropped), size - rank) :] + noise
