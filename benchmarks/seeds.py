@@ -5,12 +5,10 @@
 One and sixteen seeds run in turns, and the quickest run of each counts: other programs can only slow them down.
 """
 
-import jax
 import numpy as np
 
 import seqdec
 from seqdec.experiments.bandit import Digits, build
-from seqdec.runner import available_cores
 
 AGENTS = "lrkf,lolofi,hilofi"
 STEPS, TURNS = 1000, 4
@@ -23,7 +21,6 @@ def milliseconds(agent, env, num_seeds: int) -> float:
 
 
 if __name__ == "__main__":
-    jax.config.update("jax_num_cpu_devices", available_cores())  # as the command line does
     env, team = build(Digits(agents=AGENTS, seeds=1, steps=STEPS, out=Digits.out))
     for name, agent in team.items():
         times = np.array([[milliseconds(agent, env, seeds) for seeds in (1, 16)] for _ in range(TURNS)]).min(0)

@@ -3,22 +3,18 @@
 Exit codes: 0 all well; 1 something failed; 2 the command was misspelt; 130 Ctrl-C, with what was done saved.
 """
 
-import contextlib
 import difflib
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-import jax
 import tyro
 
 from seqdec.experiments import bandit, bench, report
 from seqdec.persistence import check_writable
 from seqdec.results import Run
-from seqdec.runner import available_cores
 
 _FAILED, _MISSPELT, _INTERRUPTED = 1, 2, 130
 
@@ -101,7 +97,6 @@ def _suggest(argv: Sequence[str]) -> None:
 
 def _run(options: bandit.Options) -> int:
     """Run an experiment; whatever ends it, the runs done by then are saved and reported."""
-    _one_device_per_core()
     try:
         env, team = bandit.build(options)
     except (ValueError, TypeError) as error:
@@ -122,18 +117,6 @@ def _run(options: bandit.Options) -> int:
         print(report.write_report(options.out, runs, options.name))
         print(f"\nRuns, summary.csv and pictures are in {options.out}")
     return code
-
-
-def _one_device_per_core() -> None:
-    """Let JAX take each core for a device, so that seeds are spread over them, unless the user has said otherwise.
-
-    Vectorising over seeds fills the cores only in large products; what is small or a factorisation uses one of them.
-    """
-    if getattr(jax.config, "jax_num_cpu_devices", 0) < 0 and "host_platform_device_count" not in os.environ.get(
-        "XLA_FLAGS", ""
-    ):
-        with contextlib.suppress(RuntimeError):  # JAX is in use already, as when `main` is called from a program
-            jax.config.update("jax_num_cpu_devices", available_cores())
 
 
 def _bench(options: bench.Filters) -> int:

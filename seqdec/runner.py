@@ -1,5 +1,6 @@
 """Agent meets environment: `run` checks what it is given, drives, and collects a `Run`."""
 
+import contextlib
 import operator
 import os
 import sys
@@ -37,7 +38,21 @@ def _widen_pool() -> None:
         os.environ.setdefault("PJRT_NPROC", str(_ENOUGH_THREADS))
 
 
-_widen_pool()  # on import, because the pool is made with the first array
+def _make_devices() -> None:
+    """Let JAX take each core for a device, so that `run` can spread seeds over them, unless the user says otherwise.
+
+    Vectorising over seeds fills the cores only in large products; what is small or a factorisation uses one of them.
+    A program that does not ask for a device runs on the first, with the threads of all, as it did before.
+    """
+    chosen = "host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
+    if getattr(jax.config, "jax_num_cpu_devices", 0) < 0 and not chosen:
+        with contextlib.suppress(RuntimeError):  # JAX is in use already, and keeps the devices it has
+            jax.config.update("jax_num_cpu_devices", available_cores())
+
+
+# On import, because pool and devices are made with the first array.
+_widen_pool()
+_make_devices()
 
 
 def run(
@@ -58,8 +73,8 @@ def run(
     KeyboardInterrupt goes through.
 
     A functional environment costs two compilations (start and chunk), and device memory does not grow with `num_steps`.
-    Its seeds run side by side on all of JAX's devices of this process; `jax.config.update("jax_num_cpu_devices", n)`,
-    before JAX computes anything, makes n devices of the cores of a CPU.
+    Its seeds run side by side on all of JAX's devices of this process. Importing seqdec before JAX computes anything
+    makes each core of a CPU a device, unless jax_num_cpu_devices or XLA_FLAGS says how many there shall be.
     The chunks are of equal length, so the last may run a few steps too many (under one in a hundred); those are thrown
     away. A gymnasium.Env is reset with seed + i and after each episode; its `info` may hold "action_mask" and "regret".
 

@@ -1,10 +1,7 @@
 """The command line, from arguments to exit codes and files."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -245,10 +242,3 @@ def test_real_agents_on_real_digits(tmp_path: Path, capsys: Any) -> None:
     run = report.load_runs(out)["hilofi"]
     assert run.rewards[:, -100:].mean() > 0.5 and run.settings["policy"] == "greedy"
     assert "last 30 steps / %" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(("flags", "wanted"), [("", "cli.available_cores()"), ("device_count=3", "3")])
-def test_every_core_is_a_device_unless_the_user_says_otherwise(flags: str, wanted: str) -> None:
-    check = f"import jax; from seqdec import cli; cli._one_device_per_core(); assert len(jax.devices()) == {wanted}"
-    flags = f"--xla_force_host_platform_{flags}" if flags else ""
-    subprocess.run([sys.executable, "-c", check], check=True, timeout=300, env=os.environ | {"XLA_FLAGS": flags})

@@ -393,6 +393,20 @@ def test_independent_batched_factorisations_do_not_lock_up() -> None:
     assert done.stdout.strip() == "(5, 300) True", done.stderr
 
 
+@pytest.mark.parametrize(
+    ("before", "flags", "wanted"),
+    [
+        ("", "", "seqdec.runner.available_cores()"),
+        ("", "--xla_force_host_platform_device_count=3", "3"),
+        ("jax.config.update('jax_num_cpu_devices', 3)", "", "3"),
+        ("jax.numpy.zeros(1)", "", "1"),
+    ],
+)
+def test_every_core_is_a_device_unless_the_user_says_otherwise(before: str, flags: str, wanted: str) -> None:
+    check = f"import jax\n{before}\nimport seqdec\nassert len(jax.devices()) == {wanted}, jax.devices()"
+    subprocess.run([sys.executable, "-c", check], check=True, timeout=300, env=os.environ | {"XLA_FLAGS": flags})
+
+
 class _CountsFromFive(gymnasium.Env):
     """Refuses what is not in its action space, which starts at five; six is the good action."""
 
