@@ -19,8 +19,10 @@ S^{-1} (H C^T C + q H) turns C into a rank-d root of (I - K H) C^T C (I - K H)^T
 B is read once for E and once for the mean's step K eps = B (kappa^T eps): 2 n D floats are moved per observation, which
 is the floor of this form. When the m spare columns are used up, B <- B A^T, A <- I and G <- B^T B, exactly: O(D d n)
 work once in m / o observations. With q = 0 the gain stays in the span of C: nothing is appended and B never changes.
+B and H are kept in the same pieces along D, so that the Jacobian of a large network need not be put together.
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -29,6 +31,9 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 
 from seqdec.core import Array, Key
+
+Pieces = tuple[Array, ...]
+"""A matrix with one column, or one row, per parameter, cut along the parameters; see `seqdec.models.pieces`."""
 
 
 def _jitter(dtype) -> float:
@@ -231,8 +236,9 @@ def root_downdate(
     root, products, jacobian = when(root.filled + observed > spare, make_room, (root, products, jacobian))
     raw = products @ root.columns.mT + process_noise * jacobian
     gain = jnp.where(accept, solve_psd(innovation_root, raw), 0)
-    columns = root.columns - gain.mT @ products
-    columns = _put_columns(columns, (noise_root @ gain).mT, size + root.filled)
+    # Spare columns are zero until they are in use, so that the new rows come with the same change of rank o.
+    place = jnp.arange(width) == size + root.filled + jnp.arange(observed)[:, None]
+    columns = root.columns + gain.mT @ (noise_root.mT @ place.astype(gain.dtype) - products)
     return RootUpdate(Root(columns, _advance(root.filled, observed, accept)), gain)
 
 
@@ -292,8 +298,8 @@ def _advance(filled: Array, observed: int, accept: Array) -> Array:
 class LowRank(NamedTuple):
     """Rank-d root C = coefficients basis^T of a covariance Sigma = C^T C; see the head of this file."""
 
-    basis: Array
-    """(D, n), n = d + m: a row of C is a column here, because products run twice as fast so on a CPU"""
+    basis: Pieces
+    """(D_p, n), n = d + m: a row of C is a column here, because products run twice as fast so on a CPU"""
     coefficients: Array
     """(d, n)"""
     gram: Array
@@ -302,18 +308,18 @@ class LowRank(NamedTuple):
     """() int32, number of columns in use"""
 
 
-def low_rank_from(rows: Array, spare: int, basis_dtype=None) -> LowRank:
-    """A `LowRank` equal to rows (d, D), with m = spare columns for what updates append.
+def low_rank_from(rows: Pieces, spare: int, basis_dtype=None) -> LowRank:
+    """A `LowRank` equal to rows (d, D_p), with m = spare columns for what updates append.
 
     `basis_dtype` may be narrower than that of the rows: bfloat16 halves the memory, and every row that enters the basis
     is rounded to it. Coefficients, Gram matrix and sums keep the dtype of the rows.
     """
-    rank, dtype = len(rows), rows.dtype
-    kept = rows.astype(dtype if basis_dtype is None else basis_dtype)
+    rank, dtype = len(rows[0]), rows[0].dtype
+    kept = _as(rows, dtype if basis_dtype is None else basis_dtype)
     return LowRank(
-        jnp.pad(kept.mT, ((0, 0), (0, spare))),
+        tuple(jnp.pad(piece.mT, ((0, 0), (0, spare))) for piece in kept),
         jnp.eye(rank, rank + spare, dtype=dtype),
-        jnp.pad(_product(kept, kept.mT, dtype), ((0, spare), (0, spare))),
+        jnp.pad(gram_of(kept, dtype), ((0, spare), (0, spare))),
         jnp.asarray(rank, jnp.int32),
     )
 
@@ -323,24 +329,35 @@ def _product(left: Array, right: Array, dtype) -> Array:
     return jnp.matmul(left, right, preferred_element_type=dtype)
 
 
-def cross(factor: LowRank, jacobian: Array) -> Array:
-    """E^T = H B (o, n) for H (o, D): the one product with the basis that acting and updating share.
+def _as(rows: Pieces, dtype) -> Pieces:
+    return tuple(piece.astype(dtype) for piece in rows)
+
+
+def gram_of(rows: Pieces, dtype=None) -> Array:
+    """H H^T (o, o) for H (o, D_p), summed in `dtype`."""
+    return functools.reduce(jnp.add, (_product(piece, piece.mT, dtype) for piece in rows))
+
+
+def cross(factor: LowRank, jacobian: Pieces) -> Array:
+    """E^T = H B (o, n) for H (o, D_p): the one product with the basis that acting and updating share.
 
     It is kept in this orientation: XLA folds a transpose into the product, which then runs five times slower on a CPU.
     """
-    return _product(jacobian.astype(factor.basis.dtype), factor.basis, factor.gram.dtype)
+    rows = _as(jacobian, factor.basis[0].dtype)
+    parts = (_product(row, piece, factor.gram.dtype) for row, piece in zip(rows, factor.basis, strict=True))
+    return functools.reduce(jnp.add, parts)
 
 
-def times(factor: LowRank, weights: Array) -> Array:
-    """C^T weights (D,) for weights (d,): one pass over the basis."""
+def times(factor: LowRank, weights: Array) -> Pieces:
+    """C^T weights (D_p,) for weights (d,): one pass over the basis."""
     combined = weights @ factor.coefficients
-    narrow = factor.basis.dtype
+    narrow = factor.basis[0].dtype
     if narrow == combined.dtype:
-        return factor.basis @ combined
+        return tuple(piece @ combined for piece in factor.basis)
     # Two narrow numbers hold twice the digits of one: only the basis itself is rounded.
     head = combined.astype(narrow)
     halves = jnp.stack([head, (combined - head.astype(combined.dtype)).astype(narrow)], 1)
-    return jnp.sum(_product(factor.basis, halves, combined.dtype), 1)
+    return tuple(jnp.sum(_product(piece, halves, combined.dtype), 1) for piece in factor.basis)
 
 
 _CHUNK = 2**15
@@ -350,7 +367,7 @@ _CHUNK = 2**15
 def _make_room(operand: tuple[LowRank, Array]) -> tuple[LowRank, Array]:
     """Rewrite C on a basis of its own d rows, in place; E follows without another look at the Jacobian."""
     factor, products = operand
-    (rank, width), size = factor.coefficients.shape, len(factor.basis)
+    rank, width = factor.coefficients.shape
 
     def rewrite(first, count, done):
         basis, gram = done
@@ -358,13 +375,18 @@ def _make_room(operand: tuple[LowRank, Array]) -> tuple[LowRank, Array]:
         rows = rows.astype(basis.dtype)
         return lax.dynamic_update_slice(basis, rows, (first, 0)), gram + _product(rows.mT, rows, gram.dtype)
 
-    # By pieces, because a second basis would be most of the memory that a large network needs.
-    done = factor.basis, jnp.zeros((rank, rank), factor.gram.dtype)
-    piece = min(size, _CHUNK)
-    done = lax.fori_loop(0, size // piece, lambda i, done: rewrite(i * piece, piece, done), done)
-    basis, gram = rewrite(size - size % piece, size % piece, done) if size % piece else done
+    # By chunks, because a second basis would be most of the memory that a large network needs.
+    basis, gram = [], jnp.zeros((rank, rank), factor.gram.dtype)
+    for piece in factor.basis:
+        size, chunk = len(piece), min(len(piece), _CHUNK)
+        piece, gram = lax.fori_loop(
+            0, size // chunk, lambda i, done, chunk=chunk: rewrite(i * chunk, chunk, done), (piece, gram)
+        )
+        if size % chunk:
+            piece, gram = rewrite(size - size % chunk, size % chunk, (piece, gram))
+        basis.append(piece)
     fresh = LowRank(
-        basis,
+        tuple(basis),
         jnp.eye(rank, width, dtype=gram.dtype),
         factor.gram.at[:rank, :rank].set(gram),
         jnp.asarray(rank, jnp.int32),
@@ -384,7 +406,7 @@ class LowRankUpdate(NamedTuple):
 
 def low_rank_downdate(
     factor: LowRank,
-    jacobian: Array,
+    jacobian: Pieces,
     products: Array,
     innovation_root: Array,
     noise_root: Array,
@@ -395,23 +417,23 @@ def low_rank_downdate(
 
     Args:
         factor: C.
-        jacobian: H (o, D), the observed rows.
+        jacobian: H (o, D_p), the observed rows.
         products: E^T = H B (o, n) from `cross`.
         innovation_root: S^{1/2} (o, o), upper triangular.
         noise_root: R^{1/2} (o, o).
         process_noise: () variance q.
         accept: () bool; False leaves the covariance as it is. All other arguments must be finite all the same.
     """
-    (rank, width), observed = factor.coefficients.shape, len(jacobian)
+    (rank, width), observed = factor.coefficients.shape, len(products)
     _check_room(observed, width - rank)
     (factor, products) = when(factor.filled + observed > width, _make_room, (factor, products))
     at = factor.filled
-    kept_rows = jacobian.astype(factor.basis.dtype)
+    kept_rows = _as(jacobian, factor.basis[0].dtype)
     # What is small is masked: a write at a place of its own for each member of a batch would be a loop over them.
     place = jnp.arange(width) == at + jnp.arange(observed)[:, None]
     fresh, here = jnp.any(place, 0), place.astype(products.dtype)
     # The barrier keeps XLA from folding the transpose below into the large product.
-    corner = _product(kept_rows, kept_rows.mT, products.dtype)
+    corner = gram_of(kept_rows, products.dtype)
     row = jnp.where(fresh, corner @ here, lax.optimization_barrier(products))
     gram = jnp.where(fresh[:, None], here.mT @ row, jnp.where(fresh, row.mT @ here, factor.gram))
     appended = process_noise * here
@@ -421,7 +443,7 @@ def low_rank_downdate(
     stack = jnp.concatenate([factor.coefficients - cross_root.mT @ gain, noise_root @ gain])
     kept = truncate(stack, stack @ gram @ stack.mT, rank, process_noise)
     updated = LowRank(
-        _put_columns(factor.basis, kept_rows.mT, at),
+        tuple(_put_columns(piece, rows.mT, at) for piece, rows in zip(factor.basis, kept_rows, strict=True)),
         jnp.where(accept, kept.root, factor.coefficients),
         gram,
         _advance(at, observed, accept),

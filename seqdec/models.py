@@ -1,5 +1,6 @@
 """Flax networks of the experiments, and the helpers that turn parameters into blocks of one vector."""
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -168,11 +169,41 @@ def ravel(leaves: list[Array], batch_axes: int = 0) -> Array:
     return jnp.concatenate([leaf.reshape(*leaf.shape[:batch_axes], -1) for leaf in leaves], axis=-1)
 
 
-def unravel(vector: Array, like: list[Array]) -> list[Array]:
-    """Inverse of `ravel`: pieces of a vector (D,) with the shapes and dtypes of `like`."""
+def unravel(vectors: Array, like: list[Array]) -> list[Array]:
+    """Inverse of `ravel`: parts of vectors (..., D) with the shapes and dtypes of `like` after the leading axes."""
     ends = [0]
     for leaf in like:
         ends.append(ends[-1] + leaf.size)
     return [
-        vector[a:b].reshape(leaf.shape).astype(leaf.dtype) for a, b, leaf in zip(ends, ends[1:], like, strict=False)
+        vectors[..., a:b].reshape(*vectors.shape[:-1], *leaf.shape).astype(leaf.dtype)
+        for a, b, leaf in zip(ends, ends[1:], like, strict=False)
     ]
+
+
+_OF_ITS_OWN = 4096
+"""Entries from which on a leaf is a piece of its own."""
+
+
+def pieces(leaves: list[Array], batch_axes: int = 0) -> tuple[Array, ...]:
+    """Leaves as vectors (D_p,), or as rows (..., D_p): large ones as they are, all small ones side by side as the last.
+
+    Nothing large is copied, as `ravel` would, and what is small costs one operation together.
+    """
+    large, small = _by_size(leaves, batch_axes)
+    flat = [leaf.reshape(*leaf.shape[:batch_axes], -1) for leaf in large]
+    return (*flat, ravel(small, batch_axes)) if small else tuple(flat)
+
+
+def unpieces(parts: tuple[Array, ...], like: list[Array]) -> list[Array]:
+    """Inverse of `pieces`: leaves with the shapes and dtypes of `like`."""
+    large, small = _by_size(like, 0)
+    whole = [part.reshape(leaf.shape).astype(leaf.dtype) for part, leaf in zip(parts, large, strict=False)]
+    sources = iter(whole), iter(unravel(parts[-1], small) if small else [])
+    return [next(sources[leaf.size < _OF_ITS_OWN]) for leaf in like]
+
+
+def _by_size(leaves: list[Array], batch_axes: int) -> tuple[list[Array], list[Array]]:
+    """(large, small), each in the order given."""
+    sizes = [math.prod(leaf.shape[batch_axes:]) for leaf in leaves]
+    large = [leaf for leaf, size in zip(leaves, sizes, strict=True) if size >= _OF_ITS_OWN]
+    return large, [leaf for leaf, size in zip(leaves, sizes, strict=True) if size < _OF_ITS_OWN]

@@ -21,6 +21,7 @@ NAMES = ("lrkf", "lolofi", "hilofi")
 def test_a_thousand_steps_take_the_actions_of_the_boxes(name: str, q: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """In float64 every action is the same, and at the end the means agree to 1e-9 and the moments to 1e-7."""
     monkeypatch.setattr(bench, "_Q", q)
+    monkeypatch.setattr(models, "_OF_ITS_OWN", 50)  # so that there are large leaves and small ones
     with jax.enable_x64(True):
         network = models.network(models.MLP(5, (12, 9)), jnp.zeros(8))
         likelihood = likelihoods.gaussian(bench._NOISE)

@@ -132,40 +132,40 @@ def test_when_branches_for_the_whole_batch_or_not_at_all():
 
 @pytest.mark.parametrize("observed", [1, 3])
 @pytest.mark.parametrize("q", [0.0, 1e-2])
-def test_lazy_basis_equals_dense_joseph_form(observed, q):
+@pytest.mark.parametrize("cuts", [(), (2, 9)], ids=["whole", "pieces"])
+def test_lazy_basis_equals_dense_joseph_form(observed, q, cuts):
     """Twenty updates with a buffer that overflows several times, against the box on dense matrices."""
     generator = np.random.default_rng(0)
     size, rank = 12, 5
     c = np.asarray(linalg.random_orthonormal_rows(jax.random.key(1), rank, size, jnp.float64))
-    factor = linalg.low_rank_from(jnp.asarray(c), 7 if q else 0)
+    factor = linalg.low_rank_from(tuple(jnp.split(jnp.asarray(c), cuts, 1)), 7 if q else 0)
     for _ in range(20):
         jac, noise = generator.normal(size=(observed, size)), 0.3 * np.eye(observed)
         total = jac @ c.T @ c @ jac.T + q * jac @ jac.T + noise
         roots = linalg.psd_root(jnp.asarray(total)), linalg.psd_root(jnp.asarray(noise))
-        products = linalg.cross(factor, jnp.asarray(jac))
+        pieces = tuple(jnp.split(jnp.asarray(jac), cuts, 1))
+        products = linalg.cross(factor, pieces)
         if q:
-            done = linalg.low_rank_downdate(
-                factor, jnp.asarray(jac), products, *roots, jnp.asarray(q), jnp.asarray(True)
-            )
+            done = linalg.low_rank_downdate(factor, pieces, products, *roots, jnp.asarray(q), jnp.asarray(True))
         else:
             done = linalg.fixed_span_downdate(factor, products, *roots, jnp.asarray(True))
         gain = np.linalg.solve(total, jac @ (c.T @ c + q * np.eye(size)))
         c, _ = boxes.lrkf(c, jac, noise, np.zeros(observed), q)
         factor = done.factor
-        rows = np.asarray(factor.coefficients @ factor.basis.T)
+        rows = np.asarray(factor.coefficients @ np.concatenate(factor.basis).T)
         np.testing.assert_allclose(rows.T @ rows, c.T @ c, atol=1e-10)
         np.testing.assert_allclose(done.gain_gram, gain @ gain.T, atol=1e-10)
-        np.testing.assert_allclose(linalg.times(factor, jnp.ones(rank)), rows.sum(0), atol=1e-12)
+        np.testing.assert_allclose(np.concatenate(linalg.times(factor, jnp.ones(rank))), rows.sum(0), atol=1e-12)
 
 
 def test_a_refused_update_leaves_the_covariance_and_the_buffer():
-    factor = linalg.low_rank_from(linalg.random_orthonormal_rows(jax.random.key(1), 3, 8, jnp.float64), 2)
+    factor = linalg.low_rank_from((linalg.random_orthonormal_rows(jax.random.key(1), 3, 8, jnp.float64),), 2)
     one = jnp.eye(1)
     for _ in range(5):
         done = linalg.low_rank_downdate(
-            factor, jnp.zeros((1, 8)), jnp.zeros((1, 5)), one, one, jnp.asarray(0.1), jnp.asarray(False)
+            factor, (jnp.zeros((1, 8)),), jnp.zeros((1, 5)), one, one, jnp.asarray(0.1), jnp.asarray(False)
         )
-        before, after = (f.coefficients @ f.basis.T for f in (factor, done.factor))
+        before, after = (f.coefficients @ f.basis[0].T for f in (factor, done.factor))
         np.testing.assert_allclose(after, before)
         assert done.factor.filled == factor.filled
         factor = done.factor
@@ -212,8 +212,8 @@ def test_symmetric_downdate_is_the_joseph_form(outputs):
 
 
 def test_more_outputs_at_once_than_the_buffer_holds_is_an_error_with_the_remedy():
-    factor = linalg.low_rank_from(jnp.eye(2, 5), 1)
+    factor = linalg.low_rank_from((jnp.eye(2, 5),), 1)
     with pytest.raises(ValueError, match=r"3 outputs observed at once do not fit a buffer of 1.*buffer=3"):
         linalg.low_rank_downdate(
-            factor, jnp.zeros((3, 5)), jnp.zeros((3, 3)), jnp.eye(3), jnp.eye(3), jnp.asarray(0.1), jnp.asarray(True)
+            factor, (jnp.zeros((3, 5)),), jnp.zeros((3, 3)), jnp.eye(3), jnp.eye(3), jnp.asarray(0.1), jnp.asarray(True)
         )

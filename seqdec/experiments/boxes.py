@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from seqdec import linalg
 from seqdec.core import Filter
 from seqdec.filters import blocks
-from seqdec.filters.blocks import Block, BlockState, BlockUpdate
+from seqdec.filters.blocks import Block, BlockState, BlockUpdate, pack_whole, unpack_whole
 from seqdec.likelihoods import Likelihood
 from seqdec.models import Network
 
@@ -22,23 +22,23 @@ from seqdec.models import Network
 def _block(start, reduce, process_noise) -> Block:
     """A block whose factor C has Sigma = C^T C: `reduce` makes a factor of the stacked rows and the variance q."""
 
-    def init(key, size, dtype):
-        return BlockState(start(key, size, dtype), jnp.zeros((), dtype))
+    def init(key, leaves, dtype):
+        return BlockState(start(key, sum(leaf.size for leaf in leaves), dtype), jnp.zeros((), dtype))
 
     def predict(state):
         return state._replace(pending=state.pending + process_noise)
 
     def project(state, jacobian):
-        return jacobian @ state.factor.mT
+        return jacobian[0] @ state.factor.mT
 
     def variance(state, jacobian, products):
-        return products @ products.mT + state.pending * (jacobian @ jacobian.mT)
+        return products @ products.mT + state.pending * linalg.gram_of(jacobian)
 
     def step(state, jacobian, products, weights):
-        return (weights @ products) @ state.factor + state.pending * (weights @ jacobian)
+        return ((weights @ products) @ state.factor + state.pending * (weights @ jacobian[0]),)
 
     def update(state, seen):
-        raw = seen.products @ state.factor + state.pending * seen.jacobian
+        raw = seen.products @ state.factor + state.pending * seen.jacobian[0]
         gain = linalg.solve_psd(seen.innovation_root, raw)
         moved = state.factor - seen.products.mT @ gain
         factor = reduce(moved, seen.noise_root @ gain, state.pending)
@@ -47,9 +47,9 @@ def _block(start, reduce, process_noise) -> Block:
         return BlockUpdate(kept, gain @ gain.mT, none, none)
 
     def draw(key, state):
-        return jax.random.normal(key, (len(state.factor),), state.factor.dtype) @ state.factor
+        return (jax.random.normal(key, (len(state.factor),), state.factor.dtype) @ state.factor,)
 
-    return Block(init, predict, project, variance, step, update, draw)
+    return Block(pack_whole, unpack_whole, init, predict, project, variance, step, update, draw)
 
 
 def _low_rank(rank: int, initial_std, process_noise) -> Block:

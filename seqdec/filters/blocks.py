@@ -23,13 +23,14 @@ from jax.core import Tracer
 from seqdec import linalg, models
 from seqdec.core import Array, ErrorBound, Filter, Key, Predictive, PyTree, UpdateInfo
 from seqdec.likelihoods import Likelihood
+from seqdec.linalg import Pieces
 
 
 class Observation(NamedTuple):
     """What one update tells a block: o observed responses, linearised."""
 
-    jacobian: Array
-    """J_b (o, D_b)"""
+    jacobian: Pieces
+    """J_b (o, D_p)"""
     products: Array
     """(o, k), the block's own product of the Jacobian with its factor"""
     innovation_root: Array
@@ -53,18 +54,22 @@ class BlockUpdate(NamedTuple):
 class Block(NamedTuple):
     """How the covariance of one block of parameters is kept."""
 
-    init: Callable[[Key, int, Any], Any]
-    """(key, size, dtype) -> state"""
+    pack: Callable[[list[Array], int], Pieces]
+    """(leaves, number of leading axes) -> the form (..., D_p) in which the block works with them"""
+    unpack: Callable[[Pieces, list[Array]], list[Array]]
+    """Inverse of pack: (D_p,) and leaves to look like -> leaves"""
+    init: Callable[[Key, list[Array], Any], Any]
+    """(key, leaves of the mean, dtype) -> state"""
     predict: Callable[[Any], Any]
-    project: Callable[[Any, Array], Array]
-    """(state, J (o, D)) -> products (o, k)"""
-    variance: Callable[[Any, Array, Array], Array]
+    project: Callable[[Any, Pieces], Array]
+    """(state, J (o, D_p)) -> products (o, k)"""
+    variance: Callable[[Any, Pieces, Array], Array]
     """(state, J, products) -> J (Sigma + q I) J^T (o, o)"""
-    step: Callable[[Any, Array, Array, Array], Array]
-    """(state, J, products, S^{-1} eps) -> K eps (D,)"""
+    step: Callable[[Any, Pieces, Array, Array], Pieces]
+    """(state, J, products, S^{-1} eps) -> K eps (D_p,)"""
     update: Callable[[Any, Observation], BlockUpdate]
-    draw: Callable[[Key, Any], Array]
-    """(key, state) -> (D,) sample of N(0, Sigma)"""
+    draw: Callable[[Key, Any], Pieces]
+    """(key, state) -> (D_p,) sample of N(0, Sigma)"""
 
 
 class BlockState(NamedTuple):
@@ -79,17 +84,28 @@ def _start(factor, dtype) -> BlockState:
     return BlockState(factor, jnp.zeros((), dtype))
 
 
+def pack_whole(leaves: list[Array], batch_axes: int) -> Pieces:
+    """All parameters as one piece, for blocks whose covariance is one matrix."""
+    return (models.ravel(leaves, batch_axes),)
+
+
+def unpack_whole(parts: Pieces, like: list[Array]) -> list[Array]:
+    """Inverse of `pack_whole`."""
+    return models.unravel(parts[0], like)
+
+
 def full_rank(initial_std, process_noise, *, buffer: int | None) -> Block:
     """Sigma (D x D) as a root; process noise enters the gain and the innovation, and is dropped from the covariance."""
     still = _known_zero(process_noise)
     spare = 0 if still else (128 if buffer is None else buffer)
 
-    def init(key, size, dtype):
+    def init(key, leaves, dtype):
         del key
+        size = sum(leaf.size for leaf in leaves)
         return _start(linalg.root_from(initial_std * jnp.eye(size, dtype=dtype), spare), dtype)
 
     def project(state, jacobian):
-        return jacobian @ state.factor.columns
+        return jacobian[0] @ state.factor.columns
 
     def variance(state, jacobian, products):
         known = products @ products.mT
@@ -97,26 +113,26 @@ def full_rank(initial_std, process_noise, *, buffer: int | None) -> Block:
 
     def step(state, jacobian, products, weights):
         known = state.factor.columns @ (weights @ products)
-        return known if still else known + state.pending * (weights @ jacobian)
+        return (known if still else known + state.pending * (weights @ jacobian[0]),)
 
     def update(state, seen):
         products, roots, accept = seen.products, (seen.innovation_root, seen.noise_root), seen.accept
         if still:
             done = linalg.symmetric_downdate(state.factor, products, *roots, accept)
         else:
-            done = linalg.root_downdate(state.factor, seen.jacobian, products, *roots, state.pending, accept)
+            done = linalg.root_downdate(state.factor, seen.jacobian[0], products, *roots, state.pending, accept)
         return BlockUpdate(
             BlockState(done.root, jnp.where(seen.accept, 0, state.pending)),
             done.gain @ done.gain.mT,
-            state.pending * _joseph_norm(done.gain, seen.jacobian),
+            state.pending * _joseph_norm(done.gain, seen.jacobian[0]),
             jnp.zeros_like(state.pending),
         )
 
     def draw(key, state):
         columns = state.factor.columns
-        return columns @ jax.random.normal(key, (columns.shape[1],), columns.dtype)
+        return (columns @ jax.random.normal(key, (columns.shape[1],), columns.dtype),)
 
-    return Block(init, _accumulate(process_noise), project, variance, step, update, draw)
+    return Block(pack_whole, unpack_whole, init, _accumulate(process_noise), project, variance, step, update, draw)
 
 
 def low_rank(rank: int, initial_std, process_noise, *, buffer: int | None, basis_dtype: Any = None) -> Block:
@@ -124,11 +140,13 @@ def low_rank(rank: int, initial_std, process_noise, *, buffer: int | None, basis
     still = _known_zero(process_noise)
     spare = 0 if still else (max(16, rank // 2) if buffer is None else buffer)
 
-    def init(key, size, dtype):
+    def init(key, leaves, dtype):
+        size = sum(leaf.size for leaf in leaves)
         if rank > size:
             raise ValueError(f"rank {rank} exceeds the {size} parameters it is to span; choose rank <= {size}")
-        rows = linalg.random_orthonormal_rows(key, rank, size, dtype)
-        return _start(linalg.low_rank_from(initial_std * rows, spare, basis_dtype), dtype)
+        rows = initial_std * linalg.random_orthonormal_rows(key, rank, size, dtype)
+        rows = models.pieces(models.unravel(rows, [leaf.astype(dtype) for leaf in leaves]), 1)
+        return _start(linalg.low_rank_from(rows, spare, basis_dtype), dtype)
 
     def variance(state, jacobian, products):
         root = products @ state.factor.coefficients.mT
@@ -137,7 +155,9 @@ def low_rank(rank: int, initial_std, process_noise, *, buffer: int | None, basis
 
     def step(state, jacobian, products, weights):
         span = linalg.times(state.factor, weights @ products @ state.factor.coefficients.mT)
-        return span if still else span + state.pending * (weights @ jacobian)
+        if still:
+            return span
+        return tuple(part + state.pending * (weights @ rows) for part, rows in zip(span, jacobian, strict=True))
 
     def update(state, seen):
         products, roots, accept = seen.products, (seen.innovation_root, seen.noise_root), seen.accept
@@ -145,8 +165,8 @@ def low_rank(rank: int, initial_std, process_noise, *, buffer: int | None, basis
             done = linalg.fixed_span_downdate(state.factor, products, *roots, accept)
         else:
             done = linalg.low_rank_downdate(state.factor, seen.jacobian, products, *roots, state.pending, accept)
-        noise, size = state.pending, seen.jacobian.shape[1]
-        turned = _product_norm(done.gain_gram, seen.jacobian @ seen.jacobian.mT)
+        noise, size = state.pending, sum(rows.shape[1] for rows in seen.jacobian)
+        turned = _product_norm(done.gain_gram, linalg.gram_of(seen.jacobian))
         dropped = done.dropped[len(done.dropped) - min(len(done.dropped), size - rank) :] + noise
         beyond = max(0, size - rank - len(done.dropped))
         return BlockUpdate(
@@ -160,6 +180,8 @@ def low_rank(rank: int, initial_std, process_noise, *, buffer: int | None, basis
         return linalg.times(state.factor, jax.random.normal(key, (rank,), state.factor.gram.dtype))
 
     return Block(
+        models.pieces,
+        models.unpieces,
         init,
         _accumulate(process_noise),
         lambda state, jacobian: linalg.cross(state.factor, jacobian),
@@ -175,9 +197,9 @@ def _known_zero(process_noise) -> bool:
     return not isinstance(process_noise, Tracer) and process_noise == 0
 
 
-def _with_noise(known: Array, pending: Array, jacobian: Array) -> Array:
+def _with_noise(known: Array, pending: Array, jacobian: Pieces) -> Array:
     """The sum known + q J J^T (o, o). From an update to the next step of time q is zero: a product less."""
-    return linalg.when(pending > 0, lambda known, q, rows: known + q * (rows @ rows.mT), known, pending, jacobian)
+    return linalg.when(pending > 0, lambda known, q, rows: known + q * linalg.gram_of(rows), known, pending, jacobian)
 
 
 def _accumulate(process_noise):
@@ -211,7 +233,7 @@ class Belief(NamedTuple):
 class _Linearization(NamedTuple):
     mean: Array
     noise: Array
-    jacobians: tuple[Array, ...]
+    jacobians: tuple[Pieces, ...]
 
 
 def single(apply, likelihood, block, share_linearisation, error_bounds, dtype) -> Filter:
@@ -273,18 +295,25 @@ def _build(
         # acting and updating compute the same rows.
         weights = jnp.asarray(np.eye(len(mean)), mean.dtype)
         (rows_of,) = jax.vmap(pull)(weights if rows is None else weights[rows])
-        jacobians = tuple(models.ravel(leaves, 1) for leaves in split(rows_of))
-        # Inputs of a wider type than the parameters must not widen the belief.
-        algebra = jnp.result_type(*jacobians)
+        # Of the parameters: inputs of a wider type must not widen the belief.
+        algebra = jnp.result_type(*jax.tree.leaves(params))
+        rows_of = jax.tree.map(lambda leaf: leaf.astype(algebra), rows_of)
+        jacobians = tuple(b.pack(leaves, 1) for b, leaves in zip(blocks, split(rows_of), strict=True))
         return _Linearization(mean.astype(algebra), likelihood.cov(output).astype(algebra), jacobians)
 
     def init(key, params):
         params = jax.tree.map(
             lambda leaf: jnp.asarray(leaf, dtype if dtype is not None else jnp.result_type(leaf)), params
         )
-        vectors = [models.ravel(leaves) for leaves in split(params)]
-        keys = jax.random.split(key, len(blocks))
-        return Belief(params, tuple(b.init(k, v.size, v.dtype) for b, k, v in zip(blocks, keys, vectors, strict=True)))
+        leaves, keys = split(params), jax.random.split(key, len(blocks))
+        algebra = jnp.result_type(*jax.tree.leaves(params))
+        return Belief(params, tuple(b.init(k, part, algebra) for b, k, part in zip(blocks, keys, leaves, strict=True)))
+
+    def moved(belief, steps):
+        """The mean, moved by one step for each block."""
+        old = split(belief.params)
+        unpacked = [b.unpack(step, leaves) for b, step, leaves in zip(blocks, steps, old, strict=True)]
+        return jax.tree.map(jnp.add, belief.params, join(belief.params, *unpacked))
 
     def predict(belief):
         return belief._replace(blocks=tuple(b.predict(s) for b, s in zip(blocks, belief.blocks, strict=True)))
@@ -309,7 +338,7 @@ def _build(
             )
         jacobians, products = at.jacobians, project(belief, at.jacobians)
         if rows is not None and share_linearisation:
-            jacobians, products = [j[rows] for j in jacobians], [p[rows] for p in products]
+            jacobians, products = jax.tree.map(lambda leaf: leaf[rows], (jacobians, products))
         mean, noise = (at.mean, at.noise) if rows is None else (at.mean[rows], at.noise[rows][:, rows])
         return _condition(belief, jacobians, products, y.astype(mean.dtype) - mean, noise)
 
@@ -324,32 +353,25 @@ def _build(
         steps = [
             b.step(s, j, p, weights) for b, s, j, p in zip(blocks, belief.blocks, jacobians, products, strict=True)
         ]
-        leaves = split(belief.params)
-        means = [models.ravel(old) + step for old, step in zip(leaves, steps, strict=True)]
-        accept = jnp.isfinite(log_density) & jnp.all(jnp.stack([jnp.all(jnp.isfinite(m)) for m in means]))
+        fresh = moved(belief, steps)
+        finite = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(fresh)]
+        accept = jnp.isfinite(log_density) & jnp.all(jnp.stack(finite))
 
         safe = [
             jnp.where(accept, root, jnp.eye(len(root), dtype=root.dtype)),
             linalg.psd_root(jnp.where(accept, noise, 0)),
             accept,
         ]
-        seen = [
-            Observation(jnp.where(accept, j, 0), jnp.where(accept, p, 0), *safe)
-            for j, p in zip(jacobians, products, strict=True)
-        ]
+        cleared = jax.tree.map(lambda leaf: jnp.where(accept, leaf, 0), (jacobians, products))
+        seen = [Observation(j, p, *safe) for j, p in zip(*cleared, strict=True)]
         done = [b.update(s, o) for b, s, o in zip(blocks, belief.blocks, seen, strict=True)]
-        fresh = [models.unravel(m, old) for m, old in zip(means, leaves, strict=True)]
-        params = jax.tree.map(lambda new, old: jnp.where(accept, new, old), join(belief.params, *fresh), belief.params)
+        params = jax.tree.map(lambda new, old: jnp.where(accept, new, old), fresh, belief.params)
         bound = _bound(done, parts, total, noise) if error_bounds else None
         return Belief(params, tuple(d.state for d in done)), UpdateInfo(innovation, log_density, ~accept, bound)
 
     def sample(key, belief):
-        leaves = split(belief.params)
         keys = jax.random.split(key, len(blocks))
-        drawn = [
-            models.ravel(old) + b.draw(k, s) for b, k, s, old in zip(blocks, keys, belief.blocks, leaves, strict=True)
-        ]
-        return join(belief.params, *[models.unravel(d, old) for d, old in zip(drawn, leaves, strict=True)])
+        return moved(belief, [b.draw(k, s) for b, k, s in zip(blocks, keys, belief.blocks, strict=True)])
 
     def expected(params, x):
         return likelihood.mean(apply(params, x))
