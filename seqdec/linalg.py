@@ -169,13 +169,14 @@ def _(axis_size, in_batched, buffer, values, at):
         for leaf, b in zip((buffer, values, at), in_batched, strict=True)
     )
 
-    def together(buffer):
-        return lax.dynamic_update_slice_in_dim(buffer, values, at[0], 2)
+    # A loop of no rounds, where a conditional would copy the buffer.
+    def write(member, buffer):
+        return lax.dynamic_update_slice(buffer, values[member][None], (member, 0, at[member]))
 
-    def one_by_one(buffer):
-        return jax.vmap(lambda b, v, a: lax.dynamic_update_slice_in_dim(b, v, a, 1))(buffer, values, at)
-
-    return lax.cond(jnp.all(at == at[0]), together, one_by_one, buffer), True
+    in_step = at == at[0]
+    present = lax.dynamic_slice_in_dim(buffer, at[0], values.shape[2], 2)
+    buffer = lax.dynamic_update_slice_in_dim(buffer, jnp.where(in_step[:, None, None], values, present), at[0], 2)
+    return lax.fori_loop(0, jnp.where(jnp.all(in_step), 0, axis_size), write, buffer), True
 
 
 class Root(NamedTuple):
@@ -204,12 +205,12 @@ def root_downdate(
     root: Root,
     jacobian: Array,
     products: Array,
+    raw_gain: Array,
     innovation_root: Array,
     noise_root: Array,
-    process_noise: Array,
     accept: Array,
 ) -> RootUpdate:
-    r"""Root of (I - K H) Sigma (I - K H)^T + K R K^T, the Joseph form, with K^T = S^{-1} (H Sigma + q H), in O(D^2).
+    r"""Root of (I - K H) Sigma (I - K H)^T + K R K^T, the Joseph form, for a gain of any kind, in O(D^2).
 
     The stack [T (I - K H)^T; R^{1/2} K^T] is a rank-o change of T and o new rows, which fill the spare columns. One QR
     makes room again when they are used up.
@@ -218,9 +219,9 @@ def root_downdate(
         root: T with T^T T = Sigma.
         jacobian: H (o, D).
         products: H T^T (o, D + m).
+        raw_gain: S K^T (o, D), such as H Sigma + q H.
         innovation_root: S^{1/2} (o, o), upper triangular.
         noise_root: R^{1/2} (o, o).
-        process_noise: () variance q.
         accept: () bool; False leaves the covariance as it is. All other arguments must be finite all the same.
     """
     (size, width), observed = root.columns.shape, len(jacobian)
@@ -232,10 +233,8 @@ def root_downdate(
         fresh = root_from(root_of_sum(full.columns.mT), spare)
         return fresh, jacobian @ fresh.columns, jacobian
 
-    # The gain is made after the branch, not before: a read of T that XLA cannot order makes it copy T at every step.
-    root, products, jacobian = when(root.filled + observed > spare, make_room, (root, products, jacobian))
-    raw = products @ root.columns.mT + process_noise * jacobian
-    gain = jnp.where(accept, solve_psd(innovation_root, raw), 0)
+    root, products, _ = when(root.filled + observed > spare, make_room, (root, products, jacobian))
+    gain = jnp.where(accept, solve_psd(innovation_root, raw_gain), 0)
     # Spare columns are zero until they are in use, so that the new rows come with the same change of rank o.
     place = jnp.arange(width) == size + root.filled + jnp.arange(observed)[:, None]
     columns = root.columns + gain.mT @ (noise_root.mT @ place.astype(gain.dtype) - products)
@@ -243,7 +242,7 @@ def root_downdate(
 
 
 def symmetric_downdate(
-    root: Root, products: Array, innovation_root: Array, noise_root: Array, accept: Array
+    root: Root, products: Array, raw_gain: Array, innovation_root: Array, noise_root: Array, accept: Array
 ) -> RootUpdate:
     r"""Root of (I - K H) Sigma (I - K H)^T + K R K^T with K^T = S^{-1} H Sigma: `root_downdate` for q = 0.
 
@@ -254,11 +253,12 @@ def symmetric_downdate(
     Args:
         root: T with T^T T = Sigma and no spare columns.
         products: F = H T^T (o, D).
+        raw_gain: H Sigma = F T (o, D).
         innovation_root: S^{1/2} (o, o), upper triangular.
         noise_root: R^{1/2} (o, o).
         accept: () bool; False leaves the covariance as it is. All other arguments must be finite all the same.
     """
-    gain = jnp.where(accept, solve_psd(innovation_root, products @ root.columns.mT), 0)
+    gain = jnp.where(accept, solve_psd(innovation_root, raw_gain), 0)
     if len(products) == 1:
         columns = root.columns - gain.mT @ (_potter(products, innovation_root, noise_root) * products)
     else:

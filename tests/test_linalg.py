@@ -183,8 +183,9 @@ def test_root_downdate_is_the_joseph_form_with_the_inflated_gain():
         left = np.eye(6) - gain.T @ jac
         sigma = left @ sigma @ left.T + gain.T @ noise @ gain
         roots = linalg.psd_root(jnp.asarray(total)), linalg.psd_root(jnp.asarray(noise))
+        raw = jnp.asarray(total @ gain)
         jac = jnp.asarray(jac)
-        done = linalg.root_downdate(root, jac, jac @ root.columns, *roots, jnp.asarray(q), jnp.asarray(True))
+        done = linalg.root_downdate(root, jac, jac @ root.columns, raw, *roots, jnp.asarray(True))
         root = done.root
         np.testing.assert_allclose(root.columns @ root.columns.T, sigma, atol=1e-10)
         np.testing.assert_allclose(done.gain, gain, atol=1e-10)
@@ -201,7 +202,8 @@ def test_symmetric_downdate_is_the_joseph_form(outputs):
         total = 0.5 * np.eye(outputs) + jac @ sigma @ jac.T + noise  # as if another block spoke too
         gain = np.linalg.solve(total, jac @ sigma)
         roots = linalg.psd_root(jnp.asarray(total)), linalg.psd_root(jnp.asarray(noise))
-        done = linalg.symmetric_downdate(root, jnp.asarray(jac) @ root.columns, *roots, jnp.asarray(step < 15))
+        products = jnp.asarray(jac) @ root.columns
+        done = linalg.symmetric_downdate(root, products, products @ root.columns.T, *roots, jnp.asarray(step < 15))
         if step < 15:
             left = np.eye(6) - gain.T @ jac
             sigma = left @ sigma @ left.T + gain.T @ noise @ gain

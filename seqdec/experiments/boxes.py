@@ -35,7 +35,7 @@ def _block(start, reduce, process_noise) -> Block:
         return products @ products.mT + state.pending * linalg.gram_of(jacobian)
 
     def step(state, jacobian, products, weights):
-        return ((weights @ products) @ state.factor + state.pending * (weights @ jacobian[0]),)
+        return ((weights @ products) @ state.factor + state.pending * (weights @ jacobian[0]),), None
 
     def update(state, seen):
         raw = seen.products @ state.factor + state.pending * seen.jacobian[0]

@@ -33,6 +33,8 @@ class Observation(NamedTuple):
     """J_b (o, D_p)"""
     products: Array
     """(o, k), the block's own product of the Jacobian with its factor"""
+    again: Any
+    """what the block's `step` had to compute"""
     innovation_root: Array
     """S^{1/2} (o, o)"""
     noise_root: Array
@@ -65,8 +67,8 @@ class Block(NamedTuple):
     """(state, J (o, D_p)) -> products (o, k)"""
     variance: Callable[[Any, Pieces, Array], Array]
     """(state, J, products) -> J (Sigma + q I) J^T (o, o)"""
-    step: Callable[[Any, Pieces, Array, Array], Pieces]
-    """(state, J, products, S^{-1} eps) -> K eps (D_p,)"""
+    step: Callable[[Any, Pieces, Array, Array], tuple[Pieces, Any]]
+    """(state, J, products, S^{-1} eps) -> K eps (D_p,), and what `update` can use again"""
     update: Callable[[Any, Observation], BlockUpdate]
     draw: Callable[[Key, Any], Pieces]
     """(key, state) -> (D_p,) sample of N(0, Sigma)"""
@@ -112,15 +114,16 @@ def full_rank(initial_std, process_noise, *, buffer: int | None) -> Block:
         return known if still else _with_noise(known, state.pending, jacobian)
 
     def step(state, jacobian, products, weights):
-        known = state.factor.columns @ (weights @ products)
-        return (known if still else known + state.pending * (weights @ jacobian[0]),)
+        known = products @ state.factor.columns.mT
+        raw = known if still else known + state.pending * jacobian[0]
+        return (weights @ raw,), raw
 
     def update(state, seen):
         products, roots, accept = seen.products, (seen.innovation_root, seen.noise_root), seen.accept
         if still:
-            done = linalg.symmetric_downdate(state.factor, products, *roots, accept)
+            done = linalg.symmetric_downdate(state.factor, products, seen.again, *roots, accept)
         else:
-            done = linalg.root_downdate(state.factor, seen.jacobian[0], products, *roots, state.pending, accept)
+            done = linalg.root_downdate(state.factor, seen.jacobian[0], products, seen.again, *roots, accept)
         return BlockUpdate(
             BlockState(done.root, jnp.where(seen.accept, 0, state.pending)),
             done.gain @ done.gain.mT,
@@ -156,8 +159,8 @@ def low_rank(rank: int, initial_std, process_noise, *, buffer: int | None, basis
     def step(state, jacobian, products, weights):
         span = linalg.times(state.factor, weights @ products @ state.factor.coefficients.mT)
         if still:
-            return span
-        return tuple(part + state.pending * (weights @ rows) for part, rows in zip(span, jacobian, strict=True))
+            return span, None
+        return tuple(part + state.pending * (weights @ rows) for part, rows in zip(span, jacobian, strict=True)), None
 
     def update(state, seen):
         products, roots, accept = seen.products, (seen.innovation_root, seen.noise_root), seen.accept
@@ -350,9 +353,10 @@ def _build(
         log_density = -0.5 * (innovation @ weights + len(weights) * math.log(2 * math.pi)) - jnp.sum(
             jnp.log(jnp.diagonal(root))
         )
-        steps = [
-            b.step(s, j, p, weights) for b, s, j, p in zip(blocks, belief.blocks, jacobians, products, strict=True)
-        ]
+        steps, again = zip(
+            *(b.step(s, j, p, weights) for b, s, j, p in zip(blocks, belief.blocks, jacobians, products, strict=True)),
+            strict=True,
+        )
         fresh = moved(belief, steps)
         finite = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(fresh)]
         accept = jnp.isfinite(log_density) & jnp.all(jnp.stack(finite))
@@ -362,8 +366,8 @@ def _build(
             linalg.psd_root(jnp.where(accept, noise, 0)),
             accept,
         ]
-        cleared = jax.tree.map(lambda leaf: jnp.where(accept, leaf, 0), (jacobians, products))
-        seen = [Observation(j, p, *safe) for j, p in zip(*cleared, strict=True)]
+        cleared = jax.tree.map(lambda leaf: jnp.where(accept, leaf, 0), (jacobians, products, again))
+        seen = [Observation(*parts, *safe) for parts in zip(*cleared, strict=True)]
         done = [b.update(s, o) for b, s, o in zip(blocks, belief.blocks, seen, strict=True)]
         params = jax.tree.map(lambda new, old: jnp.where(accept, new, old), fresh, belief.params)
         bound = _bound(done, parts, total, noise) if error_bounds else None
