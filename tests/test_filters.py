@@ -483,3 +483,60 @@ def test_wrong_shapes_are_refused_by_shape():
     scalar = filters.ekf(lambda params, x: params["weight"] @ x, likelihoods.gaussian(0.1))
     with pytest.raises(ValueError, match=r"must return a vector \(out,\); it returned shape \(\)"):
         scalar.moments(scalar.init(jax.random.key(0), {"weight": jnp.zeros(3)}), jnp.ones(3))
+
+
+@pytest.mark.parametrize("name", ["lolofi", "hilofi"])
+def test_forward_passes_along_the_columns_equal_reverse_passes_of_the_outputs(name):
+    """Thirty outputs against eight columns or, the same filter with more room in its buffer, many columns."""
+    network = models.network(models.MLP(30, (6, 5)), jnp.zeros(3))
+    likelihood = likelihoods.gaussian(0.1)
+    size = sum(leaf.size for leaf in jax.tree.leaves(network.init(jax.random.key(0))))
+
+    def make(q, **options):
+        noises = {"process_noise_hidden": q, "process_noise_last": q, "is_last": network.is_last, "dtype": jnp.float64}
+        if name == "hilofi":
+            return filters.hilofi(network.apply, likelihood, rank=3, **noises, **options)
+        return filters.lolofi(network.apply, likelihood, rank_hidden=3, rank_last=4, **noises, **options)
+
+    def step(flt, belief, seen):
+        x, y, arm = seen
+        before = flt.moments(belief, x)
+        belief = flt.predict(belief)
+        between = flt.moments(belief, x)
+        belief, info = flt.update(belief, x, y[arm], arm)
+        return belief, (before.cov, between.cov, info.log_density)
+
+    ends, seens = [], []
+    for buffer in (4, 60):
+        flt = make(1e-2, buffer=buffer)
+        begin = flt.init(jax.random.key(1), network.init(jax.random.key(0)))
+        scan = jax.jit(lambda b, data, flt=flt: jax.lax.scan(functools.partial(step, flt), b, data))
+        end, seen = scan(begin, stream(12, 40, outputs=30))
+        ends.append(models.ravel(jax.tree.leaves(end.params)))
+        seens.append(seen)
+    assert relative(*ends) < 1e-9
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-10), *seens)
+
+    # Without process noise nothing ever needs the Jacobian of all outputs, and no program forms it.
+    if name != "hilofi":  # whose last layer's root has more columns than there are outputs
+        flt = make(0.0)
+        begin = flt.init(jax.random.key(1), network.init(jax.random.key(0)))
+        data = jax.tree.map(lambda leaf: leaf[0], stream(12, 1, outputs=30))
+        text = jax.jit(functools.partial(step, flt)).lower(begin, data).compile().as_text()
+        assert f"[30,{size - 180}]" not in text
+        assert "[30,180]" not in text
+
+
+def test_as_many_outputs_as_columns_can_all_be_observed_at_once():
+    """Full information needs the whole Jacobian, whichever way the products are made."""
+    network = models.network(models.MLP(6, (5,)), jnp.zeros(3))
+    ends = []
+    for buffer in (6, 9):
+        flt = filters.lrkf(
+            network.apply, likelihoods.gaussian(0.1), rank=3, process_noise=1e-2, buffer=buffer, dtype=jnp.float64
+        )
+        belief = flt.init(jax.random.key(1), network.init(jax.random.key(0)))
+        for x, y, _ in zip(*stream(13, 4, outputs=6), strict=True):
+            belief, _ = flt.update(flt.predict(belief), x, y)
+        ends.append(models.ravel(jax.tree.leaves(belief.params)))
+    assert relative(*ends) < 1e-10

@@ -31,8 +31,8 @@ def _block(start, reduce, process_noise) -> Block:
     def project(state, jacobian):
         return jacobian[0] @ state.factor.mT
 
-    def variance(state, jacobian, products):
-        return products @ products.mT + state.pending * linalg.gram_of(jacobian)
+    def variance(state, products, gram):
+        return products @ products.mT + state.pending * gram.function(*gram.arguments)
 
     def step(state, jacobian, products, weights):
         return ((weights @ products) @ state.factor + state.pending * (weights @ jacobian[0]),), None
@@ -49,7 +49,10 @@ def _block(start, reduce, process_noise) -> Block:
     def draw(key, state):
         return (jax.random.normal(key, (len(state.factor),), state.factor.dtype) @ state.factor,)
 
-    return Block(pack_whole, unpack_whole, init, predict, project, variance, step, update, draw)
+    def columns(state):
+        return (state.factor.mT,)
+
+    return Block(pack_whole, unpack_whole, init, predict, columns, project, variance, step, update, draw)
 
 
 def _low_rank(rank: int, initial_std, process_noise) -> Block:

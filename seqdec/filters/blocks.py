@@ -8,6 +8,12 @@ R and process noise q_b, an observation y gives
     approximately
 
 so a filter is a list of blocks, and a block says how it keeps Sigma_b. `full_rank` and `low_rank` are the two forms.
+
+With a root Sigma_b = T^T T all this needs the product of J_b (K x D) with the n columns of T^T or of its basis. There
+are two ways to it: K reverse passes through the network and a matrix product, or n forward passes along the columns,
+which never form the Jacobian. `benchmarks/jacobians.py` times both: the first costs in proportion to K, the second to
+n; at K = n they take about as long, at K = 100 and n = 75 or 26 forward passes take a half to a sixth of the time. They
+are taken where K >= n, and an update then needs the Jacobian of the observed outputs only.
 """
 
 import functools
@@ -43,6 +49,13 @@ class Observation(NamedTuple):
     """() bool; False: leave the covariance as it is"""
 
 
+class Gram(NamedTuple):
+    """J J^T (o, o), which is seldom needed, as a function and its arguments."""
+
+    function: Callable[..., Array]
+    arguments: tuple[Any, ...]
+
+
 class BlockUpdate(NamedTuple):
     """A block after an observation, and its part of the error bounds."""
 
@@ -63,10 +76,12 @@ class Block(NamedTuple):
     init: Callable[[Key, list[Array], Any], Any]
     """(key, leaves of the mean, dtype) -> state"""
     predict: Callable[[Any], Any]
+    columns: Callable[[Any], Pieces]
+    """state -> (D_p, k), the columns with which Jacobians are multiplied"""
     project: Callable[[Any, Pieces], Array]
     """(state, J (o, D_p)) -> products (o, k)"""
-    variance: Callable[[Any, Pieces, Array], Array]
-    """(state, J, products) -> J (Sigma + q I) J^T (o, o)"""
+    variance: Callable[[Any, Array, Gram], Array]
+    """(state, products, J J^T) -> J (Sigma + q I) J^T (o, o)"""
     step: Callable[[Any, Pieces, Array, Array], tuple[Pieces, Any]]
     """(state, J, products, S^{-1} eps) -> K eps (D_p,), and what `update` can use again"""
     update: Callable[[Any, Observation], BlockUpdate]
@@ -109,9 +124,9 @@ def full_rank(initial_std, process_noise, *, buffer: int | None) -> Block:
     def project(state, jacobian):
         return jacobian[0] @ state.factor.columns
 
-    def variance(state, jacobian, products):
+    def variance(state, products, gram):
         known = products @ products.mT
-        return known if still else _with_noise(known, state.pending, jacobian)
+        return known if still else _with_noise(known, state.pending, gram)
 
     def step(state, jacobian, products, weights):
         known = products @ state.factor.columns.mT
@@ -135,7 +150,18 @@ def full_rank(initial_std, process_noise, *, buffer: int | None) -> Block:
         columns = state.factor.columns
         return (columns @ jax.random.normal(key, (columns.shape[1],), columns.dtype),)
 
-    return Block(pack_whole, unpack_whole, init, _accumulate(process_noise), project, variance, step, update, draw)
+    return Block(
+        pack_whole,
+        unpack_whole,
+        init,
+        _accumulate(process_noise),
+        lambda state: (state.factor.columns,),
+        project,
+        variance,
+        step,
+        update,
+        draw,
+    )
 
 
 def low_rank(rank: int, initial_std, process_noise, *, buffer: int | None, basis_dtype: Any = None) -> Block:
@@ -151,10 +177,10 @@ def low_rank(rank: int, initial_std, process_noise, *, buffer: int | None, basis
         rows = models.pieces(models.unravel(rows, [leaf.astype(dtype) for leaf in leaves]), 1)
         return _start(linalg.low_rank_from(rows, spare, basis_dtype), dtype)
 
-    def variance(state, jacobian, products):
+    def variance(state, products, gram):
         root = products @ state.factor.coefficients.mT
         known = root @ root.mT
-        return known if still else _with_noise(known, state.pending, jacobian)
+        return known if still else _with_noise(known, state.pending, gram)
 
     def step(state, jacobian, products, weights):
         span = linalg.times(state.factor, weights @ products @ state.factor.coefficients.mT)
@@ -187,6 +213,7 @@ def low_rank(rank: int, initial_std, process_noise, *, buffer: int | None, basis
         models.unpieces,
         init,
         _accumulate(process_noise),
+        lambda state: state.factor.basis,
         lambda state, jacobian: linalg.cross(state.factor, jacobian),
         variance,
         step,
@@ -200,9 +227,13 @@ def _known_zero(process_noise) -> bool:
     return not isinstance(process_noise, Tracer) and process_noise == 0
 
 
-def _with_noise(known: Array, pending: Array, jacobian: Pieces) -> Array:
+def _with_noise(known: Array, pending: Array, gram: Gram) -> Array:
     """The sum known + q J J^T (o, o). From an update to the next step of time q is zero: a product less."""
-    return linalg.when(pending > 0, lambda known, q, rows: known + q * linalg.gram_of(rows), known, pending, jacobian)
+
+    def add(known, q, *arguments):
+        return known + q * gram.function(*arguments)
+
+    return linalg.when(pending > 0, add, known, pending, *gram.arguments)
 
 
 def _accumulate(process_noise):
@@ -324,13 +355,43 @@ def _build(
     def project(belief, jacobians):
         return [b.project(s, j) for b, s, j in zip(blocks, belief.blocks, jacobians, strict=True)]
 
-    def variances(belief, jacobians, products):
-        return [b.variance(s, *jp) for b, s, *jp in zip(blocks, belief.blocks, jacobians, products, strict=True)]
+    def along_columns(belief, x, index):
+        """Products of one block's Jacobian by forward passes."""
+        block, leaves = blocks[index], split(belief.params)
+
+        def response(own):
+            return likelihood.mean(apply(join(belief.params, *leaves[:index], own, *leaves[index + 1 :]), x))
+
+        _, push = jax.linearize(response, leaves[index])
+        columns = block.columns(belief.blocks[index])
+        return jax.vmap(lambda *parts: push(block.unpack(parts, leaves[index])), -1, -1)(*columns)
+
+    def project_all(belief, x, at):
+        """Products of all outputs, and for each block whether the Jacobian has been spared."""
+        forward = [b.columns(s)[0].shape[1] <= len(at.mean) for b, s in zip(blocks, belief.blocks, strict=True)]
+        products = [
+            along_columns(belief, x, index).astype(at.mean.dtype) if spared else block.project(state, jacobian)
+            for index, (block, state, jacobian, spared) in enumerate(
+                zip(blocks, belief.blocks, at.jacobians, forward, strict=True)
+            )
+        ]
+        return products, forward
+
+    def variances(belief, products, grams):
+        return [b.variance(s, p, g) for b, s, p, g in zip(blocks, belief.blocks, products, grams, strict=True)]
 
     def moments(belief, x):
         at = linearise(belief.params, x)
-        parts = variances(belief, at.jacobians, project(belief, at.jacobians))
-        return Predictive(at.mean, functools.reduce(jnp.add, parts), at.noise)
+        products, forward = project_all(belief, x, at)
+
+        def gram_of_block(index, params, x):
+            return linalg.gram_of(linearise(params, x).jacobians[index])
+
+        grams = [
+            Gram(functools.partial(gram_of_block, i), (belief.params, x)) if spared else Gram(linalg.gram_of, (j,))
+            for i, (j, spared) in enumerate(zip(at.jacobians, forward, strict=True))
+        ]
+        return Predictive(at.mean, functools.reduce(jnp.add, variances(belief, products, grams)), at.noise)
 
     def update(belief, x, y, observed=None):
         y, rows = _observed(y, observed)
@@ -339,14 +400,21 @@ def _build(
             raise ValueError(
                 f"y has shape {y.shape}, but the network has {len(at.mean)} outputs; pass observed= for some of them"
             )
-        jacobians, products = at.jacobians, project(belief, at.jacobians)
-        if rows is not None and share_linearisation:
-            jacobians, products = jax.tree.map(lambda leaf: leaf[rows], (jacobians, products))
+        if rows is None or not share_linearisation:
+            jacobians, products = at.jacobians, project(belief, at.jacobians)
+        else:
+            products, forward = project_all(belief, x, at)
+            seen, everything = linearise(belief.params, x, rows).jacobians, at.jacobians
+            jacobians = [
+                few if spared else tuple(part[rows] for part in many)
+                for few, many, spared in zip(seen, everything, forward, strict=True)
+            ]
+            products = [part[rows] for part in products]
         mean, noise = (at.mean, at.noise) if rows is None else (at.mean[rows], at.noise[rows][:, rows])
         return _condition(belief, jacobians, products, y.astype(mean.dtype) - mean, noise)
 
     def _condition(belief, jacobians, products, innovation, noise):
-        parts = variances(belief, jacobians, products)
+        parts = variances(belief, products, [Gram(linalg.gram_of, (jacobian,)) for jacobian in jacobians])
         total = functools.reduce(jnp.add, parts) + noise
         root = linalg.psd_root(total)
         weights = linalg.solve_psd(root, innovation[:, None])[:, 0]

@@ -1,0 +1,69 @@
+"""The product of a network's Jacobian (K x D) with n columns, both ways, and one row of the Jacobian for the update.
+
+    python benchmarks/jacobians.py
+
+Reverse: K reverse passes, put together, and one product of matrices. Forward: n passes along the columns, and one
+reverse pass. Milliseconds, the least of several measurements; filters go forward where K >= n.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from seqdec import models
+from seqdec.experiments import bench
+
+TURNS = 5
+
+
+def reverse(apply: Callable[..., jax.Array], params: Any, x: jax.Array, columns: tuple[jax.Array, ...]) -> Any:
+    """Products (K, n) and row 0, from the whole Jacobian."""
+    out, pull = jax.vjp(lambda params: apply(params, x), params)
+    rows = models.pieces(jax.tree.leaves(jax.vmap(pull)(jnp.asarray(np.eye(len(out)), out.dtype))[0]), 1)
+    return sum(row @ column for row, column in zip(rows, columns, strict=True)), [row[0] for row in rows]
+
+
+def forward(apply: Callable[..., jax.Array], params: Any, x: jax.Array, columns: tuple[jax.Array, ...]) -> Any:
+    """The same without the Jacobian."""
+    leaves, structure = jax.tree.flatten(params)
+    out, push = jax.linearize(lambda params: apply(params, x), params)
+    products = jax.vmap(lambda *parts: push(structure.unflatten(models.unpieces(parts, leaves))), -1, -1)(*columns)
+    _, pull = jax.vjp(lambda params: apply(params, x), params)
+    return products, models.pieces(jax.tree.leaves(pull(jnp.zeros_like(out).at[0].set(1))[0]))
+
+
+def milliseconds(function: Any, apply: Any, params: Any, inputs: jax.Array, columns: Any) -> float:
+    """Least time of one product over passes through the inputs; results are handed on, so that all of them is made."""
+
+    def passes(params, inputs, columns):
+        first = function(apply, params, inputs[0], columns)
+        return jax.lax.scan(lambda _, x: (function(apply, params, x, columns), None), first, inputs)[0]
+
+    compiled = jax.jit(passes).lower(params, inputs, columns).compile()
+    times = []
+    for _ in range(TURNS):
+        began = time.perf_counter()
+        jax.block_until_ready(compiled(params, inputs, columns))
+        times.append(time.perf_counter() - began)
+    return 1e3 * min(times) / len(inputs)
+
+
+if __name__ == "__main__":
+    for size in (0, 40_000):
+        for arms in (10, 32, 100):
+            work = bench.workload(size, arms)
+            params = work.network.init(jax.random.key(0))
+            for width in (26, 75):
+                rows = jax.random.normal(jax.random.key(1), (width, work.size))
+                leaves = models.unravel(rows, jax.tree.leaves(params))
+                columns = tuple(piece.T for piece in models.pieces(leaves, 1))
+                times = [milliseconds(f, work.network.apply, params, work.inputs, columns) for f in (reverse, forward)]
+                print(
+                    f"{'MLP' if size else 'LeNet5':6} D = {work.size:,} K = {arms:3} n = {width:2}: "
+                    f"reverse {times[0]:6.2f} ms, forward {times[1]:6.2f} ms, ratio {times[0] / times[1]:.1f}",
+                    flush=True,
+                )
