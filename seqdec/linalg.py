@@ -171,7 +171,8 @@ def _(axis_size, in_batched, buffer, values, at):
 
     # A loop of no rounds, where a conditional would copy the buffer.
     def write(member, buffer):
-        return lax.dynamic_update_slice(buffer, values[member][None], (member, 0, at[member]))
+        place = (member, jnp.zeros_like(member), at[member].astype(member.dtype))
+        return lax.dynamic_update_slice(buffer, values[member][None], place)
 
     in_step = at == at[0]
     present = lax.dynamic_slice_in_dim(buffer, at[0], values.shape[2], 2)

@@ -219,3 +219,27 @@ def test_more_outputs_at_once_than_the_buffer_holds_is_an_error_with_the_remedy(
         linalg.low_rank_downdate(
             factor, (jnp.zeros((3, 5)),), jnp.zeros((3, 3)), jnp.eye(3), jnp.eye(3), jnp.asarray(0.1), jnp.asarray(True)
         )
+
+
+def test_a_batch_whose_members_have_fallen_out_of_step_equals_one_by_one():
+    """Of three members the second refuses every other update, so that the buffers fill at different places."""
+    generator = np.random.default_rng(6)
+    rows = linalg.random_orthonormal_rows(jax.random.key(1), 3, 8, jnp.float64)
+    jacobians = jnp.asarray(generator.normal(size=(9, 3, 1, 8)))
+    accepts = jnp.asarray([[True, step % 2 == 0, True] for step in range(9)])
+
+    def member(jacobians, accepts):
+        def step(factor, seen):
+            jac, accept = seen
+            products, one = linalg.cross(factor, (jac,)), jnp.eye(1)
+            factor = linalg.low_rank_downdate(factor, (jac,), products, 2 * one, one, jnp.asarray(0.1), accept).factor
+            return factor, factor.filled
+
+        factor, filled = jax.lax.scan(step, linalg.low_rank_from((rows,), 2), (jacobians, accepts))
+        return factor.coefficients @ factor.basis[0].T, filled
+
+    together, filled = jax.jit(jax.vmap(member, in_axes=1))(jacobians, accepts)
+    assert len({tuple(row) for row in np.asarray(filled).tolist()}) == 2
+    for index in range(3):
+        alone, _ = jax.jit(member)(jacobians[:, index], accepts[:, index])
+        np.testing.assert_allclose(together[index].T @ together[index], alone.T @ alone, atol=1e-12)

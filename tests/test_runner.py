@@ -223,7 +223,7 @@ def test_a_real_sigint(tmp_path: Any) -> None:
     try:
         assert process.stdout.readline().strip() == "go"
         process.send_signal(signal.SIGINT)
-        rest, _ = process.communicate(timeout=60)
+        rest, _ = process.communicate(timeout=300)
     finally:
         process.kill()
     assert "interrupted True True" in rest
