@@ -1,0 +1,88 @@
+"""Surrogates from the filters: a recursive belief over a neural network, whose cost per query does not grow.
+
+The network is the paper's, three hidden layers of 180 ELU units, on the unit cube scaled to [-a, a]. Responses enter in
+chunks, one Kalman update for each, so that the covariance factor is read once a chunk. A fit appends the new rows; when
+the responses are standardised anew, it starts again from the prior and can then pass over the history several times:
+every further pass is a Gauss-Newton step, the network linearised where the pass before ended, the prior where it was.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from seqdec import filters, models
+from seqdec.bo.surrogates import History, Surrogate
+from seqdec.core import Array, Filter, Key, Posterior
+
+_CHUNK = 8
+
+
+class State(NamedTuple):
+    """A belief and what it has seen."""
+
+    start: Any
+    """the belief before any data"""
+    belief: Any
+    seen: Array
+    """() int32 rows of the history absorbed"""
+
+
+def filtered(
+    make: Callable[..., Filter], network: models.Network, *, scale: float, passes: int, growth: float
+) -> Surrogate:
+    """The surrogate of a filter.
+
+    Args:
+        make: (apply, is_last) -> filter of a network with several outputs.
+        network: of one output on (d,) inputs.
+        scale: a; inputs reach it at the walls of the cube.
+        passes: over the history whenever the responses are standardised anew, at least 1.
+        growth: as in `Surrogate`.
+    """
+    is_last = network.is_last
+    scaled = network._replace(apply=lambda params, x: network.apply(params, scale * (2 * x - 1)))
+    rows = models.per_candidate(scaled).apply
+
+    def absorb(belief: Any, history: History, start: Array, apply: Callable[..., Array]) -> Any:
+        # Rows beyond the history are multiplied by zero: no gradient, no innovation, no effect.
+        flt = make(lambda params, x: jnp.where(x[1], apply(params, x[0]), 0.0), is_last)
+
+        def step(chunk, belief):
+            at = start + _CHUNK * chunk + jnp.arange(_CHUNK)
+            keep, at = at < history.count, jnp.minimum(at, len(history.x) - 1)
+            return flt.update(flt.predict(belief), (history.x[at], keep), jnp.where(keep, history.y[at], 0.0))[0]
+
+        return jax.lax.fori_loop(0, (history.count - start + _CHUNK - 1) // _CHUNK, step, belief)
+
+    def init(key: Key, history: History) -> State:
+        weights, covariance = jax.random.split(key)
+        belief = make(rows, is_last).init(covariance, network.init(weights))
+        return State(belief, belief, jnp.int32(0))
+
+    def extend(state: State, history: History) -> State:
+        return state._replace(belief=absorb(state.belief, history, state.seen, rows), seen=history.count)
+
+    def again(state: State, history: History) -> State:
+        def one_pass(_, belief):
+            around = belief.params
+
+            def linear(params, x):
+                change = jax.tree.map(jnp.subtract, params, around)
+                value, slope = jax.jvp(lambda at: rows(at, x), (around,), (change,))
+                return value + slope
+
+            return absorb(state.start, history, jnp.int32(0), linear)
+
+        belief = absorb(state.start, history, jnp.int32(0), rows)
+        belief = jax.lax.fori_loop(1, passes, one_pass, belief) if passes > 1 else belief
+        return state._replace(belief=belief, seen=history.count)
+
+    def fit(state: State, history: History, renewed: Array) -> State:
+        return jax.lax.cond(renewed, again, extend, state, history)
+
+    def posterior(state: State) -> Posterior:
+        return filters.posterior(make(rows, is_last), state.belief)
+
+    return Surrogate(init, fit, extend, posterior, growth, "thompson", jnp.float32)
