@@ -22,8 +22,8 @@ _CHUNK = 8
 class State(NamedTuple):
     """A belief and what it has seen."""
 
-    start: Any
-    """the belief before any data"""
+    key: Key
+    """makes the belief before any data, again and again the same"""
     belief: Any
     seen: Array
     """() int32 rows of the history absorbed"""
@@ -51,20 +51,24 @@ def filtered(
 
         def step(chunk, belief):
             at = start + _CHUNK * chunk + jnp.arange(_CHUNK)
-            keep, at = at < history.count, jnp.minimum(at, len(history.x) - 1)
+            keep, at = at < history.filled, jnp.minimum(at, len(history.x) - 1)
             return flt.update(flt.predict(belief), (history.x[at], keep), jnp.where(keep, history.y[at], 0.0))[0]
 
-        return jax.lax.fori_loop(0, (history.count - start + _CHUNK - 1) // _CHUNK, step, belief)
+        return jax.lax.fori_loop(0, (history.filled - start + _CHUNK - 1) // _CHUNK, step, belief)
+
+    def prior(key: Key) -> Any:
+        weights, covariance = jax.random.split(key)
+        return make(rows, is_last).init(covariance, network.init(weights))
 
     def init(key: Key, history: History) -> State:
-        weights, covariance = jax.random.split(key)
-        belief = make(rows, is_last).init(covariance, network.init(weights))
-        return State(belief, belief, jnp.int32(0))
+        return State(key, prior(key), jnp.int32(0))
 
     def extend(state: State, history: History) -> State:
-        return state._replace(belief=absorb(state.belief, history, state.seen, rows), seen=history.count)
+        return state._replace(belief=absorb(state.belief, history, state.seen, rows), seen=history.filled)
 
     def again(state: State, history: History) -> State:
+        first = prior(state.key)
+
         def one_pass(_, belief):
             around = belief.params
 
@@ -73,11 +77,11 @@ def filtered(
                 value, slope = jax.jvp(lambda at: rows(at, x), (around,), (change,))
                 return value + slope
 
-            return absorb(state.start, history, jnp.int32(0), linear)
+            return absorb(first, history, jnp.int32(0), linear)
 
-        belief = absorb(state.start, history, jnp.int32(0), rows)
+        belief = absorb(first, history, jnp.int32(0), rows)
         belief = jax.lax.fori_loop(1, passes, one_pass, belief) if passes > 1 else belief
-        return state._replace(belief=belief, seen=history.count)
+        return state._replace(belief=belief, seen=history.filled)
 
     def fit(state: State, history: History, renewed: Array) -> State:
         return jax.lax.cond(renewed, again, extend, state, history)

@@ -18,12 +18,12 @@ random features: Wilson et al., "Efficiently sampling functions from Gaussian pr
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-from jax.scipy.linalg import cho_solve, cholesky, solve_triangular
+from jax.scipy.linalg import cholesky, solve_triangular
 
 from seqdec.bo.surrogates import History, Surrogate
 from seqdec.core import Array, Key, Posterior, Predictive
@@ -31,16 +31,18 @@ from seqdec.core import Array, Key, Posterior, Predictive
 _MEAN_VARIANCE = 1.0
 _FEATURES = 1024
 _SMALLEST_NOISE = 1e-8
+_GRADIENT = 0.1
+"""Norm of the loss's gradient, in nats, at which fitting ends."""
 
 
 class Hyperparameters(NamedTuple):
     """Logarithms, in units of the unit cube and of standardised responses."""
 
-    log_length_scales: Array
+    log_length_scales: Any
     """(d,)"""
-    log_scale: Array
+    log_scale: Any
     """() of the variance s"""
-    log_noise: Array
+    log_noise: Any
     """() of the variance v"""
 
 
@@ -52,49 +54,63 @@ class State(NamedTuple):
     """(N, d)"""
     keep: Array
     """(N,) bool"""
-    root: Array
-    """(N, N) lower Cholesky factor of the covariance of the responses; one on the diagonal where nothing is kept"""
+    whiten: Array
+    """(N, N) inverse of the lower Cholesky factor of the covariance of the responses, so that predictions are products;
+    one on the diagonal where nothing is kept"""
     weights: Array
     """(N,) that covariance's inverse times the responses"""
 
 
-def gp(*, iterations: int = 20) -> Surrogate:
+_PRIOR_VARIANCES = Hyperparameters(3.0, 1.0, 4.0)
+
+
+def gp(*, iterations: int = 30, growth: float = 1.1) -> Surrogate:
     """Gaussian process.
 
     Args:
-        iterations: of L-BFGS, from each of the two starts.
+        iterations: at most so many of L-BFGS from each start when the responses are standardised anew; a quarter of
+            them, from the last hyperparameters alone, when a response was added.
+        growth: as in `Surrogate`.
     """
 
     def init(key: Key, history: History) -> State:
         del key
-        return _condition(_centre(history.x.shape[1]), history._replace(count=jnp.int32(0)))
+        return _condition(_centre(history.x), history._replace(filled=jnp.int32(0)))
+
+    def afresh(hyper: Hyperparameters, history: History) -> Hyperparameters:
+        starts = jax.tree.map(lambda *leaves: jnp.stack(leaves), hyper, _centre(history.x))
+        ends, losses = jax.lax.map(lambda start: _descend(start, history, iterations), starts)
+        best = jnp.argmin(jnp.where(jnp.isfinite(losses), losses, jnp.inf))
+        return jax.tree.map(lambda leaf: leaf[best], ends)
+
+    def onwards(hyper: Hyperparameters, history: History) -> Hyperparameters:
+        end, loss = _descend(hyper, history, max(1, iterations // 4))
+        return jax.tree.map(lambda new, old: jnp.where(jnp.isfinite(loss), new, old), end, hyper)
 
     def fit(state: State, history: History, renewed: Array) -> State:
-        del renewed
-        starts = jax.tree.map(lambda *leaves: jnp.stack(leaves), state.hyper, _centre(history.x.shape[1]))
-        ends, losses = jax.vmap(lambda start: _descend(start, history, iterations))(starts)
-        best = jnp.argmin(jnp.where(jnp.isfinite(losses), losses, jnp.inf))
-        return _condition(jax.tree.map(lambda leaf: leaf[best], ends), history)
+        return _condition(jax.lax.cond(renewed, afresh, onwards, state.hyper, history), history)
 
     def extend(state: State, history: History) -> State:
         return _condition(state.hyper, history)
 
-    return Surrogate(init, fit, extend, posterior, 1.0, "log_expected_improvement", jnp.float64)
+    return Surrogate(init, fit, extend, posterior, growth, "log_expected_improvement", jnp.float64)
 
 
-def _centre(dim: int) -> Hyperparameters:
-    """Where the priors are centred; noise starts lower, for most functions have little."""
-    return Hyperparameters(
-        jnp.full(dim, math.sqrt(2) + 0.5 * math.log(dim)), jnp.zeros(()), jnp.full((), -8.0)
-    )
+def _centre(x: Array) -> Hyperparameters:
+    """Where the priors are centred, for points like `x` (N, d)."""
+    dim, dtype = x.shape[1], x.dtype
+    scale = math.sqrt(2) + 0.5 * math.log(dim)
+    return Hyperparameters(jnp.full(dim, scale, dtype), jnp.zeros((), dtype), jnp.full((), -8.0, dtype))
 
 
 def negative_log_prior(hyper: Hyperparameters) -> Array:
     """Up to a constant."""
-    centre = _centre(hyper.log_length_scales.shape[0])
-    parts = jax.tree.map(lambda value, mean, var: jnp.sum((value - mean) ** 2) / (2 * var), hyper, centre,
-                         Hyperparameters(3.0, 1.0, 4.0))
-    return sum(parts)
+
+    def part(value: Array, mean: Array, variance: float) -> Array:
+        return jnp.sum((value - mean) ** 2) / (2 * variance)
+
+    parts = jax.tree.map(part, hyper, _centre(hyper.log_length_scales[None]), _PRIOR_VARIANCES)
+    return sum(parts, jnp.zeros(()))
 
 
 def negative_log_likelihood(hyper: Hyperparameters, history: History) -> Array:
@@ -110,21 +126,26 @@ def _descend(start: Hyperparameters, history: History, iterations: int) -> tuple
     def loss(hyper):
         return negative_log_likelihood(hyper, history) + negative_log_prior(hyper)
 
-    solver = optax.lbfgs(memory_size=8)
+    solver = optax.lbfgs(memory_size=8, linesearch=optax.scale_by_zoom_linesearch(max_linesearch_steps=6))
     value_and_grad = optax.value_and_grad_from_state(loss)
 
-    def step(_, carry):
-        hyper, state = carry
+    def step(carry):
+        count, hyper, state, _ = carry
         value, gradient = value_and_grad(hyper, state=state)
         updates, state = solver.update(gradient, state, hyper, value=value, grad=gradient, value_fn=loss)
-        return optax.apply_updates(hyper, updates), state
+        moved = jax.tree.map(jnp.add, hyper, updates)
+        return count + 1, moved, state, optax.tree.norm(gradient)
 
-    end, state = jax.lax.fori_loop(0, iterations, step, (start, solver.init(start)))
+    def unfinished(carry):
+        return (carry[0] < iterations) & (carry[3] > _GRADIENT)
+
+    start_carry = (0, start, solver.init(start), jnp.full((), jnp.inf, start.log_scale.dtype))
+    _, end, state, _ = jax.lax.while_loop(unfinished, step, start_carry)
     return end, optax.tree.get(state, "value")
 
 
 def kernel(hyper: Hyperparameters, a: Array, b: Array) -> Array:
-    """c + s k(a, b): (n, d), (m, d) -> (n, m)."""
+    """C + s k(a, b): (n, d), (m, d) -> (n, m)."""
     scales = jnp.exp(-hyper.log_length_scales)
     a, b = a * scales, b * scales
     squares = jnp.sum(a**2, 1)[:, None] + jnp.sum(b**2, 1) - 2 * a @ b.T
@@ -144,8 +165,9 @@ def _root(hyper: Hyperparameters, history: History) -> Array:
 
 def _condition(hyper: Hyperparameters, history: History) -> State:
     root = _root(hyper, history)
-    weights = cho_solve((root, True), jnp.where(history.keep, history.y, 0))
-    return State(hyper, history.x, history.keep, root, weights)
+    whiten = solve_triangular(root, jnp.eye(len(root), dtype=root.dtype), lower=True)
+    weights = whiten.T @ (whiten @ jnp.where(history.keep, history.y, 0))
+    return State(hyper, history.x, history.keep, whiten, weights)
 
 
 def posterior(state: State) -> Posterior:
@@ -160,14 +182,14 @@ def posterior(state: State) -> Posterior:
 
     def joint(candidates):
         known = cross(candidates)
-        part = solve_triangular(state.root, known.T, lower=True)
+        part = state.whiten @ known.T
         noise = (jnp.exp(hyper.log_noise) + _SMALLEST_NOISE) * jnp.eye(len(candidates), dtype=known.dtype)
         return Predictive(known @ state.weights, kernel(hyper, candidates, candidates) - part.T @ part, noise)
 
     def draw(key):
         prior, noisy = _prior_draw(key, hyper, state.x.shape[1])
         error = jnp.sqrt(jnp.exp(hyper.log_noise) + _SMALLEST_NOISE) * jax.random.normal(noisy, state.keep.shape)
-        change = cho_solve((state.root, True), jnp.where(state.keep, prior(state.x) + error, 0))
+        change = state.whiten.T @ (state.whiten @ jnp.where(state.keep, prior(state.x) + error, 0))
         return lambda candidates: prior(candidates) + cross(candidates) @ (state.weights - change)
 
     return Posterior(mean, joint, draw)

@@ -5,8 +5,9 @@ of its own; a Categorical one column for each choice, one-hot. Columns are conti
 moves all others to the values that exist.
 """
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -67,6 +68,10 @@ class Space(NamedTuple):
     def size(self) -> float:
         """How many points there are; infinity with a Real dimension."""
         return math.prod(_count(dimension) for dimension in self.dimensions)
+
+    def points(self) -> Iterator[list[Any]]:
+        """All points of a finite space, one after the other."""
+        return map(list, itertools.product(*map(_values, self.dimensions)))
 
     def encode(self, x: Any) -> np.ndarray:
         """(columns,) of the unit cube for a point. Raises ValueError where it lies outside."""
@@ -132,7 +137,9 @@ def _dimension(entry: Any, index: int) -> Dimension:
         return entry
     pair = list(entry) if isinstance(entry, Sequence | np.ndarray) and not isinstance(entry, str) else []
     if len(pair) != 2:
-        raise TypeError(f"bounds[{index}] must be a pair (low, high), a Real, an Integer or a Categorical; got {entry!r}")
+        raise TypeError(
+            f"bounds[{index}] must be a pair (low, high), a Real, an Integer or a Categorical; got {entry!r}"
+        )
     return Real(pair[0], pair[1])
 
 
@@ -169,6 +176,14 @@ def _count(dimension: Dimension) -> float:
     if isinstance(dimension, Integer):
         return dimension.high - dimension.low + 1
     return len(dimension.choices) if isinstance(dimension, Categorical) else math.inf
+
+
+def _values(dimension: Dimension) -> Sequence[Any]:
+    if isinstance(dimension, Integer):
+        return range(dimension.low, dimension.high + 1)
+    if isinstance(dimension, Categorical):
+        return dimension.choices
+    raise ValueError("a space with a Real dimension has no list of points")
 
 
 def _edges(dimension: Real | Integer) -> tuple[float, float]:

@@ -1,8 +1,8 @@
 """The next point to evaluate: the acquisition maximised over the unit cube, in one compiled program.
 
-Candidates are a Sobol sequence, freshly shifted, in the region of search, and perturbations of the best points so far on
-several scales. The best of them start a projected gradient ascent in the continuous columns, side by side; what has no
-gradient, integers and categories, is searched by the candidates alone. Points that were told or asked before are out.
+Candidates are a Sobol sequence, freshly shifted, in the region of search, and perturbations of the best points so far
+on several scales. The best of them start a projected gradient ascent in the continuous columns, side by side; what has
+no gradient, integers and categories, is searched by the candidates alone. Points known already are out.
 """
 
 import functools
@@ -28,6 +28,21 @@ _SAME = 1e-6
 _FAILURE_RADIUS = 0.1
 
 
+class Search(NamedTuple):
+    """How the acquisition is maximised."""
+
+    candidates: int = 512
+    """Points of the Sobol sequence, a power of two; half as many perturbations of the best points join them."""
+    starts: int = 16
+    """Candidates from which an ascent starts; at most `candidates`."""
+    steps: int = 60
+    """Steps of each ascent; 0 for none."""
+    grid: bool = False
+    """Only the Sobol points, the same for every query and without ascent: the paper's setting."""
+    repeats: bool = False
+    """Whether a point may be suggested again, as in the paper's setting."""
+
+
 class Plan(NamedTuple):
     """What a program is compiled for; hashable."""
 
@@ -37,8 +52,7 @@ class Plan(NamedTuple):
     """(best response so far) -> acquisition"""
     smooth: bool
     """Whether one key makes one function of the score, which can be climbed."""
-    starts: int
-    steps: int
+    search: Search
 
 
 class Trials(NamedTuple):
@@ -108,16 +122,22 @@ def _maximise(plan: Plan, key: Key, state: Any, trials: Trials, region: Region, 
         value = acquisition.score(key, ask, x[None], None)[0]
         return value + _log_feasibility(x, trials)
 
-    pool = _candidates(plan.space, shift, perturb, trials, means, region, grid)
-    keys = jnp.broadcast_to(acquire, (len(pool),)) if plan.smooth else jax.random.split(acquire, len(pool))
-    scores = jax.vmap(score)(keys, pool)
-    if plan.smooth and plan.steps:
-        _, first = jax.lax.top_k(scores, plan.starts)
+    if plan.search.grid:
+        pool = plan.space.snap(grid)
+    else:
+        pool = _candidates(plan.space, shift, perturb, trials, means, region, grid)
+    if plan.smooth:  # one key, not copies of it: a function drawn once, not once for each candidate
+        scores = jax.vmap(score, (None, 0))(acquire, pool)
+    else:
+        scores = jax.vmap(score)(jax.random.split(acquire, len(pool)), pool)
+    if plan.smooth and plan.search.steps and not plan.search.grid:
+        _, first = jax.lax.top_k(scores, plan.search.starts)
         climbed = _climb(lambda x: score(acquire, x), pool[first], region, plan)
         pool = jnp.concatenate([pool, climbed])
         scores = jnp.concatenate([scores, jax.vmap(score, (None, 0))(acquire, climbed)])
     fresh = jax.vmap(lambda x: _is_new(x, trials))(pool)
-    best = jnp.argmax(jnp.where(fresh & jnp.isfinite(scores), scores, -jnp.inf))
+    allowed = jnp.isfinite(scores) & (fresh | plan.search.repeats)
+    best = jnp.argmax(jnp.where(allowed, scores, -jnp.inf))
     return pool[best], fresh[best]
 
 
@@ -140,7 +160,8 @@ def _climb(score: Callable[[Array], Array], points: Array, region: Region, plan:
     """(s, d) points after `steps` of Adam, each projected on the region."""
     free = jnp.asarray(plan.space.continuous)
     solver = optax.chain(
-        optax.scale_by_adam(b1=0.8, b2=0.95), optax.scale_by_schedule(optax.cosine_decay_schedule(0.05, plan.steps))
+        optax.scale_by_adam(b1=0.8, b2=0.95),
+        optax.scale_by_schedule(optax.cosine_decay_schedule(0.05, plan.search.steps)),
     )
     width = region.high - region.low
     ascent = jax.vmap(jax.grad(score))
@@ -149,10 +170,11 @@ def _climb(score: Callable[[Array], Array], points: Array, region: Region, plan:
         points, state = carry
         gradient = jnp.where(free, ascent(points) * width, 0)
         updates, state = solver.update(jnp.where(jnp.isfinite(gradient), gradient, 0), state)
-        points = optax.projections.projection_box(points + width * updates, region.low, region.high)
+        moved = points + width * jnp.asarray(updates)
+        points = optax.projections.projection_box(moved, region.low, region.high)
         return points, state
 
-    return jax.lax.fori_loop(0, plan.steps, step, (points, solver.init(points)))[0]
+    return jax.lax.fori_loop(0, plan.search.steps, step, (points, solver.init(points)))[0]
 
 
 def _log_feasibility(x: Array, trials: Trials) -> Array:

@@ -12,19 +12,19 @@ from seqdec.core import Array, Key, Posterior
 
 
 class History(NamedTuple):
-    """Queries in the order of their answers, padded to a fixed length N so that one compiled program serves them all."""
+    """Queries in the order of their answers, padded to a fixed length N, so that one program serves them all."""
 
     x: Array
     """(N, d) points of the unit cube"""
     y: Array
     """(N,) standardised responses"""
-    count: Array
-    """() int32: rows that hold a query"""
+    filled: Array
+    """() int32 rows that hold a query"""
 
     @property
     def keep(self) -> Array:
         """(N,) bool: the rows that hold a query."""
-        return jnp.arange(self.x.shape[0]) < self.count
+        return jnp.arange(self.x.shape[0]) < self.filled
 
 
 class Surrogate(NamedTuple):
