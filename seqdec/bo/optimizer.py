@@ -108,7 +108,7 @@ class BayesianOptimizer:
         self.capacity, columns = whole("capacity", capacity, 1), self.space.columns
         self.initial = max(2, columns) if initial is None else whole("initial", initial, 1)
         self.trust_region = columns > _MANY_DIMENSIONS if trust_region is None else bool(trust_region)
-        self.standardize, self.search = bool(standardize), Search() if search is None else search
+        self.standardize, self.search = bool(standardize), _check_search(Search() if search is None else search)
         self.surrogate = presets.choose_surrogate(columns, self.capacity) if surrogate == "auto" else surrogate
         self._options = dict(surrogate_options or {})
         if isinstance(self.surrogate, str):
@@ -389,6 +389,15 @@ def whole(name: str, value: Any, minimum: int) -> int:
     if int(value) < minimum:
         raise ValueError(f"{name} must be at least {minimum}; got {value}")
     return int(value)
+
+
+def _check_search(search: Search) -> Search:
+    candidates = whole("candidates", search.candidates, 1)
+    if candidates & (candidates - 1):
+        raise ValueError(f"candidates must be a power of two; got {candidates}")
+    if not 1 <= search.starts <= candidates or search.steps < 0:
+        raise ValueError(f"starts must be from 1 to candidates={candidates} and steps at least 0; got {search}")
+    return search
 
 
 def _identity(x: Any) -> tuple[Any, ...]:
