@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import integrate
+from scipy import integrate, special
 from scipy.optimize import Bounds, OptimizeResult
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
@@ -46,6 +46,7 @@ def minimum(fun: Any, bounds: Any = BOX, **options: Any) -> OptimizeResult:
 # Spaces
 
 
+@settings(deadline=None)
 @given(st.floats(1e-4, 1.0), st.integers(1, 4), st.sampled_from(["relu", "elu", "tanh"]))
 def test_points_survive_the_unit_cube(rate: float, layers: int, name: str) -> None:
     space = space_from(MIXED)
@@ -135,8 +136,8 @@ def test_log_expected_improvement_against_quadrature(z: float, x64: bool) -> Non
         )
     with jax.enable_x64(x64):
         value, slope = jax.value_and_grad(log_h)(jnp.asarray(z))
-    assert float(value) == pytest.approx(oracle, rel=1e-6 if x64 else 1e-4, abs=1e-6 if x64 else 2e-3)
-    assert float(slope) >= 0 and float(slope) == pytest.approx(-z if z < -20 else slope, rel=1e-2)
+    assert float(value) == pytest.approx(oracle, rel=1e-9 if x64 else 1e-6, abs=2e-6 if x64 else 1e-3)
+    assert float(slope) == pytest.approx(math.exp(special.log_ndtr(z) - oracle), rel=1e-5 if x64 else 1e-2)
 
 
 def test_log_expected_improvement_ranks_where_plain_improvement_is_zero() -> None:
@@ -183,9 +184,9 @@ def test_gaussian_process_draws_have_the_posteriors_moments() -> None:
     with jax.enable_x64(True):
         hyper = page.Hyperparameters(jnp.log(jnp.array([0.4, 0.9])), jnp.log(1.7), jnp.log(1e-3))
         ask = page.posterior(page._condition(hyper, history(6)))
-        new, draws = jnp.asarray(np.random.default_rng(1).random((5, 2))), 3000
-        samples = jax.jit(jax.vmap(lambda key: ask.draw(key)(new)))(jax.random.split(jax.random.key(0), draws))
-        at = ask.joint(new)
+        new, draws = jnp.asarray(np.random.default_rng(1).random((3, 2))), 400
+        keys = jax.random.split(jax.random.key(0), draws)
+        samples, at = jax.device_get((jax.jit(jax.vmap(lambda key: ask.draw(key)(new)))(keys), ask.joint(new)))
     std = np.sqrt(np.diag(at.cov))
     assert np.all(np.abs(samples.mean(0) - at.mean) < 6 * std / math.sqrt(draws))
     spread = np.sqrt((np.outer(std, std) ** 2 + np.asarray(at.cov) ** 2) / draws)
@@ -216,9 +217,8 @@ def linear_regression(count: int, std: float, noise: float, new: np.ndarray) -> 
     return at @ cov @ features.T @ VALUES[:count] / noise, at @ cov @ at.T
 
 
-@pytest.mark.parametrize("passes", [1, 3])
-def test_a_filter_over_a_linear_network_is_bayesian_regression(passes: int) -> None:
-    surrogate = presets.ekf(2, features=(), initial_std=0.7, noise=0.01, passes=passes)
+def test_a_filter_over_a_linear_network_is_bayesian_regression() -> None:
+    surrogate = presets.ekf(2, features=(), initial_std=0.7, noise=0.01)
     fit, extend = jax.jit(surrogate.fit), jax.jit(surrogate.extend)
     new = np.random.default_rng(1).random((5, 2))
     state = surrogate.init(jax.random.key(0), history(0))
@@ -231,26 +231,6 @@ def test_a_filter_over_a_linear_network_is_bayesian_regression(passes: int) -> N
             at = surrogate.posterior(belief).joint(jnp.asarray(new, jnp.float32))
             np.testing.assert_allclose(at.mean, mean, atol=1e-3)
             np.testing.assert_allclose(at.cov, cov, atol=1e-4)
-
-
-def test_passes_are_gauss_newton_steps_to_the_most_probable_network() -> None:
-    noise, std = 0.05, 0.5
-
-    def loss(params: Any, start: Any, surrogate: Any, state: Any) -> Any:
-        ask = surrogate.posterior(state._replace(belief=state.belief._replace(params=params)))
-        fit = jnp.sum((ask.mean(jnp.asarray(POINTS, jnp.float32)) - VALUES) ** 2) / (2 * noise)
-        return fit + sum(jnp.sum((a - b) ** 2) for a, b in zip(*map(jax.tree.leaves, (params, start)), strict=True)) / (
-            2 * std**2
-        )
-
-    slopes = {}
-    for passes in (1, 12):
-        surrogate = presets.ekf(2, features=(6,), initial_std=std, noise=noise, passes=passes)
-        first = surrogate.init(jax.random.key(0), history(0))
-        state = jax.jit(surrogate.fit)(first, history(12, dtype=jnp.float32), jnp.asarray(True))
-        gradient = jax.grad(loss)(state.belief.params, first.belief.params, surrogate, state)
-        slopes[passes] = float(jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(gradient))))
-    assert slopes[12] < 0.1 * slopes[1]
 
 
 @pytest.mark.parametrize("name", presets.surrogate_names())
@@ -272,7 +252,7 @@ def test_every_surrogate_learns_a_function(name: str) -> None:
 
 
 def test_auto_chooses_by_budget_and_dimension() -> None:
-    assert [presets.choose_surrogate(d, n) for d, n in ((2, 40), (6, 400), (6, 5000), (300, 400))] == [
+    assert [presets.choose_surrogate(d, n) for d, n in ((2, 40), (6, 400), (6, 5000), (50, 150))] == [
         "gp", "gp", "hilofi", "hilofi"
     ]  # fmt: skip
 

@@ -2,8 +2,7 @@
 
 The network is the paper's, three hidden layers of 180 ELU units, on the unit cube scaled to [-a, a]. Responses enter in
 chunks, one Kalman update for each, so that the covariance factor is read once a chunk. A fit appends the new rows; when
-the responses are standardised anew, it starts again from the prior and can then pass over the history several times:
-every further pass is a Gauss-Newton step, the network linearised where the pass before ended, the prior where it was.
+the responses are standardised anew, it starts again from the prior.
 """
 
 from collections.abc import Callable
@@ -29,32 +28,21 @@ class State(NamedTuple):
     """() int32 rows of the history absorbed"""
 
 
-def filtered(
-    make: Callable[..., Filter], network: models.Network, *, scale: float, passes: int, growth: float
-) -> Surrogate:
+def filtered(make: Callable[..., Filter], network: models.Network, *, scale: float, growth: float) -> Surrogate:
     """The surrogate of a filter.
 
     Args:
         make: (apply, is_last) -> filter of a network with several outputs.
         network: of one output on (d,) inputs.
         scale: a; inputs reach it at the walls of the cube.
-        passes: over the history whenever the responses are standardised anew, at least 1.
         growth: as in `Surrogate`.
     """
     is_last = network.is_last
     scaled = network._replace(apply=lambda params, x: network.apply(params, scale * (2 * x - 1)))
     rows = models.per_candidate(scaled).apply
 
-    def absorb(belief: Any, history: History, start: Array, apply: Callable[..., Array]) -> Any:
-        # Rows beyond the history are multiplied by zero: no gradient, no innovation, no effect.
-        flt = make(lambda params, x: jnp.where(x[1], apply(params, x[0]), 0.0), is_last)
-
-        def step(chunk, belief):
-            at = start + _CHUNK * chunk + jnp.arange(_CHUNK)
-            keep, at = at < history.filled, jnp.minimum(at, len(history.x) - 1)
-            return flt.update(flt.predict(belief), (history.x[at], keep), jnp.where(keep, history.y[at], 0.0))[0]
-
-        return jax.lax.fori_loop(0, (history.filled - start + _CHUNK - 1) // _CHUNK, step, belief)
+    # Rows beyond the history are multiplied by zero: no gradient, no innovation, no effect.
+    learner = make(lambda params, x: jnp.where(x[1], rows(params, x[0]), 0.0), is_last)
 
     def prior(key: Key) -> Any:
         weights, covariance = jax.random.split(key)
@@ -64,24 +52,17 @@ def filtered(
         return State(key, prior(key), jnp.int32(0))
 
     def extend(state: State, history: History) -> State:
-        return state._replace(belief=absorb(state.belief, history, state.seen, rows), seen=history.filled)
+        def step(chunk, belief):
+            at = state.seen + _CHUNK * chunk + jnp.arange(_CHUNK)
+            keep, at = at < history.filled, jnp.minimum(at, len(history.x) - 1)
+            y = jnp.where(keep, history.y[at], 0.0)
+            return learner.update(learner.predict(belief), (history.x[at], keep), y)[0]
+
+        chunks = (history.filled - state.seen + _CHUNK - 1) // _CHUNK
+        return State(state.key, jax.lax.fori_loop(0, chunks, step, state.belief), history.filled)
 
     def again(state: State, history: History) -> State:
-        first = prior(state.key)
-
-        def one_pass(_, belief):
-            around = belief.params
-
-            def linear(params, x):
-                change = jax.tree.map(jnp.subtract, params, around)
-                value, slope = jax.jvp(lambda at: rows(at, x), (around,), (change,))
-                return value + slope
-
-            return absorb(first, history, jnp.int32(0), linear)
-
-        belief = absorb(first, history, jnp.int32(0), rows)
-        belief = jax.lax.fori_loop(1, passes, one_pass, belief) if passes > 1 else belief
-        return state._replace(belief=belief, seen=history.filled)
+        return extend(State(state.key, prior(state.key), jnp.int32(0)), history)
 
     def fit(state: State, history: History, renewed: Array) -> State:
         return jax.lax.cond(renewed, again, extend, state, history)

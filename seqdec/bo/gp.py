@@ -6,15 +6,16 @@ r"""Exact Gaussian process with hyperparameters fitted to the history: the surro
 Matern-5/2 with one length scale for each dimension; the constant c = 1 is the prior variance of the mean. The
 hyperparameters (l, s, v) maximise the marginal likelihood times the priors
 
-    log l_i ~ N(sqrt2 + log sqrt d, 3),    log s ~ N(0, 1),    log v ~ N(-8, 4)
+    log l_i ~ N(log sqrt d - 1/2, 1),    log s ~ N(0, 1),    log v ~ N(-10, 1)
 
 with the moments (mean, variance) given. They are found by L-BFGS from where the last query left them and from the
 centre of the priors; the better end wins. In double precision: near an optimum the kernel matrix is close to singular.
 Fitting costs O(N^3) per iteration and a prediction O(N^2), for a history padded to N.
 
-Sources: Rasmussen, Williams, "Gaussian processes for machine learning", 2006. Length-scale prior: Hvarfner, Hellsten,
-Nardi, "Vanilla Bayesian optimization performs great in high dimensions", 2024. Function draws by Matheron's rule on
-random features: Wilson et al., "Efficiently sampling functions from Gaussian process posteriors", 2020.
+Sources: Rasmussen, Williams, "Gaussian processes for machine learning", 2006. Length scales that grow as sqrt d:
+Hvarfner, Hellsten, Nardi, "Vanilla Bayesian optimization performs great in high dimensions", 2024. Function draws by
+Matheron's rule on random features: Wilson et al., "Efficiently sampling functions from Gaussian process posteriors",
+2020.
 """
 
 import math
@@ -61,7 +62,7 @@ class State(NamedTuple):
     """(N,) that covariance's inverse times the responses"""
 
 
-_PRIOR_VARIANCES = Hyperparameters(3.0, 1.0, 4.0)
+_PRIOR_VARIANCES = Hyperparameters(1.0, 1.0, 1.0)
 
 
 def gp(*, iterations: int = 30, growth: float = 1.1) -> Surrogate:
@@ -99,8 +100,8 @@ def gp(*, iterations: int = 30, growth: float = 1.1) -> Surrogate:
 def _centre(x: Array) -> Hyperparameters:
     """Where the priors are centred, for points like `x` (N, d)."""
     dim, dtype = x.shape[1], x.dtype
-    scale = math.sqrt(2) + 0.5 * math.log(dim)
-    return Hyperparameters(jnp.full(dim, scale, dtype), jnp.zeros((), dtype), jnp.full((), -8.0, dtype))
+    scale = 0.5 * math.log(dim) - 0.5
+    return Hyperparameters(jnp.full(dim, scale, dtype), jnp.zeros((), dtype), jnp.full((), -10.0, dtype))
 
 
 def negative_log_prior(hyper: Hyperparameters) -> Array:

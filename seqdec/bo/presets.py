@@ -35,7 +35,6 @@ def hilofi(
     noise: float = 1e-4,
     features: tuple[int, ...] = _FEATURES,
     scale: float = 2.0,
-    passes: int = 2,
     growth: float = 1.25,
 ) -> Surrogate:
     """HiLoFi over an MLP: full-rank belief over the last layer, low-rank over the hidden layers.
@@ -48,7 +47,7 @@ def hilofi(
         process_noise: variance added to every hidden parameter with every chunk of responses.
         noise: variance of the responses' noise.
         features: widths of the hidden layers.
-        scale, passes, growth: as in `seqdec.bo.filtered.filtered`.
+        scale, growth: as in `seqdec.bo.filtered.filtered`.
 
     Raises:
         ValueError: a setting is out of its range.
@@ -65,7 +64,7 @@ def hilofi(
             process_noise_hidden=process_noise,
         )
 
-    return _surrogate(make, dim, features, noise, scale=scale, passes=passes, growth=growth)
+    return _surrogate(make, dim, features, noise, scale=scale, growth=growth)
 
 
 def lolofi(
@@ -79,14 +78,13 @@ def lolofi(
     noise: float = 1e-4,
     features: tuple[int, ...] = _FEATURES,
     scale: float = 2.0,
-    passes: int = 2,
     growth: float = 1.25,
 ) -> Surrogate:
     """LoLoFi over an MLP: low-rank beliefs over the last layer and over the hidden layers.
 
     Args:
         rank_last: of the last layer's covariance, at most its number of parameters, features[-1] + 1.
-        dim, rank, initial_std_hidden, initial_std_last, process_noise, noise, features, scale, passes, growth: as in
+        dim, rank, initial_std_hidden, initial_std_last, process_noise, noise, features, scale, growth: as in
             `seqdec.bo.presets.hilofi`.
 
     Raises:
@@ -105,7 +103,7 @@ def lolofi(
             process_noise_hidden=process_noise,
         )
 
-    return _surrogate(make, dim, features, noise, scale=scale, passes=passes, growth=growth)
+    return _surrogate(make, dim, features, noise, scale=scale, growth=growth)
 
 
 def lrkf(
@@ -117,7 +115,6 @@ def lrkf(
     noise: float = 1e-4,
     features: tuple[int, ...] = _FEATURES,
     scale: float = 2.0,
-    passes: int = 1,
     growth: float = 1.25,
 ) -> Surrogate:
     """LRKF over an MLP: one low-rank belief over all parameters.
@@ -126,7 +123,7 @@ def lrkf(
         rank: of the covariance.
         initial_std: prior standard deviation along each of its directions.
         process_noise: variance added to every parameter with every chunk of responses.
-        dim, noise, features, scale, passes, growth: as in `seqdec.bo.presets.hilofi`.
+        dim, noise, features, scale, growth: as in `seqdec.bo.presets.hilofi`.
 
     Raises:
         ValueError: a setting is out of its range.
@@ -135,7 +132,7 @@ def lrkf(
     def make(apply, likelihood, is_last):
         return filters.lrkf(apply, likelihood, rank=rank, initial_std=initial_std, process_noise=process_noise)
 
-    return _surrogate(make, dim, features, noise, scale=scale, passes=passes, growth=growth)
+    return _surrogate(make, dim, features, noise, scale=scale, growth=growth)
 
 
 def ekf(
@@ -145,14 +142,13 @@ def ekf(
     noise: float = 1e-4,
     features: tuple[int, ...] = (24, 24),
     scale: float = 2.0,
-    passes: int = 2,
     growth: float = 1.25,
 ) -> Surrogate:
     """EKF over a small MLP: one dense belief over all parameters.
 
     Args:
         initial_std: prior standard deviation of every parameter.
-        dim, noise, features, scale, passes, growth: as in `seqdec.bo.presets.hilofi`; the network is small, because a
+        dim, noise, features, scale, growth: as in `seqdec.bo.presets.hilofi`; the network is small, because a
             dense covariance has as many entries as it has parameters, squared.
 
     Raises:
@@ -162,7 +158,7 @@ def ekf(
     def make(apply, likelihood, is_last):
         return filters.ekf(apply, likelihood, initial_std=initial_std)
 
-    return _surrogate(make, dim, features, noise, scale=scale, passes=passes, growth=growth)
+    return _surrogate(make, dim, features, noise, scale=scale, growth=growth)
 
 
 def _gp(dim: int, **options: Any) -> Surrogate:
@@ -176,7 +172,7 @@ _SURROGATES: dict[str, Callable[..., Surrogate]] = {
     "lolofi": lolofi,
     "lrkf": lrkf,
 }
-_LARGEST_DIM, _LARGEST_HISTORY = 60, 400
+_LARGEST_DIM, _LARGEST_HISTORY = 20, 400
 """Beyond one of them the exact Gaussian process gives way to HiLoFi."""
 
 

@@ -108,7 +108,7 @@ def _settings(method: str, parity: bool) -> dict[str, Any] | None:
     options = {"rank": int(rank)} if rank else {}
     settings: dict[str, Any] = {"surrogate": kind, "acquisition": acquisition or "auto"}
     if parity:
-        options = {"passes": 1, "growth": float("inf"), **_PARITY[kind], **options}
+        options = {"growth": float("inf"), **_PARITY[kind], **options}
         search = bo.Search(candidates=1024, grid=True, repeats=True)
         settings |= {"standardize": False, "trust_region": False, "search": search}
     return settings | {"surrogate_options": options}
