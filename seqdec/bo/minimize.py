@@ -87,7 +87,6 @@ def minimize(
         capacity=n_calls + len(known),
         **options,
     )
-    optimizer.initial += len(known)
     for x in given:
         optimizer.space.encode(x)  # what lies outside is found before anything is evaluated
     for x, value in zip(given, known, strict=False):

@@ -111,7 +111,7 @@ def lrkf(
     *,
     rank: int = 100,
     initial_std: float = 0.3,
-    process_noise: float = 1e-4,
+    process_noise: float = 1e-2,
     noise: float = 1e-4,
     features: tuple[int, ...] = _FEATURES,
     scale: float = 2.0,
