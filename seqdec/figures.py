@@ -122,7 +122,7 @@ def time_to_best(table: pd.DataFrame) -> Figure:
                     row["seconds"], row["best"], yerr=error, fmt="o", capsize=3, color=style["color"], label=method
                 )
         _dress(axis, name, "time to choose all points of a run / s", "best value at the end")
-        axis.set_xlim(left=0)
+        axis.margins(x=0.08)
     _legend(figure, axes, methods)
     figure.suptitle("Best value against time, smaller is better", fontsize=12, fontweight="bold", x=0.01, ha="left")
     return figure
