@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces as gym_spaces
 
 from seqdec.core import Acquisition, Action, Agent, Array, Filter, HasSpaces, Key, Masked, Posterior, PyTree
+from seqdec.filters import posterior
 
 
 class Choices(NamedTuple):
@@ -20,20 +21,6 @@ class Choices(NamedTuple):
     """(candidates, index) -> action"""
     evidence: Callable[[PyTree, Array, Array], tuple[PyTree, Array, Array | None]]
     """(observation, action, feedback) -> x, y, observed of a filter's update"""
-
-
-def posterior(flt: Filter, belief: Any) -> Posterior:
-    """The questions of `seqdec.core.Posterior`, answered by a belief."""
-
-    def draw(key):
-        params = flt.sample(key, belief)
-        return lambda candidates: flt.response(params, candidates)
-
-    return Posterior(
-        lambda candidates: flt.response(flt.mean(belief), candidates),
-        lambda candidates: flt.moments(belief, candidates),
-        draw,
-    )
 
 
 def decide(key: Key, acquisition: Acquisition, question: Posterior, choices: Choices, observation: PyTree) -> Action:

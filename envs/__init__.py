@@ -7,23 +7,45 @@ from seqdec.envs.bandits import bernoulli, gaussian, linear, wheel
 from seqdec.envs.classification import classification, digits, fashion_mnist, idx, mnist
 from seqdec.envs.gym import FunctionalEnv, FunctionalVectorEnv, register
 from seqdec.envs.nonstationary import nonstationary
+from seqdec.envs.objectives import (
+    Objective,
+    ackley,
+    branin,
+    drawnn,
+    failing_branin,
+    hartmann6,
+    levy,
+    noisy_branin,
+    query,
+    rosenbrock,
+)
 from seqdec.envs.registry import make, names
 
 __all__ = [
     "FunctionalEnv",
     "FunctionalVectorEnv",
+    "Objective",
+    "ackley",
     "bernoulli",
+    "branin",
     "classification",
     "digits",
+    "drawnn",
+    "failing_branin",
     "fashion_mnist",
     "gaussian",
+    "hartmann6",
     "idx",
+    "levy",
     "linear",
     "make",
     "mnist",
     "names",
+    "noisy_branin",
     "nonstationary",
+    "query",
     "register",
+    "rosenbrock",
     "wheel",
 ]
 

@@ -22,6 +22,14 @@ from seqdec.envs.registry import make
 from seqdec.envs.verdict import check_whole
 
 _IDS = {
+    "seqdec/Ackley-v0": "ackley",
+    "seqdec/Branin-v0": "branin",
+    "seqdec/DrawNN-v0": "drawnn",
+    "seqdec/FailingBranin-v0": "failing-branin",
+    "seqdec/Hartmann6-v0": "hartmann6",
+    "seqdec/Levy-v0": "levy",
+    "seqdec/NoisyBranin-v0": "noisy-branin",
+    "seqdec/Rosenbrock-v0": "rosenbrock",
     "seqdec/BernoulliBandit-v0": "bernoulli",
     "seqdec/Digits-v0": "digits",
     "seqdec/FashionMNIST-v0": "fashion-mnist",

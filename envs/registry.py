@@ -5,9 +5,26 @@ from collections.abc import Callable
 from typing import Any
 
 from seqdec.core import Environment
+from seqdec.envs import objectives
 from seqdec.envs.bandits import bernoulli, gaussian, linear, wheel
 from seqdec.envs.classification import digits, fashion_mnist, idx, mnist
 
+
+def _query(objective: Callable[..., objectives.Objective]) -> Callable[..., Environment]:
+    """The factory of an objective's environment, which takes a horizon besides."""
+    return lambda horizon=100, **options: objectives.query(objective(**options), horizon=horizon)
+
+
+_OBJECTIVES = {
+    "ackley": objectives.ackley,
+    "branin": objectives.branin,
+    "drawnn": objectives.drawnn,
+    "failing-branin": objectives.failing_branin,
+    "hartmann6": objectives.hartmann6,
+    "levy": objectives.levy,
+    "noisy-branin": objectives.noisy_branin,
+    "rosenbrock": objectives.rosenbrock,
+}
 _FACTORIES: dict[str, Callable[..., Environment]] = {
     "bernoulli": bernoulli,
     "digits": digits,
@@ -17,6 +34,7 @@ _FACTORIES: dict[str, Callable[..., Environment]] = {
     "linear": linear,
     "mnist": mnist,
     "wheel": wheel,
+    **{name: _query(objective) for name, objective in _OBJECTIVES.items()},
 }
 
 
@@ -27,6 +45,8 @@ def names() -> tuple[str, ...]:
 
 def make(name: str, **options: Any) -> Environment:
     """The environment called `name`; `options` go to the function of that name in `seqdec.envs`.
+
+    For the name of an objective, `options` go to its function and `horizon` to `seqdec.envs.query`.
 
     Raises ValueError, with a suggestion, for an unknown name; further whatever that function raises.
     """

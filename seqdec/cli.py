@@ -10,9 +10,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
+import pandas as pd
 import tyro
 
-from seqdec.experiments import bandit, bench, report
+from seqdec.experiments import bandit, bench, bo, report
 from seqdec.persistence import check_writable
 from seqdec.results import Run
 
@@ -27,6 +28,7 @@ class RunCommand:
         Annotated[bandit.Digits, tyro.conf.subcommand("digits")]
         | Annotated[bandit.MNIST, tyro.conf.subcommand("mnist")]
         | Annotated[bandit.Classify, tyro.conf.subcommand("classify")]
+        | Annotated[bo.Optimization, tyro.conf.subcommand("bo")]
     )
 
 
@@ -75,7 +77,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return stop.code if isinstance(stop.code, int) else 0
     try:
         if isinstance(command, RunCommand):
-            return _run(command.experiment)
+            experiment = command.experiment
+            return _optimize(experiment) if isinstance(experiment, bo.Optimization) else _run(experiment)
         if isinstance(command, BenchCommand):
             return _bench(command.options)
         if isinstance(command, ReportCommand):
@@ -89,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _suggest(argv: Sequence[str]) -> None:
     """Tyro lists the experiments when one is misspelt, but does not say which was meant."""
-    known = ("digits", "mnist", "classify")
+    known = ("digits", "mnist", "classify", "bo")
     if len(argv) > 1 and argv[0] == "run" and argv[1] not in known:
         for close in difflib.get_close_matches(argv[1], known, 1):
             print(f"seqdec: unknown experiment {argv[1]!r}: did you mean {close!r}?", file=sys.stderr)
@@ -119,6 +122,28 @@ def _run(options: bandit.Options) -> int:
     return code
 
 
+def _optimize(options: bo.Optimization) -> int:
+    """Optimise; whatever ends it, the runs done by then are saved and reported."""
+    try:
+        bo.check(options)
+    except ValueError as error:
+        return _complain(error, _MISSPELT)
+    report.open_folder(options.out)
+    tables, code = [], 0
+    try:
+        for table in bo.play(options, progress=sys.stderr.isatty()):
+            tables.append(table)
+            bo.save(pd.concat(tables, ignore_index=True), options)
+    except KeyboardInterrupt:
+        code = _complain("interrupted", _INTERRUPTED)
+    except Exception as error:  # the runs before this one have done their work, which is reported below
+        code = _complain(error, _FAILED)
+    if tables:
+        print(bo.write_report(options.out))
+        print(f"\nTrials, summary.csv and pictures are in {options.out}")
+    return code
+
+
 def _bench(options: bench.Filters) -> int:
     """Measure, save and print."""
     try:
@@ -135,6 +160,9 @@ def _bench(options: bench.Filters) -> int:
 def _report(directory: Path) -> int:
     """Rebuild the report of a saved experiment."""
     manifest = report.read_manifest(directory)
+    if manifest["experiment"] == bo.Optimization.name:
+        print(bo.write_report(directory))
+        return 0
     print(report.write_report(directory, report.load_runs(directory), manifest["experiment"]))
     return 0
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -83,6 +84,70 @@ def regret_against_time(axis: Axes, runs: Mapping[str, Run]) -> None:
     axis.set_xlim(left=0)
 
 
+def progress(trials: pd.DataFrame) -> Figure:
+    """Best value so far against evaluations, a panel for each function: mean over runs and 95% band.
+
+    `trials` has the columns function, method, run, evaluation, best and initial. Functions are minimised, and the
+    curves start where the initial points end.
+    """
+    names, methods = list(dict.fromkeys(trials["function"])), list(dict.fromkeys(trials["method"]))
+    figure, axes = _panels(names)
+    for name, axis in zip(names, axes, strict=True):
+        here = trials.query("function == @name")
+        first = int(here.loc[here["initial"], "evaluation"].to_numpy().max(initial=1))
+        for style, method in zip(_looks(len(methods)), methods, strict=True):
+            curves = here.query("method == @method").pivot(index="run", columns="evaluation", values="best").to_numpy()
+            if len(curves):
+                _curve(axis, np.arange(curves.shape[1])[first - 1 :] - first + 1, curves[:, first - 1 :], method, style)
+        _dress(axis, name, "evaluations after the initial points", "best value so far")
+    _legend(figure, axes, methods)
+    figure.suptitle("Best value so far, smaller is better", fontsize=12, fontweight="bold", x=0.01, ha="left")
+    return figure
+
+
+def time_to_best(table: pd.DataFrame) -> Figure:
+    """Best value at the end (mean, 95% interval) against the time to choose all points; down and left is better.
+
+    `table` is indexed by function and method, with the columns best, best_95 and seconds.
+    """
+    names = list(dict.fromkeys(table.index.get_level_values("function")))
+    methods = list(dict.fromkeys(table.index.get_level_values("method")))
+    figure, axes = _panels(names)
+    for name, axis in zip(names, axes, strict=True):
+        for style, method in zip(_looks(len(methods)), methods, strict=True):
+            if (name, method) in table.index:
+                row: Any = table.loc[(name, method)]
+                error = np.nan_to_num(row["best_95"])
+                axis.errorbar(
+                    row["seconds"], row["best"], yerr=error, fmt="o", capsize=3, color=style["color"], label=method
+                )
+        _dress(axis, name, "time to choose all points of a run / s", "best value at the end")
+        axis.margins(x=0.08)
+    _legend(figure, axes, methods)
+    figure.suptitle("Best value against time, smaller is better", fontsize=12, fontweight="bold", x=0.01, ha="left")
+    return figure
+
+
+def _panels(names: list[str]) -> tuple[Figure, list[Axes]]:
+    """A figure with a panel for each name, at most four in a row."""
+    columns = min(4, len(names))
+    rows = -(-len(names) // columns)
+    figure = Figure(figsize=(1.2 + 3.7 * columns, 1.0 + 3.2 * rows), dpi=140, layout="constrained")
+    axes = list(np.atleast_1d(figure.subplots(rows, columns)).ravel())
+    for axis in axes[len(names) :]:
+        axis.set_visible(False)
+    return figure, axes[: len(names)]
+
+
+def _legend(figure: Figure, axes: list[Axes], names: list[str]) -> None:
+    """One legend below all panels."""
+    entries = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    shown = [name for name in names if name in entries]
+    figure.legend(
+        [entries[name] for name in shown], shown, loc="outside lower center", ncols=min(len(shown), 6), frameon=False
+    )
+
+
 def window(runs: Mapping[str, Run]) -> int:
     """Length of the sliding window of the average reward: a tenth of the longest run, at most 5,000 steps."""
     return max(1, min(5000, max(run.rewards.shape[1] for run in runs.values()) // 10))
@@ -104,9 +169,14 @@ def _steps(run: Run) -> np.ndarray:
 
 
 def _styles(runs: Mapping[str, Run]) -> list[dict[str, Any]]:
-    """Colour and dash of each run; they repeat together only after 28 runs."""
+    """Colour and dash of each run."""
+    return _looks(len(runs))
+
+
+def _looks(count: int) -> list[dict[str, Any]]:
+    """Colours and dashes, which repeat together only after 28."""
     colours, dashes = len(_COLOURS), len(_DASHES)
-    return [{"color": _COLOURS[i % colours], "ls": _DASHES[i // colours % dashes]} for i in range(len(runs))]
+    return [{"color": _COLOURS[i % colours], "ls": _DASHES[i // colours % dashes]} for i in range(count)]
 
 
 def _curve(axis: Axes, x: np.ndarray, samples: np.ndarray, name: str, style: dict[str, Any], band: bool = True) -> None:

@@ -20,7 +20,7 @@ FOLDERS = {"seqdec": ROOT / "seqdec", "seqdec.envs": ROOT / "envs", "seqdec.agen
 # From the ground up; a room may import from floors below its own, and from itself.
 FLOORS = (
     {"core"},
-    {"linalg", "likelihoods", "models", "data"},
+    {"linalg", "likelihoods", "models", "data", "persistence"},
     {"filters", "policies", "optim", "envs", "ope"},
     {"agents", "bo"},
     {"runner"},
@@ -31,7 +31,7 @@ FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 # Downstairs, and still none of its business: the runner joins agents and environments.
 APART = {("agents", "envs"), ("bo", "envs")}
 # Modules that are one room with another.
-ROOM = dict.fromkeys(("drive", "results", "figures", "persistence"), "runner")
+ROOM = dict.fromkeys(("drive", "results", "figures"), "runner")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 

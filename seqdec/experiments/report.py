@@ -18,7 +18,7 @@ from seqdec import figures
 from seqdec.persistence import as_json, check_writable, read_json, versions, write_file, write_json
 from seqdec.results import Run, compare, mean_and_margin, readable, with_margin
 
-_FORMAT = "seqdec experiment 1"
+FORMAT = "seqdec experiment 1"
 
 
 def open_folder(folder: Path) -> None:
@@ -37,7 +37,7 @@ def open_folder(folder: Path) -> None:
 def save_run(folder: Path, name: str, run: Run, experiment: str, options: Mapping[str, Any], done: list[str]) -> None:
     """Save one run under `name` and put it into the manifest after the runs already `done`."""
     run.save(folder / "runs" / name)
-    manifest = {"format": _FORMAT, "experiment": experiment, "options": as_json(dict(options)), "runs": [*done, name]}
+    manifest = {"format": FORMAT, "experiment": experiment, "options": as_json(dict(options)), "runs": [*done, name]}
     write_json(folder / "manifest.json", manifest | {"versions": versions()})
 
 
@@ -50,8 +50,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         manifest = read_json(path)
     except ValueError as error:
         raise ValueError(f"{path} is damaged: {error}") from error
-    if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
-        raise ValueError(f"{path} is not the manifest of a {_FORMAT!r}")
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise ValueError(f"{path} is not the manifest of a {FORMAT!r}")
     return manifest
 
 
@@ -77,7 +77,7 @@ def write_report(folder: Path, runs: Mapping[str, Run], experiment: str) -> str:
         pictures["regret.png"] = figures.regret(runs)
     write_file(folder / "summary.csv", lambda path: table.to_csv(path))
     for name, figure in pictures.items():
-        _save_picture(folder / name, figure)
+        save_picture(folder / name, figure)
     return shown.to_string()
 
 
@@ -106,6 +106,6 @@ def _readable_accuracy(accuracy: pd.DataFrame, window: int) -> pd.DataFrame:
     return pd.DataFrame(rows, index=accuracy.index).rename_axis(None)
 
 
-def _save_picture(path: Path, figure: Figure) -> None:
+def save_picture(path: Path, figure: Figure) -> None:
     """Write `figure` as a PNG."""
     write_file(path, lambda temporary: figure.savefig(temporary, format="png"))

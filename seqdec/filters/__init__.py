@@ -4,5 +4,6 @@ from seqdec.filters.ekf import ekf
 from seqdec.filters.hilofi import hilofi
 from seqdec.filters.lolofi import lolofi
 from seqdec.filters.lrkf import lrkf
+from seqdec.filters.posterior import posterior
 
-__all__ = ["ekf", "hilofi", "lolofi", "lrkf"]
+__all__ = ["ekf", "hilofi", "lolofi", "lrkf", "posterior"]

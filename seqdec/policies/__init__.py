@@ -7,6 +7,7 @@ from typing import Any
 from seqdec.core import Acquisition
 from seqdec.policies.confidence import ucb
 from seqdec.policies.greedy import epsilon_greedy, greedy
+from seqdec.policies.improvement import log_expected_improvement
 from seqdec.policies.predictive import epistemic_sampling, predictive_sampling
 from seqdec.policies.thompson import thompson
 
@@ -14,6 +15,7 @@ __all__ = [
     "epistemic_sampling",
     "epsilon_greedy",
     "greedy",
+    "log_expected_improvement",
     "make",
     "names",
     "predictive_sampling",

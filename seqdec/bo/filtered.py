@@ -1,0 +1,73 @@
+"""Surrogates from the filters: a recursive belief over a neural network, whose cost per query does not grow.
+
+The network is the paper's, three hidden layers of 180 ELU units, on the unit cube scaled to [-a, a]. Responses enter in
+chunks, one Kalman update for each, so that the covariance factor is read once a chunk. A fit appends the new rows; when
+the responses are standardised anew, it starts again from the prior.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from seqdec import filters, models
+from seqdec.bo.surrogates import History, Surrogate
+from seqdec.core import Array, Filter, Key, Posterior
+
+_CHUNK = 8
+
+
+class State(NamedTuple):
+    """A belief and what it has seen."""
+
+    key: Key
+    """makes the belief before any data, again and again the same"""
+    belief: Any
+    seen: Array
+    """() int32 rows of the history absorbed"""
+
+
+def filtered(make: Callable[..., Filter], network: models.Network, *, scale: float, growth: float) -> Surrogate:
+    """The surrogate of a filter.
+
+    Args:
+        make: (apply, is_last) -> filter of a network with several outputs.
+        network: of one output on (d,) inputs.
+        scale: a; inputs reach it at the walls of the cube.
+        growth: as in `Surrogate`.
+    """
+    is_last = network.is_last
+    scaled = network._replace(apply=lambda params, x: network.apply(params, scale * (2 * x - 1)))
+    rows = models.per_candidate(scaled).apply
+
+    # Rows beyond the history are multiplied by zero: no gradient, no innovation, no effect.
+    learner = make(lambda params, x: jnp.where(x[1], rows(params, x[0]), 0.0), is_last)
+
+    def prior(key: Key) -> Any:
+        weights, covariance = jax.random.split(key)
+        return make(rows, is_last).init(covariance, network.init(weights))
+
+    def init(key: Key, history: History) -> State:
+        return State(key, prior(key), jnp.int32(0))
+
+    def extend(state: State, history: History) -> State:
+        def step(chunk, belief):
+            at = state.seen + _CHUNK * chunk + jnp.arange(_CHUNK)
+            keep, at = at < history.filled, jnp.minimum(at, len(history.x) - 1)
+            y = jnp.where(keep, history.y[at], 0.0)
+            return learner.update(learner.predict(belief), (history.x[at], keep), y)[0]
+
+        chunks = (history.filled - state.seen + _CHUNK - 1) // _CHUNK
+        return State(state.key, jax.lax.fori_loop(0, chunks, step, state.belief), history.filled)
+
+    def again(state: State, history: History) -> State:
+        return extend(State(state.key, prior(state.key), jnp.int32(0)), history)
+
+    def fit(state: State, history: History, renewed: Array) -> State:
+        return jax.lax.cond(renewed, again, extend, state, history)
+
+    def posterior(state: State) -> Posterior:
+        return filters.posterior(make(rows, is_last), state.belief)
+
+    return Surrogate(init, fit, extend, posterior, growth, "thompson", jnp.float32)

@@ -1,0 +1,243 @@
+"""Bayesian optimisation in one call, for a function and its bounds."""
+
+import inspect
+import math
+import secrets
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.optimize import OptimizeResult
+from tqdm import tqdm
+
+from seqdec.bo.optimizer import BayesianOptimizer, Exhausted, Trial, whole
+from seqdec.bo.surrogates import Surrogate
+from seqdec.core import Acquisition
+
+_DONE, _FAILED, _STOPPED, _INTERRUPTED, _EXHAUSTED = range(5)
+
+
+def minimize(
+    fun: Callable[[Any], float],
+    bounds: Any,
+    *,
+    n_calls: int,
+    surrogate: str | Surrogate = "auto",
+    acquisition: str | Acquisition = "auto",
+    batch_size: int = 1,
+    x0: Any = None,
+    y0: Any = None,
+    callback: Callable[..., Any] | None = None,
+    workers: int = 1,
+    seed: int | None = None,
+    max_failures: int = 10,
+    progress: bool | None = None,
+    **options: Any,
+) -> OptimizeResult:
+    """Find the smallest value of an expensive function on a box, in few calls.
+
+        result = seqdec.minimize(fun, [(-5, 10), (0, 15)], n_calls=40)
+        result.x, result.fun
+
+    Args:
+        fun: (x) -> value. x is a numpy array where all dimensions are Real, else a list. NaN, infinity or an exception
+            make a failed call, which counts as a call and never reaches the belief.
+        bounds: (low, high) pairs, `seqdec.bo.Real` (also logarithmic), `Integer` and `Categorical`; or scipy Bounds, or
+            a gymnasium Box or Discrete.
+        n_calls: how often to call `fun`.
+        surrogate, acquisition: as in `seqdec.bo.BayesianOptimizer`; the result says what "auto" chose.
+        batch_size: points chosen at a time, before any of their values is known.
+        x0: a point or a list of points to start from.
+        y0: their values, one number or a list, where they are known already; then `fun` is not called for them.
+        callback: called after every call of `fun`, as scipy does: with the result so far if its one argument is named
+            `intermediate_result`, else with the best x so far. It ends the search by raising StopIteration.
+        workers: processes that evaluate a batch, through joblib; -1 is one for each core. `fun` must then be picklable
+            by joblib, and an exception's message is all that remains of it.
+        seed: of everything random; None draws one, which the result tells.
+        max_failures: so many failed calls in a row end the search.
+        progress: a bar on standard error; None shows it on a terminal only.
+        **options: further keywords of `seqdec.bo.BayesianOptimizer`: surrogate_options, initial, trust_region,
+            standardize, search.
+
+    Returns:
+        A scipy OptimizeResult: x and fun of the best call (None and NaN when all failed), nfev, success, status (0 all
+        calls made, 1 too many failures in a row, 2 callback raised StopIteration, 3 Ctrl-C, 4 every point of a finite
+        space evaluated), message, x_iters and func_vals of all points (given values first, NaN for failures),
+        surrogate, acquisition, seed, and the `optimizer`, with its `trials_dataframe()`, which can go on with ask and
+        tell.
+
+    Raises:
+        ValueError, TypeError: an argument does not fit; the message names it.
+        KeyboardInterrupt: Ctrl-C before the first value.
+    """
+    n_calls, batch_size = whole("n_calls", n_calls, 1), whole("batch_size", batch_size, 1)
+    max_failures = whole("max_failures", max_failures, 1)
+    if not callable(fun):
+        raise TypeError(f"fun must be callable; got {fun!r}")
+    if isinstance(workers, bool) or not isinstance(workers, int) or (workers < 1 and workers != -1):
+        raise ValueError(f"workers must be a number of processes, or -1 for one on each core; got {workers!r}")
+    seed = secrets.randbits(32) if seed is None else seed
+    given, known = _start_points(x0, y0, n_calls)
+    optimizer = BayesianOptimizer(
+        bounds,
+        seed=seed,
+        surrogate=surrogate,
+        acquisition=acquisition,
+        capacity=n_calls + len(known),
+        **options,
+    )
+    for x in given:
+        optimizer.space.encode(x)  # what lies outside is found before anything is evaluated
+    for x, value in zip(given, known, strict=False):
+        optimizer.tell(x, value)
+    search = _Search(optimizer, fun, n_calls, max_failures, _wrap(callback))
+    show = sys.stderr.isatty() if progress is None else progress
+    sign = "max" if optimizer.maximize else "min"
+    with tqdm(total=n_calls, desc=f"{sign}imize {_name(surrogate, optimizer.surrogate)}", disable=not show) as bar:
+        status, message = search.run([] if known else given, batch_size, workers, bar)
+    return search.result(status, message)
+
+
+def maximize(fun: Callable[[Any], float], bounds: Any, **options: Any) -> OptimizeResult:
+    """Find the largest value of an expensive function: as `seqdec.minimize`, the signs of all values kept."""
+    return minimize(fun, bounds, **options, maximize=True)
+
+
+class _Search:
+    """One run of `minimize`."""
+
+    def __init__(
+        self,
+        optimizer: BayesianOptimizer,
+        fun: Callable[[Any], float],
+        n_calls: int,
+        max_failures: int,
+        callback: Callable[[OptimizeResult], Any] | None,
+    ) -> None:
+        self.optimizer, self.fun, self.n_calls, self.callback = optimizer, fun, n_calls, callback
+        self.max_failures, self.failures, self.calls, self.last = max_failures, 0, 0, ""
+
+    def run(self, given: list[Any], batch_size: int, workers: int, bar: tqdm) -> tuple[int, str]:
+        """Evaluate until something ends it -> (status, message)."""
+        try:
+            while self.calls < self.n_calls:
+                size = min(batch_size, self.n_calls - self.calls)
+                batch = [self.optimizer.propose(x) for x in given[:size]]
+                given = given[size:]
+                try:
+                    batch += [self.optimizer.ask() for _ in range(size - len(batch))]
+                except Exhausted:
+                    if not batch:
+                        return _EXHAUSTED, "every point of the space has been evaluated"
+                for trial, outcome in zip(batch, _outcomes(self.fun, batch, workers), strict=True):
+                    self._record(trial, outcome, bar)
+                if self.failures >= self.max_failures:
+                    return _FAILED, f"{self.failures} calls in a row failed, the last with: {self.last}"
+            return _DONE, f"{self.n_calls} calls made"
+        except StopIteration:
+            return _STOPPED, "callback raised StopIteration"
+        except KeyboardInterrupt:
+            if not self.calls:
+                raise
+            return _INTERRUPTED, "interrupted"
+
+    def _record(self, trial: Trial, outcome: "_Outcome", bar: tqdm) -> None:
+        value, reason = outcome
+        self.optimizer.tell(trial, value, reason=reason)
+        self.calls += 1
+        good = not reason and math.isfinite(value)
+        self.failures, self.last = (0, "") if good else (self.failures + 1, reason or f"value {value}")
+        bar.update()
+        if self.callback is not None or good:
+            so_far = self.result(_DONE, "running")
+            bar.set_postfix(best=f"{so_far.fun:.6g}")
+            if self.callback is not None:
+                self.callback(so_far)
+
+    def result(self, status: int, message: str) -> OptimizeResult:
+        """What is known so far."""
+        optimizer = self.optimizer
+        points, values = optimizer.evaluations()
+        done = bool(np.isfinite(values).any())
+        x, value = optimizer.best if done else (None, math.nan)
+        if not done and status == _DONE:
+            status, message = _FAILED, f"all {self.calls} calls failed, the last with: {self.last}"
+        surrogate = optimizer.surrogate if isinstance(optimizer.surrogate, str) else "custom"
+        acquisition = optimizer.acquisition if isinstance(optimizer.acquisition, str) else "custom"
+        return OptimizeResult(
+            x=x,
+            fun=value,
+            nfev=self.calls,
+            success=status in (_DONE, _EXHAUSTED),
+            status=status,
+            message=f"{message} (surrogate {surrogate}, acquisition {acquisition}, seed {optimizer.seed})",
+            x_iters=points,
+            func_vals=values,
+            surrogate=surrogate,
+            acquisition=acquisition,
+            seed=optimizer.seed,
+            optimizer=optimizer,
+        )
+
+
+_Outcome = tuple[float, str]
+"""(value, reason of a failure)"""
+
+
+def _outcomes(fun: Callable[[Any], float], batch: Sequence[Trial], workers: int) -> Any:
+    """The outcomes of a batch, in its order; one after the other as they are asked for, unless in processes."""
+    if workers == 1:
+        return (_call(fun, trial.x) for trial in batch)
+    from joblib import Parallel, delayed  # starts processes and takes its time to import
+
+    return Parallel(n_jobs=workers)(delayed(_call)(fun, trial.x) for trial in batch)
+
+
+def _call(fun: Callable[[Any], float], x: Any) -> _Outcome:
+    """Evaluate, and make an exception a value."""
+    try:
+        value = np.asarray(fun(x.copy()), float)
+        if value.size != 1:
+            raise TypeError(f"fun must return one number; it returned shape {value.shape}")
+        return float(value.reshape(())), ""
+    except Exception as error:
+        return math.nan, f"{type(error).__name__}: {error}"
+
+
+def _start_points(x0: Any, y0: Any, n_calls: int) -> tuple[list[Any], list[float]]:
+    """x0 as a list of points and y0 as a list of their values, empty where they are not known."""
+    if x0 is None:
+        if y0 is not None:
+            raise ValueError("y0 holds the values at x0; pass x0 as well")
+        return [], []
+    first = x0[0] if len(x0) else None
+    several = isinstance(first, Sequence | np.ndarray) and not isinstance(first, str)
+    points = list(x0) if several or not len(x0) else [x0]
+    if y0 is None:
+        if len(points) > n_calls:
+            raise ValueError(f"x0 holds {len(points)} points, but n_calls is {n_calls}")
+        return points, []
+    values = np.atleast_1d(np.asarray(y0, float)).tolist()
+    if len(values) != len(points):
+        raise ValueError(f"y0 must hold one value for each of the {len(points)} points of x0; got {len(values)}")
+    return points, values
+
+
+def _wrap(callback: Callable[..., Any] | None) -> Callable[[OptimizeResult], Any] | None:
+    """The callback as a function of the result so far, whichever of scipy's two forms it has."""
+    if callback is None:
+        return None
+    try:
+        names = list(inspect.signature(callback).parameters)
+    except (TypeError, ValueError):
+        names = []
+    if names == ["intermediate_result"]:
+        return lambda result: callback(intermediate_result=result)
+    return lambda result: callback(result.x)
+
+
+def _name(asked: str | Surrogate, chosen: str | Surrogate) -> str:
+    """What the bar says of the surrogate."""
+    name = chosen if isinstance(chosen, str) else "custom"
+    return f"with {name} (auto)" if asked == "auto" else f"with {name}"

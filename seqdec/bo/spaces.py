@@ -1,0 +1,237 @@
+"""Where a function may be evaluated: named kinds of dimensions, and the unit cube that surrogates see.
+
+A Real takes one column of the cube, linear or logarithmic; an Integer one column in which every value owns an interval
+of its own; a Categorical one column for each choice, one-hot. Columns are continuous for Real dimensions only: `snap`
+moves all others to the values that exist.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.optimize import Bounds
+
+from seqdec.core import Array
+
+
+class Real(NamedTuple):
+    """A real number from `low` to `high`, searched on a logarithmic scale where `log`."""
+
+    low: float
+    high: float
+    log: bool = False
+
+
+class Integer(NamedTuple):
+    """An integer from `low` to `high`, both included, searched on a logarithmic scale where `log`."""
+
+    low: int
+    high: int
+    log: bool = False
+
+
+class Categorical(NamedTuple):
+    """One of `choices`, which have no order."""
+
+    choices: tuple[Any, ...]
+
+
+Dimension = Real | Integer | Categorical
+
+
+class Space(NamedTuple):
+    """A product of dimensions. A point is a list with one value for each, or a numpy array where all are Real."""
+
+    dimensions: tuple[Dimension, ...]
+
+    @property
+    def columns(self) -> int:
+        """Columns of the unit cube."""
+        return sum(map(_width, self.dimensions))
+
+    @property
+    def all_real(self) -> bool:
+        """Whether every dimension is Real."""
+        return all(isinstance(dimension, Real) for dimension in self.dimensions)
+
+    @property
+    def continuous(self) -> np.ndarray:
+        """(columns,) bool: the columns of Real dimensions."""
+        return np.concatenate([np.full(_width(d), isinstance(d, Real)) for d in self.dimensions])
+
+    @property
+    def size(self) -> float:
+        """How many points there are; infinity with a Real dimension."""
+        return math.prod(_count(dimension) for dimension in self.dimensions)
+
+    def points(self) -> Iterator[list[Any]]:
+        """All points of a finite space, one after the other."""
+        return map(list, itertools.product(*map(_values, self.dimensions)))
+
+    def encode(self, x: Any) -> np.ndarray:
+        """(columns,) of the unit cube for a point. Raises ValueError where it lies outside."""
+        values = list(x) if isinstance(x, Sequence | np.ndarray) and not isinstance(x, str) else [x]
+        if len(values) != len(self.dimensions):
+            raise ValueError(f"a point has {len(self.dimensions)} values; got {len(values)}: {x!r}")
+        parts = [_encode(d, value, i) for i, (d, value) in enumerate(zip(self.dimensions, values, strict=True))]
+        return np.concatenate(parts)
+
+    def decode(self, unit: np.ndarray) -> Any:
+        """The point at (columns,) of the unit cube."""
+        ends = np.cumsum([_width(d) for d in self.dimensions])[:-1]
+        values = [_decode(d, part) for d, part in zip(self.dimensions, np.split(np.asarray(unit), ends), strict=True)]
+        return np.array(values) if self.all_real else values
+
+    def snap(self, unit: Array) -> Array:
+        """(..., columns) -> the nearest points that exist, in the unit cube; to be traced."""
+        if self.all_real:
+            return unit
+        parts, start = [], 0
+        for dimension in self.dimensions:
+            part = unit[..., start : start + _width(dimension)]
+            parts.append(_snap(dimension, part))
+            start += _width(dimension)
+        return jnp.concatenate(parts, axis=-1)
+
+
+def space_from(bounds: Any) -> Space:
+    """A space from what users have at hand.
+
+    Args:
+        bounds: a Space; a sequence of (low, high) pairs, Real, Integer and Categorical; a `scipy.optimize.Bounds`; a
+            bounded `gymnasium.spaces.Box`; a `gymnasium.spaces.Discrete`.
+
+    Raises:
+        ValueError: bounds that are reversed, equal, infinite or empty; the message names the dimension.
+        TypeError: anything else.
+    """
+    if isinstance(bounds, Space):
+        dimensions = bounds.dimensions
+    elif isinstance(bounds, gymnasium.spaces.Discrete):
+        dimensions = (Integer(int(bounds.start), int(bounds.start + bounds.n - 1)),)
+    elif isinstance(bounds, gymnasium.spaces.Box):
+        kind = Integer if np.issubdtype(bounds.dtype, np.integer) else Real
+        dimensions = tuple(kind(*pair) for pair in zip(bounds.low.ravel(), bounds.high.ravel(), strict=True))
+    elif isinstance(bounds, Bounds):
+        pairs = np.broadcast_arrays(np.atleast_1d(bounds.lb), np.atleast_1d(bounds.ub))
+        dimensions = tuple(Real(*pair) for pair in zip(*pairs, strict=True))
+    elif isinstance(bounds, Sequence | np.ndarray) and not isinstance(bounds, str | Dimension):
+        dimensions = tuple(_dimension(entry, i) for i, entry in enumerate(bounds))
+    else:
+        raise TypeError(
+            "bounds must be a sequence of (low, high) pairs or of Real, Integer and Categorical, scipy Bounds, or a "
+            f"gymnasium Box or Discrete; got {bounds!r}"
+        )
+    if not dimensions:
+        raise ValueError("bounds must have at least one dimension; got none")
+    return Space(tuple(_check(dimension, i) for i, dimension in enumerate(dimensions)))
+
+
+def _dimension(entry: Any, index: int) -> Dimension:
+    if isinstance(entry, Dimension):
+        return entry
+    pair = list(entry) if isinstance(entry, Sequence | np.ndarray) and not isinstance(entry, str) else []
+    if len(pair) != 2:
+        raise TypeError(
+            f"bounds[{index}] must be a pair (low, high), a Real, an Integer or a Categorical; got {entry!r}"
+        )
+    return Real(pair[0], pair[1])
+
+
+def _check(dimension: Dimension, index: int) -> Dimension:
+    """The dimension with Python numbers. Raises ValueError, naming it, where it makes no sense."""
+    if isinstance(dimension, Categorical):
+        choices = tuple(dimension.choices)
+        if len(choices) < 2 or any(choices.index(choice) != i for i, choice in enumerate(choices)):
+            raise ValueError(f"bounds[{index}] must have two or more different choices; got {choices!r}")
+        return Categorical(choices)
+    try:
+        low, high = float(dimension.low), float(dimension.high)
+    except (TypeError, ValueError):
+        raise TypeError(f"bounds[{index}] must be numbers; got {dimension.low!r} and {dimension.high!r}") from None
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise ValueError(f"bounds[{index}] must be finite; got ({low}, {high}): give the range worth searching")
+    if not low < high:
+        hint = "exchange them" if low > high else "leave a fixed value out of the bounds and put it into the function"
+        raise ValueError(f"bounds[{index}] must have low < high; got ({low}, {high}): {hint}")
+    if dimension.log and low <= 0:
+        raise ValueError(f"bounds[{index}] must be positive for a logarithmic scale; got ({low}, {high})")
+    if isinstance(dimension, Real):
+        return Real(low, high, bool(dimension.log))
+    if not (low.is_integer() and high.is_integer()):
+        raise ValueError(f"bounds[{index}] must be whole numbers for an Integer; got ({low}, {high})")
+    return Integer(int(low), int(high), bool(dimension.log))
+
+
+def _width(dimension: Dimension) -> int:
+    return len(dimension.choices) if isinstance(dimension, Categorical) else 1
+
+
+def _count(dimension: Dimension) -> float:
+    if isinstance(dimension, Integer):
+        return dimension.high - dimension.low + 1
+    return len(dimension.choices) if isinstance(dimension, Categorical) else math.inf
+
+
+def _values(dimension: Dimension) -> Sequence[Any]:
+    if isinstance(dimension, Integer):
+        return range(dimension.low, dimension.high + 1)
+    if isinstance(dimension, Categorical):
+        return dimension.choices
+    raise ValueError("a space with a Real dimension has no list of points")
+
+
+def _edges(dimension: Real | Integer) -> tuple[float, float]:
+    """The numbers at 0 and 1 of the column; an integer owns half a unit to each side."""
+    half = 0.5 if isinstance(dimension, Integer) else 0.0
+    return dimension.low - half, dimension.high + half
+
+
+def _encode(dimension: Dimension, value: Any, index: int) -> np.ndarray:
+    if isinstance(dimension, Categorical):
+        if value not in dimension.choices:
+            raise ValueError(f"x[{index}] = {value!r} is none of {dimension.choices!r}")
+        return np.eye(len(dimension.choices))[dimension.choices.index(value)]
+    number = _number(value)
+    if not dimension.low <= number <= dimension.high:
+        raise ValueError(f"x[{index}] = {value!r} lies outside the bounds [{dimension.low}, {dimension.high}]")
+    if isinstance(dimension, Integer) and not number.is_integer():
+        raise ValueError(f"x[{index}] = {value!r} must be a whole number")
+    low, high = _edges(dimension)
+    if dimension.log:
+        return np.array([math.log(number / low) / math.log(high / low)])
+    return np.array([(number - low) / (high - low)])
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan
+
+
+def _decode(dimension: Dimension, part: np.ndarray) -> Any:
+    if isinstance(dimension, Categorical):
+        return dimension.choices[int(np.argmax(part))]
+    low, high = _edges(dimension)
+    unit = float(np.clip(part[0], 0, 1))
+    number = low * (high / low) ** unit if dimension.log else low + (high - low) * unit
+    number = min(max(number, dimension.low), dimension.high)
+    return round(number) if isinstance(dimension, Integer) else number
+
+
+def _snap(dimension: Dimension, part: Array) -> Array:
+    if isinstance(dimension, Real):
+        return part
+    if isinstance(dimension, Categorical):
+        return jax.nn.one_hot(jnp.argmax(part, axis=-1), len(dimension.choices), dtype=part.dtype)
+    low, high = _edges(dimension)
+    ratio = math.log(high / low) if dimension.log else 0.0
+    number = low * jnp.exp(ratio * part) if dimension.log else low + (high - low) * part
+    whole = jnp.clip(jnp.round(number), dimension.low, dimension.high)
+    return jnp.log(whole / low) / ratio if dimension.log else (whole - low) / (high - low)

@@ -1,0 +1,249 @@
+"""Bayesian optimisation of the paper's eight functions, against random search and differential evolution.
+
+DIR/manifest.json      what was asked for
+DIR/trials.parquet     every evaluation: function, method, run, evaluation, initial, value, best so far, seconds to ask
+DIR/summary.csv        best value at the end and seconds, mean over runs with 95% intervals
+DIR/*.png              best value against evaluations, and against time
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import differential_evolution
+from tqdm import tqdm
+
+from seqdec import bo, figures
+from seqdec.envs import objectives
+from seqdec.envs.objectives import Objective
+from seqdec.experiments.report import FORMAT, save_picture
+from seqdec.persistence import as_json, versions, write_file, write_json
+from seqdec.results import mean_and_margin
+
+
+class Problem(NamedTuple):
+    """A function and how often it may be evaluated after as many initial points as it has dimensions."""
+
+    build: Callable[[], Objective]
+    evaluations: int
+
+
+PROBLEMS: dict[str, Problem] = {
+    "ackley2": Problem(lambda: objectives.ackley(2), 40),
+    "ackley5": Problem(lambda: objectives.ackley(5), 100),
+    "ackley10": Problem(lambda: objectives.ackley(10), 100),
+    "ackley50": Problem(lambda: objectives.ackley(50), 100),
+    "branin": Problem(objectives.branin, 40),
+    "hartmann6": Problem(objectives.hartmann6, 40),
+    "drawnn50": Problem(lambda: objectives.drawnn(50), 200),
+    "drawnn200": Problem(lambda: objectives.drawnn(200), 600),
+}
+_PARITY: dict[str, dict[str, Any]] = {
+    "hilofi": {"noise": 0.0, "initial_std_hidden": 0.01, "initial_std_last": 1.0},
+    "lrkf": {"noise": 0.0, "initial_std": 1.0, "process_noise": 0.0, "rank": 50},
+}
+_OTHERS = ("random", "evolution")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optimization:
+    """Bayesian optimisation of the paper's eight functions; random search and differential evolution beside it."""
+
+    name: ClassVar[str] = "bo"
+
+    functions: str = ",".join(PROBLEMS)
+    """Functions, separated by commas."""
+    methods: str = "auto,hilofi,random,evolution"
+    """Surrogates (auto, gp, hilofi, lolofi, lrkf, ekf), random, evolution; hilofi+thompson chooses the acquisition,
+    hilofi:200 the rank."""
+    runs: int = 10
+    """Runs of each method on each function."""
+    seed: int = 0
+    """Seed of the first run; the next have SEED + 1, ..."""
+    evaluations: int | None = None
+    """Evaluations after the initial points; None is the paper's number for each function."""
+    parity: bool = False
+    """The paper's setting: Thompson sampling on 1,024 fixed Sobol points, one pass, responses as they are. Knows hilofi
+    and lrkf."""
+    out: Path = Path("results/bo")
+    """Folder for the trials, the table and the pictures."""
+
+
+def check(options: Optimization) -> None:
+    """Raises ValueError for options that make no sense."""
+    for name, minimum in (("runs", 1), ("seed", 0)):
+        if getattr(options, name) < minimum:
+            raise ValueError(f"{name} must be at least {minimum}; got {getattr(options, name)}")
+    if options.evaluations is not None and options.evaluations < 1:
+        raise ValueError(f"evaluations must be at least 1; got {options.evaluations}")
+    unknown = [name for name in _names(options.functions) if name not in PROBLEMS]
+    if unknown:
+        raise ValueError(f"unknown function {unknown[0]!r}; known: {', '.join(PROBLEMS)}")
+    for method in _names(options.methods):
+        _settings(method, options.parity)
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
+
+
+def _settings(method: str, parity: bool) -> dict[str, Any] | None:
+    """Keywords of `BayesianOptimizer` for "surrogate:rank+acquisition"; None for what is no surrogate."""
+    if method in _OTHERS:
+        return None
+    kind, _, acquisition = method.partition("+")
+    kind, _, rank = kind.partition(":")
+    known = tuple(_PARITY) if parity else ("auto", *bo.surrogate_names())
+    good = kind in known and acquisition in ("", *bo.acquisition_names()) and (not rank or rank.isdigit())
+    if not good:
+        raise ValueError(
+            f"unknown method {method!r}; known: {', '.join((*known, *_OTHERS))}; hilofi:200 has rank 200, and "
+            f"hilofi+thompson another acquisition: {', '.join(bo.acquisition_names())}"
+        )
+    options = {"rank": int(rank)} if rank else {}
+    settings: dict[str, Any] = {"surrogate": kind, "acquisition": acquisition or "auto"}
+    if parity:
+        options = {"growth": float("inf"), **_PARITY[kind], **options}
+        search = bo.Search(candidates=1024, grid=True, repeats=True)
+        settings |= {"standardize": False, "trust_region": False, "search": search}
+    return settings | {"surrogate_options": options}
+
+
+def play(options: Optimization, progress: bool) -> Iterator[pd.DataFrame]:
+    """One table for each run, as it is done: function after function, method after method."""
+    cases = [(name, method) for name in _names(options.functions) for method in _names(options.methods)]
+    with tqdm(total=len(cases) * options.runs, unit="run", disable=not progress, dynamic_ncols=True) as bar:
+        for name, method in cases:
+            problem = PROBLEMS[name]
+            objective, evaluations = problem.build(), options.evaluations or problem.evaluations
+            settings = _settings(method, options.parity)
+            if settings is not None and options.parity and name.startswith("drawnn"):
+                settings["search"] = bo.Search(candidates=2, starts=1, steps=500)  # an ascent from one random point
+            for run in range(options.runs):
+                bar.set_description(f"{name} {method}")
+                values, seconds = _run(objective, evaluations, method, settings, options.seed + run)
+                bar.update()
+                yield _table(objective, name, method, run, values, seconds)
+
+
+def _run(
+    objective: Objective, evaluations: int, method: str, settings: dict[str, Any] | None, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """(values, seconds to choose each point), both (d + evaluations,)."""
+    dim = len(objective.bounds)
+    count = dim + evaluations
+    if method == "evolution":
+        return _evolve(objective, count, seed)
+    if settings is None:
+        low, high = objective.bounds.T
+        points = np.random.default_rng(seed).uniform(low, high, (count, dim))
+        return np.array([objective(x) for x in points]), np.zeros(count)
+    optimizer = bo.BayesianOptimizer(
+        [(low, high) for low, high in objective.bounds], seed=seed, initial=dim, capacity=count, **settings
+    )
+    seconds = np.zeros(count)
+    for i in range(count):
+        began = time.perf_counter()
+        trial = optimizer.ask()
+        seconds[i] = time.perf_counter() - began
+        optimizer.tell(trial, objective(trial.x))
+    return optimizer.evaluations()[1], seconds
+
+
+def _evolve(objective: Objective, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Differential evolution with a population of a tenth of the budget, at least eight; stopped when it is spent."""
+    values: list[float] = []
+    generator = np.random.default_rng(seed)
+    low, high = objective.bounds.T
+    population = generator.uniform(low, high, (max(8, count // 10), len(low)))
+
+    def fun(x: np.ndarray) -> float:
+        if len(values) == count:
+            raise StopIteration
+        values.append(objective(x))
+        return values[-1]
+
+    settings: Any = {"init": population, "maxiter": count, "tol": 0, "polish": False, "rng": generator}
+    with contextlib.suppress(StopIteration):
+        differential_evolution(fun, objective.bounds, **settings)
+    return np.array(values), np.zeros(len(values))
+
+
+def _table(
+    objective: Objective, name: str, method: str, run: int, values: np.ndarray, seconds: np.ndarray
+) -> pd.DataFrame:
+    count = len(values)
+    return pd.DataFrame(
+        {
+            "function": name,
+            "method": method,
+            "run": run,
+            "evaluation": np.arange(1, count + 1),
+            "initial": np.arange(count) < len(objective.bounds),
+            "value": values,
+            "best": np.minimum.accumulate(values),
+            "minimum": np.nan if objective.minimum is None else objective.minimum,
+            "seconds": seconds,
+        }
+    )
+
+
+def summarise(trials: pd.DataFrame) -> pd.DataFrame:
+    """One row for each function and method.
+
+    Columns: runs; `best`, the smallest value found, and the half-width `best_95` of its 95% t-interval over runs;
+    `regret`, best - minimum (NaN where that is not known); `ms_per_query`, the median time to choose a point once the
+    surrogate decides; `seconds`, the time to choose all points of one run, compilation included in the first.
+    """
+    rows = []
+    groups: Any = trials.groupby(["function", "method"], sort=False)
+    for (function, method), group in groups:
+        runs = group.groupby("run")
+        best, margin = mean_and_margin(runs["best"].min().to_numpy())
+        rows.append(
+            {
+                "function": function,
+                "method": method,
+                "runs": runs.ngroups,
+                "best": float(best),
+                "best_95": float(margin),
+                "regret": float(best - group["minimum"].iloc[0]),
+                "ms_per_query": 1e3 * float(group.loc[~group["initial"], "seconds"].median()),
+                "seconds": float(runs["seconds"].sum().median()),
+            }
+        )
+    return pd.DataFrame(rows).set_index(["function", "method"])
+
+
+def save(trials: pd.DataFrame, options: Optimization) -> None:
+    """Write the trials and the manifest. Raises OSError where that is impossible."""
+    write_file(options.out / "trials.parquet", lambda path: trials.to_parquet(path, index=False))
+    manifest = {"format": FORMAT, "experiment": options.name, "options": as_json(asdict(options)), "runs": []}
+    write_json(options.out / "manifest.json", manifest | {"versions": versions()})
+
+
+def write_report(folder: Path) -> str:
+    """Write summary.csv and the pictures from the trials in `folder`; returns the table as text."""
+    trials = pd.read_parquet(folder / "trials.parquet")
+    table = summarise(trials)
+    write_file(folder / "summary.csv", lambda path: table.to_csv(path))
+    save_picture(folder / "progress.png", figures.progress(trials))
+    save_picture(folder / "time.png", figures.time_to_best(table))
+    columns = {name: table[name].to_numpy() for name in table}
+    shown = pd.DataFrame(
+        {
+            "best": [
+                f"{best:,.4g} ± {margin:.2g}" for best, margin in zip(columns["best"], columns["best_95"], strict=True)
+            ],
+            "regret": [f"{regret:.4g}" if np.isfinite(regret) else "-" for regret in columns["regret"]],
+            "ms / query": [f"{ms:.1f}" for ms in columns["ms_per_query"]],
+            "s / run": [f"{seconds:.1f}" for seconds in columns["seconds"]],
+        },
+        index=table.index,
+    )
+    return shown.to_string()

@@ -1,0 +1,603 @@
+"""Bayesian optimisation: spaces, surrogates against oracles, ask and tell, minimize."""
+
+import importlib
+import math
+from typing import Any
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import integrate, special
+from scipy.optimize import Bounds, OptimizeResult
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+
+import seqdec
+from seqdec import policies
+from seqdec.bo import BayesianOptimizer, Categorical, Exhausted, History, Integer, Real, Search, presets, space_from
+from seqdec.bo import gp as make_gp
+from seqdec.bo import suggest as suggesting
+from seqdec.bo.optimizer import _edge
+from seqdec.envs import objectives
+from seqdec.policies.improvement import log_h
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+BOX = [(-5.0, 10.0), (0.0, 15.0)]
+page = importlib.import_module("seqdec.bo.gp")  # the function of that name hides it in the package
+QUICK = Search(candidates=64, starts=4, steps=10)
+BRANIN = objectives.branin()
+MIXED = [Real(1e-4, 1.0, log=True), Integer(1, 4), Categorical(("relu", "elu", "tanh"))]
+
+
+def quick(**options: Any) -> BayesianOptimizer:
+    """An optimiser that shares its programs with the other tests'."""
+    return BayesianOptimizer(BOX, **{"seed": 0, "capacity": 16, "search": QUICK, **options})
+
+
+def minimum(fun: Any, bounds: Any = BOX, **options: Any) -> OptimizeResult:
+    return seqdec.minimize(fun, bounds, **{"n_calls": 8, "seed": 0, "search": QUICK, "progress": False, **options})
+
+
+# Spaces
+
+
+@settings(deadline=None)
+@given(st.floats(1e-4, 1.0), st.integers(1, 4), st.sampled_from(["relu", "elu", "tanh"]))
+def test_points_survive_the_unit_cube(rate: float, layers: int, name: str) -> None:
+    space = space_from(MIXED)
+    unit = space.encode([rate, layers, name])
+    assert unit.shape == (space.columns,) == (5,) and np.all((unit >= 0) & (unit <= 1))
+    back = space.decode(unit)
+    assert back[0] == pytest.approx(rate, rel=1e-9) and back[1:] == [layers, name]
+    np.testing.assert_allclose(space.snap(jnp.asarray(unit)), unit, atol=1e-6)
+
+
+def test_a_logarithmic_scale_has_its_middle_at_the_geometric_mean() -> None:
+    assert space_from([Real(1e-4, 1.0, log=True)]).decode(np.array([0.5])) == pytest.approx(1e-2)
+    assert space_from([Real(0.0, 1.0)]).decode(np.array([0.5])) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_snap_goes_to_integers_and_every_integer_is_reached(log: bool) -> None:
+    space = space_from([Integer(1, 4, log=log)])
+    units = np.linspace(0, 1, 401)[:, None]
+    snapped = np.asarray(space.snap(jnp.asarray(units, jnp.float32)))
+    values = [space.decode(unit)[0] for unit in units]
+    assert {space.decode(unit)[0] for unit in snapped} == {1, 2, 3, 4} == set(values)
+    np.testing.assert_allclose(snapped[:, 0], [space.encode([v])[0] for v in values], atol=1e-6)
+    if not log:
+        assert np.bincount(values)[1:].min() >= 99  # each owns a quarter
+
+
+def test_a_choice_is_one_hot() -> None:
+    space = space_from([Categorical(("a", "b", "c"))])
+    np.testing.assert_array_equal(space.snap(jnp.array([0.2, 0.7, 0.6])), [0, 1, 0])
+    assert space.encode(["c"]).tolist() == [0, 0, 1] and space.size == 3 and len(list(space.points())) == 3
+
+
+@pytest.mark.parametrize(
+    ("bounds", "dimensions"),
+    [
+        (Bounds([0, 1], [2, 3]), (Real(0, 2), Real(1, 3))),
+        (np.array([[0, 2], [1, 3]]), (Real(0, 2), Real(1, 3))),
+        (gymnasium.spaces.Box(-1, 1, (2,)), (Real(-1, 1), Real(-1, 1))),
+        (gymnasium.spaces.Box(0, 5, (1,), np.int64), (Integer(0, 5),)),
+        (gymnasium.spaces.Discrete(3, start=2), (Integer(2, 4),)),
+        (space_from(MIXED), tuple(MIXED)),
+    ],
+)
+def test_what_counts_as_bounds(bounds: Any, dimensions: Any) -> None:
+    assert space_from(bounds).dimensions == dimensions
+
+
+@pytest.mark.parametrize(
+    ("bounds", "error", "message"),
+    [
+        ([(0, 1), (2, 1)], ValueError, r"bounds\[1\] must have low < high; got \(2.0, 1.0\): exchange them"),
+        ([(1, 1)], ValueError, r"bounds\[0\] must have low < high.*leave a fixed value out"),
+        ([(0, math.inf)], ValueError, r"bounds\[0\] must be finite; got \(0.0, inf\)"),
+        ([(math.nan, 1)], ValueError, r"bounds\[0\] must be finite"),
+        (gymnasium.spaces.Box(-np.inf, np.inf, (1,)), ValueError, "must be finite"),
+        ([Real(0, 1, log=True)], ValueError, r"bounds\[0\] must be positive for a logarithmic scale"),
+        ([Integer(0.5, 2)], ValueError, "must be whole numbers"),  # pyright: ignore[reportArgumentType]
+        ([Categorical(("a",))], ValueError, "two or more different choices"),
+        ([Categorical(("a", "a"))], ValueError, "two or more different choices"),
+        ([(0, 1, 2)], TypeError, r"bounds\[0\] must be a pair"),
+        ([("a", "b")], TypeError, r"bounds\[0\] must be numbers"),
+        ([], ValueError, "at least one dimension"),
+        (3, TypeError, "bounds must be a sequence"),
+        ("ab", TypeError, "bounds must be a sequence"),
+    ],
+)
+def test_bad_bounds_are_refused(bounds: Any, error: type, message: str) -> None:
+    with pytest.raises(error, match=message):
+        space_from(bounds)
+
+
+# Expected improvement
+
+
+@pytest.mark.parametrize("z", [-300.0, -40.0, -10.001, -9.999, -3.0, -1.001, -0.999, 0.0, 2.0, 30.0])
+@pytest.mark.parametrize("x64", [False, True])
+def test_log_expected_improvement_against_quadrature(z: float, x64: bool) -> None:
+    # h(z) = phi(z) int_0^inf s exp(s z - s^2 / 2) ds for z < 0: nothing cancels
+    if z < 0:
+        width = 40 / (abs(z) + 1)
+        area, _ = integrate.quad(lambda s: s * math.exp(s * z - s * s / 2), 0, width, epsabs=0, epsrel=1e-12)
+        oracle = -0.5 * z * z - 0.5 * math.log(2 * math.pi) + math.log(area)
+    else:
+        oracle = math.log(
+            integrate.quad(lambda s: max(z + s, 0) * math.exp(-s * s / 2), -z, 40)[0] / 2.5066282746310002
+        )
+    with jax.enable_x64(x64):
+        value, slope = jax.value_and_grad(log_h)(jnp.asarray(z))
+    assert float(value) == pytest.approx(oracle, rel=1e-9 if x64 else 1e-6, abs=2e-6 if x64 else 1e-3)
+    assert float(slope) == pytest.approx(math.exp(special.log_ndtr(z) - oracle), rel=1e-5 if x64 else 1e-2)
+
+
+def test_log_expected_improvement_ranks_where_plain_improvement_is_zero() -> None:
+    at = seqdec.core.Predictive(jnp.array([-50.0, -30.0, -40.0]), jnp.eye(3), jnp.eye(3))
+    posterior = seqdec.core.Posterior(lambda c: at.mean, lambda c: at, lambda key: lambda c: at.mean)
+    acquisition = policies.log_expected_improvement(0.0)
+    scores = acquisition.score(jax.random.key(0), posterior, jnp.zeros((3, 1)), None)
+    assert np.argsort(scores).tolist() == [0, 2, 1] and np.isfinite(scores).all()
+    masked = acquisition.score(jax.random.key(0), posterior, jnp.zeros((3, 1)), jnp.array([True, False, True]))
+    assert np.argmax(masked) == 2
+
+
+# Surrogates
+
+POINTS = np.random.default_rng(0).random((12, 2))
+VALUES = np.sin(5 * POINTS[:, 0]) + POINTS[:, 1]
+
+
+def history(count: int, length: int = 16, dtype: Any = None) -> History:
+    """The first `count` points, padded with rubbish."""
+    x, y = np.full((length, 2), 0.123), np.full(length, 1e3)
+    x[:count], y[:count] = POINTS[:count], VALUES[:count]
+    return History(jnp.asarray(x, dtype), jnp.asarray(y, dtype), jnp.int32(count))
+
+
+def test_gaussian_process_against_scikit_learn() -> None:
+    with jax.enable_x64(True):
+        hyper = page.Hyperparameters(jnp.log(jnp.array([0.4, 0.9])), jnp.log(1.7), jnp.log(1e-3))
+        state = page._condition(hyper, history(12))
+        new = np.random.default_rng(1).random((7, 2))
+        at = page.posterior(state).joint(jnp.asarray(new))
+        mean = page.posterior(state).mean(jnp.asarray(new))
+        likelihood = -float(page.negative_log_likelihood(hyper, history(12)))
+    kernel = ConstantKernel(1.0) + 1.7 * Matern([0.4, 0.9], nu=2.5) + WhiteKernel(1e-3 + 1e-8)
+    oracle = GaussianProcessRegressor(kernel, alpha=0.0, optimizer=None).fit(POINTS, VALUES)
+    expected, cov = oracle.predict(new, return_cov=True)
+    np.testing.assert_allclose(at.mean, expected, rtol=1e-8)
+    np.testing.assert_allclose(mean, expected, rtol=1e-8)
+    np.testing.assert_allclose(at.cov + at.noise, cov, atol=1e-9)
+    assert likelihood - 6 * math.log(2 * math.pi) == pytest.approx(oracle.log_marginal_likelihood_value_, rel=1e-8)
+
+
+def test_gaussian_process_draws_have_the_posteriors_moments() -> None:
+    with jax.enable_x64(True):
+        hyper = page.Hyperparameters(jnp.log(jnp.array([0.4, 0.9])), jnp.log(1.7), jnp.log(1e-3))
+        ask = page.posterior(page._condition(hyper, history(6)))
+        new, draws = jnp.asarray(np.random.default_rng(1).random((3, 2))), 400
+        keys = jax.random.split(jax.random.key(0), draws)
+        samples, at = jax.device_get((jax.jit(jax.vmap(lambda key: ask.draw(key)(new)))(keys), ask.joint(new)))
+    std = np.sqrt(np.diag(at.cov))
+    assert np.all(np.abs(samples.mean(0) - at.mean) < 6 * std / math.sqrt(draws))
+    spread = np.sqrt((np.outer(std, std) ** 2 + np.asarray(at.cov) ** 2) / draws)
+    # beside Monte Carlo, 1,024 random features approximate the kernel to a few percent of the prior variance
+    assert np.all(np.abs(np.cov(samples.T) - at.cov) < 6 * spread + 0.05)
+
+
+def test_fitting_maximises_the_posterior_of_the_hyperparameters() -> None:
+    def loss(hyper: Any) -> Any:
+        return page.negative_log_likelihood(hyper, history(12)) + page.negative_log_prior(hyper)
+
+    with jax.enable_x64(True):
+        surrogate = make_gp()
+        first = surrogate.init(jax.random.key(0), history(12))
+        state = jax.jit(surrogate.fit)(first, history(12), jnp.asarray(True))
+        assert float(loss(state.hyper)) < float(loss(first.hyper)) - 1
+        slopes = jax.tree.map(lambda g: float(jnp.abs(g).max()), jax.grad(loss)(state.hyper))
+        warm = jax.jit(surrogate.fit)(state, history(12), jnp.asarray(False))
+        assert float(loss(warm.hyper)) <= float(loss(state.hyper)) + 1e-9
+    assert max(jax.tree.leaves(slopes)) < 0.5
+
+
+def linear_regression(count: int, std: float, noise: float, new: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance of Bayesian linear regression on [2 (2x - 1), 1], whose first weights are zero."""
+    features = np.column_stack([2 * (2 * POINTS[:count] - 1), np.ones(count)])
+    at = np.column_stack([2 * (2 * new - 1), np.ones(len(new))])
+    cov = np.linalg.inv(features.T @ features / noise + np.eye(3) / std**2)
+    return at @ cov @ features.T @ VALUES[:count] / noise, at @ cov @ at.T
+
+
+def test_a_filter_over_a_linear_network_is_bayesian_regression() -> None:
+    surrogate = presets.ekf(2, features=(), initial_std=0.7, noise=0.01)
+    fit, extend = jax.jit(surrogate.fit), jax.jit(surrogate.extend)
+    new = np.random.default_rng(1).random((5, 2))
+    state = surrogate.init(jax.random.key(0), history(0))
+    for count, renewed in ((5, True), (6, False), (12, False)):
+        known = history(count, dtype=jnp.float32)
+        extended = extend(state, known)
+        state = fit(state, known, jnp.asarray(renewed))
+        mean, cov = linear_regression(count, 0.7, 0.01, new)
+        for belief in (state, extended):
+            at = surrogate.posterior(belief).joint(jnp.asarray(new, jnp.float32))
+            np.testing.assert_allclose(at.mean, mean, atol=1e-3)
+            np.testing.assert_allclose(at.cov, cov, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", presets.surrogate_names())
+def test_every_surrogate_learns_a_function(name: str) -> None:
+    small = {} if name in ("gp", "ekf") else {"features": (20, 20), "rank": 20}
+    if name == "lolofi":
+        small["rank_last"] = 21
+    surrogate = presets.make_surrogate(name, 2, **small)
+    with jax.enable_x64(True):
+        known = history(12, dtype=surrogate.dtype)
+        state = jax.jit(surrogate.init)(jax.random.key(0), known)
+        state = jax.jit(surrogate.fit)(state, known, jnp.asarray(True))
+        ask = surrogate.posterior(state)
+        at = jax.jit(ask.joint)(jnp.asarray(POINTS, surrogate.dtype))
+        draw = jax.jit(ask.draw(jax.random.key(1)))(jnp.asarray(POINTS, surrogate.dtype))
+    assert at.mean.dtype == at.cov.dtype == draw.dtype == surrogate.dtype
+    left = float(np.mean((np.asarray(at.mean) - VALUES) ** 2) / VALUES.var())
+    assert left < 0.5 and np.isfinite(draw).all() and np.all(np.diag(at.cov) > 0)
+
+
+def test_auto_chooses_by_budget_and_dimension() -> None:
+    assert [presets.choose_surrogate(d, n) for d, n in ((2, 40), (6, 400), (6, 5000), (50, 150))] == [
+        "gp", "gp", "hilofi", "hilofi"
+    ]  # fmt: skip
+
+
+# Ask and tell
+
+
+def test_trials_may_be_told_in_any_order_or_never() -> None:
+    optimizer = quick()
+    first = optimizer.ask(3)
+    for trial in (first[2], first[0]):
+        optimizer.tell(trial, BRANIN(trial.x))
+    later = optimizer.ask(2)
+    assert [trial.number for trial in optimizer.trials] == [0, 1, 2, 3, 4]
+    optimizer.tell(later[1], 0.5)
+    table = optimizer.trials_dataframe()
+    assert table["state"].tolist() == ["complete", "pending", "complete", "pending", "complete"]
+    assert list(table) == ["number", "state", "value", "x_0", "x_1", "reason"] and np.isnan(table["value"][1])
+    assert optimizer.best == (pytest.approx(later[1].x), 0.5)
+
+
+def test_pending_points_are_not_suggested_again() -> None:
+    optimizer = quick()
+    for trial in optimizer.ask(3):
+        optimizer.tell(trial, BRANIN(trial.x))
+    points = np.array([trial.x for trial in optimizer.ask(5)])
+    distances = np.linalg.norm(points[:, None] - points, axis=2) + 100 * np.eye(5)
+    assert distances.min() > 1e-3
+
+
+def test_points_of_your_own_count() -> None:
+    optimizer = quick()
+    trial = optimizer.tell([math.pi, 2.275], 0.397887)
+    assert trial.number == 0 and optimizer.best[1] == 0.397887
+    with pytest.raises(ValueError, match=r"x\[0\] = 11.0 lies outside the bounds \[-5.0, 10.0\]"):
+        optimizer.tell([11.0, 0.0], 1.0)
+    with pytest.raises(ValueError, match="a point has 2 values; got 1"):
+        optimizer.tell([1.0], 1.0)
+    assert len(optimizer.trials) == 1
+
+
+def test_a_trial_is_told_once_and_by_its_own_optimizer() -> None:
+    optimizer, other = quick(), quick(seed=1)
+    trial = optimizer.ask()
+    optimizer.tell(trial, 1.0)
+    with pytest.raises(ValueError, match="trial 0 has been told before: it is complete"):
+        optimizer.tell(trial, 1.0)
+    with pytest.raises(ValueError, match="trial 0 was not asked from this optimizer"):
+        optimizer.tell(other.ask(), 1.0)
+    with pytest.raises(ValueError, match="trial 7 was not asked"):
+        optimizer.tell(trial._replace(number=7), 1.0)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, None])
+def test_failures_never_reach_the_belief(value: float | None) -> None:
+    optimizer = quick()
+    failed = optimizer.ask()
+    optimizer.tell(failed, value)
+    for _ in range(4):
+        trial = optimizer.ask()
+        optimizer.tell(trial, BRANIN(trial.x))
+    trials, _ = optimizer._trials(jnp.float32)
+    assert (int(trials.answered), int(trials.pending), int(trials.failed)) == (4, 0, 1)
+    assert np.isfinite(trials.y).all() and optimizer.trials_dataframe()["state"][0] == "failed"
+    np.testing.assert_allclose(np.asarray(trials.x)[4], optimizer.space.encode(failed.x), rtol=1e-6)
+
+
+def test_failures_repel() -> None:
+    x = np.zeros((8, 2))
+    x[0], x[1] = (0.2, 0.2), (0.8, 0.8)
+    known = suggesting.Trials(jnp.asarray(x), jnp.zeros(8), jnp.int32(1), jnp.int32(0), jnp.int32(1))
+    near, far = (float(suggesting._log_feasibility(jnp.asarray(p), known)) for p in ((0.8, 0.8), (0.2, 0.2)))
+    assert near == pytest.approx(math.log(0.1 / 1.1), rel=1e-3) and far > -1e-3
+
+
+def test_equal_seeds_give_equal_points_and_growth_compiles_nothing() -> None:
+    runs = []
+    for seed in (0, 0, 1):
+        optimizer = quick(seed=seed)
+        for i in range(12):
+            trial = optimizer.ask()
+            optimizer.tell(trial, BRANIN(trial.x))
+            if i == 3:
+                compiled = suggesting.suggest._cache_size()
+        runs.append(np.array([trial.x for trial in optimizer.trials]))
+        assert suggesting.suggest._cache_size() == compiled
+    assert np.array_equal(runs[0], runs[1]) and not np.array_equal(runs[0], runs[2])
+
+
+def test_more_trials_than_prepared_for() -> None:
+    optimizer = quick()
+    for i in range(18):
+        trial = optimizer.ask() if i < 2 or i > 15 else optimizer.propose([i / 2, i / 2])
+        optimizer.tell(trial, BRANIN(trial.x))
+    assert optimizer.capacity == 32 and len(optimizer.trials) == 18
+
+
+@pytest.mark.parametrize("surrogate", ["gp", "hilofi"])
+def test_saved_and_loaded_it_goes_on_to_the_bit(surrogate: str, tmp_path: Any) -> None:
+    options = {"surrogate_options": {"features": (8, 8), "rank": 5}} if surrogate == "hilofi" else {}
+    optimizer = quick(surrogate=surrogate, **options)
+    for i in range(6):
+        trial = optimizer.ask()
+        optimizer.tell(trial, BRANIN(trial.x), failed=i == 3)
+    pending = optimizer.ask()
+    optimizer.save(tmp_path / "optimizer")
+    loaded = BayesianOptimizer.load(tmp_path / "optimizer")
+    assert loaded.trials_dataframe().equals(optimizer.trials_dataframe())
+    for _ in range(2):
+        points = [copy.ask() for copy in (optimizer, loaded)]
+        assert points[0].number == points[1].number and points[0].x.tolist() == points[1].x.tolist()
+        for copy, trial in zip((optimizer, loaded), points, strict=True):
+            copy.tell(trial, BRANIN(trial.x))
+    loaded.tell(pending, 1.0)
+
+
+def test_what_cannot_be_saved_or_loaded(tmp_path: Any) -> None:
+    with pytest.raises(TypeError, match="only a surrogate and an acquisition given by name can be saved"):
+        quick(acquisition=policies.ucb(1.0)).save(tmp_path / "x")
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        BayesianOptimizer.load(tmp_path / "x")
+    (tmp_path / "x").write_bytes(b"rubbish")
+    with pytest.raises(ValueError, match="damaged or no saved optimizer"):
+        BayesianOptimizer.load(tmp_path / "x")
+
+
+def test_mixed_spaces_are_searched_on_their_points() -> None:
+    optimizer = BayesianOptimizer(MIXED, seed=0, capacity=16, search=QUICK)
+
+    def fun(x: list[Any]) -> float:
+        return (math.log10(x[0]) + 2) ** 2 + abs(x[1] - 3) + (x[2] != "elu")
+
+    for _ in range(14):
+        trial = optimizer.ask()
+        rate, layers, name = trial.x
+        assert 1e-4 <= rate <= 1 and type(layers) is int and 1 <= layers <= 4 and name in ("relu", "elu", "tanh")
+        optimizer.tell(trial, fun(trial.x))
+    assert optimizer.best[0][1:] == [3, "elu"] and optimizer.best[1] < 0.5
+
+
+def test_a_finite_space_is_searched_once() -> None:
+    optimizer = BayesianOptimizer([Integer(0, 2), Categorical(("a", "b"))], seed=0, capacity=16, search=QUICK)
+    seen = []
+    for _ in range(6):
+        trial = optimizer.ask()
+        seen.append(tuple(trial.x))
+        optimizer.tell(trial, trial.x[0])
+    assert len(set(seen)) == 6
+    with pytest.raises(Exhausted, match="all 6 points"):
+        optimizer.ask()
+
+
+def test_the_trust_region_grows_with_success_and_shrinks_without() -> None:
+    assert _edge(np.array([0.0, 1.0]), 2, 5) == 0.8
+    assert _edge(np.array([0.0, 1.0, 2.0, 3.0, 4.0]), 2, 5) == 1.6
+    assert _edge(np.array([0.0, 1.0, *[0.0] * 5]), 2, 5) == 0.4
+    assert _edge(np.array([0.0, 1.0, *[0.0] * 4, 2.0, *[0.0] * 4]), 2, 5) == 0.8
+    assert _edge(np.array([0.0, 1.0, *[0.0] * 35]), 2, 5) == 0.8  # begun again
+    optimizer = quick(trust_region=True)
+    for trial, value in zip(optimizer.ask(2), (3.0, 2.0), strict=True):
+        optimizer.tell(trial, value)
+    low, high = optimizer._region()
+    centre = optimizer.space.encode(optimizer.best[0])
+    np.testing.assert_allclose(low, np.clip(centre - 0.4, 0, 1))
+    assert np.all((low <= centre) & (centre <= high))
+    point = optimizer.space.encode(optimizer.ask().x)
+    assert np.all((low - 1e-9 <= point) & (point <= high + 1e-9))
+
+
+@pytest.mark.parametrize("acquisition", [*presets.acquisition_names(), policies.greedy()])
+def test_every_acquisition_finds_new_points_in_the_box(acquisition: Any) -> None:
+    optimizer = quick(acquisition=acquisition)
+    for _ in range(5):
+        trial = optimizer.ask()
+        optimizer.tell(trial, BRANIN(trial.x))
+    points = np.array([trial.x for trial in optimizer.trials])
+    assert len(np.unique(points, axis=0)) == 5 and np.all((points >= [-5, 0]) & (points <= [10, 15]))
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"seed": -1}, ValueError, "seed must be at least 0; got -1"),
+        ({"seed": 0.5}, TypeError, "seed must be an integer; got 0.5"),
+        ({"capacity": 0}, ValueError, "capacity must be at least 1"),
+        ({"surrogate": "hilofy"}, ValueError, "unknown surrogate 'hilofy': did you mean 'hilofi'"),
+        ({"surrogate": 3}, TypeError, "surrogate must be a name"),
+        ({"surrogate": "hilofi", "surrogate_options": {"rank": 0}}, ValueError, "rank must be an integer >= 1"),
+        ({"acquisition": "thomson"}, ValueError, "unknown acquisition 'thomson': did you mean 'thompson'"),
+        ({"acquisition": 3}, TypeError, "acquisition must be a name"),
+        ({"search": Search(candidates=100)}, ValueError, "candidates must be a power of two; got 100"),
+        ({"search": Search(candidates=8)}, ValueError, "starts must be"),
+    ],
+)
+def test_bad_settings_are_refused(options: dict[str, Any], error: type, message: str) -> None:
+    with pytest.raises(error, match=message):
+        BayesianOptimizer(BOX, **{"seed": 0, **options})
+
+
+# minimize
+
+
+def test_minimize_answers_as_scipy_does() -> None:
+    calls = []
+    result = minimum(lambda x: calls.append(x) or BRANIN(x))
+    assert isinstance(result, OptimizeResult) and result.success and result.status == 0
+    assert result.nfev == len(calls) == len(result.x_iters) == 8 and result.message.startswith("8 calls made")
+    assert result.fun == min(result.func_vals) == BRANIN(result.x) and result.x.shape == (2,)
+    assert (result.surrogate, result.acquisition, result.seed) == ("gp", "log_expected_improvement", 0)
+    np.testing.assert_array_equal(np.array(calls), np.array(result.x_iters))
+    assert len(result.optimizer.trials_dataframe()) == 8
+
+
+def test_maximize_is_minimize_of_the_negative() -> None:
+    down = minimum(BRANIN)
+    up = seqdec.maximize(lambda x: -BRANIN(x), BOX, n_calls=8, seed=0, search=QUICK, progress=False)
+    assert up.x.tolist() == down.x.tolist() and up.fun == -down.fun
+
+
+def test_one_call_and_a_seed_that_was_not_given() -> None:
+    result = minimum(BRANIN, n_calls=1, seed=None)
+    assert result.nfev == 1 and result.success
+    assert minimum(BRANIN, n_calls=1, seed=result.seed).x.tolist() == result.x.tolist()
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, ZeroDivisionError("no"), "text"])
+def test_a_failing_call_is_survived(bad: Any) -> None:
+    calls = []
+
+    def fun(x: Any) -> Any:
+        calls.append(x)
+        if len(calls) in (2, 5):
+            if isinstance(bad, Exception):
+                raise bad
+            return bad
+        return BRANIN(x)
+
+    result = minimum(fun)
+    assert result.success and np.flatnonzero(np.isnan(result.func_vals)).tolist() == [1, 4]
+    reason = result.optimizer.trials_dataframe()["reason"][1]
+    assert reason.startswith({"no": "ZeroDivisionError: no", "text": "ValueError"}.get(str(bad), "value"))
+
+
+def test_too_many_failures_in_a_row_end_it_with_what_is_known() -> None:
+    def fun(x: Any) -> float:
+        fun.calls += 1
+        return BRANIN(x) if fun.calls == 1 else math.nan
+
+    fun.calls = 0
+    result = minimum(fun, n_calls=16, max_failures=3)
+    assert (result.status, result.success, result.nfev) == (1, False, 4) and np.isfinite(result.fun)
+    assert result.message.startswith("3 calls in a row failed, the last with: value nan")
+    fun.calls = 1
+    nothing = minimum(fun, n_calls=2)
+    assert nothing.x is None and math.isnan(nothing.fun) and not nothing.success
+    assert nothing.message.startswith("all 2 calls failed")
+
+
+def test_callbacks_of_both_forms() -> None:
+    results, points = [], []
+    minimum(BRANIN, n_calls=3, callback=lambda intermediate_result: results.append(intermediate_result))
+    minimum(BRANIN, n_calls=3, callback=points.append)
+    assert [result.nfev for result in results] == [1, 2, 3]
+    assert [result.fun for result in results] == [BRANIN(x) for x in points]
+
+    def stop(xk: Any) -> None:
+        raise StopIteration
+
+    result = minimum(BRANIN, callback=stop)
+    assert (result.status, result.nfev, result.success) == (2, 1, False) and np.isfinite(result.fun)
+
+
+def test_batches() -> None:
+    sizes = []
+    result = minimum(BRANIN, batch_size=3, callback=lambda intermediate_result: sizes.append(intermediate_result.nfev))
+    assert result.nfev == 8 and sizes == [*range(1, 9)]
+
+
+def test_processes_give_what_one_gives() -> None:
+    def fun(x: Any) -> float:
+        if x[0] > 5:
+            raise ValueError("too large")
+        return float(x[0] ** 2 + x[1])
+
+    alone, together = (minimum(fun, n_calls=6, batch_size=3, workers=workers) for workers in (1, 2))
+    np.testing.assert_array_equal(alone.func_vals, together.func_vals)
+    assert np.isnan(alone.func_vals).any() and "ValueError: too large" in set(
+        together.optimizer.trials_dataframe()["reason"]
+    )
+
+
+def test_ctrl_c_keeps_what_is_done() -> None:
+    def fun(x: Any) -> float:
+        fun.calls += 1
+        if fun.calls == 4:
+            raise KeyboardInterrupt
+        return BRANIN(x)
+
+    fun.calls = 0
+    result = minimum(fun)
+    assert (result.status, result.nfev, result.success) == (3, 3, False) and np.isfinite(result.fun)
+    fun.calls = 3
+    with pytest.raises(KeyboardInterrupt):
+        minimum(fun)
+
+
+def test_starting_points() -> None:
+    known = minimum(BRANIN, x0=[[math.pi, 2.275], [0, 0]], y0=[0.397887, 55.6], n_calls=3)
+    assert known.nfev == 3 and len(known.func_vals) == 5 and known.fun <= 0.397887
+    asked = minimum(BRANIN, x0=[1.0, 2.0], n_calls=2)
+    assert asked.x_iters[0].tolist() == [1.0, 2.0] and asked.nfev == 2
+
+
+def test_a_finite_space_ends_before_the_budget() -> None:
+    result = minimum(lambda x: x[0] ** 2, [Integer(-2, 2)], n_calls=9)
+    assert (result.status, result.success, result.nfev, result.x) == (4, True, 5, [0])
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"n_calls": 0}, ValueError, "n_calls must be at least 1; got 0"),
+        ({"n_calls": 2.5}, TypeError, "n_calls must be an integer"),
+        ({"batch_size": 0}, ValueError, "batch_size must be at least 1"),
+        ({"workers": 0}, ValueError, "workers must be a number of processes"),
+        ({"x0": [11.0, 0.0]}, ValueError, r"x\[0\] = 11.0 lies outside the bounds"),
+        ({"y0": [1.0]}, ValueError, "pass x0 as well"),
+        ({"x0": [[0, 1], [1, 1]], "y0": [1.0]}, ValueError, "one value for each of the 2 points"),
+        ({"x0": [[i, 1] for i in range(9)]}, ValueError, "x0 holds 9 points, but n_calls is 8"),
+        ({"bounds": [(1, 0), (0, 1)]}, ValueError, "low < high"),
+        ({"fun": 3}, TypeError, "fun must be callable"),
+        ({"nonsense": 3}, TypeError, "nonsense"),
+    ],
+)
+def test_bad_calls_are_refused_before_anything_is_evaluated(options: dict[str, Any], error: type, message: str) -> None:
+    def never(x: Any) -> float:
+        raise AssertionError("evaluated")
+
+    with pytest.raises(error, match=message):
+        minimum(**{"fun": never, "bounds": BOX, **options})
+
+
+def test_it_beats_random_search() -> None:
+    found = [minimum(BRANIN, n_calls=16, seed=seed).fun for seed in range(3)]
+    generator = np.random.default_rng(0)
+    low, high = BRANIN.bounds.T
+    random = [min(BRANIN(x) for x in generator.uniform(low, high, (16, 2))) for _ in range(50)]
+    assert np.mean(found) < np.quantile(random, 0.2)

@@ -1,0 +1,74 @@
+"""`seqdec run bo`, from arguments to exit codes and files."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from seqdec import bo as package
+from seqdec import cli
+from seqdec.experiments import bo
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+FILES = {"manifest.json", "trials.parquet", "summary.csv", "progress.png", "time.png"}
+TINY = ["run", "bo", "--functions", "branin,drawnn50", "--methods", "random,evolution", "--runs", "2"]
+
+
+def test_run_fills_the_folder_and_report_rebuilds_it(tmp_path: Path, capsys: Any) -> None:
+    assert cli.main([*TINY, "--evaluations", "9", "--out", str(tmp_path)]) == 0
+    printed, err = capsys.readouterr()
+    assert err == "" and "branin" in printed and {path.name for path in tmp_path.iterdir()} == FILES
+    trials = pd.read_parquet(tmp_path / "trials.parquet")
+    assert (
+        len(trials) == 2 * 2 * (11 + 59) and trials.groupby(["function", "method", "run"])["best"].min().notna().all()
+    )
+    table = bo.summarise(trials)
+    branin = trials.query("function == 'branin' and method == 'random'").groupby("run")["value"].min()
+    assert table.loc[("branin", "random"), "best"] == pytest.approx(branin.mean())
+    assert table.loc[("branin", "random"), "best_95"] == pytest.approx(12.7062 * branin.std() / np.sqrt(2), rel=1e-4)
+    assert np.isnan(table.loc[("drawnn50", "random"), "regret"])
+    assert json.loads((tmp_path / "manifest.json").read_text())["options"]["runs"] == 2
+    for name in ("summary.csv", "progress.png", "time.png"):
+        (tmp_path / name).unlink()
+    assert cli.main(["report", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.strip() == printed.split("\n\n")[0].strip()
+    assert {path.name for path in tmp_path.iterdir()} == FILES
+
+
+def test_a_method_names_its_acquisition_and_rank() -> None:
+    assert bo._settings("hilofi:200+thompson", False) == {
+        "surrogate": "hilofi", "acquisition": "thompson", "surrogate_options": {"rank": 200}
+    }  # fmt: skip
+    parity = bo._settings("lrkf", True)
+    assert parity is not None and parity["search"].grid and not parity["standardize"]
+    assert parity["surrogate_options"]["noise"] == 0
+
+
+def test_ctrl_c_keeps_the_runs_that_are_done(tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
+    def ask(self: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(package.BayesianOptimizer, "ask", ask)
+    command = ["run", "bo", "--functions", "branin", "--methods", "random,gp", "--runs", "1", "--out", str(tmp_path)]
+    assert cli.main(command) == 130
+    out, err = capsys.readouterr()
+    assert err == "seqdec: interrupted\n" and "random" in out and {path.name for path in tmp_path.iterdir()} == FILES
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--functions", "brannin"], "unknown function 'brannin'"),
+        (["--methods", "hilofy"], "unknown method 'hilofy'"),
+        (["--methods", "gp", "--parity"], "unknown method 'gp'"),
+        (["--methods", "gp+ei"], "unknown method 'gp+ei'"),
+        (["--runs", "0"], "runs must be at least 1; got 0"),
+        (["--evaluations", "0"], "evaluations must be at least 1; got 0"),
+    ],
+)
+def test_nonsense_is_refused(arguments: list[str], message: str, tmp_path: Path, capsys: Any) -> None:
+    assert cli.main(["run", "bo", *arguments, "--out", str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err.startswith(f"seqdec: {message}") and not (tmp_path / "out").exists()
