@@ -1,9 +1,9 @@
 """Sequential decision making under uncertainty in JAX: beliefs over networks, policies, environments, the loop."""
 
-from seqdec import agents, core, envs, filters, likelihoods, models, policies
+from seqdec import agents, core, envs, filters, likelihoods, models, optim, policies
 from seqdec.results import Run
 from seqdec.runner import run
 
 __version__ = "0.1.0"
 
-__all__ = ["Run", "agents", "core", "envs", "filters", "likelihoods", "models", "policies", "run"]
+__all__ = ["Run", "agents", "core", "envs", "filters", "likelihoods", "models", "optim", "policies", "run"]
