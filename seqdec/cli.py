@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from seqdec.experiments import bandit, bench, report
+from seqdec.experiments import bandit, bench, optimizers, report
 from seqdec.persistence import check_writable
 from seqdec.results import Run
 
@@ -27,6 +27,7 @@ class RunCommand:
         Annotated[bandit.Digits, tyro.conf.subcommand("digits")]
         | Annotated[bandit.MNIST, tyro.conf.subcommand("mnist")]
         | Annotated[bandit.Classify, tyro.conf.subcommand("classify")]
+        | Annotated[optimizers.Optimizers, tyro.conf.subcommand("optimizers")]
     )
 
 
@@ -75,7 +76,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return stop.code if isinstance(stop.code, int) else 0
     try:
         if isinstance(command, RunCommand):
-            return _run(command.experiment)
+            experiment = command.experiment
+            return _compare(experiment) if isinstance(experiment, optimizers.Optimizers) else _run(experiment)
         if isinstance(command, BenchCommand):
             return _bench(command.options)
         if isinstance(command, ReportCommand):
@@ -89,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _suggest(argv: Sequence[str]) -> None:
     """Tyro lists the experiments when one is misspelt, but does not say which was meant."""
-    known = ("digits", "mnist", "classify")
+    known = ("digits", "mnist", "classify", "optimizers")
     if len(argv) > 1 and argv[0] == "run" and argv[1] not in known:
         for close in difflib.get_close_matches(argv[1], known, 1):
             print(f"seqdec: unknown experiment {argv[1]!r}: did you mean {close!r}?", file=sys.stderr)
@@ -119,6 +121,19 @@ def _run(options: bandit.Options) -> int:
     return code
 
 
+def _compare(options: optimizers.Optimizers) -> int:
+    """Compare optimizers; what is done when Ctrl-C comes is reported."""
+    try:
+        optimizers.check(options)
+    except ValueError as error:
+        return _complain(error, _MISSPELT)
+    check_writable(options.out)
+    curves, interrupted = optimizers.compare(options, progress=sys.stderr.isatty())
+    print(optimizers.write(curves, options.out))
+    print(f"Curves, table and pictures are in {options.out}")
+    return _complain("interrupted", _INTERRUPTED) if interrupted else 0
+
+
 def _bench(options: bench.Filters) -> int:
     """Measure, save and print."""
     try:
@@ -134,6 +149,9 @@ def _bench(options: bench.Filters) -> int:
 
 def _report(directory: Path) -> int:
     """Rebuild the report of a saved experiment."""
+    if (directory / optimizers.CURVES).is_file():
+        print(optimizers.rebuild(directory))
+        return 0
     manifest = report.read_manifest(directory)
     print(report.write_report(directory, report.load_runs(directory), manifest["experiment"]))
     return 0

@@ -37,6 +37,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "adamw": {"learning_rate": 3e-3},
     "ekf": {},
     "hilofi": {"rank": 6, "process_noise": 1e-4},
+    "koala++": {"learning_rate": 0.3},
     "lolofi": {"rank": 6, "rank_last": 8},
     "lrkf": {"rank": 6},
     "muon": {"learning_rate": 3e-3, "inner_steps": 5},

@@ -188,8 +188,8 @@ def scale_by_alice(
     def update(gradient, state, step):
         m, r = state.basis.shape
         due = step.due(interval)
-        key = jax.random.fold_in(step.key, step.count)
-        basis = when(due, renew, state.basis, due, step.count == 1, key, gradient, state.tracked)
+        key = jax.random.fold_in(step.key, step.number)
+        basis = when(due, renew, state.basis, due, step.number == 1, key, gradient, state.tracked)
         inner = basis.T @ gradient
         tracked = None if state.tracked is None else b3 * state.tracked + (1 - b3) * inner @ inner.T
         moment = b1 * state.moment + (1 - b1) * inner

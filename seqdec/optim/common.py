@@ -2,7 +2,7 @@
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 import jax
@@ -54,20 +54,20 @@ def accumulator(leaf: Array) -> jnp.dtype:
 class Step(NamedTuple):
     """What every matrix is told of the step."""
 
-    count: Array
-    """() steps so far, this one included: t = 1, 2, ..."""
+    number: Array
+    """() t = 1, 2, ..."""
     key: Array
     """of this matrix, the same in every step"""
 
     def due(self, interval: int) -> Array:
         """() bool: t = 1 or t divisible by the interval."""
-        return (self.count == 1) | (self.count % interval == 0)
+        return (self.number == 1) | (self.number % interval == 0)
 
 
 class MatrixwiseState(NamedTuple):
     """State of a method that treats every parameter alone, as a matrix."""
 
-    count: Array
+    steps: Array
     """() steps taken"""
     matrices: Any
     """the method's own named tuple, each of its fields a tree like the parameters"""
@@ -117,17 +117,17 @@ def matrixwise(
     def update_fn(updates, state, params=None, **extra):
         del params, extra
         leaves, structure = jax.tree.flatten(updates)
-        count = optax.safe_increment(state.count)
+        number = jnp.asarray(optax.safe_increment(state.steps))
         key = jax.random.key(seed)
         fields = [structure.flatten_up_to(field) for field in state.matrices]
         directions, states = [], []
         for index, leaf in enumerate(leaves):
             own = kind(*(values[index] for values in fields))
-            direction, own = update(to_matrix(leaf), own, Step(count, jax.random.fold_in(key, index)))
+            direction, own = update(to_matrix(leaf), own, Step(number, jax.random.fold_in(key, index)))
             direction = direction.T if flipped(leaf) else direction
             directions.append(direction.reshape(leaf.shape).astype(leaf.dtype))
             states.append(own)
-        return structure.unflatten(directions), MatrixwiseState(count, gathered(states, structure))
+        return structure.unflatten(directions), MatrixwiseState(number, gathered(states, structure))
 
     def gathered(states, structure):
         return kind(*(structure.unflatten([own[field] for own in states]) for field in range(len(kind._fields))))
@@ -184,7 +184,7 @@ def routed(
 
     rate = optax.scale_by_learning_rate(learning_rate)
     decay = optax.add_decayed_weights(weight_decay)
-    groups = {
+    groups: dict[Hashable, optax.GradientTransformation] = {
         "matrix": optax.chain(matrix_method, decay, rate),
         "adam": optax.chain(optax.scale_by_adam(), decay, rate, optax.scale(adam_ratio)),
     }

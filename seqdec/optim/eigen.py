@@ -15,7 +15,8 @@ Memory of a matrix: 2 m n + 2 m^2 numbers for Eigen-Adam, 2 n^2 more for SOAP. W
 eigendecomposition O(m^3), for SOAP O(n^3), every K steps.
 
 Sources: Gong, Scetbon, Ma, Meeds, "Towards Efficient Optimizer Design for LLM via Structured Fisher Approximation with
-a Low-Rank Extension", 2025, Algorithms 6 and 7; Vyas et al., "SOAP: Improving and Stabilizing Shampoo using Adam", 2024.
+a Low-Rank Extension", 2025, Algorithms 6 and 7; Vyas et al., "SOAP: Improving and Stabilizing Shampoo using Adam",
+2024.
 """
 
 from typing import Any, NamedTuple

@@ -13,8 +13,9 @@ mu, as in most networks, P and Q stay close to I, and FISMO close to Muon. `stat
 G / rms(G), and makes the method indifferent to the scale of the gradient; the default is as printed.
 
 The two sides are not treated alike: P, the side of the rows, comes first. Rows are a flax kernel's inputs. Memory of a
-matrix: m n + m^2 + 2 n^2 numbers, n^2 of them the root of Q, kept to save a decomposition. Work: 7 products O(m n (m +
-n)), the polar factor, and two eigendecompositions O(m^3 + n^3), in every step.
+matrix: m n + m^2 + 2 n^2 numbers, n^2 of them the root of Q, kept to save a decomposition; with an interval m^2 more.
+Work: 7 products O(m n (m + n)) and the polar factor in every step, and two eigendecompositions O(m^3 + n^3) every
+`interval` steps. In between, the last roots serve in the place of the true ones.
 
 Source: Xu, Yan, Zhang, "FISMO: Fisher-Structured Momentum-Orthogonalized Optimizer", 2026, Algorithm 1.
 """
@@ -26,6 +27,7 @@ import optax
 from optax import ScalarOrSchedule
 
 from seqdec.core import Array
+from seqdec.linalg import when
 from seqdec.optim import linear
 from seqdec.optim.common import Matrices, check_choice, check_count, check_number, matrixwise, routed
 
@@ -36,7 +38,7 @@ _DAMPING: tuple[Damping, ...] = ("algorithm", "theorem")
 
 
 class FismoState(NamedTuple):
-    """m n + m^2 + 2 n^2 numbers of one matrix; trees of them in the transformation's state."""
+    """m n + m^2 + 2 n^2 numbers of one matrix, m^2 more with an interval; trees of them in the state."""
 
     moment: Array
     """(m, n) average of the whitened gradients"""
@@ -46,6 +48,8 @@ class FismoState(NamedTuple):
     """(n, n) Q, of trace n"""
     right_root: Array
     """(n, n) Q^{-1/2}"""
+    left_root: Array | None
+    """(m, m) P^{-1/2} where it is kept for several steps"""
 
 
 def scale_by_fismo(
@@ -57,6 +61,7 @@ def scale_by_fismo(
     polar_steps: int = 5,
     statistics: Statistics = "printed",
     damping: Damping = "algorithm",
+    interval: int = 1,
 ) -> optax.GradientTransformationExtraArgs:
     """Whitened, orthogonalised momentum of matrices; see the head of this file. The direction is not negated.
 
@@ -65,12 +70,14 @@ def scale_by_fismo(
     Args:
         beta: decay of the momentum.
         gamma: decay of the factors, at most 1.
-        mu: damping, positive; with it the factors stay positive definite.
+        mu: damping, positive. The theory asks for more than the mean square of the gradient's entries; with much less,
+            directions of small gradients get very large steps.
         polar: "newton_schulz", "cubic" or "exact"; see `seqdec.optim.linear.polar`.
         polar_steps: of the iteration.
         statistics: "printed", or "scale_free"; see the head of this file.
         damping: "algorithm" as printed there, or "theorem": mu tr(Q^{-1}) / n I and mu tr(P^{-1}) / m I, those of the
             paper's Theorem 4.1.
+        interval: steps between two decompositions; 1 as printed.
 
     Raises:
         ValueError: a setting is out of its range; in `init`, a parameter has fewer than two axes.
@@ -83,30 +90,38 @@ def scale_by_fismo(
     check_count("polar_steps", polar_steps)
     check_choice("statistics", statistics, _STATISTICS)
     check_choice("damping", damping, _DAMPING)
+    check_count("interval", interval)
 
     def init(zeros):
         left, right = (jnp.eye(size, dtype=zeros.dtype) for size in zeros.shape)
-        return FismoState(zeros, left, right, right)
+        return FismoState(zeros, left, right, right, left if interval > 1 else None)
 
-    def factor(old, whitened, other_root):
+    def factor(old, old_root, whitened, other_root, due):
         """The new factor, from the gradient whitened on its other side (own side, other side), and its inverse root."""
         size, other = whitened.shape
         unit = mu * (jnp.sum(jnp.square(other_root)) / other if damping == "theorem" else jnp.trace(old) / size)
         mixed = gamma * old + (1 - gamma) * (whitened @ whitened.T / other + unit * jnp.eye(size, dtype=old.dtype))
         scale = size / jnp.trace(mixed)
         fresh = scale * 0.5 * (mixed + mixed.T)
-        return fresh, linear.power(fresh, -0.5, floor=(1 - gamma) * mu * scale)
+        floor = (1 - gamma) * mu * scale
+
+        def renew(root, due, fresh, floor):
+            return jnp.where(due, linear.power(fresh, -0.5, floor), root)
+
+        if interval == 1:
+            return fresh, linear.power(fresh, -0.5, floor)
+        return fresh, when(due, renew, old_root, due, fresh, floor)
 
     def update(gradient, state, step):
-        del step
+        due = step.due(interval)
         seen = gradient
         if statistics == "scale_free":
             seen = linear.safe_divide(gradient, jnp.sqrt(jnp.mean(jnp.square(gradient))))
-        left, left_root = factor(state.left, seen @ state.right_root, state.right_root)
-        right, right_root = factor(state.right, (left_root @ seen).T, left_root)
+        left, left_root = factor(state.left, state.left_root, seen @ state.right_root, state.right_root, due)
+        right, right_root = factor(state.right, state.right_root, (left_root @ seen).T, left_root, due)
         moment = beta * state.moment + (1 - beta) * left_root @ gradient @ right_root
         direction = left_root @ linear.polar(moment, polar, polar_steps) @ right_root
-        return direction, FismoState(moment, left, right, right_root)
+        return direction, FismoState(moment, left, right, right_root, left_root if interval > 1 else None)
 
     return matrixwise("fismo", FismoState, init, update, transpose=False)
 
@@ -121,6 +136,7 @@ def fismo(
     polar_steps: int = 5,
     statistics: Statistics = "printed",
     damping: Damping = "algorithm",
+    interval: int = 1,
     weight_decay: Any = 0.0,
     adam_ratio: Any = 0.05,
     matrices: Matrices | None = None,
@@ -130,7 +146,7 @@ def fismo(
 
     Args:
         learning_rate: a number or a schedule.
-        beta, gamma, mu, polar, polar_steps, statistics, damping: as in `scale_by_fismo`.
+        beta, gamma, mu, polar, polar_steps, statistics, damping, interval: as in `scale_by_fismo`.
         weight_decay, adam_ratio, matrices, head: as in `seqdec.optim.racs`.
 
     Raises:
@@ -145,6 +161,7 @@ def fismo(
             polar_steps=polar_steps,
             statistics=statistics,
             damping=damping,
+            interval=interval,
         ),
         learning_rate,
         weight_decay=weight_decay,

@@ -15,8 +15,8 @@ Memory of a matrix: 2 n r + m r numbers (and the limiter's one for Fira), 2 n r 
 Work: O(m n r) per step; a singular value decomposition, O(m^2 n), every K steps where U is not random.
 
 Sources: Chen et al., "Fira: Can We Achieve Full-rank Training of LLMs Under Low-rank Constraint?", 2024; Zhu et al.,
-"APOLLO: SGD-like Memory, AdamW-level Performance", 2024; as stated in Gong, Scetbon, Ma, Meeds, "Towards Efficient Optimizer Design for LLM via Structured
-Fisher Approximation with a Low-Rank Extension", 2025, Algorithms 8 and 9.
+"APOLLO: SGD-like Memory, AdamW-level Performance", 2024; as stated in Gong, Scetbon, Ma, Meeds, "Towards Efficient
+Optimizer Design for LLM via Structured Fisher Approximation with a Low-Rank Extension", 2025, Algorithms 8 and 9.
 """
 
 from typing import Any, Literal, NamedTuple
@@ -121,7 +121,7 @@ def scale_by_fira(
     def update(gradient, state, step):
         basis = _singular(step, interval, state.basis, gradient)
         inner = basis.T @ gradient
-        within, moment, square = _adam(inner, state, step.count, b1, b2, eps)
+        within, moment, square = _adam(inner, state, step.number, b1, b2, eps)
         rest = (gradient - basis @ inner) * _column_ratios(within, inner)
         rest, norm = linear.limit_growth(rest, state.norm, growth)
         return scale * (basis @ within + rest), FiraState(basis, moment, square, norm)
@@ -163,12 +163,12 @@ def scale_by_apollo(
     def update(gradient, state, step):
         r = len(state.moment)
         if state.basis is None:
-            key = jax.random.fold_in(step.key, step.count // interval)
+            key = jax.random.fold_in(step.key, step.number // interval)
             basis = jax.random.normal(key, (len(gradient), r), gradient.dtype) / r**0.5
         else:
             basis = _singular(step, interval, state.basis, gradient)
         inner = basis.T @ gradient
-        within, moment, square = _adam(inner, state, step.count, b1, b2, eps)
+        within, moment, square = _adam(inner, state, step.number, b1, b2, eps)
         if rank == 1:
             ratios = linear.safe_divide(jnp.linalg.norm(within), jnp.linalg.norm(inner))
         else:

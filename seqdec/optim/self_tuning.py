@@ -101,7 +101,9 @@ def _diagonal(observe, cost) -> Preconditioner:
         return jax.tree.map(lambda x, v: linear.safe_divide(x, cost(v)), tree, state)
 
     def trace(state):
-        return optax.tree.sum(jax.tree.map(lambda v: jnp.sum(linear.safe_divide(jnp.ones_like(v), cost(v))), state))
+        return sum(
+            (jnp.sum(linear.safe_divide(jnp.ones_like(v), cost(v))) for v in jax.tree.leaves(state)), jnp.zeros(())
+        )
 
     return Preconditioner(_zeros, observe, apply, trace)
 

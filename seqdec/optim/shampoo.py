@@ -5,7 +5,8 @@ r"""Shampoo and SWAN: gradients divided by roots of their own second moments.
 
 Shampoo sums as printed, so its steps shrink like AdaGrad's; `decay` makes averages of the sums. With eps = 0 the roots
 are taken on the range of L and R. SWAN keeps no state. A row whose entries are all alike normalises to zero, and the
-inverse root is that on the range: (N N^T)^{-1/2} N is the polar factor of N.
+inverse root is that on the range: (N N^T)^{-1/2} N is the polar factor of N. The means of a gradient's rows (along the
+longer side) are thrown away, and what they would teach is not learnt.
 
 Memory of a matrix: m^2 + n^2 numbers for Shampoo, twice as many where the roots are kept for several steps; none for
 SWAN. Work: Shampoo two eigendecompositions, O(m^3 + n^3), every `interval` steps; SWAN O(m^2 n).
