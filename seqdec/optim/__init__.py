@@ -1,4 +1,14 @@
-"""Optimizers of recent papers as optax transformations; `scale_by_x` is the direction, `x` has the learning rate."""
+"""Optimizers of recent papers as optax transformations.
+
+`scale_by_x` is the direction, for chains; `x` has the learning rate, weight decay and the routing of parameters by
+their kind, and takes the place of `optax.adamw`. KOALA needs the loss as well, `update(grads, state, params,
+value=loss)`; all others swallow it, so that one training loop serves them all. In `optax.inject_hyperparams` counts
+(rank, interval, sweeps, polar_steps) belong to `static_args`, as they decide on shapes.
+
+State and arithmetic are in float32 at least, whatever the parameters' dtype; updates have that of the gradients. NaN
+gradients make NaN updates, as with optax's own methods: `optax.apply_if_finite` guards against them. GaLore and Muon
+are in `optax.contrib`.
+"""
 
 from seqdec.optim import greedy
 from seqdec.optim.alice import alice, alice_0, scale_by_alice

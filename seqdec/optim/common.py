@@ -1,12 +1,12 @@
 """What the optimizers share: refusal of bad settings, parameters as matrices, and the routing of parameters by kind."""
 
 import math
-import operator
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from optax import ScalarOrSchedule
 
@@ -28,12 +28,8 @@ def check_number(name: str, value: Any, low: float = 0.0, high: float = math.inf
 
 
 def check_count(name: str, value: Any) -> None:
-    """Refuses anything but an integer of at least one."""
-    try:
-        good = operator.index(value) >= 1
-    except TypeError:
-        good = False
-    if not good:
+    """Refuses anything but a Python or numpy integer of at least one: counts decide on shapes."""
+    if not isinstance(value, int | np.integer) or value < 1:
         raise ValueError(
             f"{name} must be an integer >= 1; got {value!r}"
             + (f" (name {name!r} among the static_args of optax.inject_hyperparams)" if hasattr(value, "dtype") else "")

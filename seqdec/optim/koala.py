@@ -11,7 +11,8 @@ what it keeps of P:
 
 Every method takes the loss as optax's extra argument: `update(grads, state, params, value=loss)`, and, if it likes, the
 variance of the loss over the minibatch as `value_variance=`, which `noise=None` then tracks in place of the squared
-loss. Within `optax.MultiSteps` that is the loss of the last minibatch.
+loss. `optax.MultiSteps` hands on the loss of its last minibatch (by `update`; its `gradient_transformation()` drops
+extra arguments).
 
 In all of them `per_tensor` computes the scalars of every parameter array from that array alone, with the full loss as
 its innovation, which is how the authors ran their experiments; False treats the parameters as one vector, as their text
