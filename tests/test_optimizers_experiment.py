@@ -197,7 +197,7 @@ def test_cifar_is_downloaded_or_says_why_not(tmp_path: Path, monkeypatch: pytest
         raise OSError("no network")
 
     monkeypatch.setattr("pooch.retrieve", refuse)
-    with pytest.raises(FileNotFoundError, match="no network.*SEQDEC_DATA"):
+    with pytest.raises(FileNotFoundError, match=r"no network.*SEQDEC_DATA"):
         load_cifar10()
 
 
