@@ -85,7 +85,7 @@ plt.legend(frameon=False)
 plt.show()
 
 # %% [markdown]
-# Learning rates here are those of the middle of `seqdec run optimizers`, which sweeps them for every optimizer on MNIST,
+# Learning rates here are those of the middle of `seqdec run optimizers`, which sweeps them for each optimizer on MNIST,
 # CIFAR-10 and source code, and reports intervals over seeds.
 #
 # ## Who takes which parameters

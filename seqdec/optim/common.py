@@ -107,7 +107,8 @@ def matrixwise(
                     f"scale_by_{method} takes matrices, and a parameter has the shape {leaf.shape}; use {method}, "
                     "which sends such parameters to Adam, or optax.partition"
                 )
-        states = [init(jnp.zeros_like(to_matrix(jnp.asarray(leaf)))) for leaf in leaves]
+        # Copies: arrays that share a buffer could not be donated.
+        states = [jax.tree.map(jnp.copy, init(jnp.zeros_like(to_matrix(jnp.asarray(leaf))))) for leaf in leaves]
         return MatrixwiseState(jnp.zeros((), jnp.int32), gathered(states, structure))
 
     def update_fn(updates, state, params=None, **extra):

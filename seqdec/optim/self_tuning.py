@@ -245,8 +245,8 @@ def scale_by_self_tuning_muon(
                     f"scale_by_self_tuning_muon takes matrices, and a parameter has the shape {leaf.shape}; use "
                     "self_tuning_muon, which sends such parameters to Adam, or optax.partition"
                 )
-        zero = jnp.zeros((), jnp.int32)
-        return SelfTuningState(_stacked_zeros(params, len(momenta)), (), jnp.zeros(len(momenta)), zero, zero)
+        counts = (jnp.zeros((), jnp.int32) for _ in range(2))
+        return SelfTuningState(_stacked_zeros(params, len(momenta)), (), jnp.zeros(len(momenta)), *counts)
 
     def orthogonal(leaf):
         matrix = leaf.reshape(-1, leaf.shape[-1])
