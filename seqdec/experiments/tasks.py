@@ -93,14 +93,14 @@ class ResNet(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         """Responses (out,) to one image."""
-        x = nn.Conv(self.widths[0], (3, 3), 2, use_bias=False, name="stem")(x)
+        x = models.PatchConv(self.widths[0], 3, 2, 1, use_bias=False, name="stem")(x)
         for index, width in enumerate(self.widths):
             stride = 1 if index == 0 else 2
             y = nn.relu(nn.GroupNorm(8, name=f"norm_{index}_0")(x))
-            short = x if stride == 1 else nn.Conv(width, (1, 1), stride, use_bias=False, name=f"short_{index}")(y)
-            y = nn.Conv(width, (3, 3), stride, use_bias=False, name=f"conv_{index}_0")(y)
+            short = x if stride == 1 else models.PatchConv(width, 1, stride, use_bias=False, name=f"short_{index}")(y)
+            y = models.PatchConv(width, 3, stride, 1, use_bias=False, name=f"conv_{index}_0")(y)
             y = nn.relu(nn.GroupNorm(8, name=f"norm_{index}_1")(y))
-            x = short + nn.Conv(width, (3, 3), use_bias=False, name=f"conv_{index}_1")(y)
+            x = short + models.PatchConv(width, 3, 1, 1, use_bias=False, name=f"conv_{index}_1")(y)
         x = nn.relu(nn.GroupNorm(8, name="norm")(x)).mean((0, 1))
         return nn.Dense(self.out, name="output")(x)
 
