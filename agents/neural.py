@@ -167,15 +167,10 @@ def neural(
         kept = jax.tree.map(lambda new, old: jnp.where(good, new, old), fresh, state)
         return kept, NeuralInfo(innovations[0], losses[0], ~good)
 
-    return Agent(
-        init,
-        act,
-        update,
-        name,
-        acquisition.exact,
-        {"policy": called, "inner_steps": inner_steps, "last_layer_std": last_layer_std, "noise": noise}
-        | dict(settings or {}),
-    )
+    told = {"policy": called, "inner_steps": inner_steps, **(settings or {})}
+    if last_layer_std is not None:
+        told |= {"last_layer_std": last_layer_std, "noise": noise}
+    return Agent(init, act, update, name, acquisition.exact, told)
 
 
 def _no_uncertainty(_):

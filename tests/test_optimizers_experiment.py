@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from seqdec import models
 from seqdec.cli import main
 from seqdec.data import load_cifar10
 from seqdec.experiments import optimizers, tasks
@@ -219,3 +220,16 @@ def test_residual_network() -> None:
     params = module.init(jax.random.key(0), image)["params"]
     assert module.apply({"params": params}, image).shape == (10,)
     assert sum(leaf.size for leaf in jax.tree.leaves(params)) == 32_434
+
+
+@pytest.mark.parametrize(("size", "stride"), [(3, 1), (3, 2), (1, 2)])
+def test_patch_convolutions_are_convolutions(size: int, stride: int) -> None:
+    image = jnp.asarray(np.random.default_rng(2).normal(size=(8, 8, 3)), jnp.float32)
+    module = models.PatchConv(4, size, stride, size // 2)
+    params = module.init(jax.random.key(0), image)["params"]
+    kernel = params["kernel"]["kernel"].reshape(size, size, 3, 4)
+    padding = [(size // 2, size // 2)] * 2
+    wanted = jax.lax.conv_general_dilated(
+        image[None], kernel, (stride, stride), padding, dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )[0]
+    np.testing.assert_allclose(module.apply({"params": params}, image), wanted, rtol=1e-4, atol=1e-5)

@@ -328,8 +328,11 @@ def scale_by_koala_plus_plus(
     def init(params):
         count = len(jax.tree.leaves(params))
         noise_then = _scalar(initial_noise, params)
-        scalars = (jnp.zeros(count if per_tensor else min(count, 1), noise_then.dtype) for _ in range(3))
-        return ScaleByKoalaPlusPlusState(_zeros(params), _zeros(params), *scalars, noise_then)
+
+        def zeros():
+            return jnp.zeros(count if per_tensor else min(count, 1), noise_then.dtype)
+
+        return ScaleByKoalaPlusPlusState(_zeros(params), _zeros(params), zeros(), zeros(), zeros(), noise_then)
 
     def update(updates, state, params=None, *, value=None, value_variance=None, **extra):
         del extra
