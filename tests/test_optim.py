@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from flax import serialization
 
 from seqdec import optim
 
@@ -156,6 +157,15 @@ COMPOSED = [
     name if name in ("alice", "koala_plus_plus", "self_tuning_sgd") else pytest.param(name, marks=pytest.mark.slow)
     for name in NAMES
 ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_state_survives_a_checkpoint(name):
+    transform, _ = compiled(name)
+    _, state = two_steps(name)
+    restored = serialization.from_bytes(transform.init(PARAMS), serialization.to_bytes(state))
+    assert jax.tree.structure(restored) == jax.tree.structure(state)
+    leaves_close(restored, state, 0, 0)
 
 
 @pytest.mark.parametrize("name", COMPOSED)
