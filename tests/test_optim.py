@@ -24,11 +24,11 @@ RATES = {
     "apollo": 0.1,
     "eigen_adam": 0.1,
     "fira": 0.3,
-    "fismo": 0.03,
+    "fismo": 0.1,
     "koala_m": 0.1,
     "koala_plus_plus": 0.3,
     "koala_v": 0.3,
-    "racs": 0.3,
+    "racs": 1.0,
     "self_tuning_adamw": 0.03,
     "self_tuning_muon": 0.1,
     "self_tuning_sgd": 0.003,
@@ -42,7 +42,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "apollo": {"rank": 2, "interval": 10},
     "fira": {"rank": 2, "interval": 10},
     # The gradients of the targets are large, and the damping of the theory is of the size of their squares.
-    "fismo": {"statistics": "scale_free", "mu": 1.0},
+    "fismo": {"statistics": "scale_free", "mu": 1.0, "adam_ratio": 1.0},
+    "racs": {"adam_ratio": 0.2},
+    "self_tuning_muon": {"adam_ratio": 1.0},
 }
 NAMES = sorted(RATES)
 STEPS = 600
