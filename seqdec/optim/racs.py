@@ -14,7 +14,8 @@ Averages start at zero and are not corrected for it, so the first steps are long
 learning rate up over a tenth of the run. The limiter works both ways: a direction that was once short, near a
 stationary point, grows by one percent per step only.
 
-Memory: m + n + 1 numbers for a matrix. Work: 10 matrix-vector products. Invariant to the scale of all gradients. The short side is always q's; the finite number of sweeps makes that a choice.
+Memory: m + n + 1 numbers for a matrix. Work: 10 matrix-vector products. Invariant to the scale of all gradients. The
+short side is always q's; the finite number of sweeps makes that a choice.
 
 Source: Gong, Scetbon, Ma, Meeds, "Towards Efficient Optimizer Design for LLM via Structured Fisher Approximation with a
 Low-Rank Extension", 2025, Algorithm 1.
