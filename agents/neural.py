@@ -1,4 +1,12 @@
-"""A network trained by any optax optimizer on the last observation only, behind a policy that needs no uncertainty."""
+r"""A network trained by any optax optimizer on the last observation only, with or without a belief over its last layer.
+
+The belief is a Laplace approximation: Gaussian around the current weights, with the precision of a linear model in the
+features that the network had at each observation,
+
+    Lambda = I / sigma_0^2 + sum_t h_t h_t^T / R,        h_t the gradient of the observed response by the last layer,
+
+kept as a root of its inverse, in O(p^2) per observation for p parameters in the last layer.
+"""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -8,18 +16,20 @@ import jax.numpy as jnp
 import optax
 from flax import linen as nn
 
-from seqdec import policies
+from seqdec import linalg, models, policies
 from seqdec.agents.filtering import choices_for, decide
 from seqdec.agents.networks import network_for
-from seqdec.core import Acquisition, Agent, Array, HasSpaces, Masked, Posterior, PyTree
+from seqdec.core import Acquisition, Agent, Array, HasSpaces, Masked, Posterior, Predictive, PyTree
 from seqdec.models import Network
 
 
 class NeuralState(NamedTuple):
-    """Network and optimizer."""
+    """Network and optimizer, and the belief over the last layer."""
 
     params: PyTree
     optimizer: Any
+    root: linalg.Root | None
+    """root of the last layer's covariance; None for a network without uncertainty"""
 
 
 class NeuralInfo(NamedTuple):
@@ -40,6 +50,8 @@ def neural(
     policy: str | Acquisition = "epsilon_greedy",
     model: nn.Module | Network | None = None,
     inner_steps: int = 1,
+    last_layer_std: float | None = None,
+    noise: float = 0.01,
     num_candidates: int = 256,
     name: str = "neural",
     settings: Mapping[str, Any] | None = None,
@@ -47,27 +59,36 @@ def neural(
     """Network x optimizer, with a buffer of one observation.
 
     Each update takes `inner_steps` gradient steps on half the squared error of the last observation. Optimizers that
-    ask for the loss get it as the extra argument `value`.
+    ask for the loss, such as `seqdec.optim.koala_plus_plus`, get it as the extra argument `value`.
 
     Args:
         spaces: anything with observation_space and action_space.
         optimizer: any optax transformation, e.g. `optax.adamw(1e-4)`.
-        policy: name or acquisition of `seqdec.policies`, one that needs only the expected responses.
+        policy: name or acquisition of `seqdec.policies`; without `last_layer_std`, one that needs only the expected
+            responses.
         model: a flax module or `seqdec.models.Network`; None chooses as `seqdec.agents.hilofi` does.
         inner_steps: gradient steps per observation.
+        last_layer_std: prior standard deviation sigma_0 of every parameter of the output layer; None leaves the network
+            without uncertainty.
+        noise: observation variance R of the belief over the last layer.
         num_candidates: points drawn per decision from a Box of actions.
         name: for tables and pictures.
         settings: what the manifest of a run should say of the optimizer.
 
     Raises:
         TypeError: spaces of other kinds than Box and Discrete.
-        ValueError: a policy that needs uncertainty, or inner_steps < 1.
+        ValueError: a policy that needs uncertainty where there is none, a setting out of its range, or a network whose
+            output layer is not known.
     """
     acquisition, called = policies.resolve(policy)
-    if acquisition.needs != "mean":
+    if acquisition.needs != "mean" and last_layer_std is None:
         raise ValueError(
-            f"a plain network has no uncertainty, and the policy needs {acquisition.needs!r} of it; use epsilon_greedy"
+            f"a plain network has no uncertainty, and the policy needs {acquisition.needs!r} of it; use epsilon_greedy "
+            "or pass last_layer_std"
         )
+    for setting, number in (("last_layer_std", last_layer_std), ("noise", noise)):
+        if number is not None and not number > 0:
+            raise ValueError(f"{setting} must be positive; got {number!r}")
     if inner_steps < 1:
         raise ValueError(f"inner_steps must be at least 1; got {inner_steps}")
     choices = choices_for(spaces, num_candidates)
@@ -76,13 +97,51 @@ def neural(
 
     def init(key):
         params = network.init(key)
-        return NeuralState(params, transform.init(params))
+        root = None
+        if last_layer_std is not None:
+            size = sum(leaf.size for leaf in models.split(params, network.is_last)[1])
+            root = linalg.root_from(last_layer_std * jnp.eye(size), 0)
+        return NeuralState(params, transform.init(params), root)
 
-    def act(key, state, observation):
+    def last_layer_rows(params, x):
+        """Expected responses (n,) and their gradients by the last layer (n, p)."""
+        mean, pull = jax.vjp(lambda params: network.apply(params, x), params)
+        (gradients,) = jax.vmap(pull)(jnp.eye(len(mean), dtype=mean.dtype))
+        return mean, models.ravel(models.split(gradients, network.is_last)[1], 1)
+
+    def posterior(state):
         def mean(candidates):
             return network.apply(state.params, candidates)
 
-        return decide(key, acquisition, Posterior(mean, _no_uncertainty, _no_uncertainty), choices, observation)
+        if state.root is None:
+            return Posterior(mean, _no_uncertainty, _no_uncertainty)
+
+        def joint(candidates):
+            mean, rows = last_layer_rows(state.params, candidates)
+            products = rows @ state.root.columns
+            return Predictive(mean, products @ products.mT, noise * jnp.eye(len(mean), dtype=mean.dtype))
+
+        def draw(key):
+            columns = state.root.columns
+            shift = columns @ jax.random.normal(key, (columns.shape[1],), columns.dtype)
+            hidden, last = models.split(state.params, network.is_last)
+            moved = [leaf + piece for leaf, piece in zip(last, models.unravel(shift, last), strict=True)]
+            params = models.join(state.params, network.is_last, hidden, moved)
+            return lambda candidates: network.apply(params, candidates)
+
+        return Posterior(mean, joint, draw)
+
+    def act(key, state, observation):
+        return decide(key, acquisition, posterior(state), choices, observation)
+
+    def observe(state, x, observed, good):
+        """The last layer's root after an observation."""
+        _, rows = last_layer_rows(state.params, x)
+        rows = jnp.where(good, rows if observed is None else rows[jnp.atleast_1d(observed)], 0)
+        products = rows @ state.root.columns
+        cov = noise * jnp.eye(len(rows), dtype=rows.dtype)
+        roots = (linalg.psd_root(products @ products.mT + cov), linalg.psd_root(cov))
+        return linalg.symmetric_downdate(state.root, products, products @ state.root.columns.mT, *roots, good).root
 
     def update(state, observation, action, feedback):
         seen = observation.observation if isinstance(observation, Masked) else observation
@@ -96,18 +155,22 @@ def neural(
         def descend(carry, _):
             (loss, innovation), gradients = jax.value_and_grad(loss_of, has_aux=True)(carry.params)
             updates, optimizer_state = transform.update(gradients, carry.optimizer, carry.params, value=loss)
-            return NeuralState(optax.apply_updates(carry.params, updates), optimizer_state), (loss, innovation)
+            params = optax.apply_updates(carry.params, updates)
+            return carry._replace(params=params, optimizer=optimizer_state), (loss, innovation)
 
         fresh, (losses, innovations) = jax.lax.scan(descend, state, length=inner_steps)
         good = jnp.isfinite(losses[0]) & jnp.all(
             jnp.stack([jnp.all(jnp.isfinite(p)) for p in jax.tree.leaves(fresh.params)])
         )
+        if fresh.root is not None:
+            fresh = fresh._replace(root=observe(fresh, x, observed, good))
         kept = jax.tree.map(lambda new, old: jnp.where(good, new, old), fresh, state)
         return kept, NeuralInfo(innovations[0], losses[0], ~good)
 
-    return Agent(
-        init, act, update, name, acquisition.exact, {"policy": called, "inner_steps": inner_steps, **(settings or {})}
-    )
+    told = {"policy": called, "inner_steps": inner_steps, **(settings or {})}
+    if last_layer_std is not None:
+        told |= {"last_layer_std": last_layer_std, "noise": noise}
+    return Agent(init, act, update, name, acquisition.exact, told)
 
 
 def _no_uncertainty(_):

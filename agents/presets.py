@@ -15,7 +15,7 @@ import optax
 from flax import linen as nn
 from optax import contrib
 
-from seqdec import filters, likelihoods, models, policies
+from seqdec import filters, likelihoods, models, optim, policies
 from seqdec.agents.filtering import filtering
 from seqdec.agents.networks import network_for
 from seqdec.agents.neural import neural
@@ -221,6 +221,11 @@ def _muon(spaces: HasSpaces, *, learning_rate: float = 1e-4, inner_steps: int = 
     return _trained(spaces, contrib.muon, "muon", learning_rate, inner_steps, options)
 
 
+def _koala_plus_plus(spaces: HasSpaces, *, learning_rate: float = 0.1, inner_steps: int = 1, **options: Any) -> Agent:
+    """Epsilon-greedy network trained by KOALA++."""
+    return _trained(spaces, optim.koala_plus_plus, "koala++", learning_rate, inner_steps, options)
+
+
 def _trained(spaces, optimizer, name, learning_rate, inner_steps, options) -> Agent:
     settings = {"learning_rate": learning_rate}
     options = {"name": name, "settings": settings, **options}
@@ -231,6 +236,7 @@ _FACTORIES: dict[str, Callable[..., Agent]] = {
     "adamw": _adamw,
     "ekf": ekf,
     "hilofi": hilofi,
+    "koala++": _koala_plus_plus,
     "lolofi": lolofi,
     "lrkf": lrkf,
     "muon": _muon,

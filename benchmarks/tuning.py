@@ -23,6 +23,7 @@ def grid(**values: Any) -> list[dict[str, Any]]:
 SWEEPS: dict[str, dict[str, list[dict[str, Any]]]] = {
     "digits": {
         "adamw": grid(learning_rate=(1e-4, 3e-4, 1e-3, 3e-3, 1e-2), inner_steps=(1, 5)),
+        "koala++": grid(learning_rate=(0.1, 0.3, 1.0, 3.0, 10.0), inner_steps=(1, 5)),
         "hilofi": grid(
             process_noise=(1e-6, 1e-4, 1e-3), initial_std_hidden=(0.3, 1.0, 3.0), initial_std_last=(0.1, 0.3)
         ),
@@ -50,7 +51,9 @@ if __name__ == "__main__":
     task = sys.argv[1]
     env = seqdec.envs.make(task)
     for name in sys.argv[2:] or SWEEPS[task]:
-        common = {key: value for key, value in COMMON[task].items() if name != "adamw" or key != "rank"}
+        common = {
+            key: value for key, value in COMMON[task].items() if name not in ("adamw", "koala++") or key != "rank"
+        }
         for options in SWEEPS[task][name]:
             run = seqdec.run(seqdec.agents.make(name, env, **{**common, **options}), env, seed=100, **RUNS[task])
             total = run.rewards.sum(1)

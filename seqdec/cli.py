@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 import pandas as pd
 import tyro
 
-from seqdec.experiments import bandit, bench, bo, report
+from seqdec.experiments import bandit, bench, bo, optimizers, report
 from seqdec.persistence import check_writable
 from seqdec.results import Run
 
@@ -29,6 +29,7 @@ class RunCommand:
         | Annotated[bandit.MNIST, tyro.conf.subcommand("mnist")]
         | Annotated[bandit.Classify, tyro.conf.subcommand("classify")]
         | Annotated[bo.Optimization, tyro.conf.subcommand("bo")]
+        | Annotated[optimizers.Optimizers, tyro.conf.subcommand("optimizers")]
     )
 
 
@@ -78,7 +79,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if isinstance(command, RunCommand):
             experiment = command.experiment
-            return _optimize(experiment) if isinstance(experiment, bo.Optimization) else _run(experiment)
+            if isinstance(experiment, bo.Optimization):
+                return _optimize(experiment)
+            return _compare(experiment) if isinstance(experiment, optimizers.Optimizers) else _run(experiment)
         if isinstance(command, BenchCommand):
             return _bench(command.options)
         if isinstance(command, ReportCommand):
@@ -92,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _suggest(argv: Sequence[str]) -> None:
     """Tyro lists the experiments when one is misspelt, but does not say which was meant."""
-    known = ("digits", "mnist", "classify", "bo")
+    known = ("digits", "mnist", "classify", "bo", "optimizers")
     if len(argv) > 1 and argv[0] == "run" and argv[1] not in known:
         for close in difflib.get_close_matches(argv[1], known, 1):
             print(f"seqdec: unknown experiment {argv[1]!r}: did you mean {close!r}?", file=sys.stderr)
@@ -144,6 +147,19 @@ def _optimize(options: bo.Optimization) -> int:
     return code
 
 
+def _compare(options: optimizers.Optimizers) -> int:
+    """Compare optimizers; what is done when Ctrl-C comes is reported."""
+    try:
+        optimizers.check(options)
+    except ValueError as error:
+        return _complain(error, _MISSPELT)
+    check_writable(options.out)
+    curves, interrupted = optimizers.compare(options, progress=sys.stderr.isatty())
+    print(optimizers.write(curves, options.out))
+    print(f"Curves, table and pictures are in {options.out}")
+    return _complain("interrupted", _INTERRUPTED) if interrupted else 0
+
+
 def _bench(options: bench.Filters) -> int:
     """Measure, save and print."""
     try:
@@ -159,6 +175,9 @@ def _bench(options: bench.Filters) -> int:
 
 def _report(directory: Path) -> int:
     """Rebuild the report of a saved experiment."""
+    if (directory / optimizers.CURVES).is_file():
+        print(optimizers.rebuild(directory))
+        return 0
     manifest = report.read_manifest(directory)
     if manifest["experiment"] == bo.Optimization.name:
         print(bo.write_report(directory))

@@ -35,20 +35,27 @@ class MLP(nn.Module):
         return _output(self.out)(x)
 
 
-class _PatchConv(nn.Module):
-    """Unpadded k x k convolution of one image, as patches times a matrix.
+class PatchConv(nn.Module):
+    """k x k convolution of one image (height, width, channels), as patches times a matrix; zeros as padding.
 
     With one kernel per seed a batched convolution would be a grouped one, many times slower than the batched product.
     """
 
     features: int
     size: int
+    stride: int = 1
+    padding: int = 0
+    use_bias: bool = True
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
+        """The image of features."""
+        if self.padding:
+            x = jnp.pad(x, ((self.padding, self.padding), (self.padding, self.padding), (0, 0)))
         height, width = x.shape[0] - self.size + 1, x.shape[1] - self.size + 1
-        shifted = [x[i : i + height, j : j + width] for i in range(self.size) for j in range(self.size)]
-        return nn.Dense(self.features, name="kernel")(jnp.concatenate(shifted, axis=-1))
+        step = self.stride
+        shifted = [x[i : i + height : step, j : j + width : step] for i in range(self.size) for j in range(self.size)]
+        return nn.Dense(self.features, self.use_bias, name="kernel")(jnp.concatenate(shifted, axis=-1))
 
 
 def _halve(x: Array) -> Array:
@@ -73,8 +80,8 @@ class LeNet5(nn.Module):
                 f"LeNet5 takes an image of shape (28, 28) or (28, 28, 1), not {x.shape}; resize it or use models.MLP"
             )
         x = x.reshape(28, 28, -1)
-        x = _halve(nn.elu(_PatchConv(6, 5, name="conv_0")(x)))
-        x = _halve(nn.elu(_PatchConv(16, 5, name="conv_1")(x)))
+        x = _halve(nn.elu(PatchConv(6, 5, name="conv_0")(x)))
+        x = _halve(nn.elu(PatchConv(16, 5, name="conv_1")(x)))
         x = nn.elu(nn.Dense(120, name="hidden_0")(jnp.ravel(x)))
         x = nn.elu(nn.Dense(80, name="hidden_1")(x))
         return _output(self.out)(x)

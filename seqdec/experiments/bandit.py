@@ -144,7 +144,9 @@ def play(
 
 def _agent(name: str, env: Environment, options: Options) -> Agent:
     """The agent that "kind" or "kind+policy" stands for, with those of the options that it knows."""
-    kind, _, policy = name.partition("+")
+    known = [known for known in agents.names() if f"{name}+".startswith(f"{known}+")]  # koala++ has pluses of its own
+    kind = known[0] if known else name.partition("+")[0]
+    policy = name[len(kind) + 1 :]
     settings = {"model": options.model, **options.tuned.get(kind, {})}
     if kind in _FILTERING:
         chosen = {"policy": policy or options.policy, "rank": options.rank, "process_noise": options.process_noise}

@@ -1,0 +1,128 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Optimizers for any training loop
+#
+# `seqdec.optim` holds optimizers of recent papers as optax transformations. What takes `optax.adamw` takes them: flax
+# training loops, chains, schedules, masks, accumulation of gradients.
+
+# %%
+import jax
+import jax.numpy as jnp
+import matplotlib.pyplot as plt
+import numpy as np
+import optax
+from sklearn.datasets import load_digits
+
+from seqdec import models, optim
+
+images, labels = load_digits(return_X_y=True)
+images, labels = jnp.asarray(images / 16, jnp.float32), jnp.asarray(labels)
+network = models.network(models.MLP(10, features=(64, 64)), images[0])
+
+
+def loss_of(params, x, y):
+    logits = jax.vmap(lambda image: network.apply(params, image))(x)
+    return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
+
+
+# %% [markdown]
+# One loop for all. The loss goes to `update` as `value=`: the KOALA family needs it, the others swallow it.
+
+
+# %%
+def train(optimizer, steps=300, batch=64):
+    optimizer = optax.with_extra_args_support(optimizer)
+
+    @jax.jit
+    def step(carry, key):
+        params, state = carry
+        rows = jax.random.randint(key, (batch,), 0, len(labels))
+        loss, gradients = jax.value_and_grad(loss_of)(params, images[rows], labels[rows])
+        updates, state = optimizer.update(gradients, state, params, value=loss)
+        return (optax.apply_updates(params, updates), state), loss
+
+    params = network.init(jax.random.key(0))
+    start = (params, optimizer.init(params))
+    (params, state), losses = jax.lax.scan(step, start, jax.random.split(jax.random.key(1), steps))
+    return params, state, np.asarray(losses)
+
+
+def rate(peak, steps=300):
+    return optax.warmup_cosine_decay_schedule(0.0, peak, steps // 10, steps)
+
+
+contenders = {
+    "AdamW": optax.adamw(rate(3e-3)),
+    "KOALA++": optim.koala_plus_plus(rate(0.3)),
+    "RACS": optim.racs(rate(0.06)),
+    "Alice": optim.alice(rate(0.06), rank=16, interval=100),
+    "FISMO": optim.fismo(rate(0.02)),
+    "self-tuning SGD": optim.self_tuning_sgd(rate(0.03)),
+}
+runs = {name: train(optimizer) for name, optimizer in contenders.items()}
+for name, (_, state, losses) in runs.items():
+    kept = sum(leaf.size for leaf in jax.tree.leaves(state))
+    print(f"{name:16} loss {losses[-30:].mean():.4f}, state of {kept:,} numbers")
+
+# %%
+for name, (_, _, losses) in runs.items():
+    plt.plot(np.convolve(losses, np.ones(15) / 15, "valid"), label=name)
+plt.yscale("log")
+plt.xlabel("step")
+plt.ylabel("cross-entropy / nats")
+plt.legend(frameon=False)
+plt.show()
+
+# %% [markdown]
+# Learning rates here are those of the middle of `seqdec run optimizers`, which sweeps them for each optimizer on MNIST,
+# CIFAR-10 and source code, and reports intervals over seeds.
+#
+# ## Who takes which parameters
+#
+# Matrix methods take the hidden layers' matrices, Adam the rest. `matrices=` takes a tree of bools or a function.
+
+# %%
+params = runs["Alice"][0]
+print(jax.tree.map(lambda leaf, matrix: (leaf.shape, matrix), params, optim.hidden_matrices(params)))
+
+# %% [markdown]
+# ## What the self-tuning methods chose
+#
+# The state keeps the scores of the candidates and the choice of the last step.
+
+# %%
+tuner = optim.scale_by_self_tuning((0.01, 0.5, 0.9, 0.99))
+state = tuner.init(jnp.zeros(200))
+gradient, chosen = jnp.zeros(200), []
+for key in jax.random.split(jax.random.key(2), 300):
+    gradient = 0.9 * gradient + jnp.sqrt(1 - 0.9**2) * jax.random.normal(key, (200,))  # correlated by 0.9 per step
+    _, state = tuner.update(gradient, state)
+    chosen.append(int(state.chosen))
+print("how often each was chosen:", np.bincount(chosen[100:], minlength=4))
+
+# %% [markdown]
+# ## Greedy optimizers in closed form
+#
+# For a gradient moment Sigma, the matrix Q that lowers the loss fastest within a trust region.
+
+# %%
+sample = jax.random.normal(jax.random.key(3), (50, 3)) * jnp.array([3.0, 1.0, 0.3])
+moment = sample.T @ sample / 50
+for name, family in {
+    "Frobenius": optim.greedy.frobenius(1.0),
+    "spectral": optim.greedy.spectral(1.5, 1.0),
+    "Lyapunov": optim.greedy.lyapunov(1.0),
+}.items():
+    best, power = family.optimum(moment)
+    print(name, "eigenvalues", np.linalg.eigvalsh(best).round(3), "learning power", round(float(power), 3))

@@ -1,0 +1,88 @@
+"""CIFAR-10: 50,000 + 10,000 colour images of 32 x 32 pixels, from disk or from the internet.
+
+Source: Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009; the binary version, in which an image
+is one byte for the label and 3,072 for red, green and blue, each row by row.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pooch
+
+from seqdec.data.idx import Dataset, Split
+
+_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
+_SHA256 = "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"
+_TRAIN = tuple(f"data_batch_{i}.bin" for i in range(1, 6))
+_TEST = "test_batch.bin"
+_EXCERPT = "train_first4000.npz"
+_RECORD = 1 + 3 * 32 * 32
+
+
+def load_cifar10(root: str | os.PathLike[str] | None = None) -> Dataset:
+    """Pictures of ten kinds of things: images (n, 32, 32, 3) uint8, labels 0 to 9.
+
+    Looked for in `root`; where that is None, in $SEQDEC_DATA/cifar10; where there is no such folder, downloaded once,
+    checked against its SHA-256, and kept in the user's cache folder. The folder holds the files of the binary version,
+    at any depth, or train_first4000.npz (x, y), an excerpt of 4,000 training images, of which the last 1,000 then serve
+    as the test set.
+
+    Raises FileNotFoundError saying what to put where when it cannot be had, and ValueError naming the file when one is
+    damaged.
+    """
+    home = os.environ.get("SEQDEC_DATA")
+    kept = Path(home).expanduser() / "cifar10" if home else None
+    folder = Path(root).expanduser() if root is not None else kept if kept and kept.is_dir() else _download()
+    found = {path.name: path for path in folder.rglob("*") if path.name in (*_TRAIN, _TEST, _EXCERPT)}
+    if set(found) >= {*_TRAIN, _TEST}:
+        parts = [_read(found[name]) for name in _TRAIN]
+        whole = Split(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+        return Dataset(whole, _read(found[_TEST]))
+    if _EXCERPT in found:
+        return _excerpt(found[_EXCERPT])
+    raise FileNotFoundError(f"{folder} holds no CIFAR-10: unpack {_URL} there")
+
+
+def _read(path: Path) -> Split:
+    """One file of the binary version."""
+    content = np.fromfile(path, np.uint8)
+    if not content.size or content.size % _RECORD or content[::_RECORD].max() > 9:
+        raise ValueError(f"{path} is damaged: it must hold records of {_RECORD} bytes with labels 0 to 9; get it anew")
+    records = content.reshape(-1, _RECORD)
+    images = records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+    return Split(np.ascontiguousarray(images), records[:, 0].astype(np.int32))
+
+
+def _excerpt(path: Path) -> Dataset:
+    """The excerpt, its last quarter as the test set."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            images, labels = file["x"], file["y"].astype(np.int32)
+    except (ValueError, OSError, KeyError) as error:
+        raise ValueError(f"{path} is damaged: {error}") from error
+    if images.shape[1:] != (32, 32, 3) or images.dtype != np.uint8 or labels.shape != images.shape[:1]:
+        raise ValueError(f"{path}: x must be uint8 (n, 32, 32, 3) and y (n,); got {images.dtype} {images.shape}")
+    split = len(images) * 3 // 4
+    return Dataset(Split(images[:split], labels[:split]), Split(images[split:], labels[split:]))
+
+
+def _download() -> Path:
+    """Fetch and unpack the binary version into the cache; -> its folder."""
+    folder = Path(pooch.os_cache("seqdec")) / "cifar10"
+    try:
+        pooch.retrieve(
+            _URL,
+            f"sha256:{_SHA256}",
+            "cifar-10-binary.tar.gz",
+            folder,
+            processor=pooch.Untar(),
+            downloader=pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=30.0),  # pyright: ignore
+        )
+    except (ValueError, OSError) as error:
+        raise FileNotFoundError(
+            f"CIFAR-10 cannot be downloaded from {_URL} ({error}). Without internet, set the environment variable "
+            "SEQDEC_DATA to a folder and unpack that file into its subfolder cifar10"
+        ) from error
+    return folder

@@ -1,0 +1,177 @@
+"""Three training tasks of real data, small enough for a processor: images of digits, images of things, source code."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import linen as nn
+
+from seqdec import models
+from seqdec.core import Array, Key, PyTree
+from seqdec.data import load_cifar10, load_mnist
+
+_TEST = 1000
+"""Test images or windows: enough for the second digit of an accuracy."""
+_WINDOW = 64
+
+
+class Task(NamedTuple):
+    """Something to minimise."""
+
+    name: str
+    init: Callable[[Key], PyTree]
+    """(key) -> params"""
+    data: PyTree
+    """training data, passed to `loss`"""
+    held_out: PyTree
+    """one batch of data that training does not see"""
+    draw: Callable[[Key, PyTree, int], PyTree]
+    """(key, data, size) -> a batch, drawn with replacement"""
+    loss: Callable[[PyTree, PyTree], tuple[Array, Array]]
+    """(params, batch) -> mean cross-entropy in nats, share of right answers"""
+    batch: int
+    steps: int
+    """steps of a run that show the differences between optimizers"""
+
+
+def names() -> tuple[str, ...]:
+    """The names that `make` knows."""
+    return tuple(_MAKERS)
+
+
+def make(name: str) -> Task:
+    """The task called `name`. Raises FileNotFoundError where its data cannot be had."""
+    return _MAKERS[name]()
+
+
+def _classification(name: str, module: nn.Module, train, test, scale: Callable[[Array], Array], **sizes) -> Task:
+    """A task of labelled images."""
+    example = scale(jnp.asarray(train.images[:1]))[0]
+
+    def loss(params, batch):
+        images, labels = batch
+        logits = jax.vmap(lambda x: module.apply({"params": params}, x))(scale(images))
+        return _cross_entropy(jnp.asarray(logits), labels)
+
+    def draw(key, data, size):
+        return tuple(part[jax.random.randint(key, (size,), 0, len(data[1]))] for part in data)
+
+    data, held_out = (
+        (jnp.asarray(split.images[:count]), jnp.asarray(split.labels[:count]))
+        for split, count in ((train, None), (test, _TEST))
+    )
+    return Task(name, lambda key: module.init(key, example)["params"], data, held_out, draw, loss, **sizes)
+
+
+def _cross_entropy(logits: Array, labels: Array) -> tuple[Array, Array]:
+    """Mean loss, and share of labels whose logit is the largest."""
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+    return jnp.mean(losses), jnp.mean(jnp.argmax(logits, -1) == labels)
+
+
+def _mnist() -> Task:
+    """LeNet5 on MNIST."""
+    data = load_mnist()
+    return _classification("mnist", models.LeNet5(10), *data, lambda x: x / 255.0, batch=64, steps=400)
+
+
+class ResNet(nn.Module):
+    """Residual network with group norms on one image (32, 32, 3): three stages of one block, 16, 24 and 32 channels.
+
+    The first convolution already halves the image, which leaves a quarter of the work. Source: He, Zhang, Ren, Sun,
+    "Deep Residual Learning for Image Recognition", 2016; group norms: Wu, He, 2018.
+    """
+
+    out: int = 10
+    widths: tuple[int, ...] = (16, 24, 32)
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        """Responses (out,) to one image."""
+        x = models.PatchConv(self.widths[0], 3, 2, 1, use_bias=False, name="stem")(x)
+        for index, width in enumerate(self.widths):
+            stride = 1 if index == 0 else 2
+            y = nn.relu(nn.GroupNorm(8, name=f"norm_{index}_0")(x))
+            short = x if stride == 1 else models.PatchConv(width, 1, stride, use_bias=False, name=f"short_{index}")(y)
+            y = models.PatchConv(width, 3, stride, 1, use_bias=False, name=f"conv_{index}_0")(y)
+            y = nn.relu(nn.GroupNorm(8, name=f"norm_{index}_1")(y))
+            x = short + models.PatchConv(width, 3, 1, 1, use_bias=False, name=f"conv_{index}_1")(y)
+        x = nn.relu(nn.GroupNorm(8, name="norm")(x)).mean((0, 1))
+        return nn.Dense(self.out, name="output")(x)
+
+
+def _cifar() -> Task:
+    """A small residual network on CIFAR-10, or on the excerpt at hand."""
+    data = load_cifar10()
+    return _classification("cifar", ResNet(), *data, lambda x: x / 127.5 - 1, batch=32, steps=400)
+
+
+class Transformer(nn.Module):
+    """Causal transformer over characters: (t,) integers -> (t, vocabulary) logits. 1.3 million parameters.
+
+    Layer norms before attention and before the MLP; learnt positions; no dropout.
+    """
+
+    vocabulary: int
+    width: int = 160
+    depth: int = 4
+    heads: int = 4
+    length: int = _WINDOW
+
+    @nn.compact
+    def __call__(self, tokens: Array) -> Array:
+        """Logits of every position's next character."""
+        size = len(tokens)
+        positions = self.param("position_embedding", nn.initializers.normal(0.02), (self.length, self.width))
+        x = nn.Embed(self.vocabulary, self.width, name="embed")(tokens) + jnp.asarray(positions)[:size]
+        for index in range(self.depth):
+            y = nn.LayerNorm(name=f"norm_{index}_attention")(x)
+            split = [nn.Dense(self.width, name=f"{part}_{index}")(y) for part in ("query", "key", "value")]
+            query, key, value = (part.reshape(size, self.heads, -1) for part in split)
+            y = jax.nn.dot_product_attention(query[None], key[None], value[None], is_causal=True)[0]
+            x = x + nn.Dense(self.width, name=f"merge_{index}")(y.reshape(size, -1))
+            y = nn.gelu(nn.Dense(4 * self.width, name=f"up_{index}")(nn.LayerNorm(name=f"norm_{index}_mlp")(x)))
+            x = x + nn.Dense(self.width, name=f"down_{index}")(y)
+        return nn.Dense(self.vocabulary, name="output")(nn.LayerNorm(name="norm")(x))
+
+
+def library_sources() -> str:
+    """The Python files at the top of this Python's standard library, one after the other, in ASCII."""
+    folder = Path(os.__file__).parent
+    return (
+        "".join(path.read_text("utf-8", "replace") for path in sorted(folder.glob("*.py")))
+        .encode("ascii", "replace")
+        .decode("ascii")
+    )
+
+
+def _text() -> Task:
+    """A character-level transformer on the sources of Python's standard library; the last tenth is held out."""
+    characters = np.frombuffer(library_sources().encode("ascii"), np.uint8)
+    alphabet, tokens = np.unique(characters, return_inverse=True)
+    tokens = tokens.astype(np.int32)
+    split = len(tokens) * 9 // 10
+    module = Transformer(len(alphabet))
+    starts = np.linspace(split, len(tokens) - _WINDOW - 1, _TEST // 8).astype(int)
+    held_out = jnp.asarray(np.stack([tokens[start : start + _WINDOW + 1] for start in starts]))
+
+    def loss(params, windows):
+        logits = jax.vmap(lambda x: module.apply({"params": params}, x))(windows[:, :-1])
+        return _cross_entropy(jnp.asarray(logits), windows[:, 1:])
+
+    def draw(key, data, size):
+        starts = jax.random.randint(key, (size, 1), 0, len(data) - _WINDOW - 1)
+        return data[starts + jnp.arange(_WINDOW + 1)]
+
+    def init(key):
+        return module.init(key, jnp.zeros(_WINDOW, jnp.int32))["params"]
+
+    return Task("text", init, jnp.asarray(tokens[:split]), held_out, draw, loss, batch=8, steps=300)
+
+
+_MAKERS: dict[str, Callable[[], Any]] = {"mnist": _mnist, "cifar": _cifar, "text": _text}

@@ -1,0 +1,312 @@
+r"""Alice: Eigen-Adam in a low-rank subspace that is tracked, switched and compensated for.
+
+For a gradient G (m x n), m <= n, with orthonormal U (m x r) and sigma = U^T G (r x n):
+
+    in the steps 1, K, 2 K, ...     Q = b3 U Q~ U^T + (1 - b3) G G^T,  U <- switch(Q, U)
+    Q~ = b3 Q~ + (1 - b3) sigma sigma^T        m = b1 m + (1 - b1) sigma        v = b2 v + (1 - b2) sigma^2
+    p  = b1 p + (1 - b1) colsum((G - U sigma)^2)
+    C  = limit( sqrt(m - r) (G - U sigma) diag(p)^{-1/2} )
+    u  = alpha ( U m / sqrt(v) + alpha_c C )
+
+The switch turns U towards the leading eigenvectors of Q by one step of subspace iteration, keeps the first l columns,
+and draws the other r - l from an orthonormal basis of the complement of all r, uniformly without replacement: else
+directions outside the subspace would never be seen. In the first step, where there is no U to turn, the eigenvectors of
+G G^T take its place. Q is never formed. C is the best diagonal scaling, in the Fisher sense, of what the subspace
+leaves out; `limit` bounds the growth of its norm. After a switch Q~, m and v keep the coordinates of the old basis, as
+printed. No bias correction and no epsilon: 0 / 0 counts as 0. Where r = m nothing is left to compensate for.
+
+Memory of a matrix: 2 n r + m r + n + r^2 numbers, and the limiter's one; Alice-0 (b3 = 0) does without the r^2. Work:
+O(m n r) per step, and a QR decomposition of an m x m basis, O(m^3), every K steps.
+
+Source: Gong, Scetbon, Ma, Meeds, "Towards Efficient Optimizer Design for LLM via Structured Fisher Approximation with a
+Low-Rank Extension", 2025, Algorithms 2, 3, 4 and 10.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+from optax import ScalarOrSchedule
+
+from seqdec.core import Array, Key
+from seqdec.linalg import when
+from seqdec.optim import linear
+from seqdec.optim.common import Matrices, check_choice, check_count, check_number, matrixwise, routed
+
+Switching = Literal["complement", "full_basis", "gaussian_mix", "gaussian", "none"]
+Compensation = Literal["optimal", "fira_plus", "fira", "none"]
+_SWITCHING: tuple[Switching, ...] = ("complement", "full_basis", "gaussian_mix", "gaussian", "none")
+_COMPENSATION: tuple[Compensation, ...] = ("optimal", "fira_plus", "fira", "none")
+
+
+class AliceState(NamedTuple):
+    """2 n r + m r + n + r^2 + 1 numbers of one matrix; trees of them in the transformation's state."""
+
+    basis: Array
+    """(m, r) U"""
+    tracked: Array | None
+    """(r, r) average of sigma sigma^T; None without tracking"""
+    moment: Array
+    """(r, n)"""
+    square: Array
+    """(r, n)"""
+    residual: Array | None
+    """(n,) p; None where the compensation is not the optimal one"""
+    norm: Array
+    """() of the last compensation; 0 at first"""
+
+
+def subspace_iteration(apply: Callable[[Array], Array], basis: Array) -> Array:
+    """One step of subspace iteration for a symmetric A: Ritz vectors (m, r), largest Ritz value first.
+
+    Args:
+        apply: X -> A X.
+        basis: (m, r) with full column rank.
+    """
+    turned = jnp.linalg.qr(apply(basis))[0]
+    return turned @ linear.eigenvectors(turned.T @ apply(turned))
+
+
+def switched(key: Key, basis: Array, leading: int, switching: Switching) -> Array:
+    """Replace all but the first `leading` columns of an orthonormal basis (m, r).
+
+    "complement": by directions of its complement, drawn uniformly without replacement; where there are fewer than
+    r - leading of them, more columns stay. "full_basis": drawn from the replaced columns and the complement together.
+    "gaussian_mix": by normalised Gaussian vectors, not orthogonal. "gaussian": all columns by such vectors. "none": by
+    themselves.
+    """
+    m, r = basis.shape
+    if switching in ("gaussian", "gaussian_mix"):
+        random = jax.random.normal(key, basis.shape, basis.dtype)
+        random = random / jnp.linalg.norm(random, axis=0)
+        return random if switching == "gaussian" else jnp.concatenate([basis[:, :leading], random[:, leading:]], 1)
+    if switching == "full_basis":
+        pool = jnp.concatenate([basis[:, leading:], _complement(basis)], 1)
+    elif switching == "complement":
+        leading = max(leading, r - (m - r))
+        pool = _complement(basis)
+    else:
+        return basis
+    drawn = jax.random.choice(key, pool.shape[1], (r - leading,), replace=False)
+    return jnp.concatenate([basis[:, :leading], pool[:, drawn]], 1)
+
+
+def _complement(basis: Array) -> Array:
+    """(m, m - r) orthonormal basis of what is orthogonal to the orthonormal basis (m, r)."""
+    return jnp.linalg.qr(basis, mode="complete")[0][:, basis.shape[1] :]
+
+
+def compensation_of(residual: Array, average: Array, spare: int) -> Array:
+    """sqrt(m - r) (G - U U^T G) diag(p)^{-1/2}: the optimal full-rank complement of a low-rank update.
+
+    Args:
+        residual: (m, n) G - U U^T G.
+        average: (n,) p, an average of the residual's squared column norms.
+        spare: m - r.
+    """
+    return spare**0.5 * linear.safe_divide(residual, jnp.sqrt(average))
+
+
+def scale_by_alice(
+    *,
+    rank: int = 128,
+    leading: int | None = None,
+    interval: int = 200,
+    b1: Any = 0.9,
+    b2: Any = 0.9,
+    b3: Any = 0.999,
+    scale: Any = 0.3,
+    compensation_scale: Any = 0.4,
+    growth: Any = 1.01,
+    switching: Switching = "complement",
+    compensation: Compensation = "optimal",
+    seed: int = 0,
+) -> optax.GradientTransformationExtraArgs:
+    """Low-rank Eigen-Adam of matrices; see the head of this file. The direction is not negated.
+
+    Args:
+        rank: r; a matrix with a shorter side takes that.
+        leading: l, columns that a switch keeps, at most the rank; None is 5/16 of it, the authors' 40 of 128.
+        interval: K, steps between two switches.
+        b1: decay of the first moment and of p.
+        b2: decay of the second moment in the subspace.
+        b3: decay of the tracked second moment; a Python 0 is Alice-0, which keeps none.
+        scale: alpha.
+        compensation_scale: alpha_c.
+        growth: the norm of the compensation may grow by this factor per step.
+        switching: how the columns that are not kept are replaced; see `switched`. All but "complement" are ablations.
+        compensation: "optimal" as printed; "fira" scales the residual's columns as the subspace scales its own;
+            "fira_plus" then gives it the Frobenius norm of the low-rank update, and no limiter; "none".
+        seed: of the switches. Replicas with the same seed switch alike.
+
+    Raises:
+        ValueError: a setting is out of its range; in `init`, a parameter has fewer than two axes.
+    """
+    check_count("rank", rank)
+    leading = max(1, 5 * rank // 16) if leading is None else leading
+    check_count("leading", leading)
+    check_count("interval", interval)
+    if leading > rank:
+        raise ValueError(f"leading must not exceed the rank {rank}; got {leading}")
+    for name, decay in (("b1", b1), ("b2", b2), ("b3", b3)):
+        check_number(name, decay, 0, 1)
+    check_number("scale", scale, above=True)
+    check_number("compensation_scale", compensation_scale)
+    check_number("growth", growth, 1)
+    check_choice("switching", switching, _SWITCHING)
+    check_choice("compensation", compensation, _COMPENSATION)
+    tracking = not isinstance(b3, int | float) or b3 > 0
+
+    def init(zeros):
+        r = min(rank, len(zeros))
+        return AliceState(
+            zeros[:, :r],
+            jnp.zeros((r, r), zeros.dtype) if tracking else None,
+            zeros[:r],
+            zeros[:r],
+            zeros[0] if compensation == "optimal" else None,
+            zeros[0, 0],
+        )
+
+    def renew(basis, due, first, key, gradient, tracked):
+        r = basis.shape[1]
+
+        def second_moment(x):
+            seen = gradient @ (gradient.T @ x)
+            return seen if tracked is None else b3 * (basis @ (tracked @ (basis.T @ x))) + (1 - b3) * seen
+
+        fresh = lax.cond(
+            first,
+            lambda: linear.eigenvectors(gradient @ gradient.T, r),
+            lambda: subspace_iteration(second_moment, basis),
+        )
+        return jnp.where(due, switched(key, fresh, min(leading, r), switching), basis)
+
+    def update(gradient, state, step):
+        m, r = state.basis.shape
+        due = step.due(interval)
+        key = jax.random.fold_in(step.key, step.number)
+        basis = when(due, renew, state.basis, due, step.number == 1, key, gradient, state.tracked)
+        inner = basis.T @ gradient
+        tracked = None if state.tracked is None else b3 * state.tracked + (1 - b3) * inner @ inner.T
+        moment = b1 * state.moment + (1 - b1) * inner
+        square = b2 * state.square + (1 - b2) * jnp.square(inner)
+        within = linear.safe_divide(moment, jnp.sqrt(square))
+        direction, residual, norm = basis @ within, gradient - basis @ inner, state.norm
+        average = state.residual
+        if average is not None:
+            average = b1 * average + (1 - b1) * jnp.sum(jnp.square(residual), 0)
+        if compensation != "none" and r < m:
+            if average is not None:
+                extra = compensation_of(residual, average, m - r)
+            else:
+                extra = residual * linear.safe_divide(jnp.linalg.norm(within, axis=0), jnp.linalg.norm(inner, axis=0))
+            if compensation == "fira_plus":
+                extra = extra * linear.safe_divide(jnp.linalg.norm(direction), jnp.linalg.norm(extra))
+            else:
+                extra, norm = linear.limit_growth(extra, norm, growth)
+            direction = direction + compensation_scale * extra
+        return scale * direction, AliceState(basis, tracked, moment, square, average, norm)
+
+    return matrixwise("alice", AliceState, init, update, seed=seed)
+
+
+def alice(
+    learning_rate: ScalarOrSchedule,
+    *,
+    rank: int = 128,
+    leading: int | None = None,
+    interval: int = 200,
+    b1: Any = 0.9,
+    b2: Any = 0.9,
+    b3: Any = 0.999,
+    scale: Any = 0.3,
+    compensation_scale: Any = 0.4,
+    growth: Any = 1.01,
+    switching: Switching = "complement",
+    compensation: Compensation = "optimal",
+    seed: int = 0,
+    weight_decay: Any = 0.0,
+    adam_ratio: Any = 0.05,
+    matrices: Matrices | None = None,
+    head: bool = False,
+) -> optax.GradientTransformationExtraArgs:
+    """Alice for hidden matrices, Adam for all else. The authors' learning rate is 0.02, warmed up, Adam's 0.001.
+
+    Args:
+        learning_rate: a number or a schedule.
+        rank, leading, interval, b1, b2, b3, scale, compensation_scale, growth, switching, compensation, seed: as in
+            `scale_by_alice`.
+        weight_decay, adam_ratio, matrices, head: as in `seqdec.optim.racs`.
+
+    Raises:
+        ValueError: a setting is out of its range.
+    """
+    return routed(
+        scale_by_alice(
+            rank=rank,
+            leading=leading,
+            interval=interval,
+            b1=b1,
+            b2=b2,
+            b3=b3,
+            scale=scale,
+            compensation_scale=compensation_scale,
+            growth=growth,
+            switching=switching,
+            compensation=compensation,
+            seed=seed,
+        ),
+        learning_rate,
+        weight_decay=weight_decay,
+        adam_ratio=adam_ratio,
+        matrices=matrices,
+        head=head,
+    )
+
+
+def alice_0(
+    learning_rate: ScalarOrSchedule,
+    *,
+    rank: int = 128,
+    leading: int | None = None,
+    interval: int = 200,
+    b1: Any = 0.9,
+    b2: Any = 0.9,
+    scale: Any = 0.3,
+    compensation_scale: Any = 0.4,
+    growth: Any = 1.01,
+    switching: Switching = "complement",
+    compensation: Compensation = "optimal",
+    seed: int = 0,
+    weight_decay: Any = 0.0,
+    adam_ratio: Any = 0.05,
+    matrices: Matrices | None = None,
+    head: bool = False,
+) -> optax.GradientTransformationExtraArgs:
+    """Alice-0: `alice` without tracking, b3 = 0, which saves its r^2 numbers per matrix.
+
+    Arguments and errors: those of `alice`.
+    """
+    return alice(
+        learning_rate,
+        rank=rank,
+        leading=leading,
+        interval=interval,
+        b1=b1,
+        b2=b2,
+        b3=0,
+        scale=scale,
+        compensation_scale=compensation_scale,
+        growth=growth,
+        switching=switching,
+        compensation=compensation,
+        seed=seed,
+        weight_decay=weight_decay,
+        adam_ratio=adam_ratio,
+        matrices=matrices,
+        head=head,
+    )

@@ -1,0 +1,124 @@
+r"""Greedy optimizers in closed form: the symmetric Q >= 0 that learns fastest within a trust region.
+
+With gradient moment Sigma = E[g g^T], the flow theta' = -Q grad L lowers the loss at the rate P(Q) = tr(Q Sigma). Each
+function here is a family of trust regions and returns its maximiser Q*, its maximum P*, and its gauge, the least
+multiple of the region that holds a given Q:
+
+    frobenius   |Q|_F^2 <= B                  Q* ~ Sigma                            P* = sqrt(B) |Sigma|_F
+    spectral    tr Q <= tau, Q <= lambda I    lambda on the leading eigenvectors of Sigma until tau is spent
+    lyapunov    tr(Q^2 Sigma) <= B            Q* ~ projector on the range of Sigma  P* = sqrt(B tr Sigma)
+    diagonal    Q = diag(q), sum c q^2 <= B   q ~ diag(Sigma) / c                   P* = sqrt(B sum diag(Sigma)^2 / c)
+
+They need Sigma itself, d x d: for small d, or for blocks. An indefinite Sigma, such as a cross moment of training and
+validation gradients, counts with its positive part. The Lyapunov region moves with Sigma, so its P* is neither convex
+nor homogeneous of degree one, as those of the others are.
+
+Source: Lee, Lee, "Optimizing Optimizers for Fast Gradient-Based Learning", 2025, Corollary 2. Its reading of the
+Lyapunov family as natural gradient and of the diagonal one as Adam does not follow from these forms; Adam as it is run
+there is `self_tuning_adamw`.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+from seqdec.core import Array
+from seqdec.optim.common import check_number
+
+
+class Family(NamedTuple):
+    """A family of trust regions."""
+
+    optimum: Callable[[Array], tuple[Array, Array]]
+    """(Sigma (d, d)) -> Q* (d, d), P* ()"""
+    gauge: Callable[[Array, Array], Array]
+    """(Q (d, d), Sigma (d, d)) -> (): 1 on the region's boundary; inf for a Q that no multiple of the region holds"""
+
+
+def frobenius(budget: Any) -> Family:
+    """|Q|_F^2 <= budget: the proportional optimizer. Raises ValueError for a budget that is not positive."""
+    check_number("budget", budget, above=True)
+
+    def optimum(moment):
+        positive = _positive_part(moment)
+        norm = jnp.linalg.norm(positive)
+        return jnp.sqrt(budget) * positive / jnp.where(norm > 0, norm, 1), jnp.sqrt(budget) * norm
+
+    def gauge(matrix, moment):
+        del moment
+        return _if_positive(matrix, jnp.linalg.norm(matrix) / jnp.sqrt(budget))
+
+    return Family(optimum, gauge)
+
+
+def spectral(trace: Any, largest: Any) -> Family:
+    """Tr Q <= trace and Q <= largest I: water-filling. Raises ValueError for bounds that are not positive.
+
+    With trace >= d largest it is gradient descent; with trace <= largest, a step along the leading eigenvector.
+    """
+    check_number("trace", trace, above=True)
+    check_number("largest", largest, above=True)
+
+    def optimum(moment):
+        values, vectors = jnp.linalg.eigh(moment)
+        order = jnp.arange(len(values))[::-1]
+        spent = jnp.clip(trace - largest * order, 0, largest) * (values > 0)
+        return (vectors * spent) @ vectors.T, jnp.sum(spent * values)
+
+    def gauge(matrix, moment):
+        del moment
+        top = jnp.linalg.eigvalsh(matrix)[-1]
+        return _if_positive(matrix, jnp.maximum(jnp.trace(matrix) / trace, top / largest))
+
+    return Family(optimum, gauge)
+
+
+def lyapunov(budget: Any) -> Family:
+    """Tr(Q^2 Sigma) <= budget: equal power in every direction of Sigma's range.
+
+    Raises ValueError for a budget that is not positive.
+    """
+    check_number("budget", budget, above=True)
+
+    def optimum(moment):
+        values, vectors = jnp.linalg.eigh(moment)
+        live = values > len(values) * jnp.finfo(moment.dtype).eps * jnp.maximum(values[-1], 0)
+        total = jnp.sum(jnp.where(live, values, 0))
+        size = jnp.sqrt(budget / jnp.where(total > 0, total, 1))
+        return size * (vectors * live) @ vectors.T, jnp.sqrt(budget * total)
+
+    def gauge(matrix, moment):
+        return _if_positive(matrix, jnp.sqrt(jnp.trace(matrix @ matrix @ moment) / budget))
+
+    return Family(optimum, gauge)
+
+
+def diagonal(budget: Any, costs: Array) -> Family:
+    """Q = diag(q) with sum costs q^2 <= budget; costs (d,) > 0. Raises ValueError for a budget that is not positive."""
+    check_number("budget", budget, above=True)
+
+    def optimum(moment):
+        gains = jnp.maximum(jnp.diagonal(moment), 0)
+        total = jnp.sum(gains**2 / costs)
+        return jnp.sqrt(budget / jnp.where(total > 0, total, 1)) * jnp.diag(gains / costs), jnp.sqrt(budget * total)
+
+    def gauge(matrix, moment):
+        del moment
+        entries = jnp.diagonal(matrix)
+        inside = jnp.all(matrix == jnp.diag(entries)) & jnp.all(entries >= 0)
+        return jnp.where(inside, jnp.sqrt(jnp.sum(costs * entries**2) / budget), jnp.inf)
+
+    return Family(optimum, gauge)
+
+
+def _positive_part(moment: Array) -> Array:
+    """The symmetric matrix with its negative eigenvalues set to zero."""
+    values, vectors = jnp.linalg.eigh(moment)
+    return (vectors * jnp.maximum(values, 0)) @ vectors.T
+
+
+def _if_positive(matrix: Array, gauge: Array) -> Array:
+    """The gauge where the matrix is positive semi-definite up to rounding, else infinity."""
+    values = jnp.linalg.eigvalsh(matrix)
+    return jnp.where(values[0] >= -8 * len(values) * jnp.finfo(matrix.dtype).eps * values[-1], gauge, jnp.inf)

@@ -1,0 +1,254 @@
+r"""Fira and APOLLO: Adam in a projection of the gradient, and what becomes of the rest.
+
+For a gradient G (m x n), m <= n, a projection U (m x r), renewed in the steps 1, K, 2 K, ..., and Adam's direction
+Delta, bias correction included, for sigma = U^T G:
+
+    Fira     U = leading left singular vectors of G                u = alpha ( U Delta + limit( R diag(s) ) )
+    APOLLO   U drawn from N(0, 1 / r), or as Fira's                u = alpha G diag(s)
+
+with R = G - U sigma and s_i = |Delta_i| / |sigma_i| of the columns. APOLLO with one dimension, APOLLO-Mini, takes one
+s = |Delta| / |sigma| for the whole matrix. `limit` bounds the growth of the norm. Moments keep their coordinates when
+U changes. A random U is drawn again from the seed in every step, and not kept. GaLore, the parent of both, is
+`optax.contrib.galore`.
+
+Memory of a matrix: 2 n r + m r numbers (and the limiter's one for Fira), 2 n r for a random U; so 2 n for APOLLO-Mini.
+Work: O(m n r) per step; a singular value decomposition, O(m^2 n), every K steps where U is not random.
+
+Sources: Chen et al., "Fira: Can We Achieve Full-rank Training of LLMs Under Low-rank Constraint?", 2024; Zhu et al.,
+"APOLLO: SGD-like Memory, AdamW-level Performance", 2024; as stated in Gong, Scetbon, Ma, Meeds, "Towards Efficient
+Optimizer Design for LLM via Structured Fisher Approximation with a Low-Rank Extension", 2025, Algorithms 8 and 9.
+"""
+
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from optax import ScalarOrSchedule
+
+from seqdec.core import Array
+from seqdec.linalg import when
+from seqdec.optim import linear
+from seqdec.optim.common import Matrices, Step, check_choice, check_count, check_number, matrixwise, routed
+
+Projection = Literal["random", "svd"]
+_PROJECTION: tuple[Projection, ...] = ("random", "svd")
+
+
+class FiraState(NamedTuple):
+    """2 n r + m r + 1 numbers of one matrix; trees of them in the transformation's state."""
+
+    basis: Array
+    """(m, r) U"""
+    moment: Array
+    """(r, n)"""
+    square: Array
+    """(r, n)"""
+    norm: Array
+    """() of the last compensation; 0 at first"""
+
+
+class ApolloState(NamedTuple):
+    """2 n r numbers of one matrix, and m r with singular vectors; trees of them in the transformation's state."""
+
+    basis: Array | None
+    """(m, r) U; None where it is random"""
+    moment: Array
+    """(r, n)"""
+    square: Array
+    """(r, n)"""
+
+
+def _singular(step: Step, interval: int, basis: Array, gradient: Array) -> Array:
+    """The leading left singular vectors of the gradient in the steps 1, K, 2 K, ..., the old ones in between."""
+
+    def renew(basis, due, gradient):
+        return jnp.where(due, linear.eigenvectors(gradient @ gradient.T, basis.shape[1]), basis)
+
+    due = step.due(interval)
+    return when(due, renew, basis, due, gradient)
+
+
+def _adam(inner: Array, state: Any, count: Array, b1: Any, b2: Any, eps: Any) -> tuple[Array, Array, Array]:
+    """Adam's direction with bias correction, first and second moment."""
+    moment, square = b1 * state.moment + (1 - b1) * inner, b2 * state.square + (1 - b2) * jnp.square(inner)
+    unbiased, variance = moment / (1 - b1**count), square / (1 - b2**count)
+    return linear.safe_divide(unbiased, jnp.sqrt(variance) + eps), moment, square
+
+
+def _column_ratios(direction: Array, inner: Array) -> Array:
+    """(n,) |Delta_i| / |sigma_i|."""
+    return linear.safe_divide(jnp.linalg.norm(direction, axis=0), jnp.linalg.norm(inner, axis=0))
+
+
+def _check(rank, interval, b1, b2, eps, scale) -> None:
+    check_count("rank", rank)
+    check_count("interval", interval)
+    check_number("b1", b1, 0, 1)
+    check_number("b2", b2, 0, 1)
+    check_number("eps", eps)
+    check_number("scale", scale, above=True)
+
+
+def scale_by_fira(
+    *,
+    rank: int = 128,
+    interval: int = 200,
+    b1: Any = 0.9,
+    b2: Any = 0.999,
+    eps: Any = 1e-8,
+    scale: Any = 0.3,
+    growth: Any = 1.01,
+) -> optax.GradientTransformationExtraArgs:
+    """GaLore with a full-rank compensation; see the head of this file. The direction is not negated.
+
+    Args:
+        rank: r; a matrix with a shorter side takes that.
+        interval: K, steps between two projections.
+        b1, b2, eps: of Adam.
+        scale: alpha.
+        growth: the norm of the compensation may grow by this factor per step.
+
+    Raises:
+        ValueError: a setting is out of its range; in `init`, a parameter has fewer than two axes.
+    """
+    _check(rank, interval, b1, b2, eps, scale)
+    check_number("growth", growth, 1)
+
+    def init(zeros):
+        return FiraState(zeros[:, :rank][:, : len(zeros)], zeros[:rank], zeros[:rank], zeros[0, 0])
+
+    def update(gradient, state, step):
+        basis = _singular(step, interval, state.basis, gradient)
+        inner = basis.T @ gradient
+        within, moment, square = _adam(inner, state, step.number, b1, b2, eps)
+        rest = (gradient - basis @ inner) * _column_ratios(within, inner)
+        rest, norm = linear.limit_growth(rest, state.norm, growth)
+        return scale * (basis @ within + rest), FiraState(basis, moment, square, norm)
+
+    return matrixwise("fira", FiraState, init, update)
+
+
+def scale_by_apollo(
+    *,
+    rank: int = 128,
+    interval: int = 200,
+    b1: Any = 0.9,
+    b2: Any = 0.999,
+    eps: Any = 1e-8,
+    scale: Any = 1.0,
+    projection: Projection = "random",
+    seed: int = 0,
+) -> optax.GradientTransformationExtraArgs:
+    """The gradient, scaled as Adam would in a projection; see the head of this file. The direction is not negated.
+
+    Args:
+        rank: r; a matrix with a shorter side takes that. 1 is APOLLO-Mini.
+        interval: K, steps between two projections.
+        b1, b2, eps: of Adam.
+        scale: alpha.
+        projection: "random", or "svd" for the leading left singular vectors of the gradient.
+        seed: of the random projections. Replicas with the same seed project alike.
+
+    Raises:
+        ValueError: a setting is out of its range; in `init`, a parameter has fewer than two axes.
+    """
+    _check(rank, interval, b1, b2, eps, scale)
+    check_choice("projection", projection, _PROJECTION)
+
+    def init(zeros):
+        basis = zeros[:, :rank][:, : len(zeros)] if projection == "svd" else None
+        return ApolloState(basis, zeros[:rank], zeros[:rank])
+
+    def update(gradient, state, step):
+        r = len(state.moment)
+        if state.basis is None:
+            key = jax.random.fold_in(step.key, step.number // interval)
+            basis = jax.random.normal(key, (len(gradient), r), gradient.dtype) / r**0.5
+        else:
+            basis = _singular(step, interval, state.basis, gradient)
+        inner = basis.T @ gradient
+        within, moment, square = _adam(inner, state, step.number, b1, b2, eps)
+        if rank == 1:
+            ratios = linear.safe_divide(jnp.linalg.norm(within), jnp.linalg.norm(inner))
+        else:
+            ratios = _column_ratios(within, inner)
+        kept = ApolloState(None if state.basis is None else basis, moment, square)
+        return scale * gradient * ratios, kept
+
+    return matrixwise("apollo", ApolloState, init, update, seed=seed)
+
+
+def fira(
+    learning_rate: ScalarOrSchedule,
+    *,
+    rank: int = 128,
+    interval: int = 200,
+    b1: Any = 0.9,
+    b2: Any = 0.999,
+    eps: Any = 1e-8,
+    scale: Any = 0.3,
+    growth: Any = 1.01,
+    weight_decay: Any = 0.0,
+    adam_ratio: Any = 0.05,
+    matrices: Matrices | None = None,
+    head: bool = False,
+) -> optax.GradientTransformationExtraArgs:
+    """Fira for hidden matrices, Adam for all else. Usual learning rate: 0.02.
+
+    Args:
+        learning_rate: a number or a schedule.
+        rank, interval, b1, b2, eps, scale, growth: as in `scale_by_fira`.
+        weight_decay, adam_ratio, matrices, head: as in `seqdec.optim.racs`.
+
+    Raises:
+        ValueError: a setting is out of its range.
+    """
+    return routed(
+        scale_by_fira(rank=rank, interval=interval, b1=b1, b2=b2, eps=eps, scale=scale, growth=growth),
+        learning_rate,
+        weight_decay=weight_decay,
+        adam_ratio=adam_ratio,
+        matrices=matrices,
+        head=head,
+    )
+
+
+def apollo(
+    learning_rate: ScalarOrSchedule,
+    *,
+    rank: int = 128,
+    interval: int = 200,
+    b1: Any = 0.9,
+    b2: Any = 0.999,
+    eps: Any = 1e-8,
+    scale: Any = 1.0,
+    projection: Projection = "random",
+    seed: int = 0,
+    weight_decay: Any = 0.0,
+    adam_ratio: Any = 1.0,
+    matrices: Matrices | None = None,
+    head: bool = False,
+) -> optax.GradientTransformationExtraArgs:
+    """APOLLO for hidden matrices, Adam for all else. APOLLO-Mini is rank=1.
+
+    The root mean square of a step is about scale sqrt(r / m) times that of Adam's.
+
+    Args:
+        learning_rate: a number or a schedule.
+        rank, interval, b1, b2, eps, scale, projection, seed: as in `scale_by_apollo`.
+        weight_decay, adam_ratio, matrices, head: as in `seqdec.optim.racs`.
+
+    Raises:
+        ValueError: a setting is out of its range.
+    """
+    return routed(
+        scale_by_apollo(
+            rank=rank, interval=interval, b1=b1, b2=b2, eps=eps, scale=scale, projection=projection, seed=seed
+        ),
+        learning_rate,
+        weight_decay=weight_decay,
+        adam_ratio=adam_ratio,
+        matrices=matrices,
+        head=head,
+    )

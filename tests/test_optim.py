@@ -1,0 +1,330 @@
+"""What every optimizer must do, by name: converge, compose with optax, and behave on odd input."""
+
+import functools
+import inspect
+import subprocess
+import sys
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import serialization
+
+from seqdec import optim
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+# Learning rates for the targets below; they fall along a cosine.
+RATES = {
+    "alice": 0.3,
+    "alice_0": 0.3,
+    "apollo": 0.1,
+    "eigen_adam": 0.1,
+    "fira": 0.3,
+    "fismo": 0.1,
+    "koala_m": 0.1,
+    "koala_plus_plus": 0.3,
+    "koala_v": 0.3,
+    "racs": 1.0,
+    "self_tuning_adamw": 0.03,
+    "self_tuning_muon": 0.1,
+    "self_tuning_sgd": 0.003,
+    "shampoo": 0.3,
+    "soap": 0.1,
+    "swan": 0.1,
+}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "alice": {"rank": 2, "interval": 10},
+    "alice_0": {"rank": 2, "interval": 10},
+    "apollo": {"rank": 2, "interval": 10},
+    "fira": {"rank": 2, "interval": 10},
+    # The gradients of the targets are large, and the damping of the theory is of the size of their squares.
+    "fismo": {"statistics": "scale_free", "mu": 1.0, "adam_ratio": 1.0},
+    "racs": {"adam_ratio": 0.2},
+    "self_tuning_muon": {"adam_ratio": 1.0},
+}
+NAMES = sorted(RATES)
+STEPS = 600
+
+
+def make(name, learning_rate=0.1, **options):
+    return getattr(optim, name)(learning_rate, **{**OPTIONS.get(name, {}), **options})
+
+
+def quadratic(params):
+    curvature = jnp.array([1.0, 4.0, 10.0])
+    return (
+        0.5 * jnp.sum(curvature[:, None] * (params["hidden"] - 0.3) ** 2)
+        + jnp.sum((params["bias"] + 1) ** 2)
+        + (params["scale"] - 2) ** 2
+    )
+
+
+def rosenbrock(params):
+    x, y = params["hidden"]
+    return jnp.mean(100 * (y - x**2) ** 2 + (1 - x) ** 2)
+
+
+def factorisation(params):
+    truth = jnp.outer(jnp.arange(1.0, 5.0), jnp.array([1.0, -1.0, 0.5])) / 4 + jnp.eye(4, 3)
+    return 0.5 * jnp.sum((params["left"] @ params["right"] - truth) ** 2)
+
+
+def normal(seed, *shape):
+    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
+
+
+STARTS = {
+    "quadratic": {"hidden": normal(0, 3, 4), "bias": normal(1, 4), "scale": jnp.zeros(())},
+    "rosenbrock": {"hidden": jnp.stack([-0.5 + 0.1 * normal(2, 3), 0.1 * normal(3, 3)])},
+    "factorisation": {"left": normal(4, 4, 3), "right": normal(5, 3, 3)},
+}
+TARGETS = {"quadratic": (quadratic, 1e-3), "rosenbrock": (rosenbrock, 0.05), "factorisation": (factorisation, 1e-2)}
+
+
+def together(params):
+    """All targets at once, each on parameters of its own."""
+    return sum(loss_of(params[name]) for name, (loss_of, _) in TARGETS.items())
+
+
+def descend(transform, loss_of, params, steps):
+    """Parameters after `steps` updates in one compiled loop."""
+
+    def step(carry, _):
+        params, state = carry
+        loss, gradients = jax.value_and_grad(loss_of)(params)
+        updates, state = transform.update(gradients, state, params, value=loss, something_unknown=1)
+        return (optax.apply_updates(params, updates), state), loss
+
+    return jax.jit(lambda params: jax.lax.scan(step, (params, transform.init(params)), length=steps))(params)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_converges(name):
+    (end, _), _ = descend(make(name, optax.cosine_decay_schedule(RATES[name], STEPS)), together, STARTS, STEPS)
+    if name == "swan":  # it throws the means of the rows away, so they stay where they were
+        start = STARTS["quadratic"]["hidden"] - 0.3
+        error = end["quadratic"]["hidden"] - 0.3
+        np.testing.assert_allclose(error, jnp.mean(start, 1, keepdims=True) + jnp.zeros(4), atol=0.03)
+        return
+    for target, (loss_of, share) in TARGETS.items():
+        assert loss_of(end[target]) < share * loss_of(STARTS[target]), target
+
+
+PARAMS = {"hidden": normal(6, 3, 4), "bias": normal(7, 4), "scale": jnp.ones(()), "row": normal(8, 1, 3)}
+GRADS = [jax.tree.map(lambda leaf, s=s: normal(s, *leaf.shape), PARAMS) for s in (10, 11)]
+
+
+def leaves_close(one, other, rtol=2e-5, atol=1e-6):
+    """Two trees, equal to rounding; integers exactly."""
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_allclose(np.asarray(a, np.float64), np.asarray(b, np.float64), rtol=rtol, atol=atol)
+
+
+@functools.cache
+def compiled(name):
+    """The optimizer and its jitted update; compiled once for all tests of this file that share a dtype."""
+    transform = make(name)
+    return transform, jax.jit(lambda g, s, p, value: transform.update(g, s, p, value=value))
+
+
+def two_steps(name, params=None, grads=None):
+    """Updates and state of the second of two steps."""
+    transform, update = compiled(name)
+    params, grads = PARAMS if params is None else params, GRADS if grads is None else grads
+    state = transform.init(params)
+    for gradient in grads:
+        updates, state = update(gradient, state, params, jnp.float32(1.5))
+    return updates, state
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_compiles_once_and_its_state_keeps_shapes_and_types(name):
+    transform, update = compiled(name)
+    start = transform.init(PARAMS)
+    buffers = [leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves(start) if leaf.size]
+    assert len(set(buffers)) == len(buffers)  # else the state could not be donated
+    _, state = two_steps(name)
+    assert update._cache_size() == 1
+    assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), state) == jax.tree.map(
+        lambda leaf: (leaf.shape, leaf.dtype), start
+    )
+
+
+COMPOSED = [
+    name if name in ("alice", "koala_plus_plus", "self_tuning_sgd") else pytest.param(name, marks=pytest.mark.slow)
+    for name in NAMES
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_state_survives_a_checkpoint(name):
+    transform, _ = compiled(name)
+    _, state = two_steps(name)
+    restored = serialization.from_bytes(transform.init(PARAMS), serialization.to_bytes(state))
+    assert jax.tree.structure(restored) == jax.tree.structure(state)
+    leaves_close(restored, state, 0, 0)
+
+
+@pytest.mark.parametrize("name", COMPOSED)
+def test_composes_with_the_rest_of_optax(name):
+    """One program: accumulation over hyperparameters in the state, beside a masked group and a finite guard."""
+    factory = getattr(optim, name)
+    counts = [key for key, value in inspect.signature(factory).parameters.items() if type(value.default) is int]
+    injected = optax.inject_hyperparams(factory, counts)(learning_rate=0.1, **OPTIONS.get(name, {}))
+    inner = optax.apply_if_finite(optax.chain(optax.clip_by_global_norm(1e6), injected), 3)
+    accumulated = optax.MultiSteps(optax.with_extra_args_support(inner), 2)
+    whole = optax.GradientTransformationExtraArgs(accumulated.init, accumulated.update)  # pyright: ignore
+    mask = {"hidden": True, "bias": True, "scale": True, "row": True, "frozen": False}
+    masked = optax.with_extra_args_support(optax.masked(whole, mask))
+    params = {**PARAMS, "frozen": jnp.ones(2)}
+    state, update = masked.init(params), jax.jit(lambda g, s, p: masked.update(g, s, p, value=1.5, unknown=2))
+    optax.tree.map_params(make(name), lambda leaf: leaf, make(name).init(PARAMS))
+    for gradient in GRADS:
+        for _ in range(2):
+            updates, state = update({**gradient, "frozen": jnp.full(2, 7.0)}, state, params)
+    wanted, _ = two_steps(name)
+    np.testing.assert_array_equal(updates.pop("frozen"), 7.0)
+    leaves_close(updates, wanted)
+    assert update._cache_size() == 1
+
+    # A gradient that is not finite changes neither parameters nor the optimizer's state.
+    broken = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), {**GRADS[0], "frozen": jnp.ones(2)})
+    kept = state.inner_state.inner_opt_state.inner_state
+    assert kept[1].hyperparams["learning_rate"] == pytest.approx(0.1)
+    for _ in range(2):
+        updates, state = update(broken, state, params)
+    np.testing.assert_array_equal(updates["hidden"], 0)
+    leaves_close(state.inner_state.inner_opt_state.inner_state, kept, 0, 0)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_vmaps_over_parameters_and_state(name):
+    transform, _ = compiled(name)
+    stack = functools.partial(jax.tree.map, lambda *leaves: jnp.stack(leaves))
+    other = jax.tree.map(lambda leaf: 2 * leaf + 0.1, PARAMS)
+    grads = [stack(gradient, jax.tree.map(lambda leaf: leaf - 0.2, gradient)) for gradient in GRADS]
+    params = stack(PARAMS, other)
+
+    @jax.jit
+    @jax.vmap
+    def both(params, *grads):
+        state = transform.init(params)
+        for gradient in grads:
+            updates, state = transform.update(gradient, state, params, value=jnp.float32(1.5))
+        return updates
+
+    batched = both(params, *grads)
+    for index, own in enumerate((PARAMS, other)):
+        wanted, _ = two_steps(name, own, [jax.tree.map(lambda leaf: leaf[index], gradient) for gradient in grads])  # noqa: B023
+        leaves_close(jax.tree.map(lambda leaf: leaf[index], batched), wanted, 2e-4, 1e-5)  # noqa: B023
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_zero_and_nan_gradients(name):
+    transform, update = compiled(name)
+    zero = jax.tree.map(jnp.zeros_like, PARAMS)
+    for state in (transform.init(PARAMS), two_steps(name)[1]):
+        updates, fresh = update(zero, state, PARAMS, jnp.float32(1.5))
+        assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves((updates, fresh)))
+    first, _ = update(zero, transform.init(PARAMS), PARAMS, jnp.float32(1.5))
+    leaves_close(first, zero, 0, 0)
+    broken, _ = update(jax.tree.map(lambda leaf: leaf * jnp.nan, GRADS[0]), transform.init(PARAMS), PARAMS, 1.5)
+    assert all(bool(jnp.any(jnp.isnan(leaf))) for leaf in jax.tree.leaves(broken))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bfloat16_parameters_get_bfloat16_updates_from_float32_state(name):
+    narrow = functools.partial(jax.tree.map, lambda leaf: leaf.astype(jnp.bfloat16))
+    wide = functools.partial(jax.tree.map, lambda leaf: leaf.astype(jnp.float32))
+    grads = [narrow(gradient) for gradient in GRADS]
+    updates, state = two_steps(name, narrow(PARAMS), grads)
+    wanted, _ = two_steps(name, wide(narrow(PARAMS)), [wide(gradient) for gradient in grads])
+    assert {leaf.dtype for leaf in jax.tree.leaves(updates)} == {jnp.dtype(jnp.bfloat16)}
+    for one, other in zip(jax.tree.leaves(updates), jax.tree.leaves(wanted), strict=True):
+        if one.ndim == 2:  # vectors go to optax's Adam, which rounds on the way
+            np.testing.assert_allclose(np.asarray(one, np.float32), other, rtol=0.02, atol=2e-3)
+    if name not in ("koala_v", "koala_m"):
+        assert all(
+            bool(jnp.issubdtype(leaf.dtype, jnp.integer)) or leaf.dtype in (jnp.float32, jnp.bfloat16)
+            for leaf in jax.tree.leaves(state)
+        )
+
+
+SHARDED = """
+import jax
+jax.config.update("jax_num_cpu_devices", 2)
+jax.config.update("jax_disable_most_optimizations", True)
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from tests import test_optim as t
+
+mesh = Mesh(jax.devices(), ("model",))
+split = NamedSharding(mesh, PartitionSpec(None, "model"))
+whole = NamedSharding(mesh, PartitionSpec())
+place = lambda tree: jax.tree.map(lambda x: jax.device_put(x, split if x.shape == (3, 4) else whole), tree)
+assert len(jax.devices()) == 2
+for name in t.NAMES:
+    wanted, _ = t.two_steps(name)
+    transform, update = t.compiled(name)
+    params, state = place(t.PARAMS), place(transform.init(t.PARAMS))
+    for gradient in t.GRADS:
+        updates, state = update(place(gradient), state, params, jnp.float32(1.5))
+    t.leaves_close(updates, wanted, 2e-4, 1e-5)
+    print(name, len(updates["hidden"].sharding.device_set))
+"""
+
+
+@pytest.mark.slow
+def test_sharded_parameters_get_the_same_updates():
+    done = subprocess.run([sys.executable, "-c", SHARDED], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.split() == [word for name in NAMES for word in (name, "2")]
+
+
+def test_names_are_public_and_come_in_pairs():
+    assert set(NAMES) <= set(optim.__all__)
+    plain = {name for name in NAMES if not name.startswith("self_tuning") and name != "alice_0"}
+    assert {f"scale_by_{name}" for name in plain} <= set(optim.__all__)
+    assert all((getattr(optim, name).__doc__ or "").strip() for name in optim.__all__)
+
+
+def test_routing_by_tree_function_and_default():
+    params = {"hidden": jnp.ones((3, 4)), "output": jnp.ones((4, 2)), "bias": jnp.ones(3)}
+    grads = jax.tree.map(jnp.ones_like, params)
+    adam, _ = (a := optax.adam(0.05 * 0.1)).update(grads, a.init(params))
+
+    def to_adam(**options):
+        transform = optim.racs(0.1, **options)
+        updates, _ = transform.update(grads, transform.init(params), params)
+        return {name for name in params if np.allclose(updates[name], adam[name])}
+
+    assert to_adam() == {"output", "bias"}
+    assert to_adam(head=True) == {"bias"}
+    assert to_adam(matrices={"hidden": False, "output": True, "bias": False}) == {"hidden", "bias"}
+    assert to_adam(matrices=lambda tree: jax.tree.map(lambda _: False, tree)) == set(params)
+
+
+def test_weight_decay_is_decoupled_and_follows_the_group():
+    params = {"hidden": jnp.full((3, 4), 2.0), "bias": jnp.full(3, 2.0)}
+    zero = jax.tree.map(jnp.zeros_like, params)
+    transform = optim.alice(0.1, weight_decay=0.5, adam_ratio=0.2)
+    updates, _ = transform.update(zero, transform.init(params), params)
+    np.testing.assert_allclose(updates["hidden"], -0.1 * 0.5 * 2, rtol=1e-6)
+    np.testing.assert_allclose(updates["bias"], -0.2 * 0.1 * 0.5 * 2, rtol=1e-6)
+
+
+def test_equal_seeds_give_equal_runs_and_different_ones_do_not():
+    start = STARTS["quadratic"]
+    ends = [descend(make("apollo", 0.01, seed=seed), quadratic, start, 20)[0][0]["hidden"] for seed in (1, 1, 2)]
+    np.testing.assert_array_equal(ends[0], ends[1])
+    assert np.max(np.abs(ends[0] - ends[2])) > 1e-6
+
+
+def test_inject_hyperparams_needs_static_counts_and_says_so():
+    with pytest.raises(ValueError, match=r"name 'rank' among the static_args of optax.inject_hyperparams"):
+        optax.inject_hyperparams(optim.alice)(learning_rate=0.1, rank=4).init(PARAMS)

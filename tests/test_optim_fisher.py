@@ -1,0 +1,537 @@
+"""The structured Fisher family against the algorithm boxes in numpy, its identities, and each other."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from seqdec import optim
+from seqdec.optim import common, linear
+from seqdec.optim.alice import compensation_of, subspace_iteration, switched
+from seqdec.optim.racs import principal_pair
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+M, N, STEPS = 4, 6, 7
+
+
+@pytest.fixture(autouse=True)
+def double_precision():
+    with jax.enable_x64(True):
+        yield
+
+
+def gradients(m=M, n=N, steps=STEPS, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(m, n)) + 0.5 * rng.normal(size=(steps, m, n))
+
+
+def run(transform, sequence, params=None):
+    """Directions of a sequence of gradients, and the last state."""
+    sequence = [jnp.asarray(gradient) for gradient in sequence]
+    params = jnp.zeros_like(sequence[0]) if params is None else params
+    state, update, directions = transform.init(params), jax.jit(transform.update), []
+    for gradient in sequence:
+        direction, state = update(gradient, state, params)
+        directions.append(np.asarray(direction))
+    return directions, state
+
+
+def top(matrix, count=None):
+    """Eigenvectors, largest eigenvalue first."""
+    return np.linalg.eigh(matrix)[1][:, ::-1][:, :count]
+
+
+def root(matrix, exponent):
+    values, vectors = np.linalg.eigh(matrix)
+    return (vectors * values**exponent) @ vectors.T
+
+
+# --- RACS
+
+
+def test_racs_box():
+    s = q = norm = 0.0
+    directions, state = run(optim.scale_by_racs(decay=0.9, scale=0.05, growth=1.01), gradients())
+    for t, (gradient, direction) in enumerate(zip(gradients(), directions, strict=True)):
+        squares, q_now = gradient**2, np.ones(M)
+        for _ in range(5):
+            s_now = squares.T @ q_now / (q_now @ q_now)
+            q_now = squares @ s_now / (s_now @ s_now)
+        s, q = 0.9 * s + 0.1 * s_now, 0.9 * q + 0.1 * q_now
+        scaled = gradient / np.sqrt(np.outer(q, s))
+        length = np.linalg.norm(scaled)
+        eta = 1.01 / max(length / norm, 1.01) if t else 1.0
+        assert not t or eta * length <= 1.01 * norm * (1 + 1e-12)
+        norm = eta * length
+        np.testing.assert_allclose(direction, 0.05 * eta * scaled, rtol=1e-10)
+    np.testing.assert_allclose(state.matrices.norm, norm, rtol=1e-10)
+
+
+def test_racs_takes_the_sign_of_a_rank_one_gradient_in_its_first_step():
+    rng = np.random.default_rng(1)
+    gradient = np.outer(rng.normal(size=M), rng.normal(size=N))
+    (direction,), _ = run(optim.scale_by_racs(), [gradient])
+    np.testing.assert_allclose(direction, 0.05 * np.sign(gradient) / (1 - 0.9), rtol=1e-10)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-200])
+def test_racs_pair_converges_to_the_principal_singular_pair(scale):
+    squares = np.random.default_rng(2).uniform(size=(M, N)) * scale
+    left, values, right = np.linalg.svd(squares)
+    s, q = principal_pair(jnp.asarray(squares), 60)
+    np.testing.assert_allclose(np.outer(q, s), values[0] * np.outer(left[:, 0], right[0]), rtol=1e-10)
+
+    # The error shrinks by the squared ratio of the singular values with every sweep.
+    def error(sweeps):
+        s, q = principal_pair(jnp.asarray(squares), sweeps)
+        return np.linalg.norm((np.outer(q, s) - values[0] * np.outer(left[:, 0], right[0])) / scale)
+
+    assert error(9) / error(8) == pytest.approx((values[1] / values[0]) ** 2, rel=0.05)
+
+
+def test_racs_pair_is_the_best_diagonal_kronecker_fit():
+    sample = np.random.default_rng(3).normal(size=(200, 3, 4))
+    fisher = np.mean([np.outer(g.T.ravel(), g.T.ravel()) for g in sample], 0)
+    s, q = map(np.asarray, principal_pair(jnp.asarray(np.mean(sample**2, 0)), 60))
+    best = np.linalg.norm(np.kron(np.diag(s), np.diag(q)) - fisher)
+    rng = np.random.default_rng(4)
+    for _ in range(100):
+        other = np.kron(np.diag(s * np.exp(0.1 * rng.normal(size=4))), np.diag(q * np.exp(0.1 * rng.normal(size=3))))
+        assert np.linalg.norm(other - fisher) >= best
+
+
+# --- Eigen-Adam, SOAP, Shampoo, SWAN
+
+
+def eigen_adam(sequence, interval, b1=0.9, b2=0.999, b3=0.99):
+    """Algorithm 7 as printed."""
+    m = v = second = 0.0
+    for t, gradient in enumerate(sequence, 1):
+        second = b3 * second + (1 - b3) * gradient @ gradient.T
+        m = b1 * m + (1 - b1) * gradient
+        if t == 1 or t % interval == 0:
+            basis = top(second)
+        v = b2 * v + (1 - b2) * (basis.T @ gradient) ** 2
+        yield basis @ (basis.T @ m / np.sqrt(v))
+
+
+@pytest.mark.parametrize("interval", [1, 3])
+def test_eigen_adam_box(interval):
+    directions, _ = run(optim.scale_by_eigen_adam(b3=0.99, eps=0.0, interval=interval), gradients())
+    np.testing.assert_allclose(directions, list(eigen_adam(gradients(), interval)), rtol=1e-8)
+
+
+def test_eigen_adam_in_a_fixed_axis_basis_is_adam_without_bias_correction():
+    sequence = gradients()
+    transform = optim.scale_by_eigen_adam(eps=0.0, interval=100)
+    state = transform.init(jnp.zeros((M, N)))
+    update = jax.jit(transform.update)
+    _, state = update(jnp.diag(jnp.arange(M, 0.0, -1.0)) @ jnp.eye(M, N), state)  # the axes, in order
+    state = state._replace(matrices=state.matrices._replace(moment=jnp.zeros((M, N)), square=jnp.zeros((M, N))))
+    m = v = 0.0
+    for gradient in sequence:
+        direction, state = update(jnp.asarray(gradient), state)
+        m, v = 0.9 * m + 0.1 * gradient, 0.999 * v + 0.001 * gradient**2
+        np.testing.assert_allclose(direction, m / np.sqrt(v), rtol=1e-10)
+
+
+def test_soap_box_in_the_bases_it_kept():
+    """With an eps, since in the first step the box divides rounding errors by each other."""
+    sequence, transform = gradients(5, 5), optim.scale_by_soap(b3=0.9, eps=1e-6, interval=2)
+    state, left, right, m, v = transform.init(jnp.zeros((5, 5))), 0.0, 0.0, 0.0, 0.0
+    update = jax.jit(transform.update)
+    for t, gradient in enumerate(sequence, 1):
+        direction, state = update(jnp.asarray(gradient), state)
+        own = state.matrices
+        left = 0.9 * left + 0.1 * gradient @ gradient.T
+        right = 0.9 * right + 0.1 * gradient.T @ gradient
+        m = 0.9 * m + 0.1 * gradient
+        if t == 1 or t % 2 == 0:
+            for basis, moment in ((own.left_basis, left), (own.right_basis, right)):
+                turned = basis.T @ moment @ basis
+                np.testing.assert_allclose(basis.T @ basis, np.eye(5), atol=1e-12)
+                np.testing.assert_allclose(turned - np.diag(np.diag(turned)), 0, atol=1e-10 * turned.max())
+        v = 0.999 * v + 0.001 * (own.left_basis.T @ gradient @ own.right_basis) ** 2
+        wanted = own.left_basis @ (own.left_basis.T @ m @ own.right_basis / (np.sqrt(v) + 1e-6)) @ own.right_basis.T
+        np.testing.assert_allclose(direction, wanted, rtol=1e-6)
+
+
+def test_soap_with_a_fixed_right_basis_is_eigen_adam():
+    sequence, eye = gradients(), jnp.eye(N)
+    soap, eigen = (make(b3=0.99, eps=1e-9, interval=100) for make in (optim.scale_by_soap, optim.scale_by_eigen_adam))
+    soap_update, eigen_update = jax.jit(soap.update), jax.jit(eigen.update)
+    _, soap_state = soap_update(jnp.asarray(sequence[0]), soap.init(jnp.zeros((M, N))))
+    _, eigen_state = eigen_update(jnp.asarray(sequence[0]), eigen.init(jnp.zeros((M, N))))
+    square = eigen_state.matrices.square
+    soap_state = soap_state._replace(matrices=soap_state.matrices._replace(right_basis=eye, square=square))
+    for gradient in sequence[1:]:
+        one, soap_state = soap_update(jnp.asarray(gradient), soap_state)
+        other, eigen_state = eigen_update(jnp.asarray(gradient), eigen_state)
+        np.testing.assert_allclose(one, other, rtol=1e-10)
+
+
+@pytest.mark.parametrize("decay", [None, 0.9])
+def test_shampoo_box(decay):
+    sequence = gradients()
+    directions, _ = run(optim.scale_by_shampoo(eps=1e-3, decay=decay), sequence)
+    left, right = 1e-3 * np.eye(M), 1e-3 * np.eye(N)
+    for gradient, direction in zip(sequence, directions, strict=True):
+        keep, add = (1, 1) if decay is None else (decay, 1 - decay)
+        left = keep * left + add * gradient @ gradient.T
+        right = keep * right + add * gradient.T @ gradient
+        np.testing.assert_allclose(direction, root(left, -0.25) @ gradient @ root(right, -0.25), rtol=1e-8)
+
+
+def test_shampoo_keeps_its_roots_between_the_intervals():
+    sequence = gradients(steps=5)
+    every, _ = run(optim.scale_by_shampoo(), sequence)
+    third, _ = run(optim.scale_by_shampoo(interval=3), sequence)
+    np.testing.assert_allclose(third[0], every[0], rtol=1e-10)
+    np.testing.assert_allclose(third[2], every[2], rtol=1e-10)
+    assert np.max(np.abs(third[1] - every[1])) > 1e-3
+
+
+def test_shampoo_without_eps_whitens_the_first_gradient():
+    gradient = gradients()[0]
+    left, _, right = np.linalg.svd(gradient, full_matrices=False)
+    (direction,), _ = run(optim.scale_by_shampoo(eps=0.0), [gradient])
+    np.testing.assert_allclose(direction, left @ right, rtol=1e-6)
+
+
+def test_swan_box():
+    gradient = gradients()[0]
+    normal = (gradient - gradient.mean(1, keepdims=True)) / gradient.std(1, keepdims=True)
+    (direction,), _ = run(optim.scale_by_swan(polar="exact"), [gradient])
+    np.testing.assert_allclose(direction, root(normal @ normal.T, -0.5) @ normal, rtol=1e-8)
+
+
+@pytest.mark.parametrize("shape", [(5, 8), (8, 5), (1, 4)])
+def test_polar_factors(shape):
+    matrix = np.random.default_rng(5).normal(size=shape)
+    left, values, right = np.linalg.svd(matrix, full_matrices=False)
+    for method, steps in (("exact", 1), ("cubic", 40)):
+        np.testing.assert_allclose(linear.polar(jnp.asarray(matrix), method, steps), left @ right, atol=1e-10)
+        np.testing.assert_allclose(linear.polar(jnp.asarray(7 * matrix), method, steps), left @ right, atol=1e-10)
+        assert np.all(linear.polar(jnp.zeros(shape), method, steps) == 0)
+        assert np.sum(matrix * (left @ right)) == pytest.approx(values.sum())
+    spread = np.linalg.svd(linear.polar(jnp.asarray(matrix), "newton_schulz", 5), compute_uv=False)
+    assert spread.min() > 0.6 and spread.max() < 1.2
+
+
+# --- Alice
+
+
+def switch(basis, leading, key):
+    """The library's own draw, in numpy: the first `leading` columns and the drawn ones of the complement."""
+    m, r = basis.shape
+    complement = np.linalg.qr(basis, mode="complete")[0][:, r:]
+    drawn = np.asarray(jax.random.choice(key, m - r, (r - leading,), replace=False))
+    return np.concatenate([basis[:, :leading], complement[:, drawn]], 1)
+
+
+def test_alice_box_given_its_bases():
+    """Algorithm 4 as printed, with the subspaces of the transformation, which are checked on their own."""
+    m, n, r, leading, interval = 6, 8, 3, 1, 3
+    sequence = gradients(m, n)
+    transform = optim.scale_by_alice(rank=r, leading=leading, interval=interval, b3=0.9)
+    state, update = transform.init(jnp.zeros((m, n))), jax.jit(transform.update)
+    tracked = first = second = p = norm = 0.0
+    for t, gradient in enumerate(sequence, 1):
+        before = state.matrices
+        direction, state = update(jnp.asarray(gradient), state)
+        basis = np.asarray(state.matrices.basis)
+        np.testing.assert_allclose(basis.T @ basis, np.eye(r), atol=1e-12)
+        if t == 1:
+            np.testing.assert_allclose(np.abs(basis[:, 0]), np.abs(top(gradient @ gradient.T, 1)[:, 0]), atol=1e-9)
+        elif t % interval == 0:
+            old = np.asarray(before.basis)
+            moment = 0.9 * old @ np.asarray(before.tracked) @ old.T + 0.1 * gradient @ gradient.T
+            turned = np.linalg.qr(moment @ old)[0]
+            ritz = turned @ top(turned.T @ moment @ turned)
+            np.testing.assert_allclose(np.abs(basis[:, :leading]), np.abs(ritz[:, :leading]), atol=1e-9)
+            np.testing.assert_allclose(basis[:, leading:].T @ ritz, 0, atol=1e-9)
+        else:
+            np.testing.assert_array_equal(basis, before.basis)
+        inner = basis.T @ gradient
+        tracked = 0.9 * tracked + 0.1 * inner @ inner.T
+        first, second = 0.9 * first + 0.1 * inner, 0.9 * second + 0.1 * inner**2
+        p = 0.9 * p + 0.1 * ((gradient**2).sum(0) - (inner**2).sum(0))
+        rest = np.sqrt(m - r) * (gradient - basis @ inner) / np.sqrt(p)
+        eta = 1.01 / max(np.linalg.norm(rest) / norm, 1.01) if norm > 0 else 1.0
+        assert norm == 0 or eta * np.linalg.norm(rest) <= 1.01 * norm * (1 + 1e-12)
+        norm = np.linalg.norm(eta * rest)
+        np.testing.assert_allclose(basis.T @ rest, 0, atol=1e-10)
+        np.testing.assert_allclose(
+            direction, 0.3 * (basis @ (first / np.sqrt(second)) + 0.4 * eta * rest), rtol=1e-8, atol=1e-12
+        )
+    np.testing.assert_allclose(state.matrices.tracked, tracked, rtol=1e-10)
+
+
+def test_alice_of_full_rank_is_eigen_adam():
+    sequence = gradients()
+    one, _ = run(optim.scale_by_alice(rank=M, leading=M, interval=100, b2=0.999, scale=1.0), sequence)
+    np.testing.assert_allclose(one, list(eigen_adam(sequence, 100)), rtol=1e-8)
+
+
+def test_alice_0_that_keeps_its_basis_is_galore_without_bias_correction():
+    sequence, r = gradients(), 2
+    options = {"rank": r, "leading": r, "interval": 100, "b2": 0.999, "scale": 1.0, "compensation": "none"}
+    one, state = run(optim.scale_by_alice(b3=0, **options), sequence)
+    assert state.matrices.tracked is None
+    basis = np.linalg.svd(sequence[0])[0][:, :r]
+    m = v = 0.0
+    for gradient, direction in zip(sequence, one, strict=True):
+        inner = basis.T @ gradient
+        m, v = 0.9 * m + 0.1 * inner, 0.999 * v + 0.001 * inner**2
+        np.testing.assert_allclose(direction, basis @ (m / np.sqrt(v)), rtol=1e-8)
+
+
+def test_tracking_in_a_fixed_subspace_is_exact():
+    sequence, r = gradients(), 2
+    _, state = run(optim.scale_by_alice(rank=r, leading=r, interval=100, b3=0.9), sequence)
+    whole = np.zeros((M, M))
+    for gradient in sequence:
+        whole = 0.9 * whole + 0.1 * gradient @ gradient.T
+    basis = np.asarray(state.matrices.basis)
+    np.testing.assert_allclose(state.matrices.tracked, basis.T @ whole @ basis, rtol=1e-10)
+
+
+def test_optimal_compensation_beats_every_other_diagonal():
+    rng = np.random.default_rng(6)
+    sample = rng.normal(size=(50, M, N)) * rng.uniform(0.5, 2, size=(1, 1, N))
+    full = np.linalg.qr(rng.normal(size=(M, M)))[0]
+    basis, rest = full[:, :2], full[:, 2:]
+    # Theorem 5.1: the target is block diagonal, the family S^{-2} (x) U_c U_c^T.
+    blocks = [rest @ np.diag(np.mean((sample[:, :, i] @ rest) ** 2, 0)) @ rest.T for i in range(N)]
+    residual = sample - basis @ (basis.T @ sample)
+    average = np.mean(np.sum(residual**2, 1), 0)
+    gain = np.asarray(compensation_of(jnp.ones((1, N)), jnp.asarray(average), M - 2))[0]
+
+    def misfit(gain):
+        return sum(np.linalg.norm(rest @ rest.T / gain[i] ** 2 - blocks[i]) ** 2 for i in range(N))
+
+    best = misfit(gain)
+    assert all(misfit(gain * np.exp(0.05 * rng.normal(size=N))) > best for _ in range(100))
+
+
+@pytest.mark.parametrize("switching", ["complement", "full_basis", "none"])
+def test_switches_keep_the_leading_columns_and_stay_orthonormal(switching):
+    basis = np.linalg.qr(np.random.default_rng(7).normal(size=(9, 4)))[0]
+    fresh = switched(jax.random.key(0), jnp.asarray(basis), 2, switching)
+    np.testing.assert_allclose(fresh.T @ fresh, np.eye(4), atol=1e-12)
+    np.testing.assert_array_equal(fresh[:, :2], basis[:, :2])
+    if switching == "complement":
+        np.testing.assert_allclose(fresh[:, 2:].T @ basis, 0, atol=1e-12)
+        np.testing.assert_allclose(np.abs(fresh), np.abs(switch(basis, 2, jax.random.key(0))), atol=1e-12)
+
+
+def test_switches_draw_every_direction_of_the_complement_alike():
+    basis = jnp.eye(6, 3)
+    draw = jax.jit(jax.vmap(lambda key: switched(key, basis, 1, "complement")[3:, 1:]))
+    drawn = np.abs(draw(jax.random.split(jax.random.key(1), 3000))).sum((0, 2))
+    assert np.all(np.abs(drawn - 2000) < 6 * np.sqrt(3000 * 2 / 9))
+
+
+def test_a_small_complement_keeps_more_columns():
+    basis = jnp.eye(5, 4)
+    fresh = switched(jax.random.key(0), basis, 1, "complement")
+    np.testing.assert_array_equal(fresh[:, :3], basis[:, :3])
+    np.testing.assert_allclose(fresh.T @ fresh, np.eye(4), atol=1e-12)
+
+
+def test_gaussian_switches():
+    basis = jnp.eye(5, 3)
+    mixed = switched(jax.random.key(0), basis, 1, "gaussian_mix")
+    np.testing.assert_array_equal(mixed[:, 0], basis[:, 0])
+    for fresh in (mixed, switched(jax.random.key(0), basis, 1, "gaussian")):
+        np.testing.assert_allclose(np.linalg.norm(fresh, axis=0), 1, rtol=1e-12)
+    assert np.max(np.abs(mixed.T @ mixed - np.eye(3))) > 1e-3
+
+
+def test_subspace_iteration_converges_and_stays():
+    rng = np.random.default_rng(8)
+    full = np.linalg.qr(rng.normal(size=(6, 6)))[0]
+    matrix = jnp.asarray(full @ np.diag([9, 5, 2, 0.3, 0.1, 0.01]) @ full.T)
+    basis = jnp.asarray(np.linalg.qr(rng.normal(size=(6, 3)))[0])
+    for _ in range(25):
+        basis = subspace_iteration(lambda x: matrix @ x, basis)
+    np.testing.assert_allclose(np.abs(basis), np.abs(full[:, :3]), atol=1e-8)
+    again = subspace_iteration(lambda x: matrix @ x, basis)
+    np.testing.assert_allclose(np.abs(again), np.abs(basis), atol=1e-8)
+
+
+@pytest.mark.parametrize("compensation", ["fira", "fira_plus"])
+def test_compensations_of_the_ablation(compensation):
+    gradient, r = gradients()[0], 2
+    (direction,), state = run(
+        optim.scale_by_alice(rank=r, leading=r, scale=1.0, compensation=compensation, compensation_scale=0.5),
+        [gradient],
+    )
+    assert state.matrices.residual is None
+    basis = np.asarray(state.matrices.basis)
+    inner = basis.T @ gradient
+    within = 0.1 * inner / np.sqrt(0.1 * inner**2)
+    rest = (gradient - basis @ inner) * np.linalg.norm(within, axis=0) / np.linalg.norm(inner, axis=0)
+    if compensation == "fira_plus":
+        rest *= np.linalg.norm(basis @ within) / np.linalg.norm(rest)
+    np.testing.assert_allclose(direction, basis @ within + 0.5 * rest, rtol=1e-8)
+
+
+# --- Fira, APOLLO
+
+
+def adam(inner, moments, t):
+    m, v = (0.9 * moments[0] + 0.1 * inner, 0.999 * moments[1] + 0.001 * inner**2)
+    return m / (1 - 0.9**t) / np.sqrt(v / (1 - 0.999**t)), (m, v)
+
+
+@pytest.mark.parametrize("name", ["fira", "apollo svd", "apollo", "apollo mini"])
+def test_low_rank_boxes(name):
+    r, interval, sequence = (1 if "mini" in name else 2), 3, gradients()
+    options = {"rank": r, "interval": interval, "eps": 0.0, "scale": 0.3}
+    if name == "fira":
+        transform = optim.scale_by_fira(**options)
+    else:
+        transform = optim.scale_by_apollo(**options, projection="svd" if "svd" in name else "random", seed=3)
+    directions, _ = run(transform, sequence)
+    moments, norm, key = (0.0, 0.0), 0.0, jax.random.fold_in(jax.random.key(3), 0)
+    for t, (gradient, direction) in enumerate(zip(sequence, directions, strict=True), 1):
+        if name in ("apollo", "apollo mini"):
+            basis = np.asarray(jax.random.normal(jax.random.fold_in(key, t // interval), (M, r))) / np.sqrt(r)
+        elif t == 1 or t % interval == 0:
+            # Signs of singular vectors are the library's own, since the moments keep their coordinates.
+            basis = np.asarray(linear.eigenvectors(jnp.asarray(gradient @ gradient.T), r))
+            np.testing.assert_allclose(np.abs(basis), np.abs(np.linalg.svd(gradient)[0][:, :r]), atol=1e-9)
+        inner = basis.T @ gradient
+        within, moments = adam(inner, moments, t)
+        ratios = np.linalg.norm(within, axis=0) / np.linalg.norm(inner, axis=0)
+        if name == "fira":
+            rest = (gradient - basis @ inner) * ratios
+            rest *= 1.01 / max(np.linalg.norm(rest) / norm, 1.01) if norm else 1.0
+            norm = np.linalg.norm(rest)
+            wanted = basis @ within + rest
+        else:
+            wanted = gradient * (ratios if r > 1 else np.linalg.norm(within) / np.linalg.norm(inner))
+        np.testing.assert_allclose(direction, 0.3 * wanted, rtol=1e-7)
+
+
+# --- what they share
+
+SCALE_FREE = {
+    "racs": optim.scale_by_racs(),
+    "alice": optim.scale_by_alice(rank=2, interval=3),
+    "eigen_adam": optim.scale_by_eigen_adam(eps=0.0, interval=2),
+    "shampoo": optim.scale_by_shampoo(eps=0.0),
+    "swan": optim.scale_by_swan(polar="cubic", polar_steps=20),
+    "fira": optim.scale_by_fira(rank=2, eps=0.0),
+    "apollo": optim.scale_by_apollo(rank=2, eps=0.0),
+}
+
+
+@pytest.mark.parametrize("name", SCALE_FREE)
+def test_directions_do_not_depend_on_the_gradients_scale_or_orientation(name):
+    sequence = gradients(steps=4)
+    once, _ = run(SCALE_FREE[name], sequence)
+    scaled, _ = run(SCALE_FREE[name], 64.0 * sequence)
+    np.testing.assert_allclose(scaled, once, rtol=1e-7)
+    turned, _ = run(SCALE_FREE[name], sequence.transpose(0, 2, 1))
+    np.testing.assert_allclose([t.T for t in turned], once, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["eigen_adam", "shampoo"])
+def test_directions_turn_with_the_gradients(name):
+    rng, sequence = np.random.default_rng(9), gradients(steps=4)
+    left = np.linalg.qr(rng.normal(size=(M, M)))[0]
+    once, _ = run(SCALE_FREE[name], sequence)
+    turned, _ = run(SCALE_FREE[name], left @ sequence)
+    np.testing.assert_allclose(turned, [left @ direction for direction in once], rtol=1e-5, atol=1e-8)
+
+
+def size(tree):
+    return sum(leaf.size for leaf in jax.tree.leaves(tree))
+
+
+@pytest.mark.parametrize("shape", [(M, N), (N, M), (2, 2, N)])
+def test_state_sizes_are_the_papers(shape):
+    m, n, r = M, N, 2
+    sizes = {
+        optim.scale_by_racs(): m + n + 1,
+        optim.scale_by_alice(rank=r): 2 * n * r + m * r + n + r * r + 1,
+        optim.scale_by_alice(rank=r, b3=0): 2 * n * r + m * r + n + 1,
+        optim.scale_by_eigen_adam(): 2 * m * n + 2 * m * m,
+        optim.scale_by_soap(): 2 * m * n + 2 * m * m + 2 * n * n,
+        optim.scale_by_shampoo(): m * m + n * n,
+        optim.scale_by_shampoo(interval=2): 2 * m * m + 2 * n * n,
+        optim.scale_by_swan(): 0,
+        optim.scale_by_fira(rank=r): 2 * n * r + m * r + 1,
+        optim.scale_by_apollo(rank=r, projection="svd"): 2 * n * r + m * r,
+        optim.scale_by_apollo(rank=r): 2 * n * r,
+        optim.scale_by_apollo(rank=1): 2 * n,
+        optim.scale_by_fismo(): None,
+    }
+    for transform, wanted in sizes.items():
+        rows, columns = int(np.prod(shape[:-1])), shape[-1]
+        wanted = rows * columns + rows**2 + 2 * columns**2 if wanted is None else wanted
+        assert size(transform.init(jnp.zeros(shape)).matrices) == wanted
+
+
+def test_hidden_matrices():
+    params = {
+        "embedding": {"kernel": jnp.zeros((5, 4))},
+        "Embed_0": {"embedding": jnp.zeros((5, 4))},
+        "conv": {"kernel": jnp.zeros((3, 3, 2, 4)), "bias": jnp.zeros(4)},
+        "hidden": {"kernel": jnp.zeros((5, 4))},
+        "column": jnp.zeros((5, 1)),
+        "output": {"kernel": jnp.zeros((4, 3)), "bias": jnp.zeros(3)},
+        "temperature": jnp.zeros(()),
+    }
+    for head in (False, True):
+        chosen = jax.tree_util.tree_flatten_with_path(optim.hidden_matrices(params, head=head))[0]
+        names = {"/".join(key.key for key in path) for path, matrix in chosen if matrix}
+        assert names == {"conv/kernel", "hidden/kernel"} | ({"output/kernel"} if head else set())
+
+
+def test_kernels_of_convolutions_are_matrices_of_their_patches():
+    sequence = gradients(12, 5, 3)
+    flat, _ = run(optim.scale_by_eigen_adam(), sequence)
+    kernel, _ = run(optim.scale_by_eigen_adam(), sequence.reshape(3, 2, 2, 3, 5), jnp.zeros((2, 2, 3, 5)))
+    np.testing.assert_allclose(np.reshape(kernel, flat[0][None].repeat(3, 0).shape), flat, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "message"),
+    [
+        (optim.alice, {"rank": 0}, "rank must be an integer >= 1; got 0"),
+        (optim.alice, {"rank": 4, "leading": 5}, "leading must not exceed the rank 4; got 5"),
+        (optim.alice, {"b1": 1.0}, r"b1 must lie in \[0, 1\); got 1.0"),
+        (optim.alice, {"switching": "often"}, "switching must be one of complement, .*; got 'often'"),
+        (optim.alice, {"compensation": "some"}, "compensation must be one of"),
+        (optim.racs, {"sweeps": 0}, "sweeps must be an integer"),
+        (optim.racs, {"scale": 0.0}, r"scale must lie in \(0, inf\); got 0.0"),
+        (optim.racs, {"growth": 0.9}, r"growth must lie in \[1, inf\)"),
+        (optim.soap, {"interval": 1.5}, "interval must be an integer"),
+        (optim.eigen_adam, {"eps": -1.0}, "eps must lie in"),
+        (optim.shampoo, {"decay": 1.0}, "decay must lie in"),
+        (optim.swan, {"polar": "svd"}, "polar must be one of newton_schulz, cubic, exact; got 'svd'"),
+        (optim.apollo, {"projection": "none"}, "projection must be one of random, svd"),
+        (optim.fira, {"weight_decay": -0.1}, "weight_decay must lie in"),
+        (optim.fismo, {"mu": 0.0}, r"mu must lie in \(0, inf\)"),
+        (optim.fismo, {"gamma": 1.1}, r"gamma must lie in \[0, 1\)"),
+        (optim.fismo, {"statistics": "own"}, "statistics must be one of"),
+    ],
+)
+def test_bad_settings(make, options, message):
+    with pytest.raises(ValueError, match=message):
+        make(0.1, **options)
+
+
+def test_vectors_are_refused_by_the_matrix_methods():
+    with pytest.raises(
+        ValueError, match=r"scale_by_racs takes matrices, and a parameter has the shape \(3,\); use racs"
+    ):
+        optim.scale_by_racs().init({"bias": jnp.zeros(3)})
+
+
+def test_steps_are_due_at_one_and_at_the_multiples():
+    due = [bool(common.Step(jnp.int32(t), jax.random.key(0)).due(3)) for t in range(1, 8)]
+    assert due == [True, False, True, False, False, True, False]

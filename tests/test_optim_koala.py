@@ -1,0 +1,289 @@
+"""KOALA against the dense Kalman algebra, its scalar recursions, and hand-worked special cases."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from seqdec import optim
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+P0, Q, R = 0.2, 0.1, 0.7
+
+
+@pytest.fixture(autouse=True)
+def double_precision():
+    with jax.enable_x64(True):
+        yield
+
+
+def run(transform, gradients, losses, params=None):
+    """Directions and states of a sequence of gradients (trees)."""
+    params = jax.tree.map(jnp.zeros_like, gradients[0]) if params is None else params
+    state = transform.init(params)
+    directions, states = [], []
+    update = jax.jit(transform.update)
+    for gradient, loss in zip(gradients, losses, strict=True):
+        direction, state = update(gradient, state, params, value=loss)
+        directions.append(direction)
+        states.append(state)
+    return directions, states
+
+
+def sequence(size, steps, seed=0, spread=0.5):
+    """Gradients around a common one, as minibatches give them, so that covariances stay definite along them."""
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=size) + spread * rng.normal(size=(steps, size)), rng.uniform(0.5, 2.0, steps)
+
+
+def least_norm(h, v, symmetric):
+    """The matrix (symmetric or not) of least Frobenius norm with h P = v."""
+    h, v = h[None], v[None]
+    square = (h @ h.T).item()
+    if not symmetric:
+        return h.T @ v / square
+    return (h.T @ v + v.T @ h) / square - (h @ v.T).item() * h.T @ h / square**2
+
+
+def dense(gradients, losses, symmetric):
+    """KOALA++ with matrices: the Kalman filter whose covariance is replaced by the least norm one after each step."""
+    size, directions, products = len(gradients[0]), [], []
+    covariance, last = P0 * np.eye(size), None
+    for h, loss in zip(gradients, losses, strict=True):
+        if last is not None:
+            h_then, v_then = last
+            prior = least_norm(h_then, v_then, symmetric) + Q * np.eye(size)
+            # The gain of the filter that kept v: K = (v + q H)^T / S.
+            gain = (v_then + Q * h_then) / (h_then @ v_then + Q * h_then @ h_then + R)
+            covariance = (np.eye(size) - np.outer(gain, h_then)) @ prior
+        v = h @ covariance
+        directions.append(loss * (v + Q * h) / (h @ v + Q * h @ h + R))
+        products.append(v)
+        last = (h, v)
+    return directions, products
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_plus_plus_is_the_dense_filter(symmetric):
+    gradients, losses = sequence(6, 12)
+    transform = optim.scale_by_koala_plus_plus(initial_variance=P0, process_noise=Q, noise=R, symmetric=symmetric)
+    got, states = run(transform, list(map(jnp.asarray, gradients)), losses)
+    wanted, products = dense(gradients, losses, symmetric)
+    np.testing.assert_allclose(got, wanted, rtol=1e-10)
+    np.testing.assert_allclose([state.product for state in states], products, rtol=1e-10)
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_least_norm_matrix_is_what_it_says(symmetric):
+    rng = np.random.default_rng(1)
+    h, v = rng.normal(size=(2, 5))
+    least = least_norm(h, v, symmetric)
+    np.testing.assert_allclose(h @ least, v, atol=1e-12)
+    for _ in range(50):
+        other = rng.normal(size=(5, 5))
+        other = other + other.T if symmetric else other
+        across = np.eye(5) - np.outer(h, h) / (h @ h)
+        other = across @ other @ across if symmetric else across @ other  # h other = 0
+        assert np.linalg.norm(least + other) >= np.linalg.norm(least)
+
+
+def test_global_scalars_treat_the_parameters_as_one_vector():
+    gradients, losses = sequence(6, 8)
+    trees = [{"a": jnp.asarray(g[:2]), "b": jnp.asarray(g[2:]).reshape(2, 2)} for g in gradients]
+    transform = optim.scale_by_koala_plus_plus(initial_variance=P0, process_noise=Q, noise=R, per_tensor=False)
+    got, _ = run(transform, trees, losses)
+    flat = [np.concatenate([tree["a"], tree["b"].ravel()]) for tree in got]
+    np.testing.assert_allclose(flat, dense(gradients, losses, True)[0], rtol=1e-10)
+
+
+def test_per_tensor_scalars_treat_each_alone():
+    gradients, losses = sequence(6, 8)
+    trees = [{"a": jnp.asarray(g[:2]), "b": jnp.asarray(g[2:])} for g in gradients]
+    transform = optim.scale_by_koala_plus_plus(initial_variance=P0, process_noise=Q, noise=R)
+    got, _ = run(transform, trees, losses)
+    for name, part in (("a", slice(0, 2)), ("b", slice(2, 6))):
+        np.testing.assert_allclose([tree[name] for tree in got], dense(gradients[:, part], losses, True)[0], rtol=1e-10)
+
+
+def test_repeated_gradient_contracts_the_scalar_variance():
+    gradient = jnp.array([1.0, -2.0, 0.5])
+    transform = optim.scale_by_koala_plus_plus(initial_variance=P0, process_noise=Q, noise=R)
+    _, states = run(transform, [gradient] * 5, [1.0] * 5)
+    variance, square = P0, float(gradient @ gradient)
+    for state in states:
+        np.testing.assert_allclose(state.product, variance * gradient, rtol=1e-12)
+        variance = (variance + Q) * R / ((variance + Q) * square + R)
+
+
+def test_without_noise_a_repeated_gradient_makes_polyak_steps():
+    gradient = jnp.array([1.0, -2.0, 0.5])
+    transform = optim.scale_by_koala_plus_plus(initial_variance=P0, process_noise=Q, noise=0.0)
+    directions, states = run(transform, [gradient] * 3, [3.0] * 3)
+    np.testing.assert_allclose(directions[1], 3.0 * gradient / (gradient @ gradient), rtol=1e-12)
+    np.testing.assert_allclose(states[1].product, 0, atol=1e-15)
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_a_gradient_orthogonal_to_the_past_sees_the_process_noise_only(symmetric):
+    first, second = jnp.array([1.0, 2.0, 0.0]), jnp.array([0.0, 0.0, 3.0])
+    transform = optim.scale_by_koala_plus_plus(initial_variance=P0, process_noise=Q, noise=R, symmetric=symmetric)
+    directions, _ = run(transform, [first, second], [1.0, 2.0])
+    np.testing.assert_allclose(directions[1], 2.0 * 2 * Q * second / (2 * Q * 9 + R), rtol=1e-12)
+
+
+def test_variants_agree_where_the_correction_vanishes():
+    first = jnp.array([1.0, 2.0, -1.0])
+    second = 0.3 * first + jnp.array([2.0, -1.0, 0.0])  # v is parallel to H after the first step
+    runs = [
+        run(
+            optim.scale_by_koala_plus_plus(initial_variance=P0, process_noise=Q, noise=R, symmetric=symmetric),
+            [first, second],
+            [1.0, 1.0],
+        )[0]
+        for symmetric in (True, False)
+    ]
+    np.testing.assert_allclose(runs[0], runs[1], rtol=1e-12)
+
+
+def test_an_indefinite_covariance_starts_anew():
+    first = jnp.array([1.0, 0.0])
+    options = {"initial_variance": 1.0, "process_noise": 0.01, "noise": 0.01}
+    transform = optim.scale_by_koala_plus_plus(**options)
+    state = transform.init(first)._replace(
+        row=first,
+        product=jnp.array([0.5, 3.0]),
+        square=jnp.ones(1),
+        projected=jnp.array([0.5]),
+        innovation_variance=jnp.array([0.52]),
+    )
+    second = jnp.array([1.0, -1.0])
+    # What the boxes say here: H P H^T + q |H|^2 < 0, a step uphill.
+    covariance = least_norm(np.array(first), np.array(state.product), True)
+    gain = (np.array(state.product) + 0.01 * np.array(first)) / 0.52
+    covariance = (np.eye(2) - np.outer(gain, np.array(first))) @ (covariance + 0.01 * np.eye(2))
+    assert second @ covariance @ second + 0.01 * second @ second < 0
+    direction, fresh = transform.update(second, state, value=2.0)
+    again, like = transform.update(second, transform.init(first), value=2.0)
+    np.testing.assert_allclose(direction, again, rtol=1e-12)
+    np.testing.assert_allclose(fresh.product, like.product, rtol=1e-12)
+    assert direction @ second > 0
+
+
+def test_koala_v_recursion():
+    gradients, losses = sequence(4, 6)
+    transform = optim.scale_by_koala_v(initial_variance=P0, process_noise=Q, noise=R)
+    directions, states = run(transform, list(map(jnp.asarray, gradients)), losses)
+    variance = P0
+    for h, loss, direction, state in zip(gradients, losses, directions, states, strict=True):
+        predicted = variance + Q
+        innovation = predicted * h @ h + R
+        np.testing.assert_allclose(direction, loss * predicted / innovation * h, rtol=1e-12)
+        variance = R / innovation * predicted
+        np.testing.assert_allclose(state.variance, variance, rtol=1e-12)
+
+
+def test_koala_v_shares_the_variance_of_the_tensor_that_tells_most():
+    tree = {"a": jnp.array([3.0]), "b": jnp.array([1.0, 1.0])}
+    transform = optim.scale_by_koala_v(initial_variance=P0, process_noise=Q, noise=R)
+    directions, states = run(transform, [tree], [1.5])
+    predicted = P0 + Q
+    for name, square in (("a", 9.0), ("b", 2.0)):
+        np.testing.assert_allclose(directions[0][name], 1.5 * predicted / (predicted * square + R) * tree[name])
+    np.testing.assert_allclose(states[0].variance, predicted * R / (predicted * 9 + R))
+
+
+def test_koala_m_is_the_dense_filter_over_position_and_velocity():
+    rng = np.random.default_rng(2)
+    size, kappa, q_p, rate = 3, 0.9, 0.03, 0.4
+    matrix, target = rng.normal(size=(size, size)), rng.normal(size=size)
+
+    def loss_of(theta):
+        return 0.5 * jnp.sum((matrix @ theta - target) ** 2)
+
+    transform = optim.koala_m(
+        rate, decay=kappa, initial_variance=P0, process_noise=Q, velocity_noise=q_p, noise=R, per_tensor=False
+    )
+    params = jnp.zeros(size)
+    state = transform.init(params)
+    # The dense filter: mean (theta, p), covariance (2 n, 2 n), with predictions before the gradients.
+    mean, covariance = np.zeros(2 * size), P0 * np.eye(2 * size)
+    transition = np.kron([[1, 1], [0, kappa]], np.eye(size))
+    noise = np.kron(np.diag([Q, q_p]), np.eye(size))
+    for _ in range(4):
+        mean, covariance = transition @ mean, transition @ covariance @ transition.T + noise
+        np.testing.assert_allclose(params, mean[:size], rtol=1e-9, atol=1e-12)
+        value, gradient = jax.value_and_grad(loss_of)(params)
+        observed = np.concatenate([gradient, np.zeros(size)])
+        gain = covariance @ observed / (observed @ covariance @ observed + R)
+        mean = mean - rate * float(value) * gain
+        # The filter keeps (2 x 2) (x) I, so H^T H counts as |H|^2 I.
+        small = covariance[::size, ::size]
+        square = float(gradient @ gradient)
+        small = small - square / (small[0, 0] * square + R) * np.outer(small[:, 0], small[0])
+        covariance = np.kron(small, np.eye(size))
+        updates, state = transform.update(gradient, state, params, value=value)
+        params = optax.apply_updates(params, updates)
+        corrected = params + rate * state[0].velocity
+        np.testing.assert_allclose(corrected, mean[:size], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("make", [optim.scale_by_koala_v, optim.scale_by_koala_m, optim.scale_by_koala_plus_plus])
+def test_noise_is_tracked_from_the_loss_or_from_its_variance(make):
+    transform = make(noise_decay=0.8, initial_noise=2.0)
+    gradient = jnp.ones(2)
+    _, squared = transform.update(gradient, transform.init(gradient), value=3.0)
+    np.testing.assert_allclose(squared.noise, 0.8 * 2 + 0.2 * 9)
+    _, given = transform.update(gradient, transform.init(gradient), value=3.0, value_variance=0.5)
+    np.testing.assert_allclose(given.noise, 0.8 * 2 + 0.2 * 0.5)
+
+
+def test_weight_decay_enters_gradient_and_loss():
+    gradient, params, decay = jnp.array([1.0, -1.0]), jnp.array([2.0, 3.0]), 0.1
+    options = {"initial_variance": P0, "process_noise": Q, "noise": R}
+    decayed = optim.scale_by_koala_plus_plus(**options, weight_decay=decay)
+    plain = optim.scale_by_koala_plus_plus(**options)
+    got, _ = decayed.update(gradient, decayed.init(params), params, value=1.5)
+    wanted, _ = plain.update(gradient + decay * params, plain.init(params), value=1.5 + 0.5 * decay * 13)
+    np.testing.assert_allclose(got, wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("make", [optim.scale_by_koala_m, optim.scale_by_koala_plus_plus, optim.scale_by_koala_v])
+def test_a_tensor_without_gradient_is_left_alone(make):
+    transform = make(noise=R)
+    tree = {"a": jnp.ones(2), "b": jnp.ones(3)}
+    _, state = transform.update(tree, transform.init(tree), value=1.0)
+    directions, fresh = transform.update({"a": jnp.zeros(2), "b": jnp.ones(3)}, state, value=1.0)
+    if make is optim.scale_by_koala_plus_plus:
+        np.testing.assert_array_equal(fresh.product["a"], state.product["a"])
+        np.testing.assert_array_equal(fresh.square[0], state.square[0])
+        np.testing.assert_array_equal(directions["a"], 0)
+    assert np.all(np.isfinite(np.concatenate([leaf.ravel() for leaf in jax.tree.leaves((directions, fresh))])))
+    assert np.all(directions["b"] != 0)
+
+
+def test_state_sizes():
+    params = {"a": jnp.zeros((3, 4)), "b": jnp.zeros(5)}
+    sizes = {
+        optim.scale_by_koala_v: 2,
+        optim.scale_by_koala_m: 17 + 5,
+        optim.scale_by_koala_plus_plus: 2 * 17 + 3 * 2 + 1,
+    }
+    for make, size in sizes.items():
+        assert sum(leaf.size for leaf in jax.tree.leaves(make().init(params))) == size
+
+
+@pytest.mark.parametrize("make", [optim.koala_v, optim.koala_m, optim.koala_plus_plus])
+def test_bad_input(make):
+    transform = make(0.1)
+    params = jnp.ones(2)
+    with pytest.raises(ValueError, match="value=loss"):
+        transform.update(params, transform.init(params), params)
+    with pytest.raises(ValueError, match=r"value must be the scalar loss; got shape \(3,\)"):
+        transform.update(params, transform.init(params), params, value=jnp.ones(3))
+    decayed = make(0.1, weight_decay=0.1)
+    with pytest.raises(ValueError, match="needs the parameters"):
+        decayed.update(params, decayed.init(params), value=1.0)
+    for wrong in ({"initial_variance": 0}, {"process_noise": -1}, {"noise": -1}, {"noise_decay": 1.0}):
+        with pytest.raises(ValueError, match=f"{next(iter(wrong))} must lie in"):
+            make(0.1, **wrong)

@@ -1,0 +1,235 @@
+"""`seqdec run optimizers`, from arguments to curves, table and pictures, on tasks that take no time; and the tasks."""
+
+import io
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+
+from seqdec import models
+from seqdec.cli import main
+from seqdec.data import load_cifar10
+from seqdec.experiments import optimizers, tasks
+from seqdec.experiments.tasks import Task
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch) -> Task:
+    """Softmax regression on separable points, in the place of MNIST."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 4)).astype(np.float32)
+    data = (jnp.asarray(x), jnp.asarray((x[:, 0] > 0).astype(np.int32)))
+
+    def loss(params, batch):
+        return tasks._cross_entropy(batch[0] @ params["hidden"] + params["bias"], batch[1])
+
+    def draw(key, data, size):
+        rows = jax.random.randint(key, (size,), 0, len(data[1]))
+        return data[0][rows], data[1][rows]
+
+    def init(key):
+        return {"hidden": 0.1 * jax.random.normal(key, (4, 2)), "bias": jnp.zeros(2)}
+
+    task = Task("mnist", init, data, data, draw, loss, batch=16, steps=80)
+    monkeypatch.setitem(tasks._MAKERS, "mnist", lambda: task)
+    return task
+
+
+ARGUMENTS = ["run", "optimizers", "--tasks", "mnist", "--optimizers", "sgd,koala_plus_plus", "--rates", "3"]
+
+
+def test_run_fills_the_folder_and_report_rebuilds_it(toy: Task, tmp_path: Path, capsys: Any) -> None:
+    assert main([*ARGUMENTS, "--seeds", "2", "--seed", "4", "--out", str(tmp_path)]) == 0
+    printed, err = capsys.readouterr()
+    assert err == ""
+    names = {"curves.parquet", "manifest.json", "summary.csv", "summary.md", "mnist.png"}
+    assert {path.name for path in tmp_path.iterdir()} == names
+    assert all(name in printed for name in ("adamw", "sgd", "koala_plus_plus", "ahead of AdamW"))
+
+    curves = pd.read_parquet(tmp_path / "curves.parquet")
+    assert len(curves) == 3 * (3 + 2) * 40
+    assert set(curves[curves["sweep"]]["seed"]) == {6} and set(curves[~curves["sweep"]]["seed"]) == {4, 5}
+    table = pd.read_csv(tmp_path / "summary.csv").set_index("optimizer")
+    assert list(table.index) == ["adamw", "sgd", "koala_plus_plus"]
+    assert table.loc["adamw", "ahead_steps"] == 0 and table.loc["adamw", "time_ratio"] == 1
+    assert table.loc["koala_plus_plus", "state"] == pytest.approx((2 * 10 + 3 * 2 + 1 + 1) / 10)
+    for name, rows in curves.groupby("optimizer"):
+        ends = {rate: run["loss"].to_numpy()[-4:].mean() for rate, run in rows[rows["sweep"]].groupby("rate")}
+        assert min(ends, key=ends.__getitem__) == pytest.approx(table.loc[name, "best_rate"])
+        reported = [run["loss"].to_numpy()[-4:].mean() for _, run in rows[~rows["sweep"]].groupby("seed")]
+        assert np.mean(reported) == pytest.approx(table.loc[name, "loss"]) and np.mean(reported) < 0.5
+
+    (tmp_path / "summary.md").unlink()
+    assert main(["report", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.strip() in printed
+    assert (tmp_path / "summary.md").is_file()
+
+
+def test_the_peak_of_the_rate_is_that_of_the_optimizer(toy: Task) -> None:
+    """The compiled program multiplies updates by the peak; a run of optax's own loop with that rate ends alike."""
+    import optax
+
+    trial = optimizers._Trial(toy, optimizers.CONTENDERS["adamw"].make, 80, 16)
+    frame = trial.run(0.02, 3)
+    transform = optax.adamw(optax.warmup_cosine_decay_schedule(0, 0.02, 8, 80, 0.002))
+    params = toy.init(jax.random.key(3))
+    state = transform.init(params)
+
+    @jax.jit
+    def step(params, state, count):
+        batch = toy.draw(jax.random.fold_in(jax.random.key(3), count), toy.data, 16)
+        (loss, _), gradients = jax.value_and_grad(toy.loss, has_aux=True)(params, batch)
+        updates, state = transform.update(gradients, state, params)
+        return optax.apply_updates(params, updates), state, loss
+
+    losses = []
+    for count in range(80):
+        params, state, loss = step(params, state, count)
+        losses.append(float(loss))
+    np.testing.assert_allclose(frame["loss"], np.reshape(losses, (40, 2)).mean(1), rtol=1e-4)
+    assert list(frame["step"]) == list(range(2, 81, 2))
+
+
+def test_ctrl_c_keeps_the_optimizers_that_are_done(
+    toy: Task, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, calls = optimizers._contest, []
+
+    def interrupted(*arguments):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return run(*arguments)
+
+    monkeypatch.setattr(optimizers, "_contest", interrupted)
+    assert main([*ARGUMENTS, "--seeds", "2", "--out", str(tmp_path)]) == 130
+    assert capsys.readouterr().err == "seqdec: interrupted\n"
+    assert set(pd.read_parquet(tmp_path / "curves.parquet")["optimizer"]) == {"adamw"}
+    assert (tmp_path / "mnist.png").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--tasks", "imagenet"], "tasks must be some of mnist, cifar, text, each once; got 'imagenet'"),
+        (["--optimizers", "adamw,adamw"], "optimizers must be some of adamw, sgd"),
+        (["--steps", "3"], "steps must be at least 40; got 3"),
+        (["--seeds", "0"], "seeds must be at least 1; got 0"),
+    ],
+)
+def test_impossible_options(arguments: list[str], message: str, tmp_path: Path, capsys: Any) -> None:
+    assert main(["run", "optimizers", *arguments, "--out", str(tmp_path / "out")]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_missing_data_are_asked_for(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cifar10").mkdir()
+    monkeypatch.setenv("SEQDEC_DATA", str(tmp_path))
+    assert main(["run", "optimizers", "--tasks", "cifar", "--out", str(tmp_path / "out")]) == 1
+    assert "holds no CIFAR-10" in capsys.readouterr().err
+
+
+def write_binary(folder: Path, records: int = 3) -> np.ndarray:
+    """The files of the binary version, small; -> images of the first."""
+    rng, first = np.random.default_rng(0), None
+    folder.mkdir(parents=True)
+    for name in ("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"):
+        images = rng.integers(0, 256, (records, 32, 32, 3), dtype=np.uint8)
+        first = images if first is None else first
+        labels = np.arange(records, dtype=np.uint8)[:, None]
+        content = np.concatenate([labels, images.transpose(0, 3, 1, 2).reshape(records, -1)], 1)
+        (folder / f"{name}.bin").write_bytes(content.tobytes())
+    assert first is not None
+    return first
+
+
+def test_cifar_in_its_binary_version(tmp_path: Path) -> None:
+    first = write_binary(tmp_path / "cifar-10-batches-bin")
+    data = load_cifar10(tmp_path)
+    assert data.train.images.shape == (15, 32, 32, 3) and data.test.images.shape == (3, 32, 32, 3)
+    np.testing.assert_array_equal(data.train.images[:3], first)
+    np.testing.assert_array_equal(data.test.labels, [0, 1, 2])
+    with (tmp_path / "cifar-10-batches-bin" / "data_batch_3.bin").open("ab") as file:
+        file.write(b"x")
+    with pytest.raises(ValueError, match=r"data_batch_3.bin is damaged"):
+        load_cifar10(tmp_path)
+
+
+def test_excerpt_of_cifar(tmp_path: Path) -> None:
+    x = np.random.default_rng(1).integers(0, 256, (8, 32, 32, 3), dtype=np.uint8)
+    np.savez(tmp_path / "train_first4000.npz", x=x, y=np.arange(8))
+    data = load_cifar10(tmp_path)
+    np.testing.assert_array_equal(data.train.images, x[:6])
+    np.testing.assert_array_equal(data.test.labels, [6, 7])
+    np.savez(tmp_path / "train_first4000.npz", x=x[..., 0], y=np.arange(8))
+    with pytest.raises(ValueError, match=r"x must be uint8 \(n, 32, 32, 3\)"):
+        load_cifar10(tmp_path)
+    (tmp_path / "train_first4000.npz").write_bytes(b"no archive")
+    with pytest.raises(ValueError, match="is damaged"):
+        load_cifar10(tmp_path)
+
+
+def test_cifar_is_downloaded_or_says_why_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SEQDEC_DATA", raising=False)
+    archive = io.BytesIO()
+    write_binary(tmp_path / "source")
+    with tarfile.open(fileobj=archive, mode="w:gz") as tar:
+        tar.add(tmp_path / "source", "cifar-10-batches-bin")
+
+    def fetch(url, known_hash, fname, path, processor, downloader):
+        assert url.endswith("cifar-10-binary.tar.gz") and known_hash.startswith("sha256:")
+        path.mkdir(parents=True)
+        with tarfile.open(fileobj=io.BytesIO(archive.getvalue())) as tar:
+            tar.extractall(path, filter="data")
+
+    monkeypatch.setattr("pooch.os_cache", lambda name: tmp_path / "cache" / name)
+    monkeypatch.setattr("pooch.retrieve", fetch)
+    assert len(load_cifar10().train.labels) == 15
+
+    def refuse(*arguments, **options):
+        raise OSError("no network")
+
+    monkeypatch.setattr("pooch.retrieve", refuse)
+    with pytest.raises(FileNotFoundError, match=r"no network.*SEQDEC_DATA"):
+        load_cifar10()
+
+
+def test_text_task_predicts_the_next_character_without_seeing_it() -> None:
+    task = tasks.make("text")
+    batch = task.draw(jax.random.key(0), task.data, 2)
+    assert batch.shape == (2, 65) and task.held_out.shape == (125, 65)
+    params = task.init(jax.random.key(1))
+    assert 1.0e6 < sum(leaf.size for leaf in jax.tree.leaves(params)) < 3.0e6
+    module = tasks.Transformer(int(max(task.data.max(), task.held_out.max())) + 1)
+    tokens = batch[0, :-1]
+    logits, later = (module.apply({"params": params}, t) for t in (tokens, tokens.at[40:].set((tokens[40:] + 1) % 20)))
+    np.testing.assert_allclose(logits[:40], later[:40], atol=1e-4)
+    assert np.max(np.abs(np.asarray(logits[40:]) - np.asarray(later[40:]))) > 1e-3
+
+
+def test_residual_network() -> None:
+    module, image = tasks.ResNet(), jnp.ones((32, 32, 3))
+    params = module.init(jax.random.key(0), image)["params"]
+    assert module.apply({"params": params}, image).shape == (10,)
+    assert sum(leaf.size for leaf in jax.tree.leaves(params)) == 31_610
+
+
+@pytest.mark.parametrize(("size", "stride"), [(3, 1), (3, 2), (1, 2)])
+def test_patch_convolutions_are_convolutions(size: int, stride: int) -> None:
+    image = jnp.asarray(np.random.default_rng(2).normal(size=(8, 8, 3)), jnp.float32)
+    module = models.PatchConv(4, size, stride, size // 2)
+    params = module.init(jax.random.key(0), image)["params"]
+    kernel = params["kernel"]["kernel"].reshape(size, size, 3, 4)
+    padding = [(size // 2, size // 2)] * 2
+    wanted = jax.lax.conv_general_dilated(
+        image[None], kernel, (stride, stride), padding, dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )[0]
+    np.testing.assert_allclose(module.apply({"params": params}, image), wanted, rtol=1e-4, atol=1e-5)
