@@ -210,6 +210,7 @@ def test_ctrl_c_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_real_sigint(tmp_path: Any) -> None:
     script = (
         "from tests.test_runner import *\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background jobs start with it ignored
         "toy = toy_env()\n"
         "def step(*args):\n"
         "    jax.debug.callback(lambda t: print('go', flush=True) if t == 5000 else None, args[1])\n"
