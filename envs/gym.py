@@ -69,7 +69,8 @@ class FunctionalEnv(gymnasium.Env):
     """A functional environment as a gymnasium.Env.
 
     `reset()` after the end of an episode continues with the next one; with a seed, or in mid-episode, it starts afresh.
-    The info holds "regret", under full information "outcomes", and where actions are masked "action_mask".
+    The info holds "regret" where it is known, under full information "outcomes", and where actions are masked
+    "action_mask".
 
     Raises ValueError for an action that is out of range or masked out, and ResetNeeded for a step before `reset`.
     """
@@ -106,7 +107,9 @@ class FunctionalEnv(gymnasium.Env):
         self._ended = bool(timestep.done)
         if not self._ended:
             observation, mask = _to_numpy(timestep.observation)
-        info = _info(mask) | {"regret": float(timestep.regret)}
+        info = _info(mask)
+        if not np.isnan(timestep.regret):
+            info["regret"] = float(timestep.regret)
         if timestep.outcomes is not None:
             info["outcomes"] = np.array(timestep.outcomes)
         return observation, float(timestep.reward), self._ended, False, info
@@ -188,17 +191,16 @@ class FunctionalVectorEnv(VectorEnv):
         same_step = self.autoreset_mode is AutoresetMode.SAME_STEP
         self._shown = following if same_step else _merge(done, last, following)
         self._ended = np.zeros_like(done) if same_step else done
-        facts = {"regret": timestep.regret.astype(float), "outcomes": timestep.outcomes}
         _, mask = _to_numpy(self._shown)
         if not same_step:
-            return _infos(playing, **facts) | _infos(np.ones_like(done), action_mask=mask)
-        infos = _infos(~done, **facts) | _infos(np.ones_like(done), action_mask=mask)
+            return _facts(playing, timestep) | _infos(np.ones_like(done), action_mask=mask)
+        infos = _facts(~done, timestep) | _infos(np.ones_like(done), action_mask=mask)
         if done.any():
             final, final_mask = _to_numpy(last)
             observations = np.full(self.num_envs, None, object)
             for i in np.flatnonzero(done):
                 observations[i] = jax.tree.map(lambda leaf, i=i: leaf[i], final)
-            final_info = _infos(done, **facts, action_mask=final_mask)
+            final_info = _facts(done, timestep) | _infos(done, action_mask=final_mask)
             infos |= {"final_obs": observations, "_final_obs": done.copy()}
             infos |= {"final_info": final_info, "_final_info": done.copy()}
         return infos
@@ -293,6 +295,13 @@ def _infos(known: np.ndarray, **values: np.ndarray | None) -> dict[str, Any]:
         if value is not None and known.any():
             infos[name], infos[f"_{name}"] = _merge(known, value, np.zeros_like(value)), known.copy()
     return infos
+
+
+def _facts(known: np.ndarray, timestep: TimeStep) -> dict[str, Any]:
+    """What the infos say of the steps of the copies that are `known`; of a regret that is NaN, nothing."""
+    regret, outcomes = np.asarray(timestep.regret, float), timestep.outcomes
+    told = _infos(known & ~np.isnan(regret), regret=regret)
+    return told if outcomes is None else told | _infos(known, outcomes=np.asarray(outcomes))
 
 
 def _draw_seed(generator: np.random.Generator) -> np.uint32:

@@ -32,6 +32,7 @@ network = models.network(models.MLP(10, features=(64, 64)), images[0])
 
 
 def loss_of(params, x, y):
+    """Mean cross-entropy in nats of images x (b, 64) with labels y (b,)."""
     logits = jax.vmap(lambda image: network.apply(params, image))(x)
     return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
 
@@ -42,6 +43,7 @@ def loss_of(params, x, y):
 
 # %%
 def train(optimizer, steps=300, batch=64):
+    """(parameters, optimizer state, loss of each step) after training on random minibatches."""
     optimizer = optax.with_extra_args_support(optimizer)
 
     @jax.jit
@@ -59,6 +61,7 @@ def train(optimizer, steps=300, batch=64):
 
 
 def rate(peak, steps=300):
+    """Learning rate that rises for a tenth of the steps to its peak and then falls to zero."""
     return optax.warmup_cosine_decay_schedule(0.0, peak, steps // 10, steps)
 
 
