@@ -201,10 +201,10 @@ def test_fitting_maximises_the_posterior_of_the_hyperparameters() -> None:
     with jax.enable_x64(True):
         surrogate = make_gp()
         first = surrogate.init(jax.random.key(0), history(12))
-        state = jax.jit(surrogate.fit)(first, history(12), jnp.asarray(True))
+        state = jax.jit(surrogate.fit)(first, history(12))
         assert float(loss(state.hyper)) < float(loss(first.hyper)) - 1
         slopes = jax.tree.map(lambda g: float(jnp.abs(g).max()), jax.grad(loss)(state.hyper))
-        warm = jax.jit(surrogate.fit)(state, history(12), jnp.asarray(False))
+        warm = jax.jit(surrogate.fit)(state, history(12))
         assert float(loss(warm.hyper)) <= float(loss(state.hyper)) + 1e-9
     assert max(jax.tree.leaves(slopes)) < 0.5
 
@@ -225,7 +225,7 @@ def test_a_filter_over_a_linear_network_is_bayesian_regression() -> None:
     for count, renewed in ((5, True), (6, False), (12, False)):
         known = history(count, dtype=jnp.float32)
         extended = extend(state, known)
-        state = fit(state, known, jnp.asarray(renewed))
+        state = fit(surrogate.init(jax.random.key(0), known) if renewed else state, known)
         mean, cov = linear_regression(count, 0.7, 0.01, new)
         for belief in (state, extended):
             at = surrogate.posterior(belief).joint(jnp.asarray(new, jnp.float32))

@@ -2,7 +2,7 @@
 
 The network is the paper's, three hidden layers of 180 ELU units, on the unit cube scaled to [-a, a]. Responses enter in
 chunks, one Kalman update for each, so that the covariance factor is read once a chunk. A fit appends the new rows; when
-the responses are standardised anew, it starts again from the prior.
+the responses are standardised anew, the optimiser starts again from the prior.
 """
 
 from collections.abc import Callable
@@ -61,13 +61,7 @@ def filtered(make: Callable[..., Filter], network: models.Network, *, scale: flo
         chunks = (history.filled - state.seen + _CHUNK - 1) // _CHUNK
         return State(state.key, jax.lax.fori_loop(0, chunks, step, state.belief), history.filled)
 
-    def again(state: State, history: History) -> State:
-        return extend(State(state.key, prior(state.key), jnp.int32(0)), history)
-
-    def fit(state: State, history: History, renewed: Array) -> State:
-        return jax.lax.cond(renewed, again, extend, state, history)
-
     def posterior(state: State) -> Posterior:
         return filters.posterior(make(rows, is_last), state.belief)
 
-    return Surrogate(init, fit, extend, posterior, growth, "thompson", jnp.float32)
+    return Surrogate(init, extend, extend, posterior, growth, "thompson", jnp.float32)

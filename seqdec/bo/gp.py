@@ -51,6 +51,8 @@ class State(NamedTuple):
     """Hyperparameters, and the history conditioned on."""
 
     hyper: Hyperparameters
+    fresh: Array
+    """() bool: they are not fitted to anything yet"""
     x: Array
     """(N, d)"""
     keep: Array
@@ -69,17 +71,20 @@ def gp(*, iterations: int = 30, growth: float = 1.1) -> Surrogate:
     """Gaussian process.
 
     Args:
-        iterations: at most so many of L-BFGS from each start when the responses are standardised anew; a quarter of
-            them, from the last hyperparameters alone, when a response was added.
+        iterations: at most so many of L-BFGS from each of two starts when the responses are standardised anew; a
+            quarter of them, from the last hyperparameters, when a response was added.
         growth: as in `Surrogate`.
     """
 
     def init(key: Key, history: History) -> State:
         del key
-        return _condition(_centre(history.x), history._replace(filled=jnp.int32(0)))
+        empty = history._replace(filled=jnp.int32(0))
+        return _condition(_centre(history.x), empty)._replace(fresh=jnp.asarray(True))
 
-    def afresh(hyper: Hyperparameters, history: History) -> Hyperparameters:
-        starts = jax.tree.map(lambda *leaves: jnp.stack(leaves), hyper, _centre(history.x))
+    def afresh(_: Hyperparameters, history: History) -> Hyperparameters:
+        centre = _centre(history.x)
+        wiggly = centre._replace(log_length_scales=centre.log_length_scales - 1)
+        starts = jax.tree.map(lambda *leaves: jnp.stack(leaves), centre, wiggly)
         ends, losses = jax.lax.map(lambda start: _descend(start, history, iterations), starts)
         best = jnp.argmin(jnp.where(jnp.isfinite(losses), losses, jnp.inf))
         return jax.tree.map(lambda leaf: leaf[best], ends)
@@ -88,8 +93,8 @@ def gp(*, iterations: int = 30, growth: float = 1.1) -> Surrogate:
         end, loss = _descend(hyper, history, max(1, iterations // 4))
         return jax.tree.map(lambda new, old: jnp.where(jnp.isfinite(loss), new, old), end, hyper)
 
-    def fit(state: State, history: History, renewed: Array) -> State:
-        return _condition(jax.lax.cond(renewed, afresh, onwards, state.hyper, history), history)
+    def fit(state: State, history: History) -> State:
+        return _condition(jax.lax.cond(state.fresh, afresh, onwards, state.hyper, history), history)
 
     def extend(state: State, history: History) -> State:
         return _condition(state.hyper, history)
@@ -168,7 +173,7 @@ def _condition(hyper: Hyperparameters, history: History) -> State:
     root = _root(hyper, history)
     whiten = solve_triangular(root, jnp.eye(len(root), dtype=root.dtype), lower=True)
     weights = whiten.T @ (whiten @ jnp.where(history.keep, history.y, 0))
-    return State(hyper, history.x, history.keep, whiten, weights)
+    return State(hyper, jnp.asarray(False), history.x, history.keep, whiten, weights)
 
 
 def posterior(state: State) -> Posterior:

@@ -230,7 +230,11 @@ class BayesianOptimizer:
     def _design(self) -> np.ndarray:
         """The next point of a Sobol sequence, shifted at random; one that is new, if there is one."""
         generator = np.random.default_rng([self.seed, 0])
-        shift, index = generator.random(self.space.columns), len(self._entries)
+        index = len(self._entries)
+        if self.search.grid:
+            grid = sobol(self.search.candidates, self.space.columns, scramble=True)
+            return self._first_new(generator.permutation(grid)[index % len(grid) :])
+        shift = generator.random(self.space.columns)
         points = (sobol(1 << max(6, index.bit_length() + 1), self.space.columns)[index:] + shift) % 1
         return self._first_new(points)
 
@@ -252,13 +256,11 @@ class BayesianOptimizer:
         with jax.enable_x64(True):  # of 64-bit numbers only those that ask for it; see `Surrogate.dtype`
             key = jax.random.fold_in(jax.random.key(self.seed), number)
             trials, renewed = self._trials(dtype)
-            if self._state is None:
+            if renewed:
                 self._state = start(self._plan, jax.random.key(self.seed), History(trials.x, trials.y, trials.failed))
             low, high = (jnp.asarray(side, dtype) for side in self._region())
-            grid = jnp.asarray(sobol(self.search.candidates, self.space.columns), dtype)
-            self._state, unit, new = suggest(
-                self._plan, key, self._state, trials, Region(low, high), grid, jnp.asarray(renewed)
-            )
+            grid = jnp.asarray(sobol(self.search.candidates, self.space.columns, self.search.grid), dtype)
+            self._state, unit, new = suggest(self._plan, key, self._state, trials, Region(low, high), grid)
             unit, new = np.asarray(unit, float), bool(new)
         if new or self.search.repeats:
             return unit

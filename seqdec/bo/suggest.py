@@ -38,7 +38,8 @@ class Search(NamedTuple):
     steps: int = 60
     """Steps of each ascent; 0 for none."""
     grid: bool = False
-    """Only the Sobol points, the same for every query and without ascent: the paper's setting."""
+    """Only the Sobol points, scrambled with seed 0, for every query, from the first on and without ascent: the paper's
+    setting, and the very points of its experiments."""
     repeats: bool = False
     """Whether a point may be suggested again, as in the paper's setting."""
 
@@ -80,9 +81,9 @@ class Region(NamedTuple):
 
 
 @functools.cache
-def sobol(count: int, columns: int) -> np.ndarray:
-    """(count, columns) points of the unit cube, as even as they get; `count` a power of two."""
-    return qmc.Sobol(columns, scramble=False).random(count)
+def sobol(count: int, columns: int, scramble: bool = False) -> np.ndarray:
+    """(count, columns) points of the unit cube, as even as they get; `count` a power of two. Scrambled: by seed 0."""
+    return qmc.Sobol(columns, scramble=scramble, seed=0).random(count)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -92,12 +93,10 @@ def start(plan: Plan, key: Key, history: History) -> Any:
 
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
-def suggest(
-    plan: Plan, key: Key, state: Any, trials: Trials, region: Region, grid: Array, renewed: Array
-) -> tuple[Any, Array, Array]:
+def suggest(plan: Plan, key: Key, state: Any, trials: Trials, region: Region, grid: Array) -> tuple[Any, Array, Array]:
     """(state, next point (d,), whether it is a new one): fit, then maximise."""
     surrogate, known = plan.surrogate, History(trials.x, trials.y, trials.answered)
-    state = surrogate.fit(state, known, renewed)
+    state = surrogate.fit(state, known)
 
     def believe(state: Any) -> Any:
         expected = surrogate.posterior(state).mean(trials.x)
@@ -135,10 +134,21 @@ def _maximise(plan: Plan, key: Key, state: Any, trials: Trials, region: Region, 
         climbed = _climb(lambda x: score(acquire, x), pool[first], region, plan)
         pool = jnp.concatenate([pool, climbed])
         scores = jnp.concatenate([scores, jax.vmap(score, (None, 0))(acquire, climbed)])
-    fresh = jax.vmap(lambda x: _is_new(x, trials))(pool)
-    allowed = jnp.isfinite(scores) & (fresh | plan.search.repeats)
-    best = jnp.argmax(jnp.where(allowed, scores, -jnp.inf))
-    return pool[best], fresh[best]
+    return _best_new(pool, jnp.where(jnp.isfinite(scores), scores, -jnp.inf), trials, plan.search.repeats)
+
+
+def _best_new(pool: Array, scores: Array, trials: Trials, repeats: bool) -> tuple[Array, Array]:
+    """The point with the largest score that is not known, and whether there is one; with `repeats`, known or not."""
+
+    def is_taken(scores: Array) -> Array:
+        best = jnp.argmax(scores)
+        return (scores[best] > -jnp.inf) & ~_is_new(pool[best], trials)
+
+    # Nearly always the first look is the last one; to look at all points would cost as much as their scores.
+    if not repeats:
+        scores = jax.lax.while_loop(is_taken, lambda scores: scores.at[jnp.argmax(scores)].set(-jnp.inf), scores)
+    point = pool[jnp.argmax(scores)]
+    return point, _is_new(point, trials)
 
 
 def _candidates(space, shift, perturb, trials, means, region, grid) -> Array:
@@ -182,9 +192,14 @@ def _log_feasibility(x: Array, trials: Trials) -> Array:
     rows = jnp.arange(len(trials.x))
     answered = rows < trials.answered
     failed = (rows >= trials.answered + trials.pending) & (rows < trials.answered + trials.pending + trials.failed)
-    weights = jnp.exp(-0.5 * jnp.mean((trials.x - x) ** 2, axis=1) / _FAILURE_RADIUS**2)
-    bad = jnp.sum(jnp.where(failed, weights, 0))
-    return jnp.log1p(-bad / (bad + jnp.sum(jnp.where(answered, weights, 0)) + 0.1))
+
+    def log_share(x: Array) -> Array:
+        weights = jnp.exp(-0.5 * jnp.mean((trials.x - x) ** 2, axis=1) / _FAILURE_RADIUS**2)
+        bad = jnp.sum(jnp.where(failed, weights, 0))
+        return jnp.log1p(-bad / (bad + jnp.sum(jnp.where(answered, weights, 0)) + 0.1))
+
+    # Without failures it is zero; the distances would cost more than a network's response.
+    return jax.lax.cond(trials.failed > 0, log_share, lambda x: jnp.zeros((), x.dtype), x)
 
 
 def _is_new(x: Array, trials: Trials) -> Array:

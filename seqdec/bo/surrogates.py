@@ -32,9 +32,9 @@ class Surrogate(NamedTuple):
 
     init: Callable[[Key, History], Any]
     """(key, history) -> state that knows nothing yet; of the history only the shapes count."""
-    fit: Callable[[Any, History, Array], Any]
-    """(state, history, renewed) -> state that knows the history, hyperparameters adapted. Rows are only ever appended,
-    unless `renewed` () bool: then all may have changed, for the responses are standardised anew."""
+    fit: Callable[[Any, History], Any]
+    """(state, history) -> state that knows the history, hyperparameters adapted. Rows have only been appended since the
+    last fit; when the responses are standardised anew, the next fit has a state fresh from `init`."""
     extend: Callable[[Any, History], Any]
     """(state, history) -> state that knows the rows appended to the history, hyperparameters as they are."""
     posterior: Callable[[Any], Posterior]

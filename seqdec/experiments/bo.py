@@ -44,8 +44,8 @@ PROBLEMS: dict[str, Problem] = {
     "drawnn200": Problem(lambda: objectives.drawnn(200), 600),
 }
 _PARITY: dict[str, dict[str, Any]] = {
-    "hilofi": {"noise": 0.0, "initial_std_hidden": 0.01, "initial_std_last": 1.0},
-    "lrkf": {"noise": 0.0, "initial_std": 1.0, "process_noise": 0.0, "rank": 50},
+    "hilofi": {"noise": 0.0, "initial_std_hidden": 0.01, "initial_std_last": 1.0, "scale": 0.5},
+    "lrkf": {"noise": 0.0, "initial_std": 1.0, "process_noise": 0.0, "rank": 50, "scale": 0.5},
 }
 _OTHERS = ("random", "evolution")
 
@@ -68,8 +68,8 @@ class Optimization:
     evaluations: int | None = None
     """Evaluations after the initial points; None is the paper's number for each function."""
     parity: bool = False
-    """The paper's setting: Thompson sampling on 1,024 fixed Sobol points, one pass, responses as they are. Knows hilofi
-    and lrkf."""
+    """The paper's setting: Thompson sampling on its 1,024 fixed Sobol points, one pass, responses as they are, inputs
+    in the unit cube around zero. Knows hilofi and lrkf."""
     out: Path = Path("results/bo")
     """Folder for the trials, the table and the pictures."""
 

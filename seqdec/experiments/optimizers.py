@@ -36,6 +36,8 @@ _BASELINE = "adamw"
 _CHUNKS = 40
 """Points of a curve: the chunks of a run, which the compiled loop runs without coming back."""
 _DECADE = 0.5
+_DIVERGED = 100.0
+"""Nats: a run that ends above has diverged, and counts as infinitely bad."""
 
 
 class Contender(NamedTuple):
@@ -66,29 +68,30 @@ def _sgd(momentum: float) -> Callable[[optax.Schedule], optax.GradientTransforma
 
 
 _LOW_RANK = {"rank": 32, "interval": 100}
+_KOALA = functools.partial(optim.koala_plus_plus, initial_variance=1.0, process_noise=1.0)
 CONTENDERS: dict[str, Contender] = {
     "adamw": Contender(optax.adamw, 3e-3),
     "sgd": Contender(_sgd(0.9), 0.1),
-    "muon": Contender(_muon, 0.02),
-    "shampoo": Contender(functools.partial(optim.shampoo, decay=0.95, interval=20), 0.1),
+    "muon": Contender(_muon, 0.06),
+    "shampoo": Contender(functools.partial(optim.shampoo, decay=0.95, interval=20), 0.03),
     "soap": Contender(functools.partial(optim.soap, b2=0.99, b3=0.95, interval=20), 3e-3),
-    "koala_plus_plus": Contender(optim.koala_plus_plus, 0.3),
-    "racs": Contender(optim.racs, 0.06),
+    "koala_plus_plus": Contender(_KOALA, 1.0),
+    "racs": Contender(optim.racs, 0.2),
     "alice": Contender(functools.partial(optim.alice, **_LOW_RANK), 0.06),
-    "fismo": Contender(functools.partial(optim.fismo, interval=20), 0.02),
-    "self_tuning_sgd": Contender(optim.self_tuning_sgd, 0.03),
-    "sgd_0.01": Contender(_sgd(0.01), 0.3),
-    "sgd_0.99": Contender(_sgd(0.99), 0.01),
+    "fismo": Contender(functools.partial(optim.fismo, interval=20), 0.06),
+    "self_tuning_sgd": Contender(optim.self_tuning_sgd, 0.2),
+    "sgd_0.01": Contender(_sgd(0.01), 0.2),
+    "sgd_0.99": Contender(_sgd(0.99), 0.03),
     "self_tuning_adamw": Contender(optim.self_tuning_adamw, 1e-3),
-    "self_tuning_muon": Contender(optim.self_tuning_muon, 0.02),
-    "fismo_scale_free": Contender(functools.partial(optim.fismo, interval=20, statistics="scale_free", mu=0.1), 0.02),
+    "self_tuning_muon": Contender(optim.self_tuning_muon, 0.06),
+    "fismo_scale_free": Contender(functools.partial(optim.fismo, interval=20, statistics="scale_free", mu=0.1), 0.1),
     "eigen_adam": Contender(functools.partial(optim.eigen_adam, b2=0.99, b3=0.95, interval=20), 3e-3),
     "alice_0": Contender(functools.partial(optim.alice_0, **_LOW_RANK), 0.06),
-    "koala_v": Contender(optim.koala_v, 0.3),
-    "koala_m": Contender(optim.koala_m, 0.1),
-    "swan": Contender(optim.swan, 0.02),
+    "koala_v": Contender(optim.koala_v, 0.6),
+    "koala_m": Contender(optim.koala_m, 0.6),
+    "swan": Contender(optim.swan, 0.2),
     "fira": Contender(functools.partial(optim.fira, **_LOW_RANK), 0.06),
-    "apollo": Contender(functools.partial(optim.apollo, **_LOW_RANK), 3e-3),
+    "apollo": Contender(functools.partial(optim.apollo, **_LOW_RANK), 0.02),
 }
 
 
@@ -181,9 +184,13 @@ def _contest(task: Task, name: str, options: Optimizers, done: Callable[[], Any]
 
 
 def _end(frame: pd.DataFrame) -> float:
-    """Training loss over the last tenth of a run; infinite where it is not finite."""
-    loss = float(_column(frame, "loss")[-_CHUNKS // 10 :].mean())
-    return loss if np.isfinite(loss) else np.inf
+    """Training loss over the last tenth of a run; infinite where it diverged."""
+    return _settled(_column(frame, "loss")[-_CHUNKS // 10 :])
+
+
+def _settled(losses: np.ndarray) -> float:
+    loss = float(losses.mean())
+    return loss if loss < _DIVERGED else np.inf
 
 
 class _Trial:
@@ -264,13 +271,14 @@ def summary(curves: pd.DataFrame) -> pd.DataFrame:
         row |= {key: _column(group, key)[0] for key in ("best_rate", "edge")}
         samples = {
             "loss": [_end(run) for run in runs],
-            "test_loss": [_column(run, "test_loss")[0] for run in runs],
+            "test_loss": [_settled(_column(run, "test_loss")[:1]) for run in runs],
             "test_accuracy": [_column(run, "test_accuracy")[0] for run in runs],
             "ahead_steps": [_end(b) - _end(run) for run, b in zip(runs, base_runs, strict=True)],
             "ahead_time": [_ahead_in_time(run, b) for run, b in zip(runs, base_runs, strict=True)],
         }
         for key, values in samples.items():
-            mean, margin = mean_and_margin(np.asarray(values, float))
+            with np.errstate(invalid="ignore"):  # of runs that diverged
+                mean, margin = mean_and_margin(np.asarray(values, float))
             row |= {key: float(mean), f"{key}_95": float(margin)}
         row["ms_per_step"] = _column(group, "ms_per_step").min()
         row["time_ratio"] = row["ms_per_step"] / _column(base, "ms_per_step").min()
@@ -296,7 +304,7 @@ def _ahead_in_time(run: pd.DataFrame, base: pd.DataFrame) -> float:
 def _loss_at(run: pd.DataFrame, moment: float) -> float:
     """Mean loss over the tenth of the run that ends at a moment."""
     done = max(1, int(np.searchsorted(_column(run, "seconds"), moment, side="right")))
-    return float(_column(run, "loss")[max(0, done - _CHUNKS // 10) : done].mean())
+    return _settled(_column(run, "loss")[max(0, done - _CHUNKS // 10) : done])
 
 
 def write(curves: pd.DataFrame, folder: Path) -> str:
