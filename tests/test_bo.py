@@ -242,7 +242,7 @@ def test_every_surrogate_learns_a_function(name: str) -> None:
     with jax.enable_x64(True):
         known = history(12, dtype=surrogate.dtype)
         state = jax.jit(surrogate.init)(jax.random.key(0), known)
-        state = jax.jit(surrogate.fit)(state, known, jnp.asarray(True))
+        state = jax.jit(surrogate.fit)(state, known)
         ask = surrogate.posterior(state)
         at = jax.jit(ask.joint)(jnp.asarray(POINTS, surrogate.dtype))
         draw = jax.jit(ask.draw(jax.random.key(1)))(jnp.asarray(POINTS, surrogate.dtype))

@@ -83,7 +83,8 @@ class Region(NamedTuple):
 @functools.cache
 def sobol(count: int, columns: int, scramble: bool = False) -> np.ndarray:
     """(count, columns) points of the unit cube, as even as they get; `count` a power of two. Scrambled: by seed 0."""
-    return qmc.Sobol(columns, scramble=scramble, seed=0).random(count)
+    by: Any = {"seed": 0}  # the stubs know only `rng`, of which the generator is another
+    return qmc.Sobol(columns, scramble=scramble, **by).random(count)
 
 
 @functools.partial(jax.jit, static_argnums=0)

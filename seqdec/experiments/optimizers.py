@@ -68,22 +68,22 @@ def _sgd(momentum: float) -> Callable[[optax.Schedule], optax.GradientTransforma
 
 
 _LOW_RANK = {"rank": 32, "interval": 100}
-_KOALA = functools.partial(optim.koala_plus_plus, initial_variance=1.0, process_noise=1.0)
+_KOALA = functools.partial(optim.koala_plus_plus, initial_variance=10.0, process_noise=10.0)
 CONTENDERS: dict[str, Contender] = {
     "adamw": Contender(optax.adamw, 3e-3),
     "sgd": Contender(_sgd(0.9), 0.1),
-    "muon": Contender(_muon, 0.06),
+    "muon": Contender(_muon, 0.1),
     "shampoo": Contender(functools.partial(optim.shampoo, decay=0.95, interval=20), 0.03),
     "soap": Contender(functools.partial(optim.soap, b2=0.99, b3=0.95, interval=20), 3e-3),
-    "koala_plus_plus": Contender(_KOALA, 1.0),
+    "koala_plus_plus": Contender(_KOALA, 0.1),
     "racs": Contender(optim.racs, 0.2),
     "alice": Contender(functools.partial(optim.alice, **_LOW_RANK), 0.06),
-    "fismo": Contender(functools.partial(optim.fismo, interval=20), 0.06),
-    "self_tuning_sgd": Contender(optim.self_tuning_sgd, 0.2),
-    "sgd_0.01": Contender(_sgd(0.01), 0.2),
-    "sgd_0.99": Contender(_sgd(0.99), 0.03),
+    "fismo": Contender(functools.partial(optim.fismo, interval=20), 0.1),
+    "self_tuning_sgd": Contender(optim.self_tuning_sgd, 0.1),
+    "sgd_0.01": Contender(_sgd(0.01), 0.1),
+    "sgd_0.99": Contender(_sgd(0.99), 0.01),
     "self_tuning_adamw": Contender(optim.self_tuning_adamw, 1e-3),
-    "self_tuning_muon": Contender(optim.self_tuning_muon, 0.06),
+    "self_tuning_muon": Contender(optim.self_tuning_muon, 0.1),
     "fismo_scale_free": Contender(functools.partial(optim.fismo, interval=20, statistics="scale_free", mu=0.1), 0.1),
     "eigen_adam": Contender(functools.partial(optim.eigen_adam, b2=0.99, b3=0.95, interval=20), 3e-3),
     "alice_0": Contender(functools.partial(optim.alice_0, **_LOW_RANK), 0.06),
