@@ -1,6 +1,7 @@
 """The network of an agent, from the spaces it lives in."""
 
 import math
+from collections.abc import Collection
 
 import jax
 import jax.numpy as jnp
@@ -45,7 +46,14 @@ def network_for(spaces: HasSpaces, model: nn.Module | models.Network | None = No
     return _checked(model, example, outputs, actions, per_row=not discrete)
 
 
-def scorer(spaces: HasSpaces, module: nn.Module | None = None, *, width: int = 10, std: float = 1.0) -> models.Network:
+def scorer(
+    spaces: HasSpaces,
+    module: nn.Module | None = None,
+    *,
+    tables: Collection[str] | None = None,
+    width: int = 10,
+    std: float = 10**-0.5,
+) -> models.Network:
     """The network of a bandit with candidates: embeddings for whatever they say in whole numbers, and a module on top.
 
     Args:
@@ -53,8 +61,11 @@ def scorer(spaces: HasSpaces, module: nn.Module | None = None, *, width: int = 1
             table, counted from 0.
         module: flax module that takes the dict of a candidate, embeddings and features, and has one output; None is
             `models.Score`.
+        tables: what gets embeddings; None is everything said in whole numbers. The rest of that is left out.
         width: numbers in an embedding.
-        std: of the initial embeddings.
+        std: of the initial embeddings; those numbers that are intercepts start at zero.
+
+    Raises TypeError for observations of another kind.
     """
     parts = spaces.observation_space
     if not isinstance(parts, gym_spaces.Dict):
@@ -63,9 +74,13 @@ def scorer(spaces: HasSpaces, module: nn.Module | None = None, *, width: int = 1
     sizes = {
         name: int(part.high.max()) + 1
         for name, part in parts.items()
-        if isinstance(part, gym_spaces.Box) and np.issubdtype(part.dtype, np.integer)
+        if isinstance(part, gym_spaces.Box) and np.issubdtype(part.dtype, np.integer) and (tables is None or name in tables)
     }
-    return models.embedded(models.Score() if module is None else module, example, sizes, width, std)
+    module = models.Score() if module is None else module
+    if not isinstance(module, models.Score):
+        return models.embedded(module, example, sizes, width, std)
+    spread = jnp.full(width, std).at[: int(module.intercepts)].set(0)
+    return models.embedded(module, example, sizes, width, spread, lambda path: path[-2] == "output")
 
 
 def _checked(model, example, outputs: int, actions: gym_spaces.Space, *, per_row: bool) -> models.Network:
