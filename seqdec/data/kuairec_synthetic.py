@@ -36,7 +36,7 @@ from seqdec.data.recommender import RecommenderLog
 
 _FIRST_DAY = np.datetime64("2020-07-05")
 _DAYS = 63
-_FACTORS = 4
+_FACTORS = 2
 _USERS_AT_ONCE = 256
 # Mean share of the plays that ends in each count, and how strongly appeal moves it.
 _RATES = {
@@ -156,7 +156,7 @@ def _of_user(truth: World, user: int, draw: np.random.Generator) -> tuple[np.nda
     length = np.log(truth.length[video] / 12_000)
     score = (
         truth.appeal[video, day]
-        + truth.style[video] @ truth.taste[user] / 2
+        + truth.style[video] @ truth.taste[user] / _FACTORS**0.5
         + truth.generosity[user]
         + truth.day_effect[day]
         - 0.3 * length

@@ -53,7 +53,7 @@ def hilofi(
         process_noise_last: q_l, likewise for the last layer.
         tables: names of embedding tables that get a belief per row, at the cost of the rows that an input reads
             (`seqdec.filters.rows`), as `seqdec.models.embedded` makes them. Tables not named here are hidden layers.
-        initial_std_table: prior standard deviation of every number in `tables`.
+        initial_std_table: prior standard deviation of every number in `tables`, or of each column, (width,).
         buffer: m, spare columns of the lazy basis and spare rows of the last layer's root; at least the number of
             outputs observed at once. None chooses.
         share_linearisation: linearise every output in `update`, as `moments` does, so that a compiled step that does

@@ -35,13 +35,14 @@ class Rows(NamedTuple):
 
 
 def table(initial_std) -> Block:
-    """The block of one table: independent rows, each with a full covariance, initially initial_std^2 I."""
+    """The block of one table: independent rows, each with a full covariance, initially diag(initial_std^2)."""
 
     def init(key, leaves, dtype):
         del key
         (leaf,) = leaves
         size, width = leaf.shape
-        return Rows(jnp.broadcast_to(initial_std * jnp.eye(width, dtype=dtype), (size, width, width)), None)
+        root = jnp.asarray(initial_std, dtype) * jnp.eye(width, dtype=dtype)
+        return Rows(jnp.broadcast_to(root, (size, width, width)), None)
 
     def whole(state, values):
         """Products (o, n, e) or Jacobians, summed over the copies of each row."""
@@ -96,7 +97,7 @@ def blocks_of(tables: tuple[str, ...], initial_std, error_bounds: bool) -> dict[
 
     Raises ValueError for a negative standard deviation, or where error bounds are wanted too.
     """
-    checks.variance("initial_std_table", initial_std)
+    checks.variances("initial_std_table", initial_std)
     if tables and error_bounds:
         raise ValueError(f"there are no error bounds for embedding tables; leave out error_bounds or tables={tables}")
     return {name: table(initial_std) for name in tables}
