@@ -101,7 +101,8 @@ def daily(days: pd.DataFrame, table: pd.DataFrame, log: str) -> Figure:
             axis.plot(rows["period"], middle, label=name, lw=1.8, **style)
             axis.fill_between(rows["period"], middle - margin, middle + margin, color=style["color"], alpha=0.16, lw=0)
     seconds = table["seconds_per_1000_steps"].to_numpy()
-    clock.barh(range(len(names)), seconds, color=[style["color"] for style in _looks(len(names))], height=0.6)
+    bars = clock.barh(range(len(names)), seconds, color=[style["color"] for style in _looks(len(names))], height=0.6)
+    clock.bar_label(bars, fmt="%.2f", padding=3)
     clock.set_yticks(range(len(names)), names)
     clock.invert_yaxis()
     dated = pd.api.types.is_datetime64_any_dtype(days["period"])
@@ -109,6 +110,7 @@ def daily(days: pd.DataFrame, table: pd.DataFrame, log: str) -> Figure:
     _dress(mean, f"Mean watch ratio of each {unit}", unit, "watch ratio per step")
     _dress(total, "Watch ratio, summed", unit, "watch ratio")
     _dress(clock, "Running time", "seconds per 1,000 steps of a seed", "")
+    clock.margins(x=0.15)
     clock.grid(visible=False)
     for axis in (mean, total) if dated else ():
         axis.xaxis.set_major_locator(AutoDateLocator(maxticks=5))
@@ -235,7 +237,7 @@ def _dress(axis: Axes, title: str, x_label: str, y_label: str) -> None:
     axis.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     for direction in (axis.xaxis, axis.yaxis):
         direction.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
-    if not any(np.isfinite(np.asarray(line.get_ydata(), float)).any() for line in axis.lines):
+    if not axis.patches and not any(np.isfinite(np.asarray(line.get_ydata(), float)).any() for line in axis.lines):
         axis.text(0.5, 0.5, "not known in this environment", transform=axis.transAxes, ha="center", color="0.4")
 
 
