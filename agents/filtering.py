@@ -104,7 +104,9 @@ def _observer(space: gym_spaces.Space) -> Callable[[PyTree], Array]:
     if isinstance(space, gym_spaces.Box):
         floating = np.issubdtype(space.dtype, np.floating)
         return jnp.asarray if floating else lambda observation: jnp.asarray(observation, jnp.float32)
-    raise TypeError(f"observations must be Box, Discrete or a Dict of candidates; got {space}. Use gymnasium.wrappers.FlattenObservation")
+    raise TypeError(
+        f"observations must be Box, Discrete or a Dict of candidates; got {space}. Use gymnasium.wrappers.FlattenObservation"
+    )
 
 
 def filtering(

@@ -74,7 +74,9 @@ def scorer(
     sizes = {
         name: int(part.high.max()) + 1
         for name, part in parts.items()
-        if isinstance(part, gym_spaces.Box) and np.issubdtype(part.dtype, np.integer) and (tables is None or name in tables)
+        if isinstance(part, gym_spaces.Box)
+        and np.issubdtype(part.dtype, np.integer)
+        and (tables is None or name in tables)
     }
     module = models.Score() if module is None else module
     if not isinstance(module, models.Score):
@@ -99,4 +101,6 @@ def _observation_shape(space: gym_spaces.Space) -> tuple[int, ...]:
         return (int(space.n),)
     if isinstance(space, gym_spaces.Box):
         return space.shape
-    raise TypeError(f"observations must be Box, Discrete or a Dict of candidates; got {space}. Use gymnasium.wrappers.FlattenObservation")
+    raise TypeError(
+        f"observations must be Box, Discrete or a Dict of candidates; got {space}. Use gymnasium.wrappers.FlattenObservation"
+    )

@@ -54,9 +54,7 @@ def table_blocks(belief, tables):
 
 def dense_tables(belief, tables):
     """name -> (rows, width, width) covariances."""
-    return {
-        name: np.asarray(block.columns @ block.columns.mT) for name, block in table_blocks(belief, tables).items()
-    }
+    return {name: np.asarray(block.columns @ block.columns.mT) for name, block in table_blocks(belief, tables).items()}
 
 
 def jacobian_of(net, params, x):

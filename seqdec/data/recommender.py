@@ -51,7 +51,9 @@ def check_log(log: RecommenderLog) -> RecommenderLog:
         if array.shape != shape:
             raise ValueError(f"{name} must have the shape {shape} of the rewards; got {array.shape}")
     _refuse(~log.candidates.any(1), "holds no candidate: leave it out")
-    _refuse((log.candidates & ~np.isfinite(log.rewards)).any(1), "has a reward that is not a finite number: leave it out")
+    _refuse(
+        (log.candidates & ~np.isfinite(log.rewards)).any(1), "has a reward that is not a finite number: leave it out"
+    )
     limits = {name: len(log.labels[name]) for name in log.ids}
     for name, rows in log.ids.items():
         wrong = log.candidates & ((rows < 0) | (rows >= limits[name]))
@@ -62,7 +64,9 @@ def check_log(log: RecommenderLog) -> RecommenderLog:
     if log.days is not None:
         if log.days.shape != shape[:1]:
             raise ValueError(f"days must be one for each of {shape[0]} blocks; got shape {log.days.shape}")
-        _refuse(np.concatenate([[False], np.diff(log.days) < 0]), "is older than the one before it: sort the log by time")
+        _refuse(
+            np.concatenate([[False], np.diff(log.days) < 0]), "is older than the one before it: sort the log by time"
+        )
     return log
 
 

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 import pandas as pd
 
-from seqdec import agents, envs, models, policies
+from seqdec import agents, envs, models
 from seqdec.core import Agent, Environment
 from seqdec.data import RecommenderLog, load_kuairec, load_random_exposures, synthetic_kuairec
 from seqdec.experiments import bandit
@@ -28,7 +28,25 @@ _MAKERS: Mapping[str, Callable[..., Agent]] = {
     "popularity": agents.popularity,
     "random": agents.random,
 }
-_TUNED: Mapping[str, Mapping[str, Any]] = {}
+_TABLE = {"initial_std_table": (0.12, 0.3, 0.3, 0.3), "process_noise": 0.0, "noise": 0.05, "rank": 20}
+_TUNED: Mapping[str, Mapping[str, Any]] = {
+    "adamw": {"learning_rate": 1e-3, "inner_steps": 1, "policy": "greedy"},
+    "hilofi": {"policy": "greedy", "initial_std_hidden": 1.0, "initial_std_last": 0.1, **_TABLE},
+    "linear": {"policy": "greedy", "noise": 0.03, "initial_std": 0.1, "initial_std_table": 0.1},
+    "lrkf": {"policy": "greedy", "initial_std": 1.0, **_TABLE},
+    "popularity": {"prior_plays": 3.0},
+}
+"""Settings from `benchmarks/tuning.py kuairec`: on a log that is not reported, each agent had a grid of its own."""
+_EXPOSED = {"policy": "ucb", "initial_std_table": (0.2, 0.03, 0.03, 0.03)}
+_TUNED_EXPOSURES: Mapping[str, Mapping[str, Any]] = {
+    "adamw": _TUNED["adamw"],
+    "hilofi": {**_TUNED["hilofi"], "initial_std_last": 1.0, **_EXPOSED},
+    "linear": {"policy": "ucb", "noise": 0.05, "initial_std": 1.0, "initial_std_table": 0.2},
+    "lrkf": {**_TUNED["lrkf"], **_EXPOSED},
+    "popularity": {"prior_plays": 10.0},
+}
+"""Likewise for the random exposures, on a seed that is not reported."""
+
 _PAPER: Mapping[str, Mapping[str, Any]] = {
     "hilofi": {"noise": 1e-4, "rank": 20, "process_noise": 0.0, "initial_std_hidden": 1.0, "initial_std_last": 1.0},
     "lrkf": {"noise": 1e-2, "rank": 20, "process_noise": 1e-6, "initial_std": 1.0},
@@ -49,7 +67,7 @@ class KuaiRec(bandit.Bandit):
     exposures: bool = False
     """Replay the real slice random_exposures.txt from $SEQDEC_DATA/kuairec: no features, no time."""
     parity: bool = False
-    """As in the paper and its code: its settings, shuffled blocks, the counts of the day after, 200,000 steps at most."""
+    """As in the paper and its code: its settings, shuffled blocks, next-day counts, 200,000 steps at most."""
     agents: str = "hilofi,lrkf,adamw,linear,popularity,random"
     steps: int = 20_000
     """Steps of each run, never more than the log has blocks."""
@@ -93,15 +111,16 @@ def _days(log: RecommenderLog, order: str, steps: int) -> pd.DataFrame:
 def _agent(name: str, env: Environment, options: KuaiRec) -> Agent:
     """The agent that "kind" or "kind+policy" stands for."""
     kind, _, policy = name.partition("+")
-    settings = dict((_PAPER if options.parity else _TUNED).get(kind, {}))
+    chosen = _PAPER if options.parity else _TUNED_EXPOSURES if options.exposures else _TUNED
+    settings = dict(chosen.get(kind, {}))
     if kind in _FILTERING:
         settings |= _model(env, options.parity)
-        chosen = {"rank": options.rank, "process_noise": options.process_noise, "noise": options.noise}
-        settings |= {key: value for key, value in chosen.items() if value is not None}
+        asked = {"rank": options.rank, "process_noise": options.process_noise, "noise": options.noise}
+        settings |= {key: value for key, value in asked.items() if value is not None}
     if kind in (*_FILTERING, "linear") and (policy or options.policy):
         settings["policy"] = policy or options.policy
     elif policy and kind != "random":
-        settings["policy"] = policies.make(policy)
+        settings["policy"] = policy
     if kind not in (*_FILTERING, *_MAKERS):
         settings |= {"model": _model(env, options.parity)["model"]}
     agent = _MAKERS[kind](env, **settings) if kind in _MAKERS else agents.make(kind, env, **settings)
@@ -113,7 +132,7 @@ def _model(env: Environment, parity: bool) -> dict[str, Any]:
     """The paper's reward model with dense Jacobians, or ours: users too, a belief for each row, and a direct path."""
     if parity:
         return {"model": agents.scorer(env, tables=("video",)), "tables": ()}
-    return {"model": agents.scorer(env, models.Score(intercepts=True, product=True), std=0.2)}
+    return {"model": agents.scorer(env, models.Score(intercepts=True, product=True), width=4, std=0.1)}
 
 
 def save_days(folder: Path, days: pd.DataFrame) -> None:
@@ -128,7 +147,7 @@ def in_watch_ratios(run: Run) -> Run:
 
 
 def daily(runs: Mapping[str, Run], days: pd.DataFrame) -> pd.DataFrame:
-    """One row for each agent and day: steps, mean watch ratio, cumulative watch ratio, with 95% half-widths over seeds."""
+    """One row for each agent and day: steps, mean and cumulative watch ratio, with 95% half-widths over seeds."""
     parts = []
     for name, run in runs.items():
         periods, starts = np.unique(days["period"].to_numpy()[: run.rewards.shape[1]], return_index=True)
@@ -140,13 +159,13 @@ def daily(runs: Mapping[str, Run], days: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def tables(
-    runs: Mapping[str, Run], table: pd.DataFrame, shown: pd.DataFrame
-) -> tuple[pd.DataFrame, pd.DataFrame]:
+def tables(runs: Mapping[str, Run], table: pd.DataFrame, shown: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The tables of `compare` and `readable` with the watch ratio per step, and what was replayed as their corner."""
     mean, margin = (table[name].to_numpy() / table["steps"].to_numpy() for name in ("reward", "reward_95"))
     log = next(iter(runs.values())).env
     titles = {"reward": "watch ratio", "regret": "below the best"}
     shown = shown.rename(columns=titles).rename_axis(log)
-    shown.insert(0, "per step", [f"{m:.4f}" + ("" if np.isnan(e) else f" ± {e:.4f}") for m, e in zip(mean, margin, strict=True)])
+    shown.insert(
+        0, "per step", [f"{m:.4f}" + ("" if np.isnan(e) else f" ± {e:.4f}") for m, e in zip(mean, margin, strict=True)]
+    )
     return table.assign(per_step=mean, per_step_95=margin, log=log), shown.rename_axis(columns=log, index=None)
