@@ -105,7 +105,8 @@ def _observer(space: gym_spaces.Space) -> Callable[[PyTree], Array]:
         floating = np.issubdtype(space.dtype, np.floating)
         return jnp.asarray if floating else lambda observation: jnp.asarray(observation, jnp.float32)
     raise TypeError(
-        f"observations must be Box, Discrete or a Dict of candidates; got {space}. Use gymnasium.wrappers.FlattenObservation"
+        f"observations must be Box, Discrete or a Dict of candidates; got {space}. Use "
+        "gymnasium.wrappers.FlattenObservation"
     )
 
 

@@ -16,8 +16,8 @@ from seqdec.core import HasSpaces
 def network_for(spaces: HasSpaces, model: nn.Module | models.Network | None = None) -> models.Network:
     """One response per Discrete action, or one response per row of observation and action for Box actions.
 
-    Where the observation is a Dict, its arrays describe the n Discrete actions, row by row: the network takes one row of
-    each and has one output.
+    Where the observation is a Dict, its arrays describe the n Discrete actions, row by row: the network takes one row
+    of each and has one output.
 
     Args:
         spaces: anything with observation_space and action_space.
@@ -57,8 +57,8 @@ def scorer(
     """The network of a bandit with candidates: embeddings for whatever they say in whole numbers, and a module on top.
 
     Args:
-        spaces: anything whose observation_space is a Dict with one row for each candidate; integers are row numbers of a
-            table, counted from 0.
+        spaces: anything whose observation_space is a Dict with one row for each candidate; integers are row numbers of
+            a table, counted from 0.
         module: flax module that takes the dict of a candidate, embeddings and features, and has one output; None is
             `models.Score`.
         tables: what gets embeddings; None is everything said in whole numbers. The rest of that is left out.
@@ -102,5 +102,6 @@ def _observation_shape(space: gym_spaces.Space) -> tuple[int, ...]:
     if isinstance(space, gym_spaces.Box):
         return space.shape
     raise TypeError(
-        f"observations must be Box, Discrete or a Dict of candidates; got {space}. Use gymnasium.wrappers.FlattenObservation"
+        f"observations must be Box, Discrete or a Dict of candidates; got {space}. Use "
+        "gymnasium.wrappers.FlattenObservation"
     )

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from gymnasium.spaces import Box, Dict, Discrete
+from gymnasium.spaces import Box, Dict, Discrete, Space
 
 from seqdec.core import Array, Environment, Key, Masked, PyTree, TimeStep
 from seqdec.data import RecommenderLog, check_log, load_kuairec, load_random_exposures, synthetic_kuairec
@@ -57,7 +57,7 @@ def recommender_log(
     check_choice("order", order, ("chronological", "shuffled"))
     log = check_log(log)
     count, num_candidates = log.rewards.shape
-    horizon = count if horizon is None else check_whole("horizon", horizon, 1)
+    length = count if horizon is None else check_whole("horizon", horizon, 1)
     features = None if log.features is None else _standardised(log) if standardise else log.features
     blocks = Blocks(
         jnp.asarray(np.where(log.candidates, log.rewards, 0)),
@@ -87,11 +87,11 @@ def recommender_log(
         block = place(state)
         rewards, mask = params.rewards[block], None if params.mask is None else params.mask[block]
         reward, regret = verdict(action, rewards, rewards[in_range(action, num_candidates)], mask)
-        done = state.step + 1 >= horizon
+        done = state.step + 1 >= length
         state = state._replace(step=jnp.where(done, 0, state.step + 1))
         return state, TimeStep(show(state, params), reward, regret, done)
 
-    spaces = {name: _rows_space(len(log.labels[name]), num_candidates) for name in log.ids}
+    spaces: dict[str, Space] = {name: _rows_space(len(log.labels[name]), num_candidates) for name in log.ids}
     if features is not None:
         low, high = (np.tile(bound, (num_candidates, 1)) for bound in (features.min(0), features.max(0)))
         spaces["features"] = Box(low, high, dtype=np.float32)

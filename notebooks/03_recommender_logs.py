@@ -24,7 +24,8 @@ import numpy as np
 import pandas as pd
 
 import seqdec
-from seqdec import agents, data, envs, models
+from seqdec import agents, data, envs, figures, models, results
+from seqdec.experiments import kuairec
 
 # %% [markdown]
 # ## The files and the log
@@ -78,9 +79,6 @@ runs = {name: seqdec.run(agent, env, len(log.rewards), seed=0, num_seeds=2) for 
 # ## Day by day, in watch ratio
 
 # %%
-from seqdec import figures, results
-from seqdec.experiments import kuairec
-
 watched = {name: kuairec.in_watch_ratios(run) for name, run in runs.items()}
 days = pd.DataFrame({"period": pd.to_datetime(log.days.astype(str))})
 table = results.compare(watched)

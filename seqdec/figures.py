@@ -95,7 +95,7 @@ def daily(days: pd.DataFrame, table: pd.DataFrame, log: str) -> Figure:
     figure = Figure(figsize=(12.6, 4.6), dpi=140, layout="constrained")
     mean, total, clock = figure.subplots(1, 3, width_ratios=(1, 1, 0.62))
     for style, name in zip(_looks(len(names)), names, strict=True):
-        rows = days[days["agent"] == name]
+        rows: Any = days.loc[days["agent"] == name]
         for axis, column in ((mean, "mean"), (total, "cumulative")):
             middle, margin = rows[column].to_numpy(), rows[f"{column}_95"].to_numpy()
             axis.plot(rows["period"], middle, label=name, lw=1.8, **style)

@@ -166,8 +166,8 @@ def embedded(
     """The network that looks up embeddings for a flax module, one table for every name in `sizes`.
 
     An input is a dict; where it holds row numbers under the name of a table, the module gets those rows, (width,) each,
-    and "features" as they are. Row numbers of no table are left out. The parameters are {"network": those of the module, "tables": {name: (rows,
-    width)}}, the tables N(0, std^2) at first.
+    and "features" as they are. Row numbers of no table are left out. The parameters are
+    {"network": those of the module, "tables": {name: (rows, width)}}, the tables N(0, std^2) at first.
 
     Args:
         module: takes one dict and returns (out,).

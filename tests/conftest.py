@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def image_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with mnist/, fashion-mnist/ and kuairec/: files of the right names and shapes, almost all pixels black."""
+    """A folder with mnist/, fashion-mnist/, kuairec/: files of the right names and shapes, almost all pixels black."""
     home = tmp_path_factory.mktemp("data")
     (home / "mnist").mkdir()
     for prefix, count in (("train", 60_000), ("t10k", 10_000)):

@@ -640,7 +640,7 @@ def test_a_log_is_replayed_in_order_and_regret_is_against_the_best_of_the_block(
     log = small_log(keep_short=True)
     env = envs.recommender_log(log, standardise=False)
     steps = len(log.rewards) + 1
-    first, played = play_all(env, 0, steps)
+    _, played = play_all(env, 0, steps)
     order = np.arange(steps) % (steps - 1)
     mask = log.candidates[order]
     best = np.where(log.candidates, log.rewards, -np.inf).max(1)[order]
@@ -660,7 +660,7 @@ def test_shuffled_blocks_are_all_shown_once_and_the_same_to_all_agents() -> None
     env = envs.recommender_log(log, order="shuffled")
     shown = []
     for seed in (0, 0, 1):
-        first, played = play(env, seed, np.zeros(len(log.rewards), np.int32))
+        _, played = play(env, seed, np.zeros(len(log.rewards), np.int32))
         shown.append(played.reward.tolist())
         np.testing.assert_allclose(np.sort(played.reward), np.sort(log.rewards[:, 0]), rtol=1e-6)
     assert shown[0] == shown[1] != shown[2]

@@ -63,7 +63,7 @@ def test_official_files_are_replayed_without_the_mark(tmp_path: Path, monkeypatc
 
 def test_parity_takes_the_settings_and_the_order_of_the_paper(small: None) -> None:
     options = kuairec.KuaiRec(agents="hilofi,lrkf", parity=True)
-    options, env, team, days = kuairec.build(options)
+    options, _, team, days = kuairec.build(options)
     assert days["period"].max() == 50 and options.steps == len(days)
     assert {key: team["hilofi"].settings[key] for key in ("rank", "noise", "process_noise_hidden", "tables")} == {
         "rank": 20, "noise": 1e-4, "process_noise_hidden": 0.0, "tables": (),

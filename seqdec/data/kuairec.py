@@ -260,7 +260,8 @@ def load_random_exposures(path: str | os.PathLike[str] | None = None, *, size: i
     file = Path(path).expanduser() if path is not None else Path(home).expanduser() / "kuairec" / SLICE
     if not file.is_file():
         raise FileNotFoundError(
-            f"no {file}: set the environment variable SEQDEC_DATA to a folder and put {SLICE} into its subfolder kuairec"
+            f"no {file}: set the environment variable SEQDEC_DATA to a folder and put {SLICE} into its subfolder "
+            "kuairec"
         )
     types = {"user_id": pa.int32(), "video_id": pa.int32(), "watch_ratio": pa.float64()}
     try:

@@ -1,11 +1,11 @@
 """Logs of a recommender in which every candidate's reward is known: what a user was offered, and what each was worth.
 
-A log is a list of blocks. A block is a user's next ten items, of which an agent chooses one; since the user saw them all,
-the reward of each is known, and so is the best. Everything lies on the host, in arrays that a step can index.
+A log is a list of blocks. A block is a user's next ten items, of which an agent chooses one; since the user saw them
+all, the reward of each is known, and so is the best. Everything lies on the host, in arrays that a step can index.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,8 +36,8 @@ class RecommenderLog(NamedTuple):
 def check_log(log: RecommenderLog) -> RecommenderLog:
     """`log`, if it can be replayed.
 
-    Raises ValueError, naming the block and the remedy, for arrays that do not fit together, blocks out of order of their
-    days, a block without a candidate, a reward that is not a finite number, and ids or feature rows out of range.
+    Raises ValueError, naming the block and the remedy, for arrays that do not fit together, blocks out of order of
+    their days, a block without a candidate, a reward that is not a finite number, and ids or feature rows out of range.
     """
     shape = log.rewards.shape
     if len(shape) != 2 or 0 in shape:
@@ -70,7 +70,7 @@ def check_log(log: RecommenderLog) -> RecommenderLog:
     return log
 
 
-def _refuse(wrong: np.ndarray, why: str) -> None:
+def _refuse(wrong: Any, why: str) -> None:
     """ValueError about the first block that is wrong."""
     if wrong.any():
         raise ValueError(f"block {int(np.argmax(wrong))} {why} ({int(wrong.sum())} such)")

@@ -41,8 +41,8 @@ def ekf(
         likelihood: observation model, from `seqdec.likelihoods`.
         initial_std: prior standard deviation of every parameter.
         process_noise: q, variance added to every parameter per step. A Python 0 skips the O(D^3) time update.
-        tables, initial_std_table, share_linearisation, error_bounds, dtype: as in `seqdec.filters.hilofi`; the bounds of this exact recursion are
-        zero.
+        tables, initial_std_table, share_linearisation, error_bounds, dtype: as in `seqdec.filters.hilofi`; the bounds
+            of this exact recursion are zero.
 
     Raises:
         ValueError: a setting is out of its range.

@@ -65,8 +65,8 @@ def hilofi(
             It rounds every direction to 8 bits: moments keep one to two digits, and over 100,000 steps fewer.
 
     Raises:
-        ValueError: a setting is out of its range; error bounds are asked for with tables; `is_last` matches nothing or everything, or the rank exceeds the
-            number of hidden parameters (both in `init`).
+        ValueError: a setting is out of its range; error bounds are asked for with tables; `is_last` matches nothing or
+            everything, or the rank exceeds the number of hidden parameters (both in `init`).
     """
     checks.count("rank", rank)
     for name, value in (("hidden", initial_std_hidden), ("last", initial_std_last)):

@@ -42,7 +42,8 @@ def lolofi(
         rank_hidden: d_h, rows of the hidden layers' factor.
         rank_last: d_l, rows of the last layer's factor.
         apply, likelihood, is_last, initial_std_hidden, initial_std_last, process_noise_hidden, process_noise_last,
-            tables, initial_std_table, buffer, share_linearisation, error_bounds, dtype, basis_dtype: as in `seqdec.filters.hilofi`.
+            tables, initial_std_table, buffer, share_linearisation, error_bounds, dtype, basis_dtype: as in
+            `seqdec.filters.hilofi`.
 
     Raises:
         ValueError: as `seqdec.filters.hilofi`.

@@ -105,7 +105,6 @@ def blocks_of(tables: tuple[str, ...], initial_std, error_bounds: bool) -> dict[
 
 def sparse(flt: Filter, tables: tuple[str, ...]) -> Filter:
     """`flt`, whose last blocks are those of `tables`, asked and updated in the rows that an input reads."""
-
     if not tables:
         return flt
 
