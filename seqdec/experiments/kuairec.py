@@ -88,7 +88,7 @@ def build(options: KuaiRec) -> tuple[KuaiRec, Environment, dict[str, Agent], pd.
     longest = min(len(log.rewards), 200_000 if options.parity else len(log.rewards))
     options = replace(options, steps=longest if options.parity else min(options.steps, longest))
     env = envs.recommender_log(log, order=order, standardise=not options.parity)
-    team = {name: _agent(name, env, options) for name in names}
+    team = {name: make_agent(name, env, options) for name in names}
     return options, env, team, _days(log, order, options.steps)
 
 
@@ -108,8 +108,8 @@ def _days(log: RecommenderLog, order: str, steps: int) -> pd.DataFrame:
     return pd.DataFrame({"period": np.arange(steps) * min(_PERIODS, steps) // steps + 1})
 
 
-def _agent(name: str, env: Environment, options: KuaiRec) -> Agent:
-    """The agent that "kind" or "kind+policy" stands for."""
+def make_agent(name: str, env: Environment, options: KuaiRec, **other: Any) -> Agent:
+    """The agent that "kind" or "kind+policy" stands for, with `other` settings where they are given."""
     kind, _, policy = name.partition("+")
     chosen = _PAPER if options.parity else _TUNED_EXPOSURES if options.exposures else _TUNED
     settings = dict(chosen.get(kind, {}))
@@ -123,6 +123,7 @@ def _agent(name: str, env: Environment, options: KuaiRec) -> Agent:
         settings["policy"] = policy
     if kind not in (*_FILTERING, *_MAKERS):
         settings |= {"model": _model(env, options.parity)["model"]}
+    settings |= other
     agent = _MAKERS[kind](env, **settings) if kind in _MAKERS else agents.make(kind, env, **settings)
     jax.eval_shape(agent.init, jax.random.key(0))  # what does not fit the network is found before anything runs
     return agent._replace(name=name)
