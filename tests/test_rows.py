@@ -66,7 +66,7 @@ def jacobian_of(net, params, x):
     return jax.tree.map(np.asarray, jax.jacrev(response)(params["tables"])), np.asarray(response(params["tables"]))
 
 
-@pytest.mark.parametrize("observed", [None, [1], [2], [0, 1], [3, 0, 2]])
+@pytest.mark.parametrize("observed", [None, [1], [3, 0, 1]])
 def test_ekf_with_tables_is_the_blockwise_recursion_on_dense_jacobians(observed):
     with jax.enable_x64(True):
         net, generator = network(), np.random.default_rng(0)
@@ -125,7 +125,7 @@ def test_only_the_rows_in_question_move(name):
     assert all(isinstance(block, Rows) and block.which is None for block in fresh.blocks[-2:])
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", ["ekf", "hilofi"])
 def test_a_bad_reward_changes_nothing(name):
     net = network()
     flt = MAKERS[name](net)
@@ -136,10 +136,9 @@ def test_a_bad_reward_changes_nothing(name):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize("name", MAKERS)
-def test_draws_have_the_moments_of_the_belief(name):
+def test_draws_have_the_moments_of_the_belief():
     net = network()
-    flt = MAKERS[name](net)
+    flt = MAKERS["hilofi"](net)
     belief = flt.init(jax.random.key(0), net.init(jax.random.key(1)))
     belief, _ = flt.update(belief, offer(np.random.default_rng(3)), 1.0, 1)
     draws = jax.jit(jax.vmap(flt.sample, (0, None)))(jax.random.split(jax.random.key(2), 4000), belief)
