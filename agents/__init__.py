@@ -4,7 +4,22 @@ if __name__ != "seqdec.agents":
     raise ImportError(f"import this package as seqdec.agents, not as {__name__}; is the repository's root on sys.path?")
 
 from seqdec.agents.filtering import filtering
+from seqdec.agents.networks import scorer
 from seqdec.agents.neural import neural
 from seqdec.agents.presets import ekf, hilofi, lolofi, lrkf, make, names
+from seqdec.agents.recommender import linear, popularity, random
 
-__all__ = ["ekf", "filtering", "hilofi", "lolofi", "lrkf", "make", "names", "neural"]
+__all__ = [
+    "ekf",
+    "filtering",
+    "hilofi",
+    "linear",
+    "lolofi",
+    "lrkf",
+    "make",
+    "names",
+    "neural",
+    "popularity",
+    "random",
+    "scorer",
+]

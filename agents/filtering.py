@@ -68,14 +68,17 @@ def box_choices(observe: Callable[[PyTree], Array], space: gym_spaces.Box, num_c
 
 
 def choices_for(spaces: HasSpaces, num_candidates: int) -> Choices:
-    """`Choices` for Discrete or bounded Box actions, and Box or Discrete observations.
+    """`Choices` for Discrete or bounded Box actions, and Box or Discrete observations or a Dict of candidates.
 
     Raises:
         TypeError: another kind of space.
         ValueError: the action box is unbounded, or num_candidates < 1.
     """
-    observe = _observer(spaces.observation_space)
     actions = spaces.action_space
+    if isinstance(spaces.observation_space, gym_spaces.Dict) and isinstance(actions, gym_spaces.Discrete):
+        num_actions = int(actions.n)
+        return discrete_choices(_candidate_observer(spaces.observation_space, num_actions), num_actions)
+    observe = _observer(spaces.observation_space)
     if isinstance(actions, gym_spaces.Discrete):
         return discrete_choices(observe, int(actions.n))
     if not isinstance(actions, gym_spaces.Box):
@@ -87,13 +90,24 @@ def choices_for(spaces: HasSpaces, num_candidates: int) -> Choices:
     return box_choices(observe, actions, num_candidates)
 
 
+def _candidate_observer(space: gym_spaces.Dict, num_actions: int) -> Callable[[PyTree], PyTree]:
+    """A Dict describes the actions: its arrays have one row for each."""
+    for name, part in space.items():
+        if not isinstance(part, gym_spaces.Box) or part.shape[:1] != (num_actions,):
+            raise TypeError(f"a Dict must hold Boxes with one row for each of {num_actions} actions; {name} is {part}")
+    return lambda observation: jax.tree.map(jnp.asarray, observation)
+
+
 def _observer(space: gym_spaces.Space) -> Callable[[PyTree], Array]:
     if isinstance(space, gym_spaces.Discrete):
         return lambda observation: jax.nn.one_hot(jnp.asarray(observation) - int(space.start), int(space.n))
     if isinstance(space, gym_spaces.Box):
         floating = np.issubdtype(space.dtype, np.floating)
         return jnp.asarray if floating else lambda observation: jnp.asarray(observation, jnp.float32)
-    raise TypeError(f"observations must be Box or Discrete; got {space}. Use gymnasium.wrappers.FlattenObservation")
+    raise TypeError(
+        f"observations must be Box, Discrete or a Dict of candidates; got {space}. Use "
+        "gymnasium.wrappers.FlattenObservation"
+    )
 
 
 def filtering(

@@ -1,9 +1,11 @@
 """The network of an agent, from the spaces it lives in."""
 
 import math
+from collections.abc import Collection
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
 from gymnasium import spaces as gym_spaces
 
@@ -14,17 +16,26 @@ from seqdec.core import HasSpaces
 def network_for(spaces: HasSpaces, model: nn.Module | models.Network | None = None) -> models.Network:
     """One response per Discrete action, or one response per row of observation and action for Box actions.
 
+    Where the observation is a Dict, its arrays describe the n Discrete actions, row by row: the network takes one row
+    of each and has one output.
+
     Args:
         spaces: anything with observation_space and action_space.
         model: a flax module or a `models.Network`. For n Discrete actions it takes the observation and has n outputs;
-            for Box actions it takes the flattened observation and the action side by side and has one. None is LeNet5
-            for 28 x 28 images and Discrete actions, and an MLP with two hidden layers of 50 units for anything else.
+            for Box actions it takes the flattened observation and the action side by side and has one; for candidates
+            it takes the dict of one candidate and has one. None is LeNet5 for 28 x 28 images and Discrete actions,
+            `scorer` for candidates, and an MLP with two hidden layers of 50 units for anything else.
 
     Raises:
         TypeError: the model is neither; or the observation space is of a kind that networks here do not take.
         ValueError: the model has another number of outputs.
     """
-    shape, actions = _observation_shape(spaces.observation_space), spaces.action_space
+    actions = spaces.action_space
+    if isinstance(spaces.observation_space, gym_spaces.Dict):
+        parts = spaces.observation_space.items()
+        example = {name: jnp.zeros((part.shape or ())[1:], part.dtype) for name, part in parts}
+        return _checked(scorer(spaces) if model is None else model, example, 1, actions, per_row=True)
+    shape = _observation_shape(spaces.observation_space)
     discrete = isinstance(actions, gym_spaces.Discrete)
     if discrete:
         example, outputs = jnp.zeros(shape), int(actions.n)
@@ -32,13 +43,57 @@ def network_for(spaces: HasSpaces, model: nn.Module | models.Network | None = No
         example, outputs = jnp.zeros(math.prod(shape) + math.prod(actions.shape or ())), 1
     if model is None:
         model = models.LeNet5(outputs) if discrete and shape[:2] == (28, 28) else models.MLP(outputs)
+    return _checked(model, example, outputs, actions, per_row=not discrete)
+
+
+def scorer(
+    spaces: HasSpaces,
+    module: nn.Module | None = None,
+    *,
+    tables: Collection[str] | None = None,
+    width: int = 10,
+    std: float = 10**-0.5,
+) -> models.Network:
+    """The network of a bandit with candidates: embeddings for whatever they say in whole numbers, and a module on top.
+
+    Args:
+        spaces: anything whose observation_space is a Dict with one row for each candidate; integers are row numbers of
+            a table, counted from 0.
+        module: flax module that takes the dict of a candidate, embeddings and features, and has one output; None is
+            `models.Score`.
+        tables: what gets embeddings; None is everything said in whole numbers. The rest of that is left out.
+        width: numbers in an embedding.
+        std: of the initial embeddings; those numbers that are intercepts start at zero.
+
+    Raises TypeError for observations of another kind.
+    """
+    parts = spaces.observation_space
+    if not isinstance(parts, gym_spaces.Dict):
+        raise TypeError(f"the observations must be a Dict of candidates; got {parts}")
+    example = {name: jnp.zeros((part.shape or ())[1:], part.dtype) for name, part in parts.items()}
+    sizes = {
+        name: int(part.high.max()) + 1
+        for name, part in parts.items()
+        if isinstance(part, gym_spaces.Box)
+        and np.issubdtype(part.dtype, np.integer)
+        and (tables is None or name in tables)
+    }
+    module = models.Score() if module is None else module
+    if not isinstance(module, models.Score):
+        return models.embedded(module, example, sizes, width, std)
+    spread = jnp.full(width, std).at[: int(module.intercepts)].set(0)
+    return models.embedded(module, example, sizes, width, spread, lambda path: path[-2] == "output")
+
+
+def _checked(model, example, outputs: int, actions: gym_spaces.Space, *, per_row: bool) -> models.Network:
+    """The network of a model, with the number of outputs that it must have."""
     if not isinstance(model, models.Network | nn.Module):
         raise TypeError(f"model must be a flax.linen Module or a seqdec.models.Network; got {type(model).__name__}")
     network = models.network(model, example) if isinstance(model, nn.Module) else model
     found = jax.eval_shape(lambda: network.apply(network.init(jax.random.key(0)), example)).shape
     if found != (outputs,):
         raise ValueError(f"the model's output has shape {found}; for {actions} it must be ({outputs},)")
-    return network if discrete else models.per_candidate(network)
+    return models.per_candidate(network) if per_row else network
 
 
 def _observation_shape(space: gym_spaces.Space) -> tuple[int, ...]:
@@ -46,4 +101,7 @@ def _observation_shape(space: gym_spaces.Space) -> tuple[int, ...]:
         return (int(space.n),)
     if isinstance(space, gym_spaces.Box):
         return space.shape
-    raise TypeError(f"observations must be Box or Discrete; got {space}. Use gymnasium.wrappers.FlattenObservation")
+    raise TypeError(
+        f"observations must be Box, Discrete or a Dict of candidates; got {space}. Use "
+        "gymnasium.wrappers.FlattenObservation"
+    )

@@ -71,7 +71,7 @@ def hilofi(
         process_noise_last: likewise for the last layer; None is the same.
         num_candidates: points drawn per decision from a Box of actions.
         **filter_options: further keywords of `seqdec.filters.hilofi`: basis_dtype, buffer, dtype, error_bounds,
-            is_last.
+            initial_std_table, is_last, tables.
 
     Raises:
         ValueError, TypeError: a setting or a space does not fit; the message names it.
@@ -89,7 +89,7 @@ def hilofi(
     network = network_for(spaces, model)
 
     def make(network, likelihood, **shared):
-        return filters.hilofi(network.apply, likelihood, **{"is_last": network.is_last, **options}, **shared)
+        return filters.hilofi(network.apply, likelihood, **{**_parts(network), **options}, **shared)
 
     return _assemble("hilofi", make, spaces, policy, network, likelihood, noise, num_candidates, options)
 
@@ -135,9 +135,14 @@ def lolofi(
     }
 
     def make(network, likelihood, **shared):
-        return filters.lolofi(network.apply, likelihood, **{"is_last": network.is_last, **options}, **shared)
+        return filters.lolofi(network.apply, likelihood, **{**_parts(network), **options}, **shared)
 
     return _assemble("lolofi", make, spaces, policy, network, likelihood, noise, num_candidates, options)
+
+
+def _parts(network: Network) -> dict[str, Any]:
+    """What a filter with layers must be told of a network."""
+    return {"is_last": network.is_last, "tables": network.tables}
 
 
 def _last_size(network: Network, is_last: models.IsLast) -> int:
@@ -174,7 +179,7 @@ def lrkf(
     network = network_for(spaces, model)
 
     def make(network, likelihood, **shared):
-        return filters.lrkf(network.apply, likelihood, **options, **shared)
+        return filters.lrkf(network.apply, likelihood, **{"tables": network.tables, **options}, **shared)
 
     return _assemble("lrkf", make, spaces, policy, network, likelihood, noise, num_candidates, options)
 
@@ -196,7 +201,7 @@ def ekf(
     Args:
         initial_std: prior standard deviation of every parameter.
         spaces, policy, model, likelihood, noise, process_noise, num_candidates: as in `seqdec.agents.hilofi`.
-        **filter_options: further keywords of `seqdec.filters.ekf`: dtype, error_bounds.
+        **filter_options: further keywords of `seqdec.filters.ekf`: dtype, error_bounds, initial_std_table, tables.
 
     Raises:
         ValueError, TypeError: a setting or a space does not fit; the message names it.
@@ -206,7 +211,7 @@ def ekf(
     network = network_for(spaces, model)
 
     def make(network, likelihood, **shared):
-        return filters.ekf(network.apply, likelihood, **options, **shared)
+        return filters.ekf(network.apply, likelihood, **{"tables": network.tables, **options}, **shared)
 
     return _assemble("ekf", make, spaces, policy, network, likelihood, noise, num_candidates, options)
 

@@ -1,7 +1,12 @@
 """What the settings of the experiments were chosen from, on seeds that they do not report.
 
     python benchmarks/tuning.py digits [AGENT ...]
+    python benchmarks/tuning.py kuairec [AGENT ...]
+    SEQDEC_DATA=folder python benchmarks/tuning.py random-exposures [AGENT ...]
     SEQDEC_DATA=folder python benchmarks/tuning.py mnist [AGENT ...]
+
+The logs of recommenders are a synthetic one with a seed of its own and the real slice in an order of its own; what a
+grid leaves out is as in the experiment, and sums are of watch ratios. They take an hour or more.
 
 Prints, for each agent and each setting of its grid, the mean reward; for several seeds with its standard error. The
 digits take some twenty minutes on two cores, MNIST about an hour.
@@ -9,10 +14,15 @@ digits take some twenty minutes on two cores, MNIST about an hour.
 
 import itertools
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import seqdec
+from seqdec.core import Agent, Environment
+from seqdec.data import load_random_exposures, synthetic_kuairec
+from seqdec.experiments import kuairec
 from seqdec.experiments.bandit import MNIST, Digits
+from seqdec.experiments.kuairec import KuaiRec
 
 
 def grid(**values: Any) -> list[dict[str, Any]]:
@@ -39,23 +49,55 @@ SWEEPS: dict[str, dict[str, list[dict[str, Any]]]] = {
         "lrkf": grid(process_noise=(1e-4, 3e-4, 1e-3), policy=("epistemic_sampling", "predictive_sampling")),
     },
 }  # fmt: skip
+for task, intercept, rest in (("kuairec", 0.12, (0.15, 0.3)), ("random-exposures", 0.2, (0.03, 0.1))):
+    tables = tuple((intercept, *3 * [std]) for std in rest)
+    SWEEPS[task] = {
+        "hilofi": grid(
+            policy=("greedy", "ucb", "epistemic_sampling"), noise=(0.02, 0.05), initial_std_last=(0.1, 1.0),
+            initial_std_table=tables,
+        ),
+        "lrkf": grid(initial_std=(0.1, 0.3, 1.0)),
+        "adamw": grid(learning_rate=(3e-4, 1e-3, 3e-3, 1e-2), policy=("greedy", "epsilon_greedy")),
+        "linear": grid(
+            policy=("greedy", "ucb", "epistemic_sampling"), noise=(0.03, 0.05), initial_std=(0.1, 1.0),
+            initial_std_table=(0.05, 0.1, 0.2),
+        ),
+        "popularity": grid(prior_plays=(1.0, 3.0, 10.0), policy=("greedy", "epsilon_greedy")),
+    }  # fmt: skip
 RUNS: dict[str, dict[str, Any]] = {
     "digits": {"num_steps": 1500, "num_seeds": 5},
+    "kuairec": {"num_steps": 16_000, "num_seeds": 1},
     "mnist": {"num_steps": 20_000, "num_seeds": 1},
+    "random-exposures": {"num_steps": 12_699, "num_seeds": 1},
 }
 COMMON = {"digits": {"model": Digits.model, "rank": Digits.rank}, "mnist": {"model": MNIST.model}}
+
+
+def setting(task: str) -> tuple[Environment, Callable[..., Agent]]:
+    """The environment of a task, and (name, **settings) -> agent."""
+    if task not in ("kuairec", "random-exposures"):
+        env = seqdec.envs.make(task)
+
+        def make(name, **settings):
+            shared = {k: v for k, v in COMMON[task].items() if name not in ("adamw", "koala++") or k != "rank"}
+            return seqdec.agents.make(name, env, **{**shared, **settings})
+
+        return env, make
+    asked = KuaiRec(exposures=task == "random-exposures")
+    log = load_random_exposures() if asked.exposures else synthetic_kuairec(seed=7)
+    env = seqdec.envs.recommender_log(log, order="shuffled" if asked.exposures else "chronological")
+    return env, lambda name, **settings: kuairec.make_agent(name, env, asked, **settings)
+
 
 if __name__ == "__main__":
     if len(sys.argv) < 2 or sys.argv[1] not in SWEEPS:
         sys.exit(__doc__)
     task = sys.argv[1]
-    env = seqdec.envs.make(task)
+    env, make = setting(task)
     for name in sys.argv[2:] or SWEEPS[task]:
-        common = {
-            key: value for key, value in COMMON[task].items() if name not in ("adamw", "koala++") or key != "rank"
-        }
         for options in SWEEPS[task][name]:
-            run = seqdec.run(seqdec.agents.make(name, env, **{**common, **options}), env, seed=100, **RUNS[task])
+            run = seqdec.run(make(name, **options), env, seed=100, **RUNS[task])
+            run = run if task in COMMON else kuairec.in_watch_ratios(run)
             total = run.rewards.sum(1)
             error = f" ± {total.std(ddof=1) / len(total) ** 0.5:.1f}" if len(total) > 1 else ""
             print(f"{name:8} {options}: {total.mean():,.1f}{error} of {RUNS[task]['num_steps']:,}", flush=True)

@@ -19,6 +19,7 @@ from seqdec.envs.objectives import (
     query,
     rosenbrock,
 )
+from seqdec.envs.recommender import kuairec, random_exposures, recommender_log
 from seqdec.envs.registry import make, names
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "gaussian",
     "hartmann6",
     "idx",
+    "kuairec",
     "levy",
     "linear",
     "make",
@@ -44,6 +46,8 @@ __all__ = [
     "noisy_branin",
     "nonstationary",
     "query",
+    "random_exposures",
+    "recommender_log",
     "register",
     "rosenbrock",
     "wheel",

@@ -35,8 +35,10 @@ _IDS = {
     "seqdec/FashionMNIST-v0": "fashion-mnist",
     "seqdec/GaussianBandit-v0": "gaussian",
     "seqdec/Idx-v0": "idx",
+    "seqdec/KuaiRec-v0": "kuairec",
     "seqdec/LinearBandit-v0": "linear",
     "seqdec/MNIST-v0": "mnist",
+    "seqdec/RandomExposures-v0": "random-exposures",
     "seqdec/WheelBandit-v0": "wheel",
 }
 

@@ -8,6 +8,7 @@ from seqdec.core import Environment
 from seqdec.envs import objectives
 from seqdec.envs.bandits import bernoulli, gaussian, linear, wheel
 from seqdec.envs.classification import digits, fashion_mnist, idx, mnist
+from seqdec.envs.recommender import kuairec, random_exposures
 
 
 def _query(objective: Callable[..., objectives.Objective]) -> Callable[..., Environment]:
@@ -31,8 +32,10 @@ _FACTORIES: dict[str, Callable[..., Environment]] = {
     "fashion-mnist": fashion_mnist,
     "gaussian": gaussian,
     "idx": idx,
+    "kuairec": kuairec,
     "linear": linear,
     "mnist": mnist,
+    "random-exposures": random_exposures,
     "wheel": wheel,
     **{name: _query(objective) for name, objective in _OBJECTIVES.items()},
 }

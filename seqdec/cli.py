@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 import pandas as pd
 import tyro
 
-from seqdec.experiments import bandit, bench, bo, optimizers, report
+from seqdec.experiments import bandit, bench, bo, kuairec, optimizers, report
 from seqdec.persistence import check_writable
 from seqdec.results import Run
 
@@ -28,6 +28,7 @@ class RunCommand:
         Annotated[bandit.Digits, tyro.conf.subcommand("digits")]
         | Annotated[bandit.MNIST, tyro.conf.subcommand("mnist")]
         | Annotated[bandit.Classify, tyro.conf.subcommand("classify")]
+        | Annotated[kuairec.KuaiRec, tyro.conf.subcommand("kuairec")]
         | Annotated[bo.Optimization, tyro.conf.subcommand("bo")]
         | Annotated[optimizers.Optimizers, tyro.conf.subcommand("optimizers")]
     )
@@ -95,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _suggest(argv: Sequence[str]) -> None:
     """Tyro lists the experiments when one is misspelt, but does not say which was meant."""
-    known = ("digits", "mnist", "classify", "bo", "optimizers")
+    known = ("digits", "mnist", "classify", "kuairec", "bo", "optimizers")
     if len(argv) > 1 and argv[0] == "run" and argv[1] not in known:
         for close in difflib.get_close_matches(argv[1], known, 1):
             print(f"seqdec: unknown experiment {argv[1]!r}: did you mean {close!r}?", file=sys.stderr)
@@ -103,11 +104,17 @@ def _suggest(argv: Sequence[str]) -> None:
 
 def _run(options: bandit.Options) -> int:
     """Run an experiment; whatever ends it, the runs done by then are saved and reported."""
+    days = None
     try:
-        env, team = bandit.build(options)
+        if isinstance(options, kuairec.KuaiRec):
+            options, env, team, days = kuairec.build(options)
+        else:
+            env, team = bandit.build(options)
     except (ValueError, TypeError) as error:
         return _complain(error, _MISSPELT)
     report.open_folder(options.out)
+    if days is not None:
+        kuairec.save_days(options.out, days)
     runs: dict[str, Run] = {}
     code = 0
     try:

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.dates import AutoDateLocator, DateFormatter
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FixedFormatter, FuncFormatter, MaxNLocator
 from scipy.optimize import isotonic_regression
 
 from seqdec.results import Run, mean_and_margin
@@ -82,6 +83,42 @@ def regret_against_time(axis: Axes, runs: Mapping[str, Run]) -> None:
         axis.errorbar(seconds[-1], mean[-1], yerr=np.nan_to_num(margin[-1]), fmt="o", capsize=3, color=style["color"])
     _dress(axis, "Cumulative regret against run time", "run time per seed, without compilation / s", "regret")
     axis.set_xlim(left=0)
+
+
+def daily(days: pd.DataFrame, table: pd.DataFrame, log: str) -> Figure:
+    """Watch ratio day by day: mean of each day, sum so far (both with 95% bands over seeds), and time per 1,000 steps.
+
+    `days` has the columns agent, period, mean, mean_95, cumulative, cumulative_95; `table`, indexed by agent,
+    seconds_per_1000_steps.
+    """
+    names = list(table.index)
+    figure = Figure(figsize=(12.6, 4.6), dpi=140, layout="constrained")
+    mean, total, clock = figure.subplots(1, 3, width_ratios=(1, 1, 0.62))
+    for style, name in zip(_looks(len(names)), names, strict=True):
+        rows: Any = days.loc[days["agent"] == name]
+        for axis, column in ((mean, "mean"), (total, "cumulative")):
+            middle, margin = rows[column].to_numpy(), rows[f"{column}_95"].to_numpy()
+            axis.plot(rows["period"], middle, label=name, lw=1.8, **style)
+            axis.fill_between(rows["period"], middle - margin, middle + margin, color=style["color"], alpha=0.16, lw=0)
+    seconds = table["seconds_per_1000_steps"].to_numpy()
+    bars = clock.barh(range(len(names)), seconds, color=[style["color"] for style in _looks(len(names))], height=0.6)
+    clock.bar_label(bars, fmt="%.2f", padding=3)
+    clock.set_yticks(range(len(names)), names)
+    clock.invert_yaxis()
+    dated = pd.api.types.is_datetime64_any_dtype(days["period"])
+    unit = "day" if dated else "fiftieth of the run"
+    _dress(mean, f"Mean watch ratio of each {unit}", unit, "watch ratio per step")
+    _dress(total, "Watch ratio, summed", unit, "watch ratio")
+    _dress(clock, "Running time", "seconds per 1,000 steps of a seed", "")
+    clock.margins(x=0.15)
+    clock.grid(visible=False)
+    for axis in (mean, total) if dated else ():
+        axis.xaxis.set_major_locator(AutoDateLocator(maxticks=5))
+        axis.xaxis.set_major_formatter(DateFormatter("%d %b"))
+    clock.yaxis.set_major_formatter(FixedFormatter(names))
+    _legend(figure, [mean, total], names)
+    figure.suptitle(log, fontsize=12, fontweight="bold", x=0.01, ha="left")
+    return figure
 
 
 def progress(trials: pd.DataFrame) -> Figure:
@@ -200,7 +237,7 @@ def _dress(axis: Axes, title: str, x_label: str, y_label: str) -> None:
     axis.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     for direction in (axis.xaxis, axis.yaxis):
         direction.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
-    if not any(np.isfinite(np.asarray(line.get_ydata(), float)).any() for line in axis.lines):
+    if not axis.patches and not any(np.isfinite(np.asarray(line.get_ydata(), float)).any() for line in axis.lines):
         axis.text(0.5, 0.5, "not known in this environment", transform=axis.transAxes, ha="center", color="0.4")
 
 

@@ -1,7 +1,7 @@
 """Flax networks of the experiments, and the helpers that turn parameters into blocks of one vector."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import jax
@@ -96,6 +96,8 @@ class Network(NamedTuple):
     """(params, x) -> (out,)"""
     is_last: IsLast
     """(path) -> bool, true for the parameters of the output layer"""
+    tables: tuple[str, ...] = ()
+    """names of the embedding tables: params["tables"][name] (rows, width), of which an input x reads row x[name]"""
 
 
 def network(module: nn.Module, example: PyTree) -> Network:
@@ -114,6 +116,98 @@ def per_candidate(scalar: Network) -> Network:
         return jax.vmap(lambda row: scalar.apply(params, row))(rows)[:, 0]
 
     return scalar._replace(apply=apply)
+
+
+class Score(nn.Module):
+    """Expected reward of one candidate: its embeddings beside a dense layer of its features, hidden layers, a number.
+
+    The candidate is a dict. Under "features" may lie numbers (f,); every other entry is an embedding (width,).
+    """
+
+    dense: int = 10
+    hidden: tuple[int, ...] = (50, 50, 50)
+    intercepts: bool = False
+    """the first number of each embedding is an intercept, added to the output as it is"""
+    product: bool = False
+    """the sum of the products of two embeddings, number by number, is added to the output too: matrix factorisation"""
+
+    @nn.compact
+    def __call__(self, candidate: dict[str, Array]) -> Array:
+        """The expected reward, (1,)."""
+        embeddings = [candidate[name] for name in sorted(candidate) if name != "features"]
+        first = int(self.intercepts)
+        parts = [embedding[first:] for embedding in embeddings]
+        direct = [embedding[:first] for embedding in embeddings if self.intercepts]
+        if self.product:
+            direct.append(jnp.sum(math.prod(parts[1:], start=parts[0]), keepdims=True))
+        if "features" in candidate:
+            parts.append(nn.Dense(self.dense, name="dense")(candidate["features"]))
+        return sum(direct, MLP(1, self.hidden, name="score")(jnp.concatenate(parts)))
+
+
+class Linear(nn.Module):
+    """Expected reward of one candidate: weights . features + c, plus its embeddings, which are of width 1."""
+
+    @nn.compact
+    def __call__(self, candidate: dict[str, Array]) -> Array:
+        """The expected reward, (1,)."""
+        weighted = _output(1)(candidate.get("features", jnp.zeros(0)))
+        return sum((candidate[name] for name in sorted(candidate) if name != "features"), weighted)
+
+
+def embedded(
+    module: nn.Module,
+    example: dict[str, Array],
+    sizes: Mapping[str, int],
+    width: int,
+    std: Array | float = 1.0,
+    is_last: IsLast | None = None,
+) -> Network:
+    """The network that looks up embeddings for a flax module, one table for every name in `sizes`.
+
+    An input is a dict; where it holds row numbers under the name of a table, the module gets those rows, (width,) each,
+    and "features" as they are. Row numbers of no table are left out. The parameters are
+    {"network": those of the module, "tables": {name: (rows, width)}}, the tables N(0, std^2) at first.
+
+    Args:
+        module: takes one dict and returns (out,).
+        example: an input, without a batch axis.
+        sizes: name -> number of rows.
+        width: numbers in an embedding.
+        std: of the initial embeddings, () or (width,).
+        is_last: predicate on the paths of the module's parameters, true in the output layer; None finds it.
+
+    Raises ValueError for a table that the input says nothing of.
+    """
+    missing = set(sizes) - set(example)
+    if missing:
+        raise ValueError(f"tables {sorted(missing)} are not in the input, which holds {sorted(example)}")
+    plain = [name for name, entry in example.items() if jnp.issubdtype(entry.dtype, jnp.floating)]
+    inner = network(module, {**{name: example[name] for name in plain}, **{name: jnp.zeros(width) for name in sizes}})
+
+    def init(key: Key) -> PyTree:
+        keys = jax.random.split(key, len(sizes) + 1)
+        tables = {
+            name: std * jax.random.normal(k, (rows, width))
+            for k, (name, rows) in zip(keys[1:], sorted(sizes.items()), strict=True)
+        }
+        return {"network": inner.init(keys[0]), "tables": tables}
+
+    def apply(params: PyTree, x: dict[str, Array]) -> Array:
+        rows = {name: params["tables"][name][x[name]] for name in sizes}
+        return inner.apply(params["network"], {**{name: x[name] for name in plain}, **rows})
+
+    output = inner.is_last if is_last is None else is_last
+    return Network(init, apply, lambda path: path[0] == "network" and output(path[1:]), tuple(sorted(sizes)))
+
+
+def nearby(params: PyTree, x: dict[str, Array], tables: tuple[str, ...]) -> tuple[PyTree, dict[str, Array]]:
+    """(params, x) with only those rows of the tables that x (n rows of each) reads, for the same response.
+
+    Derivatives by these parameters have n rows of each table, not all. A row that x reads twice appears twice.
+    """
+    rows = {name: params["tables"][name][x[name]] for name in tables}
+    return {**params, "tables": rows}, {**x, **{name: jnp.arange(len(x[name])) for name in tables}}
 
 
 def output_layer(module: nn.Module, example: PyTree) -> IsLast:

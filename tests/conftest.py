@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def image_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with mnist/ and fashion-mnist/: files of the right names and shapes, almost all pixels black."""
+    """A folder with mnist/, fashion-mnist/, kuairec/: files of the right names and shapes, almost all pixels black."""
     home = tmp_path_factory.mktemp("data")
     (home / "mnist").mkdir()
     for prefix, count in (("train", 60_000), ("t10k", 10_000)):
@@ -20,6 +20,9 @@ def image_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
             header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes()
             (home / "mnist" / f"{prefix}-{part}-idx{array.ndim}-ubyte").write_bytes(header + array.tobytes())
     (home / "fashion-mnist").symlink_to("mnist")
+    (home / "kuairec").mkdir()
+    rows = (f"{user},{video},{0.1 + (user + video) % 7}" for user in range(5) for video in range(12))
+    (home / "kuairec" / "random_exposures.txt").write_text("\n".join(rows))
     return home
 
 

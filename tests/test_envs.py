@@ -14,12 +14,31 @@ import pytest
 
 from seqdec import envs
 from seqdec.core import Environment, Masked, TimeStep
+from seqdec.data import RecommenderLog, form_blocks
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (12, 2, 3), dtype=np.uint8)
 WEIGHTS = np.random.default_rng(0).normal(size=(3, 4))
 LABELS = np.array([0, 1, 2, 3, 0, 1, 2, 3, 3, 2, 1, 0])
+
+
+def small_log(**options: Any) -> RecommenderLog:
+    """Three users with 4 or 5 of 7 items, blocks of two, two features."""
+    generator = np.random.default_rng(0)
+    user = np.repeat([0, 1, 2], [4, 5, 5])
+    time = np.arange(14) % 5 + 0.1 * user
+    return form_blocks(
+        user,
+        generator.integers(0, 7, 14),
+        generator.random(14),
+        time=time,
+        day=20200705 + (time > 2),
+        features=generator.normal(size=(9, 2)).astype(np.float32),
+        feature_row=generator.integers(0, 9, 14),
+        size=2,
+        **options,
+    )
 
 
 @cache
@@ -40,6 +59,8 @@ def build(name: str) -> Environment:
         "permuted-sleeping": lambda: envs.nonstationary(build("sleeping"), [3, 9, 10]),
         "drifting-digits": lambda: envs.nonstationary(build("digits"), [3, 9, 10], kind="drift"),
         "drifting-linear": lambda: envs.nonstationary(build("linear"), [3, 9, 10], kind="drift"),
+        "recommender": lambda: envs.recommender_log(small_log(), horizon=7),
+        "short-blocks": lambda: envs.recommender_log(small_log(keep_short=True), order="shuffled", horizon=7),
         "drifting-wheel": lambda: envs.nonstationary(build("wheel"), [3, 9, 10], kind="drift"),
     }[name]()
 
@@ -59,6 +80,8 @@ CONTRACT = (
     "drifting-digits",
     "drifting-linear",
     "drifting-wheel",
+    "recommender",
+    "short-blocks",
 )
 STEPS = 20
 
@@ -118,7 +141,7 @@ def test_contract(name: str) -> None:
     assert_same_numbers(runs[0], by_hand(env, 5, right))  # a vmapped scan and a Python loop
     assert_same_numbers(runs[0], runs[1])  # equal seeds, equal streams
     differ = [np.any(a != b) for a, b in zip(*map(jax.tree.leaves, (runs[0], runs[2])), strict=True)]
-    assert any(differ) != (name == "sequential")
+    assert any(differ) != (name in ("sequential", "recommender"))
     check_run(env, *runs[2], right)
     for first, steps in runs[3:]:
         check_wrong_action(steps, runs[0][1], 4)
@@ -165,7 +188,10 @@ def in_spaces(env: Environment, first: Any, steps: TimeStep) -> None:
             assert observation.mask.any()
             observation = observation.observation
         assert env.observation_space.contains(observation)
-        assert observation.dtype == env.observation_space.dtype
+        parts = [(env.observation_space, observation)]
+        if isinstance(observation, dict):
+            parts = [(env.observation_space[name], part) for name, part in observation.items()]
+        assert all(part.dtype == space.dtype for space, part in parts)
 
 
 def mask_of(first: Any, steps: TimeStep, actions: np.ndarray) -> np.ndarray:
@@ -596,11 +622,62 @@ def test_bad_split_is_refused(image_home: Path) -> None:
 
 def test_names() -> None:
     bandits = {"bernoulli", "digits", "fashion-mnist", "gaussian", "idx", "linear", "mnist", "wheel"}
+    logs = {"kuairec", "random-exposures"}
     functions = {"ackley", "branin", "drawnn", "failing-branin", "hartmann6", "levy", "noisy-branin", "rosenbrock"}
-    assert envs.names() == tuple(sorted(bandits | functions))
+    assert envs.names() == tuple(sorted(bandits | functions | logs))
 
 
 def test_the_folder_is_no_package_of_its_own() -> None:
     root = Path(__file__).parent.parent
     done = subprocess.run([sys.executable, "-c", "import envs"], cwd=root, capture_output=True, text=True)
     assert done.returncode == 1 and "ImportError: import this package as seqdec.envs, not as envs" in done.stderr
+
+
+# Recommender's logs
+
+
+def test_a_log_is_replayed_in_order_and_regret_is_against_the_best_of_the_block() -> None:
+    log = small_log(keep_short=True)
+    env = envs.recommender_log(log, standardise=False)
+    steps = len(log.rewards) + 1
+    _, played = play_all(env, 0, steps)
+    order = np.arange(steps) % (steps - 1)
+    mask = log.candidates[order]
+    best = np.where(log.candidates, log.rewards, -np.inf).max(1)[order]
+    for action in range(2):
+        expected = np.where(mask[:, action], log.rewards[order, action], np.nan)
+        np.testing.assert_allclose(played.reward[action], expected, rtol=1e-6)
+        np.testing.assert_allclose(played.regret[action], best - expected, atol=1e-6)
+    seen = jax.tree.map(lambda leaf: leaf[0], played.observation)
+    np.testing.assert_array_equal(seen.mask, log.candidates[np.roll(order, -1) % (steps - 1)][:steps])
+    np.testing.assert_array_equal(seen.observation["video"][:-2], log.ids["video"][1:-1])
+    np.testing.assert_array_equal(seen.observation["features"][0], log.features[log.feature_rows[1]])
+    assert np.flatnonzero(played.done[0]).tolist() == [steps - 2]
+
+
+def test_shuffled_blocks_are_all_shown_once_and_the_same_to_all_agents() -> None:
+    log = small_log()
+    env = envs.recommender_log(log, order="shuffled")
+    shown = []
+    for seed in (0, 0, 1):
+        _, played = play(env, seed, np.zeros(len(log.rewards), np.int32))
+        shown.append(played.reward.tolist())
+        np.testing.assert_allclose(np.sort(played.reward), np.sort(log.rewards[:, 0]), rtol=1e-6)
+    assert shown[0] == shown[1] != shown[2]
+
+
+def test_features_are_standardised_by_the_first_day() -> None:
+    log = small_log()
+    env = envs.recommender_log(log)
+    first_day = log.feature_rows[log.days == log.days[0]]
+    known = np.asarray(env.params.features)[first_day]
+    np.testing.assert_allclose(known.mean((0, 1)), 0, atol=1e-6)
+    np.testing.assert_allclose(known.std((0, 1)), 1, rtol=1e-5)
+
+
+def test_a_bad_log_never_becomes_an_environment() -> None:
+    log = small_log()
+    with pytest.raises(ValueError, match="block 0 holds no candidate"):
+        envs.recommender_log(log._replace(candidates=np.zeros_like(log.candidates)))
+    with pytest.raises(ValueError, match="order must be one of"):
+        envs.recommender_log(log, order="random")

@@ -118,17 +118,26 @@ def build(options: Options) -> tuple[Environment, dict[str, Agent]]:
 
     Raises ValueError or TypeError for a name or a number that does not exist, and OSError for missing data.
     """
+    names = check(options)
+    if isinstance(options, Classify):
+        env = envs.make(options.dataset, full_information=True)
+    else:
+        env = envs.make(options.name)
+    return env, {name: _agent(name, env, options) for name in names}
+
+
+def check(options: Options) -> list[str]:
+    """The names of the agents asked for.
+
+    Raises ValueError for a number out of its range or an agent named twice.
+    """
     for field, minimum in (("steps", 1), ("seeds", 1), ("seed", 0)):
         if getattr(options, field) < minimum:
             raise ValueError(f"{field} must be at least {minimum}; got {getattr(options, field)}")
     names = [name.strip() for name in options.agents.split(",")]
     if len(set(names)) < len(names):
         raise ValueError(f"agents must differ from each other; got {options.agents!r}")
-    if isinstance(options, Classify):
-        env = envs.make(options.dataset, full_information=True)
-    else:
-        env = envs.make(options.name)
-    return env, {name: _agent(name, env, options) for name in names}
+    return names
 
 
 def play(

@@ -83,6 +83,6 @@ def make(
     """The filter called `name` (lrkf, lolofi or hilofi), every block with the same prior std and process noise q."""
     hidden = _low_rank(rank, std, q)
     if name == "lrkf":
-        return blocks.single(network.apply, likelihood, hidden, True, False, dtype)
+        return blocks.single(network.apply, likelihood, hidden, True, False, dtype, {})
     last = _full_rank(std, q) if name == "hilofi" else _low_rank(rank_last, std, q)
-    return blocks.layered(network.apply, likelihood, network.is_last, hidden, last, True, False, dtype)
+    return blocks.layered(network.apply, likelihood, network.is_last, hidden, last, True, False, dtype, {})

@@ -15,6 +15,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from seqdec import figures
+from seqdec.experiments import kuairec
 from seqdec.persistence import as_json, check_writable, read_json, versions, write_file, write_json
 from seqdec.results import Run, compare, mean_and_margin, readable, with_margin
 
@@ -65,6 +66,8 @@ def write_report(folder: Path, runs: Mapping[str, Run], experiment: str) -> str:
 
     Raises OSError when a file cannot be written.
     """
+    if experiment == kuairec.KuaiRec.name:
+        runs = {name: kuairec.in_watch_ratios(run) for name, run in runs.items()}
     table, pictures = compare(runs), {"comparison.png": figures.comparison(runs)}
     shown = readable(table)
     if experiment == "classify":
@@ -75,6 +78,11 @@ def write_report(folder: Path, runs: Mapping[str, Run], experiment: str) -> str:
         table, pictures["accuracy.png"] = accuracy.join(table), figures.accuracy(runs)
     else:
         pictures["regret.png"] = figures.regret(runs)
+    if experiment == kuairec.KuaiRec.name:
+        days = kuairec.daily(runs, pd.read_parquet(folder / kuairec.DAYS))
+        pictures["daily.png"] = figures.daily(days, table, next(iter(runs.values())).env)
+        write_file(folder / "daily.csv", lambda path: days.to_csv(path, index=False))
+        table, shown = kuairec.tables(runs, table, shown)
     write_file(folder / "summary.csv", lambda path: table.to_csv(path))
     for name, figure in pictures.items():
         save_picture(folder / name, figure)

@@ -18,7 +18,7 @@ are taken where K >= n, and an update then needs the Jacobian of the observed ou
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -76,8 +76,8 @@ class Block(NamedTuple):
     init: Callable[[Key, list[Array], Any], Any]
     """(key, leaves of the mean, dtype) -> state"""
     predict: Callable[[Any], Any]
-    columns: Callable[[Any], Pieces]
-    """state -> (D_p, k), the columns with which Jacobians are multiplied"""
+    columns: Callable[[Any], Pieces] | None
+    """state -> (D_p, k), the columns with which Jacobians are multiplied; None where that takes too many of them"""
     project: Callable[[Any, Pieces], Array]
     """(state, J (o, D_p)) -> products (o, k)"""
     variance: Callable[[Any, Array, Gram], Array]
@@ -270,28 +270,48 @@ class _Linearization(NamedTuple):
     jacobians: tuple[Pieces, ...]
 
 
-def single(apply, likelihood, block, share_linearisation, error_bounds, dtype) -> Filter:
-    """A `Filter` with one block for all parameters."""
+def single(apply, likelihood, block, share_linearisation, error_bounds, dtype, tables: Mapping[str, Block]) -> Filter:
+    """A `Filter` with one block for all parameters, but for those in `tables`."""
 
     def split(params):
-        return (jax.tree.leaves(params),)
+        rest, apart = _set_apart(params, tables)
+        return (jax.tree.leaves(rest), *apart)
 
-    def join(like, leaves):
-        return jax.tree.structure(like).unflatten(leaves)
+    def join(like, leaves, *apart):
+        rest = jax.tree.structure(_set_apart(like, tables)[0]).unflatten(leaves)
+        return _put_together(rest, apart, tables)
 
-    return _build(apply, likelihood, (block,), split, join, share_linearisation, error_bounds, dtype)
+    return _build(apply, likelihood, (block, *tables.values()), split, join, share_linearisation, error_bounds, dtype)
 
 
-def layered(apply, likelihood, is_last, hidden, last, share_linearisation, error_bounds, dtype) -> Filter:
-    """A `Filter` with one block for the hidden layers and one for the last, where `is_last(path)` holds."""
+def layered(
+    apply, likelihood, is_last, hidden, last, share_linearisation, error_bounds, dtype, tables: Mapping[str, Block]
+) -> Filter:
+    """A `Filter` with one block for the hidden layers, one for the last, where `is_last(path)` holds, and `tables`."""
 
     def split(params):
-        return models.split(params, is_last)
+        rest, apart = _set_apart(params, tables)
+        return (*models.split(rest, is_last), *apart)
 
-    def join(like, *leaves):
-        return models.join(like, is_last, *leaves)
+    def join(like, hidden, last, *apart):
+        rest = models.join(_set_apart(like, tables)[0], is_last, hidden, last)
+        return _put_together(rest, apart, tables)
 
-    return _build(apply, likelihood, (hidden, last), split, join, share_linearisation, error_bounds, dtype)
+    every = (hidden, last, *tables.values())
+    return _build(apply, likelihood, every, split, join, share_linearisation, error_bounds, dtype)
+
+
+def _set_apart(params: PyTree, tables: Mapping[str, Block]) -> tuple[PyTree, list[list[Array]]]:
+    """The parameters that lie in no table, and each table's as a list of its own."""
+    if not tables:
+        return params, []
+    return {name: part for name, part in params.items() if name != "tables"}, [[params["tables"][t]] for t in tables]
+
+
+def _put_together(rest: PyTree, apart: Sequence[list[Array]], tables: Mapping[str, Block]) -> PyTree:
+    """Inverse of `_set_apart`."""
+    named = {name: leaf for name, (leaf,) in zip(tables, apart, strict=True)}
+    return {**rest, "tables": named} if tables else rest
 
 
 def _build(
@@ -368,7 +388,10 @@ def _build(
 
     def project_all(belief, x, at):
         """Products of all outputs, and for each block whether the Jacobian has been spared."""
-        forward = [b.columns(s)[0].shape[1] <= len(at.mean) for b, s in zip(blocks, belief.blocks, strict=True)]
+        forward = [
+            b.columns is not None and b.columns(s)[0].shape[1] <= len(at.mean)
+            for b, s in zip(blocks, belief.blocks, strict=True)
+        ]
         products = [
             along_columns(belief, x, index).astype(at.mean.dtype) if spared else block.project(state, jacobian)
             for index, (block, state, jacobian, spared) in enumerate(

@@ -22,3 +22,12 @@ def count(name: str, value) -> None:
         good = False
     if not good:
         raise ValueError(f"{name} must be an integer >= 1; got {value!r}")
+
+
+def variances(name: str, values) -> None:
+    """Refuses a negative or non-finite number, alone or in a vector; traced values pass."""
+    if isinstance(values, Tracer):
+        return
+    array = np.asarray(values)
+    if array.ndim > 1 or not np.all(np.isfinite(array) & (array >= 0)):
+        raise ValueError(f"{name} must be finite numbers >= 0, one or a vector; got {values!r}")

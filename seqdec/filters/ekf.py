@@ -18,7 +18,7 @@ from jax.core import Tracer
 
 from seqdec import linalg
 from seqdec.core import Filter
-from seqdec.filters import blocks, checks
+from seqdec.filters import blocks, checks, rows
 from seqdec.likelihoods import Likelihood
 
 
@@ -28,6 +28,8 @@ def ekf(
     *,
     initial_std=1.0,
     process_noise=0.0,
+    tables: tuple[str, ...] = (),
+    initial_std_table=1.0,
     share_linearisation: bool = True,
     error_bounds: bool = False,
     dtype=None,
@@ -39,8 +41,8 @@ def ekf(
         likelihood: observation model, from `seqdec.likelihoods`.
         initial_std: prior standard deviation of every parameter.
         process_noise: q, variance added to every parameter per step. A Python 0 skips the O(D^3) time update.
-        share_linearisation, error_bounds, dtype: as in `seqdec.filters.hilofi`; the bounds of this exact recursion are
-        zero.
+        tables, initial_std_table, share_linearisation, error_bounds, dtype: as in `seqdec.filters.hilofi`; the bounds
+            of this exact recursion are zero.
 
     Raises:
         ValueError: a setting is out of its range.
@@ -57,4 +59,6 @@ def ekf(
     block = blocks.full_rank(initial_std, 0.0, buffer=None)._replace(
         predict=(lambda state: state) if still else predict
     )
-    return blocks.single(apply, likelihood, block, share_linearisation, error_bounds, dtype)
+    kept = rows.blocks_of(tables, initial_std_table, error_bounds)
+    flt = blocks.single(apply, likelihood, block, share_linearisation, error_bounds, dtype, kept)
+    return rows.sparse(flt, tables)

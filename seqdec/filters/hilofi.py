@@ -16,7 +16,7 @@ Decision Making", Algorithm 2.
 """
 
 from seqdec.core import Filter
-from seqdec.filters import blocks, checks
+from seqdec.filters import blocks, checks, rows
 from seqdec.likelihoods import Likelihood
 from seqdec.models import IsLast
 
@@ -31,6 +31,8 @@ def hilofi(
     initial_std_last=1.0,
     process_noise_hidden=0.0,
     process_noise_last=0.0,
+    tables: tuple[str, ...] = (),
+    initial_std_table=1.0,
     buffer: int | None = None,
     share_linearisation: bool = True,
     error_bounds: bool = False,
@@ -49,6 +51,9 @@ def hilofi(
         initial_std_last: prior standard deviation of every parameter of the last layer.
         process_noise_hidden: q_h, variance added to every hidden parameter per step. A Python 0 keeps the span fixed.
         process_noise_last: q_l, likewise for the last layer.
+        tables: names of embedding tables that get a belief per row, at the cost of the rows that an input reads
+            (`seqdec.filters.rows`), as `seqdec.models.embedded` makes them. Tables not named here are hidden layers.
+        initial_std_table: prior standard deviation of every number in `tables`, or of each column, (width,).
         buffer: m, spare columns of the lazy basis and spare rows of the last layer's root; at least the number of
             outputs observed at once. None chooses.
         share_linearisation: linearise every output in `update`, as `moments` does, so that a compiled step that does
@@ -60,8 +65,8 @@ def hilofi(
             It rounds every direction to 8 bits: moments keep one to two digits, and over 100,000 steps fewer.
 
     Raises:
-        ValueError: a setting is out of its range; `is_last` matches nothing or everything, or the rank exceeds the
-            number of hidden parameters (both in `init`).
+        ValueError: a setting is out of its range; error bounds are asked for with tables; `is_last` matches nothing or
+            everything, or the rank exceeds the number of hidden parameters (both in `init`).
     """
     checks.count("rank", rank)
     for name, value in (("hidden", initial_std_hidden), ("last", initial_std_last)):
@@ -70,4 +75,6 @@ def hilofi(
         checks.variance(f"process_noise_{name}", value)
     hidden = blocks.low_rank(rank, initial_std_hidden, process_noise_hidden, buffer=buffer, basis_dtype=basis_dtype)
     last = blocks.full_rank(initial_std_last, process_noise_last, buffer=buffer)
-    return blocks.layered(apply, likelihood, is_last, hidden, last, share_linearisation, error_bounds, dtype)
+    kept = rows.blocks_of(tables, initial_std_table, error_bounds)
+    flt = blocks.layered(apply, likelihood, is_last, hidden, last, share_linearisation, error_bounds, dtype, kept)
+    return rows.sparse(flt, tables)

@@ -12,7 +12,7 @@ Decision Making", Algorithm 3.
 """
 
 from seqdec.core import Filter
-from seqdec.filters import blocks, checks
+from seqdec.filters import blocks, checks, rows
 from seqdec.likelihoods import Likelihood
 from seqdec.models import IsLast
 
@@ -28,6 +28,8 @@ def lolofi(
     initial_std_last=1.0,
     process_noise_hidden=0.0,
     process_noise_last=0.0,
+    tables: tuple[str, ...] = (),
+    initial_std_table=1.0,
     buffer: int | None = None,
     share_linearisation: bool = True,
     error_bounds: bool = False,
@@ -40,7 +42,8 @@ def lolofi(
         rank_hidden: d_h, rows of the hidden layers' factor.
         rank_last: d_l, rows of the last layer's factor.
         apply, likelihood, is_last, initial_std_hidden, initial_std_last, process_noise_hidden, process_noise_last,
-            buffer, share_linearisation, error_bounds, dtype, basis_dtype: as in `seqdec.filters.hilofi`.
+            tables, initial_std_table, buffer, share_linearisation, error_bounds, dtype, basis_dtype: as in
+            `seqdec.filters.hilofi`.
 
     Raises:
         ValueError: as `seqdec.filters.hilofi`.
@@ -55,4 +58,6 @@ def lolofi(
         rank_hidden, initial_std_hidden, process_noise_hidden, buffer=buffer, basis_dtype=basis_dtype
     )
     last = blocks.low_rank(rank_last, initial_std_last, process_noise_last, buffer=buffer, basis_dtype=basis_dtype)
-    return blocks.layered(apply, likelihood, is_last, hidden, last, share_linearisation, error_bounds, dtype)
+    kept = rows.blocks_of(tables, initial_std_table, error_bounds)
+    flt = blocks.layered(apply, likelihood, is_last, hidden, last, share_linearisation, error_bounds, dtype, kept)
+    return rows.sparse(flt, tables)

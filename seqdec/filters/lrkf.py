@@ -15,7 +15,7 @@ Decision Making", Algorithm 4.
 """
 
 from seqdec.core import Filter
-from seqdec.filters import blocks, checks
+from seqdec.filters import blocks, checks, rows
 from seqdec.likelihoods import Likelihood
 
 
@@ -26,6 +26,8 @@ def lrkf(
     rank: int,
     initial_std=1.0,
     process_noise=0.0,
+    tables: tuple[str, ...] = (),
+    initial_std_table=1.0,
     buffer: int | None = None,
     share_linearisation: bool = True,
     error_bounds: bool = False,
@@ -41,6 +43,7 @@ def lrkf(
         initial_std: standard deviation of every initial direction; the initial covariance is initial_std^2 times a
             projection on d random orthonormal directions.
         process_noise: q, variance added to every parameter per step. A Python 0 keeps the span fixed.
+        tables, initial_std_table: as in `seqdec.filters.hilofi`.
         buffer: m, spare columns of the lazy basis; at least the number of outputs observed at once. None chooses.
         share_linearisation: linearise every output in `update`, as `moments` does, so that a compiled step that does
             both does it once. False linearises the observed outputs only: cheaper where the policy needs no moments.
@@ -56,4 +59,6 @@ def lrkf(
     checks.variance("initial_std", initial_std)
     checks.variance("process_noise", process_noise)
     block = blocks.low_rank(rank, initial_std, process_noise, buffer=buffer, basis_dtype=basis_dtype)
-    return blocks.single(apply, likelihood, block, share_linearisation, error_bounds, dtype)
+    kept = rows.blocks_of(tables, initial_std_table, error_bounds)
+    flt = blocks.single(apply, likelihood, block, share_linearisation, error_bounds, dtype, kept)
+    return rows.sparse(flt, tables)

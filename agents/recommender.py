@@ -1,0 +1,120 @@
+"""What a bandit with candidates is compared with: chance, popularity, and a linear Kalman filter."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from gymnasium import spaces as gym_spaces
+
+from seqdec import models, policies
+from seqdec.agents.filtering import choices_for, decide
+from seqdec.agents.networks import scorer
+from seqdec.agents.presets import ekf
+from seqdec.core import Acquisition, Agent, Array, HasSpaces, Masked, Posterior
+
+
+class Info(NamedTuple):
+    """What an update found out."""
+
+    rejected: Array
+    """() bool: the reward was not finite or the action out of range, and nothing was learnt"""
+
+
+class Counts(NamedTuple):
+    """What has been seen of the items."""
+
+    totals: Array
+    """(items,) sums of rewards"""
+    plays: Array
+    """(items,)"""
+
+
+def random(spaces: HasSpaces) -> Agent:
+    """Every allowed candidate is as likely as any other; nothing is learnt."""
+    choices = choices_for(spaces, 1)
+    acquisition = policies.epsilon_greedy(1.0)
+
+    def act(key, state, observation):
+        question = Posterior(lambda candidates: jnp.zeros(_count(candidates)), _unknown, _unknown)
+        return decide(key, acquisition, question, choices, observation)
+
+    def update(state, observation, action, feedback):
+        return state, Info(jnp.bool_(False))
+
+    return Agent(lambda key: (), act, update, "random", True, {})
+
+
+def popularity(
+    spaces: HasSpaces, *, item: str = "video", prior_plays: float = 1.0, policy: str | Acquisition = "greedy"
+) -> Agent:
+    """The candidate with the best running mean reward, whoever the user is.
+
+    The mean of an item is (its rewards + prior_plays * m) / (its plays + prior_plays) with m the mean of all rewards so
+    far, so that an item never played counts as average.
+
+    Args:
+        spaces: observations that are a Dict with row numbers of items.
+        item: their name in it.
+        prior_plays: how many average plays each item starts with, > 0.
+        policy: of `seqdec.policies`, one that asks for the expected responses only.
+
+    Raises:
+        TypeError: no such row numbers.
+        ValueError: prior_plays or the policy does not fit.
+    """
+    parts = spaces.observation_space
+    if not isinstance(parts, gym_spaces.Dict) or not isinstance(parts.get(item), gym_spaces.Box):
+        raise TypeError(f"the observations must be a Dict with row numbers under {item!r}; got {parts}")
+    if not prior_plays > 0:
+        raise ValueError(f"prior_plays must be positive; got {prior_plays!r}")
+    acquisition, called = policies.resolve(policy)
+    if acquisition.needs != "mean":
+        raise ValueError(f"popularity has no uncertainty, and the policy needs {acquisition.needs!r} of it")
+    choices, size = choices_for(spaces, 1), int(parts[item].high.max()) + 1  # pyright: ignore[reportAttributeAccessIssue]
+
+    def init(key):
+        return Counts(jnp.zeros(size), jnp.zeros(size))
+
+    def act(key, state, observation):
+        average = jnp.sum(state.totals) / jnp.maximum(jnp.sum(state.plays), 1)
+
+        def mean(candidates):
+            rows = candidates[item]
+            return (state.totals[rows] + prior_plays * average) / (state.plays[rows] + prior_plays)
+
+        return decide(key, acquisition, Posterior(mean, _unknown, _unknown), choices, observation)
+
+    def update(state, observation, action, feedback):
+        seen = observation.observation if isinstance(observation, Masked) else observation
+        x, reward, index = choices.evidence(seen, action, feedback)
+        row, good = x[item][index], jnp.all(jnp.isfinite(reward))
+        fresh = Counts(state.totals.at[row].add(reward), state.plays.at[row].add(1))
+        return jax.tree.map(lambda new, old: jnp.where(good, new, old), fresh, state), Info(~good)
+
+    return Agent(init, act, update, "popularity", acquisition.exact, {"prior_plays": prior_plays, "policy": called})
+
+
+def _count(candidates) -> int:
+    return len(jax.tree.leaves(candidates)[0])
+
+
+def _unknown(_):
+    raise TypeError("there is no uncertainty here")
+
+
+def linear(spaces: HasSpaces, *, intercepts: bool = True, **options: Any) -> Agent:
+    """A Kalman filter on a linear model: LinTS with a sampling policy, LinUCB with `policy="ucb"`.
+
+    The response is weights . features + c, with `intercepts` also + one number for each row of every table, such as
+    each video: what a linear model can say with a one-hot code of the rows. Weights and c have a full covariance, each
+    intercept has a variance of its own.
+
+    Args:
+        spaces: observations that are a Dict with one row for each candidate.
+        intercepts: False leaves out everything but the features.
+        **options: of `seqdec.agents.ekf`; `initial_std_table` is the prior standard deviation of the intercepts.
+    """
+    tables = None if intercepts else ()
+    return ekf(spaces, model=scorer(spaces, models.Linear(), tables=tables, width=1, std=0.0), **options)._replace(
+        name="linear"
+    )

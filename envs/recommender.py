@@ -1,0 +1,144 @@
+"""Logs of a recommender as bandits: the candidates of a block are the actions, and what the user made of each is known.
+
+An observation is a dict with one row for each candidate: row numbers of users and videos (`int32`, for embeddings) and,
+where the log has any, the features. Blocks with fewer candidates come with a mask. A step costs the reading of one
+block, and the log lies in `params` once, however many seeds share it.
+"""
+
+import os
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium.spaces import Box, Dict, Discrete, Space
+
+from seqdec.core import Array, Environment, Key, Masked, PyTree, TimeStep
+from seqdec.data import RecommenderLog, check_log, load_kuairec, load_random_exposures, synthetic_kuairec
+from seqdec.envs.verdict import check_choice, check_whole, in_range, verdict
+
+
+class Blocks(NamedTuple):
+    """A `RecommenderLog` on the device."""
+
+    rewards: Array
+    """(blocks, n)"""
+    mask: Array | None
+    """(blocks, n) bool; None where every block is full"""
+    ids: dict[str, Array]
+    """(blocks, n) int32 each"""
+    features: Array | None
+    """(m, f)"""
+    feature_rows: Array | None
+    """(blocks, n) int32"""
+
+
+class State(NamedTuple):
+    """Where in the log an episode stands."""
+
+    step: Array
+    """() int32 steps done in this pass"""
+    order: Array | None
+    """(blocks,) int32 for order="shuffled": the blocks in this seed's order"""
+
+
+def recommender_log(
+    log: RecommenderLog, *, order: str = "chronological", standardise: bool = True, horizon: int | None = None
+) -> Environment:
+    """The blocks of `log` one after the other; an action is the place of a candidate, the reward what the log says.
+
+    The regret is the best reward of the block minus that of the action. An episode is `horizon` blocks, by default all,
+    and begins a new pass. `order`: "chronological" is that of the log; "shuffled" draws one for each seed, the same for
+    every agent. `standardise` shifts and scales each feature to mean 0 and deviation 1 over the candidates of the first
+    day (without days: of the first tenth of the blocks), so that nothing is used before it is known.
+
+    Raises ValueError for a log that cannot be replayed (`seqdec.data.check_log`) or an unknown order.
+    """
+    check_choice("order", order, ("chronological", "shuffled"))
+    log = check_log(log)
+    count, num_candidates = log.rewards.shape
+    length = count if horizon is None else check_whole("horizon", horizon, 1)
+    features = None if log.features is None else _standardised(log) if standardise else log.features
+    blocks = Blocks(
+        jnp.asarray(np.where(log.candidates, log.rewards, 0)),
+        None if log.candidates.all() else jnp.asarray(log.candidates),
+        {name: jnp.asarray(rows) for name, rows in log.ids.items()},
+        None if features is None else jnp.asarray(features),
+        None if features is None else jnp.asarray(log.feature_rows),
+    )
+
+    def place(state: State) -> Array:
+        position = state.step % count
+        return position if state.order is None else state.order[position]
+
+    def show(state: State, params: Blocks) -> PyTree:
+        block = place(state)
+        seen = {name: rows[block] for name, rows in params.ids.items()}
+        if params.features is not None and params.feature_rows is not None:
+            seen["features"] = params.features[params.feature_rows[block]]
+        return seen if params.mask is None else Masked(seen, params.mask[block])
+
+    def reset(key: Key, params: Blocks) -> tuple[State, PyTree]:
+        shuffled = jax.random.permutation(key, jnp.arange(count, dtype=jnp.int32)) if order == "shuffled" else None
+        state = State(jnp.int32(0), shuffled)
+        return state, show(state, params)
+
+    def step(key: Key, state: State, action: Array, params: Blocks) -> tuple[State, TimeStep]:
+        block = place(state)
+        rewards, mask = params.rewards[block], None if params.mask is None else params.mask[block]
+        reward, regret = verdict(action, rewards, rewards[in_range(action, num_candidates)], mask)
+        done = state.step + 1 >= length
+        state = state._replace(step=jnp.where(done, 0, state.step + 1))
+        return state, TimeStep(show(state, params), reward, regret, done)
+
+    spaces: dict[str, Space] = {name: _rows_space(len(log.labels[name]), num_candidates) for name in log.ids}
+    if features is not None:
+        low, high = (np.tile(bound, (num_candidates, 1)) for bound in (features.min(0), features.max(0)))
+        spaces["features"] = Box(low, high, dtype=np.float32)
+    return Environment(reset, step, blocks, Dict(spaces), Discrete(num_candidates), log.name)
+
+
+def _rows_space(size: int, num_candidates: int) -> Box:
+    """Row numbers of a table with `size` rows."""
+    return Box(0, size - 1, (num_candidates,), np.int32)
+
+
+def _standardised(log: RecommenderLog) -> np.ndarray:
+    """Features shifted and scaled by what was known first."""
+    assert log.features is not None and log.feature_rows is not None
+    early = len(log.rewards) // 10 + 1 if log.days is None else np.searchsorted(log.days, log.days[0], "right")
+    known = log.features[log.feature_rows[:early][log.candidates[:early]]].astype(np.float64)
+    std = known.std(0)
+    return ((log.features - known.mean(0)) / np.where(std > 0, std, 1)).astype(np.float32)
+
+
+def kuairec(
+    *,
+    data: str | os.PathLike[str] | None = None,
+    matrix: str = "small_matrix.csv",
+    feature_lag: int = 1,
+    keep_short: bool = False,
+    order: str = "chronological",
+    standardise: bool = True,
+    horizon: int | None = None,
+) -> Environment:
+    """KuaiRec: which of a user's next ten videos; reward log(1 + watch_ratio). Without `data`, a SYNTHETIC log.
+
+    `data`, `matrix`, `feature_lag` and `keep_short` as in `seqdec.data.load_kuairec`, which also says what is raised;
+    the synthetic log is that of `seqdec.data.synthetic_kuairec`. Other options as in `recommender_log`.
+    """
+    if data is None:
+        log = synthetic_kuairec(keep_short=keep_short)
+    else:
+        log = load_kuairec(data, matrix=matrix, feature_lag=feature_lag, keep_short=keep_short)
+    return recommender_log(log, order=order, standardise=standardise, horizon=horizon)
+
+
+def random_exposures(
+    *, path: str | os.PathLike[str] | None = None, order: str = "shuffled", horizon: int | None = None
+) -> Environment:
+    """Real watch ratios of randomly shown videos of KuaiRec: 1,411 users x 83 of 2,519 videos, no features, no time.
+
+    `path` as in `seqdec.data.load_random_exposures`, which also says what is raised; options as in `recommender_log`.
+    """
+    return recommender_log(load_random_exposures(path), order=order, horizon=horizon)

@@ -1,0 +1,318 @@
+"""KuaiRec: what 1,411 users (small matrix) or 7,176 users (big matrix) of a video app watched, for how long.
+
+The files are read as published: small_matrix.csv or big_matrix.csv (user_id, video_id, date, timestamp, watch_ratio and
+three columns that are not needed) and item_daily_features.csv (video_id, date, eight counts and some 47 columns more).
+The reward is log(1 + watch_ratio), the features of a video are log(1 + count) of the day before.
+
+Source: Gao, Li, Lei, Chen, Li, Jiang, He, Mao, Chua, KuaiRec: A Fully-observed Dataset and Insights for Evaluating
+Recommender Systems, CIKM 2022. The replay in blocks of ten: Duran-Martin, Sanchez-Betancourt, Cartea, Murphy,
+"Martingale Posterior Neural Networks for Fast Sequential Decision Making", section 5.3.
+"""
+
+import hashlib
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pooch
+import pyarrow as pa
+from pyarrow import csv
+from tqdm import tqdm
+
+from seqdec.data.recommender import RecommenderLog, check_log, form_blocks
+
+COUNTS = (
+    "like_cnt",
+    "share_cnt",
+    "play_cnt",
+    "comment_cnt",
+    "complete_play_cnt",
+    "follow_cnt",
+    "reply_comment_cnt",
+    "download_cnt",
+)
+"""The counts of item_daily_features.csv that become features, in this order."""
+
+FEATURES = "item_daily_features.csv"
+SLICE = "random_exposures.txt"
+_URL = "https://zenodo.org/records/18164998/files/KuaiRec.zip"
+_CACHE_VERSION = 1
+_MATRIX = {
+    "user_id": pa.int32(),
+    "video_id": pa.int32(),
+    "date": pa.float64(),  # "20200705.0" where the column has gaps
+    "timestamp": pa.float64(),
+    "watch_ratio": pa.float32(),
+}
+_DAILY = {"video_id": pa.int32(), "date": pa.int32(), **dict.fromkeys(COUNTS, pa.float32())}
+
+
+class _Table(NamedTuple):
+    """Columns of a CSV file; row i came from line i + 2."""
+
+    path: Path
+    columns: dict[str, np.ndarray]
+
+    def refuse(self, wrong: np.ndarray, column: str, what: str, remedy: str) -> None:
+        """ValueError about the first row that is wrong."""
+        if wrong.any():
+            line = int(np.argmax(wrong)) + 2
+            count = f" ({int(wrong.sum()):,} such lines)" if wrong.sum() > 1 else ""
+            raise ValueError(f"{self.path}, line {line}, column {column}: {what}{count}. {remedy}")
+
+
+def load_kuairec(
+    folder: str | os.PathLike[str],
+    *,
+    matrix: str = "small_matrix.csv",
+    size: int = 10,
+    keep_short: bool = False,
+    feature_lag: int = 1,
+    cache: bool = True,
+) -> RecommenderLog:
+    """The log in the official CSV files of a folder, or of its subfolder data or KuaiRec/data.
+
+    Rows without a time, without features for their day, or repeating another row exactly are left out and counted in
+    `dropped`; rows may come in any order. An empty count is read as 0. The result is cached in the user's cache folder,
+    under the names, sizes and times of the files.
+
+    Args:
+        folder: where the files lie.
+        matrix: "small_matrix.csv" or "big_matrix.csv".
+        size: candidates in a block: a user's next `size` videos.
+        keep_short: keep what is left of a user after the last whole block.
+        feature_lag: 1 shows the counts of the day before; -1 those of the day after, which nobody could know that day,
+            but which published code used, for comparison with it only.
+        cache: read and write the cache.
+
+    Raises:
+        FileNotFoundError: a file is missing; the message says where to get it.
+        ValueError: a file is not as published; the message names file, line, column and remedy.
+    """
+    paths = [_find(Path(folder).expanduser(), name) for name in (matrix, FEATURES)]
+    stats = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
+    told = json.dumps([_CACHE_VERSION, stats, size, keep_short, feature_lag])
+    kept = Path(pooch.os_cache("seqdec")) / "kuairec" / f"{hashlib.sha256(told.encode()).hexdigest()[:32]}.npz"
+    if cache and kept.is_file():
+        return _load(kept)
+    rows, daily = _read(paths[0], _MATRIX), _read(paths[1], _DAILY)
+    log = _join(rows, daily, size, keep_short, feature_lag)
+    if cache:
+        _save(log, kept)
+    return log
+
+
+def _find(folder: Path, name: str) -> Path:
+    """The file called `name` in `folder`, or where the published archive puts it."""
+    for place in (folder, folder / "data", folder / "KuaiRec" / "data"):
+        if (place / name).is_file():
+            return place / name
+    raise FileNotFoundError(
+        f"no {name} in {folder}: get KuaiRec.zip (432 MB) with  curl -L -C - -o KuaiRec.zip {_URL}  (repeat it to "
+        f"resume), unzip it, and pass the folder KuaiRec/data"
+    )
+
+
+def _read(path: Path, types: dict[str, Any]) -> _Table:
+    """The columns in `types`, chunk by chunk, so that only they are ever held."""
+    _check_header(path, types)
+    convert = csv.ConvertOptions(column_types=types, include_columns=list(types))
+    reading = csv.ReadOptions(use_threads=False, block_size=2**24)  # one thread says in which line it met trouble
+    chunks: dict[str, list[np.ndarray]] = {name: [] for name in types}
+    show = sys.stderr.isatty()
+    bar = tqdm(total=path.stat().st_size, desc=path.name, unit="B", unit_scale=True, disable=not show, leave=False)
+    try:
+        with bar, csv.open_csv(path, read_options=reading, convert_options=convert) as reader:
+            for batch in reader:
+                for name in types:
+                    column = batch.column(name)
+                    whole = pa.types.is_integer(column.type)
+                    if whole and column.null_count:
+                        line = 2 + sum(map(len, chunks[name])) + int(np.argmax(column.is_null().to_numpy(False)))
+                        raise ValueError(f"{path}, line {line}, column {name}: nothing there. Remove the line")
+                    chunks[name].append(column.to_numpy(zero_copy_only=False))
+                bar.update(min(batch.nbytes, bar.total - bar.n))
+    except pa.ArrowInvalid as error:
+        raise ValueError(_explain(path, list(types), str(error))) from error
+    columns = {}
+    for name in types:  # one after the other: the chunks of a column go before the next is put together
+        columns[name] = np.concatenate(chunks.pop(name)) if chunks[name] else np.empty(0)
+    if not len(next(iter(columns.values()))):
+        raise ValueError(f"{path} holds no rows: copy it again")
+    return _Table(path, columns)
+
+
+def _check_header(path: Path, types: dict[str, Any]) -> None:
+    """ValueError where the first line is not that of the published file."""
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        header = file.readline().strip()
+    names = [name.strip().strip('"') for name in header.split(",")]
+    if len(names) == 1:
+        found = next((mark for mark in ";\t|" if mark in header), None)
+        told = f"its columns are separated by {found!r}" if found else f"it holds one column, {header[:40]!r}"
+        raise ValueError(f"{path}, line 1: {told}; separate them by commas, as published")
+    missing = [name for name in types if name not in names]
+    if missing:
+        raise ValueError(
+            f"{path}, line 1: there is no column {', '.join(missing)}; it holds {', '.join(names)}. Copy the published "
+            "file again, or give the columns their published names"
+        )
+
+
+def _explain(path: Path, names: list[str], error: str) -> str:
+    """What is wrong, where, in place of Arrow's words."""
+    line, place = re.search(r"Row #(\d+)", error), re.search(r"column #(\d+)", error)
+    reason = error.rsplit("error", 1)[-1].strip(" :")
+    where = f"{path}, line {line[1] if line else 'unknown'}"
+    if place and int(place[1]) < len(names):
+        where += f", column {names[int(place[1])]}"
+    return f"{where}: {reason}. Correct or remove the line, or copy the published file again"
+
+
+def _join(rows: _Table, daily: _Table, size: int, keep_short: bool, feature_lag: int) -> RecommenderLog:
+    """Blocks of the rows that have a time and features."""
+    user, video = rows.columns["user_id"], rows.columns["video_id"]
+    ratio, time, date = (rows.columns.pop(name) for name in ("watch_ratio", "timestamp", "date"))
+    bad = ~(np.isfinite(ratio) & (ratio >= 0))
+    rows.refuse(bad, "watch_ratio", "not a finite number from 0 on", "Remove the line")
+    known = np.unique(daily.columns["video_id"])
+    remedy = f"Remove the line, or add the video to {daily.path.name}"
+    rows.refuse(~np.isin(video, known), "video_id", "a video that has no features on any day", remedy)
+
+    timed = np.isfinite(time) & np.isfinite(date)
+    day = np.where(timed, date, 0).astype(np.int32)
+    features, feature_row = _look_up(daily, video, day, feature_lag)
+    kept = np.flatnonzero(timed & (feature_row >= 0))
+    dropped = {"without a time": int((~timed).sum()), "without features": int((timed & (feature_row < 0)).sum())}
+    fresh = _without_repetitions(rows, kept, time, ratio)
+    dropped["repeated"] = len(kept) - len(fresh)
+    return form_blocks(
+        user[fresh],
+        video[fresh],
+        np.log1p(ratio[fresh]),
+        time=time[fresh],
+        day=day[fresh],
+        features=features,
+        feature_row=feature_row[fresh],
+        size=size,
+        keep_short=keep_short,
+        name="kuairec",
+        dropped=dropped,
+    )
+
+
+def _look_up(daily: _Table, video: np.ndarray, day: np.ndarray, lag: int) -> tuple[np.ndarray, np.ndarray]:
+    """(features (m, 8), the row of each of the videos on its day, -1 where there is none)."""
+    dates, inverse = np.unique(daily.columns["date"], return_inverse=True)
+    shifted = np.array([_shift(int(date), lag, daily.path) for date in dates])
+    key = daily.columns["video_id"].astype(np.int64) * 10**8 + shifted[inverse]
+    order = np.argsort(key, kind="stable")
+    key = key[order]
+    wanted = video.astype(np.int64) * 10**8 + day
+    place = np.minimum(np.searchsorted(key, wanted), len(key) - 1)
+    found = np.where(key[place] == wanted, place, -1).astype(np.int32)
+    counts = np.stack([daily.columns[name][order] for name in COUNTS], axis=1)
+    return np.log1p(np.maximum(np.nan_to_num(counts), 0)), found
+
+
+def _shift(date: int, days: int, path: Path) -> int:
+    """A yyyymmdd so many days later."""
+    text = str(date)
+    try:
+        moved = np.datetime64(f"{text[:4]}-{text[4:6]}-{text[6:]}") + np.timedelta64(days, "D")
+    except ValueError as error:
+        raise ValueError(f"{path}, column date: {date} is no day; write it as yyyymmdd") from error
+    return int(str(moved).replace("-", ""))
+
+
+def _without_repetitions(rows: _Table, kept: np.ndarray, time: np.ndarray, ratio: np.ndarray) -> np.ndarray:
+    """`kept` without the rows that say again what a user did with a video at one time.
+
+    Raises ValueError where they say something else.
+    """
+    user, video = rows.columns["user_id"], rows.columns["video_id"]
+    order = kept[np.lexsort((kept, video[kept], time[kept], user[kept]))]
+    same = np.ones(len(order) - 1, bool)
+    for column in (user, video, time):
+        same &= np.diff(column[order]) == 0
+    twice, once = order[1:][same], order[:-1][same]
+    conflict = np.zeros(len(user), bool)
+    conflict[twice[ratio[twice] != ratio[once]]] = True
+    what = "the same user, video and timestamp as in another line, but another watch_ratio"
+    rows.refuse(conflict, "timestamp", what, "Keep one of the two lines")
+    return order[np.concatenate([[True], ~same])]
+
+
+def load_random_exposures(path: str | os.PathLike[str] | None = None, *, size: int = 10) -> RecommenderLog:
+    """The slice random_exposures.txt: user_id, video_id, watch_ratio without header, time or features.
+
+    Looked for at `path`; where that is None, in $SEQDEC_DATA/kuairec. A user's videos are taken in the order of the
+    file, in blocks of `size`; what is left after the last whole one is a short block.
+
+    Raises FileNotFoundError where there is no such file, ValueError naming line and column for a bad one.
+    """
+    home = os.environ.get("SEQDEC_DATA", "")
+    file = Path(path).expanduser() if path is not None else Path(home).expanduser() / "kuairec" / SLICE
+    if not file.is_file():
+        raise FileNotFoundError(
+            f"no {file}: set the environment variable SEQDEC_DATA to a folder and put {SLICE} into its subfolder "
+            "kuairec"
+        )
+    types = {"user_id": pa.int32(), "video_id": pa.int32(), "watch_ratio": pa.float64()}
+    try:
+        table = csv.read_csv(
+            file,
+            read_options=csv.ReadOptions(use_threads=False, column_names=list(types)),
+            convert_options=csv.ConvertOptions(column_types=types),
+        )
+    except pa.ArrowInvalid as error:
+        raise ValueError(_explain(file, list(types), str(error))) from error
+    user, video, ratio = (table.column(name).to_numpy() for name in types)
+    wrong = ~(np.isfinite(ratio) & (ratio >= 0))
+    if wrong.any():
+        line = int(np.argmax(wrong)) + 1
+        raise ValueError(f"{file}, line {line}, column watch_ratio: not a finite number from 0 on. Remove the line")
+    name = "kuairec random exposures"
+    return form_blocks(user, video, np.log1p(ratio), size=size, keep_short=True, name=name)
+
+
+def _save(log: RecommenderLog, path: Path) -> None:
+    """Write the cache in one move."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    arrays = dict(_arrays(log))
+    told = json.dumps({"name": log.name, "dropped": dict(log.dropped)})
+    try:
+        with part.open("wb") as file:
+            np.savez(file, told=np.array(told), **arrays)  # pyright: ignore[reportArgumentType]
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _arrays(log: RecommenderLog) -> Iterator[tuple[str, np.ndarray]]:
+    """Everything that is an array, by name."""
+    for field, value in zip(log._fields, log, strict=True):
+        if isinstance(value, np.ndarray):
+            yield field, value
+    for name in log.ids:
+        yield f"ids.{name}", log.ids[name]
+        yield f"labels.{name}", log.labels[name]
+
+
+def _load(path: Path) -> RecommenderLog:
+    """Read the cache."""
+    with np.load(path, allow_pickle=False) as file:
+        told = json.loads(str(file["told"]))
+        parts = {key: file[key] for key in file.files if key != "told"}
+    nested = {
+        field: {key.split(".")[1]: value for key, value in parts.items() if key.startswith(f"{field}.")}
+        for field in ("ids", "labels")
+    }
+    plain = {field: parts.get(field) for field in RecommenderLog._fields if field not in nested and field not in told}
+    return check_log(RecommenderLog(**nested, **plain, **told))  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,161 @@
+"""Logs of a recommender in which every candidate's reward is known: what a user was offered, and what each was worth.
+
+A log is a list of blocks. A block is a user's next ten items, of which an agent chooses one; since the user saw them
+all, the reward of each is known, and so is the best. Everything lies on the host, in arrays that a step can index.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class RecommenderLog(NamedTuple):
+    """Blocks of candidates, in the order in which they are to be replayed."""
+
+    rewards: np.ndarray
+    """(blocks, n) float32; what lies where there is no candidate does not matter."""
+    candidates: np.ndarray
+    """(blocks, n) bool: which places hold a candidate; short blocks end early."""
+    ids: Mapping[str, np.ndarray]
+    """name ("user", "video") -> (blocks, n) int32, counted from 0 without gaps."""
+    labels: Mapping[str, np.ndarray]
+    """name -> the ids as they were published, at the place of the number that stands for them."""
+    features: np.ndarray | None
+    """(m, f) float32 feature vectors; None where there are none."""
+    feature_rows: np.ndarray | None
+    """(blocks, n) int32 row of `features` of each candidate."""
+    days: np.ndarray | None
+    """(blocks,) int32 the day of the block's first row, yyyymmdd; None where no time is known."""
+    name: str
+    """For tables and pictures."""
+    dropped: Mapping[str, int]
+    """why -> number of rows left out."""
+
+
+def check_log(log: RecommenderLog) -> RecommenderLog:
+    """`log`, if it can be replayed.
+
+    Raises ValueError, naming the block and the remedy, for arrays that do not fit together, blocks out of order of
+    their days, a block without a candidate, a reward that is not a finite number, and ids or feature rows out of range.
+    """
+    shape = log.rewards.shape
+    if len(shape) != 2 or 0 in shape:
+        raise ValueError(f"rewards must be (blocks, candidates) with at least one of each; got shape {shape}")
+    arrays = {"candidates": log.candidates, **{f"ids[{name!r}]": rows for name, rows in log.ids.items()}}
+    if log.features is not None:
+        if log.feature_rows is None or log.features.ndim != 2:
+            raise ValueError(f"features must be (m, f), with feature_rows; got shape {log.features.shape}")
+        arrays["feature_rows"] = log.feature_rows
+    for name, array in arrays.items():
+        if array.shape != shape:
+            raise ValueError(f"{name} must have the shape {shape} of the rewards; got {array.shape}")
+    _refuse(~log.candidates.any(1), "holds no candidate: leave it out")
+    _refuse(
+        (log.candidates & ~np.isfinite(log.rewards)).any(1), "has a reward that is not a finite number: leave it out"
+    )
+    limits = {name: len(log.labels[name]) for name in log.ids}
+    for name, rows in log.ids.items():
+        wrong = log.candidates & ((rows < 0) | (rows >= limits[name]))
+        _refuse(wrong.any(1), f"has an unknown {name}: ids must lie in 0 to {limits[name] - 1}")
+    if log.features is not None and log.feature_rows is not None:
+        wrong = log.candidates & ((log.feature_rows < 0) | (log.feature_rows >= len(log.features)))
+        _refuse(wrong.any(1), f"points at no feature vector: feature_rows must lie in 0 to {len(log.features) - 1}")
+    if log.days is not None:
+        if log.days.shape != shape[:1]:
+            raise ValueError(f"days must be one for each of {shape[0]} blocks; got shape {log.days.shape}")
+        _refuse(
+            np.concatenate([[False], np.diff(log.days) < 0]), "is older than the one before it: sort the log by time"
+        )
+    return log
+
+
+def _refuse(wrong: Any, why: str) -> None:
+    """ValueError about the first block that is wrong."""
+    if wrong.any():
+        raise ValueError(f"block {int(np.argmax(wrong))} {why} ({int(wrong.sum())} such)")
+
+
+def form_blocks(
+    user: np.ndarray,
+    item: np.ndarray,
+    reward: np.ndarray,
+    *,
+    time: np.ndarray | None = None,
+    day: np.ndarray | None = None,
+    features: np.ndarray | None = None,
+    feature_row: np.ndarray | None = None,
+    size: int = 10,
+    keep_short: bool = False,
+    name: str = "log",
+    dropped: Mapping[str, int] | None = None,
+) -> RecommenderLog:
+    """Rows (one user, one item, one reward each) as blocks of a user's next `size` items.
+
+    Rows go by user and, within one, by time; where there is none, in the order given. Blocks go by the time of their
+    first row, or else by their number within the user, so that users take turns. What is left of a user after the last
+    whole block is a short block with `keep_short`, and is left out otherwise.
+
+    Args:
+        user, item: (rows,) ids, any integers.
+        reward: (rows,) rewards.
+        time: (rows,) seconds.
+        day: (rows,) yyyymmdd.
+        features: (m, f) feature vectors, and `feature_row` (rows,) which of them is each row's.
+        size: candidates in a block.
+        keep_short: keep the blocks that are not full.
+        name: for tables and pictures.
+        dropped: why -> rows that were left out before; the rows left out here are added.
+
+    Raises ValueError where no block is left.
+    """
+    users, user = _contiguous(user)
+    items, item = _contiguous(item)
+    order = np.argsort(user, kind="stable") if time is None else np.lexsort((time, user))
+    starts = np.flatnonzero(np.diff(user[order], prepend=-1))
+    counts = np.diff(np.append(starts, len(user)))
+    place = np.arange(len(user)) - np.repeat(starts, counts)
+    whole = np.repeat(counts // size * size, counts)
+    kept = np.ones(len(user), bool) if keep_short else place < whole
+    if not kept.any():
+        raise ValueError(f"{name}: no block of {size} candidates is left of {len(user)} rows; no user has that many")
+    order, place = order[kept], place[kept]
+
+    heads = np.flatnonzero(place % size == 0)
+    block = np.cumsum(place % size == 0) - 1
+    rank = place[heads] // size if time is None else time[order[heads]]
+    turn = np.argsort(rank, kind="stable")
+    where = np.empty_like(turn)
+    where[turn] = np.arange(len(turn))
+    at = (where[block], place % size)
+
+    def spread(values: np.ndarray, dtype) -> np.ndarray:
+        table = np.zeros((len(heads), size), dtype)
+        table[at] = values[order]
+        return table
+
+    missed = {} if keep_short else {"in blocks that are not full": int((~kept).sum())}
+    return check_log(
+        RecommenderLog(
+            spread(reward, np.float32),
+            spread(np.ones(len(user), bool), bool),
+            {"user": _same_user(spread(user, np.int32)), "video": spread(item, np.int32)},
+            {"user": users, "video": items},
+            features,
+            None if feature_row is None else spread(feature_row, np.int32),
+            None if day is None else day[order[heads[turn]]].astype(np.int32),
+            name,
+            {**(dropped or {}), **missed},
+        )
+    )
+
+
+def _same_user(table: np.ndarray) -> np.ndarray:
+    """The user of a block's first place in all its places, also in those without a candidate."""
+    return np.broadcast_to(table[:, :1], table.shape).copy()
+
+
+def _contiguous(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(the ids that occur, in order; the number of each)."""
+    labels, numbers = np.unique(ids, return_inverse=True)
+    return labels, numbers.astype(np.int32)

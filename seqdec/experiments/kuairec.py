@@ -1,0 +1,172 @@
+"""Replay of a recommender's log: which of a user's next ten videos; agents compared day by day in watch ratio.
+
+Agents learn from log(1 + watch_ratio); tables and pictures speak of watch ratios. Without data the log is SYNTHETIC,
+and says so wherever it is shown.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import jax
+import numpy as np
+import pandas as pd
+
+from seqdec import agents, envs, models
+from seqdec.core import Agent, Environment
+from seqdec.data import RecommenderLog, load_kuairec, load_random_exposures, synthetic_kuairec
+from seqdec.experiments import bandit
+from seqdec.persistence import write_file
+from seqdec.results import Run, mean_and_margin
+
+DAYS = "days.parquet"
+_PERIODS = 50
+_FILTERING = ("hilofi", "lolofi", "lrkf")
+_MAKERS: Mapping[str, Callable[..., Agent]] = {
+    "linear": agents.linear,
+    "popularity": agents.popularity,
+    "random": agents.random,
+}
+_TABLE = {"initial_std_table": (0.12, 0.3, 0.3, 0.3), "process_noise": 0.0, "noise": 0.05, "rank": 20}
+_TUNED: Mapping[str, Mapping[str, Any]] = {
+    "adamw": {"learning_rate": 1e-3, "inner_steps": 1, "policy": "greedy"},
+    "hilofi": {"policy": "greedy", "initial_std_hidden": 1.0, "initial_std_last": 0.1, **_TABLE},
+    "linear": {"policy": "greedy", "noise": 0.03, "initial_std": 0.1, "initial_std_table": 0.1},
+    "lrkf": {"policy": "greedy", "initial_std": 1.0, **_TABLE},
+    "popularity": {"prior_plays": 3.0},
+}
+"""Settings from `benchmarks/tuning.py kuairec`: on a log that is not reported, each agent had a grid of its own."""
+_EXPOSED = {"policy": "ucb", "initial_std_table": (0.2, 0.03, 0.03, 0.03)}
+_TUNED_EXPOSURES: Mapping[str, Mapping[str, Any]] = {
+    "adamw": _TUNED["adamw"],
+    "hilofi": {**_TUNED["hilofi"], "initial_std_last": 1.0, **_EXPOSED},
+    "linear": {"policy": "ucb", "noise": 0.05, "initial_std": 1.0, "initial_std_table": 0.2},
+    "lrkf": {**_TUNED["lrkf"], **_EXPOSED},
+    "popularity": {"prior_plays": 10.0},
+}
+"""Likewise for the random exposures, on a seed that is not reported."""
+
+_PAPER: Mapping[str, Mapping[str, Any]] = {
+    "hilofi": {"noise": 1e-4, "rank": 20, "process_noise": 0.0, "initial_std_hidden": 1.0, "initial_std_last": 1.0},
+    "lrkf": {"noise": 1e-2, "rank": 20, "process_noise": 1e-6, "initial_std": 1.0},
+}
+"""Settings of the paper and its code: rank 20, identity covariances, embeddings among the hidden layers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KuaiRec(bandit.Bandit):
+    """Recommender's log: which of a user's next ten videos; without --data a SYNTHETIC log, nothing is downloaded."""
+
+    name: ClassVar[str] = "kuairec"
+
+    data: Path | None = None
+    """Folder with the official CSV files."""
+    matrix: Literal["small", "big"] = "small"
+    """Which of them: small_matrix.csv or big_matrix.csv."""
+    exposures: bool = False
+    """Replay the real slice random_exposures.txt from $SEQDEC_DATA/kuairec: no features, no time."""
+    parity: bool = False
+    """As in the paper and its code: its settings, shuffled blocks, next-day counts, 200,000 steps at most."""
+    agents: str = "hilofi,lrkf,adamw,linear,popularity,random"
+    steps: int = 20_000
+    """Steps of each run, never more than the log has blocks."""
+    seeds: int = 5
+    out: Path = Path("results/kuairec")
+
+
+def build(options: KuaiRec) -> tuple[KuaiRec, Environment, dict[str, Agent], pd.DataFrame]:
+    """The options in full, the environment, the agents by name, and the day of every step.
+
+    Raises ValueError or TypeError for a name or a number that does not exist, and OSError for missing data.
+    """
+    names = bandit.check(options)
+    if options.exposures and (options.data is not None or options.parity):
+        raise ValueError("--exposures has a log of its own; leave out --data and --parity")
+    log = _log(options)
+    order = "shuffled" if options.parity or log.days is None else "chronological"
+    longest = min(len(log.rewards), 200_000 if options.parity else len(log.rewards))
+    options = replace(options, steps=longest if options.parity else min(options.steps, longest))
+    env = envs.recommender_log(log, order=order, standardise=not options.parity)
+    team = {name: make_agent(name, env, options) for name in names}
+    return options, env, team, _days(log, order, options.steps)
+
+
+def _log(options: KuaiRec) -> RecommenderLog:
+    """The log that the options ask for."""
+    if options.exposures:
+        return load_random_exposures()
+    if options.data is None:
+        return synthetic_kuairec()
+    return load_kuairec(options.data, matrix=f"{options.matrix}_matrix.csv", feature_lag=-1 if options.parity else 1)
+
+
+def _days(log: RecommenderLog, order: str, steps: int) -> pd.DataFrame:
+    """The day of every step; where the order is not that of time, one of fifty equal periods."""
+    if order == "chronological" and log.days is not None:
+        return pd.DataFrame({"period": pd.to_datetime(log.days[:steps].astype(str), format="%Y%m%d")})
+    return pd.DataFrame({"period": np.arange(steps) * min(_PERIODS, steps) // steps + 1})
+
+
+def make_agent(name: str, env: Environment, options: KuaiRec, **other: Any) -> Agent:
+    """The agent that "kind" or "kind+policy" stands for, with `other` settings where they are given."""
+    kind, _, policy = name.partition("+")
+    chosen = _PAPER if options.parity else _TUNED_EXPOSURES if options.exposures else _TUNED
+    settings = dict(chosen.get(kind, {}))
+    if kind in _FILTERING:
+        settings |= _model(env, options.parity)
+        asked = {"rank": options.rank, "process_noise": options.process_noise, "noise": options.noise}
+        settings |= {key: value for key, value in asked.items() if value is not None}
+    if kind in (*_FILTERING, "linear") and (policy or options.policy):
+        settings["policy"] = policy or options.policy
+    elif policy and kind != "random":
+        settings["policy"] = policy
+    if kind not in (*_FILTERING, *_MAKERS):
+        settings |= {"model": _model(env, options.parity)["model"]}
+    settings |= other
+    agent = _MAKERS[kind](env, **settings) if kind in _MAKERS else agents.make(kind, env, **settings)
+    jax.eval_shape(agent.init, jax.random.key(0))  # what does not fit the network is found before anything runs
+    return agent._replace(name=name)
+
+
+def _model(env: Environment, parity: bool) -> dict[str, Any]:
+    """The paper's reward model with dense Jacobians, or ours: users too, a belief for each row, and a direct path."""
+    if parity:
+        return {"model": agents.scorer(env, tables=("video",)), "tables": ()}
+    return {"model": agents.scorer(env, models.Score(intercepts=True, product=True), width=4, std=0.1)}
+
+
+def save_days(folder: Path, days: pd.DataFrame) -> None:
+    """Keep the day of every step beside the runs."""
+    write_file(folder / DAYS, lambda path: days.to_parquet(path, index=False))
+
+
+def in_watch_ratios(run: Run) -> Run:
+    """The run with reward and regret in watch ratio, not in its logarithm."""
+    watched, best = np.expm1(run.rewards), np.expm1(run.rewards + run.regret)
+    return run._replace(rewards=watched, regret=best - watched)
+
+
+def daily(runs: Mapping[str, Run], days: pd.DataFrame) -> pd.DataFrame:
+    """One row for each agent and day: steps, mean and cumulative watch ratio, with 95% half-widths over seeds."""
+    parts = []
+    for name, run in runs.items():
+        periods, starts = np.unique(days["period"].to_numpy()[: run.rewards.shape[1]], return_index=True)
+        sums = np.add.reduceat(run.rewards.astype(np.float64), starts, axis=1)
+        steps = np.diff(np.append(starts, run.rewards.shape[1]))
+        (mean, mean_95), (total, total_95) = mean_and_margin(sums / steps), mean_and_margin(np.cumsum(sums, axis=1))
+        columns = {"mean": mean, "mean_95": mean_95, "cumulative": total, "cumulative_95": total_95}
+        parts.append(pd.DataFrame({"agent": name, "period": periods, "steps": steps, **columns}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def tables(runs: Mapping[str, Run], table: pd.DataFrame, shown: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The tables of `compare` and `readable` with the watch ratio per step, and what was replayed as their corner."""
+    mean, margin = (table[name].to_numpy() / table["steps"].to_numpy() for name in ("reward", "reward_95"))
+    log = next(iter(runs.values())).env
+    titles = {"reward": "watch ratio", "regret": "below the best"}
+    shown = shown.rename(columns=titles).rename_axis(log)
+    shown.insert(
+        0, "per step", [f"{m:.4f}" + ("" if np.isnan(e) else f" ± {e:.4f}") for m, e in zip(mean, margin, strict=True)]
+    )
+    return table.assign(per_step=mean, per_step_95=margin, log=log), shown.rename_axis(columns=log, index=None)

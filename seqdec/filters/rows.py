@@ -1,0 +1,134 @@
+r"""Embedding tables in a filter: one small Gaussian per row, so that a step costs what the rows in question cost.
+
+An input reads n rows of a table (V x e), say those of the ten videos on offer. The Jacobian of the responses is zero in
+all other rows, so only these are ever differentiated, multiplied, moved and written back:
+
+    S = ... + sum_r J_r Sigma_r J_r^T            r over the distinct rows that the input reads
+    row_r += Sigma_r J_r^T S^{-1} eps            Sigma_r = (I - K_r J_r) Sigma_r (I - K_r J_r)^T + K_r R K_r^T
+
+with one covariance Sigma_r (e x e) per row, kept as a root. Rows are correlated neither with each other nor with the
+rest of the network, but share the innovation with all. A step costs O(n e (n + e)) whatever V; only a draw of the
+parameters, as Thompson sampling asks for, passes over whole tables.
+
+The trick is that no filter knows of it: the belief is cut down to the rows that the input reads (`models.nearby`), an
+ordinary filter does the step, and the rows are put back.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from seqdec import linalg, models
+from seqdec.core import Array, Filter
+from seqdec.filters import checks
+from seqdec.filters.blocks import Belief, Block, BlockUpdate
+
+
+class Rows(NamedTuple):
+    """Roots of the covariances of a table's rows."""
+
+    columns: Array
+    """(V, e, e) T^T with T^T T = Sigma_r; (n, e, e) once cut down to what an input reads"""
+    which: Array | None
+    """(n,) the rows that were cut out, with repetitions; None for the whole table"""
+
+
+def table(initial_std) -> Block:
+    """The block of one table: independent rows, each with a full covariance, initially diag(initial_std^2)."""
+
+    def init(key, leaves, dtype):
+        del key
+        (leaf,) = leaves
+        size, width = leaf.shape
+        root = jnp.asarray(initial_std, dtype) * jnp.eye(width, dtype=dtype)
+        return Rows(jnp.broadcast_to(root, (size, width, width)), None)
+
+    def whole(state, values):
+        """Products (o, n, e) or Jacobians, summed over the copies of each row."""
+        same = (state.which[:, None] == state.which).astype(values.dtype)
+        return jnp.einsum("ij,ojk->oik", same, values)
+
+    def project(state, jacobian):
+        return jnp.einsum("onk,nkj->onj", jacobian[0], state.columns)
+
+    def variance(state, products, gram):
+        del gram
+        count = len(products)
+        return products.reshape(count, -1) @ whole(state, products).reshape(count, -1).mT
+
+    def step(state, jacobian, products, weights):
+        # Each copy moves by its own part of K eps; they add up where they are put back.
+        moves = jnp.einsum("nkj,nj->nk", state.columns, jnp.einsum("o,onj->nj", weights, products))
+        return (moves,), None
+
+    def update(state, seen):
+        def one(columns, products):
+            root = linalg.Root(columns, jnp.zeros((), jnp.int32))
+            roots = (seen.innovation_root, seen.noise_root)
+            return linalg.symmetric_downdate(root, products, products @ columns.mT, *roots, seen.accept)
+
+        done = jax.vmap(one, (0, 1))(state.columns, whole(state, seen.products))
+        copies = jnp.sum(state.which[:, None] == state.which, axis=1)
+        gram = jnp.einsum("nok,npk->op", done.gain / copies[:, None, None], done.gain)
+        zero = jnp.zeros((), gram.dtype)
+        return BlockUpdate(state._replace(columns=done.root.columns), gram, zero, zero)
+
+    def draw(key, state):
+        normal = jax.random.normal(key, state.columns.shape[:2], state.columns.dtype)
+        return (jnp.einsum("vkj,vj->vk", state.columns, normal),)
+
+    return Block(
+        lambda leaves, batch_axes: (leaves[0],),
+        lambda parts, like: [parts[0].astype(like[0].dtype)],
+        init,
+        lambda state: state,
+        None,
+        project,
+        variance,
+        step,
+        update,
+        draw,
+    )
+
+
+def blocks_of(tables: tuple[str, ...], initial_std, error_bounds: bool) -> dict[str, Block]:
+    """A block for each of `tables`.
+
+    Raises ValueError for a negative standard deviation, or where error bounds are wanted too.
+    """
+    checks.variances("initial_std_table", initial_std)
+    if tables and error_bounds:
+        raise ValueError(f"there are no error bounds for embedding tables; leave out error_bounds or tables={tables}")
+    return {name: table(initial_std) for name in tables}
+
+
+def sparse(flt: Filter, tables: tuple[str, ...]) -> Filter:
+    """`flt`, whose last blocks are those of `tables`, asked and updated in the rows that an input reads."""
+    if not tables:
+        return flt
+
+    def cut(belief: Belief, x: Any) -> tuple[Belief, Any]:
+        params, near = models.nearby(belief.params, x, tables)
+        split = len(belief.blocks) - len(tables)
+        rows = tuple(
+            Rows(state.columns[x[name]], x[name]) for name, state in zip(tables, belief.blocks[split:], strict=True)
+        )
+        return Belief(params, (*belief.blocks[:split], *rows)), near
+
+    def put_back(belief: Belief, before: Belief, after: Belief) -> Belief:
+        split = len(belief.blocks) - len(tables)
+        moved, blocks = {}, list(after.blocks[:split])
+        for name, state, fresh in zip(tables, belief.blocks[split:], after.blocks[split:], strict=True):
+            step = after.params["tables"][name] - before.params["tables"][name]
+            moved[name] = belief.params["tables"][name].at[fresh.which].add(step)
+            # Copies of one row have come to the same covariance.
+            blocks.append(Rows(state.columns.at[fresh.which].set(fresh.columns), None))
+        return Belief({**after.params, "tables": moved}, tuple(blocks))
+
+    def update(belief, x, y, observed=None):
+        before, near = cut(belief, x)
+        after, info = flt.update(before, near, y, observed)
+        return put_back(belief, before, after), info
+
+    return flt._replace(update=update, moments=lambda belief, x: flt.moments(*cut(belief, x)))

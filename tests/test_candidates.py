@@ -1,0 +1,139 @@
+"""Agents whose candidates are rows of users, videos and features: the presets, and what they are compared with."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import seqdec
+from seqdec import agents, envs, models
+from seqdec.core import Environment, Masked
+from seqdec.data import RecommenderLog, form_blocks
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+USERS, ITEMS, STEPS = 5, 12, 300
+
+
+def make_log(features: bool = True) -> RecommenderLog:
+    """Rewards linear in an item's worth and one of two features, with a little noise; blocks of three, some short."""
+    generator = np.random.default_rng(0)
+    count = 1004
+    user, item = generator.integers(USERS, size=count), generator.integers(ITEMS, size=count)
+    numbers = generator.normal(size=(50, 2)).astype(np.float32)
+    row = generator.integers(50, size=count)
+    reward = np.linspace(-1, 1, ITEMS)[item] + 0.1 * generator.normal(size=count)
+    told = {"features": numbers, "feature_row": row} if features else {}
+    return form_blocks(user, item, reward + 0.8 * numbers[row, 0] * features, size=3, keep_short=True, **told)
+
+
+LOG = make_log()
+ENV = envs.recommender_log(LOG, standardise=False)
+SCORE = models.Score(dense=3, hidden=(6,), intercepts=True)
+
+
+def make(name: str, env: Environment = ENV, **options: Any) -> Any:
+    if name in ("linear", "popularity", "random"):
+        return getattr(agents, name)(env, **options)
+    if name == "adamw":
+        return agents.make(name, env, model=agents.scorer(env, SCORE, width=3), learning_rate=1e-2, **options)
+    if name != "ekf":
+        options = {"rank": 6, **options}
+    return agents.make(name, env, model=agents.scorer(env, SCORE, width=3, std=0.3), **options)
+
+
+def value(run: Any) -> float:
+    return float(run.rewards[:, STEPS // 3 :].mean())
+
+
+CHANCE = value(seqdec.run(make("random"), ENV, STEPS, seed=0, num_seeds=2))
+BEST = float(np.where(LOG.candidates, LOG.rewards, -np.inf).max(1)[STEPS // 3 : STEPS].mean())
+
+
+@pytest.mark.parametrize("name", ["adamw", "hilofi", "linear", "lrkf", "popularity"])
+def test_learns_which_candidates_are_good(name: str) -> None:
+    run = seqdec.run(make(name), ENV, STEPS, seed=0, num_seeds=2)
+    assert np.isfinite(run.rewards).all() and run.rejected.sum() == 0  # no place without a candidate was played
+    assert value(run) > CHANCE + (0.3 if name == "popularity" else 0.5) * (BEST - CHANCE)
+
+
+def test_random_plays_every_candidate_alike() -> None:
+    agent = make("random")
+    _, first = ENV.reset(jax.random.key(0), ENV.params)
+    masked = Masked(first.observation, jnp.array([True, False, True]))
+    action = jax.vmap(lambda key: agent.act(key, (), masked))(jax.random.split(jax.random.key(1), 2000))
+    assert set(np.unique(action.value)) == {0, 2}
+    np.testing.assert_allclose(action.propensity, 0.5)
+    assert abs(np.mean(action.value == 0) - 0.5) < 6 * 0.5 / np.sqrt(2000)
+
+
+def test_popularity_is_the_shrunken_running_mean() -> None:
+    run = seqdec.run(make("popularity", prior_plays=2.0), ENV, 60, seed=0)
+    totals, plays = np.zeros(ITEMS), np.zeros(ITEMS)
+    for step in range(60):
+        items, allowed = LOG.ids["video"][step], LOG.candidates[step]
+        average = totals.sum() / max(plays.sum(), 1)
+        means = np.where(allowed, (totals[items] + 2 * average) / (plays[items] + 2), -np.inf)
+        action = run.actions[0, step]
+        assert means[action] > means.max() - 1e-5
+        assert run.rewards[0, step] == LOG.rewards[step, action]
+        totals[items[action]] += LOG.rewards[step, action]
+        plays[items[action]] += 1
+
+
+def test_linear_without_intercepts_is_bayesian_linear_regression() -> None:
+    agent = make("linear", intercepts=False, noise=0.05, initial_std=0.7)
+    state = agent.init(jax.random.key(0))
+    generator = np.random.default_rng(1)
+    rows, rewards = [], []
+    update = jax.jit(agent.update)
+    for _ in range(20):
+        x = {name: jnp.asarray(ids[generator.integers(len(ids))]) for name, ids in LOG.ids.items()}
+        x["features"] = jnp.asarray(generator.normal(size=(3, 2)), jnp.float32)
+        action, reward = int(generator.integers(3)), generator.normal()
+        state, _ = update(state, x, jnp.int32(action), jnp.float32(reward))
+        rows.append([*np.asarray(x["features"])[action], 1.0])
+        rewards.append(reward)
+    design = np.array(rows)
+    mean = np.linalg.solve(design.T @ design + 0.05 / 0.49 * np.eye(3), design.T @ np.array(rewards))
+    output = state.params["network"]["output"]
+    np.testing.assert_allclose([*output["kernel"][:, 0], output["bias"][0]], mean, atol=1e-4)
+
+
+def test_intercepts_do_without_features() -> None:
+    env = envs.recommender_log(make_log(features=False))
+    run = seqdec.run(make("linear", env, noise=0.05, policy="greedy"), env, STEPS, seed=0)
+    assert value(run) > 0.3
+
+
+def test_a_bad_reward_is_rejected() -> None:
+    agent = make("popularity")
+    _, first = ENV.reset(jax.random.key(0), ENV.params)
+    state, info = agent.update(agent.init(jax.random.key(0)), first, jnp.int32(0), jnp.float32(jnp.nan))
+    assert info.rejected and state.plays.sum() == 0
+    state, info = agent.update(state, first, jnp.int32(7), jnp.float32(1.0))
+    assert info.rejected and state.plays.sum() == 0
+
+
+def test_misuse_is_refused() -> None:
+    plain = envs.make("bernoulli")
+    with pytest.raises(TypeError, match="Dict with row numbers under 'video'"):
+        agents.popularity(plain)
+    with pytest.raises(ValueError, match="prior_plays must be positive"):
+        agents.popularity(ENV, prior_plays=0.0)
+    with pytest.raises(ValueError, match="popularity has no uncertainty"):
+        agents.popularity(ENV, policy="thompson")
+    with pytest.raises(TypeError, match="must be a Dict of candidates"):
+        agents.scorer(plain)
+    odd = plain._replace(observation_space=spaces.Dict({"a": spaces.Box(0, 1, (4, 2), np.float32)}))
+    with pytest.raises(TypeError, match="one row for each of 10 actions; a is"):
+        agents.hilofi(odd._replace(action_space=spaces.Discrete(10)))
+
+
+def test_a_dict_of_candidates_is_enough_for_a_preset() -> None:
+    agent = agents.hilofi(ENV, rank=5)
+    state = jax.eval_shape(agent.init, jax.random.key(0))
+    assert state.params["tables"]["video"].shape == (ITEMS, 10) and state.params["tables"]["user"].shape == (USERS, 10)
+    assert agent.settings["rank"] == 5

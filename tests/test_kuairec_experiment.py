@@ -1,0 +1,100 @@
+"""`seqdec run kuairec`, from options to table, days and pictures."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from seqdec import cli
+from seqdec.data import synthetic_kuairec, write_kuairec
+from seqdec.experiments import kuairec, report
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+QUICK = "popularity,random"
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A synthetic log of some 110 blocks in the place of the default."""
+    monkeypatch.setattr(kuairec, "synthetic_kuairec", lambda: synthetic_kuairec(users=12, videos=100))
+
+
+def run(out: Path, *arguments: str) -> int:
+    return cli.main(["run", "kuairec", "--agents", QUICK, "--seeds", "2", *arguments, "--out", str(out)])
+
+
+def test_days_add_up_and_everything_is_marked_synthetic(small: None, tmp_path: Path, capsys: Any) -> None:
+    assert run(tmp_path) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("kuairec SYNTHETIC") and "per step" in printed
+    summary = pd.read_csv(tmp_path / "summary.csv", index_col="agent")
+    assert set(summary["log"]) == {"kuairec SYNTHETIC"}
+    runs = report.load_runs(tmp_path)
+    blocks = len(synthetic_kuairec(users=12, videos=100).rewards)
+    days = pd.read_csv(tmp_path / "daily.csv", parse_dates=["period"])
+    for name, saved in runs.items():
+        assert saved.rewards.shape == (2, blocks) and saved.env == "kuairec SYNTHETIC"  # fewer blocks than steps
+        total = np.expm1(saved.rewards).sum(1).mean()
+        rows = days[days["agent"] == name]
+        np.testing.assert_allclose(summary.loc[name, "reward"], total, rtol=1e-5)
+        np.testing.assert_allclose(rows["cumulative"].iloc[-1], total, rtol=1e-5)
+        np.testing.assert_allclose((rows["mean"] * rows["steps"]).sum(), total, rtol=1e-5)
+        assert rows["steps"].sum() == blocks and rows["period"].is_monotonic_increasing
+        assert rows["period"].iloc[0] == pd.Timestamp("2020-07-05")
+    pictures = {path.name for path in tmp_path.glob("*.png")}
+    assert pictures == {"comparison.png", "daily.png", "regret.png"}
+
+    for name in ("summary.csv", "daily.csv", "daily.png"):
+        (tmp_path / name).unlink()
+    assert cli.main(["report", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.strip() == printed.split("\n\n")[0].strip()
+    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "summary.csv", index_col="agent"), summary)
+
+
+def test_official_files_are_replayed_without_the_mark(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.setattr("pooch.os_cache", lambda project: tmp_path / "cache")
+    write_kuairec(tmp_path / "data", users=8, videos=60, seed=0)
+    assert run(tmp_path / "out", "--data", str(tmp_path / "data"), "--steps", "20") == 0
+    assert capsys.readouterr().out.startswith("kuairec  ")
+    assert report.load_runs(tmp_path / "out")["random"].rewards.shape == (2, 20)
+
+
+def test_parity_takes_the_settings_and_the_order_of_the_paper(small: None) -> None:
+    options = kuairec.KuaiRec(agents="hilofi,lrkf", parity=True)
+    options, _, team, days = kuairec.build(options)
+    assert days["period"].max() == 50 and options.steps == len(days)
+    assert {key: team["hilofi"].settings[key] for key in ("rank", "noise", "process_noise_hidden", "tables")} == {
+        "rank": 20, "noise": 1e-4, "process_noise_hidden": 0.0, "tables": (),
+    }  # fmt: skip
+    assert (team["lrkf"].settings["noise"], team["lrkf"].settings["process_noise"]) == (1e-2, 1e-6)
+
+
+def test_the_real_slice(image_home: Path, tmp_path: Path, capsys: Any) -> None:
+    assert run(tmp_path, "--exposures") == 0
+    assert capsys.readouterr().out.startswith("kuairec random exposures")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "code"),
+    [
+        (["--agents", "hilofy"], "unknown agent 'hilofy'", 2),
+        (["--agents", "popularity+thompson"], "popularity has no uncertainty", 2),
+        (["--steps", "0"], "steps must be at least 1", 2),
+        (["--exposures", "--parity"], "leave out --data and --parity", 2),
+        (["--data", "nowhere"], "no small_matrix.csv in nowhere: get KuaiRec.zip", 1),
+    ],
+)
+def test_misuse(small: None, arguments: list[str], message: str, code: int, tmp_path: Path, capsys: Any) -> None:
+    assert cli.main(["run", "kuairec", *arguments, "--out", str(tmp_path / "out")]) == code
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_filters_and_networks_learn_the_log(small: None, tmp_path: Path) -> None:
+    out = str(tmp_path)
+    assert cli.main(["run", "kuairec", "--agents", "hilofi,adamw,linear+ucb", "--seeds", "1", "--out", out]) == 0
+    runs = report.load_runs(tmp_path)
+    assert all(np.isfinite(run.rewards).all() and run.rejected.sum() == 0 for run in runs.values())
