@@ -20,32 +20,41 @@ from seqdec.envs.objectives import (
     rosenbrock,
 )
 from seqdec.envs.registry import make, names
+from seqdec.envs.tabular import adult, census, covertype, financial, jester, mushroom, statlog, tabular
 
 __all__ = [
     "FunctionalEnv",
     "FunctionalVectorEnv",
     "Objective",
     "ackley",
+    "adult",
     "bernoulli",
     "branin",
+    "census",
     "classification",
+    "covertype",
     "digits",
     "drawnn",
     "failing_branin",
     "fashion_mnist",
+    "financial",
     "gaussian",
     "hartmann6",
     "idx",
+    "jester",
     "levy",
     "linear",
     "make",
     "mnist",
+    "mushroom",
     "names",
     "noisy_branin",
     "nonstationary",
     "query",
     "register",
     "rosenbrock",
+    "statlog",
+    "tabular",
     "wheel",
 ]
 

@@ -38,6 +38,13 @@ _IDS = {
     "seqdec/LinearBandit-v0": "linear",
     "seqdec/MNIST-v0": "mnist",
     "seqdec/WheelBandit-v0": "wheel",
+    "seqdec/Adult-v0": "adult",
+    "seqdec/Census-v0": "census",
+    "seqdec/Covertype-v0": "covertype",
+    "seqdec/Financial-v0": "financial",
+    "seqdec/Jester-v0": "jester",
+    "seqdec/Mushroom-v0": "mushroom",
+    "seqdec/Statlog-v0": "statlog",
 }
 
 

@@ -8,6 +8,7 @@ from seqdec.core import Environment
 from seqdec.envs import objectives
 from seqdec.envs.bandits import bernoulli, gaussian, linear, wheel
 from seqdec.envs.classification import digits, fashion_mnist, idx, mnist
+from seqdec.envs.tabular import adult, census, covertype, financial, jester, mushroom, statlog
 
 
 def _query(objective: Callable[..., objectives.Objective]) -> Callable[..., Environment]:
@@ -34,6 +35,13 @@ _FACTORIES: dict[str, Callable[..., Environment]] = {
     "linear": linear,
     "mnist": mnist,
     "wheel": wheel,
+    "adult": adult,
+    "census": census,
+    "covertype": covertype,
+    "financial": financial,
+    "jester": jester,
+    "mushroom": mushroom,
+    "statlog": statlog,
     **{name: _query(objective) for name, objective in _OBJECTIVES.items()},
 }
 
