@@ -19,8 +19,9 @@ from seqdec.envs.objectives import (
     query,
     rosenbrock,
 )
+from seqdec.envs.open_bandit import open_bandit
 from seqdec.envs.registry import make, names
-from seqdec.envs.tabular import adult, census, covertype, financial, jester, mushroom, statlog, tabular
+from seqdec.envs.tabular import adult, census, covertype, financial, jester, mushroom, statlog, tables, tabular
 
 __all__ = [
     "FunctionalEnv",
@@ -50,10 +51,12 @@ __all__ = [
     "names",
     "noisy_branin",
     "nonstationary",
+    "open_bandit",
     "query",
     "register",
     "rosenbrock",
     "statlog",
+    "tables",
     "tabular",
     "wheel",
 ]

@@ -44,6 +44,7 @@ _IDS = {
     "seqdec/Financial-v0": "financial",
     "seqdec/Jester-v0": "jester",
     "seqdec/Mushroom-v0": "mushroom",
+    "seqdec/OpenBandit-v0": "open-bandit",
     "seqdec/Statlog-v0": "statlog",
 }
 

@@ -8,6 +8,7 @@ from seqdec.core import Environment
 from seqdec.envs import objectives
 from seqdec.envs.bandits import bernoulli, gaussian, linear, wheel
 from seqdec.envs.classification import digits, fashion_mnist, idx, mnist
+from seqdec.envs.open_bandit import open_bandit
 from seqdec.envs.tabular import adult, census, covertype, financial, jester, mushroom, statlog
 
 
@@ -41,6 +42,7 @@ _FACTORIES: dict[str, Callable[..., Environment]] = {
     "financial": financial,
     "jester": jester,
     "mushroom": mushroom,
+    "open-bandit": open_bandit,
     "statlog": statlog,
     **{name: _query(objective) for name, objective in _OBJECTIVES.items()},
 }

@@ -46,6 +46,11 @@ class State(NamedTuple):
     drawn: PyTree
 
 
+def tables() -> tuple[str, ...]:
+    """The names of the tables that are environments here."""
+    return ("adult", "census", "covertype", "financial", "jester", "mushroom", "statlog")
+
+
 def tabular(
     table: data.Table, *, order: str = "shuffle", horizon: int | None = None, name: str = "tabular"
 ) -> Environment:

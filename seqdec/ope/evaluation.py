@@ -67,7 +67,8 @@ def evaluate(
         predicted: (n, k) rewards that a model predicts which was not fitted to the row; None leaves out the estimators
             that need it.
         seed: of the bootstrap and of replay.
-        samples: bootstrap samples; rows are drawn with replacement, and predictions are kept as they are.
+        samples: bootstrap samples; rows are drawn with replacement, and predictions are kept as they are, so that the
+            interval of the direct method leaves out the error of the model, which may be all of its error.
         level: of the intervals, between the quantiles (1 - level) / 2 and (1 + level) / 2 of the bootstrap.
         maximum: weight at which clipped IPS cuts.
         threshold: weight from which SWITCH-DR trusts the model alone.
