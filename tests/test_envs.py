@@ -14,11 +14,17 @@ import pytest
 
 from seqdec import envs
 from seqdec.core import Environment, Masked, TimeStep
+from seqdec.data import Table
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (12, 2, 3), dtype=np.uint8)
 WEIGHTS = np.random.default_rng(0).normal(size=(3, 4))
+TABLE = Table(
+    features=np.random.default_rng(0).normal(size=(12, 3)),
+    rewards=np.random.default_rng(1).normal(size=(12, 4)),
+    spread=np.ones((12, 4)),
+)
 LABELS = np.array([0, 1, 2, 3, 0, 1, 2, 3, 3, 2, 1, 0])
 
 
@@ -36,6 +42,7 @@ def build(name: str) -> Environment:
         "replacement": lambda: envs.classification(IMAGES, LABELS, order="replacement", horizon=7),
         "sequential": lambda: envs.classification(IMAGES, LABELS, order="sequential", horizon=7),
         "signed": lambda: envs.classification(IMAGES, LABELS, pixels="signed", horizon=7),
+        "tabular": lambda: envs.tabular(TABLE, horizon=7),
         "permuted": lambda: envs.nonstationary(build("digits-full"), [3, 9, 10]),
         "permuted-sleeping": lambda: envs.nonstationary(build("sleeping"), [3, 9, 10]),
         "drifting-digits": lambda: envs.nonstationary(build("digits"), [3, 9, 10], kind="drift"),
@@ -54,6 +61,7 @@ CONTRACT = (
     "replacement",
     "sequential",
     "signed",
+    "tabular",
     "permuted",
     "permuted-sleeping",
     "drifting-digits",
@@ -597,7 +605,7 @@ def test_bad_split_is_refused(image_home: Path) -> None:
 def test_names() -> None:
     bandits = {"bernoulli", "digits", "fashion-mnist", "gaussian", "idx", "linear", "mnist", "wheel"}
     functions = {"ackley", "branin", "drawnn", "failing-branin", "hartmann6", "levy", "noisy-branin", "rosenbrock"}
-    assert envs.names() == tuple(sorted(bandits | functions))
+    assert envs.names() == tuple(sorted({"open-bandit", *bandits, *functions, *envs.tables()}))
 
 
 def test_the_folder_is_no_package_of_its_own() -> None:
