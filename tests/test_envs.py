@@ -510,7 +510,7 @@ def test_changes_are_vmapped_over_their_size() -> None:
         (
             lambda: envs.make("digts"),
             ValueError,
-            r"unknown environment 'digts': did you mean 'digits'\? Known: ackley, bernoulli, ",
+            r"unknown environment 'digts': did you mean 'digits'\? Known: ackley, adult, bernoulli, ",
         ),
         (lambda: envs.make("fashion_mnist"), ValueError, "did you mean 'fashion-mnist'"),
         (lambda: envs.make("zzzz"), ValueError, "unknown environment 'zzzz': Known:"),

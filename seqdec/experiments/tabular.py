@@ -41,8 +41,27 @@ _ALL: dict[str, dict[str, Any]] = {
     "neural-epsilon-greedy": {"policy": "epsilon_greedy"},
     "neural-greedy": {"policy": "greedy"},
 }
-TUNED: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in envs.tables()}
-"""Settings by table and agent: the best of `benchmarks/tuning.py tabular`, which uses other seeds than are reported."""
+TUNED: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in envs.tables()} | {
+    "statlog": {
+        "hilofi": {"noise": 1e-3, "initial_std_last": 0.1, "process_noise": 1e-6},
+        "linear": {"noise": 1e-3, "initial_std": 0.1},
+        "neural-epsilon-greedy": {"learning_rate": 3e-4},
+        "neural-greedy": {"learning_rate": 3e-4},
+    },
+    "mushroom": {
+        "hilofi": {"noise": 1.0, "initial_std_last": 0.1, "process_noise": 1e-4},
+        "linear": {"noise": 1.0, "initial_std": 0.1},
+        "neural-epsilon-greedy": {"learning_rate": 3e-4},
+        "neural-greedy": {"learning_rate": 3e-4},
+    },
+    "financial": {
+        "hilofi": {"noise": 1e-3, "initial_std_last": 0.1, "process_noise": 1e-4},
+        "linear": {"noise": 1e-4, "initial_std": 0.1},
+        "neural-epsilon-greedy": {"learning_rate": 3e-4},
+        "neural-greedy": {"learning_rate": 3e-4},
+    },
+}
+"""Settings by table and agent: the best of `benchmarks/tabular.py`, which uses other seeds than are reported."""
 
 
 @dataclass(frozen=True, kw_only=True)
