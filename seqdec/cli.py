@@ -205,8 +205,9 @@ def _evaluate(log: str, options: evaluation.Evaluation) -> int:
         evaluation.check(options)
     except ValueError as error:
         return _complain(error, _MISSPELT)
-    check_writable(options.out)
-    print(evaluation.write(evaluation.evaluate(log, options), log, options))
+    report.open_folder(options.out)
+    evaluation.save(evaluation.evaluate(log, options), log, options)
+    print(evaluation.write_report(options.out))
     print(f"\nTable and picture are in {options.out}")
     return 0
 
@@ -235,6 +236,9 @@ def _report(directory: Path) -> int:
         return 0
     if manifest["experiment"] == tabular.Tabular.name:
         print(tabular.write_report(directory))
+        return 0
+    if manifest["experiment"] == evaluation.Evaluation.name:
+        print(evaluation.write_report(directory))
         return 0
     print(report.write_report(directory, report.load_runs(directory), manifest["experiment"]))
     return 0

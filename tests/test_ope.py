@@ -283,6 +283,7 @@ BAD = {
     "negative action": (change("action", 0, -1), "column action, row 0: -1: .*integers"),
     "unknown action": (change("action", 0, 3), "column action, row 0: 3: actions count from 0 to 2"),
     "forbidden action": (change("mask_0", 0, False), "column action, row 0: 0: the mask forbids it"),
+    "mask unknown": (change("mask_0", 4, np.nan), "column mask, row 4: nan"),
     "context unknown": (change("context_1", 5, np.inf), "column context, row 5: inf: .*finite"),
     "feature unknown": (change("action_2_feature_1", 5, np.nan), "column action features, row 5: nan"),
     "no rows": (lambda t: t.iloc[:0], "at least one row"),
@@ -380,7 +381,7 @@ def test_the_command_reads_the_log_that_a_run_writes(tmp_path: Path, capsys: Any
     assert abs(table.loc["ips", "value"] - 0.1) < 4 * table.loc["ips", "std_error"]
 
 
-def test_the_command_reads_a_policy_from_a_file(tmp_path: Path, capsys: Any) -> None:
+def test_the_command_reads_a_policy_from_a_file_and_rebuilds_its_report(tmp_path: Path, capsys: Any) -> None:
     full_log().save(tmp_path / "log.parquet")
     chances = full_log().mask / full_log().mask.sum(1, keepdims=True)
     pd.DataFrame(chances, columns=[f"probability_{i}" for i in range(3)]).to_csv(tmp_path / "p.csv", index=False)
@@ -392,10 +393,15 @@ def test_the_command_reads_a_policy_from_a_file(tmp_path: Path, capsys: Any) -> 
         "--folds",
         "2",
         "--out",
-        str(tmp_path / "o"),
+        str(tmp_path / "out"),
     ]
     assert cli.main([*arguments, "--policy", str(tmp_path / "p.csv")]) == 0
-    assert "warning: the log hardly overlaps" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "warning: the log hardly overlaps" in printed
+    (tmp_path / "out" / "estimates.csv").unlink()
+    assert cli.main(["report", str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().out.strip() == printed.split("\n\nTable and")[0].strip()
+    assert (tmp_path / "out" / "estimates.csv").is_file()
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import pandas as pd
 
 from seqdec import data, figures, filters, likelihoods, models, ope, policies
 from seqdec.core import Filter, PyTree
-from seqdec.experiments.report import FORMAT, save_picture
+from seqdec.experiments.report import FORMAT, read_manifest, save_picture
 from seqdec.ope import Log, Overlap
 from seqdec.persistence import as_json, versions, write_file, write_json
 
@@ -172,28 +172,28 @@ def _mean(rewards: np.ndarray) -> tuple[float, float]:
     return float(rewards.mean()), float(rewards.std(ddof=1) / np.sqrt(len(rewards)))
 
 
-def write(result: Result, log: str, options: Evaluation) -> str:
-    """Write table, picture and manifest into the folder of `options`; returns what there is to say, as text."""
-    folder, table = options.out, result.estimates
-    write_file(folder / "estimates.parquet", lambda path: table.to_parquet(path))
-    write_file(folder / "estimates.csv", lambda path: table.to_csv(path))
-    title = f"Mean reward of {options.policy}, estimated from {Path(log).name}"
-    save_picture(folder / "estimates.png", figures.estimates(table, result.logged, result.known, title))
+def save(result: Result, log: str, options: Evaluation) -> None:
+    """Write the estimates and the manifest. Raises OSError where that is impossible."""
+    write_file(options.out / "estimates.parquet", lambda path: result.estimates.to_parquet(path))
     told = {"log": log, "overlap": result.overlap._asdict(), "logged": result.logged, "known": result.known}
     manifest = {"format": FORMAT, "experiment": options.name, "options": as_json(asdict(options)), **as_json(told)}
-    write_json(folder / "manifest.json", manifest | {"runs": [], "versions": versions()})
-    return _words(result, options)
+    write_json(options.out / "manifest.json", manifest | {"runs": [], "versions": versions()})
 
 
-def _words(result: Result, options: Evaluation) -> str:
-    """The table and what to think of it."""
-    seen, known = result.overlap, result.known
+def write_report(folder: Path) -> str:
+    """Write estimates.csv and the picture from what `save` left in `folder`; returns what there is to say, as text."""
+    manifest, table = read_manifest(folder), pd.read_parquet(folder / "estimates.parquet")
+    policy, logged, known = manifest["options"]["policy"], manifest["logged"], manifest["known"]
+    write_file(folder / "estimates.csv", lambda path: table.to_csv(path))
+    title = f"Mean reward of {Path(policy).name}, estimated from {Path(manifest['log']).name}"
+    save_picture(folder / "estimates.png", figures.estimates(table, logged, known, title))
+    seen = Overlap(**manifest["overlap"])
     lines = [
-        result.estimates.to_string(float_format=lambda value: f"{value:.5g}"),
+        table.to_string(float_format=lambda value: f"{value:.5g}"),
         "",
-        f"the log itself: {result.logged[0]:.5g}, standard error {result.logged[1]:.2g}, {seen.rows:,} rows",
-        *([] if known is None else [f"{options.policy} itself: {known[0]:.5g}, standard error {known[1]:.2g}"]),
-        f"effective size for {options.policy}: {seen.effective_size:,.1f}; largest weight {seen.largest_weight:.3g}; "
+        f"the log itself: {logged[0]:.5g}, standard error {logged[1]:.2g}, {seen.rows:,} rows",
+        *([] if known is None else [f"{policy} itself: {known[0]:.5g}, standard error {known[1]:.2g}"]),
+        f"effective size for {policy}: {seen.effective_size:,.1f}; largest weight {seen.largest_weight:.3g}; "
         f"mean weight {seen.mean_weight:.3f}, standard error {seen.mean_weight_error:.2g}",
         *(f"warning: {warning}" for warning in seen.warnings),
     ]

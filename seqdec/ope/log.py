@@ -144,7 +144,7 @@ def make_log(
         action=actions,
         reward=np.asarray(reward, np.float64),
         propensity=np.asarray(propensity, np.float64),
-        mask=np.ones((count, size), bool) if mask is None else np.asarray(mask).astype(bool),
+        mask=np.ones((count, size), bool) if mask is None else _check_mask(np.asarray(mask)),
         timestamp=np.arange(count) if timestamp is None else np.asarray(timestamp),
         action_features=features,
     )
@@ -201,6 +201,14 @@ def _check_actions(action: np.ndarray) -> np.ndarray:
     wrong = ~((action >= 0) & (action == np.floor(action)) & np.isfinite(action))
     _refuse("action", wrong, action, "actions must be integers from 0: number them")
     return action.astype(np.int64)
+
+
+def _check_mask(mask: np.ndarray) -> np.ndarray:
+    """A mask as bool; whatever else it could be is refused."""
+    wrong = ~np.isin(mask, (0, 1)).reshape(len(mask), -1)
+    values = mask.reshape(len(mask), -1)[np.arange(len(mask)), wrong.argmax(axis=1)]
+    _refuse("mask", wrong.any(axis=1), values, "a mask is true (1) where the action was allowed, else false (0)")
+    return mask.astype(bool)
 
 
 def _check_times(times: np.ndarray) -> None:
