@@ -154,17 +154,30 @@ def test_no_row_is_predicted_from_itself() -> None:
 
 def test_cross_fitting_is_fitting_to_the_other_folds() -> None:
     log, _ = draw_log(40, 7)
-    flt, params = linear_model(log)
-    found = ope.cross_fit(flt, params, log, ope.expected_rewards(flt), seed=1, folds=4)
+    network = models.network(models.MLP(log.num_actions, ()), jnp.zeros(log.context.shape[1]))
+    flt = filters.lrkf(network.apply, likelihoods.gaussian(1.0), rank=5, process_noise=1e-3)
+    params = network.init(jax.random.key(0))
+    found, spread = ope.cross_fit(
+        flt,
+        params,
+        log,
+        lambda key, belief, x, mask: (flt.response(flt.mean(belief), x), flt.moments(belief, x).cov),
+        seed=1,
+        folds=4,
+    )
     member = np.random.default_rng(1).permutation(np.arange(40) % 4)
     start = jax.random.split(jax.random.split(jax.random.key(1))[0], 4)
     belief = flt.init(start[2], params)
     update = jax.jit(lambda belief, x, y, action: flt.update(flt.predict(belief), x, y, observed=action)[0])
     x = ope.inputs(log)
-    for row in np.flatnonzero(member != 2):
-        belief = update(belief, x[row], np.float32(log.reward[row]), log.action[row])
+    for row in range(40):  # time passes in all rows
+        if member[row] != 2:
+            belief = update(belief, x[row], np.float32(log.reward[row]), log.action[row])
+        else:
+            belief = flt.predict(belief)
     for row in np.flatnonzero(member == 2):
         np.testing.assert_allclose(found[row], flt.response(flt.mean(belief), x[row]), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(spread[row], flt.moments(belief, x[row]).cov, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("folds", [1, 41])

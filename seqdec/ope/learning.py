@@ -43,10 +43,14 @@ def prequential(flt: Filter, params: PyTree, log: Log, ask: Ask, *, seed: int) -
     def step(belief, row):
         index, x, mask, action, reward = row
         answer = ask(jax.random.fold_in(key, index), belief, x, mask)
-        return flt.update(flt.predict(belief), x, reward, observed=action)[0], answer
+
+        def learn(belief):
+            return flt.update(flt.predict(belief), x, reward, observed=action)[0]
+
+        return jax.lax.cond(jnp.isfinite(reward), learn, lambda belief: belief, belief), answer
 
     rows = (np.arange(len(log.action)), inputs(log), log.mask, log.action, log.reward)
-    return _in_chunks(step, flt.init(start, params), rows, "learning")[1]
+    return _in_chunks(_scanned(step), flt.init(start, params), rows, "learning")[1]
 
 
 def cross_fit(flt: Filter, params: PyTree, log: Log, ask: Ask, *, seed: int, folds: int = 5) -> PyTree:
@@ -68,31 +72,35 @@ def cross_fit(flt: Filter, params: PyTree, log: Log, ask: Ask, *, seed: int, fol
         def one(belief, own):  # a reward that is not a number is not learnt from
             return flt.update(flt.predict(belief), x, jnp.where(fold == own, jnp.nan, reward), observed=action)[0]
 
-        return jax.vmap(one)(beliefs, jnp.arange(folds)), None
+        def all_of_them(beliefs):
+            return jax.vmap(one)(beliefs, jnp.arange(folds))
+
+        return jax.lax.cond(jnp.isfinite(reward), all_of_them, lambda beliefs: beliefs, beliefs), None
 
     def answer(belief, row):
         index, x, mask = row
         return belief, ask(jax.random.fold_in(key, index), belief, x, mask)
 
     beliefs = jax.vmap(flt.init, (0, None))(jax.random.split(start, folds), params)
-    beliefs, _ = _in_chunks(learn, beliefs, (x, log.action, log.reward, member), "learning")
-    places = [np.flatnonzero(member == fold) for fold in range(folds)]
-    parts = []
+    beliefs, _ = _in_chunks(_scanned(learn), beliefs, (x, log.action, log.reward, member), "learning")
+    places, parts, asked = [np.flatnonzero(member == fold) for fold in range(folds)], [], _scanned(answer)
     for fold, place in enumerate(places):
         belief = jax.tree.map(lambda leaf, fold=fold: leaf[fold], beliefs)
-        parts.append(_in_chunks(answer, belief, (place, x[place], log.mask[place]), f"fold {fold + 1}")[1])
+        parts.append(_in_chunks(asked, belief, (place, x[place], log.mask[place]), f"fold {fold + 1}")[1])
     back = np.argsort(np.concatenate(places))
     return jax.tree.map(lambda *leaves: np.concatenate(leaves)[back], *parts)
 
 
-def _in_chunks(step: Callable, carry: PyTree, rows: tuple[np.ndarray, ...], title: str) -> tuple[PyTree, PyTree]:
-    """`jax.lax.scan` of `step` over rows (n, ...), chunk by chunk behind a progress bar; answers on the host.
+def _scanned(step: Callable) -> Callable:
+    return jax.jit(lambda carry, rows: jax.lax.scan(step, carry, rows))
 
-    The last chunk is filled up with rows that are not numbers, which no belief learns from.
+
+def _in_chunks(advance: Callable, carry: PyTree, rows: tuple[np.ndarray, ...], title: str) -> tuple[PyTree, PyTree]:
+    """A compiled scan over rows (n, ...), chunk by chunk behind a progress bar; answers on the host.
+
+    The last chunk is filled up with rows that are not numbers, which leave the carry as it is.
     """
-    count = len(rows[0])
-    length = min(_CHUNK, count)
-    advance, answers = jax.jit(lambda carry, rows: jax.lax.scan(step, carry, rows)), []
+    count, length, answers = len(rows[0]), _CHUNK, []
     with tqdm(total=count, desc=title, unit="row", disable=not sys.stderr.isatty(), dynamic_ncols=True) as bar:
         for first in range(0, count, length):
             chunk = tuple(_fill(part[first : first + length], length) for part in rows)
