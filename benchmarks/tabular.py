@@ -47,8 +47,8 @@ GRIDS: dict[str, dict[str, dict[str, tuple[float, ...]]]] = {
 def sweep(table: str, name: str, grid: dict[str, tuple[float, ...]]) -> tuple[np.ndarray, np.ndarray]:
     """Settings (s, names) and regret in percent of uniform (s, seeds)."""
     env = envs.make(table)
-    width = () if name == "linear" else (50, 50)
-    network = models.network(models.MLP(int(env.action_space.n), width), jnp.zeros(env.observation_space.shape))
+    # Built here, because a network's last layer cannot be found inside a compiled function.
+    model = {"model": models.network(models.MLP(int(env.action_space.n)), jnp.zeros(env.observation_space.shape))}
     settings = np.array(list(itertools.product(*grid.values())), np.float32)
     steps = min(STEPS, len(env.params.features))
 
@@ -68,7 +68,7 @@ def sweep(table: str, name: str, grid: dict[str, tuple[float, ...]]) -> tuple[np
 
     def tuned(params, setting, seed):
         options = dict(zip(grid, setting, strict=True))
-        return play(params, seed, tabular.agent(name, env, model=network, **options))
+        return play(params, seed, tabular.agent(name, env, **({} if name == "linear" else model), **options))
 
     def even(params, seed):
         return play(params, seed, tabular.uniform(env))

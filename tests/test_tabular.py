@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from seqdec import cli, data, envs
+from seqdec import cli, data, envs, filters, likelihoods
 from seqdec.core import Environment, TimeStep
 from seqdec.data import Table
 from seqdec.experiments import tabular
@@ -202,6 +202,47 @@ def test_a_table_that_does_not_fit_is_refused(changes: Any, message: str) -> Non
 
 
 # The experiment
+
+
+def test_independent_arms_are_the_filter_over_all_of_them() -> None:
+    def one(params, x):
+        return (params[0] @ x + params[1])[None]
+
+    def every(params, x):
+        return params[0] @ x + params[1]
+
+    params, rng = (jnp.zeros((4, 3)), jnp.zeros(4)), np.random.default_rng(0)
+    likelihood, options = likelihoods.gaussian(0.1), {"initial_std": 0.7, "process_noise": 1e-3}
+    apart = filters.independent(filters.ekf(one, likelihood, **options), 4)
+    whole = filters.ekf(every, likelihood, **options)
+    beliefs = [flt.init(jax.random.key(0), params) for flt in (apart, whole)]
+    steps = [jax.jit(lambda b, x, y, o, f=flt: f.update(f.predict(b), x, y, observed=o)) for flt in (apart, whole)]
+    for _ in range(30):
+        x, y, arm = rng.normal(size=3).astype(np.float32), np.float32(rng.normal()), rng.integers(4)
+        (left, one_info), (right, info) = (step(b, x, y, arm) for step, b in zip(steps, beliefs, strict=True))
+        beliefs = [left, right]
+        np.testing.assert_allclose(one_info.log_density, info.log_density, rtol=1e-3, atol=1e-4)
+    x = jnp.asarray(rng.normal(size=3), jnp.float32)
+    for left, right in zip(apart.moments(beliefs[0], x), whole.moments(beliefs[1], x), strict=True):
+        np.testing.assert_allclose(left, right, rtol=1e-3, atol=1e-5)
+    seen = [flt.update(b, x, jnp.arange(4.0))[0] for flt, b in zip((apart, whole), beliefs, strict=True)]
+    for left, right in zip(jax.tree.leaves(apart.mean(seen[0])), jax.tree.leaves(whole.mean(seen[1])), strict=True):
+        np.testing.assert_allclose(left, right, rtol=1e-3, atol=1e-4)
+    draws = jax.vmap(lambda key: apart.response(apart.sample(key, seen[0]), x))(
+        jax.random.split(jax.random.key(1), 4000)
+    )
+    at = apart.moments(seen[0], x)
+    np.testing.assert_allclose(draws.mean(0), at.mean, atol=6 * float(jnp.sqrt(at.cov.max() / 4000)))
+    np.testing.assert_allclose(np.cov(draws.T), at.cov, atol=8 * float(at.cov.max()) / np.sqrt(4000))
+
+
+def test_independent_arms_refuse_what_they_cannot_do() -> None:
+    flt = filters.independent(filters.ekf(lambda params, x: (params @ x)[None], likelihoods.gaussian(0.1)), 4)
+    with pytest.raises(ValueError, match=r"leading axis \(4,\); got \[\(3,\)\]"):
+        flt.init(jax.random.key(0), jnp.zeros((3, 2)))
+    belief = flt.init(jax.random.key(0), jnp.zeros((4, 2)))
+    with pytest.raises(ValueError, match=r"observed must be one index or None; got shape \(2,\)"):
+        flt.update(belief, jnp.ones(2), jnp.ones(2), observed=jnp.array([0, 1]))
 
 
 def test_regret_is_relative_to_uniform_play() -> None:

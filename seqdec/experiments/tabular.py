@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import pandas as pd
 
-from seqdec import agents, envs, figures, models
+from seqdec import agents, envs, figures, filters, likelihoods, policies
 from seqdec.core import Action, Agent, Array, Environment
 from seqdec.experiments import report
 from seqdec.persistence import as_json, versions, write_file, write_json
@@ -29,7 +29,6 @@ _KINDS = {
     "hilofi": "hilofi",
     "lolofi": "lolofi",
     "lrkf": "lrkf",
-    "linear": "ekf",
     "neural-epsilon-greedy": "adamw",
     "neural-greedy": "adamw",
 }
@@ -51,6 +50,12 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in envs.tables(
     "mushroom": {
         "hilofi": {"noise": 1.0, "initial_std_last": 0.1, "process_noise": 1e-4},
         "linear": {"noise": 1.0, "initial_std": 0.1},
+        "neural-epsilon-greedy": {"learning_rate": 3e-4},
+        "neural-greedy": {"learning_rate": 3e-4},
+    },
+    "adult": {
+        "hilofi": {"noise": 0.01, "initial_std_last": 0.01, "process_noise": 1e-4},
+        "linear": {"noise": 0.1, "initial_std": 0.03},
         "neural-epsilon-greedy": {"learning_rate": 3e-4},
         "neural-greedy": {"learning_rate": 3e-4},
     },
@@ -89,7 +94,7 @@ def check(options: Tabular) -> None:
     for name, value, minimum in (("steps", options.steps, 1), ("seeds", options.seeds, 1), ("seed", options.seed, 0)):
         if value is not None and value < minimum:
             raise ValueError(f"{name} must be at least {minimum}; got {value}")
-    for kind, text, known in (("table", options.tables, tuple(TUNED)), ("agent", options.agents, tuple(_KINDS))):
+    for kind, text, known in (("table", options.tables, tuple(TUNED)), ("agent", options.agents, ("linear", *_KINDS))):
         unknown = [name for name in _names(text) if name not in known]
         if unknown:
             raise ValueError(f"unknown {kind} {unknown[0]!r}; known: {', '.join(known)}")
@@ -101,8 +106,28 @@ def _names(text: str) -> list[str]:
 
 def agent(name: str, env: Environment, **settings: Any) -> Agent:
     """The agent of this experiment called `name`, with settings of its own."""
-    model = {"model": models.MLP(int(env.action_space.n), ())} if name == "linear" else {}  # pyright: ignore
-    return agents.make(_KINDS[name], env, **{**model, **_ALL.get(name, {}), **settings})._replace(name=name)
+    if name == "linear":
+        return linear(env, **settings)
+    return agents.make(_KINDS[name], env, **{**_ALL.get(name, {}), **settings})._replace(name=name)
+
+
+def linear(env: Environment, *, noise: float = 0.01, initial_std: float = 0.3) -> Agent:
+    """A Kalman filter for each arm's weights and constant, which acts on a draw of each arm's expected reward."""
+    count, width = int(env.action_space.n), len(env.params.features[0])  # pyright: ignore (Discrete)
+
+    def apply(params, x):
+        weights, constant = params
+        return (weights @ x + constant)[None]
+
+    flt = filters.ekf(apply, likelihoods.gaussian(noise), initial_std=initial_std)
+    return agents.filtering(
+        filters.independent(flt, count),
+        policies.epistemic_sampling(),
+        lambda key: (jnp.zeros((count, width)), jnp.zeros(count)),
+        env,
+        name="linear",
+        settings={"noise": noise, "initial_std": initial_std},
+    )
 
 
 def uniform(env: Environment) -> Agent:
