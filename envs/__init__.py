@@ -19,37 +19,49 @@ from seqdec.envs.objectives import (
     query,
     rosenbrock,
 )
+from seqdec.envs.open_bandit import open_bandit
 from seqdec.envs.recommender import kuairec, random_exposures, recommender_log
 from seqdec.envs.registry import make, names
+from seqdec.envs.tabular import adult, census, covertype, financial, jester, mushroom, statlog, tables, tabular
 
 __all__ = [
     "FunctionalEnv",
     "FunctionalVectorEnv",
     "Objective",
     "ackley",
+    "adult",
     "bernoulli",
     "branin",
+    "census",
     "classification",
+    "covertype",
     "digits",
     "drawnn",
     "failing_branin",
     "fashion_mnist",
+    "financial",
     "gaussian",
     "hartmann6",
     "idx",
+    "jester",
     "kuairec",
     "levy",
     "linear",
     "make",
     "mnist",
+    "mushroom",
     "names",
     "noisy_branin",
     "nonstationary",
+    "open_bandit",
     "query",
     "random_exposures",
     "recommender_log",
     "register",
     "rosenbrock",
+    "statlog",
+    "tables",
+    "tabular",
     "wheel",
 ]
 

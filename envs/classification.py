@@ -36,14 +36,14 @@ class Options(TypedDict, total=False):
 
 
 class State(NamedTuple):
-    """Which image is shown and how to go on."""
+    """Which example is shown and how to go on."""
 
     shown: Array
-    """() int32 which image is shown."""
+    """() int32 which example is shown."""
     step: Array
     """() int32 steps done in this episode."""
     order: Array | None
-    """(n,) int32 for order="shuffle": up to this pass's position the images already shown, then those to come."""
+    """(n,) int32 for order="shuffle": up to this pass's position the examples already shown, then those to come."""
 
 
 def classification(
@@ -86,14 +86,14 @@ def classification(
 
     def reset(key: Key, params: Examples) -> tuple[State, Array]:
         start = jnp.arange(count, dtype=jnp.int32) if order == "shuffle" else None
-        state = _choose(key, jnp.int32(0), start, count, order)
+        state = choose(key, jnp.int32(0), start, count, order)
         return state, show(state, params)
 
     def step(key: Key, state: State, action: Array, params: Examples) -> tuple[State, TimeStep]:
         rewards = jax.nn.one_hot(params.labels[state.shown], num_classes, dtype=jnp.float32)
         reward, regret = verdict(action, rewards, rewards[in_range(action, num_classes)])
         done = state.step + 1 >= horizon
-        state = _choose(key, jnp.where(done, 0, state.step + 1), state.order, count, order)
+        state = choose(key, jnp.where(done, 0, state.step + 1), state.order, count, order)
         outcomes = rewards if full_information else None
         return state, TimeStep(show(state, params), reward, regret, done, outcomes)
 
@@ -146,8 +146,8 @@ def _from_dataset(name: str, data: Dataset, split: str, options: Options) -> Env
     return classification(*getattr(data, split), num_classes=num_classes, name=name, **options)
 
 
-def _choose(key: Key, step: Array, order: Array | None, count: int, how: str) -> State:
-    """The state that shows the image of `step`.
+def choose(key: Key, step: Array, order: Array | None, count: int, how: str) -> State:
+    """The state that shows the example of `step`.
 
     "shuffle" is the Fisher-Yates shuffle, one exchange a step: at position p of a pass, place p and a random one of the
     places p, ..., n-1 change. Every order is equally likely, whatever the last pass has left behind, and no step sorts.

@@ -40,6 +40,14 @@ _IDS = {
     "seqdec/MNIST-v0": "mnist",
     "seqdec/RandomExposures-v0": "random-exposures",
     "seqdec/WheelBandit-v0": "wheel",
+    "seqdec/Adult-v0": "adult",
+    "seqdec/Census-v0": "census",
+    "seqdec/Covertype-v0": "covertype",
+    "seqdec/Financial-v0": "financial",
+    "seqdec/Jester-v0": "jester",
+    "seqdec/Mushroom-v0": "mushroom",
+    "seqdec/OpenBandit-v0": "open-bandit",
+    "seqdec/Statlog-v0": "statlog",
 }
 
 

@@ -8,7 +8,9 @@ from seqdec.core import Environment
 from seqdec.envs import objectives
 from seqdec.envs.bandits import bernoulli, gaussian, linear, wheel
 from seqdec.envs.classification import digits, fashion_mnist, idx, mnist
+from seqdec.envs.open_bandit import open_bandit
 from seqdec.envs.recommender import kuairec, random_exposures
+from seqdec.envs.tabular import adult, census, covertype, financial, jester, mushroom, statlog
 
 
 def _query(objective: Callable[..., objectives.Objective]) -> Callable[..., Environment]:
@@ -37,6 +39,14 @@ _FACTORIES: dict[str, Callable[..., Environment]] = {
     "mnist": mnist,
     "random-exposures": random_exposures,
     "wheel": wheel,
+    "adult": adult,
+    "census": census,
+    "covertype": covertype,
+    "financial": financial,
+    "jester": jester,
+    "mushroom": mushroom,
+    "open-bandit": open_bandit,
+    "statlog": statlog,
     **{name: _query(objective) for name, objective in _OBJECTIVES.items()},
 }
 

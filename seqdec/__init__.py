@@ -1,6 +1,6 @@
 """Sequential decision making under uncertainty in JAX: beliefs over networks, policies, environments, the loop."""
 
-from seqdec import agents, bo, core, envs, filters, likelihoods, models, optim, policies
+from seqdec import agents, bo, core, envs, filters, likelihoods, models, ope, optim, policies
 from seqdec.bo import maximize, minimize
 from seqdec.results import Run
 from seqdec.runner import run
@@ -18,6 +18,7 @@ __all__ = [
     "maximize",
     "minimize",
     "models",
+    "ope",
     "optim",
     "policies",
     "run",

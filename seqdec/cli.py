@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 import pandas as pd
 import tyro
 
-from seqdec.experiments import bandit, bench, bo, kuairec, optimizers, report
+from seqdec.experiments import bandit, bench, bo, evaluation, kuairec, optimizers, report, tabular
 from seqdec.persistence import check_writable
 from seqdec.results import Run
 
@@ -31,6 +31,7 @@ class RunCommand:
         | Annotated[kuairec.KuaiRec, tyro.conf.subcommand("kuairec")]
         | Annotated[bo.Optimization, tyro.conf.subcommand("bo")]
         | Annotated[optimizers.Optimizers, tyro.conf.subcommand("optimizers")]
+        | Annotated[tabular.Tabular, tyro.conf.subcommand("tabular")]
     )
 
 
@@ -56,8 +57,18 @@ class BenchCommand:
     options: bench.Filters
 
 
+@dataclass(frozen=True)
+class OpeCommand:
+    """Value a policy from the log of another: prints estimates, fills a folder with table and picture."""
+
+    log: tyro.conf.Positional[str]
+    """Parquet or CSV file with the columns timestamp, action, reward, propensity, context_0, ..., or open-bandit."""
+    options: evaluation.Evaluation
+
+
 Command = (
     Annotated[RunCommand, tyro.conf.subcommand("run")]
+    | Annotated[OpeCommand, tyro.conf.subcommand("ope")]
     | Annotated[BenchCommand, tyro.conf.subcommand("bench")]
     | Annotated[ListCommand, tyro.conf.subcommand("list")]
     | Annotated[ReportCommand, tyro.conf.subcommand("report")]
@@ -82,7 +93,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             experiment = command.experiment
             if isinstance(experiment, bo.Optimization):
                 return _optimize(experiment)
+            if isinstance(experiment, tabular.Tabular):
+                return _tabulate(experiment)
             return _compare(experiment) if isinstance(experiment, optimizers.Optimizers) else _run(experiment)
+        if isinstance(command, OpeCommand):
+            return _evaluate(command.log, command.options)
         if isinstance(command, BenchCommand):
             return _bench(command.options)
         if isinstance(command, ReportCommand):
@@ -96,7 +111,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _suggest(argv: Sequence[str]) -> None:
     """Tyro lists the experiments when one is misspelt, but does not say which was meant."""
-    known = ("digits", "mnist", "classify", "kuairec", "bo", "optimizers")
+    known = ("digits", "mnist", "classify", "kuairec", "tabular", "bo", "optimizers")
     if len(argv) > 1 and argv[0] == "run" and argv[1] not in known:
         for close in difflib.get_close_matches(argv[1], known, 1):
             print(f"seqdec: unknown experiment {argv[1]!r}: did you mean {close!r}?", file=sys.stderr)
@@ -167,6 +182,43 @@ def _compare(options: optimizers.Optimizers) -> int:
     return _complain("interrupted", _INTERRUPTED) if interrupted else 0
 
 
+def _tabulate(options: tabular.Tabular) -> int:
+    """Run the tables; whatever ends it, the runs done by then are saved and reported."""
+    try:
+        tabular.check(options)
+    except ValueError as error:
+        return _complain(error, _MISSPELT)
+    report.open_folder(options.out)
+    done: dict[str, list[str]] = {}
+    code = 0
+    try:
+        for table, name, run in tabular.play(options, progress=None):
+            tabular.save(options, table, name, run, done.setdefault(table, []))
+            done[table].append(name)
+            code = _complain("interrupted", _INTERRUPTED) if run.interrupted else 0
+    except KeyboardInterrupt:
+        code = _complain("interrupted", _INTERRUPTED)
+    except Exception as error:  # the agents before this one have done their work, which is reported below
+        code = _complain(error, _FAILED)
+    if done:
+        print(tabular.write_report(options.out))
+        print(f"\nRuns, tables and pictures are in {options.out}")
+    return code
+
+
+def _evaluate(log: str, options: evaluation.Evaluation) -> int:
+    """Value a policy, save and print."""
+    try:
+        evaluation.check(options)
+    except ValueError as error:
+        return _complain(error, _MISSPELT)
+    report.open_folder(options.out)
+    evaluation.save(evaluation.evaluate(log, options), log, options)
+    print(evaluation.write_report(options.out))
+    print(f"\nTable and picture are in {options.out}")
+    return 0
+
+
 def _bench(options: bench.Filters) -> int:
     """Measure, save and print."""
     try:
@@ -188,6 +240,12 @@ def _report(directory: Path) -> int:
     manifest = report.read_manifest(directory)
     if manifest["experiment"] == bo.Optimization.name:
         print(bo.write_report(directory))
+        return 0
+    if manifest["experiment"] == tabular.Tabular.name:
+        print(tabular.write_report(directory))
+        return 0
+    if manifest["experiment"] == evaluation.Evaluation.name:
+        print(evaluation.write_report(directory))
         return 0
     print(report.write_report(directory, report.load_runs(directory), manifest["experiment"]))
     return 0

@@ -163,9 +163,8 @@ def _step(
     state, timestep = env.step(env_key, carry.env, action.value, params)
     feedback = timestep.reward if timestep.outcomes is None else timestep.outcomes
     learned, info = agent.update(carry.agent, carry.observation, action.value, feedback)
-    record = Record(
-        action.value, timestep.reward, timestep.regret, action.propensity, _rejected(info), _select(info, names)
-    )
+    kept = _select(info, carry.observation, names)
+    record = Record(action.value, timestep.reward, timestep.regret, action.propensity, _rejected(info), kept)
     return carry._replace(env=state, observation=timestep.observation, agent=learned), record
 
 
@@ -215,7 +214,7 @@ def _compile_host(agent: Agent, env: gymnasium.Env, names: tuple[str, ...], seed
 
     def update(state: PyTree, observation: PyTree, action: Array, reward: Array) -> tuple[PyTree, Array, PyTree]:
         state, info = agent.update(state, observation, action, reward)
-        return state, _rejected(info), _select(info, names)
+        return state, _rejected(info), _select(info, observation, names)
 
     raw, info = env.reset(seed=seed)
     like = jax.tree.map(lambda leaf: np.asarray(jnp.asarray(leaf)), _pack(raw, info))
@@ -286,16 +285,16 @@ def _rejected(info: Any) -> Array:
     return jnp.asarray(getattr(info, "rejected", False), bool)
 
 
-def _select(info: Any, names: tuple[str, ...]) -> dict[str, Array]:
-    """The wanted fields of an agent's info; a field with fields of its own gives one entry for each, dotted."""
-    available = [name for name in getattr(info, "_fields", ()) if getattr(info, name) is not None]
+def _select(info: Any, observation: PyTree, names: tuple[str, ...]) -> dict[str, Array]:
+    """The wanted fields of an agent's info, or the observation; what has fields of its own gives one entry for each."""
+    fields = {name: getattr(info, name) for name in getattr(info, "_fields", ()) if getattr(info, name) is not None}
+    available = {**fields, "observation": observation}
     for name in names:
         if name not in available:
             raise ValueError(
-                f"diagnostics: the agent's {type(info).__name__} holds no {name!r}; "
-                f"available: {', '.join(available) or 'nothing'}"
+                f"diagnostics: the agent's {type(info).__name__} holds no {name!r}; available: {', '.join(available)}"
             )
-    leaves = jax.tree_util.tree_leaves_with_path({name: getattr(info, name) for name in names})
+    leaves = jax.tree_util.tree_leaves_with_path({name: available[name] for name in names})
     return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
 
 

@@ -185,6 +185,57 @@ def _legend(figure: Figure, axes: list[Axes], names: list[str]) -> None:
     )
 
 
+def relative_regret(summary: pd.DataFrame) -> Figure:
+    """Regret in percent of uniform play's (mean, 95% interval), a panel for each table; further left is better.
+
+    `summary` is indexed by table and agent, with the columns regret and regret_95.
+    """
+    tables = list(dict.fromkeys(summary.index.get_level_values("table")))
+    figure, axes = _panels(tables)
+    for table, axis in zip(tables, axes, strict=True):
+        rows = summary.xs(table, level="table")
+        _intervals(axis, list(rows.index), rows["regret"].to_numpy(), np.nan_to_num(rows["regret_95"].to_numpy()))
+        axis.set_title(table, **_TITLE)
+        axis.set_xlabel("cumulative regret / % of uniform")
+        axis.set_xlim(left=0)
+    figure.suptitle("Regret, less is better", fontsize=12, fontweight="bold", x=0.01, ha="left")
+    return figure
+
+
+def estimates(
+    table: pd.DataFrame, logged: tuple[float, float], known: tuple[float, float] | None, title: str
+) -> Figure:
+    """Off-policy estimates with their intervals, and the mean rewards that are known without estimating.
+
+    `table` is indexed by estimator, with the columns value, low and high; `logged` and `known` are a mean and its
+    standard error, shown with their 95% intervals.
+    """
+    figure = Figure(figsize=(8.2, 4.6), dpi=140, layout="constrained")
+    axis = figure.subplots()
+    values, low, high = (table[name].to_numpy() for name in ("value", "low", "high"))
+    _intervals(axis, list(table.index), values, np.nan_to_num(np.maximum([values - low, high - values], 0)))
+    for name, colour, line in (("the log itself", "0.35", logged), ("the policy itself", _COLOURS[1], known)):
+        if line is not None:
+            axis.axvline(line[0], color=colour, lw=1.4, label=name)
+            axis.axvspan(line[0] - 1.96 * line[1], line[0] + 1.96 * line[1], color=colour, alpha=0.12, lw=0)
+    axis.set_xlabel("mean reward per decision, 95% intervals")
+    figure.legend(loc="outside lower center", ncols=2, frameon=False)
+    figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
+    return figure
+
+
+def _intervals(axis: Axes, names: list[str], values: np.ndarray, errors: np.ndarray) -> None:
+    """One row for each name, from the top: a dot and its interval."""
+    rows = np.arange(len(names))
+    axis.errorbar(values, rows, xerr=errors, fmt="o", capsize=3, color=_COLOURS[0])
+    axis.set_yticks(rows, names)
+    axis.invert_yaxis()
+    axis.margins(y=0.12)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.grid(axis="x", color="0.9", lw=0.8)
+    axis.set_axisbelow(True)
+
+
 def window(runs: Mapping[str, Run]) -> int:
     """Length of the sliding window of the average reward: a tenth of the longest run, at most 5,000 steps."""
     return max(1, min(5000, max(run.rewards.shape[1] for run in runs.values()) // 10))

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from seqdec import ope
 from seqdec.persistence import read_folder, write_folder
 
 if TYPE_CHECKING:
@@ -68,6 +69,32 @@ class Run(NamedTuple):
         for name, values in self.diagnostics.items():
             columns |= _flatten(name, values)
         return pd.DataFrame(columns)
+
+    def log(self, seed: int, *, num_actions: int | None = None) -> ope.Log:
+        """The steps of one of `seeds` as a log for off-policy evaluation; time is the number of the step.
+
+        The run must have kept what the agent saw: `seqdec.run(..., diagnostics=("observation",))`. `num_actions` says
+        how many actions there were where no mask does. Raises ValueError for a run without observations, propensities
+        or known rewards, or whose actions are no indices, and for a seed that is not in the run.
+        """
+        seen = {name: part for name, part in self.diagnostics.items() if name.split(".")[0] == "observation"}
+        if seed not in self.seeds or not seen or self.actions.ndim > 2:
+            raise ValueError(
+                f"a log needs one of the seeds {self.seeds}, actions that are indices and a run with "
+                f'diagnostics=("observation",); got seed {seed}, actions of shape {self.actions.shape[2:]} and '
+                f"diagnostics {tuple(self.diagnostics)}"
+            )
+        row = self.seeds.index(seed)
+        mask = seen.pop("observation.mask", None)
+        steps = self.rewards.shape[1]
+        return ope.make_log(
+            action=self.actions[row],
+            reward=self.rewards[row],
+            propensity=np.minimum(self.propensities[row].astype(np.float64), 1.0),
+            context=np.concatenate([part[row].reshape(steps, -1) for part in seen.values()], axis=1),
+            mask=None if mask is None else mask[row],
+            num_actions=num_actions,
+        )
 
     def save(self, directory: str | Path) -> None:
         """Write `directory`/steps.parquet and manifest.json, both or neither; a run saved there before is replaced.

@@ -67,8 +67,9 @@ def run(
 ) -> Run:
     """Let `agent` act in `env` for `num_steps` steps, once for each of `num_seeds` seeds from `seed` on.
 
-    `diagnostics` names fields of the agent's update info to keep for every step. `progress` shows a bar on standard
-    error; None means only on a terminal. Ctrl-C returns a Run of the chunks done by then, with `interrupted` set; on
+    `diagnostics` names fields of the agent's update info to keep for every step; "observation" keeps what the agent
+    saw, of which `Run.log` makes a log for off-policy evaluation. `progress` shows a bar on standard error; None means
+    only on a terminal. Ctrl-C returns a Run of the chunks done by then, with `interrupted` set; on
     the host, of the seeds finished by then or, in the first seed, of the steps done. If nothing is done yet,
     KeyboardInterrupt goes through.
 

@@ -7,11 +7,18 @@ import jax
 import numpy as np
 import pytest
 
+from tests.tables import write_open_bandit, write_tables
+
 
 @pytest.fixture(scope="session")
 def image_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with mnist/, fashion-mnist/, kuairec/: files of the right names and shapes, almost all pixels black."""
+    """A folder with mnist/ and fashion-mnist/: files of the right names and shapes, almost all pixels black.
+
+    Beside them small kuairec/, tabular/ and open_bandit/.
+    """
     home = tmp_path_factory.mktemp("data")
+    write_tables(home / "tabular")
+    write_open_bandit(home / "open_bandit")
     (home / "mnist").mkdir()
     for prefix, count in (("train", 60_000), ("t10k", 10_000)):
         images = np.zeros((count, 28, 28), np.uint8)

@@ -14,12 +14,17 @@ import pytest
 
 from seqdec import envs
 from seqdec.core import Environment, Masked, TimeStep
-from seqdec.data import RecommenderLog, form_blocks
+from seqdec.data import RecommenderLog, Table, form_blocks
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (12, 2, 3), dtype=np.uint8)
 WEIGHTS = np.random.default_rng(0).normal(size=(3, 4))
+TABLE = Table(
+    features=np.random.default_rng(0).normal(size=(12, 3)),
+    rewards=np.random.default_rng(1).normal(size=(12, 4)),
+    spread=np.ones((12, 4)),
+)
 LABELS = np.array([0, 1, 2, 3, 0, 1, 2, 3, 3, 2, 1, 0])
 
 
@@ -55,6 +60,7 @@ def build(name: str) -> Environment:
         "replacement": lambda: envs.classification(IMAGES, LABELS, order="replacement", horizon=7),
         "sequential": lambda: envs.classification(IMAGES, LABELS, order="sequential", horizon=7),
         "signed": lambda: envs.classification(IMAGES, LABELS, pixels="signed", horizon=7),
+        "tabular": lambda: envs.tabular(TABLE, horizon=7),
         "permuted": lambda: envs.nonstationary(build("digits-full"), [3, 9, 10]),
         "permuted-sleeping": lambda: envs.nonstationary(build("sleeping"), [3, 9, 10]),
         "drifting-digits": lambda: envs.nonstationary(build("digits"), [3, 9, 10], kind="drift"),
@@ -75,6 +81,7 @@ CONTRACT = (
     "replacement",
     "sequential",
     "signed",
+    "tabular",
     "permuted",
     "permuted-sleeping",
     "drifting-digits",
@@ -528,7 +535,7 @@ def test_changes_are_vmapped_over_their_size() -> None:
         (
             lambda: envs.make("digts"),
             ValueError,
-            r"unknown environment 'digts': did you mean 'digits'\? Known: ackley, bernoulli, ",
+            r"unknown environment 'digts': did you mean 'digits'\? Known: ackley, adult, bernoulli, ",
         ),
         (lambda: envs.make("fashion_mnist"), ValueError, "did you mean 'fashion-mnist'"),
         (lambda: envs.make("zzzz"), ValueError, "unknown environment 'zzzz': Known:"),
@@ -624,7 +631,7 @@ def test_names() -> None:
     bandits = {"bernoulli", "digits", "fashion-mnist", "gaussian", "idx", "linear", "mnist", "wheel"}
     logs = {"kuairec", "random-exposures"}
     functions = {"ackley", "branin", "drawnn", "failing-branin", "hartmann6", "levy", "noisy-branin", "rosenbrock"}
-    assert envs.names() == tuple(sorted(bandits | functions | logs))
+    assert envs.names() == tuple(sorted({"open-bandit", *bandits, *logs, *functions, *envs.tables()}))
 
 
 def test_the_folder_is_no_package_of_its_own() -> None:

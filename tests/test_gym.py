@@ -24,6 +24,8 @@ from seqdec.envs.gym import _IDS
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
+NOT_A_NUMBER = {"seqdec/FailingBranin-v0", "seqdec/OpenBandit-v0"}
+"""Environments with rewards that are unknown, NaN, which gymnasium's checker refuses."""
 IMAGES = np.arange(5, dtype=np.uint8).reshape(5, 1)
 
 
@@ -60,7 +62,7 @@ def allowed(mask: np.ndarray, generator: np.random.Generator) -> int:
 
 
 @pytest.mark.filterwarnings("ignore:.*recommend using a symmetric and normalized space")  # boxes are the functions' own
-@pytest.mark.parametrize("id_", sorted(_IDS.keys() - {"seqdec/FailingBranin-v0"}))  # whose NaN the checker refuses
+@pytest.mark.parametrize("id_", sorted(_IDS.keys() - NOT_A_NUMBER))
 def test_check_env_finds_nothing(id_: str, image_home: Path) -> None:
     options = {"path": str(image_home / "mnist")} if id_ == "seqdec/Idx-v0" else {}
     check_env(gymnasium.make(id_, **options).unwrapped)  # pytest turns warnings into errors

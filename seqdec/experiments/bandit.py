@@ -41,6 +41,8 @@ class Options:
     """First seed."""
     out: Path
     """Folder for the runs, the table and the pictures."""
+    logs: bool = False
+    """Also write what each agent saw and did, as logs for `seqdec ope`: OUT/logs/AGENT-SEED.parquet."""
     rank: int | None = None
     """Rank of the low-rank covariances."""
     process_noise: float | None = None
@@ -145,7 +147,21 @@ def play(
 ) -> Iterator[tuple[str, Run]]:
     """Run one agent after the other, handing out each run as it is done; stops after one that Ctrl-C ended."""
     for name, agent in team.items():
-        result = run(agent, env, options.steps, seed=options.seed, num_seeds=options.seeds, progress=progress)
+        kept = ("observation",) if options.logs else ()
+        result = run(
+            agent,
+            env,
+            options.steps,
+            seed=options.seed,
+            num_seeds=options.seeds,
+            diagnostics=kept,
+            progress=progress,
+        )
+        if options.logs:
+            for seed in result.seeds:
+                log = result.log(seed, num_actions=int(env.action_space.n))  # pyright: ignore (Discrete)
+                log.save(options.out / "logs" / f"{name}-{seed}.parquet")
+            result = result._replace(diagnostics={})  # the logs hold them
         yield name, result
         if result.interrupted:
             return

@@ -1,0 +1,179 @@
+"""Tables as bandits: a step shows a row, an action is an arm, and what every arm is expected to pay is known.
+
+The table lies in `params`; a step costs the reading of one row. Source: Riquelme, Tucker, Snoek, Deep Bayesian Bandits
+Showdown, ICLR 2018.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+
+from seqdec import data
+from seqdec.core import Array, Environment, Key, PyTree, TimeStep
+from seqdec.data.tabular import Root, standardise
+from seqdec.envs.classification import State as Place
+from seqdec.envs.classification import choose
+from seqdec.envs.verdict import check_choice, check_numbers, check_whole, in_range, verdict
+
+
+class Rows(NamedTuple):
+    """`seqdec.data.Table`, on the device."""
+
+    features: Array
+    rewards: Array
+    spread: Array | None
+
+
+class Market(NamedTuple):
+    """Days of price moves."""
+
+    features: Array
+    """(n, d) float32 standardised moves, which are shown."""
+    moves: Array
+    """(n, d) float32 moves, in which portfolios pay."""
+    noise_std: Array
+    """()"""
+
+
+class State(NamedTuple):
+    """Which row is shown, and what was drawn when the run began."""
+
+    place: Place
+    drawn: PyTree
+
+
+def tables() -> tuple[str, ...]:
+    """The names of the tables that are environments here."""
+    return ("adult", "census", "covertype", "financial", "jester", "mushroom", "statlog")
+
+
+def tabular(
+    table: data.Table, *, order: str = "shuffle", horizon: int | None = None, name: str = "tabular"
+) -> Environment:
+    """Rows of a table as contexts, its rewards as those of the arms.
+
+    Args:
+        table: features (n, d), expected rewards (n, k) and their spread.
+        order: as in `seqdec.envs.classification`.
+        horizon: steps of an episode; None is one pass, n.
+        name: for tables and pictures.
+
+    Raises:
+        ValueError, TypeError: arrays that do not fit together or are not finite, or an unknown option.
+    """
+    features, rewards = check_numbers("features", table.features, 2), check_numbers("rewards", table.rewards, 2)
+    shapes = {rewards.shape} if table.spread is None else {rewards.shape, np.shape(table.spread)}
+    if len(rewards) != len(features) or len(shapes) > 1:
+        raise ValueError(f"{len(features)} rows of features need as many rewards; got {shapes} for rewards and spread")
+    spread = None if table.spread is None else check_numbers("spread", table.spread, 2)
+
+    def pay(key: Key, params: Rows, shown: Array, expected: Array) -> Array:
+        if params.spread is None:
+            return expected
+        return expected + params.spread[shown] * jax.random.rademacher(key, (), jnp.float32)
+
+    def expect(params: Rows, drawn: None, shown: Array) -> Array:
+        return params.rewards[shown]
+
+    params = Rows(features, rewards, spread)
+    return _environment(name, params, rewards.shape[1], order, horizon, lambda key, params: None, expect, pay)
+
+
+def mushroom(*, root: Root = None, horizon: int = 50_000) -> Environment:
+    """Mushrooms drawn with replacement, to eat (1) or not (0); `root` as in `seqdec.data.load_mushroom`."""
+    return tabular(data.load_mushroom(root), order="replacement", horizon=horizon, name="mushroom")
+
+
+def adult(*, root: Root = None, order: str = "shuffle") -> Environment:
+    """Fourteen occupations of 30,718 people to guess from a census; `root` as in `seqdec.data.load_adult`."""
+    return tabular(data.load_adult(root), order=order, name="adult")
+
+
+def statlog(*, root: Root = None, order: str = "shuffle") -> Environment:
+    """Seven states of a space shuttle to guess from nine numbers; `root` as in `seqdec.data.load_statlog`."""
+    return tabular(data.load_statlog(root), order=order, name="statlog")
+
+
+def covertype(*, root: Root = None, order: str = "shuffle") -> Environment:
+    """Seven kinds of forest to guess from 54 numbers; `root` as in `seqdec.data.load_covertype`."""
+    return tabular(data.load_covertype(root), order=order, name="covertype")
+
+
+def census(*, root: Root = None, order: str = "shuffle") -> Environment:
+    """Nine kinds of occupation to guess from the US census of 1990; `root` as in `seqdec.data.load_census`."""
+    return tabular(data.load_census(root), order=order, name="census")
+
+
+def jester(*, root: Root = None, order: str = "shuffle") -> Environment:
+    """Eight jokes, each paying the rating it gets; `root` as in `seqdec.data.load_jester`."""
+    return tabular(data.load_jester(root), order=order, name="jester")
+
+
+def financial(
+    *, root: Root = None, num_arms: int = 8, noise_std: float = 0.01, order: str = "shuffle", horizon: int | None = None
+) -> Environment:
+    """Portfolios of 21 stocks: arm a pays w_a . (the day's price moves) + N(0, noise_std^2).
+
+    The weights w_a are uniform in [-1, 1], then scaled to norm 1, and drawn anew for each run. The moves are shown
+    standardised. `root` as in `seqdec.data.load_stocks`; `order`, `horizon` as in `tabular`. Raises ValueError or
+    TypeError for options out of their range.
+    """
+    moves = data.load_stocks(root)
+    num_arms = check_whole("num_arms", num_arms, 2)
+    params = Market(jnp.asarray(standardise(moves)), jnp.asarray(moves), check_numbers("noise_std", noise_std, 0, 0.0))
+
+    def draw(key: Key, params: Market) -> Array:
+        weights = jax.random.uniform(key, (params.moves.shape[1], num_arms), jnp.float32, -1, 1)
+        return weights / jnp.linalg.norm(weights, axis=0)
+
+    def expect(params: Market, drawn: Array, shown: Array) -> Array:
+        return params.moves[shown] @ drawn
+
+    def pay(key: Key, params: Market, shown: Array, expected: Array) -> Array:
+        return expected + params.noise_std * jax.random.normal(key, expected.shape, jnp.float32)
+
+    return _environment("financial", params, num_arms, order, horizon, draw, expect, pay)
+
+
+def _environment(
+    name: str,
+    params: Any,
+    num_arms: int,
+    order: str,
+    horizon: int | None,
+    draw: Callable[[Key, Any], PyTree],
+    expect: Callable[[Any, PyTree, Array], Array],
+    pay: Callable[[Key, Any, Array, Array], Array],
+) -> Environment:
+    """Rows in some order.
+
+    `draw` (key, params) -> what stays for the run; `expect` (params, drawn, row) -> (k,) expected rewards; `pay` (key,
+    params, row, expected) -> (k,) rewards.
+    """
+    check_choice("order", order, ("shuffle", "sequential", "replacement"))
+    count, width = params.features.shape
+    length = count if horizon is None else check_whole("horizon", horizon, 1)
+
+    def reset(key: Key, params: Any) -> tuple[State, Array]:
+        row_key, draw_key = jax.random.split(key)
+        start = jnp.arange(count, dtype=jnp.int32) if order == "shuffle" else None
+        place = choose(row_key, jnp.int32(0), start, count, order)
+        return State(place, draw(draw_key, params)), params.features[place.shown]
+
+    def step(key: Key, state: State, action: Array, params: Any) -> tuple[State, TimeStep]:
+        pay_key, row_key = jax.random.split(key)
+        expected = expect(params, state.drawn, state.place.shown)
+        paid = pay(pay_key, params, state.place.shown, expected)
+        reward, regret = verdict(action, expected, paid[in_range(action, num_arms)])
+        done = state.place.step + 1 >= length
+        following = jnp.where(done, 0, state.place.step + 1)
+        place = choose(row_key, following, state.place.order, count, order)
+        return State(place, state.drawn), TimeStep(params.features[place.shown], reward, regret, done)
+
+    bound = float(np.abs(np.asarray(params.features)).max())
+    space = Box(-bound, bound, (width,), np.float32)
+    return Environment(reset, step, params, space, Discrete(num_arms), name)

@@ -1,0 +1,158 @@
+"""Open Bandit Dataset: recommendations of a fashion shop, by a uniform policy and by Bernoulli Thompson sampling.
+
+A row is one of the three places of a page: what was shown there, with which probability, and whether it was clicked.
+
+Source: Saito, Aihara, Matsutani, Narita, Open Bandit Dataset and Pipeline, NeurIPS 2021; https://research.zozo.com.
+"""
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+_POLICIES = ("random", "bts")
+_USER = tuple(f"user_feature_{i}" for i in range(4))
+_NEEDED = ("timestamp", "item_id", "position", "click", "propensity_score", *_USER)
+_PLACES = 3
+
+
+class OpenBandit(NamedTuple):
+    """The log of one policy, in the order of time."""
+
+    context: np.ndarray
+    """(n, d) float32 one-hot: the place on the page (3), then the four user features."""
+    item: np.ndarray
+    """(n,) int64 from 0"""
+    place: np.ndarray
+    """(n,) int64 from 0, left to right"""
+    click: np.ndarray
+    """(n,) float64, 0 or 1"""
+    propensity: np.ndarray
+    """(n,) float64, probability of the item in this place"""
+    timestamp: np.ndarray
+    """(n,) datetime64[ns], UTC, increasing; places of one page, which share a time, are one nanosecond apart"""
+    item_features: np.ndarray
+    """(n, items, 2) float32: the item's number as published (item_feature_0), and the user's past clicks on it"""
+
+
+def load_open_bandit(policy: str = "random", root: str | os.PathLike[str] | None = None) -> OpenBandit:
+    """The log that "random" or "bts" left behind.
+
+    Read from the folder random_all or bts_all in `root`; where that is None, in $SEQDEC_DATA/open_bandit. It holds
+    all.csv and item_context.csv as published, for the campaign "all"; the sample of 10,000 rows that comes with the
+    package obp has the same form.
+
+    Raises FileNotFoundError saying what to put where, and ValueError naming file, column, row and remedy.
+    """
+    if policy not in _POLICIES:
+        raise ValueError(f"policy must be one of {', '.join(_POLICIES)}; got {policy!r}")
+    home = os.environ.get("SEQDEC_DATA")
+    base = Path(root) if root is not None else Path(home) / "open_bandit" if home else None
+    if base is None or not (base.expanduser() / f"{policy}_all" / "all.csv").is_file():
+        raise FileNotFoundError(
+            f"no {policy}_all/all.csv in {base or '$SEQDEC_DATA/open_bandit, for SEQDEC_DATA is not set'}: fetch the "
+            "Open Bandit Dataset from https://research.zozo.com/data.html, or the folder obp/dataset/obd of "
+            "https://github.com/st-tech/zr-obp, and put all/all.csv and all/item_context.csv of each policy into "
+            "$SEQDEC_DATA/open_bandit/random_all and bts_all"
+        )
+    folder = base.expanduser() / f"{policy}_all"
+    items = _read(folder / "item_context.csv", ("item_id", "item_feature_0"))
+    table = _read(folder / "all.csv", _NEEDED)
+    table = _in_time(table, folder / "all.csv")
+    _check(table, items, folder / "all.csv")
+    affinities = [f"user-item_affinity_{i}" for i in range(len(items))]
+    numbers = items.sort_values("item_id")["item_feature_0"].to_numpy(np.float32)
+    numbers = np.broadcast_to((numbers - numbers.mean()) / numbers.std(), (len(table), len(items)))
+    place = table["position"].to_numpy() - 1
+    users = [_one_hot(np.unique(table[name], return_inverse=True)[1]) for name in _USER]
+    return OpenBandit(
+        context=np.concatenate([_one_hot(place, _PLACES), *users], axis=1),
+        item=table["item_id"].to_numpy(),
+        place=place,
+        click=table["click"].to_numpy(np.float64),
+        propensity=table["propensity_score"].to_numpy(np.float64),
+        timestamp=table["timestamp"].to_numpy(),
+        item_features=np.stack([numbers, table[affinities].to_numpy(np.float32)], axis=2),
+    )
+
+
+def average_policy(log: OpenBandit) -> np.ndarray:
+    """(3, items) probability of each item in each place under the policy that left `log`, averaged over its time.
+
+    The propensities of Thompson sampling change as it learns, and the log tells that of the item shown only. Rows with
+    item a come in proportion to its propensity p_t(a), so the mean of 1 / p_t(a) over them is one over the average of
+    p_t(a) over time:
+
+        pi(a) = n_a / sum_{i: a_i = a} 1 / p_i,        0 for items never shown, then scaled to sum to 1
+
+    Where p_t(a) does not change, this is exact from one row on.
+    """
+    shape = (_PLACES, log.item_features.shape[1])
+    counts, inverses = np.zeros(shape), np.zeros(shape)
+    np.add.at(counts, (log.place, log.item), 1.0)
+    np.add.at(inverses, (log.place, log.item), 1 / log.propensity)
+    mean = counts / np.where(inverses > 0, inverses, 1.0)
+    return mean / mean.sum(axis=1, keepdims=True)
+
+
+def _one_hot(codes: np.ndarray, size: int | None = None) -> np.ndarray:
+    return np.eye(size or int(codes.max()) + 1, dtype=np.float32)[codes]
+
+
+def _read(path: Path, needed: tuple[str, ...]) -> Any:
+    """A table with the columns that are needed."""
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no {path}; put it beside all.csv, as published")
+    table = pd.read_csv(path)
+    missing = [name for name in needed if name not in table]
+    if missing:
+        hint = (
+            f"the only column is {table.columns[0][:40]!r}: is the separator a comma? " if table.shape[1] == 1 else ""
+        )
+        raise ValueError(f"{path} has no column {missing[0]}: {hint}get the file as published")
+    return table
+
+
+def _in_time(table: Any, path: Path) -> Any:
+    """Times as dates, increasing: ties on one page are told apart by the place."""
+    times: Any = pd.to_datetime(table["timestamp"], utc=True, errors="coerce", format="ISO8601")
+    if times.isna().any():
+        row = int(times.isna().to_numpy().argmax())
+        raise ValueError(f"{path}, column timestamp, row {row}: {table['timestamp'].iloc[row]!r} is no date")
+    instants = times.dt.tz_localize(None).astype("datetime64[ns]")
+    table = table.assign(timestamp=instants + pd.to_timedelta(table["position"], unit="ns"))
+    table = table.sort_values("timestamp", kind="stable", ignore_index=True)
+    same = table["timestamp"].duplicated().to_numpy()
+    if same.any():
+        row = int(same.argmax())
+        raise ValueError(
+            f"{path}, column timestamp: {table['timestamp'].iloc[row]} occurs twice with position "
+            f"{table['position'].iloc[row]}: drop the copy"
+        )
+    return table
+
+
+def _check(table: Any, items: Any, path: Path) -> None:
+    """Values in their ranges, and one affinity for each item."""
+    if sorted(items["item_id"]) != list(range(len(items))):
+        raise ValueError(f"{path.parent / 'item_context.csv'}: item_id must count from 0; get the file as published")
+    absent = [name for i in range(len(items)) if (name := f"user-item_affinity_{i}") not in table]
+    if absent:
+        raise ValueError(
+            f"{path} has no column {absent[0]}, and there are {len(items)} items; get the files as published"
+        )
+    score = table["propensity_score"]
+    for name, good, words in (
+        ("item_id", table["item_id"].isin(items["item_id"]), "an item of item_context.csv"),
+        ("position", table["position"].isin(range(1, _PLACES + 1)), "1, 2 or 3"),
+        ("click", table["click"].isin((0, 1)), "0 or 1"),
+        ("propensity_score", (score > 0) & (score <= 1), "in (0, 1]"),
+    ):
+        if not good.all():
+            row = int(good.to_numpy().argmin())
+            raise ValueError(
+                f"{path}, column {name}: {table[name].iloc[row]} at {table['timestamp'].iloc[row]} is not {words}; "
+                "drop the row, or get the file as published"
+            )

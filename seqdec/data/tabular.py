@@ -1,0 +1,264 @@
+"""Tables that serve as bandits: mushroom, adult, statlog, covertype, census, stock prices, jester.
+
+Each is looked for in a folder and, where its checksum is known, downloaded once. Columns of words become one column per
+word, and every column is brought to mean 0 and standard deviation 1, then cut at five standard deviations, so that a
+rare word or an outlier does not drown the rest.
+
+Sources: UCI machine learning repository; Riquelme, Tucker, Snoek, Deep Bayesian Bandits Showdown, ICLR 2018, which made
+bandits of them and collected the stock prices; Goldberg et al., Eigentaste, 2001 (jester).
+"""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pooch
+
+_CUT = 5.0
+
+
+class Table(NamedTuple):
+    """Contexts and what every action pays in them."""
+
+    features: np.ndarray
+    """(n, d) float32, standardised."""
+    rewards: np.ndarray
+    """(n, k) float32, expected reward of each action."""
+    spread: np.ndarray | None = None
+    """(n, k) float32: the reward is the expected one plus or minus this, with equal probability; None is 0."""
+
+
+class _Source(NamedTuple):
+    """A file as published."""
+
+    name: str
+    url: str
+    sha256: str | None
+    """None where no checksum is known; the file is then not downloaded."""
+
+
+_UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/"
+_SHOWDOWN = "https://storage.googleapis.com/bandits_datasets/"
+_ADULT = _Source(
+    "adult.data", _UCI + "adult/adult.data", "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d"
+)
+_MUSHROOM = _Source(
+    "agaricus-lepiota.data",
+    _UCI + "mushroom/agaricus-lepiota.data",
+    "e65d082030501a3ebcbcd7c9f7c71aa9d28fdfff463bf4cf4716a3fe13ac360e",
+)
+_STATLOG = _Source(
+    "shuttle.trn", _SHOWDOWN + "shuttle.trn", "87b24ee9fb5137e1d417659cf905d84d0e15342bbaa60770f1ae83da1a38200a"
+)
+_COVERTYPE = _Source(
+    "covtype.data.gz",
+    "https://ndownloader.figshare.com/files/5976039",
+    "614360d0257557dd1792834a85a1cdebfadc3c4f30b011d56afee7ffb5b15771",
+)
+_STOCKS = _Source(
+    "raw_stock_contexts",
+    _SHOWDOWN + "raw_stock_contexts",
+    "cf468e5aae150dfd5c6b096464cd11e85f8b01198f8e49bedb941948850a6315",
+)
+_CENSUS = _Source("USCensus1990.data.txt", _UCI + "census1990-mld/USCensus1990.data.txt", None)
+_JESTER = _Source("jester_data_40jokes_19181users.npy", _SHOWDOWN + "jester_data_40jokes_19181users.npy", None)
+
+Root = str | os.PathLike[str] | None
+
+
+def load_mushroom(root: Root = None) -> Table:
+    """Eat a mushroom (action 1) or not (0): 8,124 mushrooms, 22 words each.
+
+    Eating pays 5, but a poisonous one pays -35 with probability 1/2; not eating pays 0.
+
+    The file is looked for in the folder `root`; where that is None, in $SEQDEC_DATA/tabular; where it is not there
+    either, it is downloaded once and checked. Raises FileNotFoundError saying what to put where when it cannot be had,
+    and ValueError naming file, line and remedy when it is damaged. So do the other functions of this file.
+    """
+    table = _read(_MUSHROOM, root, ",", 23)
+    poisonous = (_words(table, 0, _MUSHROOM, ("e", "p")) == "p").to_numpy()
+    pays = np.zeros((len(table), 2), np.float32)
+    pays[:, 1] = np.where(poisonous, -15.0, 5.0)
+    spread = np.zeros_like(pays)
+    spread[:, 1] = np.where(poisonous, 20.0, 0.0)
+    return Table(_features(table.drop(columns=0)), pays, spread)
+
+
+def load_adult(root: Root = None) -> Table:
+    """Guess a person's occupation: reward 1 if right, else 0; 30,718 people whose occupation is known, 14 occupations.
+
+    The features are the other columns of the census extract, income included, and "unknown" is a word like others.
+    """
+    table = _read(_ADULT, root, ",", 15)
+    known = table[table[6] != "?"]
+    numbers = [0, 2, 4, 10, 11, 12]
+    for column in numbers:
+        known = known.assign(**{str(column): _numbers(table, column, _ADULT)[known.index]})
+    features = known.drop(columns=[6, *numbers])
+    return Table(_features(features), _one_hot(known[6]))
+
+
+def load_statlog(root: Root = None) -> Table:
+    """Guess the state of a space shuttle's radiator: reward 1 if right, else 0; 43,500 rows, 9 numbers, 7 states.
+
+    78% of the rows are of one state, and the rarest has six.
+    """
+    table = _read(_STATLOG, root, " ", 10)
+    numbers = _all_numbers(table, _STATLOG)
+    return Table(standardise(numbers[:, :-1]), _one_hot(_classes(numbers[:, -1], 7, _STATLOG)))
+
+
+def load_covertype(root: Root = None) -> Table:
+    """Guess the forest on a piece of land: reward 1 if right, else 0; 581,012 rows, 54 numbers, 7 kinds of forest."""
+    numbers = _all_numbers(_read(_COVERTYPE, root, ",", 55), _COVERTYPE)
+    return Table(standardise(numbers[:, :-1]), _one_hot(_classes(numbers[:, -1], 7, _COVERTYPE)))
+
+
+def load_census(root: Root = None, *, rows: int = 100_000) -> Table:
+    """Guess a person's kind of occupation (dOccup): reward 1 if right, else 0; 9 kinds, 66 columns of codes.
+
+    Reads the first `rows` of the 2,458,285 people, whose order is random. There is no published checksum to download
+    by, so the file has to be fetched by hand.
+    """
+    table = _read(_CENSUS, root, ",", 69, header=True, rows=rows)
+    if "dOccup" not in table:
+        raise ValueError(f"{_CENSUS.name} has no column dOccup in its first line; get {_CENSUS.url}")
+    codes = table.drop(columns=[name for name in ("caseid", "dOccup") if name in table])
+    return Table(_features(codes), _one_hot(table["dOccup"]))
+
+
+def load_stocks(root: Root = None) -> np.ndarray:
+    """(3713, 21) float32: daily price moves of 21 stocks, as published."""
+    return _all_numbers(_read(_STOCKS, root, " ", 21, skip=1), _STOCKS).astype(np.float32)
+
+
+def load_jester(root: Root = None) -> Table:
+    """Tell one of eight jokes to a person whose ratings of 32 others are known; the reward is the rating, -10 to 10.
+
+    19,181 people. There is no published checksum to download by, so the file has to be fetched by hand.
+    """
+    path = _find(_JESTER, root)
+    try:
+        ratings = np.load(path, allow_pickle=False)
+    except ValueError as error:
+        raise ValueError(f"{path} is no array of numbers ({error}); get {_JESTER.url}") from error
+    if ratings.ndim != 2 or ratings.shape[1] != 40 or not np.isfinite(ratings).all():
+        raise ValueError(f"{path} must hold finite numbers (n, 40); got shape {ratings.shape}; get {_JESTER.url}")
+    return Table(standardise(ratings[:, :32]), ratings[:, 32:].astype(np.float32))
+
+
+def standardise(numbers: np.ndarray) -> np.ndarray:
+    """(n, d) -> (n, d) float32 of mean 0 and standard deviation 1, cut at five; constant columns become 0."""
+    std = numbers.std(axis=0)
+    scaled = (numbers - numbers.mean(axis=0)) / np.where(std > 0, std, 1)
+    return np.clip(scaled, -_CUT, _CUT).astype(np.float32)
+
+
+def _features(table: Any) -> np.ndarray:
+    """Columns of numbers as they are, of words as one column per word; standardised."""
+    parts = []
+    for name in table:
+        column = table[name]
+        if pd.api.types.is_float_dtype(column):
+            parts.append(column.to_numpy()[:, None])
+        else:
+            parts.append(_one_hot(column))
+    return standardise(np.concatenate(parts, axis=1))
+
+
+def _one_hot(column: Any) -> np.ndarray:
+    """(n,) -> (n, number of different values) float32, values in their order."""
+    values, codes = np.unique(np.asarray(column), return_inverse=True)
+    return np.eye(len(values), dtype=np.float32)[codes]
+
+
+def _words(table: Any, column: int, source: _Source, known: tuple[str, ...]) -> Any:
+    """A column that holds only `known` words."""
+    wrong = ~table[column].isin(known)
+    if wrong.any():
+        line = int(np.argmax(wrong))
+        raise ValueError(
+            f"{source.name}, line {line + 1}, column {column + 1}: {table[column].iloc[line]!r} is none of "
+            f"{', '.join(known)}; get {source.url}"
+        )
+    return table[column]
+
+
+def _numbers(table: Any, column: int, source: _Source) -> np.ndarray:
+    """A column of finite numbers."""
+    values: Any = pd.to_numeric(table[column], errors="coerce")
+    values = np.asarray(values, np.float64)
+    wrong = ~np.isfinite(values)
+    if wrong.any():
+        line = int(np.argmax(wrong))
+        raise ValueError(
+            f"{source.name}, line {line + 1}, column {column + 1}: {table[column].iloc[line]!r} is not a number; "
+            f"get {source.url}"
+        )
+    return values
+
+
+def _all_numbers(table: Any, source: _Source) -> np.ndarray:
+    return np.stack([_numbers(table, column, source) for column in table], axis=1)
+
+
+def _classes(column: np.ndarray, count: int, source: _Source) -> np.ndarray:
+    """Classes that are numbered from 1."""
+    if set(np.unique(column)) != set(range(1, count + 1)):
+        raise ValueError(
+            f"{source.name}: the last column must hold the classes 1 to {count}; it holds "
+            f"{np.unique(column)[: count + 1].tolist()}; get {source.url}"
+        )
+    return column
+
+
+def _read(
+    source: _Source,
+    root: Root,
+    separator: str,
+    columns: int,
+    *,
+    header: bool = False,
+    skip: int = 0,
+    rows: int | None = None,
+) -> Any:
+    """The table in a text file, checked for its number of columns; words are stripped of spaces."""
+    path = _find(source, root)
+    settings: Any = {"header": 0 if header else None, "skiprows": skip, "nrows": rows, "dtype": str, "engine": "c"}
+    try:
+        table = pd.read_csv(path, sep=separator, skipinitialspace=True, keep_default_na=False, **settings)
+    except (ValueError, EOFError, OSError) as error:  # ParserError is a ValueError
+        raise ValueError(f"{path} cannot be read ({str(error).strip()}); get {source.url}") from error
+    if table.shape[1] != columns:
+        raise ValueError(
+            f"{path}, line {1 + skip}: {table.shape[1]} columns where {columns} are expected, separated by "
+            f"{separator!r}; is the separator another? Get {source.url}"
+        )
+    return table
+
+
+def _find(source: _Source, root: Root) -> Path:
+    """The file, from the first place that has it."""
+    home = os.environ.get("SEQDEC_DATA")
+    folder = Path(root) if root is not None else Path(home) / "tabular" if home else None
+    if folder is not None and (folder.expanduser() / source.name).is_file():
+        return folder.expanduser() / source.name
+    wanted = f"fetch {source.url} and put it, as {source.name}, into the folder tabular of $SEQDEC_DATA"
+    if root is not None:
+        raise FileNotFoundError(f"{folder} holds no {source.name}: {wanted}, or into {folder}")
+    if source.sha256 is None:
+        raise FileNotFoundError(f"no {source.name}: {wanted}")
+    try:
+        fetched = pooch.retrieve(
+            source.url,
+            f"sha256:{source.sha256}",
+            source.name,
+            Path(pooch.os_cache("seqdec")) / "tabular",
+            downloader=pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=30.0),  # pyright: ignore
+        )
+    except (ValueError, OSError) as error:
+        raise FileNotFoundError(f"{source.name} cannot be downloaded ({error}): {wanted}") from error
+    return Path(fetched)

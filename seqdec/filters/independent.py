@@ -1,0 +1,49 @@
+"""One belief for each response: arms that share nothing, as in linear bandits with a weight vector for each arm.
+
+With nothing shared, the covariance of all parameters is block diagonal, one block for each arm, and stays so; an
+observation of one arm changes its block alone. For k arms of p parameters an update costs O(p^2) with dense blocks, and
+not the O(k^2 p^2) of `seqdec.filters.ekf` over all of them, to which the belief is equal.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from seqdec.core import Filter, Predictive
+
+
+def independent(flt: Filter, count: int) -> Filter:
+    """`count` beliefs side by side, each that of `flt` over a network with one response.
+
+    Every leaf of the parameters has a leading axis (count,), as `jax.vmap(network.init)(keys)` makes it. Observations
+    are those of one response, `observed` a scalar, or of all, None.
+
+    Raises:
+        ValueError: in `update`, for some but not all responses; in `init`, for parameters without the leading axis.
+    """
+
+    def init(key, params):
+        sizes = {leaf.shape[:1] for leaf in jax.tree.leaves(params)}
+        if sizes != {(count,)}:
+            raise ValueError(f"every leaf of params must have a leading axis ({count},); got {sorted(sizes)}")
+        return jax.vmap(flt.init)(jax.random.split(key, count), params)
+
+    def update(belief, x, y, observed=None):
+        if observed is None:
+            return jax.vmap(lambda own, value: flt.update(own, x, value[None]))(belief, y)
+        if jnp.ndim(observed):
+            raise ValueError(f"observed must be one index or None; got shape {jnp.shape(observed)}")
+        own = jax.tree.map(lambda leaf: leaf[observed], belief)
+        own, info = flt.update(own, x, jnp.reshape(y, (1,)))
+        return jax.tree.map(lambda leaf, new: leaf.at[observed].set(new), belief, own), info
+
+    def moments(belief, x):
+        each = jax.vmap(flt.moments, (0, None))(belief, x)
+        return Predictive(each.mean[:, 0], jnp.diag(each.cov[:, 0, 0]), jnp.diag(each.noise[:, 0, 0]))
+
+    def sample(key, belief):
+        return jax.vmap(flt.sample)(jax.random.split(key, count), belief)
+
+    def response(params, x):
+        return jax.vmap(flt.response, (0, None))(params, x)[:, 0]
+
+    return Filter(init, jax.vmap(flt.predict), update, moments, sample, jax.vmap(flt.mean), response)

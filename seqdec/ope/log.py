@@ -1,0 +1,294 @@
+"""The one form of a log of decisions: what was seen, what was done, how likely that was, what came of it.
+
+As a table, a log has the columns
+
+    timestamp                  when, increasing: dates, or any numbers
+    action                     index of the action, from 0
+    reward                     what it paid
+    propensity                 probability with which the logging policy played it
+    context_0, context_1, ...  what was known before (none: no context)
+    mask_0, mask_1, ...        whether each action was allowed (none: all were)
+    action_0_feature_0, ...    features of each action in this row (none: actions are known by their index)
+"""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from seqdec.persistence import write_file
+
+_SCALARS = ("timestamp", "action", "reward", "propensity")
+_GROUPS = {"context": r"context_(\d+)", "mask": r"mask_(\d+)", "features": r"action_(\d+)_feature_(\d+)"}
+_NAMES = "timestamp, action, reward, propensity, context_0, ..., mask_0, ..., action_0_feature_0, ..."
+
+
+class Log(NamedTuple):
+    """Decisions in the order of time, as numpy arrays; `make_log` and the readers return none that is inconsistent."""
+
+    context: np.ndarray
+    """(n, d) float64"""
+    action: np.ndarray
+    """(n,) int64 from 0"""
+    reward: np.ndarray
+    """(n,) float64"""
+    propensity: np.ndarray
+    """(n,) float64 in (0, 1]"""
+    mask: np.ndarray
+    """(n, k) bool, True where allowed"""
+    timestamp: np.ndarray
+    """(n,) datetime64 or numbers, increasing"""
+    action_features: np.ndarray | None = None
+    """(n, k, p)"""
+
+    @property
+    def num_actions(self) -> int:
+        """k, how many actions there are."""
+        return self.mask.shape[1]
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The log as a table, with the columns that the head of this file names."""
+        groups: list[tuple[str, np.ndarray]] = [("context_{}", self.context), ("mask_{}", self.mask)]
+        if self.action_features is not None:
+            groups.append(("action_{}_feature_{}", self.action_features))
+        columns: dict[str, Any] = {name: getattr(self, name) for name in _SCALARS}
+        for pattern, array in groups:
+            for place in np.ndindex(array.shape[1:]):
+                columns[pattern.format(*place)] = array[(slice(None), *place)]
+        return pd.DataFrame(columns)
+
+    @classmethod
+    def from_pandas(cls, table: pd.DataFrame, *, num_actions: int | None = None) -> "Log":
+        """The log in a table. `num_actions` is needed where neither masks nor features tell it.
+
+        Raises ValueError naming column, row (from 0), value and remedy for what does not make a log.
+        """
+        groups = _group(table)
+        context, mask, features = (_numbers(table, group, places) for group, places in groups.items())
+        action, reward, propensity = (_column(name, table[name]) for name in ("action", "reward", "propensity"))
+        return make_log(
+            context=context,
+            action=action,
+            reward=reward,
+            propensity=propensity,
+            mask=mask,
+            timestamp=_times(table["timestamp"]),
+            action_features=features,
+            num_actions=num_actions,
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write the table as parquet. Raises OSError where that is impossible."""
+        write_file(Path(path), lambda temporary: self.to_pandas().to_parquet(temporary, index=False))
+
+    @classmethod
+    def load(cls, path: str | Path, *, num_actions: int | None = None) -> "Log":
+        """Read a log from a parquet or CSV file; as `from_pandas`.
+
+        Raises FileNotFoundError, and ValueError naming the file for one that is no log.
+        """
+        path = Path(path)
+        if not path.is_file():
+            raise FileNotFoundError(f"there is no log {path}; give a parquet or CSV file with the columns {_NAMES}")
+        try:
+            table = pd.read_csv(path) if path.suffix.lower() == ".csv" else pd.read_parquet(path)
+            return cls.from_pandas(table, num_actions=num_actions)
+        except (ValueError, OSError) as error:  # pyarrow's and pandas' errors are ValueErrors
+            raise ValueError(f"{path}: {error}") from error
+
+
+def make_log(
+    *,
+    action: Any,
+    reward: Any,
+    propensity: Any,
+    timestamp: Any = None,
+    context: Any = None,
+    mask: Any = None,
+    action_features: Any = None,
+    num_actions: int | None = None,
+) -> Log:
+    """A log from arrays, checked.
+
+    Args:
+        action: (n,) integers from 0.
+        reward: (n,) finite.
+        propensity: (n,) in (0, 1].
+        timestamp: (n,) increasing; None numbers the rows.
+        context: (n, d) finite; None is none.
+        mask: (n, k) bool; None allows everything.
+        action_features: (n, k, p), or (k, p) for features that do not change; None is none.
+        num_actions: k; None reads it off mask or features, else takes the largest action for the last.
+
+    Raises:
+        ValueError: naming column, row (from 0), value and remedy.
+    """
+    action = np.asarray(action)
+    if action.ndim != 1 or not len(action):
+        raise ValueError(f"column action: a log needs at least one row; got shape {action.shape}")
+    count = len(action)
+    actions = _check_actions(action)
+    features = None if action_features is None else np.asarray(action_features, np.float64)
+    if features is not None and features.ndim == 2:
+        features = np.broadcast_to(features, (count, *features.shape))
+    known = [num_actions, None if mask is None else np.shape(mask)[-1], None if features is None else features.shape[1]]
+    sizes = {size for size in known if size is not None} or {int(actions.max()) + 1}
+    if len(sizes) > 1:
+        raise ValueError(f"num_actions, mask and action_features count different numbers of actions: {sorted(sizes)}")
+    size = sizes.pop()
+    log = Log(
+        context=np.zeros((count, 0)) if context is None else np.asarray(context, np.float64),
+        action=actions,
+        reward=np.asarray(reward, np.float64),
+        propensity=np.asarray(propensity, np.float64),
+        mask=np.ones((count, size), bool) if mask is None else _check_mask(np.asarray(mask)),
+        timestamp=np.arange(count) if timestamp is None else np.asarray(timestamp),
+        action_features=features,
+    )
+    _check(log)
+    return log
+
+
+def inputs(log: Log) -> np.ndarray:
+    """What a reward model is applied to: contexts (n, d), or (n, k, d + p) where actions have features; float32."""
+    if log.action_features is None:
+        return log.context.astype(np.float32)
+    count, size, _ = log.action_features.shape
+    context = np.broadcast_to(log.context[:, None], (count, size, log.context.shape[1]))
+    return np.concatenate([context, log.action_features], axis=2, dtype=np.float32)
+
+
+def _check(log: Log) -> None:
+    """Everything that no estimator could bear."""
+    count = len(log.action)
+    shapes: dict[str, tuple[int, ...]] = {
+        "context": (count, log.context.shape[-1]),
+        "mask": (count, log.mask.shape[-1]),
+    }
+    if log.action_features is not None:
+        shapes["action_features"] = (count, log.num_actions, log.action_features.shape[-1])
+    for name in log._fields:
+        array = getattr(log, name)
+        if array is not None and array.shape != shapes.get(name, (count,)):
+            raise ValueError(f"{name} must have shape {shapes.get(name, (count,))}; got {array.shape}")
+    _refuse("reward", ~np.isfinite(log.reward), log.reward, "a reward must be known: drop rows without one")
+    _refuse(
+        "propensity",
+        ~((log.propensity > 0) & (log.propensity <= 1)),
+        log.propensity,
+        "a propensity must lie in (0, 1]: log the probability with which the action was drawn, or drop the row",
+    )
+    top = log.num_actions - 1
+    _refuse("action", log.action > top, log.action, f"actions count from 0 to {top}: pass num_actions, or renumber")
+    allowed = log.mask[np.arange(count), log.action]
+    _refuse("action", ~allowed, log.action, "the mask forbids it: allow it in column mask_<action>, or drop the row")
+    for name, array in (("context", log.context), ("action features", log.action_features)):
+        if array is not None:
+            wrong = ~np.isfinite(array.reshape(count, -1))
+            at = wrong.any(axis=1)
+            values = array.reshape(count, -1)[np.arange(count), wrong.argmax(axis=1)] if wrong.size else np.zeros(count)
+            _refuse(name, at, values, "features must be finite: fill what is missing")
+    _check_times(log.timestamp)
+
+
+def _check_actions(action: np.ndarray) -> np.ndarray:
+    """Actions as int64."""
+    if action.dtype.kind not in "iuf":
+        raise ValueError(f"column action: actions must be integers from 0; got {action.dtype}: number them")
+    wrong = ~((action >= 0) & (action == np.floor(action)) & np.isfinite(action))
+    _refuse("action", wrong, action, "actions must be integers from 0: number them")
+    return action.astype(np.int64)
+
+
+def _check_mask(mask: np.ndarray) -> np.ndarray:
+    """A mask as bool; whatever else it could be is refused."""
+    wrong = ~np.isin(mask, (0, 1)).reshape(len(mask), -1)
+    values = mask.reshape(len(mask), -1)[np.arange(len(mask)), wrong.argmax(axis=1)]
+    _refuse("mask", wrong.any(axis=1), values, "a mask is true (1) where the action was allowed, else false (0)")
+    return mask.astype(bool)
+
+
+def _check_times(times: np.ndarray) -> None:
+    if times.dtype.kind not in "iufM":
+        raise ValueError(f"column timestamp: times must be dates or numbers; got {times.dtype}")
+    unknown = np.asarray(np.isnat(times) if times.dtype.kind == "M" else ~np.isfinite(times))
+    _refuse("timestamp", unknown, times, "fill it in, or drop the row")
+    early, same = (np.concatenate([[False], found]) for found in (times[1:] < times[:-1], times[1:] == times[:-1]))
+    _refuse("timestamp", early, times, "it is earlier than the row before: sort the log by time")
+    _refuse("timestamp", same, times, "it is the time of the row before, too: drop the copy, or number the decisions")
+
+
+def _refuse(name: str, wrong: Any, values: np.ndarray, remedy: str) -> None:
+    """ValueError for the first row that is `wrong`."""
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        more = f" (and {int(wrong.sum()) - 1} more rows)" if wrong.sum() > 1 else ""
+        raise ValueError(f"column {name}, row {row}: {values[row]}{more}: {remedy}")
+
+
+def _group(table: pd.DataFrame) -> dict[str, list[tuple[int, ...]]]:
+    """Names of the numbered columns, by group; every other column must be one of the four."""
+    names = [str(name) for name in table.columns]
+    if len(names) == 1 and (found := re.search("[;\t|]", names[0])):
+        separator = found.group()
+        raise ValueError(
+            f"the only column is {names[0][:60]!r}: the separator seems to be {separator!r}; write the file with "
+            f"commas, or read it with pandas.read_csv(..., sep={separator!r}) and pass it to Log.from_pandas"
+        )
+    for name in _SCALARS:
+        if name not in names:
+            raise ValueError(f"there is no column {name}; the columns must be {_NAMES}; got {', '.join(names[:12])}")
+    groups: dict[str, list[tuple[int, ...]]] = {group: [] for group in _GROUPS}
+    for name in names:
+        matches = {group: match for group, pattern in _GROUPS.items() if (match := re.fullmatch(pattern, name))}
+        for group, match in matches.items():
+            groups[group].append(tuple(int(part) for part in match.groups()))
+        if not matches and name not in _SCALARS:
+            raise ValueError(f"column {name} has no meaning in a log: drop it, or call it context_0, context_1, ...")
+    return {group: _complete(group, places) for group, places in groups.items()}
+
+
+def _complete(group: str, places: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """The places in order, none of them missing."""
+    expected = list(np.ndindex(_shape(places))) if places else []
+    missing = sorted(set(expected) - set(places))
+    if missing:
+        raise ValueError(f"there is no column {_name(group, missing[0])}, but there is {_name(group, max(places))}")
+    return expected
+
+
+def _shape(places: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
+    return tuple(int(top) + 1 for top in np.max(list(places), axis=0))
+
+
+def _name(group: str, place: tuple[int, ...]) -> str:
+    return re.sub(r"\(\\d\+\)", "{}", _GROUPS[group]).format(*place)
+
+
+def _numbers(table: pd.DataFrame, group: str, places: list[tuple[int, ...]]) -> np.ndarray | None:
+    """The numbers of one group of columns, (n, *shape of the group); None where there are none."""
+    if not places:
+        return None
+    names = [_name(group, place) for place in places]
+    columns = np.stack([_column(name, table[name]) for name in names], axis=1)
+    return columns.reshape(len(table), *_shape(places))
+
+
+def _column(name: str, values: Any) -> np.ndarray:
+    """A column of numbers."""
+    numbers: Any = pd.to_numeric(values, errors="coerce")
+    wrong = (numbers.isna() & ~values.isna()).to_numpy()
+    _refuse(name, wrong, values.to_numpy(), "it is not a number")
+    return numbers.to_numpy()
+
+
+def _times(values: Any) -> np.ndarray:
+    """Numbers as they are, dates in UTC."""
+    if pd.api.types.is_numeric_dtype(values):
+        return values.to_numpy()
+    dates: Any = pd.to_datetime(values, utc=True, errors="coerce", format="ISO8601")
+    _refuse("timestamp", dates.isna().to_numpy(), values.to_numpy(), "it is neither a number nor an ISO 8601 date")
+    return dates.dt.tz_localize(None).to_numpy()

@@ -1,0 +1,437 @@
+"""Off-policy evaluation: estimators by hand, logs good and bad, models that do not grade themselves."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+
+import seqdec
+from seqdec import cli, envs, filters, likelihoods, models, ope
+from seqdec.ope import Log, make_log
+from tests.toys import toy_agent, toy_env
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+# Six rows, three actions; weights 1, 2, 8, 1, 5, 0.
+SIX = {
+    "action": [0, 1, 2, 0, 1, 0],
+    "reward": [1.0, 0.0, 2.0, -1.0, 3.0, 1.0],
+    "propensity": [1 / 2, 1 / 4, 1 / 8, 1.0, 1 / 10, 4 / 5],
+}
+TARGET = np.array(
+    [[1 / 2, 1 / 4, 1 / 4], [1 / 4, 1 / 2, 1 / 4], [0, 0, 1], [1, 0, 0], [0, 1 / 2, 1 / 2], [0, 1, 0]], float
+)
+PREDICTED = np.array([[0.5, 0.2, 0.1], [0.4, 0.3, 0.2], [1, 1, 1.5], [-0.5, 0, 0], [0, 2, 1], [1, 0.5, 0]], float)
+HAND = {
+    "ips": 31 / 6,  # 1 + 0 + 16 - 1 + 15 + 0
+    "snips": 31 / 17,
+    "clipped_ips": 20 / 6,  # weights cut at 4: 1 + 0 + 8 - 1 + 12 + 0
+    "direct": 3.625 / 6,  # 0.325 + 0.3 + 1.5 - 0.5 + 1.5 + 0.5
+    "doubly_robust": 12.025 / 6,  # + 0.5 - 0.6 + 4 - 0.5 + 5 + 0
+    "switch_dr": 8.025 / 6,  # without the third row's 4, whose weight exceeds 5
+    "replay": 1 / 2,  # seed 0 draws 0.64, 0.27, 0.04, 0.02, 0.81, 0.91 of the largest weight 8: rows 2 and 3, 2 and -1
+}
+
+
+def six(**changes: Any) -> Log:
+    return make_log(**{**SIX, **changes})
+
+
+def test_every_estimator_by_hand() -> None:
+    log = six()
+    np.testing.assert_array_equal(ope.weights(log, TARGET), [1, 2, 8, 1, 5, 0])
+    found = {
+        "ips": ope.ips(log, TARGET),
+        "snips": ope.snips(log, TARGET),
+        "clipped_ips": ope.clipped_ips(log, TARGET, maximum=4),
+        "direct": ope.direct(log, TARGET, PREDICTED),
+        "doubly_robust": ope.doubly_robust(log, TARGET, PREDICTED),
+        "switch_dr": ope.switch_dr(log, TARGET, PREDICTED, threshold=5),
+        "replay": ope.replay(log, TARGET, seed=0),
+    }
+    for name, value in HAND.items():
+        assert abs(found[name].value - value) < 1e-12, name
+    table = ope.evaluate(log, TARGET, PREDICTED, seed=0, samples=50, maximum=4, threshold=5)
+    np.testing.assert_allclose([table.loc[name, "value"] for name in HAND], list(HAND.values()), rtol=0, atol=1e-12)
+    assert (table["low"] <= table["high"]).all() and list(table.columns) == ["value", "low", "high", "std_error"]
+    assert set(ope.evaluate(log, TARGET, seed=0).index) == {"ips", "snips", "clipped_ips", "replay"}
+
+
+def test_the_logging_policy_is_worth_the_mean_of_its_log() -> None:
+    log = six(propensity=np.full(6, 1 / 3))
+    table = ope.evaluate(log, np.full((6, 3), 1 / 3), np.ones((6, 3)), seed=1, samples=50)
+    exact = ["ips", "snips", "clipped_ips", "doubly_robust", "switch_dr", "replay"]
+    np.testing.assert_allclose(table.loc[exact, "value"], 1.0, rtol=1e-12)  # their mean
+    seen = ope.overlap(log, np.full((6, 3), 1 / 3))
+    assert seen.effective_size == pytest.approx(6) and seen.mean_weight == pytest.approx(1)
+
+
+CONTEXTS, ARMS = 3, 4
+LOGGING = np.array([[0.1, 0.2, 0.3, 0.4], [0.4, 0.3, 0.2, 0.1], [0.05, 0.05, 0.45, 0.45]])
+EVALUATED = np.array([[0.7, 0.1, 0.1, 0.1], [0.0, 0.0, 0.5, 0.5], [0.5, 0.5, 0.0, 0.0]])
+MEANS = np.arange(12.0).reshape(3, 4) / 4
+TRUTH = float((EVALUATED * MEANS).sum(1).mean())
+
+
+def draw_log(rows: int, seed: int, noise: float = 1.0) -> tuple[Log, np.ndarray]:
+    """Rows of a policy that is known, and the target's probabilities in them."""
+    rng = np.random.default_rng(seed)
+    context = rng.integers(CONTEXTS, size=rows)
+    action = (rng.random((rows, 1)) > LOGGING[context].cumsum(1)).sum(1).clip(max=ARMS - 1)
+    reward = MEANS[context, action] + noise * rng.normal(size=rows)
+    propensity = LOGGING[context, action]
+    log = make_log(
+        action=action, reward=reward, propensity=propensity, context=np.eye(CONTEXTS)[context], num_actions=ARMS
+    )
+    return log, EVALUATED[context]
+
+
+def test_ips_and_dr_are_unbiased_and_dr_varies_less() -> None:
+    values: dict[str, list[float]] = {"ips": [], "wrong": [], "fair": [], "direct": []}
+    for seed in range(400):
+        log, target = draw_log(200, seed)
+        context = log.context.argmax(1)
+        fair = MEANS[context] + 0.2  # off, but with the right differences
+        values["ips"].append(ope.ips(log, target).value)
+        values["wrong"].append(ope.doubly_robust(log, target, np.full_like(fair, 7.0)).value)
+        values["fair"].append(ope.doubly_robust(log, target, fair).value)
+        values["direct"].append(ope.direct(log, target, fair).value)
+    mean = {name: np.mean(found) for name, found in values.items()}
+    error = {name: np.std(found, ddof=1) / 20 for name, found in values.items()}
+    for name in ("ips", "wrong", "fair"):
+        assert abs(mean[name] - TRUTH) < 4 * error[name], name
+    assert abs(mean["direct"] - TRUTH) > 10 * error["direct"]  # the test can tell a bias of 0.2
+    assert np.var(values["fair"]) < 0.7 * np.var(values["ips"])
+
+
+def test_intervals_cover() -> None:
+    hits = []
+    for seed in range(100):
+        log, target = draw_log(300, 1000 + seed)
+        table = ope.evaluate(log, target, MEANS[log.context.argmax(1)], seed=seed, samples=200)
+        hits.append((table["low"] < TRUTH) & (table["high"] > TRUTH))
+    share = pd.DataFrame(hits).mean()
+    for name in ("ips", "snips", "doubly_robust"):
+        assert share[name] > 0.95 - 4 * np.sqrt(0.95 * 0.05 / 100), name
+
+
+def linear_model(log: Log) -> tuple[Any, Any]:
+    network = models.network(models.MLP(log.num_actions, ()), jnp.zeros(log.context.shape[1]))
+    return filters.ekf(network.apply, likelihoods.gaussian(1.0)), network.init(jax.random.key(0))
+
+
+def test_a_filter_as_the_model_makes_dr_more_exact_than_ips() -> None:
+    log, target = draw_log(3000, 5)
+    flt, params = linear_model(log)
+    for fit in (ope.cross_fit, ope.prequential):
+        predicted = fit(flt, params, log, ope.expected_rewards(flt), seed=0)
+        assert predicted.shape == (3000, ARMS)
+        table = ope.evaluate(log, target, predicted, seed=0, samples=300)
+        assert table.loc["doubly_robust", "std_error"] < 0.8 * table.loc["ips", "std_error"]
+        assert table.loc["doubly_robust", "low"] < TRUTH < table.loc["doubly_robust", "high"]
+    late = predicted[-1000:] - MEANS[log.context.argmax(1)][-1000:]
+    assert np.abs(late).mean() < 0.15
+
+
+def test_no_row_is_predicted_from_itself() -> None:
+    log, _ = draw_log(60, 6)
+    flt, params = linear_model(log)
+    other = log._replace(reward=np.where(np.arange(60) == 20, 1e3, log.reward))
+    predict = {
+        name: [fit(flt, params, one, ope.expected_rewards(flt), seed=3) for one in (log, other)]
+        for name, fit in (("cross", ope.cross_fit), ("prequential", ope.prequential))
+    }
+    same = {name: (before == after).all(1) for name, (before, after) in predict.items()}
+    assert same["prequential"][:21].all() and not same["prequential"][21:].any()
+    member = np.random.default_rng(3).permutation(np.arange(60) % 5)
+    np.testing.assert_array_equal(same["cross"], member == member[20])
+
+
+def test_cross_fitting_is_fitting_to_the_other_folds() -> None:
+    log, _ = draw_log(40, 7)
+    network = models.network(models.MLP(log.num_actions, ()), jnp.zeros(log.context.shape[1]))
+    flt = filters.lrkf(network.apply, likelihoods.gaussian(1.0), rank=5, process_noise=1e-3)
+    params = network.init(jax.random.key(0))
+    found, spread = ope.cross_fit(
+        flt,
+        params,
+        log,
+        lambda key, belief, x, mask: (flt.response(flt.mean(belief), x), flt.moments(belief, x).cov),
+        seed=1,
+        folds=4,
+    )
+    member = np.random.default_rng(1).permutation(np.arange(40) % 4)
+    start = jax.random.split(jax.random.split(jax.random.key(1))[0], 4)
+    belief = flt.init(start[2], params)
+    update = jax.jit(lambda belief, x, y, action: flt.update(flt.predict(belief), x, y, observed=action)[0])
+    x = ope.inputs(log)
+    for row in range(40):  # time passes in all rows
+        if member[row] != 2:
+            belief = update(belief, x[row], np.float32(log.reward[row]), log.action[row])
+        else:
+            belief = flt.predict(belief)
+    for row in np.flatnonzero(member == 2):
+        np.testing.assert_allclose(found[row], flt.response(flt.mean(belief), x[row]), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(spread[row], flt.moments(belief, x[row]).cov, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("folds", [1, 41])
+def test_impossible_folds(folds: int) -> None:
+    log, _ = draw_log(40, 7)
+    flt, params = linear_model(log)
+    with pytest.raises(ValueError, match=f"folds must lie between 2 and the number of rows, 40; got {folds}"):
+        ope.cross_fit(flt, params, log, ope.expected_rewards(flt), seed=1, folds=folds)
+
+
+def test_overlap_warns() -> None:
+    log, target = draw_log(5000, 8)
+    good = ope.overlap(log, target)
+    w = ope.weights(log, target)
+    assert good.warnings == () and good.effective_size == pytest.approx(w.sum() ** 2 / (w**2).sum())
+    wrong = ope.overlap(log._replace(propensity=np.full(5000, 0.25)), target)
+    assert any("should be 1" in text for text in wrong.warnings)
+    rare = make_log(
+        action=np.arange(5000) % 2, reward=np.ones(5000), propensity=np.where(np.arange(5000) == 1, 1e-3, 0.5)
+    )
+    words = " ".join(ope.overlap(rare, np.tile([0.0, 1.0], (5000, 1))).warnings)
+    assert "hardly overlaps" in words and "one row has" in words
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (TARGET[:, :2], r"target must hold the probabilities of all actions, \(6, 3\); got \(6, 2\)"),
+        (np.where(np.eye(6, 3, -2, bool), -0.1, TARGET), "target, row 2: .* not >= 0"),
+        (TARGET * [[1], [1], [1], [0.5], [1], [1]], "target, row 3: .* do not sum to 1"),
+        (np.where(np.isnan(TARGET), 0, TARGET) + np.eye(6, 3) * np.nan, "target, row 0"),
+    ],
+)
+def test_a_wrong_target_is_refused(target: np.ndarray, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ope.ips(six(), target)
+
+
+def test_other_wrong_arguments_are_refused() -> None:
+    masked = six(mask=np.array([[1, 1, 0]] + [[1, 1, 1]] * 5, bool))
+    with pytest.raises(ValueError, match=r"target, row 0: .* masked out"):
+        ope.ips(masked, TARGET)
+    with pytest.raises(ValueError, match="predicted, row 1: a predicted reward is not finite"):
+        ope.direct(six(), TARGET, np.where(np.eye(6, 3, -1, bool), np.nan, PREDICTED))
+    with pytest.raises(ValueError, match="maximum must be positive; got 0"):
+        ope.clipped_ips(six(), TARGET, maximum=0)
+    with pytest.raises(ValueError, match="samples must be at least 2"):
+        ope.evaluate(six(), TARGET, seed=0, samples=1)
+
+
+# The log as a table
+
+
+def full_log() -> Log:
+    """Everything that a log can hold."""
+    rng = np.random.default_rng(0)
+    mask = np.array([[1, 1, 1], [1, 1, 0], [0, 1, 1], [1, 0, 1], [1, 1, 1], [1, 1, 1]], bool)
+    times = pd.to_datetime("2024-03-01") + pd.to_timedelta(np.arange(6) * 1.5, unit="s")
+    return six(
+        context=rng.normal(size=(6, 2)),
+        mask=mask,
+        timestamp=times.to_numpy(),
+        action_features=rng.normal(size=(6, 3, 2)),
+    )
+
+
+def assert_equal(one: Log, other: Log) -> None:
+    for name, left, right in zip(Log._fields, one, other, strict=True):
+        assert (left is None) == (right is None), name
+        if left is not None:
+            np.testing.assert_array_equal(left, right, err_msg=name)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+@pytest.mark.parametrize("build", [six, full_log])
+def test_a_log_survives_its_file(build: Any, suffix: str, tmp_path: Path) -> None:
+    log, path = build(), tmp_path / f"log{suffix}"
+    if suffix == ".csv":
+        log.to_pandas().to_csv(path, index=False)
+    else:
+        log.save(path)
+    assert_equal(Log.load(path), log)
+    assert_equal(Log.from_pandas(log.to_pandas()), log)
+    assert log.num_actions == 3
+
+
+def test_shared_action_features_and_inputs() -> None:
+    log = six(context=np.arange(6.0)[:, None], action_features=np.array([[10.0], [20.0], [30.0]]))
+    assert log.action_features is not None and log.action_features.shape == (6, 3, 1)
+    np.testing.assert_array_equal(ope.inputs(log)[4], [[4, 10], [4, 20], [4, 30]])
+    assert ope.inputs(six(context=np.zeros((6, 2)))).shape == (6, 2)
+
+
+def change(column: str, row: int, value: Any) -> Any:
+    def apply(table: pd.DataFrame) -> pd.DataFrame:
+        table[column] = table[column].astype(object)
+        table.loc[row, column] = value
+        return table.infer_objects()
+
+    return apply
+
+
+BAD = {
+    "missing column": (lambda t: t.drop(columns="propensity"), "there is no column propensity"),
+    "missing number": (lambda t: t.drop(columns="context_0"), "no column context_0, but there is context_1"),
+    "foreign column": (lambda t: t.assign(user=1), "column user has no meaning"),
+    "propensity 0": (change("propensity", 3, 0.0), r"column propensity, row 3: 0.0: .*in \(0, 1\]"),
+    "propensity above 1": (change("propensity", 2, 1.5), r"column propensity, row 2: 1.5: .*in \(0, 1\]"),
+    "propensity unknown": (change("propensity", 2, np.nan), "column propensity, row 2: nan"),
+    "reward unknown": (change("reward", 1, np.nan), "column reward, row 1: nan: .*drop rows"),
+    "reward a word": (change("reward", 1, "yes"), "column reward, row 1: yes: it is not a number"),
+    "unsorted time": (lambda t: t.iloc[[0, 2, 1, 3, 4, 5]], "column timestamp, row 2: .* sort the log"),
+    "duplicate time": (lambda t: t.iloc[[0, 1, 1, 2, 3, 4]], "column timestamp, row 2: .* drop the copy"),
+    "no date": (change("timestamp", 4, "noon"), "column timestamp, row 4: noon: .*ISO 8601"),
+    "half an action": (change("action", 0, 0.5), "column action, row 0: 0.5: .*integers"),
+    "negative action": (change("action", 0, -1), "column action, row 0: -1: .*integers"),
+    "unknown action": (change("action", 0, 3), "column action, row 0: 3: actions count from 0 to 2"),
+    "forbidden action": (change("mask_0", 0, False), "column action, row 0: 0: the mask forbids it"),
+    "mask unknown": (change("mask_0", 4, np.nan), "column mask, row 4: nan"),
+    "context unknown": (change("context_1", 5, np.inf), "column context, row 5: inf: .*finite"),
+    "feature unknown": (change("action_2_feature_1", 5, np.nan), "column action features, row 5: nan"),
+    "no rows": (lambda t: t.iloc[:0], "at least one row"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_log_is_refused(name: str, tmp_path: Path) -> None:
+    spoil, message = BAD[name]
+    table = spoil(full_log().to_pandas().astype({"timestamp": str})).reset_index(drop=True)
+    with pytest.raises(ValueError, match=message):
+        Log.from_pandas(table)
+    table.astype({"timestamp": str}).to_csv(tmp_path / "log.csv", index=False)
+    with pytest.raises(ValueError, match=rf"log\.csv: .*{message}"):
+        Log.load(tmp_path / "log.csv")
+
+
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_a_wrong_separator_is_named(separator: str, tmp_path: Path) -> None:
+    full_log().to_pandas().to_csv(tmp_path / "log.csv", index=False, sep=separator)
+    with pytest.raises(ValueError, match="the separator seems to be"):
+        Log.load(tmp_path / "log.csv")
+
+
+def test_no_log_at_all(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="there is no log"):
+        Log.load(tmp_path / "log.parquet")
+    (tmp_path / "log.parquet").write_text("no parquet")
+    with pytest.raises(ValueError, match=r"log\.parquet: "):
+        Log.load(tmp_path / "log.parquet")
+    with pytest.raises(ValueError, match="different numbers of actions"):
+        six(num_actions=4, mask=np.ones((6, 3), bool))
+
+
+# Logs of runs
+
+
+def test_a_run_leaves_a_log_that_values_another_policy() -> None:
+    env = envs.gaussian((0.0, 0.5, 1.0), std=0.3)
+    agent = seqdec.agents.ekf(env, model=models.MLP(3, ()), policy=seqdec.policies.epsilon_greedy(0.5))
+    run = seqdec.run(agent, env, 3000, seed=3, num_seeds=2, diagnostics=("observation",), progress=False)
+    log = run.log(4, num_actions=3)
+    np.testing.assert_array_equal(log.reward, run.rewards[1].astype(np.float64))
+    np.testing.assert_array_equal(log.action, run.actions[1])
+    assert log.context.shape == (3000, 1) and log.num_actions == 3
+    table = ope.evaluate(log, np.full((3000, 3), 1 / 3), seed=0)
+    assert table.loc["ips", "low"] < 0.5 < table.loc["ips", "high"]
+    worst = np.tile([1.0, 0.0, 0.0], (3000, 1))
+    assert table.loc["ips", "low"] > ope.evaluate(log, worst, seed=0).loc["ips", "high"]
+
+
+def test_a_masked_run_leaves_masks() -> None:
+    env = envs.bernoulli((0.2, 0.5, 0.8), availability=0.5)
+    run = seqdec.run(toy_agent(), env, 200, seed=0, diagnostics=("observation",), progress=False)
+    log = run.log(0)
+    assert log.mask.shape == (200, 3) and not log.mask.all() and log.mask[np.arange(200), log.action].all()
+    assert log.context.shape == (200, 1)
+
+
+def test_a_run_on_the_host_leaves_the_same_kind_of_log() -> None:
+    env = envs.FunctionalEnv(envs.bernoulli((0.2, 0.5, 0.8), availability=0.5))
+    log = seqdec.run(toy_agent(), env, 30, seed=0, diagnostics=("observation",), progress=False).log(0)
+    assert log.mask.shape == (30, 3) and log.context.shape == (30, 1)
+
+
+def test_runs_that_leave_no_log() -> None:
+    run = seqdec.run(toy_agent(), toy_env(), 20, seed=0, progress=False)
+    with pytest.raises(ValueError, match='diagnostics=\\("observation",\\)'):
+        run.log(0)
+    run = seqdec.run(toy_agent(), toy_env(), 20, seed=0, diagnostics=("observation",), progress=False)
+    with pytest.raises(ValueError, match="one of the seeds"):
+        run.log(7)
+    with pytest.raises(ValueError, match="column reward, row 6: nan"):
+        run.log(0)
+
+
+# The command
+
+
+def test_the_command_reads_the_log_that_a_run_writes(tmp_path: Path, capsys: Any) -> None:
+    digits = ["run", "digits", "--agents", "adamw", "--steps", "300", "--seeds", "1", "--logs"]
+    assert cli.main([*digits, "--out", str(tmp_path / "run")]) == 0
+    path = tmp_path / "run" / "logs" / "adamw-0.parquet"
+    assert not [name for name in pd.read_parquet(tmp_path / "run/runs/adamw/steps.parquet") if "observation" in name]
+    for policy, folds in (("epsilon_greedy", "2"), ("uniform", "0")):
+        out = tmp_path / policy
+        options = ["--policy", policy, "--model", "lrkf", "--folds", folds, "--samples", "20", "--out", str(out)]
+        assert cli.main(["ope", str(path), *options]) == 0
+        printed = capsys.readouterr().out
+        assert "doubly_robust" in printed and "effective size" in printed
+        assert (out / "estimates.png").read_bytes().startswith(b"\x89PNG")
+        table = pd.read_parquet(out / "estimates.parquet")
+        assert len(table) == 7 and np.isfinite(table.loc["ips"]).all()
+        assert json.loads((out / "manifest.json").read_text())["options"]["policy"] == policy
+    assert abs(table.loc["ips", "value"] - 0.1) < 4 * table.loc["ips", "std_error"]
+
+
+def test_the_command_reads_a_policy_from_a_file_and_rebuilds_its_report(tmp_path: Path, capsys: Any) -> None:
+    full_log().save(tmp_path / "log.parquet")
+    chances = full_log().mask / full_log().mask.sum(1, keepdims=True)
+    pd.DataFrame(chances, columns=[f"probability_{i}" for i in range(3)]).to_csv(tmp_path / "p.csv", index=False)
+    arguments = [
+        "ope",
+        str(tmp_path / "log.parquet"),
+        "--model",
+        "linear",
+        "--folds",
+        "2",
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    assert cli.main([*arguments, "--policy", str(tmp_path / "p.csv")]) == 0
+    printed = capsys.readouterr().out
+    assert "warning: the log hardly overlaps" in printed
+    (tmp_path / "out" / "estimates.csv").unlink()
+    assert cli.main(["report", str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().out.strip() == printed.split("\n\nTable and")[0].strip()
+    assert (tmp_path / "out" / "estimates.csv").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["log.parquet", "--policy", "gredy"], 2, "'greedy'"),
+        (["log.parquet", "--folds", "1"], 2, "folds must be 0"),
+        (["nowhere.parquet"], 1, "there is no log"),
+        (["log.parquet", "--policy", "bts"], 1, "for the log open-bandit only"),
+        (["log.parquet", "--policy", "nowhere.csv"], 1, "there is no policy"),
+    ],
+)
+def test_the_command_complains(
+    arguments: list[str], code: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    full_log().save("log.parquet")
+    assert cli.main(["ope", *arguments, "--out", "out"]) == code
+    err = capsys.readouterr().err
+    assert message in err and len(err.splitlines()) == 1 and not Path("out/estimates.csv").exists()
