@@ -459,8 +459,8 @@ def koala_plus_plus(
     """KOALA++: a Kalman filter that keeps H P, with learning rate eta.
 
     The authors use 1 to 2 for image classification and 2e-3 for language models. Over the first few hundred steps
-    initial_variance = process_noise = 10 with learning rates from 0.1 to 0.3 learn faster: q |H|^2 then outweighs R, and
-    every tensor's step is as long as its share of the loss asks for, whatever the length of its gradient.
+    initial_variance = process_noise = 10 with learning rates from 0.1 to 0.3 learn faster: q |H|^2 then outweighs R,
+    and every tensor's step is as long as the loss asks for, whatever the length of its gradient.
 
     Call `update(grads, state, params, value=loss)`. Memory, arguments and errors: `scale_by_koala_plus_plus`.
     """
