@@ -20,7 +20,8 @@ from seqdec.experiments import tasks
 
 def cosines(left, right) -> jax.Array:
     """One for each tensor."""
-    return jnp.stack([optax.cosine_similarity(a.ravel(), b.ravel(), epsilon=1e-30) for a, b in zip(left, right, strict=True)])
+    pairs = zip(left, right, strict=True)
+    return jnp.stack([optax.cosine_similarity(a.ravel(), b.ravel(), epsilon=1e-30) for a, b in pairs])
 
 
 def measure(name: str, rate: float, steps: int) -> dict[str, float]:
@@ -46,7 +47,8 @@ def measure(name: str, rate: float, steps: int) -> dict[str, float]:
         return (optax.apply_updates(params, updates), fresh, trace, rows), (loss, *seen)
 
     params = task.init(jax.random.key(0))
-    carry = params, koala.init(params), momentum.init(params), [jnp.zeros_like(leaf) for leaf in jax.tree.leaves(params)]
+    zeros = [jnp.zeros_like(leaf) for leaf in jax.tree.leaves(params)]
+    carry = params, koala.init(params), momentum.init(params), zeros
     _, (loss, successive, own, adam, anew) = jax.jit(lambda carry: jax.lax.scan(step, carry, jnp.arange(steps)))(carry)
     half = steps // 2
     return {
