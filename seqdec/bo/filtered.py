@@ -52,14 +52,20 @@ def filtered(make: Callable[..., Filter], network: models.Network, *, scale: flo
         return State(key, prior(key), jnp.int32(0))
 
     def extend(state: State, history: History) -> State:
-        def step(chunk, belief):
-            at = state.seen + _CHUNK * chunk + jnp.arange(_CHUNK)
-            keep, at = at < history.filled, jnp.minimum(at, len(history.x) - 1)
-            y = jnp.where(keep, history.y[at], 0.0)
-            return learner.update(learner.predict(belief), (history.x[at], keep), y)[0]
+        def absorb(size: int, count: Array, belief: Any) -> Any:
+            def step(chunk, belief):
+                at = state.seen + size * chunk + jnp.arange(size)
+                keep, at = at < history.filled, jnp.minimum(at, len(history.x) - 1)
+                y = jnp.where(keep, history.y[at], 0.0)
+                return learner.update(learner.predict(belief), (history.x[at], keep), y)[0]
 
-        chunks = (history.filled - state.seen + _CHUNK - 1) // _CHUNK
-        return State(state.key, jax.lax.fori_loop(0, chunks, step, state.belief), history.filled)
+            return jax.lax.fori_loop(0, count, step, belief)
+
+        # One row, which is the rule, goes without the rest of a chunk. A loop of no trips costs nothing.
+        new = history.filled - state.seen
+        belief = absorb(1, jnp.where(new == 1, 1, 0), state.belief)
+        belief = absorb(_CHUNK, jnp.where(new == 1, 0, (new + _CHUNK - 1) // _CHUNK), belief)
+        return State(state.key, belief, history.filled)
 
     def posterior(state: State) -> Posterior:
         return filters.posterior(make(rows, is_last), state.belief)
