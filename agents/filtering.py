@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
+from seqdec.agents.networks import check_candidates
 from seqdec.core import Acquisition, Action, Agent, Array, Filter, HasSpaces, Key, Masked, Posterior, PyTree
 from seqdec.filters import posterior
 
@@ -76,8 +77,8 @@ def choices_for(spaces: HasSpaces, num_candidates: int) -> Choices:
     """
     actions = spaces.action_space
     if isinstance(spaces.observation_space, gym_spaces.Dict) and isinstance(actions, gym_spaces.Discrete):
-        num_actions = int(actions.n)
-        return discrete_choices(_candidate_observer(spaces.observation_space, num_actions), num_actions)
+        check_candidates(spaces)
+        return discrete_choices(lambda observation: jax.tree.map(jnp.asarray, observation), int(actions.n))
     observe = _observer(spaces.observation_space)
     if isinstance(actions, gym_spaces.Discrete):
         return discrete_choices(observe, int(actions.n))
@@ -88,14 +89,6 @@ def choices_for(spaces: HasSpaces, num_candidates: int) -> Choices:
     if num_candidates < 1:
         raise ValueError(f"num_candidates must be at least 1; got {num_candidates}")
     return box_choices(observe, actions, num_candidates)
-
-
-def _candidate_observer(space: gym_spaces.Dict, num_actions: int) -> Callable[[PyTree], PyTree]:
-    """A Dict describes the actions: its arrays have one row for each."""
-    for name, part in space.items():
-        if not isinstance(part, gym_spaces.Box) or part.shape[:1] != (num_actions,):
-            raise TypeError(f"a Dict must hold Boxes with one row for each of {num_actions} actions; {name} is {part}")
-    return lambda observation: jax.tree.map(jnp.asarray, observation)
 
 
 def _observer(space: gym_spaces.Space) -> Callable[[PyTree], Array]:

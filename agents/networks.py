@@ -12,6 +12,8 @@ from gymnasium import spaces as gym_spaces
 from seqdec import models
 from seqdec.core import HasSpaces
 
+_REMEDY = "For anything else use gymnasium.wrappers.FlattenObservation"
+
 
 def network_for(spaces: HasSpaces, model: nn.Module | models.Network | None = None) -> models.Network:
     """One response per Discrete action, or one response per row of observation and action for Box actions.
@@ -32,6 +34,7 @@ def network_for(spaces: HasSpaces, model: nn.Module | models.Network | None = No
     """
     actions = spaces.action_space
     if isinstance(spaces.observation_space, gym_spaces.Dict):
+        check_candidates(spaces)
         parts = spaces.observation_space.items()
         example = {name: jnp.zeros((part.shape or ())[1:], part.dtype) for name, part in parts}
         return _checked(scorer(spaces) if model is None else model, example, 1, actions, per_row=True)
@@ -85,6 +88,18 @@ def scorer(
     return models.embedded(module, example, sizes, width, spread, lambda path: path[-2] == "output")
 
 
+def check_candidates(spaces: HasSpaces) -> None:
+    """Raises TypeError unless the observation is a Dict of arrays with one row for each Discrete action."""
+    parts, actions = spaces.observation_space, spaces.action_space
+    if not isinstance(parts, gym_spaces.Dict) or not isinstance(actions, gym_spaces.Discrete):
+        raise TypeError(f"candidates are a Dict that describes Discrete actions; got {parts} and {actions}. {_REMEDY}")
+    for name, part in parts.items():
+        if not isinstance(part, gym_spaces.Box) or part.shape[:1] != (actions.n,):
+            raise TypeError(
+                f"a Dict must hold Boxes with one row for each of {actions.n} actions; {name} is {part}. {_REMEDY}"
+            )
+
+
 def _checked(model, example, outputs: int, actions: gym_spaces.Space, *, per_row: bool) -> models.Network:
     """The network of a model, with the number of outputs that it must have."""
     if not isinstance(model, models.Network | nn.Module):
@@ -101,7 +116,4 @@ def _observation_shape(space: gym_spaces.Space) -> tuple[int, ...]:
         return (int(space.n),)
     if isinstance(space, gym_spaces.Box):
         return space.shape
-    raise TypeError(
-        f"observations must be Box, Discrete or a Dict of candidates; got {space}. Use "
-        "gymnasium.wrappers.FlattenObservation"
-    )
+    raise TypeError(f"observations must be Box, Discrete or a Dict of candidates; got {space}. {_REMEDY}")

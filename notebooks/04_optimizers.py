@@ -67,11 +67,11 @@ def rate(peak, steps=300):
 
 contenders = {
     "AdamW": optax.adamw(rate(3e-3)),
-    "KOALA++": optim.koala_plus_plus(rate(0.3)),
-    "RACS": optim.racs(rate(0.06)),
+    "KOALA++": optim.koala_plus_plus(rate(0.1), initial_variance=10.0, process_noise=10.0),
+    "RACS": optim.racs(rate(0.2)),
     "Alice": optim.alice(rate(0.06), rank=16, interval=100),
-    "FISMO": optim.fismo(rate(0.02)),
-    "self-tuning SGD": optim.self_tuning_sgd(rate(0.03)),
+    "FISMO": optim.fismo(rate(0.06)),
+    "self-tuning SGD": optim.self_tuning_sgd(rate(0.1)),
 }
 runs = {name: train(optimizer) for name, optimizer in contenders.items()}
 for name, (_, state, losses) in runs.items():
@@ -88,8 +88,8 @@ plt.legend(frameon=False)
 plt.show()
 
 # %% [markdown]
-# Learning rates here are those of the middle of `seqdec run optimizers`, which sweeps them for each optimizer on MNIST,
-# CIFAR-10 and source code, and reports intervals over seeds.
+# Learning rates here are such as `seqdec run optimizers` finds, which sweeps them for each optimizer on MNIST, CIFAR-10
+# and source code, and reports intervals over seeds.
 #
 # ## Who takes which parameters
 #
