@@ -27,6 +27,7 @@ def cosines(left, right) -> jax.Array:
 
 
 def measure(name: str, rate: float, steps: int) -> dict[str, float]:
+    """The figures of one task, by title, from a run of KOALA++ with a constant learning rate."""
     task = tasks.make(name)
     koala = optim.koala_plus_plus(rate, initial_variance=10.0, process_noise=10.0)
     momentum = optax.trace(0.9)
@@ -77,6 +78,7 @@ def measure(name: str, rate: float, steps: int) -> dict[str, float]:
 
 
 def main() -> None:
+    """Read the arguments and print a line for each task."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tasks", nargs="+", choices=tasks.names())
     parser.add_argument("--rate", type=float, default=0.1)

@@ -50,6 +50,7 @@ weights = np.asarray(env.params.weights)
 
 
 def target_of(context):
+    """Probabilities (..., 5) of the arms for contexts (..., 2)."""
     best = np.eye(5)[(context @ weights.T).argmax(1)]
     return 0.9 * best + 0.1 / 5
 
@@ -102,6 +103,7 @@ for name, one, policy in (("target", log, target), ("one arm, wrong propensities
 
 # %%
 def greedy(key, belief, x, mask):
+    """Expected rewards of the arms, and the probabilities with which a greedy policy would play them."""
     question = filters.posterior(flt, belief)
     chances = seqdec.policies.greedy().probabilities(key, question, x, mask)
     return flt.response(flt.mean(belief), x), chances

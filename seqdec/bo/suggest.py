@@ -117,7 +117,7 @@ def _maximise(plan: Plan, key: Key, state: Any, trials: Trials, region: Region, 
     keep = jnp.arange(len(trials.x)) < trials.answered + trials.pending
     means = jnp.where(keep, ask.mean(trials.x), -jnp.inf)
     acquisition = plan.acquisition(jnp.max(means))
-    if plan.smooth and acquisition.needs == "draw":
+    if acquisition.needs == "draw":
         drawn = ask.draw(acquire)  # here once, for a draw passes over the whole belief
         ask = ask._replace(draw=lambda key: drawn)
 
