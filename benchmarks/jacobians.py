@@ -14,8 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seqdec import models
+from seqdec import linalg, models
 from seqdec.experiments import bench
+from seqdec.filters import blocks, derivatives
 
 TURNS = 5
 
@@ -27,6 +28,13 @@ def reverse(apply: Callable[..., jax.Array], params: Any, x: jax.Array, columns:
     return sum(row @ column for row, column in zip(rows, columns, strict=True)), [row[0] for row in rows]
 
 
+def outer(apply: Callable[..., jax.Array], params: Any, x: jax.Array, columns: tuple[jax.Array, ...]) -> Any:
+    """The same with the rows of dense layers as outer products."""
+    rows = blocks.pack_pieces(derivatives.rows(lambda params, x: (apply(params, x), ()), params, x)[2])
+    products = [linalg.multiply(row, column, column.dtype) for row, column in zip(rows, columns, strict=True)]
+    return sum(products), [linalg.dense(linalg.select(row, np.arange(1)))[0] for row in rows]
+
+
 def forward(apply: Callable[..., jax.Array], params: Any, x: jax.Array, columns: tuple[jax.Array, ...]) -> Any:
     """The same without the Jacobian."""
     leaves, structure = jax.tree.flatten(params)
@@ -34,6 +42,9 @@ def forward(apply: Callable[..., jax.Array], params: Any, x: jax.Array, columns:
     products = jax.vmap(lambda *parts: push(structure.unflatten(models.unpieces(parts, leaves))), -1, -1)(*columns)
     _, pull = jax.vjp(lambda params: apply(params, x), params)
     return products, models.pieces(jax.tree.leaves(pull(jnp.zeros_like(out).at[0].set(1))[0]))
+
+
+WAYS = (reverse, outer, forward)
 
 
 def milliseconds(function: Any, apply: Any, params: Any, inputs: jax.Array, columns: Any) -> float:
@@ -61,9 +72,8 @@ if __name__ == "__main__":
                 rows = jax.random.normal(jax.random.key(1), (width, work.size))
                 leaves = models.unravel(rows, jax.tree.leaves(params))
                 columns = tuple(piece.T for piece in models.pieces(leaves, 1))
-                times = [milliseconds(f, work.network.apply, params, work.inputs, columns) for f in (reverse, forward)]
+                times = {f.__name__: milliseconds(f, work.network.apply, params, work.inputs, columns) for f in WAYS}
+                shown = ", ".join(f"{name} {time:6.2f} ms" for name, time in times.items())
                 print(
-                    f"{'MLP' if size else 'LeNet5':6} D = {work.size:,} K = {arms:3} n = {width:2}: "
-                    f"reverse {times[0]:6.2f} ms, forward {times[1]:6.2f} ms, ratio {times[0] / times[1]:.1f}",
-                    flush=True,
+                    f"{'MLP' if size else 'LeNet5':6} D = {work.size:,} K = {arms:3} n = {width:2}: {shown}", flush=True
                 )

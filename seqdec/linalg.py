@@ -36,6 +36,39 @@ Pieces = tuple[Array, ...]
 """A matrix with one column, or one row, per parameter, cut along the parameters; see `seqdec.models.pieces`."""
 
 
+class Outer(NamedTuple):
+    """Rows (o, in * out) of a Jacobian that are outer products, x delta_o^T; see `seqdec.filters.derivatives`.
+
+    x^T B, for B as (in, out * n), is all that a product of all these rows with a basis B reads of it.
+    """
+
+    inputs: Array
+    """x (in,)"""
+    deltas: Array
+    """(o, out)"""
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(o, in, out)."""
+        return (len(self.deltas), len(self.inputs), self.deltas.shape[1])
+
+
+Rows = tuple[Array | Outer, ...]
+"""`Pieces` (o, D_p) of a Jacobian, some of them as outer products."""
+
+
+def dense(rows: Array | Outer) -> Array:
+    """The rows as a matrix (o, D_p); an array is (o, ...)."""
+    if isinstance(rows, Outer):
+        rows = rows.inputs[:, None] * rows.deltas[:, None, :]
+    return rows.reshape(len(rows), -1)
+
+
+def select(rows: Array | Outer, which: Array) -> Array | Outer:
+    """Some of the rows."""
+    return rows._replace(deltas=rows.deltas[which]) if isinstance(rows, Outer) else rows[which]
+
+
 def _jitter(dtype) -> float:
     """Relative size of the only ridge in the library: a few units in the last place."""
     return 8 * float(jnp.finfo(dtype).eps)
@@ -330,35 +363,56 @@ def _product(left: Array, right: Array, dtype) -> Array:
     return jnp.matmul(left, right, preferred_element_type=dtype)
 
 
-def _as(rows: Pieces, dtype) -> Pieces:
-    return tuple(piece.astype(dtype) for piece in rows)
+def _as(rows: Rows, dtype) -> Pieces:
+    return tuple(dense(piece).astype(dtype) for piece in rows)
 
 
-def gram_of(rows: Pieces, dtype=None) -> Array:
+def gram_of(rows: Rows, dtype=None) -> Array:
     """H H^T (o, o) for H (o, D_p), summed in `dtype`."""
-    return functools.reduce(jnp.add, (_product(piece, piece.mT, dtype) for piece in rows))
+
+    def gram(piece):
+        if isinstance(piece, Outer):
+            return jnp.sum(piece.inputs**2) * _product(piece.deltas, piece.deltas.mT, dtype)
+        return _product(piece, piece.mT, dtype)
+
+    return functools.reduce(jnp.add, map(gram, rows))
 
 
-def cross(factor: LowRank, jacobian: Pieces) -> Array:
-    """E^T = H B (o, n) for H (o, D_p): the one product with the basis that acting and updating share.
+def cross(factor: LowRank, jacobian: Rows) -> Array:
+    """E^T = H B (o, n) for H (o, D_p): the one product with the basis that acting and updating share."""
+    dtype = factor.gram.dtype
+    parts = (multiply(rows, piece, dtype) for rows, piece in zip(jacobian, factor.basis, strict=True))
+    return functools.reduce(jnp.add, parts)
+
+
+def multiply(rows: Array | Outer, columns: Array, dtype) -> Array:
+    """Rows (o, D_p) times columns (D_p, n), summed in `dtype`.
 
     It is kept in this orientation: XLA folds a transpose into the product, which then runs five times slower on a CPU.
     """
-    rows = _as(jacobian, factor.basis[0].dtype)
-    parts = (_product(row, piece, factor.gram.dtype) for row, piece in zip(rows, factor.basis, strict=True))
-    return functools.reduce(jnp.add, parts)
+    if not isinstance(rows, Outer):
+        return _product(rows.astype(columns.dtype), columns, dtype)
+    _, size, out = rows.shape
+    seen = _product(_parts(rows.inputs, columns.dtype), columns.reshape(size, -1), dtype)
+    return rows.deltas @ jnp.sum(seen, 0).reshape(out, -1)
+
+
+def _parts(vector: Array, dtype) -> Array:
+    """(parts, n) that add up to vector (n,): two narrow numbers hold twice the digits of one.
+
+    Only the basis itself is rounded then.
+    """
+    if vector.dtype == dtype:
+        return vector[None]
+    head = vector.astype(dtype)
+    return jnp.stack([head, (vector - head.astype(vector.dtype)).astype(dtype)])
 
 
 def times(factor: LowRank, weights: Array) -> Pieces:
     """C^T weights (D_p,) for weights (d,): one pass over the basis."""
     combined = weights @ factor.coefficients
-    narrow = factor.basis[0].dtype
-    if narrow == combined.dtype:
-        return tuple(piece @ combined for piece in factor.basis)
-    # Two narrow numbers hold twice the digits of one: only the basis itself is rounded.
-    head = combined.astype(narrow)
-    halves = jnp.stack([head, (combined - head.astype(combined.dtype)).astype(narrow)], 1)
-    return tuple(jnp.sum(_product(piece, halves, combined.dtype), 1) for piece in factor.basis)
+    parts = _parts(combined, factor.basis[0].dtype)
+    return tuple(jnp.sum(_product(piece, parts.mT, combined.dtype), 1) for piece in factor.basis)
 
 
 _CHUNK = 2**15
@@ -407,7 +461,7 @@ class LowRankUpdate(NamedTuple):
 
 def low_rank_downdate(
     factor: LowRank,
-    jacobian: Pieces,
+    jacobian: Rows,
     products: Array,
     innovation_root: Array,
     noise_root: Array,

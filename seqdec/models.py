@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -290,21 +290,21 @@ def pieces(leaves: list[Array], batch_axes: int = 0) -> tuple[Array, ...]:
 
     Nothing large is copied, as `ravel` would, and what is small costs one operation together.
     """
-    large, small = _by_size(leaves, batch_axes)
+    large, small = by_size(leaves, batch_axes)
     flat = [leaf.reshape(*leaf.shape[:batch_axes], -1) for leaf in large]
     return (*flat, ravel(small, batch_axes)) if small else tuple(flat)
 
 
 def unpieces(parts: tuple[Array, ...], like: list[Array]) -> list[Array]:
     """Inverse of `pieces`: leaves with the shapes and dtypes of `like`."""
-    large, small = _by_size(like, 0)
+    large, small = by_size(like, 0)
     whole = [part.reshape(leaf.shape).astype(leaf.dtype) for part, leaf in zip(parts, large, strict=False)]
     sources = iter(whole), iter(unravel(parts[-1], small) if small else [])
     return [next(sources[leaf.size < _OF_ITS_OWN]) for leaf in like]
 
 
-def _by_size(leaves: list[Array], batch_axes: int) -> tuple[list[Array], list[Array]]:
-    """(large, small), each in the order given."""
+def by_size(leaves: list[Any], batch_axes: int) -> tuple[list[Any], list[Any]]:
+    """(large, small), each in the order given; anything with a shape is a leaf."""
     sizes = [math.prod(leaf.shape[batch_axes:]) for leaf in leaves]
     large = [leaf for leaf, size in zip(leaves, sizes, strict=True) if size >= _OF_ITS_OWN]
     return large, [leaf for leaf, size in zip(leaves, sizes, strict=True) if size < _OF_ITS_OWN]

@@ -22,7 +22,8 @@ from tqdm import tqdm
 from seqdec import filters, likelihoods, linalg, models
 from seqdec.core import Array, Filter
 from seqdec.experiments import boxes
-from seqdec.linalg import Pieces
+from seqdec.filters import blocks, derivatives
+from seqdec.linalg import Pieces, Rows
 from seqdec.models import Network
 from seqdec.persistence import write_file
 
@@ -233,14 +234,16 @@ def _stepping(flt: Filter, belief: Any, inputs: Array, steps: int, repeats: int)
     return float(np.median(times)) / steps, memory
 
 
-def _rows(work: Workload, params: Any, x: Array) -> Any:
-    """The Jacobian of all arms, a tree like the parameters with a leading axis."""
-    mean, pull = jax.vjp(lambda params: work.network.apply(params, x), params)
-    return jax.vmap(pull)(jnp.asarray(np.eye(len(mean)), mean.dtype))[0]
+def _rows(work: Workload, params: Any, x: Array, *, hidden: bool = False) -> Rows:
+    """Rows of the Jacobian of all arms, by all parameters or by those of the hidden layers."""
+    count, structure = len(jax.tree.leaves(params)), jax.tree.structure(params)
+    found = derivatives.rows(lambda params, x: (work.network.apply(params, x), ()), params, x)[2]
+    places = models.split(structure.unflatten(range(count)), work.network.is_last)[0] if hidden else range(count)
+    return blocks.pack_pieces([found[place] for place in places])
 
 
-def _jacobians(work: Workload) -> Callable[[Any, Array], Pieces]:
-    return lambda params, x: models.pieces(jax.tree.leaves(_rows(work, params, x)), 1)
+def _jacobians(work: Workload) -> Callable[[Any, Array], Rows]:
+    return lambda params, x: _rows(work, params, x)
 
 
 def _products(work: Workload, name: str) -> Callable[[Any, Array], Pieces]:
@@ -248,15 +251,13 @@ def _products(work: Workload, name: str) -> Callable[[Any, Array], Pieces]:
 
     def products(arguments, x):
         params, factor = arguments
-        rows = _rows(work, params, x)
-        leaves = jax.tree.leaves(rows) if name == "lrkf" else models.split(rows, work.network.is_last)[0]
-        crossed = linalg.cross(factor, models.pieces(leaves, 1))
+        crossed = linalg.cross(factor, _rows(work, params, x, hidden=name != "lrkf"))
         return linalg.times(factor, (crossed @ factor.coefficients.mT)[0])
 
     return products
 
 
-def _seconds(function: Callable[[Any, Array], Pieces], arguments: Any, inputs: Array, repeats: int) -> float:
+def _seconds(function: Callable[[Any, Array], Rows], arguments: Any, inputs: Array, repeats: int) -> float:
     """Seconds of function(arguments, x), as the median over passes through the inputs."""
 
     def passes(arguments, inputs):

@@ -10,10 +10,11 @@ R and process noise q_b, an observation y gives
 so a filter is a list of blocks, and a block says how it keeps Sigma_b. `full_rank` and `low_rank` are the two forms.
 
 With a root Sigma_b = T^T T all this needs the product of J_b (K x D) with the n columns of T^T or of its basis. There
-are two ways to it: K reverse passes through the network and a matrix product, or n forward passes along the columns,
-which never form the Jacobian. `benchmarks/jacobians.py` times both: the first costs in proportion to K, the second to
-n; at K = n they take about as long, at K = 100 and n = 75 or 26 forward passes take a half to a sixth of the time. They
-are taken where K >= n, and an update then needs the Jacobian of the observed outputs only.
+are three ways to it, all timed by `benchmarks/jacobians.py`. Rows of a dense layer are outer products, which share all
+that is read of the columns: a third to a twentieth of the time that whole rows take (`seqdec.filters.derivatives`).
+Other parameters, say those of a network that is applied to K candidates one by one, need K reverse passes and a product
+of matrices, or n forward passes along the columns, which never form the Jacobian; these are taken where K >= n, and an
+update then needs the Jacobian of the observed outputs only.
 """
 
 import functools
@@ -23,19 +24,19 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.core import Tracer
 
 from seqdec import linalg, models
 from seqdec.core import Array, ErrorBound, Filter, Key, Predictive, PyTree, UpdateInfo
+from seqdec.filters import derivatives
 from seqdec.likelihoods import Likelihood
-from seqdec.linalg import Pieces
+from seqdec.linalg import Outer, Pieces, Rows
 
 
 class Observation(NamedTuple):
     """What one update tells a block: o observed responses, linearised."""
 
-    jacobian: Pieces
+    jacobian: Rows
     """J_b (o, D_p)"""
     products: Array
     """(o, k), the block's own product of the Jacobian with its factor"""
@@ -69,20 +70,20 @@ class BlockUpdate(NamedTuple):
 class Block(NamedTuple):
     """How the covariance of one block of parameters is kept."""
 
-    pack: Callable[[list[Array], int], Pieces]
-    """(leaves, number of leading axes) -> the form (..., D_p) in which the block works with them"""
+    pack: Callable[[list[Array | Outer]], Rows]
+    """rows of the Jacobian by each leaf -> the form (o, D_p) in which the block works with them"""
     unpack: Callable[[Pieces, list[Array]], list[Array]]
-    """Inverse of pack: (D_p,) and leaves to look like -> leaves"""
+    """a vector in that form, (D_p,), and leaves to look like -> leaves"""
     init: Callable[[Key, list[Array], Any], Any]
     """(key, leaves of the mean, dtype) -> state"""
     predict: Callable[[Any], Any]
     columns: Callable[[Any], Pieces] | None
     """state -> (D_p, k), the columns with which Jacobians are multiplied; None where that takes too many of them"""
-    project: Callable[[Any, Pieces], Array]
+    project: Callable[[Any, Rows], Array]
     """(state, J (o, D_p)) -> products (o, k)"""
     variance: Callable[[Any, Array, Gram], Array]
     """(state, products, J J^T) -> J (Sigma + q I) J^T (o, o)"""
-    step: Callable[[Any, Pieces, Array, Array], tuple[Pieces, Any]]
+    step: Callable[[Any, Rows, Array, Array], tuple[Pieces, Any]]
     """(state, J, products, S^{-1} eps) -> K eps (D_p,), and what `update` can use again"""
     update: Callable[[Any, Observation], BlockUpdate]
     draw: Callable[[Key, Any], Pieces]
@@ -101,14 +102,21 @@ def _start(factor, dtype) -> BlockState:
     return BlockState(factor, jnp.zeros((), dtype))
 
 
-def pack_whole(leaves: list[Array], batch_axes: int) -> Pieces:
+def pack_whole(rows: list[Array | Outer]) -> Pieces:
     """All parameters as one piece, for blocks whose covariance is one matrix."""
-    return (models.ravel(leaves, batch_axes),)
+    return (jnp.concatenate([linalg.dense(part) for part in rows], axis=1),)
 
 
 def unpack_whole(parts: Pieces, like: list[Array]) -> list[Array]:
     """Inverse of `pack_whole`."""
     return models.unravel(parts[0], like)
+
+
+def pack_pieces(rows: list[Array | Outer]) -> Rows:
+    """The pieces of `models.pieces`; outer products are written down for small leaves only."""
+    large, small = models.by_size(rows, 1)
+    whole = tuple(part if isinstance(part, Outer) else linalg.dense(part) for part in large)
+    return (*whole, *pack_whole(small)) if small else whole
 
 
 def full_rank(initial_std, process_noise, *, buffer: int | None) -> Block:
@@ -186,7 +194,9 @@ def low_rank(rank: int, initial_std, process_noise, *, buffer: int | None, basis
         span = linalg.times(state.factor, weights @ products @ state.factor.coefficients.mT)
         if still:
             return span, None
-        return tuple(part + state.pending * (weights @ rows) for part, rows in zip(span, jacobian, strict=True)), None
+        return tuple(
+            part + state.pending * (weights @ linalg.dense(rows)) for part, rows in zip(span, jacobian, strict=True)
+        ), None
 
     def update(state, seen):
         products, roots, accept = seen.products, (seen.innovation_root, seen.noise_root), seen.accept
@@ -194,7 +204,7 @@ def low_rank(rank: int, initial_std, process_noise, *, buffer: int | None, basis
             done = linalg.fixed_span_downdate(state.factor, products, *roots, accept)
         else:
             done = linalg.low_rank_downdate(state.factor, seen.jacobian, products, *roots, state.pending, accept)
-        noise, size = state.pending, sum(rows.shape[1] for rows in seen.jacobian)
+        noise, size = state.pending, sum(math.prod(rows.shape[1:]) for rows in seen.jacobian)
         turned = _product_norm(done.gain_gram, linalg.gram_of(seen.jacobian))
         dropped = done.dropped[len(done.dropped) - min(len(done.dropped), size - rank) :] + noise
         beyond = max(0, size - rank - len(done.dropped))
@@ -209,7 +219,7 @@ def low_rank(rank: int, initial_std, process_noise, *, buffer: int | None, basis
         return linalg.times(state.factor, jax.random.normal(key, (rank,), state.factor.gram.dtype))
 
     return Block(
-        models.pieces,
+        pack_pieces,
         models.unpieces,
         init,
         _accumulate(process_noise),
@@ -267,7 +277,7 @@ class Belief(NamedTuple):
 class _Linearization(NamedTuple):
     mean: Array
     noise: Array
-    jacobians: tuple[Pieces, ...]
+    jacobians: tuple[Rows, ...]
 
 
 def single(apply, likelihood, block, share_linearisation, error_bounds, dtype, tables: Mapping[str, Block]) -> Filter:
@@ -337,22 +347,20 @@ def _build(
         dtype: of the mean and the factors; None: that of the parameters.
     """
 
-    def linearise(params, x, rows=None):
-        def response(params):
-            output = apply(params, x)
-            if output.ndim != 1:
-                raise ValueError(f"apply(params, x) must return a vector (out,); it returned shape {output.shape}")
-            return likelihood.mean(output), output
+    def response(params, x):
+        output = apply(params, x)
+        if output.ndim != 1:
+            raise ValueError(f"apply(params, x) must return a vector (out,); it returned shape {output.shape}")
+        return likelihood.mean(output), output
 
-        mean, pull, output = jax.vjp(response, params, has_aux=True)
-        # A constant, not an operation: XLA would hoist one copy per caller out of a scan, and then no longer see that
-        # acting and updating compute the same rows.
-        weights = jnp.asarray(np.eye(len(mean)), mean.dtype)
-        (rows_of,) = jax.vmap(pull)(weights if rows is None else weights[rows])
+    def linearise(params, x, rows=None):
+        mean, output, found = derivatives.rows(response, params, x, rows)
+        leaves, structure = jax.tree.flatten(params)
         # Of the parameters: inputs of a wider type must not widen the belief.
-        algebra = jnp.result_type(*jax.tree.leaves(params))
-        rows_of = jax.tree.map(lambda leaf: leaf.astype(algebra), rows_of)
-        jacobians = tuple(b.pack(leaves, 1) for b, leaves in zip(blocks, split(rows_of), strict=True))
+        algebra = jnp.result_type(*leaves)
+        found = jax.tree.map(lambda leaf: leaf.astype(algebra), found)
+        places = split(structure.unflatten(range(len(leaves))))
+        jacobians = tuple(b.pack([found[i] for i in own]) for b, own in zip(blocks, places, strict=True))
         return _Linearization(mean.astype(algebra), likelihood.cov(output).astype(algebra), jacobians)
 
     def init(key, params):
@@ -389,8 +397,8 @@ def _build(
     def project_all(belief, x, at):
         """Products of all outputs, and for each block whether the Jacobian has been spared."""
         forward = [
-            b.columns is not None and b.columns(s)[0].shape[1] <= len(at.mean)
-            for b, s in zip(blocks, belief.blocks, strict=True)
+            b.columns is not None and b.columns(s)[0].shape[1] <= len(at.mean) and _mostly_whole(j)
+            for b, s, j in zip(blocks, belief.blocks, at.jacobians, strict=True)
         ]
         products = [
             along_columns(belief, x, index).astype(at.mean.dtype) if spared else block.project(state, jacobian)
@@ -429,7 +437,7 @@ def _build(
             products, forward = project_all(belief, x, at)
             seen, everything = linearise(belief.params, x, rows).jacobians, at.jacobians
             jacobians = [
-                few if spared else tuple(part[rows] for part in many)
+                few if spared else tuple(linalg.select(part, rows) for part in many)
                 for few, many, spared in zip(seen, everything, forward, strict=True)
             ]
             products = [part[rows] for part in products]
@@ -472,6 +480,12 @@ def _build(
         return likelihood.mean(apply(params, x))
 
     return Filter(init, predict, update, moments, sample, lambda belief: belief.params, expected)
+
+
+def _mostly_whole(jacobian: Rows) -> bool:
+    """Whether less than half of the parameters have outer products as rows."""
+    sizes = [(math.prod(rows.shape[1:]), isinstance(rows, Outer)) for rows in jacobian]
+    return 2 * sum(size for size, outer in sizes if outer) < sum(size for size, _ in sizes)
 
 
 def _observed(y, observed) -> tuple[Array, Array | None]:

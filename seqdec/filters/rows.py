@@ -79,7 +79,7 @@ def table(initial_std) -> Block:
         return (jnp.einsum("vkj,vj->vk", state.columns, normal),)
 
     return Block(
-        lambda leaves, batch_axes: (leaves[0],),
+        tuple,
         lambda parts, like: [parts[0].astype(like[0].dtype)],
         init,
         lambda state: state,

@@ -1,0 +1,105 @@
+r"""Derivatives of a network's outputs by its parameters, without writing down what a dense layer repeats.
+
+A layer z = x W whose kernel W (in x out) meets one vector x changes an output f_o by df_o = x^T dW delta_o, with
+delta_o = df_o / dz: row o of the Jacobian is the outer product x delta_o^T, and only delta differs between the outputs.
+The rows of all outputs then multiply a basis at the price of one: see `seqdec.linalg.Outer`. Reverse passes need not
+form the rows either, for it is enough to differentiate by an offset of z.
+
+Such kernels are found in the jaxpr of the function: parameters that are used once, as the right factor of a product
+with a vector. All others, those of convolutions, biases, kernels that meet many vectors or that lie inside a jitted
+function, get their derivatives as they are.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core
+
+from seqdec.core import Array, PyTree
+from seqdec.linalg import Outer
+
+_VECTOR_TIMES_KERNEL = (((0,), (0,)), ((), ()))
+"""Dimension numbers of x W for a vector x."""
+
+
+def rows(
+    function: Callable[[PyTree, PyTree], tuple[Array, PyTree]], params: PyTree, x: PyTree, which: Array | None = None
+) -> tuple[Array, PyTree, list[Array | Outer]]:
+    """Values, auxiliary values, and rows of the Jacobian by each parameter, in the order of `jax.tree.leaves`.
+
+    Args:
+        function: (params, x) -> (values (out,), auxiliary values).
+        params: where to differentiate.
+        x: the input.
+        which: (o,) outputs whose rows are wanted; None is all of them.
+
+    Returns:
+        (out,) values; auxiliary values; for every leaf of params an array (o, *shape of the leaf), or an `Outer` whose
+        rows are those of the leaf's entries in order.
+    """
+    leaves, structure = jax.tree.flatten(params)
+    inputs, form = jax.tree.flatten(x)
+
+    def flat(leaves, inputs):
+        return function(structure.unflatten(leaves), form.unflatten(inputs))
+
+    closed, shape = jax.make_jaxpr(flat, return_shape=True)(leaves, inputs)
+    layers = _dense_layers(closed.jaxpr, len(leaves))
+    plain = [index for index in range(len(leaves)) if index not in layers.values()]
+    sums = [closed.jaxpr.eqns[place].outvars[0].aval for place in layers]
+    offsets = [jnp.zeros(aval.shape, aval.dtype) for aval in sums]
+
+    def response(few, offsets):
+        every = dict(zip(plain, few, strict=True))
+        arguments = [every.get(index, leaf) for index, leaf in enumerate(leaves)]
+        out, seen = _evaluate(closed, [*arguments, *inputs], dict(zip(layers, offsets, strict=True)))
+        values, auxiliary = jax.tree.unflatten(jax.tree.structure(shape), out)
+        return values, (auxiliary, seen)
+
+    values, pull, (auxiliary, seen) = jax.vjp(response, [leaves[index] for index in plain], offsets, has_aux=True)
+    # A constant, not an operation: XLA would hoist one copy per caller out of a scan, and then no longer see that
+    # acting and updating compute the same rows.
+    weights = jnp.asarray(np.eye(len(values)), values.dtype)
+    derivatives, deltas = jax.vmap(pull)(weights if which is None else weights[which])
+    found: dict[int, Array | Outer] = dict(zip(plain, derivatives, strict=True))
+    found |= {leaf: Outer(x, delta) for leaf, x, delta in zip(layers.values(), seen, deltas, strict=True)}
+    return values, auxiliary, [found[index] for index in range(len(leaves))]
+
+
+def _dense_layers(jaxpr: core.Jaxpr, count: int) -> dict[int, int]:
+    """Equation -> parameter, for the first `count` arguments that are used once, as W in x W."""
+    uses = [var for eqn in jaxpr.eqns for var in eqn.invars] + list(jaxpr.outvars)
+    layers = {}
+    for place, eqn in enumerate(jaxpr.eqns):
+        if eqn.primitive.name == "dot_general" and eqn.params["dimension_numbers"] == _VECTOR_TIMES_KERNEL:
+            vector, kernel = eqn.invars
+            owner = [index for index, var in enumerate(jaxpr.invars[:count]) if var is kernel]
+            axes = [len(getattr(var.aval, "shape", ())) for var in (vector, kernel)]
+            if owner and axes == [1, 2] and sum(var is kernel for var in uses) == 1:
+                layers[place] = owner[0]
+    return layers
+
+
+def _evaluate(
+    closed: core.ClosedJaxpr, arguments: list[Array], offsets: dict[int, Array]
+) -> tuple[list[Array], list[Array]]:
+    """Outputs of the jaxpr with `offsets` added to those of some equations, and the first inputs of these."""
+    jaxpr, seen = closed.jaxpr, []
+    values = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*closed.consts, *arguments], strict=True))
+
+    def read(var):
+        return var.val if isinstance(var, core.Literal) else values[var]
+
+    for place, eqn in enumerate(jaxpr.eqns):
+        operands = [read(var) for var in eqn.invars]
+        bound = eqn.primitive.get_bind_params(eqn.params)
+        functions, options = ((), bound) if isinstance(bound, dict) else bound  # the latter before JAX 0.10
+        out = eqn.primitive.bind(*functions, *operands, **options)
+        out = out if eqn.primitive.multiple_results else [out]
+        if place in offsets:
+            seen.append(operands[0])
+            out = [out[0] + offsets[place]]
+        values.update(zip(eqn.outvars, out, strict=True))
+    return [read(var) for var in jaxpr.outvars], seen

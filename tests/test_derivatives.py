@@ -1,0 +1,110 @@
+"""Rows of Jacobians, as outer products where a kernel meets one vector, against jax.jacobian."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+
+from seqdec import linalg, models
+from seqdec.filters import derivatives
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+X = jnp.linspace(-1, 1, 6)
+KERNELS = {"a": jnp.sin(jnp.arange(30.0)).reshape(6, 5), "b": jnp.cos(jnp.arange(20.0)).reshape(5, 4)}
+
+
+def plain(params, x):
+    return jnp.tanh(x @ params["a"]) @ params["b"]
+
+
+def relu(params, x):
+    return nn.relu(x @ params["a"]) @ params["b"]
+
+
+def twice(params, x):
+    return jnp.tanh(x @ params["a"]) @ params["b"] + x[:5] @ params["b"]
+
+
+def penalised(params, x):
+    return plain(params, x) + jnp.sum(params["a"] ** 2)
+
+
+def from_the_left(params, x):
+    return params["b"].T @ jnp.tanh(x @ params["a"])
+
+
+def many_vectors(params, x):
+    return jnp.sum(jnp.tanh(jnp.stack([x, x**2]) @ params["a"]) @ params["b"], 0)
+
+
+def matrix_first(params, x):
+    return jnp.tanh(jnp.stack([x, x**2], 1).T @ params["a"])[0] @ params["b"]
+
+
+def returned(params, x):
+    return jnp.concatenate([plain(params, x), params["b"][0]])
+
+
+@pytest.mark.parametrize(
+    ("function", "outer"),
+    [
+        (plain, "ab"),
+        (relu, "ab"),
+        (twice, "a"),
+        (penalised, "b"),
+        (from_the_left, "a"),
+        (many_vectors, ""),
+        (matrix_first, "b"),
+        (returned, "a"),
+        (jax.jit(plain), ""),
+    ],
+)
+def test_rows_are_those_of_the_jacobian(function, outer):
+    values, auxiliary, rows = derivatives.rows(lambda params, x: (function(params, x), 7), KERNELS, X)
+    expected = jax.jacobian(function)(KERNELS, X)
+    assert auxiliary == 7
+    np.testing.assert_allclose(values, function(KERNELS, X), rtol=1e-6)
+    assert "".join(name for name, row in zip("ab", rows, strict=True) if isinstance(row, linalg.Outer)) == outer
+    for name, row in zip("ab", rows, strict=True):
+        np.testing.assert_allclose(linalg.dense(row), linalg.dense(expected[name]), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("module", [models.MLP(3, (8, 7)), models.LeNet5(3)])
+def test_networks_and_some_of_the_rows(module):
+    x = jax.random.normal(jax.random.key(1), (28, 28))
+    network = models.network(module, x)
+    params = jax.tree.map(lambda leaf: leaf + 0.1, network.init(jax.random.key(0)))
+    which = jnp.array([2, 0])
+    _, _, rows = jax.jit(lambda params: derivatives.rows(lambda p, x: (network.apply(p, x), ()), params, x, which))(
+        params
+    )
+    expected = jax.tree.leaves(jax.jacobian(network.apply)(params, x))
+    assert sum(isinstance(row, linalg.Outer) for row in rows) == 3
+    for row, full in zip(rows, expected, strict=True):
+        np.testing.assert_allclose(linalg.dense(row), linalg.dense(full[which]), rtol=1e-3, atol=1e-5)
+
+
+def test_a_batch_of_parameters():
+    batch = jax.tree.map(lambda leaf: jnp.stack([leaf, -2 * leaf]), KERNELS)
+
+    def dense_rows(params):
+        return [linalg.dense(row) for row in derivatives.rows(lambda p, x: (plain(p, x), ()), params, X)[2]]
+
+    for member in range(2):
+        own = jax.tree.map(lambda leaf, member=member: leaf[member], batch)
+        for many, one in zip(jax.vmap(dense_rows)(batch), dense_rows(own), strict=True):
+            np.testing.assert_allclose(many[member], one, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_products_with_a_basis(dtype):
+    # Only the basis is rounded where it is narrow.
+    rows = linalg.Outer(X, jnp.arange(8.0).reshape(2, 4) / 3)
+    columns = jax.random.normal(jax.random.key(0), (24, 5)).astype(dtype)
+    expected = np.asarray(linalg.dense(rows), np.float64) @ np.asarray(columns.astype(jnp.float32), np.float64)
+    tolerance = 1e-5 if dtype == jnp.float32 else 1e-4
+    np.testing.assert_allclose(linalg.multiply(rows, columns, jnp.float32), expected, rtol=0, atol=tolerance)
+    assert rows.shape == (2, 6, 4)
+    np.testing.assert_allclose(linalg.gram_of((rows,)), linalg.dense(rows) @ linalg.dense(rows).T, rtol=1e-5)
+    np.testing.assert_allclose(linalg.dense(linalg.select(rows, jnp.array([1]))), linalg.dense(rows)[1:], rtol=1e-6)
