@@ -1,12 +1,13 @@
 """Pictures of runs: matplotlib figures without its global state, in colours that the colour-blind can tell apart."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.dates import AutoDateLocator, DateFormatter
+from matplotlib.dates import DateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FuncFormatter, MaxNLocator
 from scipy.optimize import isotonic_regression
@@ -98,7 +99,7 @@ def daily(days: pd.DataFrame, table: pd.DataFrame, log: str) -> Figure:
         rows: Any = days.loc[days["agent"] == name]
         for axis, column in ((mean, "mean"), (total, "cumulative")):
             middle, margin = rows[column].to_numpy(), rows[f"{column}_95"].to_numpy()
-            axis.plot(rows["period"], middle, label=name, lw=1.8, **style)
+            axis.plot(rows["period"], middle, label=name, lw=1.8, marker="o" if len(rows) == 1 else None, **style)
             axis.fill_between(rows["period"], middle - margin, middle + margin, color=style["color"], alpha=0.16, lw=0)
     seconds = table["seconds_per_1000_steps"].to_numpy()
     bars = clock.barh(range(len(names)), seconds, color=[style["color"] for style in _looks(len(names))], height=0.6)
@@ -112,8 +113,9 @@ def daily(days: pd.DataFrame, table: pd.DataFrame, log: str) -> Figure:
     _dress(clock, "Running time", "seconds per 1,000 steps of a seed", "")
     clock.margins(x=0.15)
     clock.grid(visible=False)
+    every = days["period"].unique()
     for axis in (mean, total) if dated else ():
-        axis.xaxis.set_major_locator(AutoDateLocator(maxticks=5))
+        axis.set_xticks(every[:: math.ceil(len(every) / 5)])
         axis.xaxis.set_major_formatter(DateFormatter("%d %b"))
     clock.yaxis.set_major_formatter(FixedFormatter(names))
     _legend(figure, [mean, total], names)

@@ -1,5 +1,7 @@
 """The bench: its boxes are the same filters, its options are checked, and its table says what it should."""
 
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,33 @@ def test_a_thousand_steps_take_the_actions_of_the_boxes(name: str, q: float, mon
         assert np.max(np.abs(means[0] - means[1])) <= 1e-9 * np.max(np.abs(means[1]))
         moments = [flt.moments(belief, inputs[0]) for flt, belief in zip((ours, printed), ends, strict=True)]
         np.testing.assert_allclose(moments[0].cov, moments[1].cov, rtol=1e-7, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_acting_and_updating_read_the_basis_as_often_as_updating_alone(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both share one linearisation, and one product with the basis serves all arms."""
+    monkeypatch.setattr(models, "_OF_ITS_OWN", 500)  # so that both hidden kernels are large
+    network = models.network(models.MLP(10, (40, 30)), jnp.zeros(50))
+    flt = bench.make(name, network, 10, 20)
+    belief = flt.init(jax.random.key(0), network.init(jax.random.key(1)))
+    columns = belief.blocks[0].factor.basis[0].shape[1]
+    # x^T B of either kernel, and the step of either's mean.
+    results = [(40 * columns,), (1, 40 * columns), (30 * columns,), (1, 30 * columns), (2000, 1), (1200, 1)]
+    shapes = {",".join(map(str, shape)) for shape in results}
+
+    def passes(function: Callable[..., Any]) -> int:
+        text = jax.jit(function).lower(belief, jnp.ones(50), jax.random.key(2)).compile().as_text()
+        return sum(shape in shapes for shape in re.findall(r"f32\[([\d,]+)\]\S* dot\(", text))
+
+    def act_and_update(belief, x, key):
+        return bench.bandit_step(flt)(belief, (x, key))
+
+    def update(belief, x, key):
+        return flt.update(flt.predict(belief), x, jnp.ones(()), jnp.int32(0))
+
+    assert passes(act_and_update) == passes(update) == 4
 
 
 def test_the_command_fills_the_folder(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
