@@ -19,10 +19,13 @@ S^{-1} (H C^T C + q H) turns C into a rank-d root of (I - K H) C^T C (I - K H)^T
 B is read once for E and once for the mean's step K eps = B (kappa^T eps): 2 n D floats are moved per observation, which
 is the floor of this form. When the m spare columns are used up, B <- B A^T, A <- I and G <- B^T B, exactly: O(D d n)
 work once in m / o observations. With q = 0 the gain stays in the span of C: nothing is appended and B never changes.
-B and H are kept in the same pieces along D, so that the Jacobian of a large network need not be put together.
+B and H are kept in the same pieces along D, so that the Jacobian of a large network need not be put together. Rows of
+H by the kernel of a dense layer are outer products (`Outer`): x^T B serves all outputs, and no such row is written down
+but the one that is appended.
 """
 
 import functools
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -395,6 +398,25 @@ def multiply(rows: Array | Outer, columns: Array, dtype) -> Array:
     _, size, out = rows.shape
     seen = _product(_parts(rows.inputs, columns.dtype), columns.reshape(size, -1), dtype)
     return rows.deltas @ jnp.sum(seen, 0).reshape(out, -1)
+
+
+def multiply_all(rows: Rows, columns: Array) -> Array:
+    """Rows (o, D_p) times the columns (D, n) of one matrix, whose rows are those of the pieces one after the other.
+
+    A large slice would be copied. So outer products take the whole matrix, with zeros for the rows that are not
+    theirs; the number of these before and after has to be a multiple of their `out`.
+    """
+    total, offset = jnp.zeros((), columns.dtype), 0
+    for piece in rows:
+        size = math.prod(piece.shape[1:])
+        if isinstance(piece, Outer):
+            before, out = offset // piece.shape[2], piece.shape[2]
+            after = len(columns) // out - before - piece.shape[1]
+            total += multiply(piece._replace(inputs=jnp.pad(piece.inputs, (before, after))), columns, columns.dtype)
+        else:
+            total += piece @ columns[offset : offset + size]
+        offset += size
+    return total
 
 
 def _parts(vector: Array, dtype) -> Array:

@@ -7,7 +7,7 @@ import pytest
 from flax import linen as nn
 
 from seqdec import linalg, models
-from seqdec.filters import derivatives
+from seqdec.filters import blocks, derivatives
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 X = jnp.linspace(-1, 1, 6)
@@ -108,3 +108,16 @@ def test_products_with_a_basis(dtype):
     assert rows.shape == (2, 6, 4)
     np.testing.assert_allclose(linalg.gram_of((rows,)), linalg.dense(rows) @ linalg.dense(rows).T, rtol=1e-5)
     np.testing.assert_allclose(linalg.dense(linalg.select(rows, jnp.array([1]))), linalg.dense(rows)[1:], rtol=1e-6)
+
+
+def test_products_with_one_matrix():
+    # bias, kernel, rest, as an output layer of four units has them
+    kernel = linalg.Outer(X, jnp.arange(8.0).reshape(2, 4) / 3)
+    around = [jax.random.normal(jax.random.key(place), (2, size)) for place, size in enumerate((4, 8))]
+    columns = jax.random.normal(jax.random.key(2), (4 + 24 + 8, 5))
+    packed = blocks.pack_square([around[0], kernel, around[1]])
+    assert [isinstance(piece, linalg.Outer) for piece in packed] == [False, True, False]
+    expected = jnp.concatenate([linalg.dense(piece) for piece in packed], 1) @ columns
+    np.testing.assert_allclose(linalg.multiply_all(packed, columns), expected, rtol=1e-5, atol=1e-5)
+    assert len(blocks.pack_square([around[0][:, :3], kernel])) == 1  # three rows are no multiple of four
+    assert len(blocks.pack_square([jnp.ones((2, 40)), kernel])) == 1  # and here the kernel is the lesser part

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import pandas as pd
 
-from seqdec import agents, envs, figures, filters, likelihoods, policies
+from seqdec import agents, envs, figures, filters, likelihoods, models, policies
 from seqdec.core import Action, Agent, Array, Environment
 from seqdec.experiments import report
 from seqdec.persistence import as_json, versions, write_file, write_json
@@ -40,6 +40,8 @@ _ALL: dict[str, dict[str, Any]] = {
     "neural-epsilon-greedy": {"policy": "epsilon_greedy"},
     "neural-greedy": {"policy": "greedy"},
 }
+_FEATURES = {"adult": (100,)}
+"""Hidden units of all neural agents, where they are not two layers of 50: 93 columns are too many for 50 units."""
 TUNED: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in envs.tables()} | {
     "statlog": {
         "hilofi": {"noise": 1e-3, "initial_std_last": 0.1, "process_noise": 1e-6},
@@ -104,11 +106,18 @@ def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",")]
 
 
+def module(env: Environment) -> models.MLP:
+    """The network of all neural agents in `env`."""
+    return models.MLP(int(env.action_space.n), features=_FEATURES.get(env.name, (50, 50)))  # pyright: ignore (Discrete)
+
+
 def agent(name: str, env: Environment, **settings: Any) -> Agent:
     """The agent of this experiment called `name`, with settings of its own."""
     if name == "linear":
         return linear(env, **settings)
-    return agents.make(_KINDS[name], env, **{**_ALL.get(name, {}), **settings})._replace(name=name)
+    return agents.make(_KINDS[name], env, **{"model": module(env), **_ALL.get(name, {}), **settings})._replace(
+        name=name
+    )
 
 
 def linear(env: Environment, *, noise: float = 0.01, initial_std: float = 0.3) -> Agent:

@@ -11,7 +11,7 @@ so a filter is a list of blocks, and a block says how it keeps Sigma_b. `full_ra
 
 With a root Sigma_b = T^T T all this needs the product of J_b (K x D) with the n columns of T^T or of its basis. There
 are three ways to it, all timed by `benchmarks/jacobians.py`. Rows of a dense layer are outer products, which share all
-that is read of the columns: a third to a twentieth of the time that whole rows take (`seqdec.filters.derivatives`).
+that is read of the columns: a half to a twentieth of the time that whole rows take (`seqdec.filters.derivatives`).
 Other parameters, say those of a network that is applied to K candidates one by one, need K reverse passes and a product
 of matrices, or n forward passes along the columns, which never form the Jacobian; these are taken where K >= n, and an
 update then needs the Jacobian of the observed outputs only.
@@ -102,14 +102,30 @@ def _start(factor, dtype) -> BlockState:
     return BlockState(factor, jnp.zeros((), dtype))
 
 
-def pack_whole(rows: list[Array | Outer]) -> Pieces:
+def pack_whole(rows: Sequence[Array | Outer]) -> Pieces:
     """All parameters as one piece, for blocks whose covariance is one matrix."""
-    return (jnp.concatenate([linalg.dense(part) for part in rows], axis=1),)
+    return (_whole(rows),)
+
+
+def _whole(rows: Sequence[Array | Outer]) -> Array:
+    return jnp.concatenate([linalg.dense(part) for part in rows], axis=1)
 
 
 def unpack_whole(parts: Pieces, like: list[Array]) -> list[Array]:
-    """Inverse of `pack_whole`."""
+    """A vector in the form of `pack_whole` or `pack_square` -> leaves."""
     return models.unravel(parts[0], like)
+
+
+def pack_square(rows: list[Array | Outer]) -> Rows:
+    """As `pack_whole`, but a dense layer that is most of it stays an outer product, if `linalg.multiply_all` can."""
+    sizes = [math.prod(part.shape[1:]) for part in rows]
+    whole = sum(sizes)
+    for place, (part, size) in enumerate(zip(rows, sizes, strict=True)):
+        out = part.shape[-1]
+        if isinstance(part, Outer) and 2 * size > whole and sum(sizes[:place]) % out == whole % out == 0:
+            before, after = rows[:place], rows[place + 1 :]
+            return (*(pack_whole(before) if before else ()), part, *(pack_whole(after) if after else ()))
+    return pack_whole(rows)
 
 
 def pack_pieces(rows: list[Array | Outer]) -> Rows:
@@ -130,7 +146,7 @@ def full_rank(initial_std, process_noise, *, buffer: int | None) -> Block:
         return _start(linalg.root_from(initial_std * jnp.eye(size, dtype=dtype), spare), dtype)
 
     def project(state, jacobian):
-        return jacobian[0] @ state.factor.columns
+        return linalg.multiply_all(jacobian, state.factor.columns)
 
     def variance(state, products, gram):
         known = products @ products.mT
@@ -138,19 +154,20 @@ def full_rank(initial_std, process_noise, *, buffer: int | None) -> Block:
 
     def step(state, jacobian, products, weights):
         known = products @ state.factor.columns.mT
-        raw = known if still else known + state.pending * jacobian[0]
+        raw = known if still else known + state.pending * _whole(jacobian)
         return (weights @ raw,), raw
 
     def update(state, seen):
         products, roots, accept = seen.products, (seen.innovation_root, seen.noise_root), seen.accept
+        jacobian = _whole(seen.jacobian)
         if still:
             done = linalg.symmetric_downdate(state.factor, products, seen.again, *roots, accept)
         else:
-            done = linalg.root_downdate(state.factor, seen.jacobian[0], products, seen.again, *roots, accept)
+            done = linalg.root_downdate(state.factor, jacobian, products, seen.again, *roots, accept)
         return BlockUpdate(
             BlockState(done.root, jnp.where(seen.accept, 0, state.pending)),
             done.gain @ done.gain.mT,
-            state.pending * _joseph_norm(done.gain, seen.jacobian[0]),
+            state.pending * _joseph_norm(done.gain, jacobian),
             jnp.zeros_like(state.pending),
         )
 
@@ -159,7 +176,7 @@ def full_rank(initial_std, process_noise, *, buffer: int | None) -> Block:
         return (columns @ jax.random.normal(key, (columns.shape[1],), columns.dtype),)
 
     return Block(
-        pack_whole,
+        pack_square,
         unpack_whole,
         init,
         _accumulate(process_noise),
