@@ -19,7 +19,7 @@ from seqdec.experiments import tabular
 
 STEPS, SEEDS = {"adult": 50_000}, (100, 101)
 """Steps where they are not 6,000, and never more than one pass. What learns fastest on adult is not best in the end."""
-_RATES = {"learning_rate": (3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)}
+_RATES = {"learning_rate": (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)}
 _NEURAL = {"neural-epsilon-greedy": _RATES, "neural-greedy": _RATES}
 GRIDS: dict[str, dict[str, dict[str, tuple[float, ...]]]] = {
     "statlog": {
@@ -39,8 +39,8 @@ GRIDS: dict[str, dict[str, dict[str, tuple[float, ...]]]] = {
     },
     "adult": {
         "hilofi": {
-            "noise": (3e-3, 1e-2),
-            "initial_std_last": (0.01, 0.02),
+            "noise": (3e-3, 1e-2, 3e-2),
+            "initial_std_last": (0.01,),
             "process_noise": (1e-6,),
             "process_noise_last": (0,),
         },
@@ -93,7 +93,8 @@ if __name__ == "__main__":
         for name, grid in GRIDS[table].items():
             began = time.perf_counter()
             settings, regret = sweep(table, name, grid)
+            varied = [key for key, values in grid.items() if len(values) > 1]
             print(f"{table} {name} ({time.perf_counter() - began:.0f} s)")
             for i in np.argsort(regret.mean(1)):
-                chosen = ", ".join(f"{key}={value:g}" for key, value in zip(grid, settings[i], strict=True))
+                chosen = ", ".join(f"{key}={value:g}" for key, value in zip(varied, settings[i], strict=True))
                 print(f"    {chosen}: {regret[i].mean():.2f}  {np.round(regret[i], 2).tolist()}", flush=True)

@@ -56,9 +56,9 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in envs.tables(
         "neural-greedy": {"learning_rate": 3e-4},
     },
     "adult": {
-        "hilofi": {"noise": 0.01, "initial_std_last": 0.01, "process_noise": 1e-4},
-        "linear": {"noise": 0.1, "initial_std": 0.03},
-        "neural-epsilon-greedy": {"learning_rate": 3e-4},
+        "hilofi": {"noise": 0.01, "initial_std_last": 0.01, "process_noise": 1e-6, "process_noise_last": 0},
+        "linear": {"noise": 0.03, "initial_std": 0.01},
+        "neural-epsilon-greedy": {"learning_rate": 3e-5},
         "neural-greedy": {"learning_rate": 3e-4},
     },
     "financial": {

@@ -37,7 +37,8 @@ def ekf(
     """Extended Kalman filter.
 
     Args:
-        apply: (params, x) -> (out,), any differentiable network.
+        apply: (params, x) -> (out,), any differentiable network; best without a `jax.jit` of its own, which hides its
+            dense layers (`seqdec.filters.derivatives`).
         likelihood: observation model, from `seqdec.likelihoods`.
         initial_std: prior standard deviation of every parameter.
         process_noise: q, variance added to every parameter per step. A Python 0 skips the O(D^3) time update.

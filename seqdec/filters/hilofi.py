@@ -42,7 +42,8 @@ def hilofi(
     """High-rank last layer, low-rank hidden layers.
 
     Args:
-        apply: (params, x) -> (out,), any differentiable network.
+        apply: (params, x) -> (out,), any differentiable network; best without a `jax.jit` of its own, which hides its
+            dense layers (`seqdec.filters.derivatives`).
         likelihood: observation model, from `seqdec.likelihoods`.
         is_last: predicate on parameter paths, true in the output layer; `seqdec.models.output_layer` finds it for flax
             modules.

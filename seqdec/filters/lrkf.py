@@ -37,7 +37,8 @@ def lrkf(
     """Low-rank Kalman filter.
 
     Args:
-        apply: (params, x) -> (out,), any differentiable network.
+        apply: (params, x) -> (out,), any differentiable network; best without a `jax.jit` of its own, which hides its
+            dense layers (`seqdec.filters.derivatives`).
         likelihood: observation model, from `seqdec.likelihoods`.
         rank: d, rows of the factor.
         initial_std: standard deviation of every initial direction; the initial covariance is initial_std^2 times a
