@@ -197,9 +197,11 @@ def relative_regret(summary: pd.DataFrame) -> Figure:
     for table, axis in zip(tables, axes, strict=True):
         rows = summary.xs(table, level="table")
         _intervals(axis, list(rows.index), rows["regret"].to_numpy(), np.nan_to_num(rows["regret_95"].to_numpy()))
+        for place, regret in enumerate(rows["regret"]):
+            axis.annotate(f"{regret:.1f}", (regret, place), (2, 7), textcoords="offset points", fontsize=9)
         axis.set_title(table, **_TITLE)
         axis.set_xlabel("cumulative regret / % of uniform")
-        axis.set_xlim(left=0)
+        axis.set_xlim(0, 1.2 * axis.get_xlim()[1])
     figure.suptitle("Regret, less is better", fontsize=12, fontweight="bold", x=0.01, ha="left")
     return figure
 
