@@ -97,4 +97,4 @@ if __name__ == "__main__":
             print(f"{table} {name} ({time.perf_counter() - began:.0f} s)")
             for i in np.argsort(regret.mean(1)):
                 chosen = ", ".join(f"{key}={value:g}" for key, value in zip(varied, settings[i], strict=True))
-                print(f"    {chosen}: {regret[i].mean():.2f}  {np.round(regret[i], 2).tolist()}", flush=True)
+                print(f"    {chosen}: {regret[i].mean():.2f}  {regret[i].astype(float).round(2).tolist()}", flush=True)
