@@ -4,7 +4,7 @@
     python benchmarks/precision.py million      # float32 at input scales 1e-4, 1 and 1e4: finite, and how definite
     python benchmarks/precision.py drift        # 100,000 digits steps in float32 and float64 on the same data
 
-Each prints one line per filter and setting.
+Each prints one line per filter and setting; `--filters lrkf hilofi` runs some of the filters.
 """
 
 import argparse
@@ -22,14 +22,14 @@ from seqdec.experiments.bandit import Digits
 NAMES = ("lrkf", "lolofi", "hilofi")
 
 
-def equality(steps: int) -> None:
+def equality(steps: int, names: list[str]) -> None:
     """Actions and means of the lazy basis against those of the boxes, on LeNet5 with ten arms."""
     jax.config.update("jax_enable_x64", True)
     work = bench.workload(0, 10)
     params = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), work.network.init(jax.random.key(0)))
     keys = jax.random.split(jax.random.key(1), steps)
     inputs = jax.random.uniform(jax.random.key(2), (steps, 28, 28))
-    for name in NAMES:
+    for name in names:
         for q in (0.0, 1e-6):
             bench._Q = q
             prior = {"rank": 50, "rank_last": 100, "dtype": jnp.float64}
@@ -64,13 +64,13 @@ def _definiteness(belief) -> jax.Array:
     return jnp.stack([ratio(state) for state in belief.blocks])
 
 
-def million(steps: int) -> None:
+def million(steps: int, names: list[str]) -> None:
     """Regression on a random function of random inputs: a fresh random answer's noise, all scales of input."""
     network = models.network(models.MLP(3, features=(16, 12)), jnp.zeros(6))
     teacher = network.init(jax.random.key(9))
     teacher["output"] = jax.tree.map(lambda leaf: jax.random.normal(jax.random.key(8), leaf.shape), teacher["output"])
     chunk = 10_000
-    for name in NAMES:
+    for name in names:
         for q in (0.0, 1e-4):
             bench._Q = q
             flt = bench.make(name, network, 10, 20)
@@ -106,7 +106,7 @@ def million(steps: int) -> None:
                 )
 
 
-def drift(steps: int) -> None:
+def drift(steps: int, names: list[str]) -> None:
     """The digits bandit in float64; filters in float32 are told the same contexts, actions and rewards."""
     jax.config.update("jax_enable_x64", True)
     digits = load_digits()
@@ -125,7 +125,8 @@ def drift(steps: int) -> None:
         "lolofi": functools.partial(filters.lolofi, rank_hidden=20, rank_last=50, process_noise_hidden=1e-2, **layered),
         "hilofi": functools.partial(filters.hilofi, rank=20, process_noise_hidden=1e-4, **layered),
     }
-    for name, make in makers.items():
+    for name in names:
+        make = makers[name]
         team = [make(network.apply, likelihoods.gaussian(0.01), **kinds) for kinds in dtypes.values()]
 
         def step(beliefs, seen, team=team):
@@ -158,6 +159,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("equality", "million", "drift"))
     parser.add_argument("--steps", type=int, default=None)
+    parser.add_argument("--filters", nargs="+", choices=NAMES, default=NAMES)
     options = parser.parse_args()
     defaults = {"equality": 1000, "million": 1_000_000, "drift": 100_000}
-    globals()[options.what](options.steps or defaults[options.what])
+    globals()[options.what](options.steps or defaults[options.what], options.filters)

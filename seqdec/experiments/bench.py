@@ -149,7 +149,7 @@ def make(name: str, network: Network, rank: int, rank_last: int, *, dtype: Any =
         "dtype": dtype,
     }
     if name == "hilofi":
-        return filters.hilofi(network.apply, likelihood, rank=rank, **prior)
+        return filters.hilofi(network.apply, likelihood, rank=rank, per_output=True, **prior)
     return filters.lolofi(network.apply, likelihood, rank_hidden=rank, rank_last=rank_last, **prior)
 
 

@@ -65,6 +65,8 @@ class BlockUpdate(NamedTuple):
     """K_b^T K_b (o, o)"""
     process_noise: Array
     truncation: Array
+    parts: tuple[Array, Array] | None = None
+    """K^T K and J (Sigma + q I) J^T, (g, o, o) each, of g groups of parameters whose correlation the block neglects"""
 
 
 class Block(NamedTuple):
@@ -187,6 +189,81 @@ def full_rank(initial_std, process_noise, *, buffer: int | None) -> Block:
         update,
         draw,
     )
+
+
+def by_output(initial_std, process_noise, *, buffer: int | None) -> Block:
+    """As `full_rank`, but outputs apart: a root for the parameters of each output, the last axis of every leaf.
+
+    With K outputs the covariance has a K-th of the entries, and it is the same one as long as every observation is of
+    one response that depends on the parameters of one output: nothing then correlates two outputs. Correlations that
+    other observations bring are dropped.
+    """
+    whole = full_rank(initial_std, process_noise, buffer=buffer)
+    # All roots are filled in step.
+    axes: Any = BlockState(linalg.Root(0, None), None)  # pyright: ignore[reportArgumentType] (axes, not arrays)
+
+    def pack(rows):
+        return tuple(part if isinstance(part, Outer) else linalg.dense(part) for part in rows)
+
+    def unpack(parts, like):
+        apart = models.unravel(parts[0], [leaf[..., 0] for leaf in like])
+        return [jnp.moveaxis(leaf, 0, -1) for leaf in apart]
+
+    def init(key, leaves, dtype):
+        counts = {leaf.shape[-1:] for leaf in leaves}
+        if len(counts) > 1 or () in counts:
+            shapes = ", ".join(str(leaf.shape) for leaf in leaves)
+            raise ValueError(
+                f"per_output needs the outputs as the last axis of all parameters of the last layer; got {shapes}: "
+                "leave per_output out"
+            )
+        one = whole.init(key, [leaf[..., :1] for leaf in leaves], dtype)
+        columns = jnp.repeat(one.factor.columns[None], *counts.pop(), axis=0)
+        return one._replace(factor=one.factor._replace(columns=columns))
+
+    def apart(state, rows):
+        """Rows (K, o, ...) by the parameters of each output."""
+        count = len(state.factor.columns)
+
+        def split(part):
+            if isinstance(part, Outer):
+                return Outer(jnp.repeat(part.inputs[None], count, axis=0), part.deltas.mT[:, :, None])
+            return jnp.moveaxis(part.reshape(len(part), -1, count), 2, 0)
+
+        return tuple(map(split, rows))
+
+    def project(state, jacobian):
+        return jax.vmap(whole.project, (axes, 0), 1)(state, apart(state, jacobian))
+
+    def variance(state, products, gram):
+        flat = products.reshape(len(products), -1)
+        return _with_noise(flat @ flat.mT, state.pending, gram)
+
+    def step(state, jacobian, products, weights):
+        return jax.vmap(whole.step, (axes, 0, 1, None))(state, apart(state, jacobian), products, weights)
+
+    def variance_of_one(state, products, jacobian):
+        return whole.variance(state, products, Gram(linalg.gram_of, (jacobian,)))
+
+    def update(state, seen):
+        jacobian = apart(state, seen.jacobian)
+        seen_axes: Any = Observation(0, 1, 0, None, None, None)  # pyright: ignore[reportArgumentType] (axes)
+        done = jax.vmap(whole.update, (axes, seen_axes))(state, seen._replace(jacobian=jacobian))
+        variances = jax.vmap(variance_of_one, (axes, 1, 0))(state, seen.products, jacobian)
+        factor, pending = done.state
+        return BlockUpdate(
+            BlockState(factor._replace(filled=factor.filled[0]), pending[0]),
+            jnp.sum(done.gain_gram, 0),
+            jnp.linalg.norm(done.process_noise),
+            jnp.zeros_like(state.pending),
+            (done.gain_gram, variances),
+        )
+
+    def draw(key, state):
+        keys = jax.random.split(key, len(state.factor.columns))
+        return jax.vmap(whole.draw, (0, axes))(keys, state)
+
+    return Block(pack, unpack, init, whole.predict, None, project, variance, step, update, draw)
 
 
 def low_rank(rank: int, initial_std, process_noise, *, buffer: int | None, basis_dtype: Any = None) -> Block:
@@ -521,9 +598,11 @@ def _bound(done: list[BlockUpdate], parts: list[Array], total: Array, noise: Arr
     misses K_a (S - S_a - R) K_a^T, the variance that the other blocks contribute to the innovation. Both vanish for a
     single block.
     """
-    own = [_sandwich(d.gain_gram, total - part - noise, d.gain_gram) for d, part in zip(done, parts, strict=True)]
-    pairs = [(a, b) for i, a in enumerate(done) for b in done[:i]]
-    cross = [math.sqrt(2) * _sandwich(a.gain_gram, total, b.gain_gram) for a, b in pairs]
+    apart = [d.parts or (d.gain_gram[None], part[None]) for d, part in zip(done, parts, strict=True)]
+    groups = [pair for grams, variances in apart for pair in zip(grams, variances, strict=True)]
+    own = [_sandwich(gram, total - part - noise, gram) for gram, part in groups]
+    pairs = [(a, b) for i, (a, _) in enumerate(groups) for b, _ in groups[:i]]
+    cross = [math.sqrt(2) * _sandwich(a, total, b) for a, b in pairs]
     zero = jnp.zeros((), total.dtype)
     return ErrorBound(
         sum((d.process_noise for d in done), zero),

@@ -8,8 +8,8 @@ Jacobians L, H of the expected response, an observation y gives
     l += K_l (y - y_hat)                          h += K_h (y - y_hat)
     Sigma_l = (I - K_l L) Sigma_l (I - K_l L)^T + K_l R K_l^T      C = P_{d,+q_h}( C (I - K_h H)^T, R^{1/2} K_h^T )
 
-q_l enters gain and innovation but not Sigma_l: the surrogate of the paper. A step costs O(D_h d + D_l^2); see
-`seqdec.linalg`.
+q_l enters gain and innovation but not Sigma_l: the surrogate of the paper. A step costs O(D_h d + D_l^2), or O(D_h d +
+D_l^2 / K) where the arms of a bandit are the K outputs, whose Sigma_l has K blocks; see `seqdec.linalg`.
 
 Source: Duran-Martin, Sanchez-Betancourt, Cartea, Murphy, "Martingale Posterior Neural Networks for Fast Sequential
 Decision Making", Algorithm 2.
@@ -33,6 +33,7 @@ def hilofi(
     process_noise_last=0.0,
     tables: tuple[str, ...] = (),
     initial_std_table=1.0,
+    per_output: bool = False,
     buffer: int | None = None,
     share_linearisation: bool = True,
     error_bounds: bool = False,
@@ -55,6 +56,10 @@ def hilofi(
         tables: names of embedding tables that get a belief per row, at the cost of the rows that an input reads
             (`seqdec.filters.rows`), as `seqdec.models.embedded` makes them. Tables not named here are hidden layers.
         initial_std_table: prior standard deviation of every number in `tables`, or of each column, (width,).
+        per_output: keep Sigma_l by output, K blocks instead of one matrix K times as wide: O(D_l^2 / K) instead of
+            O(D_l^2), exactly, for linear last layers of which one output is observed at a time, as in a bandit, and
+            likelihoods whose responses depend on one output each (not categorical). All parameters of the last layer
+            have the outputs as their last axis. Anything else would correlate outputs, and that is dropped.
         buffer: m, spare columns of the lazy basis and spare rows of the last layer's root; at least the number of
             outputs observed at once. None chooses.
         share_linearisation: linearise every output in `update`, as `moments` does, so that a compiled step that does
@@ -66,8 +71,8 @@ def hilofi(
             It rounds every direction to 8 bits: moments keep one to two digits, and over 100,000 steps fewer.
 
     Raises:
-        ValueError: a setting is out of its range; error bounds are asked for with tables; `is_last` matches nothing or
-            everything, or the rank exceeds the number of hidden parameters (both in `init`).
+        ValueError: a setting is out of its range; error bounds are asked for with tables; in `init`, `is_last` matches
+            nothing or everything, the rank exceeds the number of hidden parameters, or `per_output` does not fit.
     """
     checks.count("rank", rank)
     for name, value in (("hidden", initial_std_hidden), ("last", initial_std_last)):
@@ -75,7 +80,8 @@ def hilofi(
     for name, value in (("hidden", process_noise_hidden), ("last", process_noise_last)):
         checks.variance(f"process_noise_{name}", value)
     hidden = blocks.low_rank(rank, initial_std_hidden, process_noise_hidden, buffer=buffer, basis_dtype=basis_dtype)
-    last = blocks.full_rank(initial_std_last, process_noise_last, buffer=buffer)
+    make_last = blocks.by_output if per_output else blocks.full_rank
+    last = make_last(initial_std_last, process_noise_last, buffer=buffer)
     kept = rows.blocks_of(tables, initial_std_table, error_bounds)
     flt = blocks.layered(apply, likelihood, is_last, hidden, last, share_linearisation, error_bounds, dtype, kept)
     return rows.sparse(flt, tables)
