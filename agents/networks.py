@@ -11,7 +11,6 @@ from gymnasium import spaces as gym_spaces
 
 from seqdec import models
 from seqdec.core import HasSpaces
-from seqdec.likelihoods import Likelihood
 
 _REMEDY = "For anything else use gymnasium.wrappers.FlattenObservation"
 
@@ -99,35 +98,6 @@ def check_candidates(spaces: HasSpaces) -> None:
             raise TypeError(
                 f"a Dict must hold Boxes with one row for each of {actions.n} actions; {name} is {part}. {_REMEDY}"
             )
-
-
-def is_per_output(spaces: HasSpaces, network: models.Network, likelihood: Likelihood, is_last: models.IsLast) -> bool:
-    """Whether `seqdec.filters.hilofi` may keep its last layer by output, tried with random parameters and inputs.
-
-    That is where actions are Discrete, the outputs are the last axis of all parameters of the last layer, and the
-    response to each action depends on those of its own output alone.
-    """
-    observations, actions = spaces.observation_space, spaces.action_space
-    if isinstance(observations, gym_spaces.Dict) or not isinstance(actions, gym_spaces.Discrete):
-        return False
-    count, key = int(actions.n), jax.random.key(0)
-    # Agents are built inside compiled functions too.
-    with jax.ensure_compile_time_eval():
-        leaves, structure = jax.tree.flatten(network.init(key))
-        keys = jax.random.split(key, len(leaves))
-        # Weights so large that a likelihood saturates would hide what depends on what.
-        leaves = [leaf + 0.1 * jax.random.normal(k, leaf.shape) for k, leaf in zip(keys, leaves, strict=True)]
-        params, x = structure.unflatten(leaves), jax.random.normal(key, _observation_shape(observations))
-        hidden, last = models.split(params, is_last)
-        if any(leaf.shape[-1:] != (count,) for leaf in last):
-            return False
-
-        def responses(last):
-            return likelihood.mean(network.apply(models.join(params, is_last, hidden, last), x))
-
-        rows = [row.reshape(count, -1, count) for row in jax.jacrev(responses)(last)]
-        depends = np.any(np.concatenate(rows, 1) != 0, 1)
-    return bool(np.all(depends == np.eye(count, dtype=bool)))
 
 
 def _checked(model, example, outputs: int, actions: gym_spaces.Space, *, per_row: bool) -> models.Network:

@@ -17,7 +17,7 @@ from optax import contrib
 
 from seqdec import filters, likelihoods, models, optim, policies
 from seqdec.agents.filtering import filtering
-from seqdec.agents.networks import is_per_output, network_for
+from seqdec.agents.networks import network_for
 from seqdec.agents.neural import neural
 from seqdec.core import Acquisition, Agent, HasSpaces
 from seqdec.likelihoods import Likelihood
@@ -71,7 +71,7 @@ def hilofi(
         process_noise_last: likewise for the last layer; None is the same.
         num_candidates: points drawn per decision from a Box of actions.
         **filter_options: further keywords of `seqdec.filters.hilofi`: basis_dtype, buffer, dtype, error_bounds,
-            initial_std_table, is_last, per_output (not given, it is used where it changes nothing), tables.
+            example, initial_std_table, is_last, per_output, tables.
 
     Raises:
         ValueError, TypeError: a setting or a space does not fit; the message names it.
@@ -89,10 +89,7 @@ def hilofi(
     network = network_for(spaces, model)
 
     def make(network, likelihood, **shared):
-        parts = {**_parts(network), **options}
-        if "per_output" not in parts:
-            parts["per_output"] = is_per_output(spaces, network, likelihood, parts["is_last"])
-        return filters.hilofi(network.apply, likelihood, **parts, **shared)
+        return filters.hilofi(network.apply, likelihood, **{**_parts(network), **options}, **shared)
 
     return _assemble("hilofi", make, spaces, policy, network, likelihood, noise, num_candidates, options)
 
@@ -145,7 +142,7 @@ def lolofi(
 
 def _parts(network: Network) -> dict[str, Any]:
     """What a filter with layers must be told of a network."""
-    return {"is_last": network.is_last, "tables": network.tables}
+    return {"is_last": network.is_last, "tables": network.tables, "example": network.example}
 
 
 def _last_size(network: Network, is_last: models.IsLast) -> int:
@@ -182,7 +179,8 @@ def lrkf(
     network = network_for(spaces, model)
 
     def make(network, likelihood, **shared):
-        return filters.lrkf(network.apply, likelihood, **{"tables": network.tables, **options}, **shared)
+        parts = {"tables": network.tables, "example": network.example, **options}
+        return filters.lrkf(network.apply, likelihood, **parts, **shared)
 
     return _assemble("lrkf", make, spaces, policy, network, likelihood, noise, num_candidates, options)
 

@@ -20,8 +20,9 @@ B is read once for E and once for the mean's step K eps = B (kappa^T eps): 2 n D
 is the floor of this form. When the m spare columns are used up, B <- B A^T, A <- I and G <- B^T B, exactly: O(D d n)
 work once in m / o observations. With q = 0 the gain stays in the span of C: nothing is appended and B never changes.
 B and H are kept in the same pieces along D, so that the Jacobian of a large network need not be put together. Rows of
-H by the kernel of a dense layer are outer products (`Outer`): x^T B serves all outputs, and no such row is written down
-but the one that is appended.
+H by the kernel of a dense layer are outer products (`Outer`): x^T B serves all outputs, and no such row is written
+down. Where it is known from the start which pieces have such rows, what is appended to them is kept as it comes, as
+two vectors (`Extended`): 2 d D floats are moved then, and d D kept.
 """
 
 import functools
@@ -58,6 +59,17 @@ class Outer(NamedTuple):
 
 Rows = tuple[Array | Outer, ...]
 """`Pieces` (o, D_p) of a Jacobian, some of them as outer products."""
+
+
+class Extended(NamedTuple):
+    """A piece of a basis, (in * out, d + m): d columns, and m more that are outer products."""
+
+    columns: Array
+    """(in * out, d)"""
+    inputs: Array
+    """(in, m)"""
+    deltas: Array
+    """(out, m)"""
 
 
 def dense(rows: Array | Outer) -> Array:
@@ -335,7 +347,7 @@ def _advance(filled: Array, observed: int, accept: Array) -> Array:
 class LowRank(NamedTuple):
     """Rank-d root C = coefficients basis^T of a covariance Sigma = C^T C; see the head of this file."""
 
-    basis: Pieces
+    basis: tuple[Array | Extended, ...]
     """(D_p, n), n = d + m: a row of C is a column here, because products run twice as fast so on a CPU"""
     coefficients: Array
     """(d, n)"""
@@ -345,20 +357,46 @@ class LowRank(NamedTuple):
     """() int32, number of columns in use"""
 
 
-def low_rank_from(rows: Pieces, spare: int, basis_dtype=None) -> LowRank:
+def low_rank_from(rows: Pieces, spare: int, basis_dtype=None, like: Rows | None = None) -> LowRank:
     """A `LowRank` equal to rows (d, D_p), with m = spare columns for what updates append.
 
-    `basis_dtype` may be narrower than that of the rows: bfloat16 halves the memory, and every row that enters the basis
-    is rounded to it. Coefficients, Gram matrix and sums keep the dtype of the rows.
+    Args:
+        rows: C.
+        spare: m.
+        basis_dtype: may be narrower than that of the rows: bfloat16 halves the memory, and every row that enters the
+            basis is rounded to it, but for outer products. Coefficients, Gram matrix and sums keep the dtype of the
+            rows.
+        like: Jacobians to come, or their shapes; for those pieces that are an `Outer` the spare columns are too.
     """
     rank, dtype = len(rows[0]), rows[0].dtype
     kept = _as(rows, dtype if basis_dtype is None else basis_dtype)
+
+    def piece(columns, jacobian):
+        if spare and isinstance(jacobian, Outer):
+            _, size, out = jacobian.shape
+            return Extended(columns, jnp.zeros((size, spare), dtype), jnp.zeros((out, spare), dtype))
+        return jnp.pad(columns, ((0, 0), (0, spare)))
+
     return LowRank(
-        tuple(jnp.pad(piece.mT, ((0, 0), (0, spare))) for piece in kept),
+        tuple(piece(part.mT, jacobian) for part, jacobian in zip(kept, like or kept, strict=True)),
         jnp.eye(rank, rank + spare, dtype=dtype),
         jnp.pad(gram_of(kept, dtype), ((0, spare), (0, spare))),
         jnp.asarray(rank, jnp.int32),
     )
+
+
+def full_columns(piece: Array | Extended) -> Array:
+    """The columns of a piece of a basis as a matrix (D_p, n)."""
+    return _written_out(piece, 0, len(piece.inputs) if isinstance(piece, Extended) else len(piece))
+
+
+def _written_out(piece: Array | Extended, first: Array | int, count: int) -> Array:
+    """Some rows of `full_columns`: `count` from `first` on, or `out` times as many of an extended piece."""
+    if not isinstance(piece, Extended):
+        return lax.dynamic_slice_in_dim(piece, first, count)
+    inputs, (out, spare) = lax.dynamic_slice_in_dim(piece.inputs, first, count), piece.deltas.shape
+    columns = lax.dynamic_slice_in_dim(piece.columns, first * out, count * out).astype(inputs.dtype)
+    return jnp.concatenate([columns, (inputs[:, None] * piece.deltas).reshape(-1, spare)], axis=1)
 
 
 def _product(left: Array, right: Array, dtype) -> Array:
@@ -388,11 +426,19 @@ def cross(factor: LowRank, jacobian: Rows) -> Array:
     return functools.reduce(jnp.add, parts)
 
 
-def multiply(rows: Array | Outer, columns: Array, dtype) -> Array:
+def multiply(rows: Array | Outer, columns: Array | Extended, dtype) -> Array:
     """Rows (o, D_p) times columns (D_p, n), summed in `dtype`.
 
     It is kept in this orientation: XLA folds a transpose into the product, which then runs five times slower on a CPU.
     """
+    if isinstance(columns, Extended):
+        if not isinstance(rows, Outer):
+            raise ValueError(
+                "a layer that is dense for the example that the filter was built with is none for this input: build "
+                "the filter with example=None"
+            )
+        appended = (rows.inputs @ columns.inputs) * (rows.deltas @ columns.deltas)
+        return jnp.concatenate([multiply(rows, columns.columns, dtype), appended], axis=1)
     if not isinstance(rows, Outer):
         return _product(rows.astype(columns.dtype), columns, dtype)
     _, size, out = rows.shape
@@ -433,8 +479,18 @@ def _parts(vector: Array, dtype) -> Array:
 def times(factor: LowRank, weights: Array) -> Pieces:
     """C^T weights (D_p,) for weights (d,): one pass over the basis."""
     combined = weights @ factor.coefficients
-    parts = _parts(combined, factor.basis[0].dtype)
-    return tuple(jnp.sum(_product(piece, parts.mT, combined.dtype), 1) for piece in factor.basis)
+
+    def combine(columns, weights):
+        return jnp.sum(_product(columns, _parts(weights, columns.dtype).mT, weights.dtype), 1)
+
+    def of(piece):
+        if not isinstance(piece, Extended):
+            return combine(piece, combined)
+        rank = piece.columns.shape[1]
+        appended = (piece.inputs * combined[rank:]) @ piece.deltas.mT
+        return combine(piece.columns, combined[:rank]) + appended.reshape(-1)
+
+    return tuple(map(of, factor.basis))
 
 
 _CHUNK = 2**15
@@ -447,20 +503,25 @@ def _make_room(operand: tuple[LowRank, Array]) -> tuple[LowRank, Array]:
     rank, width = factor.coefficients.shape
 
     def rewrite(first, count, done):
-        basis, gram = done
-        rows = lax.dynamic_slice_in_dim(basis, first, count).astype(gram.dtype) @ factor.coefficients.mT
-        rows = rows.astype(basis.dtype)
-        return lax.dynamic_update_slice(basis, rows, (first, 0)), gram + _product(rows.mT, rows, gram.dtype)
+        piece, gram = done
+        rows = _written_out(piece, first, count).astype(gram.dtype) @ factor.coefficients.mT
+        target = piece.columns if isinstance(piece, Extended) else piece
+        rows = rows.astype(target.dtype)
+        place = first * (len(rows) // count)
+        target = lax.dynamic_update_slice(target, rows, (place, jnp.zeros_like(place)))
+        piece = piece._replace(columns=target) if isinstance(piece, Extended) else target
+        return piece, gram + _product(rows.mT, rows, gram.dtype)
 
     # By chunks, because a second basis would be most of the memory that a large network needs.
     basis, gram = [], jnp.zeros((rank, rank), factor.gram.dtype)
     for piece in factor.basis:
-        size, chunk = len(piece), min(len(piece), _CHUNK)
+        size, out = (len(piece.inputs), len(piece.deltas)) if isinstance(piece, Extended) else (len(piece), 1)
+        chunk = min(size, max(1, _CHUNK // out))
         piece, gram = lax.fori_loop(
             0, size // chunk, lambda i, done, chunk=chunk: rewrite(i * chunk, chunk, done), (piece, gram)
         )
         if size % chunk:
-            piece, gram = rewrite(size - size % chunk, size % chunk, (piece, gram))
+            piece, gram = rewrite(jnp.asarray(size - size % chunk), size % chunk, (piece, gram))
         basis.append(piece)
     fresh = LowRank(
         tuple(basis),
@@ -469,6 +530,18 @@ def _make_room(operand: tuple[LowRank, Array]) -> tuple[LowRank, Array]:
         jnp.asarray(rank, jnp.int32),
     )
     return fresh, jnp.zeros_like(products).at[:, :rank].set(products @ factor.coefficients.mT)
+
+
+def _append(piece: Array | Extended, rows: Array | Outer, at: Array) -> Array | Extended:
+    """The piece with `rows` as its columns from `at` on."""
+    if not isinstance(piece, Extended):
+        return _put_columns(piece, dense(rows).mT, at)
+    assert isinstance(rows, Outer)
+    place = at - piece.columns.shape[1]
+    inputs = jnp.broadcast_to(rows.inputs[:, None], (len(rows.inputs), len(rows.deltas)))
+    return piece._replace(
+        inputs=_put_columns(piece.inputs, inputs, place), deltas=_put_columns(piece.deltas, rows.deltas.mT, place)
+    )
 
 
 class LowRankUpdate(NamedTuple):
@@ -505,7 +578,10 @@ def low_rank_downdate(
     _check_room(observed, width - rank)
     (factor, products) = when(factor.filled + observed > width, _make_room, (factor, products))
     at = factor.filled
-    kept_rows = _as(jacobian, factor.basis[0].dtype)
+    kept_rows = tuple(
+        rows if isinstance(piece, Extended) else dense(rows).astype(piece.dtype)
+        for rows, piece in zip(jacobian, factor.basis, strict=True)
+    )
     # What is small is masked: a write at a place of its own for each member of a batch would be a loop over them.
     place = jnp.arange(width) == at + jnp.arange(observed)[:, None]
     fresh, here = jnp.any(place, 0), place.astype(products.dtype)
@@ -520,7 +596,7 @@ def low_rank_downdate(
     stack = jnp.concatenate([factor.coefficients - cross_root.mT @ gain, noise_root @ gain])
     kept = truncate(stack, stack @ gram @ stack.mT, rank, process_noise)
     updated = LowRank(
-        tuple(_put_columns(piece, rows.mT, at) for piece, rows in zip(factor.basis, kept_rows, strict=True)),
+        tuple(_append(piece, rows, at) for piece, rows in zip(factor.basis, kept_rows, strict=True)),
         jnp.where(accept, kept.root, factor.coefficients),
         gram,
         _advance(at, observed, accept),

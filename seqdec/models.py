@@ -98,6 +98,8 @@ class Network(NamedTuple):
     """(path) -> bool, true for the parameters of the output layer"""
     tables: tuple[str, ...] = ()
     """names of the embedding tables: params["tables"][name] (rows, width), of which an input x reads row x[name]"""
+    example: PyTree | None = None
+    """shapes of an input x, where they are known"""
 
 
 def network(module: nn.Module, example: PyTree) -> Network:
@@ -106,7 +108,9 @@ def network(module: nn.Module, example: PyTree) -> Network:
     def apply(params: PyTree, x: PyTree) -> Array:
         return jnp.asarray(module.apply({"params": params}, x))
 
-    return Network(lambda key: module.init(key, example)["params"], apply, output_layer(module, example))
+    shapes = jax.eval_shape(lambda: jax.tree.map(jnp.asarray, example))
+    is_last = output_layer(module, example)
+    return Network(lambda key: module.init(key, example)["params"], apply, is_last, example=shapes)
 
 
 def per_candidate(scalar: Network) -> Network:
@@ -115,7 +119,7 @@ def per_candidate(scalar: Network) -> Network:
     def apply(params, rows):
         return jax.vmap(lambda row: scalar.apply(params, row))(rows)[:, 0]
 
-    return scalar._replace(apply=apply)
+    return scalar._replace(apply=apply, example=None)
 
 
 class Score(nn.Module):

@@ -57,7 +57,7 @@ def test_acting_and_updating_read_the_basis_as_often_as_updating_alone(
     network = models.network(models.MLP(10, (40, 30)), jnp.zeros(50))
     flt = bench.make(name, network, 10, 20)
     belief = flt.init(jax.random.key(0), network.init(jax.random.key(1)))
-    columns = belief.blocks[0].factor.basis[0].shape[1]
+    columns = belief.blocks[0].factor.basis[0].columns.shape[1]
     # x^T B of either kernel, and the step of either's mean.
     results = [(40 * columns,), (1, 40 * columns), (30 * columns,), (1, 30 * columns), (2000, 1), (1200, 1)]
     shapes = {",".join(map(str, shape)) for shape in results}

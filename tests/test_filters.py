@@ -346,6 +346,68 @@ def test_update_without_shared_linearisation_is_the_same_update(name):
     np.testing.assert_allclose(info_a.log_density, info_b.log_density, rtol=1e-9)
 
 
+@pytest.mark.parametrize("name", ["lrkf", "lolofi", "hilofi"])
+def test_an_example_changes_what_is_kept_and_not_the_posterior(name, monkeypatch):
+    monkeypatch.setattr(models, "_OF_ITS_OWN", 15)  # so that the kernels are pieces of their own
+    both = [
+        MAKERS[name](NETWORK.apply, LIKELIHOODS["categorical"], 1e-3, dtype=jnp.float64, example=example)
+        for example in (None, NETWORK.example)
+    ]
+    (a, info_a), (b, info_b) = (run(flt, *stream(12, 60)) for flt in both)
+    kept = [[isinstance(p, linalg.Extended) for p in belief.blocks[0].factor.basis] for belief in (a, b)]
+    assert not any(kept[0])
+    assert kept[1][:2] == [True, True]
+    assert relative(models.ravel(jax.tree.leaves(a.params)), models.ravel(jax.tree.leaves(b.params))) < 1e-10
+    np.testing.assert_allclose(info_a.log_density, info_b.log_density, rtol=1e-9)
+    draws = [flt.sample(jax.random.key(0), belief) for flt, belief in zip(both, (a, b), strict=True)]
+    assert all(np.all(np.isfinite(leaf)) for draw in draws for leaf in jax.tree.leaves(draw))
+
+
+@pytest.mark.parametrize("likelihood", ["gaussian", "bernoulli"])
+@pytest.mark.parametrize("q", [0.0, 1e-3])
+def test_a_last_layer_by_output_is_the_last_layer(q, likelihood):
+    """One response at a time: the same moments, draws of the same law, and the same error bounds."""
+    both = [
+        MAKERS["hilofi"](
+            NETWORK.apply, LIKELIHOODS[likelihood], q, per_output=apart, error_bounds=True, dtype=jnp.float64
+        )
+        for apart in (False, True)
+    ]
+    (a, info_a), (b, info_b) = (run(flt, *stream(13, 60)) for flt in both)
+    assert a.blocks[1].factor.columns.shape[0] == 24
+    assert b.blocks[1].factor.columns.shape[:2] == (4, 6)
+    x = jnp.array([0.3, -1.0, 0.4])
+    at = [flt.moments(flt.predict(belief), x) for flt, belief in zip(both, (a, b), strict=True)]
+    for whole, apart in zip(at[0], at[1], strict=True):
+        np.testing.assert_allclose(apart, whole, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(info_b.log_density, info_a.log_density, rtol=1e-9)
+    np.testing.assert_allclose(info_b.error_bound, info_a.error_bound, rtol=1e-8, atol=1e-12)
+    keys = jax.random.split(jax.random.key(0), 4000)
+    drawn = jax.vmap(lambda key: NETWORK.apply(both[1].sample(key, b), x))(keys)
+    if likelihood == "gaussian":
+        np.testing.assert_allclose(np.cov(drawn.T), both[1].moments(b, x).cov, atol=0.15 * float(at[1].cov.max()))
+
+
+def test_a_last_layer_by_output_counts_what_it_drops_when_all_outputs_are_observed():
+    bounds = []
+    for apart in (False, True):
+        flt = MAKERS["hilofi"](
+            NETWORK.apply, LIKELIHOODS["categorical"], 1e-3, per_output=apart, error_bounds=True, dtype=jnp.float64
+        )
+        belief = flt.init(jax.random.key(1), NETWORK.init(jax.random.key(0)))
+        _, info = flt.update(flt.predict(belief), jnp.ones(3), jnp.array([1.0, 0.0, 0.0, 0.0]))
+        bounds.append(info.error_bound)
+    assert bounds[1].coupling > bounds[0].coupling
+
+
+def test_a_last_layer_by_output_needs_the_outputs_as_last_axis():
+    flt = filters.hilofi(
+        NETWORK.apply, LIKELIHOODS["gaussian"], is_last=lambda path: path[0] != "hidden_0", rank=2, per_output=True
+    )
+    with pytest.raises(ValueError, match=r"last axis .* got \(5,\), .*leave per_output out"):
+        flt.init(jax.random.key(1), NETWORK.init(jax.random.key(0)))
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_single_precision_stays_single_and_does_not_recompile(name):
     flt = MAKERS[name](NETWORK.apply, LIKELIHOODS["gaussian"], 1e-4)

@@ -158,6 +158,53 @@ def test_lazy_basis_equals_dense_joseph_form(observed, q, cuts):
         np.testing.assert_allclose(np.concatenate(linalg.times(factor, jnp.ones(rank))), rows.sum(0), atol=1e-12)
 
 
+@pytest.mark.parametrize("basis_dtype", [None, jnp.bfloat16])
+@pytest.mark.parametrize("observed", [1, 3])
+def test_what_is_appended_as_outer_products_is_what_is_appended_as_columns(observed, basis_dtype):
+    """Two dense layers beside a few other parameters, over several rounds of the buffer."""
+    shapes, rank, spare = ((6, 4), (5, 3)), 5, 7
+    rows = linalg.random_orthonormal_rows(jax.random.key(0), rank, 24 + 15 + 3, jnp.float64)
+    rows, one = tuple(jnp.split(rows, [24, 39], axis=1)), jnp.asarray(True)
+    keys = iter(jax.random.split(jax.random.key(1), 200))
+
+    def jacobian():
+        layers = [
+            linalg.Outer(jax.random.normal(next(keys), (size,)), jax.random.normal(next(keys), (observed, out)))
+            for size, out in shapes
+        ]
+        return (*layers, jax.random.normal(next(keys), (observed, 3)))
+
+    like = jacobian()
+    written_out = linalg.low_rank_from(rows, spare, basis_dtype)
+    short = linalg.low_rank_from(rows, spare, basis_dtype, like)
+    assert [isinstance(piece, linalg.Extended) for piece in short.basis] == [True, True, False]
+    noise = 0.5 * jnp.eye(observed)
+    # In bfloat16 the columns of the one are rounded where the vectors of the other are not.
+    within = 1e-12 if basis_dtype is None else 0.03
+    for _ in range(20):
+        told = jacobian()
+        products = [linalg.cross(factor, told) for factor in (written_out, short)]
+        known = products[0] @ written_out.coefficients.mT
+        roots = linalg.psd_root(known @ known.mT + 1e-2 * linalg.gram_of(told) + noise @ noise), noise
+        written_out, short = (
+            linalg.low_rank_downdate(factor, told, product, *roots, jnp.asarray(1e-2), one).factor
+            for factor, product in zip((written_out, short), products, strict=True)
+        )
+        both = [
+            f.coefficients @ np.concatenate(list(map(linalg.full_columns, f.basis))).T for f in (written_out, short)
+        ]
+        assert relative(*(root.T @ root for root in both)) < within
+        sums = [np.concatenate(linalg.times(f, jnp.ones(rank))) for f in (written_out, short)]
+        np.testing.assert_allclose(sums[1], both[1].sum(0), atol=1e-12 if basis_dtype is None else 0.02)
+    whole = tuple(jnp.asarray(linalg.dense(rows)) for rows in told)
+    with pytest.raises(ValueError, match="build the filter with example=None"):
+        linalg.cross(short, whole)
+
+
+def relative(a, b):
+    return np.max(np.abs(np.asarray(a) - b)) / np.max(np.abs(b))
+
+
 def test_a_refused_update_leaves_the_covariance_and_the_buffer():
     factor = linalg.low_rank_from((linalg.random_orthonormal_rows(jax.random.key(1), 3, 8, jnp.float64),), 2)
     one = jnp.eye(1)

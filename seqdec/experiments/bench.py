@@ -139,8 +139,10 @@ def make(name: str, network: Network, rank: int, rank_last: int, *, dtype: Any =
     """The filter called `name` with the settings of the bench."""
     likelihood = likelihoods.gaussian(_NOISE)
     if name == "lrkf":
-        return filters.lrkf(network.apply, likelihood, rank=rank, initial_std=_STD, process_noise=_Q, dtype=dtype)
+        lrkf: dict[str, Any] = {"initial_std": _STD, "process_noise": _Q, "dtype": dtype, "example": network.example}
+        return filters.lrkf(network.apply, likelihood, rank=rank, **lrkf)
     prior: dict[str, Any] = {
+        "example": network.example,
         "is_last": network.is_last,
         "initial_std_hidden": _STD,
         "initial_std_last": _STD,
@@ -178,7 +180,7 @@ def _case(name: str, work: Workload, rank: int, options: Filters, copied: float)
         "ms_rest": 1e3 * (seconds - jacobian_seconds - product_seconds),
         "ms_boxes": np.nan,
         "ratio": np.nan,
-        "bandwidth": 2 * sum(piece.nbytes for piece in factor.basis) / seconds / copied,
+        "bandwidth": 2 * sum(leaf.nbytes for leaf in jax.tree.leaves(factor.basis)) / seconds / copied,
         "mb": memory / 1e6,
         "mb_boxes": np.nan,
         "gb_per_s_copy": copied / 1e9,

@@ -22,7 +22,8 @@ from seqdec.models import Network
 def _block(start, reduce, process_noise) -> Block:
     """A block whose factor C has Sigma = C^T C: `reduce` makes a factor of the stacked rows and the variance q."""
 
-    def init(key, leaves, dtype):
+    def init(key, leaves, dtype, like):
+        del like
         return BlockState(start(key, sum(leaf.size for leaf in leaves), dtype), jnp.zeros((), dtype))
 
     def predict(state):
@@ -35,7 +36,8 @@ def _block(start, reduce, process_noise) -> Block:
         return products @ products.mT + state.pending * gram.function(*gram.arguments)
 
     def step(state, jacobian, products, weights):
-        return ((weights @ products) @ state.factor + state.pending * (weights @ jacobian[0]),), None
+        move = (weights @ products) @ state.factor + state.pending * (weights @ jacobian[0])
+        return (move,), move @ move, None
 
     def update(state, seen):
         raw = seen.products @ state.factor + state.pending * seen.jacobian[0]

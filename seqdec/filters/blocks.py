@@ -76,17 +76,17 @@ class Block(NamedTuple):
     """rows of the Jacobian by each leaf -> the form (o, D_p) in which the block works with them"""
     unpack: Callable[[Pieces, list[Array]], list[Array]]
     """a vector in that form, (D_p,), and leaves to look like -> leaves"""
-    init: Callable[[Key, list[Array], Any], Any]
-    """(key, leaves of the mean, dtype) -> state"""
+    init: Callable[[Key, list[Array], Any, Rows | None], Any]
+    """(key, leaves of the mean, dtype, Jacobians to come or their shapes) -> state"""
     predict: Callable[[Any], Any]
-    columns: Callable[[Any], Pieces] | None
-    """state -> (D_p, k), the columns with which Jacobians are multiplied; None where that takes too many of them"""
+    columns: Callable[[Any], Pieces | None]
+    """state -> (D_p, k), the columns with which Jacobians are multiplied; None where there is more to it"""
     project: Callable[[Any, Rows], Array]
     """(state, J (o, D_p)) -> products (o, k)"""
     variance: Callable[[Any, Array, Gram], Array]
     """(state, products, J J^T) -> J (Sigma + q I) J^T (o, o)"""
-    step: Callable[[Any, Rows, Array, Array], tuple[Pieces, Any]]
-    """(state, J, products, S^{-1} eps) -> K eps (D_p,), and what `update` can use again"""
+    step: Callable[[Any, Rows, Array, Array], tuple[Pieces, Array, Any]]
+    """(state, J, products, S^{-1} eps) -> K eps (D_p,), its square |K eps|^2, and what `update` can use again"""
     update: Callable[[Any, Observation], BlockUpdate]
     draw: Callable[[Key, Any], Pieces]
     """(key, state) -> (D_p,) sample of N(0, Sigma)"""
@@ -142,8 +142,8 @@ def full_rank(initial_std, process_noise, *, buffer: int | None) -> Block:
     still = _known_zero(process_noise)
     spare = 0 if still else (128 if buffer is None else buffer)
 
-    def init(key, leaves, dtype):
-        del key
+    def init(key, leaves, dtype, like):
+        del key, like
         size = sum(leaf.size for leaf in leaves)
         return _start(linalg.root_from(initial_std * jnp.eye(size, dtype=dtype), spare), dtype)
 
@@ -157,7 +157,8 @@ def full_rank(initial_std, process_noise, *, buffer: int | None) -> Block:
     def step(state, jacobian, products, weights):
         known = products @ state.factor.columns.mT
         raw = known if still else known + state.pending * _whole(jacobian)
-        return (weights @ raw,), raw
+        move = weights @ raw
+        return (move,), move @ move, raw
 
     def update(state, seen):
         products, roots, accept = seen.products, (seen.innovation_root, seen.noise_root), seen.accept
@@ -209,7 +210,7 @@ def by_output(initial_std, process_noise, *, buffer: int | None) -> Block:
         apart = models.unravel(parts[0], [leaf[..., 0] for leaf in like])
         return [jnp.moveaxis(leaf, 0, -1) for leaf in apart]
 
-    def init(key, leaves, dtype):
+    def init(key, leaves, dtype, like):
         counts = {leaf.shape[-1:] for leaf in leaves}
         if len(counts) > 1 or () in counts:
             shapes = ", ".join(str(leaf.shape) for leaf in leaves)
@@ -217,7 +218,7 @@ def by_output(initial_std, process_noise, *, buffer: int | None) -> Block:
                 f"per_output needs the outputs as the last axis of all parameters of the last layer; got {shapes}: "
                 "leave per_output out"
             )
-        one = whole.init(key, [leaf[..., :1] for leaf in leaves], dtype)
+        one = whole.init(key, [leaf[..., :1] for leaf in leaves], dtype, like)
         columns = jnp.repeat(one.factor.columns[None], *counts.pop(), axis=0)
         return one._replace(factor=one.factor._replace(columns=columns))
 
@@ -240,7 +241,10 @@ def by_output(initial_std, process_noise, *, buffer: int | None) -> Block:
         return _with_noise(flat @ flat.mT, state.pending, gram)
 
     def step(state, jacobian, products, weights):
-        return jax.vmap(whole.step, (axes, 0, 1, None))(state, apart(state, jacobian), products, weights)
+        moves, squares, again = jax.vmap(whole.step, (axes, 0, 1, None))(
+            state, apart(state, jacobian), products, weights
+        )
+        return moves, jnp.sum(squares), again
 
     def variance_of_one(state, products, jacobian):
         return whole.variance(state, products, Gram(linalg.gram_of, (jacobian,)))
@@ -263,21 +267,29 @@ def by_output(initial_std, process_noise, *, buffer: int | None) -> Block:
         keys = jax.random.split(key, len(state.factor.columns))
         return jax.vmap(whole.draw, (0, axes))(keys, state)
 
-    return Block(pack, unpack, init, whole.predict, None, project, variance, step, update, draw)
+    return Block(pack, unpack, init, whole.predict, lambda state: None, project, variance, step, update, draw)
 
 
 def low_rank(rank: int, initial_std, process_noise, *, buffer: int | None, basis_dtype: Any = None) -> Block:
     """Sigma = C^T C with C (rank x D) on a lazy basis; process noise turns its span unless it is known to be zero."""
     still = _known_zero(process_noise)
-    spare = 0 if still else (max(16, rank // 2) if buffer is None else buffer)
 
-    def init(key, leaves, dtype):
+    def spare(like) -> int:
+        if still:
+            return 0
+        if buffer is not None:
+            return buffer
+        # Outer products take little room; other columns take as much as a direction of the covariance.
+        mostly = like is not None and not _mostly_whole(like)
+        return max(32, rank) if mostly else max(16, rank // 2)
+
+    def init(key, leaves, dtype, like):
         size = sum(leaf.size for leaf in leaves)
         if rank > size:
             raise ValueError(f"rank {rank} exceeds the {size} parameters it is to span; choose rank <= {size}")
         rows = initial_std * linalg.random_orthonormal_rows(key, rank, size, dtype)
         rows = models.pieces(models.unravel(rows, [leaf.astype(dtype) for leaf in leaves]), 1)
-        return _start(linalg.low_rank_from(rows, spare, basis_dtype), dtype)
+        return _start(linalg.low_rank_from(rows, spare(like), basis_dtype, like), dtype)
 
     def variance(state, products, gram):
         root = products @ state.factor.coefficients.mT
@@ -285,12 +297,15 @@ def low_rank(rank: int, initial_std, process_noise, *, buffer: int | None, basis
         return known if still else _with_noise(known, state.pending, gram)
 
     def step(state, jacobian, products, weights):
-        span = linalg.times(state.factor, weights @ products @ state.factor.coefficients.mT)
+        factor, seen = state.factor, weights @ products
+        along = seen @ factor.coefficients.mT
+        span, combined = linalg.times(factor, along), along @ factor.coefficients
+        square = combined @ factor.gram @ combined
         if still:
-            return span, None
-        return tuple(
-            part + state.pending * (weights @ linalg.dense(rows)) for part, rows in zip(span, jacobian, strict=True)
-        ), None
+            return span, square, None
+        noise = state.pending * weights
+        span = tuple(part + noise @ linalg.dense(rows) for part, rows in zip(span, jacobian, strict=True))
+        return span, square + 2 * state.pending * (seen @ combined) + noise @ linalg.gram_of(jacobian) @ noise, None
 
     def update(state, seen):
         products, roots, accept = seen.products, (seen.innovation_root, seen.noise_root), seen.accept
@@ -309,6 +324,10 @@ def low_rank(rank: int, initial_std, process_noise, *, buffer: int | None, basis
             jnp.sqrt(jnp.sum(dropped**2) + beyond * noise**2),
         )
 
+    def columns(state):
+        basis = state.factor.basis
+        return None if any(isinstance(piece, linalg.Extended) for piece in basis) else basis
+
     def draw(key, state):
         return linalg.times(state.factor, jax.random.normal(key, (rank,), state.factor.gram.dtype))
 
@@ -317,7 +336,7 @@ def low_rank(rank: int, initial_std, process_noise, *, buffer: int | None, basis
         models.unpieces,
         init,
         _accumulate(process_noise),
-        lambda state: state.factor.basis,
+        columns,
         lambda state, jacobian: linalg.cross(state.factor, jacobian),
         variance,
         step,
@@ -374,7 +393,9 @@ class _Linearization(NamedTuple):
     jacobians: tuple[Rows, ...]
 
 
-def single(apply, likelihood, block, share_linearisation, error_bounds, dtype, tables: Mapping[str, Block]) -> Filter:
+def single(
+    apply, likelihood, block, share_linearisation, error_bounds, dtype, tables: Mapping[str, Block], example=None
+) -> Filter:
     """A `Filter` with one block for all parameters, but for those in `tables`."""
 
     def split(params):
@@ -385,11 +406,21 @@ def single(apply, likelihood, block, share_linearisation, error_bounds, dtype, t
         rest = jax.tree.structure(_set_apart(like, tables)[0]).unflatten(leaves)
         return _put_together(rest, apart, tables)
 
-    return _build(apply, likelihood, (block, *tables.values()), split, join, share_linearisation, error_bounds, dtype)
+    every = (block, *tables.values())
+    return _build(apply, likelihood, every, split, join, share_linearisation, error_bounds, dtype, example)
 
 
 def layered(
-    apply, likelihood, is_last, hidden, last, share_linearisation, error_bounds, dtype, tables: Mapping[str, Block]
+    apply,
+    likelihood,
+    is_last,
+    hidden,
+    last,
+    share_linearisation,
+    error_bounds,
+    dtype,
+    tables: Mapping[str, Block],
+    example=None,
 ) -> Filter:
     """A `Filter` with one block for the hidden layers, one for the last, where `is_last(path)` holds, and `tables`."""
 
@@ -402,7 +433,7 @@ def layered(
         return _put_together(rest, apart, tables)
 
     every = (hidden, last, *tables.values())
-    return _build(apply, likelihood, every, split, join, share_linearisation, error_bounds, dtype)
+    return _build(apply, likelihood, every, split, join, share_linearisation, error_bounds, dtype, example)
 
 
 def _set_apart(params: PyTree, tables: Mapping[str, Block]) -> tuple[PyTree, list[list[Array]]]:
@@ -427,6 +458,7 @@ def _build(
     share_linearisation: bool,
     error_bounds: bool,
     dtype: Any,
+    example: PyTree | None,
 ) -> Filter:
     """A `Filter` from the blocks of its covariance.
 
@@ -439,6 +471,7 @@ def _build(
         share_linearisation: see `seqdec.filters.hilofi`.
         error_bounds: report `UpdateInfo.error_bound`.
         dtype: of the mean and the factors; None: that of the parameters.
+        example: see `seqdec.filters.hilofi`.
     """
 
     def response(params, x):
@@ -463,7 +496,12 @@ def _build(
         )
         leaves, keys = split(params), jax.random.split(key, len(blocks))
         algebra = jnp.result_type(*jax.tree.leaves(params))
-        return Belief(params, tuple(b.init(k, part, algebra) for b, k, part in zip(blocks, keys, leaves, strict=True)))
+        if example is None:
+            like = [None] * len(blocks)
+        else:
+            like = jax.eval_shape(lambda params, x: linearise(params, x).jacobians, params, example)
+        parts = zip(blocks, keys, leaves, like, strict=True)
+        return Belief(params, tuple(b.init(k, part, algebra, rows) for b, k, part, rows in parts))
 
     def moved(belief, steps):
         """The mean, moved by one step for each block."""
@@ -490,9 +528,10 @@ def _build(
 
     def project_all(belief, x, at):
         """Products of all outputs, and for each block whether the Jacobian has been spared."""
+        every = [b.columns(s) for b, s in zip(blocks, belief.blocks, strict=True)]
         forward = [
-            b.columns is not None and b.columns(s)[0].shape[1] <= len(at.mean) and _mostly_whole(j)
-            for b, s, j in zip(blocks, belief.blocks, at.jacobians, strict=True)
+            columns is not None and columns[0].shape[1] <= len(at.mean) and _mostly_whole(j)
+            for columns, j in zip(every, at.jacobians, strict=True)
         ]
         products = [
             along_columns(belief, x, index).astype(at.mean.dtype) if spared else block.project(state, jacobian)
@@ -546,13 +585,12 @@ def _build(
         log_density = -0.5 * (innovation @ weights + len(weights) * math.log(2 * math.pi)) - jnp.sum(
             jnp.log(jnp.diagonal(root))
         )
-        steps, again = zip(
+        steps, squares, again = zip(
             *(b.step(s, j, p, weights) for b, s, j, p in zip(blocks, belief.blocks, jacobians, products, strict=True)),
             strict=True,
         )
-        fresh = moved(belief, steps)
-        finite = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(fresh)]
-        accept = jnp.isfinite(log_density) & jnp.all(jnp.stack(finite))
+        # Large parameters are not looked at: what has a norm is finite.
+        accept = jnp.isfinite(log_density) & jnp.isfinite(functools.reduce(jnp.add, squares))
 
         safe = [
             jnp.where(accept, root, jnp.eye(len(root), dtype=root.dtype)),
@@ -562,7 +600,7 @@ def _build(
         cleared = jax.tree.map(lambda leaf: jnp.where(accept, leaf, 0), (jacobians, products, again))
         seen = [Observation(*parts, *safe) for parts in zip(*cleared, strict=True)]
         done = [b.update(s, o) for b, s, o in zip(blocks, belief.blocks, seen, strict=True)]
-        params = jax.tree.map(lambda new, old: jnp.where(accept, new, old), fresh, belief.params)
+        params = moved(belief, [tuple(jnp.where(accept, part, 0) for part in step) for step in steps])
         bound = _bound(done, parts, total, noise) if error_bounds else None
         return Belief(params, tuple(d.state for d in done)), UpdateInfo(innovation, log_density, ~accept, bound)
 

@@ -35,6 +35,7 @@ def lolofi(
     error_bounds: bool = False,
     dtype=None,
     basis_dtype=None,
+    example=None,
 ) -> Filter:
     """Low-rank last layer, low-rank hidden layers.
 
@@ -42,7 +43,7 @@ def lolofi(
         rank_hidden: d_h, rows of the hidden layers' factor.
         rank_last: d_l, rows of the last layer's factor.
         apply, likelihood, is_last, initial_std_hidden, initial_std_last, process_noise_hidden, process_noise_last,
-            tables, initial_std_table, buffer, share_linearisation, error_bounds, dtype, basis_dtype: as in
+            tables, initial_std_table, buffer, share_linearisation, error_bounds, dtype, basis_dtype, example: as in
             `seqdec.filters.hilofi`.
 
     Raises:
@@ -59,5 +60,7 @@ def lolofi(
     )
     last = blocks.low_rank(rank_last, initial_std_last, process_noise_last, buffer=buffer, basis_dtype=basis_dtype)
     kept = rows.blocks_of(tables, initial_std_table, error_bounds)
-    flt = blocks.layered(apply, likelihood, is_last, hidden, last, share_linearisation, error_bounds, dtype, kept)
+    flt = blocks.layered(
+        apply, likelihood, is_last, hidden, last, share_linearisation, error_bounds, dtype, kept, example
+    )
     return rows.sparse(flt, tables)

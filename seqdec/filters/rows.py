@@ -37,8 +37,8 @@ class Rows(NamedTuple):
 def table(initial_std) -> Block:
     """The block of one table: independent rows, each with a full covariance, initially diag(initial_std^2)."""
 
-    def init(key, leaves, dtype):
-        del key
+    def init(key, leaves, dtype, like):
+        del key, like
         (leaf,) = leaves
         size, width = leaf.shape
         root = jnp.asarray(initial_std, dtype) * jnp.eye(width, dtype=dtype)
@@ -60,7 +60,7 @@ def table(initial_std) -> Block:
     def step(state, jacobian, products, weights):
         # Each copy moves by its own part of K eps; they add up where they are put back.
         moves = jnp.einsum("nkj,nj->nk", state.columns, jnp.einsum("o,onj->nj", weights, products))
-        return (moves,), None
+        return (moves,), jnp.sum(moves**2), None
 
     def update(state, seen):
         def one(columns, products):
@@ -83,7 +83,7 @@ def table(initial_std) -> Block:
         lambda parts, like: [parts[0].astype(like[0].dtype)],
         init,
         lambda state: state,
-        None,
+        lambda state: None,
         project,
         variance,
         step,
