@@ -112,7 +112,7 @@ COLUMNS = {
     "ms_rest": "of which all else: small algebra, buffer, last layer",
     "ms_boxes": "milliseconds a step of the boxes",
     "ratio": "ms_boxes / ms",
-    "bandwidth": "2 (d + m) D numbers a step, over the bandwidth of a large copy",
+    "bandwidth": "the basis twice a step, over the bandwidth of a large copy",
     "mb": "peak of the compiled step's memory, in MB",
     "mb_boxes": "that of the boxes",
     "gb_per_s_copy": "bandwidth of a large copy, read and written",
