@@ -26,7 +26,6 @@ def equality(steps: int, names: list[str]) -> None:
     """Actions and means of the lazy basis against those of the boxes, on LeNet5 with ten arms."""
     jax.config.update("jax_enable_x64", True)
     work = bench.workload(0, 10)
-    params = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), work.network.init(jax.random.key(0)))
     keys = jax.random.split(jax.random.key(1), steps)
     inputs = jax.random.uniform(jax.random.key(2), (steps, 28, 28))
     for name in names:
@@ -41,6 +40,7 @@ def equality(steps: int, names: list[str]) -> None:
             actions, means = [], []
             for flt in pair:
                 run = jax.jit(functools.partial(jax.lax.scan, bench.bandit_step(flt)), donate_argnums=0)
+                params = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), work.network.init(jax.random.key(0)))
                 belief, played = run(flt.init(jax.random.key(3), params), (inputs, keys))
                 actions.append(np.asarray(played))
                 means.append(np.asarray(models.ravel(jax.tree.leaves(belief.params))))
@@ -59,7 +59,7 @@ def _definiteness(belief) -> jax.Array:
         else:
             gram = factor.columns @ factor.columns.mT
         values = jnp.linalg.eigvalsh(gram)
-        return values[0] / jnp.maximum(values[-1], jnp.finfo(values.dtype).tiny)
+        return jnp.min(values[..., 0] / jnp.maximum(values[..., -1], jnp.finfo(values.dtype).tiny))
 
     return jnp.stack([ratio(state) for state in belief.blocks])
 
