@@ -39,8 +39,8 @@ GRIDS: dict[str, dict[str, dict[str, tuple[float, ...]]]] = {
     },
     "adult": {
         "hilofi": {
-            "noise": (3e-3, 1e-2, 3e-2),
-            "initial_std_last": (0.01,),
+            "noise": (6e-3, 1e-2, 2e-2),
+            "initial_std_last": (0.007,),
             "process_noise": (1e-6,),
             "process_noise_last": (0,),
         },

@@ -10,6 +10,13 @@ import pytest
 from tests.tables import write_open_bandit, write_tables
 
 
+@pytest.fixture(scope="module", autouse=True)
+def programs_of_one_file() -> Iterator[None]:
+    """Each compiled program takes several of the memory maps that Linux allows a process; all files' are too many."""
+    yield
+    jax.clear_caches()
+
+
 @pytest.fixture(scope="session")
 def image_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with mnist/ and fashion-mnist/: files of the right names and shapes, almost all pixels black.

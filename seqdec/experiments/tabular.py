@@ -34,13 +34,13 @@ _KINDS = {
 }
 """What the agents of this experiment are made of."""
 _ALL: dict[str, dict[str, Any]] = {
-    "hilofi": {"rank": 10},
+    "hilofi": {"rank": 10, "per_output": True},
     "lolofi": {"rank": 10},
     "lrkf": {"rank": 20},
     "neural-epsilon-greedy": {"policy": "epsilon_greedy"},
     "neural-greedy": {"policy": "greedy"},
 }
-_FEATURES = {"adult": (100,)}
+_FEATURES = {"adult": (200,)}
 """Hidden units of all neural agents, where they are not two layers of 50: 93 columns are too many for 50 units."""
 TUNED: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in envs.tables()} | {
     "statlog": {
@@ -56,10 +56,10 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in envs.tables(
         "neural-greedy": {"learning_rate": 3e-4},
     },
     "adult": {
-        "hilofi": {"noise": 0.01, "initial_std_last": 0.01, "process_noise": 1e-6, "process_noise_last": 0},
+        "hilofi": {"noise": 0.01, "initial_std_last": 0.007, "process_noise": 1e-6, "process_noise_last": 0},
         "linear": {"noise": 0.03, "initial_std": 0.01},
-        "neural-epsilon-greedy": {"learning_rate": 3e-5},
-        "neural-greedy": {"learning_rate": 3e-4},
+        "neural-epsilon-greedy": {"learning_rate": 1e-5},
+        "neural-greedy": {"learning_rate": 1e-4},
     },
     "financial": {
         "hilofi": {"noise": 1e-3, "initial_std_last": 0.1, "process_noise": 1e-4},
