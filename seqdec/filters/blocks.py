@@ -589,8 +589,10 @@ def _build(
             *(b.step(s, j, p, weights) for b, s, j, p in zip(blocks, belief.blocks, jacobians, products, strict=True)),
             strict=True,
         )
-        # Large parameters are not looked at: what has a norm is finite.
-        accept = jnp.isfinite(log_density) & jnp.isfinite(functools.reduce(jnp.add, squares))
+        # Parameters are not looked at, for what has a norm is finite; but for one number of each piece: so the basis is
+        # read before `update` writes to it, and XLA need not copy it.
+        seen_first = [part[(0,) * part.ndim] for step in steps for part in step]
+        accept = jnp.isfinite(log_density) & jnp.all(jnp.isfinite(jnp.stack([*squares, *seen_first])))
 
         safe = [
             jnp.where(accept, root, jnp.eye(len(root), dtype=root.dtype)),
