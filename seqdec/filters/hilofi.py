@@ -71,8 +71,8 @@ def hilofi(
         basis_dtype: of the lazy basis alone; jnp.bfloat16 halves the memory, for networks that would not fit otherwise.
             It rounds every direction to 8 bits: moments keep one to two digits, and over 100,000 steps fewer.
         example: an input x, or its shapes, to tell the dense layers from the rest before the first step: what an
-            update appends to the lazy basis is then kept as two vectors for each of their kernels, for two thirds of
-            the memory and of the time at large sizes. Without it the posterior is the same.
+            update appends to the lazy basis is then kept as two vectors for each of their kernels, and d instead of
+            d + m columns are kept and read. Without it the posterior is the same.
 
     Raises:
         ValueError: a setting is out of its range; error bounds are asked for with tables; in `init`, `is_last` matches
