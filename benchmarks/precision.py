@@ -55,7 +55,8 @@ def _definiteness(belief) -> jax.Array:
     def ratio(state):
         factor = state.factor
         if isinstance(factor, linalg.LowRank):
-            gram = factor.coefficients @ factor.gram @ factor.coefficients.mT
+            rows = factor.root @ factor.coefficients
+            gram = rows @ sum(piece.mT @ piece for piece in map(linalg.full_columns, factor.basis)) @ rows.mT
         else:
             gram = factor.columns @ factor.columns.mT
         values = jnp.linalg.eigvalsh(gram)

@@ -7,18 +7,26 @@ forms:
 * `Root`: a root of full rank that takes low-rank downdates in O(D^2);
 * `LowRank`: a rank-d root on a lazy basis that takes an update in O(D d) instead of the O(D d^2) of the printed boxes.
 
-The lazy basis. Write C = A B^T with a tall basis B (D x n, n = d + m) and small coefficients A (d x n), and keep the
-small Gram matrix G = B^T B. An observation with Jacobian H (o x D), noise R, innovation variance S and gain K^T =
-S^{-1} (H C^T C + q H) turns C into a rank-d root of (I - K H) C^T C (I - K H)^T + K R K^T + q I. With E = B^T H^T and U
-= A E = C H^T everything that happens to C happens to A, once H is appended to B as o new columns:
+The lazy basis. Write C = T Y with a small root T (d x d) and orthonormal rows Y = A B^T, of small coefficients A (d x
+n) and a tall basis B (D x n, n = d + m). An observation with Jacobian H (o x D), noise R, innovation variance S and
+gain K^T = S^{-1} (H C^T C + q H) turns C into a rank-d root of (I - K H) C^T C (I - K H)^T + K R K^T + q I. Once H is
+appended to B as o new columns, what it has outside the span of C gives o more orthonormal rows, Y+, and everything that
+happens to C happens in the d + o coordinates [Y; Y+]:
 
-    kappa = S^{-1} [U^T A, and q I at the new columns]      (o x n)      K^T = kappa B^T
-    Z     = [A - U kappa; R^{1/2} kappa]                    (d + o x n)  the stack of the paper is Z B^T
-    A     = P_{d,+q} of the stack, through the small Gram matrix Z G Z^T
+    H = a Y + b Y+      a = (H B) A^T, b b^T = H H^T - a a^T      U = T a^T = C H^T
+    kappa = S^{-1} [U^T T + q a, q b]                             K^T = kappa [Y; Y+]
+    Z     = [[T, 0] - U kappa; R^{1/2} kappa]                     (d + o square) the stack of the paper is Z [Y; Y+]
 
-B is read once for E and once for the mean's step K eps = B (kappa^T eps): 2 n D floats are moved per observation, which
-is the floor of this form. When the m spare columns are used up, B <- B A^T, A <- I and G <- B^T B, exactly: O(D d n)
-work once in m / o observations. With q = 0 the gain stays in the span of C: nothing is appended and B never changes.
+P_{d,+q} of the stack leaves out the o directions in which Z is least. With Q (d x d + o) an orthonormal basis of all
+others, Y <- Q [Y; Y+], and T <- the triangular root of Q Z^T Z Q^T + q I, from one QR of [Z Q^T; q^{1/2} I]. For o = 1
+there is no eigendecomposition: the one direction comes by inverse iteration, two triangular solves a round since Z is a
+change of T by one row and column, and Q is a reflection. T is never squared, so that small variances keep their digits
+beside large ones.
+
+B is read once for H B and once for the mean's step K eps: 2 n D floats are moved per observation, which is the floor of
+this form. When the m spare columns are used up, B <- B A^T, and what rounding has done to Y Y^T = L L^T is put right by
+A <- L^{-1}, T <- T L: O(D d n) work once in m / o observations. With q = 0 the gain stays in the span of C: nothing is
+appended and only T changes.
 B and H are kept in the same pieces along D, so that the Jacobian of a large network need not be put together. Rows of
 H by the kernel of a dense layer are outer products (`Outer`): x^T B serves all outputs, and no such row is written
 down. Where it is known from the start which pieces have such rows, what is appended to them is kept as it comes, as
@@ -122,30 +130,6 @@ def solve_psd(root: Array, rhs: Array) -> Array:
     return jax.scipy.linalg.solve_triangular(root, half)
 
 
-class Truncation(NamedTuple):
-    """The best rank-d root of a stack, and what was left out."""
-
-    root: Array
-    """(d, n)"""
-    dropped: Array
-    """(rows - d,) eigenvalues of the stack's covariance that were dropped, before inflation."""
-
-
-def truncate(stack: Array, gram: Array, rank: int, inflation: Array | float) -> Truncation:
-    r"""P_{d,+a} of N = Z B^T given the coefficients Z (rows, n) and the Gram matrix N N^T (rows, rows).
-
-    With N N^T = W diag(l) W^T the answer is diag(sqrt((l_i + a) / l_i)) W_d^T Z for the d largest l_i, so that the
-    basis need not be touched. Directions whose eigenvalue drowns in rounding are inflated by less than a, never by
-    more.
-    """
-    scale = _scale_of(jnp.diagonal(gram))
-    values, vectors = jnp.linalg.eigh(gram / scale)
-    kept, directions = values[-rank:], vectors[:, -rank:]
-    safe = jnp.maximum(kept, len(gram) * _jitter(gram.dtype))
-    gains = jnp.sqrt(1 + jnp.minimum(inflation / scale / safe, jnp.finfo(gram.dtype).max))
-    return Truncation(gains[:, None] * (directions.mT @ stack), scale * jnp.maximum(values[:-rank], 0))
-
-
 def low_rank_projection(rank: int, *blocks: Array, inflation: Array | float = 0.0) -> Array:
     r"""J (rank, n) with J^T J the best rank-d approximation of sum_i B_i^T B_i + a I; the paper's P_{d,+a}.
 
@@ -162,7 +146,11 @@ def low_rank_projection(rank: int, *blocks: Array, inflation: Array | float = 0.
     # Entries of tiny and huge stacks would under- and overflow in the Gram matrix: work at scale one.
     scale = _scale_of(stack)
     unit = stack / scale
-    return scale * truncate(unit, unit @ unit.mT, rank, inflation / scale / scale).root
+    values, vectors = jnp.linalg.eigh(unit @ unit.mT)
+    # Directions whose eigenvalue drowns in rounding are inflated by less than a, never by more.
+    safe = jnp.maximum(values[-rank:], len(stack) * _jitter(stack.dtype))
+    gains = jnp.sqrt(1 + jnp.minimum(inflation / scale / scale / safe, jnp.finfo(stack.dtype).max))
+    return scale * gains[:, None] * (vectors[:, -rank:].mT @ unit)
 
 
 def _scale_of(values: Array) -> Array:
@@ -345,27 +333,27 @@ def _advance(filled: Array, observed: int, accept: Array) -> Array:
 
 
 class LowRank(NamedTuple):
-    """Rank-d root C = coefficients basis^T of a covariance Sigma = C^T C; see the head of this file."""
+    """Rank-d root C = T Y of a covariance Sigma = C^T C, Y = coefficients basis^T; see the head of this file."""
 
     basis: tuple[Array | Extended, ...]
-    """(D_p, n), n = d + m: a row of C is a column here, because products run twice as fast so on a CPU"""
+    """(D_p, n), n = d + m: a direction is a column here, because products run twice as fast so on a CPU"""
     coefficients: Array
-    """(d, n)"""
-    gram: Array
-    """(n, n) basis^T basis, in the columns in use"""
+    """(d, n) of the orthonormal rows Y"""
+    root: Array
+    """T (d, d), upper triangular unless q = 0"""
     filled: Array
     """() int32, number of columns in use"""
 
 
-def low_rank_from(rows: Pieces, spare: int, basis_dtype=None, like: Rows | None = None) -> LowRank:
-    """A `LowRank` equal to rows (d, D_p), with m = spare columns for what updates append.
+def low_rank_from(rows: Pieces, root: Array, spare: int, basis_dtype=None, like: Rows | None = None) -> LowRank:
+    """A `LowRank` equal to root @ rows, with m = spare columns for what updates append.
 
     Args:
-        rows: C.
+        rows: Y (d, D_p), orthonormal.
+        root: T (d, d), upper triangular.
         spare: m.
         basis_dtype: may be narrower than that of the rows: bfloat16 halves the memory, and every row that enters the
-            basis is rounded to it, but for outer products. Coefficients, Gram matrix and sums keep the dtype of the
-            rows.
+            basis is rounded to it, but for outer products. Coefficients, root and sums keep the dtype of the rows.
         like: Jacobians to come, or their shapes; for those pieces that are an `Outer` the spare columns are too.
     """
     rank, dtype = len(rows[0]), rows[0].dtype
@@ -380,23 +368,17 @@ def low_rank_from(rows: Pieces, spare: int, basis_dtype=None, like: Rows | None 
     return LowRank(
         tuple(piece(part.mT, jacobian) for part, jacobian in zip(kept, like or kept, strict=True)),
         jnp.eye(rank, rank + spare, dtype=dtype),
-        jnp.pad(gram_of(kept, dtype), ((0, spare), (0, spare))),
+        root,
         jnp.asarray(rank, jnp.int32),
     )
 
 
 def full_columns(piece: Array | Extended) -> Array:
     """The columns of a piece of a basis as a matrix (D_p, n)."""
-    return _written_out(piece, 0, len(piece.inputs) if isinstance(piece, Extended) else len(piece))
-
-
-def _written_out(piece: Array | Extended, first: Array | int, count: int) -> Array:
-    """Some rows of `full_columns`: `count` from `first` on, or `out` times as many of an extended piece."""
     if not isinstance(piece, Extended):
-        return lax.dynamic_slice_in_dim(piece, first, count)
-    inputs, (out, spare) = lax.dynamic_slice_in_dim(piece.inputs, first, count), piece.deltas.shape
-    columns = lax.dynamic_slice_in_dim(piece.columns, first * out, count * out).astype(inputs.dtype)
-    return jnp.concatenate([columns, (inputs[:, None] * piece.deltas).reshape(-1, spare)], axis=1)
+        return piece
+    appended = (piece.inputs[:, None] * piece.deltas).reshape(-1, piece.inputs.shape[1])
+    return jnp.concatenate([piece.columns.astype(appended.dtype), appended], axis=1)
 
 
 def _product(left: Array, right: Array, dtype) -> Array:
@@ -421,7 +403,7 @@ def gram_of(rows: Rows, dtype=None) -> Array:
 
 def cross(factor: LowRank, jacobian: Rows) -> Array:
     """E^T = H B (o, n) for H (o, D_p): the one product with the basis that acting and updating share."""
-    dtype = factor.gram.dtype
+    dtype = factor.root.dtype
     parts = (multiply(rows, piece, dtype) for rows, piece in zip(jacobian, factor.basis, strict=True))
     return functools.reduce(jnp.add, parts)
 
@@ -477,7 +459,7 @@ def _parts(vector: Array, dtype) -> Array:
 
 
 def times(factor: LowRank, weights: Array) -> Pieces:
-    """C^T weights (D_p,) for weights (d,): one pass over the basis."""
+    """Y^T weights (D_p,) for weights (d,): one pass over the basis."""
     combined = weights @ factor.coefficients
 
     def combine(columns, weights):
@@ -498,22 +480,31 @@ _CHUNK = 2**14
 
 
 def _make_room(operand: tuple[LowRank, Array]) -> tuple[LowRank, Array]:
-    """Rewrite C on a basis of its own d rows, in place; E follows without another look at the Jacobian."""
+    """Rewrite C on a basis of its own d rows, in place; H B follows without another look at the Jacobian."""
     factor, products = operand
-    rank, width = factor.coefficients.shape
+    (rank, width), dtype = factor.coefficients.shape, factor.root.dtype
 
     def rewrite(first, count, done):
         piece, gram = done
-        rows = _written_out(piece, first, count).astype(gram.dtype) @ factor.coefficients.mT
+        if isinstance(piece, Extended):
+            old, new = jnp.split(factor.coefficients.mT, [rank])
+            out = len(piece.deltas)
+            columns = lax.dynamic_slice_in_dim(piece.columns, first * out, count * out)
+            inputs = lax.dynamic_slice_in_dim(piece.inputs, first, count)
+            # The coefficients meet inputs or deltas first, whichever are fewer: the outer products are not written out.
+            appended = jnp.einsum("im,om,md->iod", inputs, piece.deltas, new)
+            rows = columns.astype(dtype) @ old + appended.reshape(-1, rank)
+        else:
+            rows = lax.dynamic_slice_in_dim(piece, first, count).astype(dtype) @ factor.coefficients.mT
         target = piece.columns if isinstance(piece, Extended) else piece
         rows = rows.astype(target.dtype)
         place = first * (len(rows) // count)
         target = lax.dynamic_update_slice(target, rows, (place, jnp.zeros_like(place)))
         piece = piece._replace(columns=target) if isinstance(piece, Extended) else target
-        return piece, gram + _product(rows.mT, rows, gram.dtype)
+        return piece, gram + _product(rows.mT, rows, dtype)
 
     # By chunks, because a second basis would be most of the memory that a large network needs.
-    basis, gram = [], jnp.zeros((rank, rank), factor.gram.dtype)
+    basis, gram = [], jnp.zeros((rank, rank), dtype)
     for piece in factor.basis:
         size, out = (len(piece.inputs), len(piece.deltas)) if isinstance(piece, Extended) else (len(piece), 1)
         chunk = min(size, max(1, _CHUNK // out))
@@ -523,10 +514,13 @@ def _make_room(operand: tuple[LowRank, Array]) -> tuple[LowRank, Array]:
         if size % chunk:
             piece, gram = rewrite(jnp.asarray(size - size % chunk), size % chunk, (piece, gram))
         basis.append(piece)
+    # Rows that were orthonormal but for rounding are made so: Y = L (L^{-1} Y), T Y = (T L) (L^{-1} Y).
+    skew = psd_root(gram)
+    straight = jax.scipy.linalg.solve_triangular(skew, jnp.eye(rank, dtype=dtype), trans=1)
     fresh = LowRank(
         tuple(basis),
-        jnp.eye(rank, width, dtype=gram.dtype),
-        factor.gram.at[:rank, :rank].set(gram),
+        jnp.pad(straight, ((0, 0), (0, width - rank))),
+        root_of_sum(factor.root @ skew.mT),
         jnp.asarray(rank, jnp.int32),
     )
     return fresh, jnp.zeros_like(products).at[:, :rank].set(products @ factor.coefficients.mT)
@@ -568,7 +562,7 @@ def low_rank_downdate(
     Args:
         factor: C.
         jacobian: H (o, D_p), the observed rows.
-        products: E^T = H B (o, n) from `cross`.
+        products: H B (o, n) from `cross`.
         innovation_root: S^{1/2} (o, o), upper triangular.
         noise_root: R^{1/2} (o, o).
         process_noise: () variance q.
@@ -577,47 +571,118 @@ def low_rank_downdate(
     (rank, width), observed = factor.coefficients.shape, len(products)
     _check_room(observed, width - rank)
     (factor, products) = when(factor.filled + observed > width, _make_room, (factor, products))
-    at = factor.filled
+    at, root = factor.filled, factor.root
     kept_rows = tuple(
         rows if isinstance(piece, Extended) else dense(rows).astype(piece.dtype)
         for rows, piece in zip(jacobian, factor.basis, strict=True)
     )
     # What is small is masked: a write at a place of its own for each member of a batch would be a loop over them.
-    place = jnp.arange(width) == at + jnp.arange(observed)[:, None]
-    fresh, here = jnp.any(place, 0), place.astype(products.dtype)
-    # The barrier keeps XLA from folding the transpose below into the large product.
-    corner = gram_of(kept_rows, products.dtype)
-    row = jnp.where(fresh, corner @ here, lax.optimization_barrier(products))
-    gram = jnp.where(fresh[:, None], here.mT @ row, jnp.where(fresh, row.mT @ here, factor.gram))
-    appended = process_noise * here
+    here = (jnp.arange(width) == at + jnp.arange(observed)[:, None]).astype(products.dtype)
+    inside = products @ factor.coefficients.mT
+    outside, beyond = _residual(inside, gram_of(kept_rows, products.dtype))
+    directions = jnp.concatenate([factor.coefficients, beyond @ (here - inside @ factor.coefficients)])
 
-    cross_root = products @ factor.coefficients.mT
-    gain = solve_psd(innovation_root, cross_root @ factor.coefficients + appended)
-    stack = jnp.concatenate([factor.coefficients - cross_root.mT @ gain, noise_root @ gain])
-    kept = truncate(stack, stack @ gram @ stack.mT, rank, process_noise)
+    seen = inside @ root.mT
+    raw = jnp.concatenate([seen @ root + process_noise * inside, process_noise * outside], axis=1)
+    gain = solve_psd(innovation_root, raw)
+    stack = jnp.concatenate([jnp.pad(root, ((0, 0), (0, observed))) - seen.mT @ gain, noise_root @ gain])
+    if observed == 1:
+        least = _least_direction(root, seen[0], gain[0], noise_root[0, 0] ** 2)
+        dropped = jnp.sum((stack @ least) ** 2)[None]
+        directions, across = (_reflect(least, part) for part in (directions, stack.mT))
+    else:
+        values, vectors = jnp.linalg.eigh(stack.mT @ stack)
+        dropped = jnp.maximum(values[:observed], 0)
+        directions, across = (vectors[:, observed:].mT @ part for part in (directions, stack.mT))
+    inflated = root_of_sum(across.mT, jnp.sqrt(process_noise) * jnp.eye(rank, dtype=root.dtype))
     updated = LowRank(
         tuple(_append(piece, rows, at) for piece, rows in zip(factor.basis, kept_rows, strict=True)),
-        jnp.where(accept, kept.root, factor.coefficients),
-        gram,
+        jnp.where(accept, directions, factor.coefficients),
+        jnp.where(accept, inflated, root),
         _advance(at, observed, accept),
     )
-    return LowRankUpdate(updated, gain @ gram @ gain.mT, kept.dropped)
+    return LowRankUpdate(updated, gain @ gain.mT, dropped)
+
+
+def _residual(inside: Array, gram: Array) -> tuple[Array, Array]:
+    """What H = a Y + b Y+ has outside the span: b (o, o), and the (o, o) that turns H - a Y into Y+.
+
+    Args:
+        inside: a (o, d).
+        gram: H H^T (o, o).
+    """
+    left = gram - inside @ inside.mT
+    values, vectors = (left[0], jnp.ones_like(left)) if len(left) == 1 else jnp.linalg.eigh(left)
+    # What is left of H by rounding has no direction, and gets a row of zeros.
+    real = values > _jitter(gram.dtype) * jnp.max(jnp.diagonal(gram))
+    lengths = jnp.sqrt(jnp.where(real, values, 1))
+    return vectors * jnp.where(real, lengths, 0), (vectors * jnp.where(real, 1 / lengths, 0)).mT
+
+
+def _least_direction(root: Array, seen: Array, gain: Array, noise: Array) -> Array:
+    """Unit v (d + 1,) with the least |Z v|, Z = [[T, 0] - u kappa; r kappa], by inverse iteration on Z^T Z.
+
+    It starts from the new direction, which had no variance before: its q^2 b^2 (|u|^2 + R) / S^2 is a quarter of q or
+    less, and all other directions have been inflated by q. So few rounds suffice, more only where q has grown.
+
+    Args:
+        root: T (d, d), upper triangular.
+        seen: u (d,).
+        gain: kappa (d + 1,).
+        noise: R = r^2.
+    """
+    inside, outside = gain[:-1], gain[-1]
+    eps = float(jnp.finfo(root.dtype).eps)
+    # Directions without variance are given the least that can be divided by.
+    diagonal = jnp.diagonal(root)
+    upper = root + jnp.diag(jnp.where(diagonal == 0, eps * _scale_of(diagonal), 0))
+
+    def refine(state):
+        count, v, _ = state
+        # (Z^T Z)^{-1} v up to a positive factor, such that nothing is divided by R or the last entry of kappa.
+        first = jax.scipy.linalg.solve_triangular(upper, outside * v[:-1] - inside * v[-1], trans=1)
+        second = v[-1] + seen @ first
+        turned = jax.scipy.linalg.solve_triangular(upper, noise * first + seen * second)
+        image = jnp.append(outside * turned, second - inside @ turned)
+        square = image @ image
+        image = jnp.where(jnp.isfinite(square) & (square > 0), image / jnp.sqrt(square), v)
+        return count + 1, image, jnp.sum((image - v) ** 2)
+
+    def moving(state):
+        count, _, change = state
+        return (count < _ROUNDS) & (change > (4 * eps) ** 2)
+
+    start = jnp.zeros_like(gain).at[-1].set(1)
+    return lax.while_loop(moving, refine, (0, start, jnp.ones((), gain.dtype)))[1]
+
+
+_ROUNDS = 50
+"""At most, of inverse iteration; directions that it cannot tell apart by then have nearly the same variance."""
+
+
+def _reflect(direction: Array, columns: Array) -> Array:
+    """Q columns (d, k) of columns (d + 1, k), with Q the reflection that takes a unit direction to the last axis.
+
+    It lacks its last row, so that its rows span what is orthogonal to the direction.
+    """
+    sign = jnp.where(direction[-1] < 0, -1, 1)
+    normal = direction.at[-1].add(sign)
+    return columns[:-1] - jnp.outer(normal[:-1], normal @ columns) / jnp.abs(normal[-1])
 
 
 def fixed_span_downdate(
     factor: LowRank, products: Array, innovation_root: Array, noise_root: Array, accept: Array
 ) -> LowRankUpdate:
-    r"""C <- a root of (I - K H) C^T C (I - K H)^T + K R K^T for q = 0, through the coefficients alone.
+    r"""C <- a root of (I - K H) C^T C (I - K H)^T + K R K^T for q = 0, through T alone.
 
     The gain lies in the span of C, which therefore stays as it is.
     For one observation this is Potter's form; otherwise one small QR.
     """
-    cross_root = products @ factor.coefficients.mT
-    gain = solve_psd(innovation_root, cross_root @ factor.coefficients)
+    seen = products @ factor.coefficients.mT @ factor.root.mT
+    gain = solve_psd(innovation_root, seen @ factor.root)
     if len(products) > 1:
-        coefficients = root_of_sum(factor.coefficients - cross_root.mT @ gain, noise_root @ gain)
+        root = root_of_sum(factor.root - seen.mT @ gain, noise_root @ gain)
     else:
-        shrink = _potter(cross_root, innovation_root, noise_root)
-        coefficients = factor.coefficients - shrink * cross_root.mT @ gain
-    kept = factor._replace(coefficients=jnp.where(accept, coefficients, factor.coefficients))
-    return LowRankUpdate(kept, gain @ factor.gram @ gain.mT, jnp.zeros(len(products), products.dtype))
+        root = factor.root - _potter(seen, innovation_root, noise_root) * seen.mT @ gain
+    kept = factor._replace(root=jnp.where(accept, root, factor.root))
+    return LowRankUpdate(kept, gain @ gain.mT, jnp.zeros(len(products), products.dtype))

@@ -285,7 +285,7 @@ def unravel(vectors: Array, like: list[Array]) -> list[Array]:
     ]
 
 
-_OF_ITS_OWN = 4096
+_OF_ITS_OWN = 512
 """Entries from which on a leaf is a piece of its own."""
 
 

@@ -138,7 +138,7 @@ def test_lazy_basis_equals_dense_joseph_form(observed, q, cuts):
     generator = np.random.default_rng(0)
     size, rank = 12, 5
     c = np.asarray(linalg.random_orthonormal_rows(jax.random.key(1), rank, size, jnp.float64))
-    factor = linalg.low_rank_from(tuple(jnp.split(jnp.asarray(c), cuts, 1)), 7 if q else 0)
+    factor = linalg.low_rank_from(tuple(jnp.split(jnp.asarray(c), cuts, 1)), jnp.eye(rank), 7 if q else 0)
     for _ in range(20):
         jac, noise = generator.normal(size=(observed, size)), 0.3 * np.eye(observed)
         total = jac @ c.T @ c @ jac.T + q * jac @ jac.T + noise
@@ -152,10 +152,12 @@ def test_lazy_basis_equals_dense_joseph_form(observed, q, cuts):
         gain = np.linalg.solve(total, jac @ (c.T @ c + q * np.eye(size)))
         c, _ = boxes.lrkf(c, jac, noise, np.zeros(observed), q)
         factor = done.factor
-        rows = np.asarray(factor.coefficients @ np.concatenate(factor.basis).T)
+        rows = np.asarray(factor.root @ factor.coefficients @ np.concatenate(factor.basis).T)
         np.testing.assert_allclose(rows.T @ rows, c.T @ c, atol=1e-10)
         np.testing.assert_allclose(done.gain_gram, gain @ gain.T, atol=1e-10)
-        np.testing.assert_allclose(np.concatenate(linalg.times(factor, jnp.ones(rank))), rows.sum(0), atol=1e-12)
+        np.testing.assert_allclose(
+            np.concatenate(linalg.times(factor, jnp.ones(rank) @ factor.root)), rows.sum(0), atol=1e-12
+        )
 
 
 @pytest.mark.parametrize("basis_dtype", [None, jnp.bfloat16])
@@ -175,8 +177,8 @@ def test_what_is_appended_as_outer_products_is_what_is_appended_as_columns(obser
         return (*layers, jax.random.normal(next(keys), (observed, 3)))
 
     like = jacobian()
-    written_out = linalg.low_rank_from(rows, spare, basis_dtype)
-    short = linalg.low_rank_from(rows, spare, basis_dtype, like)
+    written_out = linalg.low_rank_from(rows, jnp.eye(rank), spare, basis_dtype)
+    short = linalg.low_rank_from(rows, jnp.eye(rank), spare, basis_dtype, like)
     assert [isinstance(piece, linalg.Extended) for piece in short.basis] == [True, True, False]
     noise = 0.5 * jnp.eye(observed)
     # In bfloat16 the columns of the one are rounded where the vectors of the other are not.
@@ -184,17 +186,18 @@ def test_what_is_appended_as_outer_products_is_what_is_appended_as_columns(obser
     for _ in range(20):
         told = jacobian()
         products = [linalg.cross(factor, told) for factor in (written_out, short)]
-        known = products[0] @ written_out.coefficients.mT
+        known = products[0] @ written_out.coefficients.mT @ written_out.root.mT
         roots = linalg.psd_root(known @ known.mT + 1e-2 * linalg.gram_of(told) + noise @ noise), noise
         written_out, short = (
             linalg.low_rank_downdate(factor, told, product, *roots, jnp.asarray(1e-2), one).factor
             for factor, product in zip((written_out, short), products, strict=True)
         )
         both = [
-            f.coefficients @ np.concatenate(list(map(linalg.full_columns, f.basis))).T for f in (written_out, short)
+            f.root @ f.coefficients @ np.concatenate(list(map(linalg.full_columns, f.basis))).T
+            for f in (written_out, short)
         ]
         assert relative(*(root.T @ root for root in both)) < within
-        sums = [np.concatenate(linalg.times(f, jnp.ones(rank))) for f in (written_out, short)]
+        sums = [np.concatenate(linalg.times(f, jnp.ones(rank) @ f.root)) for f in (written_out, short)]
         np.testing.assert_allclose(sums[1], both[1].sum(0), atol=1e-12 if basis_dtype is None else 0.02)
     whole = tuple(jnp.asarray(linalg.dense(rows)) for rows in told)
     with pytest.raises(ValueError, match="build the filter with example=None"):
@@ -206,13 +209,15 @@ def relative(a, b):
 
 
 def test_a_refused_update_leaves_the_covariance_and_the_buffer():
-    factor = linalg.low_rank_from((linalg.random_orthonormal_rows(jax.random.key(1), 3, 8, jnp.float64),), 2)
+    factor = linalg.low_rank_from(
+        (linalg.random_orthonormal_rows(jax.random.key(1), 3, 8, jnp.float64),), jnp.eye(3), 2
+    )
     one = jnp.eye(1)
     for _ in range(5):
         done = linalg.low_rank_downdate(
             factor, (jnp.zeros((1, 8)),), jnp.zeros((1, 5)), one, one, jnp.asarray(0.1), jnp.asarray(False)
         )
-        before, after = (f.coefficients @ f.basis[0].T for f in (factor, done.factor))
+        before, after = (f.root @ f.coefficients @ f.basis[0].T for f in (factor, done.factor))
         np.testing.assert_allclose(after, before)
         assert done.factor.filled == factor.filled
         factor = done.factor
@@ -261,7 +266,7 @@ def test_symmetric_downdate_is_the_joseph_form(outputs):
 
 
 def test_more_outputs_at_once_than_the_buffer_holds_is_an_error_with_the_remedy():
-    factor = linalg.low_rank_from((jnp.eye(2, 5),), 1)
+    factor = linalg.low_rank_from((jnp.eye(2, 5),), jnp.eye(2), 1)
     with pytest.raises(ValueError, match=r"3 outputs observed at once do not fit a buffer of 1.*buffer=3"):
         linalg.low_rank_downdate(
             factor, (jnp.zeros((3, 5)),), jnp.zeros((3, 3)), jnp.eye(3), jnp.eye(3), jnp.asarray(0.1), jnp.asarray(True)
@@ -282,8 +287,8 @@ def test_a_batch_whose_members_have_fallen_out_of_step_equals_one_by_one():
             factor = linalg.low_rank_downdate(factor, (jac,), products, 2 * one, one, jnp.asarray(0.1), accept).factor
             return factor, factor.filled
 
-        factor, filled = jax.lax.scan(step, linalg.low_rank_from((rows,), 2), (jacobians, accepts))
-        return factor.coefficients @ factor.basis[0].T, filled
+        factor, filled = jax.lax.scan(step, linalg.low_rank_from((rows,), jnp.eye(3), 2), (jacobians, accepts))
+        return factor.root @ factor.coefficients @ factor.basis[0].T, filled
 
     together, filled = jax.jit(jax.vmap(member, in_axes=1))(jacobians, accepts)
     assert len({tuple(row) for row in np.asarray(filled).tolist()}) == 2

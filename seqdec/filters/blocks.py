@@ -287,25 +287,27 @@ def low_rank(rank: int, initial_std, process_noise, *, buffer: int | None, basis
         size = sum(leaf.size for leaf in leaves)
         if rank > size:
             raise ValueError(f"rank {rank} exceeds the {size} parameters it is to span; choose rank <= {size}")
-        rows = initial_std * linalg.random_orthonormal_rows(key, rank, size, dtype)
+        rows = linalg.random_orthonormal_rows(key, rank, size, dtype)
         rows = models.pieces(models.unravel(rows, [leaf.astype(dtype) for leaf in leaves]), 1)
-        return _start(linalg.low_rank_from(rows, spare(like), basis_dtype, like), dtype)
+        root = initial_std * jnp.eye(rank, dtype=dtype)
+        return _start(linalg.low_rank_from(rows, root, spare(like), basis_dtype, like), dtype)
 
     def variance(state, products, gram):
-        root = products @ state.factor.coefficients.mT
+        root = products @ state.factor.coefficients.mT @ state.factor.root.mT
         known = root @ root.mT
         return known if still else _with_noise(known, state.pending, gram)
 
     def step(state, jacobian, products, weights):
-        factor, seen = state.factor, weights @ products
-        along = seen @ factor.coefficients.mT
-        span, combined = linalg.times(factor, along), along @ factor.coefficients
-        square = combined @ factor.gram @ combined
+        factor = state.factor
+        inside = weights @ products @ factor.coefficients.mT
+        along = inside @ factor.root.mT @ factor.root
+        span, square = linalg.times(factor, along), along @ along
         if still:
             return span, square, None
         noise = state.pending * weights
         span = tuple(part + noise @ linalg.dense(rows) for part, rows in zip(span, jacobian, strict=True))
-        return span, square + 2 * state.pending * (seen @ combined) + noise @ linalg.gram_of(jacobian) @ noise, None
+        square += 2 * state.pending * (inside @ along) + noise @ linalg.gram_of(jacobian) @ noise
+        return span, square, None
 
     def update(state, seen):
         products, roots, accept = seen.products, (seen.innovation_root, seen.noise_root), seen.accept
@@ -329,7 +331,8 @@ def low_rank(rank: int, initial_std, process_noise, *, buffer: int | None, basis
         return None if any(isinstance(piece, linalg.Extended) for piece in basis) else basis
 
     def draw(key, state):
-        return linalg.times(state.factor, jax.random.normal(key, (rank,), state.factor.gram.dtype))
+        root = state.factor.root
+        return linalg.times(state.factor, jax.random.normal(key, (rank,), root.dtype) @ root)
 
     return Block(
         pack_pieces,
