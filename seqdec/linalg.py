@@ -579,7 +579,7 @@ def low_rank_downdate(
     # What is small is masked: a write at a place of its own for each member of a batch would be a loop over them.
     here = (jnp.arange(width) == at + jnp.arange(observed)[:, None]).astype(products.dtype)
     inside = products @ factor.coefficients.mT
-    outside, beyond = _residual(inside, gram_of(kept_rows, products.dtype))
+    outside, beyond, real = _residual(inside, gram_of(kept_rows, products.dtype))
     directions = jnp.concatenate([factor.coefficients, beyond @ (here - inside @ factor.coefficients)])
 
     seen = inside @ root.mT
@@ -591,7 +591,10 @@ def low_rank_downdate(
         dropped = jnp.sum((stack @ least) ** 2)[None]
         directions, across = (_reflect(least, part) for part in (directions, stack.mT))
     else:
-        values, vectors = jnp.linalg.eigh(stack.mT @ stack)
+        # Rows of zeros are dropped before any direction that is one, be its variance as small.
+        variances = stack.mT @ stack
+        void = jnp.where(real, 0, 1 + jnp.trace(variances))
+        values, vectors = jnp.linalg.eigh(variances - jnp.diag(jnp.pad(void, (rank, 0))))
         dropped = jnp.maximum(values[:observed], 0)
         directions, across = (vectors[:, observed:].mT @ part for part in (directions, stack.mT))
     inflated = root_of_sum(across.mT, jnp.sqrt(process_noise) * jnp.eye(rank, dtype=root.dtype))
@@ -604,8 +607,8 @@ def low_rank_downdate(
     return LowRankUpdate(updated, gain @ gain.mT, dropped)
 
 
-def _residual(inside: Array, gram: Array) -> tuple[Array, Array]:
-    """What H = a Y + b Y+ has outside the span: b (o, o), and the (o, o) that turns H - a Y into Y+.
+def _residual(inside: Array, gram: Array) -> tuple[Array, Array, Array]:
+    """What H = a Y + b Y+ has outside the span: b (o, o), the (o, o) that turns H - a Y into Y+, and which rows exist.
 
     Args:
         inside: a (o, d).
@@ -616,7 +619,7 @@ def _residual(inside: Array, gram: Array) -> tuple[Array, Array]:
     # What is left of H by rounding has no direction, and gets a row of zeros.
     real = values > _jitter(gram.dtype) * jnp.max(jnp.diagonal(gram))
     lengths = jnp.sqrt(jnp.where(real, values, 1))
-    return vectors * jnp.where(real, lengths, 0), (vectors * jnp.where(real, 1 / lengths, 0)).mT
+    return vectors * jnp.where(real, lengths, 0), (vectors * jnp.where(real, 1 / lengths, 0)).mT, real
 
 
 def _least_direction(root: Array, seen: Array, gain: Array, noise: Array) -> Array:

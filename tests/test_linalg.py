@@ -160,6 +160,54 @@ def test_lazy_basis_equals_dense_joseph_form(observed, q, cuts):
         )
 
 
+@pytest.mark.parametrize(
+    ("q", "noise", "beyond", "std"),
+    [(1e-6, 0.1, 1.0, 1.0), (1e-2, 1.0, 3.0, 0.1), (1.0, 0.0, 1.0, 1.0), (0.0, 0.5, 1.0, 1.0), (0.1, 0.5, 0.0, 1.0)],
+    ids=["typical", "much process noise", "exact", "no process noise", "nothing new"],
+)
+def test_inverse_iteration_finds_the_direction_with_the_least_variance(q, noise, beyond, std):
+    """Of the stack of one observation, against an eigendecomposition, for ten roots each."""
+    for seed in range(10):
+        generator = np.random.default_rng(seed)
+        root = np.linalg.qr(std * generator.normal(size=(9, 6)), mode="r")
+        row = generator.normal(size=6)
+        seen = root @ row
+        total = seen @ seen + q * (row @ row + beyond**2) + noise
+        gain = np.append(root.T @ seen + q * row, q * beyond) / total
+        stack = np.vstack([np.pad(root, ((0, 0), (0, 1))) - np.outer(seen, gain), np.sqrt(noise) * gain])
+        got = np.asarray(linalg._least_direction(*map(jnp.asarray, (root, seen, gain, noise))))
+        values, vectors = np.linalg.eigh(stack.T @ stack)
+        assert values[0] < 0.5 * values[1]
+        np.testing.assert_allclose(got * np.sign(got @ vectors[:, 0]), vectors[:, 0], atol=1e-10)
+        kept = np.asarray(linalg._reflect(jnp.asarray(got), jnp.eye(7)))
+        np.testing.assert_allclose(kept @ kept.T, np.eye(6), atol=1e-14)
+        np.testing.assert_allclose(kept @ got, 0, atol=1e-14)
+
+
+@pytest.mark.parametrize("observed", [1, 2])
+def test_an_update_of_a_covariance_without_variance_or_news_is_finite(observed):
+    """All variances zero, and rows of the Jacobian that lie in the span, are zero, or are the same twice."""
+    rows = jnp.eye(3, 7)
+    zero, one, two = jnp.zeros((1, 7)), jnp.eye(1, 7), jnp.arange(7.0)[None]
+    for first in (zero, one, two):
+        factor, jacobian = linalg.low_rank_from((rows,), jnp.zeros((3, 3)), 4), jnp.repeat(first, observed, axis=0)
+        for q in (0.0, 0.1, 0.1, 0.1):
+            products = linalg.cross(factor, (jacobian,))
+            root = products @ factor.coefficients.mT @ factor.root.mT
+            innovation = linalg.psd_root(root @ root.mT + q * jacobian @ jacobian.mT + jnp.eye(observed))
+            done = linalg.low_rank_downdate(
+                factor, (jacobian,), products, innovation, jnp.eye(observed), jnp.asarray(q), jnp.asarray(True)
+            )
+            factor = done.factor
+            assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(done))
+        # Three times process noise arrived in a span of three directions, of which one at most is observed.
+        directions = factor.coefficients @ factor.basis[0].T
+        np.testing.assert_allclose(directions @ directions.T, np.eye(3), atol=1e-12)
+        variances = np.linalg.eigvalsh(factor.root @ factor.root.T)
+        np.testing.assert_allclose(variances[1:], 0.3, atol=0.02)
+        assert 0.1 <= variances[0] <= 0.3 + 1e-12
+
+
 @pytest.mark.parametrize("basis_dtype", [None, jnp.bfloat16])
 @pytest.mark.parametrize("observed", [1, 3])
 def test_what_is_appended_as_outer_products_is_what_is_appended_as_columns(observed, basis_dtype):
