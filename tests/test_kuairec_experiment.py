@@ -53,9 +53,12 @@ def test_days_add_up_and_everything_is_marked_synthetic(small: None, tmp_path: P
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "summary.csv", index_col="agent"), summary)
 
 
-def test_official_files_are_replayed_without_the_mark(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+def test_only_generated_files_are_marked(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.setattr("pooch.os_cache", lambda project: tmp_path / "cache")
     write_kuairec(tmp_path / "data", users=8, videos=60, seed=0)
+    assert run(tmp_path / "out", "--data", str(tmp_path / "data"), "--steps", "20") == 0
+    assert capsys.readouterr().out.startswith("kuairec SYNTHETIC  ")
+    (tmp_path / "data" / "SYNTHETIC.txt").unlink()
     assert run(tmp_path / "out", "--data", str(tmp_path / "data"), "--steps", "20") == 0
     assert capsys.readouterr().out.startswith("kuairec  ")
     assert report.load_runs(tmp_path / "out")["random"].rewards.shape == (2, 20)

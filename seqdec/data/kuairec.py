@@ -40,6 +40,8 @@ COUNTS = (
 
 FEATURES = "item_daily_features.csv"
 SLICE = "random_exposures.txt"
+SYNTHETIC = "SYNTHETIC.txt"
+"""Beside files that were generated: their log is called so."""
 _URL = "https://zenodo.org/records/18164998/files/KuaiRec.zip"
 _CACHE_VERSION = 1
 _MATRIX = {
@@ -79,7 +81,7 @@ def load_kuairec(
 
     Rows without a time, without features for their day, or repeating another row exactly are left out and counted in
     `dropped`; rows may come in any order. An empty count is read as 0. The result is cached in the user's cache folder,
-    under the names, sizes and times of the files.
+    under the names, sizes and times of the files. Files of `write_kuairec` give a log whose name says SYNTHETIC.
 
     Args:
         folder: where the files lie.
@@ -99,12 +101,13 @@ def load_kuairec(
     told = json.dumps([_CACHE_VERSION, stats, size, keep_short, feature_lag])
     kept = Path(pooch.os_cache("seqdec")) / "kuairec" / f"{hashlib.sha256(told.encode()).hexdigest()[:32]}.npz"
     if cache and kept.is_file():
-        return _load(kept)
-    rows, daily = _read(paths[0], _MATRIX), _read(paths[1], _DAILY)
-    log = _join(rows, daily, size, keep_short, feature_lag)
-    if cache:
-        _save(log, kept)
-    return log
+        log = _load(kept)
+    else:
+        rows, daily = _read(paths[0], _MATRIX), _read(paths[1], _DAILY)
+        log = _join(rows, daily, size, keep_short, feature_lag)
+        if cache:
+            _save(log, kept)
+    return log._replace(name="kuairec SYNTHETIC") if (paths[0].parent / SYNTHETIC).exists() else log
 
 
 def _find(folder: Path, name: str) -> Path:

@@ -31,7 +31,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
-from seqdec.data.kuairec import COUNTS, FEATURES, load_kuairec
+from seqdec.data.kuairec import COUNTS, FEATURES, SYNTHETIC, load_kuairec
 from seqdec.data.recommender import RecommenderLog
 
 _FIRST_DAY = np.datetime64("2020-07-05")
@@ -97,7 +97,8 @@ def write_kuairec(folder: str | os.PathLike[str], *, users: int, videos: int, ma
     """Write small_matrix.csv (users * videos rows) and item_daily_features.csv of a synthetic world into `folder`.
 
     The matrix has the published columns; of the features file it has video_id, date and the counts that are read.
-    Users are written a few hundred at a time, so that any size fits. Equal arguments give equal files.
+    Users are written a few hundred at a time, so that any size fits. Equal arguments give equal files. SYNTHETIC.txt
+    beside them marks all tables and pictures that are made of them.
 
     Raises ValueError for fewer than one user or video, OSError where nothing can be written.
     """
@@ -106,6 +107,8 @@ def write_kuairec(folder: str | os.PathLike[str], *, users: int, videos: int, ma
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     truth = world(users, videos, match=match, seed=seed)
+    told = f"Written by seqdec.data.write_kuairec(users={users}, videos={videos}, match={match}, seed={seed})."
+    (folder / SYNTHETIC).write_text(f"{told}\nNo user has seen any of this.\n")
     csv.write_csv(_daily(truth, seed), folder / FEATURES)
     schema = _rows(truth, range(1), seed).schema
     with csv.CSVWriter(folder / "small_matrix.csv", schema) as writer:
@@ -119,8 +122,7 @@ def synthetic_kuairec(
     """A synthetic log, written and read back; by default some 20,000 blocks. `keep_short` as in `load_kuairec`."""
     with tempfile.TemporaryDirectory() as folder:
         write_kuairec(folder, users=users, videos=videos, match=match, seed=seed)
-        log = load_kuairec(folder, keep_short=keep_short, cache=False)
-    return log._replace(name="kuairec SYNTHETIC")
+        return load_kuairec(folder, keep_short=keep_short, cache=False)
 
 
 def _rows(truth: World, users: range, seed: int) -> pa.Table:
