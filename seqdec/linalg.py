@@ -593,7 +593,7 @@ def low_rank_downdate(
     else:
         # Rows of zeros are dropped before any direction that is one, be its variance as small.
         variances = stack.mT @ stack
-        void = jnp.where(real, 0, 1 + jnp.trace(variances))
+        void = jnp.where(real, 0, _scale_of(variances))
         values, vectors = jnp.linalg.eigh(variances - jnp.diag(jnp.pad(void, (rank, 0))))
         dropped = jnp.maximum(values[:observed], 0)
         directions, across = (vectors[:, observed:].mT @ part for part in (directions, stack.mT))
