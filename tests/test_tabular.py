@@ -121,15 +121,17 @@ def test_a_missing_file_is_asked_for(name: str, tmp_path: Path, monkeypatch: pyt
 def test_a_download_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def retrieve(url: str, known_hash: str, name: str, path: Path, **options: Any) -> str:
+    def retrieve(url: str, known_hash: str | None, name: str, path: Path, **options: Any) -> str:
         asked.append((url, known_hash, name))
-        write_tables(tmp_path / "cache")
         return str(tmp_path / "cache" / name)
 
+    write_tables(tmp_path / "cache")
     monkeypatch.delenv("SEQDEC_DATA", raising=False)
     monkeypatch.setattr(data.tabular.pooch, "retrieve", retrieve)
     assert data.load_statlog().features.shape == (70, 9)
     assert asked[0][0].startswith("https://") and asked[0][1].startswith("sha256:") and asked[0][2] == "shuttle.trn"
+    assert data.load_census(rows=20).rewards.shape == (20, 9)
+    assert asked[1][1:] == (None, "USCensus1990.data.txt")  # no checksum is published
 
 
 # Environments
