@@ -483,6 +483,11 @@ def _make_room(operand: tuple[LowRank, Array]) -> tuple[LowRank, Array]:
     """Rewrite C on a basis of its own d rows, in place; H B follows without another look at the Jacobian."""
     factor, products = operand
     (rank, width), dtype = factor.coefficients.shape, factor.root.dtype
+    if any(leaf.dtype != dtype for leaf in jax.tree.leaves(factor.basis)):
+        # Rows that are about to be rounded are principal directions: those of much variance are small where inputs are
+        # large, and so are their errors then.
+        turn = jnp.linalg.eigh(factor.root.mT @ factor.root)[1]
+        factor = factor._replace(coefficients=turn.mT @ factor.coefficients, root=factor.root @ turn)
 
     def rewrite(first, count, done):
         piece, gram = done
