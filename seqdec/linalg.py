@@ -20,8 +20,8 @@ happens to C happens in the d + o coordinates [Y; Y+]:
 P_{d,+q} of the stack leaves out the o directions in which Z is least. With Q (d x d + o) an orthonormal basis of all
 others, Y <- Q [Y; Y+], and T <- the triangular root of Q Z^T Z Q^T + q I, from one QR of [Z Q^T; q^{1/2} I]. For o = 1
 there is no eigendecomposition: the one direction comes by inverse iteration, two triangular solves a round since Z is a
-change of T by one row and column, and Q is a reflection. T is never squared, so that small variances keep their digits
-beside large ones.
+change of T by one row and column, and Q is a reflection. T is not squared then, so that small variances keep their
+digits beside large ones.
 
 B is read once for H B and once for the mean's step K eps: 2 n D floats are moved per observation, which is the floor of
 this form. When the m spare columns are used up, B <- B A^T, and what rounding has done to Y Y^T = L L^T is put right by

@@ -131,7 +131,7 @@ def test_a_download_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert data.load_statlog().features.shape == (70, 9)
     assert asked[0][0].startswith("https://") and asked[0][1].startswith("sha256:") and asked[0][2] == "shuttle.trn"
     assert data.load_census(rows=20).rewards.shape == (20, 9)
-    assert asked[1][1:] == (None, "USCensus1990.data.txt")  # no checksum is published
+    assert asked[1][1:] == (None, "USCensus1990.data.txt")  # no checksum is known
 
 
 # Environments

@@ -37,7 +37,7 @@ class _Source(NamedTuple):
     name: str
     url: str
     sha256: str | None
-    """None where no checksum is published: then only the reader sees whether a download is what it should be."""
+    """None where none is known: then only the reader sees whether a download is what it should be."""
 
 
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/"
@@ -120,8 +120,8 @@ def load_covertype(root: Root = None) -> Table:
 def load_census(root: Root = None, *, rows: int = 100_000) -> Table:
     """Guess a person's kind of occupation (dOccup): reward 1 if right, else 0; 9 kinds, 66 columns of codes.
 
-    Reads the first `rows` of the 2,458,285 people, whose order is random. There is no published checksum: a download
-    (361 MB) is checked by its form only.
+    Reads the first `rows` of the 2,458,285 people, whose order is random. No checksum of it is known here: a
+    download is checked by its form only.
     """
     table = _read(_CENSUS, root, ",", 69, header=True, rows=rows)
     if "dOccup" not in table:
@@ -138,7 +138,7 @@ def load_stocks(root: Root = None) -> np.ndarray:
 def load_jester(root: Root = None) -> Table:
     """Tell one of eight jokes to a person whose ratings of 32 others are known; the reward is the rating, -10 to 10.
 
-    19,181 people. There is no published checksum: a download is checked by its form only.
+    19,181 people. No checksum of the file is known here: a download is checked by its form only.
     """
     path = _find(_JESTER, root)
     try:

@@ -78,7 +78,7 @@ class Tabular:
     name: ClassVar[str] = "tabular"
 
     tables: str = "statlog,mushroom,financial,adult"
-    """Tables, separated by commas; also census, covertype and jester, where their files are at hand."""
+    """Tables, separated by commas; also census, covertype and jester."""
     agents: str = "hilofi,linear,neural-epsilon-greedy,neural-greedy"
     """Agents, separated by commas; also lolofi and lrkf."""
     steps: int | None = None
