@@ -5,6 +5,7 @@ agents meet the same environment; each is split again into a key to start with a
 folded in. A result therefore depends on neither the chunks nor the number of seeds.
 """
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -130,22 +131,32 @@ def _compile(
         return carry._replace(step=carry.step + jnp.uint32(length)), record
 
     spread, whole = PartitionSpec("seeds"), PartitionSpec()
-
-    def share_out(function):
-        """Each device runs its share of the seeds side by side; nothing is exchanged between devices."""
-        return jax.shard_map(
-            jax.vmap(function, in_axes=(0, None)),
-            mesh=mesh,
-            in_specs=(spread, whole),
-            out_specs=spread,
-            check_vma=False,
-        )
-
     placed = {"in_shardings": _placements(mesh), "out_shardings": _placements(mesh)[0]}
-    starting = jax.jit(share_out(start), **placed)
-    advancing = jax.jit(share_out(advance), **placed, donate_argnums=0)
-    carry = jax.eval_shape(starting, keys, params)
-    return starting.lower(keys, params).compile(), advancing.lower(carry, params).compile()
+
+    def lower(function, states, **options):
+        """Each device runs its share of the seeds side by side; nothing is exchanged between devices."""
+
+        def share(over_seeds):
+            shared = jax.shard_map(
+                over_seeds(function), mesh=mesh, in_specs=(spread, whole), out_specs=spread, check_vma=False
+            )
+            return jax.jit(shared, **placed, **options).lower(states, params)
+
+        beside = share(lambda function: jax.vmap(function, (0, None)))
+        return share(_one_by_one) if _BATCHED_LAPACK.search(beside.as_text()) else beside
+
+    starting = lower(start, keys)
+    carry = starting.out_info
+    return starting.compile(), lower(advance, carry, donate_argnums=0).compile()
+
+
+_BATCHED_LAPACK = re.compile(r"@lapack_.*: \(tensor<\d+x\d+x\d+x")
+"""A factorisation of a batch on a CPU, which may wait for ever: see `seqdec.linalg.one_by_one`."""
+
+
+def _one_by_one(function: Callable[[PyTree, PyTree], PyTree]) -> Callable[[PyTree, PyTree], PyTree]:
+    """As `jax.vmap` over the first argument, but in turns."""
+    return lambda states, params: jax.lax.map(lambda state: function(state, params), states)
 
 
 def _step(

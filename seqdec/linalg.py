@@ -35,7 +35,8 @@ two vectors (`Extended`): 2 d D floats are moved then, and d D kept.
 
 import functools
 import math
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -43,6 +44,8 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 
 from seqdec.core import Array, Key
+
+_T = TypeVar("_T")
 
 Pieces = tuple[Array, ...]
 """A matrix with one column, or one row, per parameter, cut along the parameters; see `seqdec.models.pieces`."""
@@ -92,6 +95,49 @@ def select(rows: Array | Outer, which: Array) -> Array | Outer:
     return rows._replace(deltas=rows.deltas[which]) if isinstance(rows, Outer) else rows[which]
 
 
+def one_by_one(function: Callable[..., _T]) -> Callable[..., _T]:
+    """The same function of arrays; on a CPU `jax.vmap` computes it for one member of the batch after the other.
+
+    For factorisations. jaxlib 0.10 spreads a batch of them over the threads of its CPU backend, and waits for it on one
+    of these same threads: as many batches at once as there are threads wait for ever.
+    """
+
+    @custom_vmap
+    def single(*arguments):
+        return function(*arguments)
+
+    @single.def_vmap
+    def _(axis_size, in_batched, *arguments):
+        every = _batched(axis_size, in_batched, arguments)
+        done = lax.platform_dependent(
+            *every, cpu=lambda *batch: lax.map(lambda member: single(*member), batch), default=jax.vmap(function)
+        )
+        return done, jax.tree.map(lambda _: True, done)
+
+    # Derivatives in reverse do not go through a custom_vmap.
+    differentiable = jax.custom_jvp(single)
+    differentiable.defjvp(functools.partial(jax.jvp, function))
+    return differentiable
+
+
+def _batched(axis_size: int, in_batched: Sequence[Any], arguments: Sequence[Any]) -> tuple[Any, ...]:
+    """The arguments of a rule for `jax.vmap`, those that are the same for all members repeated for each."""
+    return jax.tree.map(
+        lambda leaf, batched: leaf if batched else jnp.broadcast_to(leaf, (axis_size, *leaf.shape)),
+        tuple(arguments),
+        tuple(in_batched),
+    )
+
+
+cholesky = one_by_one(jnp.linalg.cholesky)
+eigh = one_by_one(jnp.linalg.eigh)
+qr = one_by_one(jnp.linalg.qr)
+svd = one_by_one(functools.partial(jnp.linalg.svd, full_matrices=False))
+_triangle = one_by_one(functools.partial(jnp.linalg.qr, mode="r"))
+_solve_triangular = one_by_one(jax.scipy.linalg.solve_triangular)
+_solve_transposed = one_by_one(functools.partial(jax.scipy.linalg.solve_triangular, trans=1))
+
+
 def _jitter(dtype) -> float:
     """Relative size of the only ridge in the library: a few units in the last place."""
     return 8 * float(jnp.finfo(dtype).eps)
@@ -108,7 +154,7 @@ def root_of_sum(*blocks: Array) -> Array:
     """
     stack = jnp.concatenate(blocks)
     missing = max(0, stack.shape[1] - stack.shape[0])
-    return jnp.linalg.qr(jnp.pad(stack, ((0, missing), (0, 0))), mode="r")
+    return _triangle(jnp.pad(stack, ((0, missing), (0, 0))))
 
 
 def psd_root(cov: Array) -> Array:
@@ -119,15 +165,15 @@ def psd_root(cov: Array) -> Array:
     # Scaled to one first: a ridge of the size of a tiny covariance's rounding would be subnormal, and flushed to zero.
     # The rounding of an n x n factorisation grows with n.
     ridge = max(1, len(cov) / 8) * _jitter(cov.dtype) * jnp.eye(len(cov), dtype=cov.dtype)
-    return jnp.sqrt(largest) * jnp.linalg.cholesky(cov / _scale_of(largest) + ridge).mT
+    return jnp.sqrt(largest) * cholesky(cov / _scale_of(largest) + ridge).mT
 
 
 def solve_psd(root: Array, rhs: Array) -> Array:
     """(R^T R)^{-1} rhs through two triangular solves with the upper triangular R (n, n); a division where n = 1."""
     if root.shape == (1, 1):
         return rhs / root[0, 0] ** 2
-    half = jax.scipy.linalg.solve_triangular(root, rhs, trans=1)
-    return jax.scipy.linalg.solve_triangular(root, half)
+    half = _solve_transposed(root, rhs)
+    return _solve_triangular(root, half)
 
 
 def low_rank_projection(rank: int, *blocks: Array, inflation: Array | float = 0.0) -> Array:
@@ -146,7 +192,7 @@ def low_rank_projection(rank: int, *blocks: Array, inflation: Array | float = 0.
     # Entries of tiny and huge stacks would under- and overflow in the Gram matrix: work at scale one.
     scale = _scale_of(stack)
     unit = stack / scale
-    values, vectors = jnp.linalg.eigh(unit @ unit.mT)
+    values, vectors = eigh(unit @ unit.mT)
     # Directions whose eigenvalue drowns in rounding are inflated by less than a, never by more.
     safe = jnp.maximum(values[-rank:], len(stack) * _jitter(stack.dtype))
     gains = jnp.sqrt(1 + jnp.minimum(inflation / scale / scale / safe, jnp.finfo(stack.dtype).max))
@@ -161,7 +207,7 @@ def _scale_of(values: Array) -> Array:
 
 def random_orthonormal_rows(key: Key, rank: int, size: int, dtype) -> Array:
     """(rank, size) rows, orthonormal and uniformly distributed; rank must not exceed size."""
-    return jnp.linalg.qr(jax.random.normal(key, (size, rank), dtype))[0].mT
+    return qr(jax.random.normal(key, (size, rank), dtype))[0].mT
 
 
 def when(condition: Array, function: Any, operand: Any, *constants: Any) -> Any:
@@ -178,11 +224,7 @@ def when(condition: Array, function: Any, operand: Any, *constants: Any) -> Any:
     @branch.def_vmap
     def _(axis_size, in_batched, condition, operand, constants):
         asked, *batched = in_batched
-        operand, constants = jax.tree.map(
-            lambda leaf, b: leaf if b else jnp.broadcast_to(leaf, (axis_size, *leaf.shape)),
-            (operand, constants),
-            tuple(batched),
-        )
+        operand, constants = _batched(axis_size, batched, (operand, constants))
         done = when(jnp.any(condition) if asked else condition, jax.vmap(function), operand, *constants)
         return done, jax.tree.map(lambda _: True, done)
 
@@ -200,10 +242,7 @@ def _put_columns(buffer: Array, values: Array, at: Array) -> Array:
 
 @_put_columns.def_vmap
 def _(axis_size, in_batched, buffer, values, at):
-    buffer, values, at = (
-        leaf if b else jnp.broadcast_to(leaf, (axis_size, *leaf.shape))
-        for leaf, b in zip((buffer, values, at), in_batched, strict=True)
-    )
+    buffer, values, at = _batched(axis_size, in_batched, (buffer, values, at))
 
     # A loop of no rounds, where a conditional would copy the buffer.
     def write(member, buffer):
@@ -299,10 +338,10 @@ def symmetric_downdate(
     if len(products) == 1:
         columns = root.columns - gain.mT @ (_potter(products, innovation_root, noise_root) * products)
     else:
-        span, small = jnp.linalg.qr(products.mT)
+        span, small = qr(products.mT)
         weighted = solve_psd(innovation_root, small.mT)
         seen = products @ products.mT + noise_root.mT @ noise_root
-        values, vectors = jnp.linalg.eigh(2 * small @ weighted - weighted.mT @ seen @ weighted)
+        values, vectors = eigh(2 * small @ weighted - weighted.mT @ seen @ weighted)
         lost = (vectors * (1 - jnp.sqrt(jnp.clip(1 - values, 0)))) @ vectors.mT
         columns = root.columns - (root.columns @ span) @ (jnp.where(accept, lost, 0) @ span.mT)
     return RootUpdate(root._replace(columns=columns), gain)
@@ -486,7 +525,7 @@ def _make_room(operand: tuple[LowRank, Array]) -> tuple[LowRank, Array]:
     if any(leaf.dtype != dtype for leaf in jax.tree.leaves(factor.basis)):
         # Rows that are about to be rounded are principal directions: those of much variance are small where inputs are
         # large, and so are their errors then.
-        turn = jnp.linalg.eigh(factor.root.mT @ factor.root)[1]
+        turn = eigh(factor.root.mT @ factor.root)[1]
         factor = factor._replace(coefficients=turn.mT @ factor.coefficients, root=factor.root @ turn)
 
     def rewrite(first, count, done):
@@ -521,7 +560,7 @@ def _make_room(operand: tuple[LowRank, Array]) -> tuple[LowRank, Array]:
         basis.append(piece)
     # Rows that were orthonormal but for rounding are made so: Y = L (L^{-1} Y), T Y = (T L) (L^{-1} Y).
     skew = psd_root(gram)
-    straight = jax.scipy.linalg.solve_triangular(skew, jnp.eye(rank, dtype=dtype), trans=1)
+    straight = _solve_transposed(skew, jnp.eye(rank, dtype=dtype))
     fresh = LowRank(
         tuple(basis),
         jnp.pad(straight, ((0, 0), (0, width - rank))),
@@ -599,7 +638,7 @@ def low_rank_downdate(
         # Rows of zeros are dropped before any direction that is one, be its variance as small.
         variances = stack.mT @ stack
         void = jnp.where(real, 0, _scale_of(variances))
-        values, vectors = jnp.linalg.eigh(variances - jnp.diag(jnp.pad(void, (rank, 0))))
+        values, vectors = eigh(variances - jnp.diag(jnp.pad(void, (rank, 0))))
         dropped = jnp.maximum(values[:observed], 0)
         directions, across = (vectors[:, observed:].mT @ part for part in (directions, stack.mT))
     inflated = root_of_sum(across.mT, jnp.sqrt(process_noise) * jnp.eye(rank, dtype=root.dtype))
@@ -620,13 +659,14 @@ def _residual(inside: Array, gram: Array) -> tuple[Array, Array, Array]:
         gram: H H^T (o, o).
     """
     left = gram - inside @ inside.mT
-    values, vectors = (left[0], jnp.ones_like(left)) if len(left) == 1 else jnp.linalg.eigh(left)
+    values, vectors = (left[0], jnp.ones_like(left)) if len(left) == 1 else eigh(left)
     # What is left of H by rounding has no direction, and gets a row of zeros.
     real = values > _jitter(gram.dtype) * jnp.max(jnp.diagonal(gram))
     lengths = jnp.sqrt(jnp.where(real, values, 1))
     return vectors * jnp.where(real, lengths, 0), (vectors * jnp.where(real, 1 / lengths, 0)).mT, real
 
 
+@one_by_one
 def _least_direction(root: Array, seen: Array, gain: Array, noise: Array) -> Array:
     """Unit v (d + 1,) with the least |Z v|, Z = [[T, 0] - u kappa; r kappa], by inverse iteration on Z^T Z.
 

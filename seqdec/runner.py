@@ -18,24 +18,10 @@ from seqdec.drive import Outcome, on_device, on_host
 from seqdec.persistence import as_json, versions
 from seqdec.results import COLUMNS, Run
 
-_ENOUGH_THREADS = 8
-
 
 def available_cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _widen_pool() -> None:
-    """Ask for eight threads in XLA's CPU backend unless PJRT_NPROC is set; no effect once JAX has computed anything.
-
-    jaxlib 0.10 spreads a batched factorisation over the backend's thread pool and waits for it on a thread of that
-    same pool. Independent factorisations that run at once, such as those of two blocks of a belief with the seeds side
-    by side, can so occupy every thread of a small pool and wait for ever. A pool with more threads than a program has
-    independent factorisations cannot be filled by them.
-    """
-    if available_cores() < _ENOUGH_THREADS:
-        os.environ.setdefault("PJRT_NPROC", str(_ENOUGH_THREADS))
 
 
 def _make_devices() -> None:
@@ -50,8 +36,7 @@ def _make_devices() -> None:
             jax.config.update("jax_num_cpu_devices", available_cores())
 
 
-# On import, because pool and devices are made with the first array.
-_widen_pool()
+# On import, because devices are made with the first array.
 _make_devices()
 
 

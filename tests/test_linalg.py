@@ -111,6 +111,22 @@ def test_random_rows_are_orthonormal_and_spread():
     assert np.count_nonzero(np.abs(rows) > 1e-6) == rows.size
 
 
+def test_one_by_one_is_the_function_under_vmaps_and_derivatives():
+    def plain(a, b):
+        return jnp.linalg.cholesky(a @ a.mT + b), b
+
+    def gradient(function):
+        return jax.vmap(jax.grad(lambda a: jnp.sum(function(a, b)[0] ** 3)))
+
+    def twice(function):
+        return jax.jit(jax.vmap(jax.vmap(function, (0, None)), (0, None)))
+
+    single = linalg.one_by_one(plain)
+    a, b = jax.random.normal(jax.random.key(0), (3, 2, 4, 4)), jnp.eye(4)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-6), twice(single)(a, b), twice(plain)(a, b))
+    np.testing.assert_allclose(gradient(single)(a[0]), gradient(plain)(a[0]), rtol=1e-5)
+
+
 def test_when_branches_for_the_whole_batch_or_not_at_all():
     calls = []
 

@@ -22,6 +22,7 @@ Source: Gong, Scetbon, Ma, Meeds, "Towards Efficient Optimizer Design for LLM vi
 Low-Rank Extension", 2025, Algorithms 2, 3, 4 and 10.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
@@ -31,6 +32,7 @@ import optax
 from jax import lax
 from optax import ScalarOrSchedule
 
+from seqdec import linalg
 from seqdec.core import Array, Key
 from seqdec.linalg import when
 from seqdec.optim import linear
@@ -66,7 +68,7 @@ def subspace_iteration(apply: Callable[[Array], Array], basis: Array) -> Array:
         apply: X -> A X.
         basis: (m, r) with full column rank.
     """
-    turned = jnp.linalg.qr(apply(basis))[0]
+    turned = linalg.qr(apply(basis))[0]
     return turned @ linear.eigenvectors(turned.T @ apply(turned))
 
 
@@ -94,9 +96,12 @@ def switched(key: Key, basis: Array, leading: int, switching: Switching) -> Arra
     return jnp.concatenate([basis[:, :leading], pool[:, drawn]], 1)
 
 
+_complete_qr = linalg.one_by_one(functools.partial(jnp.linalg.qr, mode="complete"))
+
+
 def _complement(basis: Array) -> Array:
     """(m, m - r) orthonormal basis of what is orthogonal to the orthonormal basis (m, r)."""
-    return jnp.linalg.qr(basis, mode="complete")[0][:, basis.shape[1] :]
+    return _complete_qr(basis)[0][:, basis.shape[1] :]
 
 
 def compensation_of(residual: Array, average: Array, spare: int) -> Array:

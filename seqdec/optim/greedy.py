@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
+from seqdec import linalg
 from seqdec.core import Array
 from seqdec.optim.common import check_number
 
@@ -61,14 +62,14 @@ def spectral(trace: Any, largest: Any) -> Family:
     check_number("largest", largest, above=True)
 
     def optimum(moment):
-        values, vectors = jnp.linalg.eigh(moment)
+        values, vectors = linalg.eigh(moment)
         order = jnp.arange(len(values))[::-1]
         spent = jnp.clip(trace - largest * order, 0, largest) * (values > 0)
         return (vectors * spent) @ vectors.T, jnp.sum(spent * values)
 
     def gauge(matrix, moment):
         del moment
-        top = jnp.linalg.eigvalsh(matrix)[-1]
+        top = linalg.eigh(matrix)[0][-1]
         return _if_positive(matrix, jnp.maximum(jnp.trace(matrix) / trace, top / largest))
 
     return Family(optimum, gauge)
@@ -82,7 +83,7 @@ def lyapunov(budget: Any) -> Family:
     check_number("budget", budget, above=True)
 
     def optimum(moment):
-        values, vectors = jnp.linalg.eigh(moment)
+        values, vectors = linalg.eigh(moment)
         live = values > len(values) * jnp.finfo(moment.dtype).eps * jnp.maximum(values[-1], 0)
         total = jnp.sum(jnp.where(live, values, 0))
         size = jnp.sqrt(budget / jnp.where(total > 0, total, 1))
@@ -114,11 +115,11 @@ def diagonal(budget: Any, costs: Array) -> Family:
 
 def _positive_part(moment: Array) -> Array:
     """The symmetric matrix with its negative eigenvalues set to zero."""
-    values, vectors = jnp.linalg.eigh(moment)
+    values, vectors = linalg.eigh(moment)
     return (vectors * jnp.maximum(values, 0)) @ vectors.T
 
 
 def _if_positive(matrix: Array, gauge: Array) -> Array:
     """The gauge where the matrix is positive semi-definite up to rounding, else infinity."""
-    values = jnp.linalg.eigvalsh(matrix)
+    values = linalg.eigh(matrix)[0]
     return jnp.where(values[0] >= -8 * len(values) * jnp.finfo(matrix.dtype).eps * values[-1], gauge, jnp.inf)

@@ -5,6 +5,7 @@ from typing import Literal
 import jax.numpy as jnp
 from jax import lax
 
+from seqdec import linalg
 from seqdec.core import Array
 
 Polar = Literal["newton_schulz", "cubic", "exact"]
@@ -14,7 +15,7 @@ _MUON = (3.4445, -4.7750, 2.0315)
 
 def eigenvectors(symmetric: Array, count: int | None = None) -> Array:
     """(m, count) orthonormal eigenvectors of (m, m), those of the largest eigenvalues, largest first."""
-    return jnp.linalg.eigh(symmetric)[1][:, ::-1][:, :count]
+    return linalg.eigh(symmetric)[1][:, ::-1][:, :count]
 
 
 def power(positive: Array, exponent: float, floor: Array | float = 0.0) -> Array:
@@ -23,7 +24,7 @@ def power(positive: Array, exponent: float, floor: Array | float = 0.0) -> Array
     Eigenvalues are raised to `floor` first, and those at rounding's level of the largest count as zero, of which every
     power is zero.
     """
-    values, vectors = jnp.linalg.eigh(positive)
+    values, vectors = linalg.eigh(positive)
     values = jnp.maximum(values, floor)
     live = values > len(positive) * jnp.finfo(positive.dtype).eps * values[-1]
     return (vectors * jnp.where(live, jnp.where(live, values, 1) ** exponent, 0)) @ vectors.T
@@ -54,7 +55,7 @@ def polar(matrix: Array, method: Polar, steps: int) -> Array:
     if matrix.shape[0] > matrix.shape[1]:
         return polar(matrix.T, method, steps).T
     if method == "exact":
-        left, values, right = jnp.linalg.svd(matrix, full_matrices=False)
+        left, values, right = linalg.svd(matrix)
         live = values > max(matrix.shape) * jnp.finfo(matrix.dtype).eps * values[0]
         return (left * live) @ right
     start = safe_divide(matrix, jnp.linalg.norm(matrix))
