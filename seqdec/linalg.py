@@ -18,10 +18,10 @@ happens to C happens in the d + o coordinates [Y; Y+]:
     Z     = [[T, 0] - U kappa; R^{1/2} kappa]                     (d + o square) the stack of the paper is Z [Y; Y+]
 
 P_{d,+q} of the stack leaves out the o directions in which Z is least. With Q (d x d + o) an orthonormal basis of all
-others, Y <- Q [Y; Y+], and T <- the triangular root of Q Z^T Z Q^T + q I, from one QR of [Z Q^T; q^{1/2} I]. For o = 1
-there is no eigendecomposition: the one direction comes by inverse iteration, two triangular solves a round since Z is a
-change of T by one row and column, and Q is a reflection. T is not squared then, so that small variances keep their
-digits beside large ones.
+others, Y <- Q [Y; Y+], and T <- the triangular root of Q Z^T Z Q^T + q I: a Cholesky factor where that loses few
+digits, and otherwise from one QR of [Z Q^T; q^{1/2} I], which does not square T, so that small variances keep their
+digits beside large ones. For o = 1 there is no eigendecomposition: the one direction comes by inverse iteration, two
+triangular solves a round since Z is a change of T by one row and column, and Q is a reflection.
 
 B is read once for H B and once for the mean's step K eps: 2 n D floats are moved per observation, which is the floor of
 this form. When the m spare columns are used up, B <- B A^T, and what rounding has done to Y Y^T = L L^T is put right by
@@ -123,13 +123,14 @@ def one_by_one(function: Callable[..., _T]) -> Callable[..., _T]:
 def _batched(axis_size: int, in_batched: Sequence[Any], arguments: Sequence[Any]) -> tuple[Any, ...]:
     """The arguments of a rule for `jax.vmap`, those that are the same for all members repeated for each."""
     return jax.tree.map(
-        lambda leaf, batched: leaf if batched else jnp.broadcast_to(leaf, (axis_size, *leaf.shape)),
+        lambda leaf, batched: leaf if batched else jnp.broadcast_to(leaf, (axis_size, *jnp.shape(leaf))),
         tuple(arguments),
         tuple(in_batched),
     )
 
 
 cholesky = one_by_one(jnp.linalg.cholesky)
+_lower_root = one_by_one(functools.partial(lax.linalg.cholesky, symmetrize_input=False))
 eigh = one_by_one(jnp.linalg.eigh)
 qr = one_by_one(jnp.linalg.qr)
 svd = one_by_one(functools.partial(jnp.linalg.svd, full_matrices=False))
@@ -641,7 +642,7 @@ def low_rank_downdate(
         values, vectors = eigh(variances - jnp.diag(jnp.pad(void, (rank, 0))))
         dropped = jnp.maximum(values[:observed], 0)
         directions, across = (vectors[:, observed:].mT @ part for part in (directions, stack.mT))
-    inflated = root_of_sum(across.mT, jnp.sqrt(process_noise) * jnp.eye(rank, dtype=root.dtype))
+    inflated = _inflated_root(across, process_noise)
     updated = LowRank(
         tuple(_append(piece, rows, at) for piece, rows in zip(factor.basis, kept_rows, strict=True)),
         jnp.where(accept, directions, factor.coefficients),
@@ -649,6 +650,27 @@ def low_rank_downdate(
         _advance(at, observed, accept),
     )
     return LowRankUpdate(updated, gain @ gain.mT, dropped)
+
+
+def _inflated_root(factor: Array, inflation: Array) -> Array:
+    """Upper triangular R (d, d) with R^T R = F F^T + a I, for F (d, k) and a variance a.
+
+    By Cholesky from the sum itself, which takes less time than a QR; by QR, which does not square, where a row of F is
+    so nearly a combination of others that the sum has lost its digits.
+    """
+
+    def from_rows(_, factor, inflation):
+        return root_of_sum(factor.mT, jnp.sqrt(inflation) * jnp.eye(len(factor), dtype=factor.dtype))
+
+    total = factor @ factor.mT + inflation * jnp.eye(len(factor), dtype=factor.dtype)
+    root = _lower_root(total).mT
+    # What is left of each row beside those before it. NaN where the factorisation broke down.
+    left = jnp.diagonal(root) ** 2
+    return when(~jnp.all(left > _SURE * jnp.diagonal(total)), from_rows, root, factor, inflation)
+
+
+_SURE = 1e-2
+"""Share of a variance that has to be left to trust its Cholesky factor: with two digits lost, five remain."""
 
 
 def _residual(inside: Array, gram: Array) -> tuple[Array, Array, Array]:
@@ -700,8 +722,9 @@ def _least_direction(root: Array, seen: Array, gain: Array, noise: Array) -> Arr
         count, _, change = state
         return (count < _ROUNDS) & (change > (4 * eps) ** 2)
 
-    start = jnp.zeros_like(gain).at[-1].set(1)
-    return lax.while_loop(moving, refine, (0, start, jnp.ones((), gain.dtype)))[1]
+    state = (0, jnp.zeros_like(gain).at[-1].set(1), jnp.ones((), gain.dtype))
+    # Two rounds are mostly enough, and written out they cost less than in the loop.
+    return lax.while_loop(moving, refine, refine(refine(state)))[1]
 
 
 _ROUNDS = 50

@@ -11,6 +11,8 @@ from seqdec import linalg
 from tests import boxes
 
 MATRICES = settings(max_examples=15, deadline=None)
+# Compiled once for each set of shapes, not once for each call.
+low_rank_downdate = jax.jit(linalg.low_rank_downdate)
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 scales = st.integers(-12, 12).map(lambda power: 10.0**power)
 seeds = st.integers(0, 2**31)
@@ -162,7 +164,7 @@ def test_lazy_basis_equals_dense_joseph_form(observed, q, cuts):
         pieces = tuple(jnp.split(jnp.asarray(jac), cuts, 1))
         products = linalg.cross(factor, pieces)
         if q:
-            done = linalg.low_rank_downdate(factor, pieces, products, *roots, jnp.asarray(q), jnp.asarray(True))
+            done = low_rank_downdate(factor, pieces, products, *roots, jnp.asarray(q), jnp.asarray(True))
         else:
             done = linalg.fixed_span_downdate(factor, products, *roots, jnp.asarray(True))
         gain = np.linalg.solve(total, jac @ (c.T @ c + q * np.eye(size)))
@@ -200,6 +202,24 @@ def test_inverse_iteration_finds_the_direction_with_the_least_variance(q, noise,
         np.testing.assert_allclose(kept @ got, 0, atol=1e-14)
 
 
+def test_an_inflated_root_keeps_small_variances_beside_large_ones():
+    """In float32: rows that are well apart, nearly the same, the same, and zero; one by one and as a batch."""
+    apart = np.random.default_rng(5).normal(size=(3, 4))
+    close = apart.copy()
+    close[1] = close[0] + 1e-4 * close[2]
+    factors, inflation = np.stack([apart, close, apart[[0, 0, 2]], 0 * apart]).astype(np.float32), np.float32(1e-10)
+    assert np.linalg.cond(factors[0]) < 30 < 1e4 < np.linalg.cond(factors[1])
+    batch = jax.vmap(linalg._inflated_root, (0, None))(jnp.asarray(factors), jnp.asarray(inflation))
+    for factor, together in zip(factors, batch, strict=True):
+        exact = np.linalg.qr(np.vstack([factor.T.astype(float), np.sqrt(float(inflation)) * np.eye(3)]), mode="r")
+        alone = np.asarray(linalg._inflated_root(jnp.asarray(factor), jnp.asarray(inflation)))
+        assert alone.dtype == np.float32
+        for root in (alone, np.asarray(together)):
+            assert np.all(np.tril(root, -1) == 0)
+            np.testing.assert_allclose(np.abs(np.diag(root)), np.abs(np.diag(exact)), rtol=5e-3)
+            np.testing.assert_allclose(root.T @ root, exact.T @ exact, atol=1e-6 * np.max(exact**2))
+
+
 @pytest.mark.parametrize("observed", [1, 2])
 def test_an_update_of_a_covariance_without_variance_or_news_is_finite(observed):
     """All variances zero, and rows of the Jacobian that lie in the span, are zero, or are the same twice."""
@@ -211,7 +231,7 @@ def test_an_update_of_a_covariance_without_variance_or_news_is_finite(observed):
             products = linalg.cross(factor, (jacobian,))
             root = products @ factor.coefficients.mT @ factor.root.mT
             innovation = linalg.psd_root(root @ root.mT + q * jacobian @ jacobian.mT + jnp.eye(observed))
-            done = linalg.low_rank_downdate(
+            done = low_rank_downdate(
                 factor, (jacobian,), products, innovation, jnp.eye(observed), jnp.asarray(q), jnp.asarray(True)
             )
             factor = done.factor
@@ -253,7 +273,7 @@ def test_what_is_appended_as_outer_products_is_what_is_appended_as_columns(obser
         known = products[0] @ written_out.coefficients.mT @ written_out.root.mT
         roots = linalg.psd_root(known @ known.mT + 1e-2 * linalg.gram_of(told) + noise @ noise), noise
         written_out, short = (
-            linalg.low_rank_downdate(factor, told, product, *roots, jnp.asarray(1e-2), one).factor
+            low_rank_downdate(factor, told, product, *roots, jnp.asarray(1e-2), one).factor
             for factor, product in zip((written_out, short), products, strict=True)
         )
         both = [
@@ -278,7 +298,7 @@ def test_a_refused_update_leaves_the_covariance_and_the_buffer():
     )
     one = jnp.eye(1)
     for _ in range(5):
-        done = linalg.low_rank_downdate(
+        done = low_rank_downdate(
             factor, (jnp.zeros((1, 8)),), jnp.zeros((1, 5)), one, one, jnp.asarray(0.1), jnp.asarray(False)
         )
         before, after = (f.root @ f.coefficients @ f.basis[0].T for f in (factor, done.factor))
@@ -332,7 +352,7 @@ def test_symmetric_downdate_is_the_joseph_form(outputs):
 def test_more_outputs_at_once_than_the_buffer_holds_is_an_error_with_the_remedy():
     factor = linalg.low_rank_from((jnp.eye(2, 5),), jnp.eye(2), 1)
     with pytest.raises(ValueError, match=r"3 outputs observed at once do not fit a buffer of 1.*buffer=3"):
-        linalg.low_rank_downdate(
+        low_rank_downdate(
             factor, (jnp.zeros((3, 5)),), jnp.zeros((3, 3)), jnp.eye(3), jnp.eye(3), jnp.asarray(0.1), jnp.asarray(True)
         )
 
@@ -348,7 +368,7 @@ def test_a_batch_whose_members_have_fallen_out_of_step_equals_one_by_one():
         def step(factor, seen):
             jac, accept = seen
             products, one = linalg.cross(factor, (jac,)), jnp.eye(1)
-            factor = linalg.low_rank_downdate(factor, (jac,), products, 2 * one, one, jnp.asarray(0.1), accept).factor
+            factor = low_rank_downdate(factor, (jac,), products, 2 * one, one, jnp.asarray(0.1), accept).factor
             return factor, factor.filled
 
         factor, filled = jax.lax.scan(step, linalg.low_rank_from((rows,), jnp.eye(3), 2), (jacobians, accepts))
