@@ -515,7 +515,7 @@ def times(factor: LowRank, weights: Array) -> Pieces:
     return tuple(map(of, factor.basis))
 
 
-_CHUNK = 2**14
+_CHUNK = 2**15
 """Rows of a basis that are rewritten at a time."""
 
 
@@ -536,8 +536,12 @@ def _make_room(operand: tuple[LowRank, Array]) -> tuple[LowRank, Array]:
             out = len(piece.deltas)
             columns = lax.dynamic_slice_in_dim(piece.columns, first * out, count * out)
             inputs = lax.dynamic_slice_in_dim(piece.inputs, first, count)
-            # The coefficients meet inputs or deltas first, whichever are fewer: the outer products are not written out.
-            appended = jnp.einsum("im,om,md->iod", inputs, piece.deltas, new)
+            # The coefficients meet inputs or deltas first, whichever are fewer: the outer products are not written out,
+            # and in both ways the rows come out in their order (`einsum` transposes them where deltas are fewer).
+            if count < out:
+                appended = jnp.matmul(piece.deltas, inputs[:, :, None] * new)
+            else:
+                appended = inputs @ (piece.deltas.mT[:, :, None] * new[:, None]).reshape(len(new), -1)
             rows = columns.astype(dtype) @ old + appended.reshape(-1, rank)
         else:
             rows = lax.dynamic_slice_in_dim(piece, first, count).astype(dtype) @ factor.coefficients.mT
