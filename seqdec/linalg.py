@@ -515,7 +515,7 @@ def times(factor: LowRank, weights: Array) -> Pieces:
     return tuple(map(of, factor.basis))
 
 
-_CHUNK = 2**15
+_CHUNK = 2**14
 """Rows of a basis that are rewritten at a time."""
 
 
