@@ -24,9 +24,9 @@ digits beside large ones. For o = 1 there is no eigendecomposition: the one dire
 triangular solves a round since Z is a change of T by one row and column, and Q is a reflection.
 
 B is read once for H B and once for the mean's step K eps: 2 n D floats are moved per observation, which is the floor of
-this form. When the m spare columns are used up, B <- B A^T, and what rounding has done to Y Y^T = L L^T is put right by
-A <- L^{-1}, T <- T L: O(D d n) work once in m / o observations. With q = 0 the gain stays in the span of C: nothing is
-appended and only T changes.
+this form. When the m spare columns are used up, B <- [B, H^T] A^T, and what rounding has done to Y Y^T = L L^T is put
+right by A <- L^{-1}, T <- T L: O(D d n) work once in m / o observations. B is written last, so that the small algebra
+waits for no pass over it. With q = 0 the gain stays in the span of C: nothing is appended and only T changes.
 B and H are kept in the same pieces along D, so that the Jacobian of a large network need not be put together. Rows of
 H by the kernel of a dense layer are outer products (`Outer`): x^T B serves all outputs, and no such row is written
 down. Where it is known from the start which pieces have such rows, what is appended to them is kept as it comes, as
@@ -519,50 +519,68 @@ _CHUNK = 2**14
 """Rows of a basis that are rewritten at a time."""
 
 
-def _make_room(operand: tuple[LowRank, Array]) -> tuple[LowRank, Array]:
-    """Rewrite C on a basis of its own d rows, in place; H B follows without another look at the Jacobian."""
-    factor, products = operand
+class _Downdated(NamedTuple):
+    """A factor whose last directions have yet to be written to the basis."""
+
+    factor: LowRank
+    """C with coefficients of what the basis holds already"""
+    appended: Array
+    """(d, o) coefficients of the rows H to come"""
+    columns: Array
+    """() int32, how many columns these will fill"""
+
+
+def _make_room(state: _Downdated, jacobian: Rows) -> _Downdated:
+    """Rewrite C on a basis of its own d rows, in place, which takes up H too."""
+    factor, appended = state.factor, state.appended
     (rank, width), dtype = factor.coefficients.shape, factor.root.dtype
     if any(leaf.dtype != dtype for leaf in jax.tree.leaves(factor.basis)):
         # Rows that are about to be rounded are principal directions: those of much variance are small where inputs are
         # large, and so are their errors then.
         turn = eigh(factor.root.mT @ factor.root)[1]
         factor = factor._replace(coefficients=turn.mT @ factor.coefficients, root=factor.root @ turn)
+        appended = turn.mT @ appended
 
-    def rewrite(first, count, done):
-        piece, gram = done
+    def rewrite(piece, seen, first, count, target):
         if isinstance(piece, Extended):
             old, new = jnp.split(factor.coefficients.mT, [rank])
-            out = len(piece.deltas)
-            columns = lax.dynamic_slice_in_dim(piece.columns, first * out, count * out)
+            new, out = jnp.concatenate([new, appended.mT]), len(piece.deltas)
+            columns = lax.dynamic_slice_in_dim(target, first * out, count * out)
             inputs = lax.dynamic_slice_in_dim(piece.inputs, first, count)
+            latest = lax.dynamic_slice_in_dim(seen.inputs, first, count)[:, None]
+            inputs = jnp.concatenate([inputs, jnp.broadcast_to(latest, (count, len(seen.deltas)))], axis=1)
+            deltas = jnp.concatenate([piece.deltas, seen.deltas.mT], axis=1)
             # The coefficients meet inputs or deltas first, whichever are fewer: the outer products are not written out,
             # and in both ways the rows come out in their order (`einsum` transposes them where deltas are fewer).
             if count < out:
-                appended = jnp.matmul(piece.deltas, inputs[:, :, None] * new)
+                outer = jnp.matmul(deltas, inputs[:, :, None] * new)
             else:
-                appended = inputs @ (piece.deltas.mT[:, :, None] * new[:, None]).reshape(len(new), -1)
-            rows = columns.astype(dtype) @ old + appended.reshape(-1, rank)
+                outer = inputs @ (deltas.mT[:, :, None] * new[:, None]).reshape(len(new), -1)
+            rows = columns.astype(dtype) @ old + outer.reshape(-1, rank)
         else:
-            rows = lax.dynamic_slice_in_dim(piece, first, count).astype(dtype) @ factor.coefficients.mT
-        target = piece.columns if isinstance(piece, Extended) else piece
+            rows = lax.dynamic_slice_in_dim(target, first, count).astype(dtype) @ factor.coefficients.mT
+            rows += lax.dynamic_slice_in_dim(seen, first, count, 1).astype(dtype).mT @ appended.mT
         rows = rows.astype(target.dtype)
         place = first * (len(rows) // count)
-        target = lax.dynamic_update_slice(target, rows, (place, jnp.zeros_like(place)))
-        piece = piece._replace(columns=target) if isinstance(piece, Extended) else target
-        return piece, gram + _product(rows.mT, rows, dtype)
+        # Other columns are left as they are: without coefficients they are no part of C.
+        return lax.dynamic_update_slice(target, rows, (place, jnp.zeros_like(place))), _product(rows.mT, rows, dtype)
 
     # By chunks, because a second basis would be most of the memory that a large network needs.
     basis, gram = [], jnp.zeros((rank, rank), dtype)
-    for piece in factor.basis:
-        size, out = (len(piece.inputs), len(piece.deltas)) if isinstance(piece, Extended) else (len(piece), 1)
-        chunk = min(size, max(1, _CHUNK // out))
-        piece, gram = lax.fori_loop(
-            0, size // chunk, lambda i, done, chunk=chunk: rewrite(i * chunk, chunk, done), (piece, gram)
-        )
+    for piece, seen in zip(factor.basis, jacobian, strict=True):
+        extended = isinstance(piece, Extended)
+        size, out = (len(piece.inputs), len(piece.deltas)) if extended else (len(piece), 1)
+        target, chunk = piece.columns if extended else piece, min(size, max(1, _CHUNK // out))
+
+        def step(i, done, piece=piece, seen=seen, chunk=chunk):
+            target, more = rewrite(piece, seen, i * chunk, chunk, done[0])
+            return target, done[1] + more
+
+        target, gram = lax.fori_loop(0, size // chunk, step, (target, gram))
         if size % chunk:
-            piece, gram = rewrite(jnp.asarray(size - size % chunk), size % chunk, (piece, gram))
-        basis.append(piece)
+            target, more = rewrite(piece, seen, jnp.asarray(size - size % chunk), size % chunk, target)
+            gram += more
+        basis.append(piece._replace(columns=target) if extended else target)
     # Rows that were orthonormal but for rounding are made so: Y = L (L^{-1} Y), T Y = (T L) (L^{-1} Y).
     skew = psd_root(gram)
     straight = _solve_transposed(skew, jnp.eye(rank, dtype=dtype))
@@ -572,7 +590,7 @@ def _make_room(operand: tuple[LowRank, Array]) -> tuple[LowRank, Array]:
         root_of_sum(factor.root @ skew.mT),
         jnp.asarray(rank, jnp.int32),
     )
-    return fresh, jnp.zeros_like(products).at[:, :rank].set(products @ factor.coefficients.mT)
+    return _Downdated(fresh, jnp.zeros_like(appended), jnp.zeros_like(state.columns))
 
 
 def _append(piece: Array | Extended, rows: Array | Outer, at: Array) -> Array | Extended:
@@ -605,6 +623,7 @@ def low_rank_downdate(
     noise_root: Array,
     process_noise: Array,
     accept: Array,
+    read: Array | bool = True,
 ) -> LowRankUpdate:
     r"""C <- P_{d,+q}(C (I - K H)^T, R^{1/2} K^T) on the lazy basis, with K^T = S^{-1} (H C^T C + q H).
 
@@ -616,20 +635,22 @@ def low_rank_downdate(
         noise_root: R^{1/2} (o, o).
         process_noise: () variance q.
         accept: () bool; False leaves the covariance as it is. All other arguments must be finite all the same.
+        read: () bool, True; computed from whatever else reads the basis, lest it is written before, and so copied.
     """
     (rank, width), observed = factor.coefficients.shape, len(products)
     _check_room(observed, width - rank)
-    (factor, products) = when(factor.filled + observed > width, _make_room, (factor, products))
-    at, root = factor.filled, factor.root
+    root = factor.root
     kept_rows = tuple(
         rows if isinstance(piece, Extended) else dense(rows).astype(piece.dtype)
         for rows, piece in zip(jacobian, factor.basis, strict=True)
     )
-    # What is small is masked: a write at a place of its own for each member of a batch would be a loop over them.
-    here = (jnp.arange(width) == at + jnp.arange(observed)[:, None]).astype(products.dtype)
     inside = products @ factor.coefficients.mT
     outside, beyond, real = _residual(inside, gram_of(kept_rows, products.dtype))
-    directions = jnp.concatenate([factor.coefficients, beyond @ (here - inside @ factor.coefficients)])
+    # By the columns of the basis and those to come.
+    old = jnp.pad(factor.coefficients, ((0, 0), (0, observed)))
+    directions = jnp.concatenate(
+        [old, beyond @ jnp.concatenate([-inside @ factor.coefficients, jnp.eye(observed, dtype=root.dtype)], axis=1)]
+    )
 
     seen = inside @ root.mT
     raw = jnp.concatenate([seen @ root + process_noise * inside, process_noise * outside], axis=1)
@@ -647,11 +668,21 @@ def low_rank_downdate(
         dropped = jnp.maximum(values[:observed], 0)
         directions, across = (vectors[:, observed:].mT @ part for part in (directions, stack.mT))
     inflated = _inflated_root(across, process_noise)
-    updated = LowRank(
-        tuple(_append(piece, rows, at) for piece, rows in zip(factor.basis, kept_rows, strict=True)),
-        jnp.where(accept, directions, factor.coefficients),
-        jnp.where(accept, inflated, root),
-        _advance(at, observed, accept),
+    coefficients, appended = jnp.split(jnp.where(accept, directions, old), [width], axis=1)
+    downdated = _Downdated(
+        factor._replace(coefficients=coefficients, root=jnp.where(accept, inflated, root)),
+        appended,
+        _advance(jnp.zeros_like(factor.filled), observed, accept),
+    )
+    kept_rows = jax.tree.map(lambda rows: jnp.where(read, rows, 0), kept_rows)
+    full = jnp.where(read, factor.filled + observed, width + 1) > width
+    factor, appended, columns = when(full, _make_room, downdated, kept_rows)
+    # What is small is masked: a write at a place of its own for each member of a batch would be a loop over them.
+    here = (jnp.arange(width) == factor.filled + jnp.arange(observed)[:, None]).astype(appended.dtype)
+    updated = factor._replace(
+        basis=tuple(_append(piece, rows, factor.filled) for piece, rows in zip(factor.basis, kept_rows, strict=True)),
+        coefficients=factor.coefficients + appended @ here,
+        filled=factor.filled + columns,
     )
     return LowRankUpdate(updated, gain @ gain.mT, dropped)
 

@@ -48,6 +48,8 @@ class Observation(NamedTuple):
     """R^{1/2} (o, o)"""
     accept: Array
     """() bool; False: leave the covariance as it is"""
+    read: Array
+    """() bool, True: every `step` has read what it reads of the factors"""
 
 
 class Gram(NamedTuple):
@@ -251,7 +253,7 @@ def by_output(initial_std, process_noise, *, buffer: int | None) -> Block:
 
     def update(state, seen):
         jacobian = apart(state, seen.jacobian)
-        seen_axes: Any = Observation(0, 1, 0, None, None, None)  # pyright: ignore[reportArgumentType] (axes)
+        seen_axes: Any = Observation(0, 1, 0, None, None, None, None)  # pyright: ignore[reportArgumentType] (axes)
         done = jax.vmap(whole.update, (axes, seen_axes))(state, seen._replace(jacobian=jacobian))
         variances = jax.vmap(variance_of_one, (axes, 1, 0))(state, seen.products, jacobian)
         factor, pending = done.state
@@ -314,7 +316,9 @@ def low_rank(rank: int, initial_std, process_noise, *, buffer: int | None, basis
         if still:
             done = linalg.fixed_span_downdate(state.factor, products, *roots, accept)
         else:
-            done = linalg.low_rank_downdate(state.factor, seen.jacobian, products, *roots, state.pending, accept)
+            done = linalg.low_rank_downdate(
+                state.factor, seen.jacobian, products, *roots, state.pending, accept, seen.read
+            )
         noise, size = state.pending, sum(math.prod(rows.shape[1:]) for rows in seen.jacobian)
         turned = _product_norm(done.gain_gram, linalg.gram_of(seen.jacobian))
         dropped = done.dropped[len(done.dropped) - min(len(done.dropped), size - rank) :] + noise
@@ -592,15 +596,16 @@ def _build(
             *(b.step(s, j, p, weights) for b, s, j, p in zip(blocks, belief.blocks, jacobians, products, strict=True)),
             strict=True,
         )
-        # Parameters are not looked at, for what has a norm is finite; but for one number of each piece: so the basis is
-        # read before `update` writes to it, and XLA need not copy it.
-        seen_first = [part[(0,) * part.ndim] for step in steps for part in step]
-        accept = jnp.isfinite(log_density) & jnp.all(jnp.isfinite(jnp.stack([*squares, *seen_first])))
+        # Parameters are not looked at, for what has a norm is finite.
+        accept = jnp.isfinite(log_density) & jnp.all(jnp.isfinite(jnp.stack(squares)))
+        # One number of each piece, so that the basis is read before `update` writes to it, and XLA need not copy it.
+        read = jnp.all(jnp.isfinite(jnp.stack([part[(0,) * part.ndim] for step in steps for part in step])))
 
         safe = [
             jnp.where(accept, root, jnp.eye(len(root), dtype=root.dtype)),
             linalg.psd_root(jnp.where(accept, noise, 0)),
             accept,
+            read | ~accept,
         ]
         cleared = jax.tree.map(lambda leaf: jnp.where(accept, leaf, 0), (jacobians, products, again))
         seen = [Observation(*parts, *safe) for parts in zip(*cleared, strict=True)]
