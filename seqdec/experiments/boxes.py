@@ -32,8 +32,9 @@ def _block(start, reduce, process_noise) -> Block:
     def project(state, jacobian):
         return jacobian[0] @ state.factor.mT
 
-    def variance(state, products, gram):
-        return products @ products.mT + state.pending * gram.function(*gram.arguments)
+    def variance(state, products):
+        del state
+        return products @ products.mT
 
     def step(state, jacobian, products, weights):
         move = (weights @ products) @ state.factor + state.pending * (weights @ jacobian[0])
@@ -54,7 +55,10 @@ def _block(start, reduce, process_noise) -> Block:
     def columns(state):
         return (state.factor.mT,)
 
-    return Block(pack_whole, unpack_whole, init, predict, columns, project, variance, step, update, draw)
+    def pending(state):
+        return state.pending
+
+    return Block(pack_whole, unpack_whole, init, predict, columns, project, variance, pending, step, update, draw)
 
 
 def _low_rank(rank: int, initial_std, process_noise) -> Block:

@@ -52,13 +52,6 @@ class Observation(NamedTuple):
     """() bool, True: every `step` has read what it reads of the factors"""
 
 
-class Gram(NamedTuple):
-    """J J^T (o, o), which is seldom needed, as a function and its arguments."""
-
-    function: Callable[..., Array]
-    arguments: tuple[Any, ...]
-
-
 class BlockUpdate(NamedTuple):
     """A block after an observation, and its part of the error bounds."""
 
@@ -85,8 +78,10 @@ class Block(NamedTuple):
     """state -> (D_p, k), the columns with which Jacobians are multiplied; None where there is more to it"""
     project: Callable[[Any, Rows], Array]
     """(state, J (o, D_p)) -> products (o, k)"""
-    variance: Callable[[Any, Array, Gram], Array]
-    """(state, products, J J^T) -> J (Sigma + q I) J^T (o, o)"""
+    variance: Callable[[Any, Array], Array]
+    """(state, products) -> J Sigma J^T (o, o)"""
+    pending: Callable[[Any], Array | None]
+    """state -> (), the variance q that has arrived since the last update; None where there is never any"""
     step: Callable[[Any, Rows, Array, Array], tuple[Pieces, Array, Any]]
     """(state, J, products, S^{-1} eps) -> K eps (D_p,), its square |K eps|^2, and what `update` can use again"""
     update: Callable[[Any, Observation], BlockUpdate]
@@ -152,9 +147,9 @@ def full_rank(initial_std, process_noise, *, buffer: int | None) -> Block:
     def project(state, jacobian):
         return linalg.multiply_all(jacobian, state.factor.columns)
 
-    def variance(state, products, gram):
-        known = products @ products.mT
-        return known if still else _with_noise(known, state.pending, gram)
+    def variance(state, products):
+        del state
+        return products @ products.mT
 
     def step(state, jacobian, products, weights):
         known = products @ state.factor.columns.mT
@@ -188,6 +183,7 @@ def full_rank(initial_std, process_noise, *, buffer: int | None) -> Block:
         lambda state: (state.factor.columns,),
         project,
         variance,
+        lambda state: None if still else state.pending,
         step,
         update,
         draw,
@@ -238,9 +234,10 @@ def by_output(initial_std, process_noise, *, buffer: int | None) -> Block:
     def project(state, jacobian):
         return jax.vmap(whole.project, (axes, 0), 1)(state, apart(state, jacobian))
 
-    def variance(state, products, gram):
+    def variance(state, products):
+        del state
         flat = products.reshape(len(products), -1)
-        return _with_noise(flat @ flat.mT, state.pending, gram)
+        return flat @ flat.mT
 
     def step(state, jacobian, products, weights):
         moves, squares, again = jax.vmap(whole.step, (axes, 0, 1, None))(
@@ -249,7 +246,7 @@ def by_output(initial_std, process_noise, *, buffer: int | None) -> Block:
         return moves, jnp.sum(squares), again
 
     def variance_of_one(state, products, jacobian):
-        return whole.variance(state, products, Gram(linalg.gram_of, (jacobian,)))
+        return whole.variance(state, products) + state.pending * linalg.gram_of(jacobian)
 
     def update(state, seen):
         jacobian = apart(state, seen.jacobian)
@@ -269,7 +266,9 @@ def by_output(initial_std, process_noise, *, buffer: int | None) -> Block:
         keys = jax.random.split(key, len(state.factor.columns))
         return jax.vmap(whole.draw, (0, axes))(keys, state)
 
-    return Block(pack, unpack, init, whole.predict, lambda state: None, project, variance, step, update, draw)
+    return Block(
+        pack, unpack, init, whole.predict, lambda state: None, project, variance, whole.pending, step, update, draw
+    )
 
 
 def low_rank(rank: int, initial_std, process_noise, *, buffer: int | None, basis_dtype: Any = None) -> Block:
@@ -294,10 +293,9 @@ def low_rank(rank: int, initial_std, process_noise, *, buffer: int | None, basis
         root = initial_std * jnp.eye(rank, dtype=dtype)
         return _start(linalg.low_rank_from(rows, root, spare(like), basis_dtype, like), dtype)
 
-    def variance(state, products, gram):
+    def variance(state, products):
         root = products @ state.factor.coefficients.mT @ state.factor.root.mT
-        known = root @ root.mT
-        return known if still else _with_noise(known, state.pending, gram)
+        return root @ root.mT
 
     def step(state, jacobian, products, weights):
         factor = state.factor
@@ -346,6 +344,7 @@ def low_rank(rank: int, initial_std, process_noise, *, buffer: int | None, basis
         columns,
         lambda state, jacobian: linalg.cross(state.factor, jacobian),
         variance,
+        lambda state: None if still else state.pending,
         step,
         update,
         draw,
@@ -355,15 +354,6 @@ def low_rank(rank: int, initial_std, process_noise, *, buffer: int | None, basis
 def _known_zero(process_noise) -> bool:
     """Whether there is no process noise, so that a covariance never leaves its span."""
     return not isinstance(process_noise, Tracer) and process_noise == 0
-
-
-def _with_noise(known: Array, pending: Array, gram: Gram) -> Array:
-    """The sum known + q J J^T (o, o). From an update to the next step of time q is zero: a product less."""
-
-    def add(known, q, *arguments):
-        return known + q * gram.function(*arguments)
-
-    return linalg.when(pending > 0, add, known, pending, *gram.arguments)
 
 
 def _accumulate(process_noise):
@@ -548,21 +538,30 @@ def _build(
         ]
         return products, forward
 
-    def variances(belief, products, grams):
-        return [b.variance(s, p, g) for b, s, p, g in zip(blocks, belief.blocks, products, grams, strict=True)]
+    def variances(belief, products):
+        return [b.variance(s, p) for b, s, p in zip(blocks, belief.blocks, products, strict=True)]
+
+    def pending(belief):
+        """Process noise by block, of those that may have some."""
+        found = [b.pending(s) for b, s in zip(blocks, belief.blocks, strict=True)]
+        return {index: q for index, q in enumerate(found) if q is not None}
 
     def moments(belief, x):
         at = linearise(belief.params, x)
         products, forward = project_all(belief, x, at)
+        known, noise = functools.reduce(jnp.add, variances(belief, products)), pending(belief)
+        held = {index: at.jacobians[index] for index in noise if not forward[index]}
 
-        def gram_of_block(index, params, x):
-            return linalg.gram_of(linearise(params, x).jacobians[index])
+        def add(known, noise, held, params, x):
+            # Jacobians that the products spared are computed after all.
+            rows = held if len(held) == len(noise) else {**dict(enumerate(linearise(params, x).jacobians)), **held}
+            return known + sum(q * linalg.gram_of(rows[index]) for index, q in noise.items())
 
-        grams = [
-            Gram(functools.partial(gram_of_block, i), (belief.params, x)) if spared else Gram(linalg.gram_of, (j,))
-            for i, (j, spared) in enumerate(zip(at.jacobians, forward, strict=True))
-        ]
-        return Predictive(at.mean, functools.reduce(jnp.add, variances(belief, products, grams)), at.noise)
+        # From an update to the next step of time q is zero: a product less.
+        if noise:
+            arrived = functools.reduce(jnp.maximum, noise.values()) > 0
+            known = linalg.when(arrived, add, known, noise, held, belief.params, x)
+        return Predictive(at.mean, known, at.noise)
 
     def update(belief, x, y, observed=None):
         y, rows = _observed(y, observed)
@@ -585,7 +584,9 @@ def _build(
         return _condition(belief, jacobians, products, y.astype(mean.dtype) - mean, noise)
 
     def _condition(belief, jacobians, products, innovation, noise):
-        parts = variances(belief, products, [Gram(linalg.gram_of, (jacobian,)) for jacobian in jacobians])
+        parts = variances(belief, products)
+        for index, q in pending(belief).items():
+            parts[index] += q * linalg.gram_of(jacobians[index])
         total = functools.reduce(jnp.add, parts) + noise
         root = linalg.psd_root(total)
         weights = linalg.solve_psd(root, innovation[:, None])[:, 0]

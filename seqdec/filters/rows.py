@@ -52,8 +52,7 @@ def table(initial_std) -> Block:
     def project(state, jacobian):
         return jnp.einsum("onk,nkj->onj", jacobian[0], state.columns)
 
-    def variance(state, products, gram):
-        del gram
+    def variance(state, products):
         count = len(products)
         return products.reshape(count, -1) @ whole(state, products).reshape(count, -1).mT
 
@@ -86,6 +85,7 @@ def table(initial_std) -> Block:
         lambda state: None,
         project,
         variance,
+        lambda state: None,
         step,
         update,
         draw,
