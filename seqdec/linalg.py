@@ -634,7 +634,7 @@ def low_rank_downdate(
         innovation_root: S^{1/2} (o, o), upper triangular.
         noise_root: R^{1/2} (o, o).
         process_noise: () variance q.
-        accept: () bool; False leaves the covariance as it is. All other arguments must be finite all the same.
+        accept: () bool; False leaves the covariance as it is. All but the Jacobian must be finite all the same.
         read: () bool, True; computed from whatever else reads the basis, lest it is written before, and so copied.
     """
     (rank, width), observed = factor.coefficients.shape, len(products)
@@ -645,7 +645,7 @@ def low_rank_downdate(
         for rows, piece in zip(jacobian, factor.basis, strict=True)
     )
     inside = products @ factor.coefficients.mT
-    outside, beyond, real = _residual(inside, gram_of(kept_rows, products.dtype))
+    outside, beyond, real = _residual(inside, jnp.where(accept, gram_of(kept_rows, products.dtype), 0))
     # By the columns of the basis and those to come.
     old = jnp.pad(factor.coefficients, ((0, 0), (0, observed)))
     directions = jnp.concatenate(
@@ -674,7 +674,7 @@ def low_rank_downdate(
         appended,
         _advance(jnp.zeros_like(factor.filled), observed, accept),
     )
-    kept_rows = jax.tree.map(lambda rows: jnp.where(read, rows, 0), kept_rows)
+    kept_rows = jax.tree.map(lambda rows: jnp.where(accept & read, rows, 0), kept_rows)
     full = jnp.where(read, factor.filled + observed, width + 1) > width
     factor, appended, columns = when(full, _make_room, downdated, kept_rows)
     # What is small is masked: a write at a place of its own for each member of a batch would be a loop over them.

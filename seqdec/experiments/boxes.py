@@ -41,7 +41,7 @@ def _block(start, reduce, process_noise) -> Block:
         return (move,), move @ move, None
 
     def update(state, seen):
-        raw = seen.products @ state.factor + state.pending * seen.jacobian[0]
+        raw = seen.products @ state.factor + state.pending * jnp.where(seen.accept, seen.jacobian[0], 0)
         gain = linalg.solve_psd(seen.innovation_root, raw)
         moved = state.factor - seen.products.mT @ gain
         factor = reduce(moved, seen.noise_root @ gain, state.pending)

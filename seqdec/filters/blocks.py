@@ -37,7 +37,7 @@ class Observation(NamedTuple):
     """What one update tells a block: o observed responses, linearised."""
 
     jacobian: Rows
-    """J_b (o, D_p)"""
+    """J_b (o, D_p); all else is finite even where the observation is not accepted"""
     products: Array
     """(o, k), the block's own product of the Jacobian with its factor"""
     again: Any
@@ -159,7 +159,7 @@ def full_rank(initial_std, process_noise, *, buffer: int | None) -> Block:
 
     def update(state, seen):
         products, roots, accept = seen.products, (seen.innovation_root, seen.noise_root), seen.accept
-        jacobian = _whole(seen.jacobian)
+        jacobian = jnp.where(accept, _whole(seen.jacobian), 0)
         if still:
             done = linalg.symmetric_downdate(state.factor, products, seen.again, *roots, accept)
         else:
@@ -249,7 +249,7 @@ def by_output(initial_std, process_noise, *, buffer: int | None) -> Block:
         return whole.variance(state, products) + state.pending * linalg.gram_of(jacobian)
 
     def update(state, seen):
-        jacobian = apart(state, seen.jacobian)
+        jacobian = jax.tree.map(lambda rows: jnp.where(seen.accept, rows, 0), apart(state, seen.jacobian))
         seen_axes: Any = Observation(0, 1, 0, None, None, None, None)  # pyright: ignore[reportArgumentType] (axes)
         done = jax.vmap(whole.update, (axes, seen_axes))(state, seen._replace(jacobian=jacobian))
         variances = jax.vmap(variance_of_one, (axes, 1, 0))(state, seen.products, jacobian)
@@ -318,7 +318,7 @@ def low_rank(rank: int, initial_std, process_noise, *, buffer: int | None, basis
                 state.factor, seen.jacobian, products, *roots, state.pending, accept, seen.read
             )
         noise, size = state.pending, sum(math.prod(rows.shape[1:]) for rows in seen.jacobian)
-        turned = _product_norm(done.gain_gram, linalg.gram_of(seen.jacobian))
+        turned = _product_norm(done.gain_gram, jnp.where(accept, linalg.gram_of(seen.jacobian), 0))
         dropped = done.dropped[len(done.dropped) - min(len(done.dropped), size - rank) :] + noise
         beyond = max(0, size - rank - len(done.dropped))
         return BlockUpdate(
@@ -608,8 +608,9 @@ def _build(
             accept,
             read | ~accept,
         ]
-        cleared = jax.tree.map(lambda leaf: jnp.where(accept, leaf, 0), (jacobians, products, again))
-        seen = [Observation(*parts, *safe) for parts in zip(*cleared, strict=True)]
+        # Not so the rows, or their products with themselves would be computed twice.
+        cleared = jax.tree.map(lambda leaf: jnp.where(accept, leaf, 0), (products, again))
+        seen = [Observation(*parts, *safe) for parts in zip(jacobians, *cleared, strict=True)]
         done = [b.update(s, o) for b, s, o in zip(blocks, belief.blocks, seen, strict=True)]
         params = moved(belief, [tuple(jnp.where(accept, part, 0) for part in step) for step in steps])
         bound = _bound(done, parts, total, noise) if error_bounds else None
