@@ -54,13 +54,19 @@ class PatchConv(nn.Module):
             x = jnp.pad(x, ((self.padding, self.padding), (self.padding, self.padding), (0, 0)))
         height, width = x.shape[0] - self.size + 1, x.shape[1] - self.size + 1
         step = self.stride
-        shifted = [x[i : i + height : step, j : j + width : step] for i in range(self.size) for j in range(self.size)]
-        return nn.Dense(self.features, self.use_bias, name="kernel")(jnp.concatenate(shifted, axis=-1))
+        # One axis after the other: a reverse pass then adds 2 k shifted images, not k^2.
+        x = jnp.stack([x[:, j : j + width : step] for j in range(self.size)], axis=2)
+        x = jnp.stack([x[i : i + height : step] for i in range(self.size)], axis=2)
+        return nn.Dense(self.features, self.use_bias, name="kernel")(x.reshape(*x.shape[:2], -1))
 
 
 def _halve(x: Array) -> Array:
-    """2 x 2 average pooling of one image (height, width, channels)."""
-    return x.reshape(x.shape[0] // 2, 2, x.shape[1] // 2, 2, x.shape[2]).mean((1, 3))
+    """2 x 2 average pooling of one image (height, width, channels).
+
+    XLA keeps a pooling apart from what comes before it in a reverse pass, where it would compute a mean of a reshaped
+    image four times over, once for each pixel that the derivative goes back to.
+    """
+    return nn.avg_pool(x, (2, 2), strides=(2, 2))
 
 
 class LeNet5(nn.Module):
