@@ -63,8 +63,8 @@ class PatchConv(nn.Module):
 def _halve(x: Array) -> Array:
     """2 x 2 average pooling of one image (height, width, channels).
 
-    XLA keeps a pooling apart from what comes before it in a reverse pass, where it would compute a mean of a reshaped
-    image four times over, once for each pixel that the derivative goes back to.
+    The derivative of a mean of a reshaped image is a broadcast, into which XLA fuses what comes before it in a reverse
+    pass: it would be computed for each of the four pixels.
     """
     return nn.avg_pool(x, (2, 2), strides=(2, 2))
 
