@@ -19,11 +19,15 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = {"seqdec": ROOT / "seqdec", "seqdec.envs": ROOT / "envs", "seqdec.agents": ROOT / "agents"}
 # From the ground up; a room may import from floors below its own, and from itself.
 FLOORS = (
-    {"core"},
-    {"linalg", "likelihoods", "models", "data", "persistence"},
+    {"core", "registry", "persistence"},
+    {"checks"},
+    {"linalg", "likelihoods", "params", "data"},
+    {"models"},
     {"filters", "policies", "optim", "envs", "ope"},
     {"agents", "bo"},
-    {"runner"},
+    {"figures"},
+    {"results"},
+    {"loop"},
     {"experiments"},
     {"cli"},
 )

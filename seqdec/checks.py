@@ -1,0 +1,83 @@
+"""Validation of arguments, with errors that name the argument, its value and what would be accepted."""
+
+import math
+import operator
+from collections.abc import Collection
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from seqdec.registry import unknown
+
+
+def count(name: str, value: Any, minimum: int = 1) -> int:
+    """`value` as a Python int of at least `minimum`.
+
+    Raises:
+        TypeError: not an integer. JAX arrays are refused too, because counts determine shapes.
+        ValueError: below `minimum`.
+    """
+    if isinstance(value, jax.Array):
+        raise TypeError(
+            f"{name} must be a Python integer, because it determines shapes; got {value!r} "
+            f"(with optax.inject_hyperparams, name {name!r} among its static_args)"
+        )
+    if isinstance(value, bool | np.bool_) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer; got {value!r}")
+    if operator.index(value) < minimum:
+        raise ValueError(f"{name} must be at least {minimum}; got {value}")
+    return operator.index(value)
+
+
+def number(name: str, value: Any, low: float = 0.0, high: float = math.inf, *, exclusive: bool = False) -> None:
+    """Refuse a number outside [low, high), or (low, high) if `exclusive`; arrays and traced values pass.
+
+    Raises:
+        ValueError: out of range or NaN.
+    """
+    if not isinstance(value, int | float):
+        return
+    if not (low < value if exclusive else low <= value) or not value < high:
+        bracket = "(" if exclusive else "["
+        raise ValueError(f"{name} must lie in {bracket}{low:g}, {high:g}); got {value!r}")
+
+
+def non_negative(name: str, values: Any, *, max_ndim: int = 0) -> None:
+    """Refuse negative or non-finite numbers, and arrays of more than `max_ndim` axes; traced values pass.
+
+    Raises:
+        ValueError: not finite, negative or of another shape.
+    """
+    if isinstance(values, Tracer):
+        return
+    array = np.asarray(values)
+    if array.ndim > max_ndim or not np.all(np.isfinite(array) & (array >= 0)):
+        shapes = "a finite number >= 0" if max_ndim == 0 else f"finite numbers >= 0 in at most {max_ndim} axes"
+        raise ValueError(f"{name} must be {shapes}; got {values!r}")
+
+
+def choice(name: str, value: Any, known: Collection[str]) -> None:
+    """Refuse a value that is not among `known`.
+
+    Raises:
+        ValueError: with the closest known value as a suggestion.
+    """
+    if value not in known:
+        raise ValueError(unknown(name, value, known))
+
+
+def array(name: str, values: Any, ndim: int, low: float = -math.inf, high: float = math.inf) -> jax.Array:
+    """`values` as a float32 array.
+
+    Raises:
+        ValueError: empty, without `ndim` axes, not finite, or outside [low, high].
+    """
+    numbers = np.asarray(values, np.float32)
+    if numbers.ndim != ndim or numbers.size == 0:
+        raise ValueError(f"{name} must be a non-empty array with {ndim} axes; got shape {numbers.shape}")
+    if not np.all(np.isfinite(numbers) & (numbers >= low) & (numbers <= high)):
+        raise ValueError(f"{name} must be finite numbers from {low} to {high}; got {numbers.tolist()}")
+    return jnp.asarray(numbers)
