@@ -92,7 +92,7 @@ never = np.tile(np.eye(5)[0], (len(log.action), 1))
 rare = log._replace(propensity=np.where(log.action == 0, 0.001, log.propensity))
 for name, one, policy in (("target", log, target), ("one arm, wrong propensities", rare, never)):
     seen = ope.overlap(one, policy)
-    print(f"{name}: {seen.rows} rows are worth {seen.effective_size:.0f}", *seen.warnings, sep="\n  ")
+    print(f"{name}: {seen.rows} rows are worth {seen.effective_sample_size:.0f}", *seen.warnings, sep="\n  ")
 
 # %% [markdown]
 # ## A policy learnt from the log, valued on the log

@@ -45,6 +45,16 @@ def number(name: str, value: Any, low: float = 0.0, high: float = math.inf, *, e
         raise ValueError(f"{name} must lie in {bracket}{low:g}, {high:g}); got {value!r}")
 
 
+def positive(name: str, value: float) -> None:
+    """Refuse a number that is not above zero; infinity passes.
+
+    Raises:
+        ValueError: zero, negative or NaN.
+    """
+    if not value > 0:
+        raise ValueError(f"{name} must be positive; got {value!r}")
+
+
 def non_negative(name: str, values: Any, *, max_ndim: int = 0) -> None:
     """Refuse negative or non-finite numbers, and arrays of more than `max_ndim` axes; traced values pass.
 

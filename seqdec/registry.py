@@ -2,6 +2,7 @@
 
 import difflib
 import importlib
+import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
@@ -55,6 +56,10 @@ class Registry(Generic[T]):
     def make(self, name: str, /, *arguments: Any, **options: Any) -> T:
         """What the factory called `name` returns. Raises ValueError, with a suggestion, for an unknown name."""
         return self[name](*arguments, **options)
+
+    def parameters(self, name: str) -> tuple[str, ...]:
+        """The names of the factory's parameters."""
+        return tuple(inspect.signature(self[name]).parameters)
 
     def describe(self, name: str) -> str:
         """The first line of the factory's docstring."""

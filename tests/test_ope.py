@@ -13,6 +13,7 @@ import pytest
 import seqdec
 from seqdec import cli, envs, filters, likelihoods, models, ope
 from seqdec.ope import Log, make_log
+from seqdec.registry import Registry
 from tests.toys import toy_agent, toy_env
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -31,7 +32,7 @@ HAND = {
     "ips": 31 / 6,  # 1 + 0 + 16 - 1 + 15 + 0
     "snips": 31 / 17,
     "clipped_ips": 20 / 6,  # weights cut at 4: 1 + 0 + 8 - 1 + 12 + 0
-    "direct": 3.625 / 6,  # 0.325 + 0.3 + 1.5 - 0.5 + 1.5 + 0.5
+    "direct_method": 3.625 / 6,  # 0.325 + 0.3 + 1.5 - 0.5 + 1.5 + 0.5
     "doubly_robust": 12.025 / 6,  # + 0.5 - 0.6 + 4 - 0.5 + 5 + 0
     "switch_dr": 8.025 / 6,  # without the third row's 4, whose weight exceeds 5
     "replay": 1 / 2,  # seed 0 draws 0.64, 0.27, 0.04, 0.02, 0.81, 0.91 of the largest weight 8: rows 2 and 3, 2 and -1
@@ -48,18 +49,56 @@ def test_every_estimator_by_hand() -> None:
     found = {
         "ips": ope.ips(log, TARGET),
         "snips": ope.snips(log, TARGET),
-        "clipped_ips": ope.clipped_ips(log, TARGET, maximum=4),
-        "direct": ope.direct(log, TARGET, PREDICTED),
+        "clipped_ips": ope.clipped_ips(log, TARGET, max_weight=4),
+        "direct_method": ope.direct_method(log, TARGET, PREDICTED),
         "doubly_robust": ope.doubly_robust(log, TARGET, PREDICTED),
         "switch_dr": ope.switch_dr(log, TARGET, PREDICTED, threshold=5),
         "replay": ope.replay(log, TARGET, seed=0),
     }
     for name, value in HAND.items():
         assert abs(found[name].value - value) < 1e-12, name
-    table = ope.evaluate(log, TARGET, PREDICTED, seed=0, samples=50, maximum=4, threshold=5)
+    table = ope.evaluate(log, TARGET, PREDICTED, seed=0, samples=50, max_weight=4, threshold=5)
     np.testing.assert_allclose([table.loc[name, "value"] for name in HAND], list(HAND.values()), rtol=0, atol=1e-12)
     assert (table["low"] <= table["high"]).all() and list(table.columns) == ["value", "low", "high", "std_error"]
     assert set(ope.evaluate(log, TARGET, seed=0).index) == {"ips", "snips", "clipped_ips", "replay"}
+
+
+class Counted:
+    """An array that counts how often it is converted."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        self.values, self.conversions = values, 0
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        self.conversions += 1
+        return np.asarray(self.values, dtype)
+
+
+def test_a_log_is_validated_once_per_evaluation() -> None:
+    target, predicted = Counted(TARGET), Counted(PREDICTED)
+    table = ope.evaluate(six(), target, predicted, seed=0, samples=50)  # pyright: ignore[reportArgumentType]
+    assert (target.conversions, predicted.conversions) == (1, 1)
+    pd.testing.assert_frame_equal(table, ope.evaluate(six(), TARGET, PREDICTED, seed=0, samples=50))
+    checked = ope.check_target(six(), target)  # pyright: ignore[reportArgumentType]
+    assert ope.overlap(six(), checked) == ope.overlap(six(), TARGET) and target.conversions == 2
+
+
+def test_a_new_estimator_is_one_entry_of_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    def mean_reward(log: Log, target: ope.Target) -> ope.Terms:
+        return ope.Terms(log.reward, np.ones(len(log.reward)))
+
+    entries = {name: ope.REGISTRY[name] for name in ope.REGISTRY} | {"mean_reward": mean_reward}
+    monkeypatch.setattr(ope.estimators, "REGISTRY", Registry("estimator", entries))
+    table = ope.evaluate(six(), TARGET, PREDICTED, seed=0, samples=50)
+    assert list(table.index) == [*ope.REGISTRY, "mean_reward"] and table.loc["mean_reward", "value"] == 1.0
+
+
+def test_contexts_are_standardised() -> None:
+    log = six(context=np.column_stack([np.arange(6.0), np.full(6, 3.0)]))
+    scaled = ope.standardised(log).context
+    np.testing.assert_allclose(scaled.mean(0), 0, atol=1e-12)
+    np.testing.assert_allclose(scaled.std(0), [1, 0], atol=1e-12)
+    np.testing.assert_array_equal(log.context[:, 0], np.arange(6))
 
 
 def test_the_logging_policy_is_worth_the_mean_of_its_log() -> None:
@@ -68,7 +107,7 @@ def test_the_logging_policy_is_worth_the_mean_of_its_log() -> None:
     exact = ["ips", "snips", "clipped_ips", "doubly_robust", "switch_dr", "replay"]
     np.testing.assert_allclose(table.loc[exact, "value"], 1.0, rtol=1e-12)  # their mean
     seen = ope.overlap(log, np.full((6, 3), 1 / 3))
-    assert seen.effective_size == pytest.approx(6) and seen.mean_weight == pytest.approx(1)
+    assert seen.effective_sample_size == pytest.approx(6) and seen.mean_weight == pytest.approx(1)
 
 
 CONTEXTS, ARMS = 3, 4
@@ -92,7 +131,7 @@ def draw_log(rows: int, seed: int, noise: float = 1.0) -> tuple[Log, np.ndarray]
 
 
 def test_ips_and_dr_are_unbiased_and_dr_varies_less() -> None:
-    values: dict[str, list[float]] = {"ips": [], "wrong": [], "fair": [], "direct": []}
+    values: dict[str, list[float]] = {"ips": [], "wrong": [], "fair": [], "direct_method": []}
     for seed in range(400):
         log, target = draw_log(200, seed)
         context = log.context.argmax(1)
@@ -100,12 +139,12 @@ def test_ips_and_dr_are_unbiased_and_dr_varies_less() -> None:
         values["ips"].append(ope.ips(log, target).value)
         values["wrong"].append(ope.doubly_robust(log, target, np.full_like(fair, 7.0)).value)
         values["fair"].append(ope.doubly_robust(log, target, fair).value)
-        values["direct"].append(ope.direct(log, target, fair).value)
+        values["direct_method"].append(ope.direct_method(log, target, fair).value)
     mean = {name: np.mean(found) for name, found in values.items()}
     error = {name: np.std(found, ddof=1) / 20 for name, found in values.items()}
     for name in ("ips", "wrong", "fair"):
         assert abs(mean[name] - TRUTH) < 4 * error[name], name
-    assert abs(mean["direct"] - TRUTH) > 10 * error["direct"]  # the test can tell a bias of 0.2
+    assert abs(mean["direct_method"] - TRUTH) > 10 * error["direct_method"]  # the test can tell a bias of 0.2
     assert np.var(values["fair"]) < 0.7 * np.var(values["ips"])
 
 
@@ -192,7 +231,7 @@ def test_overlap_warns() -> None:
     log, target = draw_log(5000, 8)
     good = ope.overlap(log, target)
     w = ope.weights(log, target)
-    assert good.warnings == () and good.effective_size == pytest.approx(w.sum() ** 2 / (w**2).sum())
+    assert good.warnings == () and good.effective_sample_size == pytest.approx(w.sum() ** 2 / (w**2).sum())
     wrong = ope.overlap(log._replace(propensity=np.full(5000, 0.25)), target)
     assert any("should be 1" in text for text in wrong.warnings)
     rare = make_log(
@@ -221,9 +260,9 @@ def test_other_wrong_arguments_are_refused() -> None:
     with pytest.raises(ValueError, match=r"target, row 0: .* masked out"):
         ope.ips(masked, TARGET)
     with pytest.raises(ValueError, match="predicted, row 1: a predicted reward is not finite"):
-        ope.direct(six(), TARGET, np.where(np.eye(6, 3, -1, bool), np.nan, PREDICTED))
-    with pytest.raises(ValueError, match="maximum must be positive; got 0"):
-        ope.clipped_ips(six(), TARGET, maximum=0)
+        ope.direct_method(six(), TARGET, np.where(np.eye(6, 3, -1, bool), np.nan, PREDICTED))
+    with pytest.raises(ValueError, match="max_weight must be positive; got 0"):
+        ope.clipped_ips(six(), TARGET, max_weight=0)
     with pytest.raises(ValueError, match="samples must be at least 2"):
         ope.evaluate(six(), TARGET, seed=0, samples=1)
 
@@ -386,7 +425,7 @@ def test_the_command_reads_the_log_that_a_run_writes(tmp_path: Path, capsys: Any
         options = ["--policy", policy, "--model", "lrkf", "--folds", folds, "--samples", "20", "--out", str(out)]
         assert cli.main(["ope", str(path), *options]) == 0
         printed = capsys.readouterr().out
-        assert "doubly_robust" in printed and "effective size" in printed
+        assert "doubly_robust" in printed and "effective sample size" in printed
         assert (out / "estimates.png").read_bytes().startswith(b"\x89PNG")
         table = pd.read_parquet(out / "estimates.parquet")
         assert len(table) == 7 and np.isfinite(table.loc["ips"]).all()

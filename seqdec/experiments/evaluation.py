@@ -85,10 +85,9 @@ def evaluate(log: str, options: Evaluation) -> Result:
         target = table.mask / table.mask.sum(axis=1, keepdims=True)
     elif _is_file(options.policy):
         target = _read_policy(options.policy)
-    if target.size:
-        ope.weights(table, target)  # what does not fit is found before anything is learnt
-    predicted, learnt = _learn(table, options, None if target.size else options.policy)
-    target = target if learnt is None else learnt
+    given = ope.check_target(table, target) if target.size else None  # before the model is fitted
+    predicted, learnt = _learn(table, options, options.policy if given is None else None)
+    target = ope.check_target(table, learnt) if given is None else given
     estimates = ope.evaluate(table, target, predicted, seed=options.seed, samples=options.samples)
     return Result(estimates, ope.overlap(table, target), _mean(table.reward), known)
 
@@ -137,8 +136,7 @@ def model_for(log: Log, kind: str) -> tuple[Filter, PyTree]:
 
 def _learn(log: Log, options: Evaluation, policy: str | None) -> tuple[np.ndarray, np.ndarray | None]:
     """Predicted rewards (n, k) of a model that has not seen the row, and probabilities of a policy on its belief."""
-    std = log.context.std(axis=0)
-    log = log._replace(context=(log.context - log.context.mean(axis=0)) / np.where(std > 0, std, 1))
+    log = ope.standardised(log)
     flt, params = model_for(log, options.model)
     expected = ope.expected_rewards(flt)
     law = None if policy is None else policies.make(policy).probabilities
@@ -193,7 +191,8 @@ def write_report(folder: Path) -> str:
         "",
         f"the log itself: {logged[0]:.5g}, standard error {logged[1]:.2g}, {seen.rows:,} rows",
         *([] if known is None else [f"{policy} itself: {known[0]:.5g}, standard error {known[1]:.2g}"]),
-        f"effective size for {policy}: {seen.effective_size:,.1f}; largest weight {seen.largest_weight:.3g}; "
+        f"effective sample size for {policy}: {seen.effective_sample_size:,.1f}; "
+        f"largest weight {seen.largest_weight:.3g}; "
         f"mean weight {seen.mean_weight:.3f}, standard error {seen.mean_weight_error:.2g}",
         *(f"warning: {warning}" for warning in seen.warnings),
     ]

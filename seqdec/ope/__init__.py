@@ -1,9 +1,14 @@
-"""Off-policy evaluation: what a policy would have earned, from the log of another."""
+"""Off-policy evaluation: the value of a policy, estimated from the log of another."""
 
 from seqdec.ope.estimators import (
+    REGISTRY,
+    Predicted,
+    Target,
     Terms,
+    check_predicted,
+    check_target,
     clipped_ips,
-    direct,
+    direct_method,
     doubly_robust,
     ips,
     replay,
@@ -13,16 +18,21 @@ from seqdec.ope.estimators import (
 )
 from seqdec.ope.evaluation import Overlap, bootstrap, evaluate, overlap
 from seqdec.ope.learning import cross_fit, expected_rewards, prequential
-from seqdec.ope.log import Log, inputs, make_log
+from seqdec.ope.log import Log, inputs, make_log, standardised
 
 __all__ = [
+    "REGISTRY",
     "Log",
     "Overlap",
+    "Predicted",
+    "Target",
     "Terms",
     "bootstrap",
+    "check_predicted",
+    "check_target",
     "clipped_ips",
     "cross_fit",
-    "direct",
+    "direct_method",
     "doubly_robust",
     "evaluate",
     "expected_rewards",
@@ -33,6 +43,7 @@ __all__ = [
     "prequential",
     "replay",
     "snips",
+    "standardised",
     "switch_dr",
     "weights",
 ]

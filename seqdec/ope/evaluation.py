@@ -1,34 +1,36 @@
-"""Estimates with bootstrap intervals, and whether the log can tell at all."""
+"""Estimates with bootstrap intervals, and the overlap of the log with the target policy."""
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from seqdec.ope import estimators
-from seqdec.ope.estimators import Terms
+from seqdec.ope.estimators import Predicted, Target, Terms
 from seqdec.ope.log import Log
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _CHUNK = 2**22
 """Resampled rows held at a time."""
 
 
 class Overlap(NamedTuple):
-    """How much of a log speaks of another policy."""
+    """How much the data of a log inform about another policy."""
 
     rows: int
-    effective_size: float
-    """(sum w)^2 / sum w^2: as many rows of the target's own log would be as exact."""
+    effective_sample_size: float
+    """(sum w)^2 / sum w^2: the number of rows logged by the target itself that would be as informative."""
     largest_weight: float
     mean_weight: float
-    """1 up to chance, where propensities and target are right and every action has a propensity above 0"""
+    """1 up to sampling error if propensities and target are right and every action has a propensity above 0"""
     mean_weight_error: float
     """standard error of the mean weight"""
     warnings: tuple[str, ...]
 
 
-def overlap(log: Log, target: np.ndarray) -> Overlap:
-    """Effective size and weights, with warnings in words. `target` (n, k) as in `seqdec.ope.weights`."""
+def overlap(log: Log, target: np.ndarray | Target) -> Overlap:
+    """Effective sample size and weights, with warnings in words. Arguments and errors as in `check_target`."""
     w = estimators.weights(log, target)
     count, total = len(w), w.sum()
     effective = float(total**2 / (w**2).sum()) if total else 0.0
@@ -50,28 +52,28 @@ def overlap(log: Log, target: np.ndarray) -> Overlap:
 
 def evaluate(
     log: Log,
-    target: np.ndarray,
-    predicted: np.ndarray | None = None,
+    target: np.ndarray | Target,
+    predicted: np.ndarray | Predicted | None = None,
     *,
     seed: int,
     samples: int = 1000,
     level: float = 0.95,
-    maximum: float = 10.0,
+    max_weight: float = 10.0,
     threshold: float = 10.0,
-) -> pd.DataFrame:
+) -> "pd.DataFrame":
     """Every estimate of the target's mean reward per decision, with bootstrap intervals.
 
     Args:
-        log: what another policy did.
-        target: (n, k) probabilities of the policy to be valued, given each row's context.
-        predicted: (n, k) rewards that a model predicts which was not fitted to the row; None leaves out the estimators
-            that need it.
+        log: decisions of the logging policy.
+        target: (n, k) probabilities of the policy to be evaluated, given each row's context.
+        predicted: (n, k) rewards predicted by a model that was not fitted to the row; None omits the estimators that
+            need it.
         seed: of the bootstrap and of replay.
-        samples: bootstrap samples; rows are drawn with replacement, and predictions are kept as they are, so that the
-            interval of the direct method leaves out the error of the model, which may be all of its error.
+        samples: bootstrap samples; rows are drawn with replacement and predictions are kept fixed, so that the
+            interval of the direct method does not include the error of the model, which may be all of its error.
         level: of the intervals, between the quantiles (1 - level) / 2 and (1 + level) / 2 of the bootstrap.
-        maximum: weight at which clipped IPS cuts.
-        threshold: weight from which SWITCH-DR trusts the model alone.
+        max_weight: weight at which clipped IPS clips.
+        threshold: weight above which SWITCH-DR uses the model alone.
 
     Returns:
         A table indexed by estimator: value, low, high, std_error.
@@ -79,25 +81,31 @@ def evaluate(
     Raises:
         ValueError: arrays that do not fit the log, or a setting out of its range.
     """
+    import pandas as pd
+
     if samples < 2 or not 0 < level < 1:
         raise ValueError(f"samples must be at least 2 and level in (0, 1); got {samples} and {level}")
-    terms = {
-        "ips": estimators.ips(log, target),
-        "snips": estimators.snips(log, target),
-        "clipped_ips": estimators.clipped_ips(log, target, maximum=maximum),
-        "replay": estimators.replay(log, target, seed=seed),
-    }
+    target = estimators.check_target(log, target)
+    settings = {"seed": seed, "max_weight": max_weight, "threshold": threshold}
     if predicted is not None:
-        terms |= {
-            "direct": estimators.direct(log, target, predicted),
-            "doubly_robust": estimators.doubly_robust(log, target, predicted),
-            "switch_dr": estimators.switch_dr(log, target, predicted, threshold=threshold),
-        }
+        settings["predicted"] = estimators.check_predicted(log, predicted)
+    terms = _all_terms(log, target, settings)
     drawn = bootstrap(list(terms.values()), seed=seed, samples=samples)
     low, high = np.nanquantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
     values = [term.value for term in terms.values()]
     columns = {"value": values, "low": low, "high": high, "std_error": np.nanstd(drawn, axis=0, ddof=1)}
     return pd.DataFrame(columns, index=pd.Index(list(terms), name="estimator"))
+
+
+def _all_terms(log: Log, target: Target, settings: dict) -> dict[str, Terms]:
+    """Terms of every registered estimator that needs no predictions, or of all if `settings` holds them."""
+    terms = {}
+    for name in estimators.REGISTRY:
+        parameters = estimators.REGISTRY.parameters(name)
+        if "predicted" in settings or "predicted" not in parameters:
+            accepted = {key: value for key, value in settings.items() if key in parameters}
+            terms[name] = estimators.REGISTRY.make(name, log, target, **accepted)
+    return terms
 
 
 def bootstrap(terms: list[Terms], *, seed: int, samples: int = 1000) -> np.ndarray:
@@ -107,6 +115,6 @@ def bootstrap(terms: list[Terms], *, seed: int, samples: int = 1000) -> np.ndarr
     chances, drawn = np.full(count, 1 / count), []
     for start in range(0, samples, step := max(1, _CHUNK // count)):
         times = generator.multinomial(count, chances, min(step, samples - start)).astype(np.float64)
-        with np.errstate(invalid="ignore", divide="ignore"):  # no row accepted: not a number, and left out above
+        with np.errstate(invalid="ignore", divide="ignore"):  # NaN if no row was accepted; ignored by the quantiles
             drawn.append((times @ numerators) / (times @ denominators))
     return np.concatenate(drawn)

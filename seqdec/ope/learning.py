@@ -1,8 +1,8 @@
-"""A reward model that does not grade itself: any filter, asked about each row before it has seen it.
+"""Out-of-sample predictions of a reward model: any filter, evaluated on rows that it was not updated with.
 
-`prequential` passes through the log once and asks just before each update; `cross_fit` learns from the other folds.
-What is asked for is a function of the belief: expected rewards for the direct method, or action probabilities of a
-policy that acts on the belief, so that model and policy of a row come from rows that do not include it.
+`prequential` passes through the log once and predicts each row just before the update with it; `cross_fit` predicts
+each fold with a belief updated with the other folds. The prediction is any function of the belief: expected rewards
+for the direct method, or the action probabilities of a policy that acts on the belief.
 """
 
 import sys
@@ -17,46 +17,46 @@ from tqdm import tqdm
 from seqdec.core import Array, Filter, Key, PyTree
 from seqdec.ope.log import Log, inputs
 
-Ask = Callable[[Key, Any, Array, Array], PyTree]
-"""(key, belief, x, mask (k,)) -> answer."""
+Predict = Callable[[Key, Any, Array, Array], PyTree]
+"""(key, belief, x, mask (k,)) -> predictions for one row."""
 
 _CHUNK = 500
 
 
-def expected_rewards(flt: Filter) -> Ask:
-    """The question of the direct method: (k,) expected rewards."""
+def expected_rewards(flt: Filter) -> Predict:
+    """Predictions for the direct method: (k,) expected rewards."""
     return lambda key, belief, x, mask: flt.response(flt.mean(belief), x)
 
 
-def prequential(flt: Filter, params: PyTree, log: Log, ask: Ask, *, seed: int) -> PyTree:
-    """Answers (n, ...) of a belief that has seen the earlier rows only.
+def prequential(flt: Filter, params: PyTree, log: Log, predict: Predict, *, seed: int) -> PyTree:
+    """Predictions (n, ...) for each row by a belief updated with the earlier rows only.
 
     Args:
         flt: filter over a network with one response per action, applied to the rows of `seqdec.ope.inputs`.
         params: initial parameters of the network.
-        log: what to learn from.
-        ask: what to ask, e.g. `expected_rewards(flt)`.
-        seed: of the filter's initial belief and of `ask`.
+        log: rows to learn from and to predict.
+        predict: function of the belief, e.g. `expected_rewards(flt)`.
+        seed: of the filter's initial belief and of `predict`.
     """
     start, key = jax.random.split(jax.random.key(seed))
 
     def step(belief, row):
         index, x, mask, action, reward = row
-        answer = ask(jax.random.fold_in(key, index), belief, x, mask)
+        prediction = predict(jax.random.fold_in(key, index), belief, x, mask)
 
         def learn(belief):
             return flt.update(flt.predict(belief), x, reward, observed=action)[0]
 
-        return jax.lax.cond(jnp.isfinite(reward), learn, lambda belief: belief, belief), answer
+        return jax.lax.cond(jnp.isfinite(reward), learn, lambda belief: belief, belief), prediction
 
     rows = (np.arange(len(log.action)), inputs(log), log.mask, log.action, log.reward)
     return _in_chunks(_scanned(step), flt.init(start, params), rows, "learning")[1]
 
 
-def cross_fit(flt: Filter, params: PyTree, log: Log, ask: Ask, *, seed: int, folds: int = 5) -> PyTree:
-    """Answers (n, ...) of a belief that has seen the other folds only.
+def cross_fit(flt: Filter, params: PyTree, log: Log, predict: Predict, *, seed: int, folds: int = 5) -> PyTree:
+    """Predictions (n, ...) for each row by a belief updated with the other folds only.
 
-    Folds are drawn at random with `seed`; each belief takes its rows in the order of time. Arguments as in
+    Folds are drawn at random with `seed`; each belief is updated with its rows in the order of time. Arguments as in
     `prequential`. Raises ValueError for fewer than 2 folds or more than there are rows.
     """
     count = len(log.action)
@@ -69,7 +69,7 @@ def cross_fit(flt: Filter, params: PyTree, log: Log, ask: Ask, *, seed: int, fol
     def learn(beliefs, row):
         x, action, reward, fold = row
 
-        def one(belief, own):  # a reward that is not a number is not learnt from
+        def one(belief, own):  # a NaN reward leaves the belief unchanged
             return flt.update(flt.predict(belief), x, jnp.where(fold == own, jnp.nan, reward), observed=action)[0]
 
         def all_of_them(beliefs):
@@ -77,18 +77,18 @@ def cross_fit(flt: Filter, params: PyTree, log: Log, ask: Ask, *, seed: int, fol
 
         return jax.lax.cond(jnp.isfinite(reward), all_of_them, lambda beliefs: beliefs, beliefs), None
 
-    def answer(belief, row):
+    def out_of_fold(belief, row):
         index, x, mask = row
-        return belief, ask(jax.random.fold_in(key, index), belief, x, mask)
+        return belief, predict(jax.random.fold_in(key, index), belief, x, mask)
 
     beliefs = jax.vmap(flt.init, (0, None))(jax.random.split(start, folds), params)
     beliefs, _ = _in_chunks(_scanned(learn), beliefs, (x, log.action, log.reward, member), "learning")
-    places, parts, asked = [np.flatnonzero(member == fold) for fold in range(folds)], [], _scanned(answer)
-    for fold, place in enumerate(places):
+    rows_of, parts, advance = [np.flatnonzero(member == fold) for fold in range(folds)], [], _scanned(out_of_fold)
+    for fold, rows in enumerate(rows_of):
         belief = jax.tree.map(lambda leaf, fold=fold: leaf[fold], beliefs)
-        parts.append(_in_chunks(asked, belief, (place, x[place], log.mask[place]), f"fold {fold + 1}")[1])
-    back = np.argsort(np.concatenate(places))
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[back], *parts)
+        parts.append(_in_chunks(advance, belief, (rows, x[rows], log.mask[rows]), f"fold {fold + 1}")[1])
+    order = np.argsort(np.concatenate(rows_of))
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[order], *parts)
 
 
 def _scanned(step: Callable) -> Callable:
@@ -96,22 +96,22 @@ def _scanned(step: Callable) -> Callable:
 
 
 def _in_chunks(advance: Callable, carry: PyTree, rows: tuple[np.ndarray, ...], title: str) -> tuple[PyTree, PyTree]:
-    """A compiled scan over rows (n, ...), chunk by chunk behind a progress bar; answers on the host.
+    """A compiled scan over rows (n, ...) in chunks of equal length -> (carry, outputs on the host).
 
-    The last chunk is filled up with rows that are not numbers, which leave the carry as it is.
+    The last chunk is padded with rows of NaN reward, which leave the carry unchanged.
     """
-    count, length, answers = len(rows[0]), _CHUNK, []
+    count, length, outputs = len(rows[0]), _CHUNK, []
     with tqdm(total=count, desc=title, unit="row", disable=not sys.stderr.isatty(), dynamic_ncols=True) as bar:
         for first in range(0, count, length):
-            chunk = tuple(_fill(part[first : first + length], length) for part in rows)
-            carry, answer = advance(carry, chunk)
-            answers.append(jax.device_get(answer))
+            chunk = tuple(_padded(part[first : first + length], length) for part in rows)
+            carry, output = advance(carry, chunk)
+            outputs.append(jax.device_get(output))
             bar.update(min(length, count - first))
-    return carry, jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *answers)
+    return carry, jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *outputs)
 
 
-def _fill(part: np.ndarray, length: int) -> np.ndarray:
-    """(m, ...) -> (length, ...) in the dtypes of JAX."""
+def _padded(part: np.ndarray, length: int) -> np.ndarray:
+    """Pad (m, ...) to (length, ...), in JAX's dtypes, with NaN or zero."""
     part = part.astype(jax.dtypes.canonicalize_dtype(part.dtype))
-    filling = np.nan if part.dtype.kind == "f" else 0
-    return np.concatenate([part, np.full((length - len(part), *part.shape[1:]), filling, part.dtype)])
+    padding = np.nan if part.dtype.kind == "f" else 0
+    return np.concatenate([part, np.full((length - len(part), *part.shape[1:]), padding, part.dtype)])

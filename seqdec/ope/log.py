@@ -1,25 +1,27 @@
-"""The one form of a log of decisions: what was seen, what was done, how likely that was, what came of it.
+"""Logs of decisions: context, action, propensity and reward of each, in one format.
 
 As a table, a log has the columns
 
-    timestamp                  when, increasing: dates, or any numbers
+    timestamp                  time of the decision, increasing: dates, or any numbers
     action                     index of the action, from 0
-    reward                     what it paid
-    propensity                 probability with which the logging policy played it
-    context_0, context_1, ...  what was known before (none: no context)
-    mask_0, mask_1, ...        whether each action was allowed (none: all were)
-    action_0_feature_0, ...    features of each action in this row (none: actions are known by their index)
+    reward                     observed reward
+    propensity                 probability with which the logging policy chose the action
+    context_0, context_1, ...  features known before the decision (no column: no context)
+    mask_0, mask_1, ...        whether each action was allowed (no column: all were)
+    action_0_feature_0, ...    features of each action in this row (no column: actions have an index only)
 """
 
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from seqdec.persistence import write_file
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _SCALARS = ("timestamp", "action", "reward", "propensity")
 _GROUPS = {"context": r"context_(\d+)", "mask": r"mask_(\d+)", "features": r"action_(\d+)_feature_(\d+)"}
@@ -27,7 +29,7 @@ _NAMES = "timestamp, action, reward, propensity, context_0, ..., mask_0, ..., ac
 
 
 class Log(NamedTuple):
-    """Decisions in the order of time, as numpy arrays; `make_log` and the readers return none that is inconsistent."""
+    """Decisions in the order of time, as numpy arrays; logs from `make_log` and the readers are validated."""
 
     context: np.ndarray
     """(n, d) float64"""
@@ -46,11 +48,13 @@ class Log(NamedTuple):
 
     @property
     def num_actions(self) -> int:
-        """k, how many actions there are."""
+        """k, the number of actions."""
         return self.mask.shape[1]
 
-    def to_pandas(self) -> pd.DataFrame:
-        """The log as a table, with the columns that the head of this file names."""
+    def to_pandas(self) -> "pd.DataFrame":
+        """The log as a table with the columns listed in this module's docstring."""
+        import pandas as pd
+
         groups: list[tuple[str, np.ndarray]] = [("context_{}", self.context), ("mask_{}", self.mask)]
         if self.action_features is not None:
             groups.append(("action_{}_feature_{}", self.action_features))
@@ -61,10 +65,10 @@ class Log(NamedTuple):
         return pd.DataFrame(columns)
 
     @classmethod
-    def from_pandas(cls, table: pd.DataFrame, *, num_actions: int | None = None) -> "Log":
-        """The log in a table. `num_actions` is needed where neither masks nor features tell it.
+    def from_pandas(cls, table: "pd.DataFrame", *, num_actions: int | None = None) -> "Log":
+        """The log in a table. `num_actions` is needed if there are neither masks nor action features.
 
-        Raises ValueError naming column, row (from 0), value and remedy for what does not make a log.
+        Raises ValueError naming column, row (from 0), value and remedy.
         """
         groups = _group(table)
         context, mask, features = (_numbers(table, group, places) for group, places in groups.items())
@@ -81,15 +85,17 @@ class Log(NamedTuple):
         )
 
     def save(self, path: str | Path) -> None:
-        """Write the table as parquet. Raises OSError where that is impossible."""
+        """Write the table as parquet. Raises OSError if the file cannot be written."""
         write_file(Path(path), lambda temporary: self.to_pandas().to_parquet(temporary, index=False))
 
     @classmethod
     def load(cls, path: str | Path, *, num_actions: int | None = None) -> "Log":
-        """Read a log from a parquet or CSV file; as `from_pandas`.
+        """Read a log from a parquet or CSV file; `num_actions` as in `from_pandas`.
 
-        Raises FileNotFoundError, and ValueError naming the file for one that is no log.
+        Raises FileNotFoundError, and ValueError naming the file if it does not hold a valid log.
         """
+        import pandas as pd
+
         path = Path(path)
         if not path.is_file():
             raise FileNotFoundError(f"there is no log {path}; give a parquet or CSV file with the columns {_NAMES}")
@@ -111,17 +117,17 @@ def make_log(
     action_features: Any = None,
     num_actions: int | None = None,
 ) -> Log:
-    """A log from arrays, checked.
+    """A validated log from arrays.
 
     Args:
         action: (n,) integers from 0.
         reward: (n,) finite.
         propensity: (n,) in (0, 1].
         timestamp: (n,) increasing; None numbers the rows.
-        context: (n, d) finite; None is none.
-        mask: (n, k) bool; None allows everything.
-        action_features: (n, k, p), or (k, p) for features that do not change; None is none.
-        num_actions: k; None reads it off mask or features, else takes the largest action for the last.
+        context: (n, d) finite; None for no context.
+        mask: (n, k) bool; None allows all actions.
+        action_features: (n, k, p), or (k, p) for features that are the same in all rows; None for no features.
+        num_actions: k; None takes it from mask or features, else from the largest action in the log.
 
     Raises:
         ValueError: naming column, row (from 0), value and remedy.
@@ -153,7 +159,7 @@ def make_log(
 
 
 def inputs(log: Log) -> np.ndarray:
-    """What a reward model is applied to: contexts (n, d), or (n, k, d + p) where actions have features; float32."""
+    """Inputs of a reward model, float32: contexts (n, d), or (n, k, d + p) if actions have features."""
     if log.action_features is None:
         return log.context.astype(np.float32)
     count, size, _ = log.action_features.shape
@@ -161,8 +167,14 @@ def inputs(log: Log) -> np.ndarray:
     return np.concatenate([context, log.action_features], axis=2, dtype=np.float32)
 
 
+def standardised(log: Log) -> Log:
+    """The log with every column of its context at mean 0 and standard deviation 1; constant columns become 0."""
+    std = log.context.std(axis=0)
+    return log._replace(context=(log.context - log.context.mean(axis=0)) / np.where(std > 0, std, 1))
+
+
 def _check(log: Log) -> None:
-    """Everything that no estimator could bear."""
+    """Refuse shapes and values that the estimators cannot handle. Raises ValueError."""
     count = len(log.action)
     shapes: dict[str, tuple[int, ...]] = {
         "context": (count, log.context.shape[-1]),
@@ -204,7 +216,7 @@ def _check_actions(action: np.ndarray) -> np.ndarray:
 
 
 def _check_mask(mask: np.ndarray) -> np.ndarray:
-    """A mask as bool; whatever else it could be is refused."""
+    """A mask of zeros and ones as bool."""
     wrong = ~np.isin(mask, (0, 1)).reshape(len(mask), -1)
     values = mask.reshape(len(mask), -1)[np.arange(len(mask)), wrong.argmax(axis=1)]
     _refuse("mask", wrong.any(axis=1), values, "a mask is true (1) where the action was allowed, else false (0)")
@@ -222,15 +234,15 @@ def _check_times(times: np.ndarray) -> None:
 
 
 def _refuse(name: str, wrong: Any, values: np.ndarray, remedy: str) -> None:
-    """ValueError for the first row that is `wrong`."""
+    """Raise ValueError for the first row in which `wrong` (n,) is true."""
     if wrong.any():
         row = int(np.argmax(wrong))
         more = f" (and {int(wrong.sum()) - 1} more rows)" if wrong.sum() > 1 else ""
         raise ValueError(f"column {name}, row {row}: {values[row]}{more}: {remedy}")
 
 
-def _group(table: pd.DataFrame) -> dict[str, list[tuple[int, ...]]]:
-    """Names of the numbered columns, by group; every other column must be one of the four."""
+def _group(table: "pd.DataFrame") -> dict[str, list[tuple[int, ...]]]:
+    """Indices of the numbered columns, by group; every other column must be one of the four scalars."""
     names = [str(name) for name in table.columns]
     if len(names) == 1 and (found := re.search("[;\t|]", names[0])):
         separator = found.group()
@@ -252,7 +264,7 @@ def _group(table: pd.DataFrame) -> dict[str, list[tuple[int, ...]]]:
 
 
 def _complete(group: str, places: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """The places in order, none of them missing."""
+    """The indices in order. Raises ValueError if one is missing."""
     expected = list(np.ndindex(_shape(places))) if places else []
     missing = sorted(set(expected) - set(places))
     if missing:
@@ -268,8 +280,8 @@ def _name(group: str, place: tuple[int, ...]) -> str:
     return re.sub(r"\(\\d\+\)", "{}", _GROUPS[group]).format(*place)
 
 
-def _numbers(table: pd.DataFrame, group: str, places: list[tuple[int, ...]]) -> np.ndarray | None:
-    """The numbers of one group of columns, (n, *shape of the group); None where there are none."""
+def _numbers(table: "pd.DataFrame", group: str, places: list[tuple[int, ...]]) -> np.ndarray | None:
+    """The numbers of one group of columns, (n, *shape of the group); None for an empty group."""
     if not places:
         return None
     names = [_name(group, place) for place in places]
@@ -279,6 +291,8 @@ def _numbers(table: pd.DataFrame, group: str, places: list[tuple[int, ...]]) -> 
 
 def _column(name: str, values: Any) -> np.ndarray:
     """A column of numbers."""
+    import pandas as pd
+
     numbers: Any = pd.to_numeric(values, errors="coerce")
     wrong = (numbers.isna() & ~values.isna()).to_numpy()
     _refuse(name, wrong, values.to_numpy(), "it is not a number")
@@ -287,6 +301,8 @@ def _column(name: str, values: Any) -> np.ndarray:
 
 def _times(values: Any) -> np.ndarray:
     """Numbers as they are, dates in UTC."""
+    import pandas as pd
+
     if pd.api.types.is_numeric_dtype(values):
         return values.to_numpy()
     dates: Any = pd.to_datetime(values, utc=True, errors="coerce", format="ISO8601")
