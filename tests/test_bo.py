@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 BOX = [(-5.0, 10.0), (0.0, 15.0)]
 page = importlib.import_module("seqdec.bo.gp")  # the function of that name hides it in the package
-QUICK = Search(candidates=64, starts=4, steps=10)
+QUICK = Search(raw_samples=64, num_restarts=4, steps=10)
 BRANIN = objectives.branin()
 MIXED = [Real(1e-4, 1.0, log=True), Integer(1, 4), Categorical(("relu", "elu", "tanh"))]
 
@@ -219,7 +219,7 @@ def linear_regression(count: int, std: float, noise: float, new: np.ndarray) -> 
 
 def test_a_filter_over_a_linear_network_is_bayesian_regression() -> None:
     surrogate = presets.ekf(2, features=(), initial_std=0.7, noise=0.01)
-    fit, extend = jax.jit(surrogate.fit), jax.jit(surrogate.extend)
+    fit, extend = jax.jit(surrogate.fit), jax.jit(surrogate.condition_on)
     new = np.random.default_rng(1).random((5, 2))
     state = surrogate.init(jax.random.key(0), history(0))
     for count, renewed in ((5, True), (6, False), (12, False)):
@@ -443,8 +443,8 @@ def test_every_acquisition_finds_new_points_in_the_box(acquisition: Any) -> None
         ({"surrogate": "hilofi", "surrogate_options": {"rank": 0}}, ValueError, "rank must be an integer >= 1"),
         ({"acquisition": "thomson"}, ValueError, "unknown acquisition 'thomson': did you mean 'thompson'"),
         ({"acquisition": 3}, TypeError, "acquisition must be a name"),
-        ({"search": Search(candidates=100)}, ValueError, "candidates must be a power of two; got 100"),
-        ({"search": Search(candidates=8)}, ValueError, "starts must be"),
+        ({"search": Search(raw_samples=100)}, ValueError, "raw_samples must be a power of two; got 100"),
+        ({"search": Search(raw_samples=8)}, ValueError, "num_restarts must be"),
     ],
 )
 def test_bad_settings_are_refused(options: dict[str, Any], error: type, message: str) -> None:

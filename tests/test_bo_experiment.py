@@ -60,7 +60,7 @@ def test_parity_searches_the_authors_grid(name: str) -> None:
     low, high = objective.bounds.T
     parity = bo._settings("hilofi", True)
     assert parity is not None
-    grid = low + (high - low) * sobol(parity["search"].candidates, len(low), parity["search"].grid)
+    grid = low + (high - low) * sobol(parity["search"].raw_samples, len(low), parity["search"].grid)
     best = jax.vmap(lambda x: objective.value(objective.params, x))(jnp.asarray(grid)).min()
     assert float(best) == pytest.approx(PUBLISHED[name], abs=0.0051)
     early = bo._run(objective, 1, "hilofi", parity | {"surrogate_options": {"rank": 2, "features": (4,)}}, seed=3)[0]

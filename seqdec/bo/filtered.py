@@ -51,7 +51,7 @@ def filtered(make: Callable[..., Filter], network: models.Network, *, scale: flo
     def init(key: Key, history: History) -> State:
         return State(key, prior(key), jnp.int32(0))
 
-    def extend(state: State, history: History) -> State:
+    def condition_on(state: State, history: History) -> State:
         def absorb(size: int, count: Array, belief: Any) -> Any:
             def step(chunk, belief):
                 at = state.seen + size * chunk + jnp.arange(size)
@@ -70,4 +70,4 @@ def filtered(make: Callable[..., Filter], network: models.Network, *, scale: flo
     def posterior(state: State) -> Posterior:
         return filters.posterior(make(rows, is_last), state.belief)
 
-    return Surrogate(init, extend, extend, posterior, growth, "thompson", jnp.float32)
+    return Surrogate(init, condition_on, condition_on, posterior, growth, "thompson", jnp.float32)

@@ -96,10 +96,10 @@ def gp(*, iterations: int = 30, growth: float = 1.1) -> Surrogate:
     def fit(state: State, history: History) -> State:
         return _condition(jax.lax.cond(state.fresh, afresh, onwards, state.hyper, history), history)
 
-    def extend(state: State, history: History) -> State:
+    def condition_on(state: State, history: History) -> State:
         return _condition(state.hyper, history)
 
-    return Surrogate(init, fit, extend, posterior, growth, "log_expected_improvement", jnp.float64)
+    return Surrogate(init, fit, condition_on, posterior, growth, "log_expected_improvement", jnp.float64)
 
 
 def _centre(x: Array) -> Hyperparameters:

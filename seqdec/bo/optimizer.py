@@ -232,7 +232,7 @@ class BayesianOptimizer:
         generator = np.random.default_rng([self.seed, 0])
         index = len(self._entries)
         if self.search.grid:
-            grid = sobol(self.search.candidates, self.space.columns, scramble=True)
+            grid = sobol(self.search.raw_samples, self.space.columns, scramble=True)
             return self._first_new(generator.permutation(grid)[index % len(grid) :])
         shift = generator.random(self.space.columns)
         points = (sobol(1 << max(6, index.bit_length() + 1), self.space.columns)[index:] + shift) % 1
@@ -259,7 +259,7 @@ class BayesianOptimizer:
             if renewed:
                 self._state = start(self._plan, jax.random.key(self.seed), History(trials.x, trials.y, trials.failed))
             low, high = (jnp.asarray(side, dtype) for side in self._region())
-            grid = jnp.asarray(sobol(self.search.candidates, self.space.columns, self.search.grid), dtype)
+            grid = jnp.asarray(sobol(self.search.raw_samples, self.space.columns, self.search.grid), dtype)
             self._state, unit, new = suggest(self._plan, key, self._state, trials, Region(low, high), grid)
             unit, new = np.asarray(unit, float), bool(new)
         if new or self.search.repeats:
@@ -394,11 +394,11 @@ def whole(name: str, value: Any, minimum: int) -> int:
 
 
 def _check_search(search: Search) -> Search:
-    candidates = whole("candidates", search.candidates, 1)
-    if candidates & (candidates - 1):
-        raise ValueError(f"candidates must be a power of two; got {candidates}")
-    if not 1 <= search.starts <= candidates or search.steps < 0:
-        raise ValueError(f"starts must be from 1 to candidates={candidates} and steps at least 0; got {search}")
+    raw_samples = whole("raw_samples", search.raw_samples, 1)
+    if raw_samples & (raw_samples - 1):
+        raise ValueError(f"raw_samples must be a power of two; got {raw_samples}")
+    if not 1 <= search.num_restarts <= raw_samples or search.steps < 0:
+        raise ValueError(f"num_restarts must be from 1 to raw_samples={raw_samples} and steps at least 0; got {search}")
     return search
 
 

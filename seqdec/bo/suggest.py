@@ -31,10 +31,10 @@ _FAILURE_RADIUS = 0.1
 class Search(NamedTuple):
     """How the acquisition is maximised."""
 
-    candidates: int = 512
+    raw_samples: int = 512
     """Points of the Sobol sequence, a power of two; half as many perturbations of the best points join them."""
-    starts: int = 16
-    """Candidates from which an ascent starts; at most `candidates`."""
+    num_restarts: int = 16
+    """Candidates from which an ascent starts; at most `raw_samples`."""
     steps: int = 60
     """Steps of each ascent; 0 for none."""
     grid: bool = False
@@ -105,7 +105,7 @@ def suggest(plan: Plan, key: Key, state: Any, trials: Trials, region: Region, gr
         history = History(
             trials.x, jnp.where(rows < trials.answered, trials.y, expected), trials.answered + trials.pending
         )
-        return surrogate.extend(state, history)
+        return surrogate.condition_on(state, history)
 
     imagined = jax.lax.cond(trials.pending > 0, believe, lambda state: state, state)
     point, new = _maximise(plan, key, imagined, trials, region, grid)
@@ -134,7 +134,7 @@ def _maximise(plan: Plan, key: Key, state: Any, trials: Trials, region: Region, 
     else:
         scores = jax.vmap(score)(jax.random.split(acquire, len(pool)), pool)
     if plan.smooth and plan.search.steps and not plan.search.grid:
-        _, first = jax.lax.top_k(scores, plan.search.starts)
+        _, first = jax.lax.top_k(scores, plan.search.num_restarts)
         climbed = _climb(lambda x: score(acquire, x), pool[first], region, plan)
         pool = jnp.concatenate([pool, climbed])
         scores = jnp.concatenate([scores, jax.vmap(score, (None, 0))(acquire, climbed)])

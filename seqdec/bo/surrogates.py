@@ -35,7 +35,7 @@ class Surrogate(NamedTuple):
     fit: Callable[[Any, History], Any]
     """(state, history) -> state that knows the history, hyperparameters adapted. Rows have only been appended since the
     last fit; when the responses are standardised anew, the next fit has a state fresh from `init`."""
-    extend: Callable[[Any, History], Any]
+    condition_on: Callable[[Any, History], Any]
     """(state, history) -> state that knows the rows appended to the history, hyperparameters as they are."""
     posterior: Callable[[Any], Posterior]
     """(state) -> what an acquisition may ask about rows (n, d) of the unit cube."""

@@ -109,7 +109,7 @@ def _settings(method: str, parity: bool) -> dict[str, Any] | None:
     settings: dict[str, Any] = {"surrogate": kind, "acquisition": acquisition or "auto"}
     if parity:
         options = {"growth": float("inf"), **_PARITY[kind], **options}
-        search = bo.Search(candidates=1024, grid=True, repeats=True)
+        search = bo.Search(raw_samples=1024, grid=True, repeats=True)
         settings |= {"standardize": False, "trust_region": False, "search": search}
     return settings | {"surrogate_options": options}
 
@@ -123,7 +123,8 @@ def play(options: Optimization, progress: bool) -> Iterator[pd.DataFrame]:
             objective, evaluations = problem.build(), options.evaluations or problem.evaluations
             settings = _settings(method, options.parity)
             if settings is not None and options.parity and name.startswith("drawnn"):
-                settings["search"] = bo.Search(candidates=2, starts=1, steps=500)  # an ascent from one random point
+                # An ascent from one random point.
+                settings["search"] = bo.Search(raw_samples=2, num_restarts=1, steps=500)
             for run in range(options.runs):
                 bar.set_description(f"{name} {method}")
                 values, seconds = _run(objective, evaluations, method, settings, options.seed + run)
