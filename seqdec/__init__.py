@@ -2,8 +2,8 @@
 
 from seqdec import agents, bo, core, envs, filters, likelihoods, models, ope, optim, policies
 from seqdec.bo import maximize, minimize
+from seqdec.loop.run import run
 from seqdec.results import Run
-from seqdec.runner import run
 
 __version__ = "0.1.0"
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -12,14 +12,43 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FuncFormatter, MaxNLocator
 from scipy.optimize import isotonic_regression
 
-from seqdec.results import Run, mean_and_margin
+from seqdec.statistics import mean_and_margin
 
-# Okabe and Ito's palette without its yellow, which white paper swallows.
+# Okabe and Ito's palette without its yellow, which is hard to read on white.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1)), (0, (6, 1.5, 1.5, 1.5)))
 _TITLE: dict[str, Any] = {"fontsize": 11, "loc": "left"}
 _POINTS = 400
-"""Points in a drawn curve: more cannot be seen and only swell the file."""
+"""Points in a drawn curve: more cannot be distinguished and only make the file larger."""
+
+
+class Run(Protocol):
+    """What the figures read of a `seqdec.Run`."""
+
+    @property
+    def env(self) -> str:
+        """Name of the environment."""
+        ...
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """(num_seeds,) seeds."""
+        ...
+
+    @property
+    def rewards(self) -> np.ndarray:
+        """(num_seeds, num_steps) rewards."""
+        ...
+
+    @property
+    def regret(self) -> np.ndarray:
+        """(num_seeds, num_steps) expected reward lost by each action; NaN where unknown."""
+        ...
+
+    @property
+    def elapsed(self) -> np.ndarray:
+        """(num_steps,) seconds of running by the end of each step, all seeds together."""
+        ...
 
 
 def comparison(runs: Mapping[str, Run]) -> Figure:

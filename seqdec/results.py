@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from seqdec import ope
 from seqdec.persistence import read_folder, write_folder
+from seqdec.statistics import mean_and_margin, with_margin
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -147,15 +147,6 @@ def compare(runs: Mapping[str, Run]) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("agent")
 
 
-def mean_and_margin(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean over the first axis and half-width of its 95% t-interval: t(0.975, n - 1) s / sqrt(n); NaN for n = 1."""
-    count = len(samples)
-    if count == 1:
-        return samples[0], np.full(samples.shape[1:], np.nan)
-    quantile = stats.t.ppf(0.975, count - 1)
-    return samples.mean(axis=0), quantile * samples.std(axis=0, ddof=1) / np.sqrt(count)
-
-
 def readable(table: pd.DataFrame) -> pd.DataFrame:
     """The table of `compare` as strings for people: "mean ± half-width", shares in percent, "-" for what is unknown."""
     share = table["optimum_share"].to_numpy()
@@ -168,16 +159,6 @@ def readable(table: pd.DataFrame) -> pd.DataFrame:
         "rejected": [f"{count:,}" for count in table["rejected"]],
     }
     return pd.DataFrame(rows, index=table.index).rename_axis(None)
-
-
-def with_margin(means: np.ndarray, margins: np.ndarray) -> list[str]:
-    """Strings like "1,234 ± 56"; a margin is left out where unknown, and "-" stands for an unknown mean."""
-    largest = np.abs(means[np.isfinite(means)]).max(initial=0.0)
-    digits = 0 if largest >= 1000 else 1 if largest >= 10 else 3
-    return [
-        "-" if np.isnan(mean) else f"{mean:,.{digits}f}" + ("" if np.isnan(margin) else f" ± {margin:,.{digits}f}")
-        for mean, margin in zip(means, margins, strict=True)
-    ]
 
 
 def plot_comparison(runs: Mapping[str, Run]) -> "Figure":

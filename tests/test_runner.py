@@ -1,4 +1,4 @@
-"""The runner against plain Python loops."""
+"""The loop against plain Python loops."""
 
 import operator
 import os
@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 
-import seqdec.drive
+import seqdec.loop.device
 from seqdec.core import Action, Agent, Environment
-from seqdec.drive import chunk_length
+from seqdec.loop.device import chunk_length
+from seqdec.loop.run import run
 from seqdec.results import Run
-from seqdec.runner import run
 from tests.toys import NUM_ARMS, toy_agent, toy_env
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -147,7 +147,7 @@ def test_nothing_compiles_between_the_chunks(caplog: pytest.LogCaptureFixture) -
 
 def test_environment_data_are_an_argument_of_the_programs() -> None:
     env, keys = toy_env(noise=0.0), jax.vmap(jax.random.key)(np.arange(2, dtype=np.uint32))
-    start, advance = seqdec.drive._compile(toy_agent(), env, (), 6, keys, env.params, seqdec.drive._mesh(1))
+    start, advance = seqdec.loop.device._compile(toy_agent(), env, (), 6, keys, env.params, seqdec.loop.device._mesh(1))
     _, record = advance(start(keys, env.params + 10), env.params + 10)
     np.testing.assert_allclose(record.reward, np.array([10.2, 10.5, 10.9])[record.action], rtol=1e-6)
 
@@ -426,7 +426,7 @@ def test_seeds_whose_factorisations_are_computed_in_turns_give_what_they_give_al
 @pytest.mark.parametrize(
     ("before", "flags", "wanted"),
     [
-        ("", "", "seqdec.runner.available_cores()"),
+        ("", "", "seqdec.loop.run.available_cores()"),
         ("", "--xla_force_host_platform_device_count=3", "3"),
         ("jax.config.update('jax_num_cpu_devices', 3)", "", "3"),
         ("jax.numpy.zeros(1)", "", "1"),

@@ -12,8 +12,8 @@ from flax import linen as nn
 from seqdec import agents, envs, likelihoods, models, policies
 from seqdec.agents.presets import describe
 from seqdec.core import Agent, Environment
+from seqdec.loop.run import run
 from seqdec.results import Run
-from seqdec.runner import run
 
 _FILTERING: dict[str, tuple[str, ...]] = {"ekf": ("rank",), "hilofi": (), "lolofi": (), "lrkf": ()}
 """Agents that take a policy by name and the numbers of `Options`, with the numbers that mean nothing to them."""

@@ -18,9 +18,9 @@ import pandas as pd
 from seqdec import agents, envs, figures, filters, likelihoods, models, policies
 from seqdec.core import Action, Agent, Array, Environment
 from seqdec.experiments import report
+from seqdec.loop.run import run
 from seqdec.persistence import as_json, versions, write_file, write_json
 from seqdec.results import Run, mean_and_margin, with_margin
-from seqdec.runner import run
 
 UNIFORM = "uniform"
 _LONGEST = 50_000

@@ -14,7 +14,9 @@ from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from seqdec.core import Agent, Environment
-from seqdec.drive import Outcome, on_device, on_host
+from seqdec.loop.device import on_device
+from seqdec.loop.host import on_host
+from seqdec.loop.record import Outcome
 from seqdec.persistence import as_json, versions
 from seqdec.results import COLUMNS, Run
 

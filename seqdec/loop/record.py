@@ -1,0 +1,76 @@
+"""What a run records, and what the loop on the devices and the loop on the host have in common.
+
+Keys: seed i starts from `jax.random.key(seed + i)`, split into an environment key and an agent key, so that different
+agents meet the same environment; each is split into a key for the start and a key into which the step number is
+folded. A result therefore depends neither on the chunks nor on the number of seeds.
+"""
+
+from typing import Any, NamedTuple
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+
+from seqdec.core import Action, Array, Key, PyTree
+
+
+class Record(NamedTuple):
+    """The record of one step; later stacked to (seeds, steps, ...)."""
+
+    action: Array | np.ndarray
+    reward: Array | np.ndarray
+    regret: Array | np.ndarray
+    propensity: Array | np.ndarray
+    rejected: Array | np.ndarray
+    diagnostics: dict[str, Any]
+
+
+class Outcome(NamedTuple):
+    """Records and timings of a run."""
+
+    record: Record
+    """Every field (seeds, steps, ...); possibly some steps more than were asked for."""
+    clock: list[tuple[int, float]]
+    """(steps done, seconds of running since the start), increasing."""
+    compile_seconds: float
+    interrupted: bool
+
+
+def split_key(key: Key) -> tuple[tuple[Key, Key], tuple[Key, Key]]:
+    """A seed's key -> ((environment's first key, its step key), (agent's first key, its step key))."""
+    env_key, agent_key = jax.random.split(key)
+    (reset_key, step_key), (init_key, act_key) = jax.random.split(env_key), jax.random.split(agent_key)
+    return (reset_key, step_key), (init_key, act_key)
+
+
+def rejected(info: Any) -> Array:
+    """() bool: whether the update was rejected; False for agents that never say."""
+    return jnp.asarray(getattr(info, "rejected", False), bool)
+
+
+def select(info: Any, observation: PyTree, names: tuple[str, ...]) -> dict[str, Array]:
+    """The wanted fields of an agent's info, or the observation; what has fields of its own gives one entry for each."""
+    fields = {name: getattr(info, name) for name in getattr(info, "_fields", ()) if getattr(info, name) is not None}
+    available = {**fields, "observation": observation}
+    for name in names:
+        if name not in available:
+            raise ValueError(
+                f"diagnostics: the agent's {type(info).__name__} holds no {name!r}; available: {', '.join(available)}"
+            )
+    leaves = jax.tree_util.tree_leaves_with_path({name: available[name] for name in names})
+    return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
+
+
+def check_action(action: Action, space: gymnasium.Space) -> None:
+    """Refuse, while tracing, an action that cannot fit the action space."""
+    value = action.value
+    if isinstance(space, Discrete):
+        if value.shape != () or not jnp.issubdtype(value.dtype, jnp.integer):
+            raise ValueError(f"{space} wants a () integer action; the agent plays {value.dtype} of shape {value.shape}")
+    elif isinstance(space, Box):
+        if value.shape != space.shape:
+            raise ValueError(f"{space} wants an action of shape {space.shape}; the agent plays shape {value.shape}")
+    else:
+        raise TypeError(f"the action space must be Discrete or Box; got {space}")

@@ -1,0 +1,23 @@
+"""Means over seeds with their 95% intervals, and how they are written."""
+
+import numpy as np
+from scipy import special
+
+
+def mean_and_margin(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean over the first axis and half-width of its 95% t-interval: t(0.975, n - 1) s / sqrt(n); NaN for n = 1."""
+    count = len(samples)
+    if count == 1:
+        return samples[0], np.full(samples.shape[1:], np.nan)
+    quantile = special.stdtrit(count - 1, 0.975)
+    return samples.mean(axis=0), quantile * samples.std(axis=0, ddof=1) / np.sqrt(count)
+
+
+def with_margin(means: np.ndarray, margins: np.ndarray) -> list[str]:
+    """Strings like "1,234 ± 56"; a margin is left out where unknown, and "-" stands for an unknown mean."""
+    largest = np.abs(means[np.isfinite(means)]).max(initial=0.0)
+    digits = 0 if largest >= 1000 else 1 if largest >= 10 else 3
+    return [
+        "-" if np.isnan(mean) else f"{mean:,.{digits}f}" + ("" if np.isnan(margin) else f" ± {margin:,.{digits}f}")
+        for mean, margin in zip(means, margins, strict=True)
+    ]
