@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import optax
 from flax import linen as nn
 
-from seqdec import linalg, models, policies
+from seqdec import linalg, policies
+from seqdec import params as parameters
 from seqdec.agents.filtering import choices_for, decide
 from seqdec.agents.networks import network_for
 from seqdec.core import Acquisition, Agent, Array, HasSpaces, Masked, Posterior, Predictive, PyTree
@@ -28,7 +29,7 @@ class NeuralState(NamedTuple):
 
     params: PyTree
     optimizer: Any
-    root: linalg.Root | None
+    root: linalg.FullRankFactor | None
     """root of the last layer's covariance; None for a network without uncertainty"""
 
 
@@ -99,15 +100,15 @@ def neural(
         params = network.init(key)
         root = None
         if last_layer_std is not None:
-            size = sum(leaf.size for leaf in models.split(params, network.is_last)[1])
-            root = linalg.root_from(last_layer_std * jnp.eye(size), 0)
+            size = sum(leaf.size for leaf in parameters.split(params, network.is_last)[1])
+            root = linalg.full_rank_from(last_layer_std * jnp.eye(size), 0)
         return NeuralState(params, transform.init(params), root)
 
     def last_layer_rows(params, x):
         """Expected responses (n,) and their gradients by the last layer (n, p)."""
         mean, pull = jax.vjp(lambda params: network.apply(params, x), params)
         (gradients,) = jax.vmap(pull)(jnp.eye(len(mean), dtype=mean.dtype))
-        return mean, models.ravel(models.split(gradients, network.is_last)[1], 1)
+        return mean, parameters.ravel(parameters.split(gradients, network.is_last)[1], 1)
 
     def posterior(state):
         def mean(candidates):
@@ -124,9 +125,9 @@ def neural(
         def draw(key):
             columns = state.root.columns
             shift = columns @ jax.random.normal(key, (columns.shape[1],), columns.dtype)
-            hidden, last = models.split(state.params, network.is_last)
-            moved = [leaf + piece for leaf, piece in zip(last, models.unravel(shift, last), strict=True)]
-            params = models.join(state.params, network.is_last, hidden, moved)
+            hidden, last = parameters.split(state.params, network.is_last)
+            moved = [leaf + piece for leaf, piece in zip(last, parameters.unravel(shift, last), strict=True)]
+            params = parameters.join(state.params, network.is_last, hidden, moved)
             return lambda candidates: network.apply(params, candidates)
 
         return Posterior(mean, joint, draw)
@@ -141,7 +142,7 @@ def neural(
         products = rows @ state.root.columns
         cov = noise * jnp.eye(len(rows), dtype=rows.dtype)
         roots = (linalg.psd_root(products @ products.mT + cov), linalg.psd_root(cov))
-        return linalg.symmetric_downdate(state.root, products, products @ state.root.columns.mT, *roots, good).root
+        return linalg.symmetric_downdate(state.root, products, products @ state.root.columns.mT, *roots, good).factor
 
     def update(state, observation, action, feedback):
         seen = observation.observation if isinstance(observation, Masked) else observation

@@ -16,6 +16,7 @@ from flax import linen as nn
 from optax import contrib
 
 from seqdec import filters, likelihoods, models, optim, policies
+from seqdec import params as parameters
 from seqdec.agents.filtering import filtering
 from seqdec.agents.networks import network_for
 from seqdec.agents.neural import neural
@@ -148,7 +149,7 @@ def _parts(network: Network) -> dict[str, Any]:
 def _last_size(network: Network, is_last: models.IsLast) -> int:
     """How many parameters the output layer has."""
     params = jax.eval_shape(lambda: network.init(jax.random.key(0)))
-    return sum(leaf.size for leaf in models.split(params, is_last)[1])
+    return sum(leaf.size for leaf in parameters.split(params, is_last)[1])
 
 
 def lrkf(

@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seqdec import linalg, models
+from seqdec import linalg
+from seqdec import params as parameters
 from seqdec.experiments import bench
 from seqdec.filters import blocks, derivatives
 
@@ -24,7 +25,7 @@ TURNS = 5
 def reverse(apply: Callable[..., jax.Array], params: Any, x: jax.Array, columns: tuple[jax.Array, ...]) -> Any:
     """Products (K, n) and row 0, from the whole Jacobian."""
     out, pull = jax.vjp(lambda params: apply(params, x), params)
-    rows = models.pieces(jax.tree.leaves(jax.vmap(pull)(jnp.asarray(np.eye(len(out)), out.dtype))[0]), 1)
+    rows = parameters.pieces(jax.tree.leaves(jax.vmap(pull)(jnp.asarray(np.eye(len(out)), out.dtype))[0]), 1)
     return sum(row @ column for row, column in zip(rows, columns, strict=True)), [row[0] for row in rows]
 
 
@@ -39,9 +40,9 @@ def forward(apply: Callable[..., jax.Array], params: Any, x: jax.Array, columns:
     """The same without the Jacobian."""
     leaves, structure = jax.tree.flatten(params)
     out, push = jax.linearize(lambda params: apply(params, x), params)
-    products = jax.vmap(lambda *parts: push(structure.unflatten(models.unpieces(parts, leaves))), -1, -1)(*columns)
+    products = jax.vmap(lambda *parts: push(structure.unflatten(parameters.unpieces(parts, leaves))), -1, -1)(*columns)
     _, pull = jax.vjp(lambda params: apply(params, x), params)
-    return products, models.pieces(jax.tree.leaves(pull(jnp.zeros_like(out).at[0].set(1))[0]))
+    return products, parameters.pieces(jax.tree.leaves(pull(jnp.zeros_like(out).at[0].set(1))[0]))
 
 
 WAYS = (reverse, outer, forward)
@@ -70,8 +71,8 @@ if __name__ == "__main__":
             params = work.network.init(jax.random.key(0))
             for width in (26, 75):
                 rows = jax.random.normal(jax.random.key(1), (width, work.size))
-                leaves = models.unravel(rows, jax.tree.leaves(params))
-                columns = tuple(piece.T for piece in models.pieces(leaves, 1))
+                leaves = parameters.unravel(rows, jax.tree.leaves(params))
+                columns = tuple(piece.T for piece in parameters.pieces(leaves, 1))
                 times = {f.__name__: milliseconds(f, work.network.apply, params, work.inputs, columns) for f in WAYS}
                 shown = ", ".join(f"{name} {time:6.2f} ms" for name, time in times.items())
                 print(

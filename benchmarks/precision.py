@@ -16,6 +16,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 from seqdec import filters, likelihoods, linalg, models
+from seqdec import params as parameters
 from seqdec.experiments import bench, boxes
 from seqdec.experiments.bandit import Digits
 
@@ -43,7 +44,7 @@ def equality(steps: int, names: list[str]) -> None:
                 params = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), work.network.init(jax.random.key(0)))
                 belief, played = run(flt.init(jax.random.key(3), params), (inputs, keys))
                 actions.append(np.asarray(played))
-                means.append(np.asarray(models.ravel(jax.tree.leaves(belief.params))))
+                means.append(np.asarray(parameters.ravel(jax.tree.leaves(belief.params))))
             error = np.max(np.abs(means[0] - means[1])) / np.max(np.abs(means[1]))
             differing = np.sum(actions[0] != actions[1])
             print(f"{name:7} q={q:g}: {steps} steps, {differing} actions differ, means within {error:.1e}", flush=True)
@@ -54,7 +55,7 @@ def _definiteness(belief) -> jax.Array:
 
     def ratio(state):
         factor = state.factor
-        if isinstance(factor, linalg.LowRank):
+        if isinstance(factor, linalg.LowRankFactor):
             rows = factor.root @ factor.coefficients
             gram = rows @ sum(piece.mT @ piece for piece in map(linalg.full_columns, factor.basis)) @ rows.mT
         else:

@@ -16,6 +16,25 @@ Key = jax.Array  # a typed key, from `jax.random.key`
 PyTree = Any
 
 
+IsLast = Callable[[tuple[str, ...]], bool]
+"""(path) -> bool, true for the parameters of the output layer; a path holds the names of a leaf in the tree."""
+
+
+class Network(NamedTuple):
+    """A network as pure functions."""
+
+    init: Callable[[Key], PyTree]
+    """(key) -> params"""
+    apply: Callable[[PyTree, PyTree], Array]
+    """(params, x) -> (out,)"""
+    is_last: IsLast
+    """(path) -> bool, true for the parameters of the output layer"""
+    tables: tuple[str, ...] = ()
+    """names of the embedding tables: params["tables"][name] (rows, width), of which an input x reads row x[name]"""
+    example: PyTree | None = None
+    """shapes of an input x, where they are known"""
+
+
 class Predictive(NamedTuple):
     """Gaussian prediction of `out` responses, with what is unknown kept apart from what is noise."""
 

@@ -1,17 +1,28 @@
-"""Flax networks of the experiments, and the helpers that turn parameters into blocks of one vector."""
+"""Flax networks of the experiments, and `Network`s: pure functions of a flax module."""
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from seqdec.core import Array, Key, PyTree
+from seqdec.core import Array, IsLast, Key, Network, PyTree
+from seqdec.params import path_names
 
-Path = tuple[str, ...]
-IsLast = Callable[[Path], bool]
+__all__ = [
+    "MLP",
+    "IsLast",
+    "LeNet5",
+    "Linear",
+    "Network",
+    "PatchConv",
+    "Score",
+    "embedded",
+    "network",
+    "output_layer",
+    "per_candidate",
+]
 
 
 def _output(out: int) -> nn.Dense:
@@ -91,21 +102,6 @@ class LeNet5(nn.Module):
         x = nn.elu(nn.Dense(120, name="hidden_0")(jnp.ravel(x)))
         x = nn.elu(nn.Dense(80, name="hidden_1")(x))
         return _output(self.out)(x)
-
-
-class Network(NamedTuple):
-    """A network as pure functions."""
-
-    init: Callable[[Key], PyTree]
-    """(key) -> params"""
-    apply: Callable[[PyTree, PyTree], Array]
-    """(params, x) -> (out,)"""
-    is_last: IsLast
-    """(path) -> bool, true for the parameters of the output layer"""
-    tables: tuple[str, ...] = ()
-    """names of the embedding tables: params["tables"][name] (rows, width), of which an input x reads row x[name]"""
-    example: PyTree | None = None
-    """shapes of an input x, where they are known"""
 
 
 def network(module: nn.Module, example: PyTree) -> Network:
@@ -211,15 +207,6 @@ def embedded(
     return Network(init, apply, lambda path: path[0] == "network" and output(path[1:]), tuple(sorted(sizes)))
 
 
-def nearby(params: PyTree, x: dict[str, Array], tables: tuple[str, ...]) -> tuple[PyTree, dict[str, Array]]:
-    """(params, x) with only those rows of the tables that x (n rows of each) reads, for the same response.
-
-    Derivatives by these parameters have n rows of each table, not all. A row that x reads twice appears twice.
-    """
-    rows = {name: params["tables"][name][x[name]] for name in tables}
-    return {**params, "tables": rows}, {**x, **{name: jnp.arange(len(x[name])) for name in tables}}
-
-
 def output_layer(module: nn.Module, example: PyTree) -> IsLast:
     """Predicate on parameter paths that is true in the output layer of any flax module.
 
@@ -232,7 +219,7 @@ def output_layer(module: nn.Module, example: PyTree) -> IsLast:
     out, captured = module.apply(variables, example, capture_intermediates=True, mutable=["intermediates"])
     calls = jax.tree_util.tree_flatten_with_path(captured["intermediates"])[0]
     same = [
-        _names(path)[:-2]
+        path_names(path)[:-2]
         for path, value in calls
         if value.size == out.size and bool(jnp.all(value.ravel() == out.ravel()))
     ]
@@ -245,76 +232,3 @@ def _scrambled(variables: PyTree) -> PyTree:
     leaves, structure = jax.tree.flatten(variables)
     keys = jax.random.split(jax.random.key(0), len(leaves))
     return structure.unflatten([jax.random.normal(k, leaf.shape) for k, leaf in zip(keys, leaves, strict=True)])
-
-
-def _names(path) -> Path:
-    return tuple(str(getattr(entry, "key", getattr(entry, "idx", getattr(entry, "name", entry)))) for entry in path)
-
-
-def split(tree: PyTree, is_last: IsLast) -> tuple[list[Array], list[Array]]:
-    """Leaves of a parameter tree as (hidden, last), each in the order of `jax.tree.leaves`.
-
-    Raises:
-        ValueError: nothing or everything counts as the last layer; the message lists the paths.
-    """
-    flat = [(_names(path), leaf) for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]]
-    hidden, last = ([leaf for path, leaf in flat if bool(is_last(path)) == wanted] for wanted in (False, True))
-    if not hidden or not last:
-        listed = ", ".join("/".join(path) for path, _ in flat)
-        raise ValueError(
-            f"is_last matches {'nothing' if not last else 'everything'} among the parameters {listed}; "
-            "pass a predicate on paths that is true in the output layer only, or use a filter of one block (lrkf)"
-        )
-    return hidden, last
-
-
-def join(like: PyTree, is_last: IsLast, hidden: list[Array], last: list[Array]) -> PyTree:
-    """Inverse of `split`: the tree shaped like `like` with these leaves."""
-    flat, structure = jax.tree_util.tree_flatten_with_path(like)
-    sources = {False: iter(hidden), True: iter(last)}
-    return structure.unflatten([next(sources[bool(is_last(_names(path)))]) for path, _ in flat])
-
-
-def ravel(leaves: list[Array], batch_axes: int = 0) -> Array:
-    """Leaves side by side as one vector (D,), or as rows (..., D) that share the leading batch axes."""
-    return jnp.concatenate([leaf.reshape(*leaf.shape[:batch_axes], -1) for leaf in leaves], axis=-1)
-
-
-def unravel(vectors: Array, like: list[Array]) -> list[Array]:
-    """Inverse of `ravel`: parts of vectors (..., D) with the shapes and dtypes of `like` after the leading axes."""
-    ends = [0]
-    for leaf in like:
-        ends.append(ends[-1] + leaf.size)
-    return [
-        vectors[..., a:b].reshape(*vectors.shape[:-1], *leaf.shape).astype(leaf.dtype)
-        for a, b, leaf in zip(ends, ends[1:], like, strict=False)
-    ]
-
-
-_OF_ITS_OWN = 512
-"""Entries from which on a leaf is a piece of its own."""
-
-
-def pieces(leaves: list[Array], batch_axes: int = 0) -> tuple[Array, ...]:
-    """Leaves as vectors (D_p,), or as rows (..., D_p): large ones as they are, all small ones side by side as the last.
-
-    Nothing large is copied, as `ravel` would, and what is small costs one operation together.
-    """
-    large, small = by_size(leaves, batch_axes)
-    flat = [leaf.reshape(*leaf.shape[:batch_axes], -1) for leaf in large]
-    return (*flat, ravel(small, batch_axes)) if small else tuple(flat)
-
-
-def unpieces(parts: tuple[Array, ...], like: list[Array]) -> list[Array]:
-    """Inverse of `pieces`: leaves with the shapes and dtypes of `like`."""
-    large, small = by_size(like, 0)
-    whole = [part.reshape(leaf.shape).astype(leaf.dtype) for part, leaf in zip(parts, large, strict=False)]
-    sources = iter(whole), iter(unravel(parts[-1], small) if small else [])
-    return [next(sources[leaf.size < _OF_ITS_OWN]) for leaf in like]
-
-
-def by_size(leaves: list[Any], batch_axes: int) -> tuple[list[Any], list[Any]]:
-    """(large, small), each in the order given; anything with a shape is a leaf."""
-    sizes = [math.prod(leaf.shape[batch_axes:]) for leaf in leaves]
-    large = [leaf for leaf, size in zip(leaves, sizes, strict=True) if size >= _OF_ITS_OWN]
-    return large, [leaf for leaf, size in zip(leaves, sizes, strict=True) if size < _OF_ITS_OWN]

@@ -13,6 +13,7 @@ from flax import linen as nn
 from gymnasium import spaces
 
 from seqdec import agents, filters, likelihoods, models, optim, policies
+from seqdec import params as parameters
 from seqdec.agents.filtering import posterior
 from seqdec.core import Masked
 
@@ -490,7 +491,7 @@ def test_belief_over_the_last_layer_is_that_of_a_linear_model_in_its_features(fu
 
     def rows_of(params, x):
         gradients = jax.jacobian(network.apply)(params, x)
-        return np.asarray(models.ravel(models.split(gradients, network.is_last)[1], 1))
+        return np.asarray(parameters.ravel(parameters.split(gradients, network.is_last)[1], 1))
 
     for step, x in enumerate(contexts(6)):
         rewards = jnp.array([1.0, -1.0, 0.5])
@@ -515,7 +516,7 @@ def test_draws_from_the_last_layer_have_its_moments():
     state = agent.init(jax.random.key(0))
     actions = jax.vmap(lambda key: agent.act(key, state, CONTEXT).value)(jax.random.split(jax.random.key(1), 4000))
     # Before any data the arms are independent and alike, whatever the network says of them being equal.
-    rows = models.ravel(models.split(jax.jacobian(network.apply)(state.params, CONTEXT), network.is_last)[1], 1)
+    rows = parameters.ravel(parameters.split(jax.jacobian(network.apply)(state.params, CONTEXT), network.is_last)[1], 1)
     draws = np.random.default_rng(0).normal(size=(100_000, rows.shape[1])) @ np.asarray(0.3 * rows).T
     best = np.argmax(np.asarray(network.apply(state.params, CONTEXT)) + draws, 1)
     expected = np.bincount(best, minlength=3) / len(best)

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from seqdec import likelihoods, models
+from seqdec import params as parameters
 from seqdec.cli import main
 from seqdec.experiments import bench, boxes
 
@@ -23,7 +24,7 @@ NAMES = ("lrkf", "lolofi", "hilofi")
 def test_a_thousand_steps_take_the_actions_of_the_boxes(name: str, q: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """In float64 every action is the same, and at the end the means agree to 1e-9 and the moments to 1e-7."""
     monkeypatch.setattr(bench, "_Q", q)
-    monkeypatch.setattr(models, "_OF_ITS_OWN", 50)  # so that there are large leaves and small ones
+    monkeypatch.setattr(parameters, "_LARGE", 50)  # so that there are large leaves and small ones
     with jax.enable_x64(True):
         network = models.network(models.MLP(5, (12, 9)), jnp.zeros(8))
         likelihood = likelihoods.gaussian(bench._NOISE)
@@ -42,7 +43,7 @@ def test_a_thousand_steps_take_the_actions_of_the_boxes(name: str, q: float, mon
         )
         np.testing.assert_array_equal(*actions)
         assert len(set(actions[0].tolist())) == 5
-        means = [models.ravel(jax.tree.leaves(belief.params)) for belief in ends]
+        means = [parameters.ravel(jax.tree.leaves(belief.params)) for belief in ends]
         assert np.max(np.abs(means[0] - means[1])) <= 1e-9 * np.max(np.abs(means[1]))
         moments = [flt.moments(belief, inputs[0]) for flt, belief in zip((ours, printed), ends, strict=True)]
         np.testing.assert_allclose(moments[0].cov, moments[1].cov, rtol=1e-7, atol=1e-12)
@@ -53,7 +54,7 @@ def test_acting_and_updating_read_the_basis_as_often_as_updating_alone(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both share one linearisation, and one product with the basis serves all arms."""
-    monkeypatch.setattr(models, "_OF_ITS_OWN", 500)  # so that both hidden kernels are large
+    monkeypatch.setattr(parameters, "_LARGE", 500)  # so that both hidden kernels are large
     network = models.network(models.MLP(10, (40, 30)), jnp.zeros(50))
     flt = bench.make(name, network, 10, 20)
     belief = flt.init(jax.random.key(0), network.init(jax.random.key(1)))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from seqdec import filters, likelihoods, linalg, models
+from seqdec import params as parameters
 from tests import boxes
 
 NETWORK = models.network(models.MLP(4, (6, 5)), jnp.zeros(3))
@@ -33,7 +34,7 @@ def stream(seed, steps=STEPS, inputs=3, outputs=4):
 def dense_of(state):
     """Covariance kept by a block."""
     factor = state.factor
-    if isinstance(factor, linalg.Root):
+    if isinstance(factor, linalg.FullRankFactor):
         return np.asarray(factor.columns @ factor.columns.T)
     rows = factor.root @ factor.coefficients @ np.concatenate(factor.basis).T
     return np.asarray(rows.T @ rows)
@@ -42,7 +43,7 @@ def dense_of(state):
 def factor_of(state):
     """A square (or d x D) root to start a box from."""
     factor = state.factor
-    if isinstance(factor, linalg.Root):
+    if isinstance(factor, linalg.FullRankFactor):
         return np.asarray(factor.columns[:, : len(factor.columns)].T)
     return np.asarray(factor.root @ factor.coefficients @ np.concatenate(factor.basis).T)
 
@@ -81,7 +82,7 @@ class BoxRun:
             self.factors = [self.factors[0].T @ self.factors[0]]
 
     def _split(self, tree):
-        return (jax.tree.leaves(tree),) if self.name in ("ekf", "lrkf") else models.split(tree, NETWORK.is_last)
+        return (jax.tree.leaves(tree),) if self.name in ("ekf", "lrkf") else parameters.split(tree, NETWORK.is_last)
 
     @functools.cached_property
     def _linearise(self):
@@ -94,7 +95,7 @@ class BoxRun:
     def step(self, x, y, rows):
         mean, noise, rows_of = self._linearise(self.params, x, jnp.asarray(rows))
         mean, noise = np.asarray(mean), np.asarray(noise)
-        jac = [np.asarray(models.ravel(leaves, 1)) for leaves in self._split(rows_of)]
+        jac = [np.asarray(parameters.ravel(leaves, 1)) for leaves in self._split(rows_of)]
         eps = np.asarray(y) - mean
         if self.name == "ekf":
             self.factors[0], *steps = boxes.ekf(self.factors[0], jac[0], noise, eps, self.q)
@@ -107,11 +108,11 @@ class BoxRun:
             )
             self.factors, steps = [hidden, last], [step_h, step_l]
         leaves = self._split(self.params)
-        fresh = [models.unravel(models.ravel(old) + s, old) for old, s in zip(leaves, steps, strict=True)]
+        fresh = [parameters.unravel(parameters.ravel(old) + s, old) for old, s in zip(leaves, steps, strict=True)]
         if len(fresh) == 1:
             self.params = jax.tree.structure(self.params).unflatten(fresh[0])
         else:
-            self.params = models.join(self.params, NETWORK.is_last, *fresh)
+            self.params = parameters.join(self.params, NETWORK.is_last, *fresh)
 
     def covariances(self):
         return [f if self.name == "ekf" else f.T @ f for f in self.factors]
@@ -134,7 +135,7 @@ def test_equals_printed_box(name, q):
         belief, info = step(belief, x, y[arm], arm)
         assert not info.rejected
         box.step(x, y[[arm]], [arm])
-    ours, theirs = models.ravel(jax.tree.leaves(belief.params)), models.ravel(jax.tree.leaves(box.params))
+    ours, theirs = parameters.ravel(jax.tree.leaves(belief.params)), parameters.ravel(jax.tree.leaves(box.params))
     assert relative(ours, theirs) < 1e-10
     for state, cov in zip(belief.blocks, box.covariances(), strict=True):
         assert relative(dense_of(state), cov) < 1e-10
@@ -177,18 +178,18 @@ def run(flt, xs, ys, arms, params=None):
 
 def test_lrkf_of_full_rank_is_the_dense_filter():
     """With d = D and q = 0 the random rows span everything, so C^T C is the dense covariance."""
-    size = models.ravel(jax.tree.leaves(NETWORK.init(jax.random.key(0)))).size
+    size = parameters.ravel(jax.tree.leaves(NETWORK.init(jax.random.key(0)))).size
     low = filters.lrkf(NETWORK.apply, LIKELIHOODS["gaussian"], rank=size, initial_std=0.5, dtype=jnp.float64)
     dense = filters.ekf(NETWORK.apply, LIKELIHOODS["gaussian"], initial_std=0.5, dtype=jnp.float64)
     (a, _), (b, _) = (run(flt, *stream(2, 60)) for flt in (low, dense))
     assert relative(dense_of(a.blocks[0]), dense_of(b.blocks[0])) < 1e-9
-    assert relative(models.ravel(jax.tree.leaves(a.params)), models.ravel(jax.tree.leaves(b.params))) < 1e-9
+    assert relative(parameters.ravel(jax.tree.leaves(a.params)), parameters.ravel(jax.tree.leaves(b.params))) < 1e-9
 
 
 def test_layered_filters_of_full_rank_agree_with_each_other_and_the_first_step_with_the_dense_filter():
     """With full ranks HiLoFi and LoLoFi keep the same blocks; the first step's mean is the dense filter's."""
     hidden, last = (
-        models.ravel(leaves).size for leaves in models.split(NETWORK.init(jax.random.key(0)), NETWORK.is_last)
+        parameters.ravel(leaves).size for leaves in parameters.split(NETWORK.init(jax.random.key(0)), NETWORK.is_last)
     )
     common = {"is_last": NETWORK.is_last, "initial_std_hidden": 0.5, "initial_std_last": 0.5, "dtype": jnp.float64}
     likelihood = LIKELIHOODS["gaussian"]
@@ -199,7 +200,7 @@ def test_layered_filters_of_full_rank_agree_with_each_other_and_the_first_step_w
     for x, y in zip(a.blocks, b.blocks, strict=True):
         assert relative(dense_of(x), dense_of(y)) < 1e-9
     (a, _), (b, _) = (run(flt, *stream(3, 1)) for flt in (high, dense))
-    assert relative(models.ravel(jax.tree.leaves(a.params)), models.ravel(jax.tree.leaves(b.params))) < 1e-10
+    assert relative(parameters.ravel(jax.tree.leaves(a.params)), parameters.ravel(jax.tree.leaves(b.params))) < 1e-10
 
 
 def linear(params, x):
@@ -242,11 +243,11 @@ def test_error_bounds_hold_on_random_streams(name, q):
     split = (
         (lambda tree: (jax.tree.leaves(tree),))
         if len(belief.blocks) == 1
-        else lambda tree: models.split(tree, NETWORK.is_last)
+        else lambda tree: parameters.split(tree, NETWORK.is_last)
     )
     jacobian = jax.jit(jax.jacrev(NETWORK.apply))
     for x, y, arm in zip(*stream(6, 40), strict=True):
-        jac = np.concatenate([models.ravel(leaves, 1) for leaves in split(jacobian(belief.params, x))], 1)[[arm]]
+        jac = np.concatenate([parameters.ravel(leaves, 1) for leaves in split(jacobian(belief.params, x))], 1)[[arm]]
         own = [q, 2 * q] if len(belief.blocks) == 2 else [q]
         prior = block_diagonal(
             [dense_of(s) + extra * np.eye(len(dense_of(s))) for s, extra in zip(belief.blocks, own, strict=True)]
@@ -315,7 +316,7 @@ def test_vmap_over_seeds_and_settings_equals_one_by_one(name):
         belief, info = jax.lax.scan(
             lambda b, s: flt.update(flt.predict(b), s[0], s[1][s[2]], s[2]), belief, (xs, ys, arms)
         )
-        return models.ravel(jax.tree.leaves(belief.params)), info.log_density
+        return parameters.ravel(jax.tree.leaves(belief.params)), info.log_density
 
     seeds, noises = jnp.arange(3), jnp.array([1e-4, 1e-3, 0.0])
     together = jax.jit(jax.vmap(final))(seeds, noises)
@@ -331,7 +332,7 @@ def test_traced_and_plain_zero_process_noise_agree():
         NETWORK.apply, LIKELIHOODS["gaussian"], rank=7, process_noise=jnp.zeros(()), dtype=jnp.float64
     )
     (a, _), (b, _) = (run(flt, *stream(9, 60)) for flt in (plain, traced))
-    assert relative(models.ravel(jax.tree.leaves(a.params)), models.ravel(jax.tree.leaves(b.params))) < 1e-9
+    assert relative(parameters.ravel(jax.tree.leaves(a.params)), parameters.ravel(jax.tree.leaves(b.params))) < 1e-9
     assert a.blocks[0].factor.basis[0].shape[1] == 7  # nothing is ever appended
 
 
@@ -342,13 +343,13 @@ def test_update_without_shared_linearisation_is_the_same_update(name):
         for s in (True, False)
     ]
     (a, info_a), (b, info_b) = (run(flt, *stream(10, 30)) for flt in both)
-    assert relative(models.ravel(jax.tree.leaves(a.params)), models.ravel(jax.tree.leaves(b.params))) < 1e-10
+    assert relative(parameters.ravel(jax.tree.leaves(a.params)), parameters.ravel(jax.tree.leaves(b.params))) < 1e-10
     np.testing.assert_allclose(info_a.log_density, info_b.log_density, rtol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["lrkf", "lolofi", "hilofi"])
 def test_an_example_changes_what_is_kept_and_not_the_posterior(name, monkeypatch):
-    monkeypatch.setattr(models, "_OF_ITS_OWN", 15)  # so that the kernels are pieces of their own
+    monkeypatch.setattr(parameters, "_LARGE", 15)  # so that the kernels are pieces of their own
     both = [
         MAKERS[name](NETWORK.apply, LIKELIHOODS["categorical"], 1e-3, dtype=jnp.float64, example=example)
         for example in (None, NETWORK.example)
@@ -357,7 +358,7 @@ def test_an_example_changes_what_is_kept_and_not_the_posterior(name, monkeypatch
     kept = [[isinstance(p, linalg.Extended) for p in belief.blocks[0].factor.basis] for belief in (a, b)]
     assert not any(kept[0])
     assert kept[1][:2] == [True, True]
-    assert relative(models.ravel(jax.tree.leaves(a.params)), models.ravel(jax.tree.leaves(b.params))) < 1e-10
+    assert relative(parameters.ravel(jax.tree.leaves(a.params)), parameters.ravel(jax.tree.leaves(b.params))) < 1e-10
     np.testing.assert_allclose(info_a.log_density, info_b.log_density, rtol=1e-9)
     draws = [flt.sample(jax.random.key(0), belief) for flt, belief in zip(both, (a, b), strict=True)]
     assert all(np.all(np.isfinite(leaf)) for draw in draws for leaf in jax.tree.leaves(draw))
@@ -448,7 +449,7 @@ def test_a_basis_in_bfloat16_halves_the_memory_and_keeps_the_moments_to_two_digi
         exact, rough = (flt.moments(belief, x) for flt, belief in beliefs)
         assert np.linalg.norm(rough.cov - exact.cov) <= 0.05 * np.linalg.norm(exact.cov)
         assert np.linalg.norm(rough.mean - exact.mean) <= 0.05 * np.linalg.norm(exact.mean)
-    assert np.all(np.isfinite(models.ravel(jax.tree.leaves(beliefs[1][0].sample(jax.random.key(3), belief)))))
+    assert np.all(np.isfinite(parameters.ravel(jax.tree.leaves(beliefs[1][0].sample(jax.random.key(3), belief)))))
 
 
 def test_log_density_is_that_of_the_predictive():
@@ -575,7 +576,7 @@ def test_forward_passes_along_the_columns_equal_reverse_passes_of_the_outputs(na
         begin = flt.init(jax.random.key(1), network.init(jax.random.key(0)))
         scan = jax.jit(lambda b, data, flt=flt: jax.lax.scan(functools.partial(step, flt), b, data))
         end, seen = scan(begin, stream(12, 40, outputs=30))
-        ends.append(models.ravel(jax.tree.leaves(end.params)))
+        ends.append(parameters.ravel(jax.tree.leaves(end.params)))
         seens.append(seen)
     assert relative(*ends) < 1e-9
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-10), *seens)
@@ -601,5 +602,5 @@ def test_as_many_outputs_as_columns_can_all_be_observed_at_once():
         belief = flt.init(jax.random.key(1), network.init(jax.random.key(0)))
         for x, y, _ in zip(*stream(13, 4, outputs=6), strict=True):
             belief, _ = flt.update(flt.predict(belief), x, y)
-        ends.append(models.ravel(jax.tree.leaves(belief.params)))
+        ends.append(parameters.ravel(jax.tree.leaves(belief.params)))
     assert relative(*ends) < 1e-10

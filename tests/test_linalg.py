@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqdec import linalg
+from seqdec.linalg import low_rank
 from tests import boxes
 
 MATRICES = settings(max_examples=15, deadline=None)
@@ -113,7 +114,7 @@ def test_random_rows_are_orthonormal_and_spread():
     assert np.count_nonzero(np.abs(rows) > 1e-6) == rows.size
 
 
-def test_one_by_one_is_the_function_under_vmaps_and_derivatives():
+def test_sequential_vmap_is_the_function_under_vmaps_and_derivatives():
     def plain(a, b):
         return jnp.linalg.cholesky(a @ a.mT + b), b
 
@@ -123,27 +124,27 @@ def test_one_by_one_is_the_function_under_vmaps_and_derivatives():
     def twice(function):
         return jax.jit(jax.vmap(jax.vmap(function, (0, None)), (0, None)))
 
-    single = linalg.one_by_one(plain)
+    single = linalg.sequential_vmap(plain)
     a, b = jax.random.normal(jax.random.key(0), (3, 2, 4, 4)), jnp.eye(4)
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-6), twice(single)(a, b), twice(plain)(a, b))
     np.testing.assert_allclose(gradient(single)(a[0]), gradient(plain)(a[0]), rtol=1e-5)
 
 
-def test_when_branches_for_the_whole_batch_or_not_at_all():
+def test_cond_any_branches_for_the_whole_batch_or_not_at_all():
     calls = []
 
     def double(x):
         jax.debug.callback(lambda _: calls.append(1), x[0])
         return 2 * x
 
-    batched = jax.jit(jax.vmap(lambda c, x: linalg.when(c, double, x)))
+    batched = jax.jit(jax.vmap(lambda c, x: linalg.cond_any(c, double, x)))
     x = jnp.arange(6.0).reshape(3, 2)
     np.testing.assert_array_equal(batched(jnp.array([False, False, False]), x), x)
     jax.effects_barrier()
     assert not calls
     np.testing.assert_array_equal(batched(jnp.array([False, True, False]), x), 2 * x)
     twice = jax.jit(
-        jax.vmap(jax.vmap(lambda c, x: linalg.when(c, lambda y: 2 * y, x), in_axes=(None, 0)), in_axes=(0, None))
+        jax.vmap(jax.vmap(lambda c, x: linalg.cond_any(c, lambda y: 2 * y, x), in_axes=(None, 0)), in_axes=(0, None))
     )
     np.testing.assert_array_equal(twice(jnp.array([True, False]), x), jnp.stack([2 * x, 2 * x]))
 
@@ -193,11 +194,11 @@ def test_inverse_iteration_finds_the_direction_with_the_least_variance(q, noise,
         total = seen @ seen + q * (row @ row + beyond**2) + noise
         gain = np.append(root.T @ seen + q * row, q * beyond) / total
         stack = np.vstack([np.pad(root, ((0, 0), (0, 1))) - np.outer(seen, gain), np.sqrt(noise) * gain])
-        got = np.asarray(linalg._least_direction(*map(jnp.asarray, (root, seen, gain, noise))))
+        got = np.asarray(low_rank._least_direction(*map(jnp.asarray, (root, seen, gain, noise))))
         values, vectors = np.linalg.eigh(stack.T @ stack)
         assert values[0] < 0.5 * values[1]
         np.testing.assert_allclose(got * np.sign(got @ vectors[:, 0]), vectors[:, 0], atol=1e-10)
-        kept = np.asarray(linalg._reflect(jnp.asarray(got), jnp.eye(7)))
+        kept = np.asarray(low_rank._reflect(jnp.asarray(got), jnp.eye(7)))
         np.testing.assert_allclose(kept @ kept.T, np.eye(6), atol=1e-14)
         np.testing.assert_allclose(kept @ got, 0, atol=1e-14)
 
@@ -209,10 +210,10 @@ def test_an_inflated_root_keeps_small_variances_beside_large_ones():
     close[1] = close[0] + 1e-4 * close[2]
     factors, inflation = np.stack([apart, close, apart[[0, 0, 2]], 0 * apart]).astype(np.float32), np.float32(1e-10)
     assert np.linalg.cond(factors[0]) < 30 < 1e4 < np.linalg.cond(factors[1])
-    batch = jax.vmap(linalg._inflated_root, (0, None))(jnp.asarray(factors), jnp.asarray(inflation))
+    batch = jax.vmap(low_rank._inflated_root, (0, None))(jnp.asarray(factors), jnp.asarray(inflation))
     for factor, together in zip(factors, batch, strict=True):
         exact = np.linalg.qr(np.vstack([factor.T.astype(float), np.sqrt(float(inflation)) * np.eye(3)]), mode="r")
-        alone = np.asarray(linalg._inflated_root(jnp.asarray(factor), jnp.asarray(inflation)))
+        alone = np.asarray(low_rank._inflated_root(jnp.asarray(factor), jnp.asarray(inflation)))
         assert alone.dtype == np.float32
         for root in (alone, np.asarray(together)):
             assert np.all(np.tril(root, -1) == 0)
@@ -307,10 +308,10 @@ def test_a_refused_update_leaves_the_covariance_and_the_buffer():
         factor = done.factor
 
 
-def test_root_downdate_is_the_joseph_form_with_the_inflated_gain():
+def test_full_rank_downdate_is_the_joseph_form_with_the_inflated_gain():
     """Fifteen updates of two outputs with four spare columns, against dense matrices."""
     generator = np.random.default_rng(3)
-    root = linalg.root_from(jnp.asarray(generator.normal(size=(6, 6))), 4)
+    root = linalg.full_rank_from(jnp.asarray(generator.normal(size=(6, 6))), 4)
     sigma, noise, q = np.asarray(root.columns @ root.columns.T), np.diag([0.2, 0.4]), 0.05
     for _ in range(15):
         jac = generator.normal(size=(2, 6))
@@ -321,8 +322,8 @@ def test_root_downdate_is_the_joseph_form_with_the_inflated_gain():
         roots = linalg.psd_root(jnp.asarray(total)), linalg.psd_root(jnp.asarray(noise))
         raw = jnp.asarray(total @ gain)
         jac = jnp.asarray(jac)
-        done = linalg.root_downdate(root, jac, jac @ root.columns, raw, *roots, jnp.asarray(True))
-        root = done.root
+        done = linalg.full_rank_downdate(root, jac, jac @ root.columns, raw, *roots, jnp.asarray(True))
+        root = done.factor
         np.testing.assert_allclose(root.columns @ root.columns.T, sigma, atol=1e-10)
         np.testing.assert_allclose(done.gain, gain, atol=1e-10)
 
@@ -331,7 +332,7 @@ def test_root_downdate_is_the_joseph_form_with_the_inflated_gain():
 def test_symmetric_downdate_is_the_joseph_form(outputs):
     """Fifteen updates without spare columns, also of more outputs than there are parameters; the last is refused."""
     generator = np.random.default_rng(4)
-    root = linalg.root_from(jnp.asarray(generator.normal(size=(6, 6))), 0)
+    root = linalg.full_rank_from(jnp.asarray(generator.normal(size=(6, 6))), 0)
     sigma, noise = np.asarray(root.columns @ root.columns.T), np.diag(generator.uniform(0.1, 0.5, outputs))
     for step in range(16):
         jac = generator.normal(size=(outputs, 6))
@@ -344,7 +345,7 @@ def test_symmetric_downdate_is_the_joseph_form(outputs):
             left = np.eye(6) - gain.T @ jac
             sigma = left @ sigma @ left.T + gain.T @ noise @ gain
             np.testing.assert_allclose(done.gain, gain, atol=1e-10)
-        root = done.root
+        root = done.factor
         assert root.columns.shape == (6, 6)
         np.testing.assert_allclose(root.columns @ root.columns.T, sigma, atol=1e-10)
 

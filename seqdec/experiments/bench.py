@@ -20,6 +20,7 @@ from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from seqdec import filters, likelihoods, linalg, models
+from seqdec import params as parameters
 from seqdec.core import Array, Filter
 from seqdec.experiments import boxes
 from seqdec.filters import blocks, derivatives
@@ -160,7 +161,7 @@ def make(name: str, network: Network, rank: int, rank_last: int, *, dtype: Any =
 
 def _case(name: str, work: Workload, rank: int, options: Filters, copied: float) -> dict[str, Any]:
     params = work.network.init(jax.random.key(0))
-    last = sum(leaf.size for leaf in models.split(params, work.network.is_last)[1])
+    last = sum(leaf.size for leaf in parameters.split(params, work.network.is_last)[1])
     rank_last = min(options.rank_last, last)
     flt = make(name, work.network, rank, rank_last)
     belief = flt.init(jax.random.key(2), params)
@@ -261,7 +262,7 @@ def _rows(work: Workload, params: Any, x: Array, *, hidden: bool = False) -> Row
     """Rows of the Jacobian of all arms, by all parameters or by those of the hidden layers."""
     count, structure = len(jax.tree.leaves(params)), jax.tree.structure(params)
     found = derivatives.rows(lambda params, x: (work.network.apply(params, x), ()), params, x)[2]
-    places = models.split(structure.unflatten(range(count)), work.network.is_last)[0] if hidden else range(count)
+    places = parameters.split(structure.unflatten(range(count)), work.network.is_last)[0] if hidden else range(count)
     return blocks.pack_pieces([found[place] for place in places])
 
 

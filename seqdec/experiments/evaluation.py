@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from seqdec import data, figures, filters, likelihoods, models, ope, policies
+from seqdec import params as parameters
 from seqdec.core import Filter, PyTree
 from seqdec.experiments.report import FORMAT, read_manifest, save_picture
 from seqdec.ope import Log, Overlap
@@ -130,7 +131,7 @@ def model_for(log: Log, kind: str) -> tuple[Filter, PyTree]:
     }
     if kind == "hilofi":
         return filters.hilofi(network.apply, likelihood, rank=10, **layers), params
-    size = sum(leaf.size for leaf in models.split(params, network.is_last)[1])
+    size = sum(leaf.size for leaf in parameters.split(params, network.is_last)[1])
     return filters.lolofi(network.apply, likelihood, rank_hidden=10, rank_last=min(50, size), **layers), params
 
 

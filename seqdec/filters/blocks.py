@@ -26,7 +26,8 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from seqdec import linalg, models
+from seqdec import linalg
+from seqdec import params as parameters
 from seqdec.core import Array, ErrorBound, Filter, Key, Predictive, PyTree, UpdateInfo
 from seqdec.filters import derivatives
 from seqdec.likelihoods import Likelihood
@@ -112,7 +113,7 @@ def _whole(rows: Sequence[Array | Outer]) -> Array:
 
 def unpack_whole(parts: Pieces, like: list[Array]) -> list[Array]:
     """A vector in the form of `pack_whole` or `pack_square` -> leaves."""
-    return models.unravel(parts[0], like)
+    return parameters.unravel(parts[0], like)
 
 
 def pack_square(rows: list[Array | Outer]) -> Rows:
@@ -128,8 +129,8 @@ def pack_square(rows: list[Array | Outer]) -> Rows:
 
 
 def pack_pieces(rows: list[Array | Outer]) -> Rows:
-    """The pieces of `models.pieces`; outer products are written down for small leaves only."""
-    large, small = models.by_size(rows, 1)
+    """The pieces of `parameters.pieces`; outer products are written down for small leaves only."""
+    large, small = parameters.by_size(rows, 1)
     whole = tuple(part if isinstance(part, Outer) else linalg.dense(part) for part in large)
     return (*whole, *pack_whole(small)) if small else whole
 
@@ -142,7 +143,7 @@ def full_rank(initial_std, process_noise, *, buffer: int | None) -> Block:
     def init(key, leaves, dtype, like):
         del key, like
         size = sum(leaf.size for leaf in leaves)
-        return _start(linalg.root_from(initial_std * jnp.eye(size, dtype=dtype), spare), dtype)
+        return _start(linalg.full_rank_from(initial_std * jnp.eye(size, dtype=dtype), spare), dtype)
 
     def project(state, jacobian):
         return linalg.multiply_all(jacobian, state.factor.columns)
@@ -163,9 +164,9 @@ def full_rank(initial_std, process_noise, *, buffer: int | None) -> Block:
         if still:
             done = linalg.symmetric_downdate(state.factor, products, seen.again, *roots, accept)
         else:
-            done = linalg.root_downdate(state.factor, jacobian, products, seen.again, *roots, accept)
+            done = linalg.full_rank_downdate(state.factor, jacobian, products, seen.again, *roots, accept)
         return BlockUpdate(
-            BlockState(done.root, jnp.where(seen.accept, 0, state.pending)),
+            BlockState(done.factor, jnp.where(seen.accept, 0, state.pending)),
             done.gain @ done.gain.mT,
             state.pending * _joseph_norm(done.gain, jacobian),
             jnp.zeros_like(state.pending),
@@ -199,13 +200,13 @@ def by_output(initial_std, process_noise, *, buffer: int | None) -> Block:
     """
     whole = full_rank(initial_std, process_noise, buffer=buffer)
     # All roots are filled in step.
-    axes: Any = BlockState(linalg.Root(0, None), None)  # pyright: ignore[reportArgumentType] (axes, not arrays)
+    axes: Any = BlockState(linalg.FullRankFactor(0, None), None)  # pyright: ignore[reportArgumentType] (axes, not arrays)
 
     def pack(rows):
         return tuple(part if isinstance(part, Outer) else linalg.dense(part) for part in rows)
 
     def unpack(parts, like):
-        apart = models.unravel(parts[0], [leaf[..., 0] for leaf in like])
+        apart = parameters.unravel(parts[0], [leaf[..., 0] for leaf in like])
         return [jnp.moveaxis(leaf, 0, -1) for leaf in apart]
 
     def init(key, leaves, dtype, like):
@@ -289,7 +290,7 @@ def low_rank(rank: int, initial_std, process_noise, *, buffer: int | None, basis
         if rank > size:
             raise ValueError(f"rank {rank} exceeds the {size} parameters it is to span; choose rank <= {size}")
         rows = linalg.random_orthonormal_rows(key, rank, size, dtype)
-        rows = models.pieces(models.unravel(rows, [leaf.astype(dtype) for leaf in leaves]), 1)
+        rows = parameters.pieces(parameters.unravel(rows, [leaf.astype(dtype) for leaf in leaves]), 1)
         root = initial_std * jnp.eye(rank, dtype=dtype)
         return _start(linalg.low_rank_from(rows, root, spare(like), basis_dtype, like), dtype)
 
@@ -338,7 +339,7 @@ def low_rank(rank: int, initial_std, process_noise, *, buffer: int | None, basis
 
     return Block(
         pack_pieces,
-        models.unpieces,
+        parameters.unpieces,
         init,
         _accumulate(process_noise),
         columns,
@@ -423,10 +424,10 @@ def layered(
 
     def split(params):
         rest, apart = _set_apart(params, tables)
-        return (*models.split(rest, is_last), *apart)
+        return (*parameters.split(rest, is_last), *apart)
 
     def join(like, hidden, last, *apart):
-        rest = models.join(_set_apart(like, tables)[0], is_last, hidden, last)
+        rest = parameters.join(_set_apart(like, tables)[0], is_last, hidden, last)
         return _put_together(rest, apart, tables)
 
     every = (hidden, last, *tables.values())
@@ -560,7 +561,7 @@ def _build(
         # From an update to the next step of time q is zero: a product less.
         if noise:
             arrived = functools.reduce(jnp.maximum, noise.values()) > 0
-            known = linalg.when(arrived, add, known, noise, held, belief.params, x)
+            known = linalg.cond_any(arrived, add, known, noise, held, belief.params, x)
         return Predictive(at.mean, known, at.noise)
 
     def update(belief, x, y, observed=None):

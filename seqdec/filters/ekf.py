@@ -55,7 +55,7 @@ def ekf(
     def predict(state):
         columns = state.factor.columns
         inflation = jnp.sqrt(jnp.asarray(process_noise, columns.dtype)) * jnp.eye(len(columns), dtype=columns.dtype)
-        return state._replace(factor=linalg.root_from(linalg.root_of_sum(columns.mT, inflation), 0))
+        return state._replace(factor=linalg.full_rank_from(linalg.root_of_sum(columns.mT, inflation), 0))
 
     block = blocks.full_rank(initial_std, 0.0, buffer=None)._replace(
         predict=(lambda state: state) if still else predict

@@ -10,7 +10,7 @@ with one covariance Sigma_r (e x e) per row, kept as a root. Rows are correlated
 rest of the network, but share the innovation with all. A step costs O(n e (n + e)) whatever V; only a draw of the
 parameters, as Thompson sampling asks for, passes over whole tables.
 
-The trick is that no filter knows of it: the belief is cut down to the rows that the input reads (`models.nearby`), an
+The trick is that no filter knows of it: the belief is cut down to the rows that the input reads (`nearby`), an
 ordinary filter does the step, and the rows are put back.
 """
 
@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from seqdec import linalg, models
-from seqdec.core import Array, Filter
+from seqdec import linalg
+from seqdec.core import Array, Filter, PyTree
 from seqdec.filters import checks
 from seqdec.filters.blocks import Belief, Block, BlockUpdate
 
@@ -63,7 +63,7 @@ def table(initial_std) -> Block:
 
     def update(state, seen):
         def one(columns, products):
-            root = linalg.Root(columns, jnp.zeros((), jnp.int32))
+            root = linalg.FullRankFactor(columns, jnp.zeros((), jnp.int32))
             roots = (seen.innovation_root, seen.noise_root)
             return linalg.symmetric_downdate(root, products, products @ columns.mT, *roots, seen.accept)
 
@@ -71,7 +71,7 @@ def table(initial_std) -> Block:
         copies = jnp.sum(state.which[:, None] == state.which, axis=1)
         gram = jnp.einsum("nok,npk->op", done.gain / copies[:, None, None], done.gain)
         zero = jnp.zeros((), gram.dtype)
-        return BlockUpdate(state._replace(columns=done.root.columns), gram, zero, zero)
+        return BlockUpdate(state._replace(columns=done.factor.columns), gram, zero, zero)
 
     def draw(key, state):
         normal = jax.random.normal(key, state.columns.shape[:2], state.columns.dtype)
@@ -103,13 +103,22 @@ def blocks_of(tables: tuple[str, ...], initial_std, error_bounds: bool) -> dict[
     return {name: table(initial_std) for name in tables}
 
 
+def nearby(params: PyTree, x: dict[str, Array], tables: tuple[str, ...]) -> tuple[PyTree, dict[str, Array]]:
+    """(params, x) with only those rows of the tables that x (n rows of each) reads, for the same response.
+
+    Derivatives by these parameters have n rows of each table, not all. A row that x reads twice appears twice.
+    """
+    rows = {name: params["tables"][name][x[name]] for name in tables}
+    return {**params, "tables": rows}, {**x, **{name: jnp.arange(len(x[name])) for name in tables}}
+
+
 def sparse(flt: Filter, tables: tuple[str, ...]) -> Filter:
     """`flt`, whose last blocks are those of `tables`, asked and updated in the rows that an input reads."""
     if not tables:
         return flt
 
     def cut(belief: Belief, x: Any) -> tuple[Belief, Any]:
-        params, near = models.nearby(belief.params, x, tables)
+        params, near = nearby(belief.params, x, tables)
         split = len(belief.blocks) - len(tables)
         rows = tuple(
             Rows(state.columns[x[name]], x[name]) for name, state in zip(tables, belief.blocks[split:], strict=True)

@@ -123,7 +123,7 @@ def _compile(
 
 
 _BATCHED_LAPACK = re.compile(r"@lapack_.*: \(tensor<\d+x\d+x\d+x")
-"""A factorisation of a batch on a CPU, which may wait for ever: see `seqdec.linalg.one_by_one`."""
+"""A factorisation of a batch on a CPU, which may wait for ever: see `seqdec.linalg.sequential_vmap`."""
 
 
 def _one_by_one(function: Callable[[PyTree, PyTree], PyTree]) -> Callable[[PyTree, PyTree], PyTree]:

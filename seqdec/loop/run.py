@@ -62,7 +62,7 @@ def run(
 
     A functional environment costs two compilations (start and chunk), and device memory does not grow with `num_steps`.
     Its seeds run side by side on all of JAX's devices of this process; those of one device in turns if the agent or the
-    environment factorises matrices with `jnp.linalg` on a CPU (see `seqdec.linalg.one_by_one`). Importing seqdec before
+    environment factorises matrices with `jnp.linalg` on a CPU (see `linalg.sequential_vmap`). Importing seqdec before
     JAX computes anything makes each core of a CPU a device, unless jax_num_cpu_devices or XLA_FLAGS says how many there
     shall be.
     The chunks are of equal length, so the last may run a few steps too many (under one in a hundred); those are thrown

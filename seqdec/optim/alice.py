@@ -34,7 +34,7 @@ from optax import ScalarOrSchedule
 
 from seqdec import linalg
 from seqdec.core import Array, Key
-from seqdec.linalg import when
+from seqdec.linalg import cond_any
 from seqdec.optim import linear
 from seqdec.optim.common import Matrices, check_choice, check_count, check_number, matrixwise, routed
 
@@ -96,7 +96,7 @@ def switched(key: Key, basis: Array, leading: int, switching: Switching) -> Arra
     return jnp.concatenate([basis[:, :leading], pool[:, drawn]], 1)
 
 
-_complete_qr = linalg.one_by_one(functools.partial(jnp.linalg.qr, mode="complete"))
+_complete_qr = linalg.sequential_vmap(functools.partial(jnp.linalg.qr, mode="complete"))
 
 
 def _complement(basis: Array) -> Array:
@@ -194,7 +194,7 @@ def scale_by_alice(
         m, r = state.basis.shape
         due = step.due(interval)
         key = jax.random.fold_in(step.key, step.number)
-        basis = when(due, renew, state.basis, due, step.number == 1, key, gradient, state.tracked)
+        basis = cond_any(due, renew, state.basis, due, step.number == 1, key, gradient, state.tracked)
         inner = basis.T @ gradient
         tracked = None if state.tracked is None else b3 * state.tracked + (1 - b3) * inner @ inner.T
         moment = b1 * state.moment + (1 - b1) * inner

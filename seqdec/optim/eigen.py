@@ -26,7 +26,7 @@ import optax
 from optax import ScalarOrSchedule
 
 from seqdec.core import Array
-from seqdec.linalg import when
+from seqdec.linalg import cond_any
 from seqdec.optim import linear
 from seqdec.optim.common import Matrices, Step, check_count, check_number, matrixwise, routed
 
@@ -68,7 +68,7 @@ def _renewed(step: Step, interval: int, basis: Array, second_moment: Array) -> A
         return jnp.where(due, linear.eigenvectors(second_moment), basis)
 
     due = step.due(interval)
-    return when(due, renew, basis, due, second_moment)
+    return cond_any(due, renew, basis, due, second_moment)
 
 
 def _check(b1, b2, b3, eps, interval) -> None:

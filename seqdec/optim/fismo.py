@@ -27,7 +27,7 @@ import optax
 from optax import ScalarOrSchedule
 
 from seqdec.core import Array
-from seqdec.linalg import when
+from seqdec.linalg import cond_any
 from seqdec.optim import linear
 from seqdec.optim.common import Matrices, check_choice, check_count, check_number, matrixwise, routed
 
@@ -110,7 +110,7 @@ def scale_by_fismo(
 
         if interval == 1:
             return fresh, linear.power(fresh, -0.5, floor)
-        return fresh, when(due, renew, old_root, due, fresh, floor)
+        return fresh, cond_any(due, renew, old_root, due, fresh, floor)
 
     def update(gradient, state, step):
         due = step.due(interval)

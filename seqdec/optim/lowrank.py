@@ -27,7 +27,7 @@ import optax
 from optax import ScalarOrSchedule
 
 from seqdec.core import Array
-from seqdec.linalg import when
+from seqdec.linalg import cond_any
 from seqdec.optim import linear
 from seqdec.optim.common import Matrices, Step, check_choice, check_count, check_number, matrixwise, routed
 
@@ -66,7 +66,7 @@ def _singular(step: Step, interval: int, basis: Array, gradient: Array) -> Array
         return jnp.where(due, linear.eigenvectors(gradient @ gradient.T, basis.shape[1]), basis)
 
     due = step.due(interval)
-    return when(due, renew, basis, due, gradient)
+    return cond_any(due, renew, basis, due, gradient)
 
 
 def _adam(inner: Array, state: Any, count: Array, b1: Any, b2: Any, eps: Any) -> tuple[Array, Array, Array]:

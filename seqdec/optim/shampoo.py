@@ -24,7 +24,7 @@ import optax
 from optax import ScalarOrSchedule
 
 from seqdec.core import Array
-from seqdec.linalg import when
+from seqdec.linalg import cond_any
 from seqdec.optim import linear
 from seqdec.optim.common import Matrices, check_choice, check_count, check_number, matrixwise, routed
 
@@ -80,7 +80,7 @@ def scale_by_shampoo(*, eps: Any = 1e-6, decay: Any = None, interval: int = 1) -
             left_root, right_root = linear.power(left, -0.25), linear.power(right, -0.25)
             return left_root @ gradient @ right_root, ShampooState(left, right, None, None)
         due = step.due(interval)
-        left_root, right_root = when(due, renew, (state.left_root, state.right_root), due, (left, right))
+        left_root, right_root = cond_any(due, renew, (state.left_root, state.right_root), due, (left, right))
         return left_root @ gradient @ right_root, ShampooState(left, right, left_root, right_root)
 
     return matrixwise("shampoo", ShampooState, init, update)

@@ -1,0 +1,57 @@
+"""Square-root linear algebra for recursive Gaussian beliefs.
+
+Covariances are kept as roots, Sigma = C^T C, so that they are positive semi-definite whatever the rounding:
+
+* `roots`: plain matrices: `root_of_sum` (the paper's Q_R), `low_rank_projection` (P_{d,+a}), `psd_root`, `solve_psd`;
+* `full_rank`: `FullRankFactor`, which takes the update of a few observations in O(D^2);
+* `low_rank`: `LowRankFactor`, a rank-d root on a lazy basis, stored by `basis`, with updates in O(D d);
+* `outer`: rows of Jacobians that are outer products, and products with them;
+* `batching`: factorisations, branches and column writes under `jax.vmap`.
+"""
+
+from seqdec.linalg.basis import Extended, full_columns
+from seqdec.linalg.batching import cond_any, eigh, qr, sequential_vmap, svd
+from seqdec.linalg.full_rank import FullRankFactor, full_rank_downdate, full_rank_from, symmetric_downdate
+from seqdec.linalg.low_rank import (
+    LowRankFactor,
+    cross,
+    fixed_span_downdate,
+    low_rank_downdate,
+    low_rank_from,
+    times,
+)
+from seqdec.linalg.outer import Outer, Pieces, Rows, dense, gram_of, multiply, multiply_all, select
+from seqdec.linalg.roots import low_rank_projection, psd_root, random_orthonormal_rows, root_of_sum, solve_psd
+
+__all__ = [
+    "Extended",
+    "FullRankFactor",
+    "LowRankFactor",
+    "Outer",
+    "Pieces",
+    "Rows",
+    "cond_any",
+    "cross",
+    "dense",
+    "eigh",
+    "fixed_span_downdate",
+    "full_columns",
+    "full_rank_downdate",
+    "full_rank_from",
+    "gram_of",
+    "low_rank_downdate",
+    "low_rank_from",
+    "low_rank_projection",
+    "multiply",
+    "multiply_all",
+    "psd_root",
+    "qr",
+    "random_orthonormal_rows",
+    "root_of_sum",
+    "select",
+    "sequential_vmap",
+    "solve_psd",
+    "svd",
+    "symmetric_downdate",
+    "times",
+]

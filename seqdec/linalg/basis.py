@@ -1,0 +1,150 @@
+"""Storage of the lazy basis of `seqdec.linalg.low_rank`: pieces along the parameters, each (D_p, n).
+
+The basis B and the Jacobians H are cut into the same pieces, so that the Jacobian of a large network need not be
+concatenated. Where it is known in advance that the rows of a piece are outer products, what is appended to it is stored
+as two vectors (`Extended`): 2 d D floats are then read per observation, and d D stored.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import lax
+
+from seqdec.core import Array
+from seqdec.linalg import outer
+from seqdec.linalg.batching import put_columns
+from seqdec.linalg.outer import Outer, Rows, dense, narrow_parts, product
+
+
+class Extended(NamedTuple):
+    """A piece of a basis, (in * out, d + m): d columns, and m more that are outer products."""
+
+    columns: Array
+    """(in * out, d)"""
+    inputs: Array
+    """(in, m)"""
+    deltas: Array
+    """(out, m)"""
+
+
+Basis = tuple[Array | Extended, ...]
+"""Pieces (D_p, n): a direction is a column, because products then run twice as fast on a CPU."""
+
+
+def full_columns(piece: Array | Extended) -> Array:
+    """The columns of a piece of a basis as a matrix (D_p, n)."""
+    if not isinstance(piece, Extended):
+        return piece
+    appended = (piece.inputs[:, None] * piece.deltas).reshape(-1, piece.inputs.shape[1])
+    return jnp.concatenate([piece.columns.astype(appended.dtype), appended], axis=1)
+
+
+def multiply_piece(rows: Array | Outer, piece: Array | Extended, dtype) -> Array:
+    """Rows (o, D_p) times the columns of a piece (D_p, n), summed in `dtype`."""
+    if not isinstance(piece, Extended):
+        return outer.multiply(rows, piece, dtype)
+    if not isinstance(rows, Outer):
+        raise ValueError(
+            "a layer that is dense for the example that the filter was built with is none for this input: build "
+            "the filter with example=None"
+        )
+    appended = (rows.inputs @ piece.inputs) * (rows.deltas @ piece.deltas)
+    return jnp.concatenate([outer.multiply(rows, piece.columns, dtype), appended], axis=1)
+
+
+def combine(piece: Array | Extended, weights: Array) -> Array:
+    """The sum (D_p,) of the columns of a piece, weighted by (n,)."""
+    if not isinstance(piece, Extended):
+        return _combine_columns(piece, weights)
+    rank = piece.columns.shape[1]
+    appended = (piece.inputs * weights[rank:]) @ piece.deltas.mT
+    return _combine_columns(piece.columns, weights[:rank]) + appended.reshape(-1)
+
+
+def _combine_columns(columns: Array, weights: Array) -> Array:
+    return jnp.sum(product(columns, narrow_parts(weights, columns.dtype).mT, weights.dtype), 1)
+
+
+def append(piece: Array | Extended, rows: Array | Outer, at: Array) -> Array | Extended:
+    """The piece with `rows` as its columns from `at` on."""
+    if not isinstance(piece, Extended):
+        return put_columns(piece, dense(rows).mT, at)
+    assert isinstance(rows, Outer)
+    place = at - piece.columns.shape[1]
+    inputs = jnp.broadcast_to(rows.inputs[:, None], (len(rows.inputs), len(rows.deltas)))
+    return piece._replace(
+        inputs=put_columns(piece.inputs, inputs, place), deltas=put_columns(piece.deltas, rows.deltas.mT, place)
+    )
+
+
+_CHUNK = 2**14
+"""Rows of a basis that are rewritten at a time."""
+
+
+def rewrite(basis: Basis, jacobian: Rows, coefficients: Array, appended: Array, dtype) -> tuple[Basis, Array]:
+    """First d columns <- [B, H^T] [A, A_H]^T in place, and the Gram matrix (d, d) of these new columns.
+
+    The remaining columns keep their values, which no longer matter: their coefficients are zero from now on.
+
+    Args:
+        basis: B (D_p, n).
+        jacobian: H (o, D_p), rows that are not in the basis yet.
+        coefficients: A (d, n).
+        appended: A_H (d, o), coefficients of the rows of H.
+        dtype: of the sums.
+    """
+    rank = len(coefficients)
+    rewritten, gram = [], jnp.zeros((rank, rank), dtype)
+    # By chunks, because a second basis would be most of the memory that a large network needs.
+    for piece, rows in zip(basis, jacobian, strict=True):
+        extended = isinstance(piece, Extended)
+        size, out = (len(piece.inputs), len(piece.deltas)) if extended else (len(piece), 1)
+        target, chunk = piece.columns if extended else piece, min(size, max(1, _CHUNK // out))
+
+        def write(target, gram, first, count, piece=piece, rows=rows):
+            fresh = _chunk_of(piece, rows, coefficients, appended, target, first, count).astype(target.dtype)
+            place = first * (len(fresh) // count)
+            target = lax.dynamic_update_slice(target, fresh, (place, jnp.zeros_like(place)))
+            return target, gram + product(fresh.mT, fresh, dtype)
+
+        def step(index, carry, chunk=chunk, write=write):
+            return write(*carry, index * chunk, chunk)
+
+        target, gram = lax.fori_loop(0, size // chunk, step, (target, gram))
+        if size % chunk:
+            target, gram = write(target, gram, jnp.asarray(size - size % chunk), size % chunk)
+        rewritten.append(piece._replace(columns=target) if extended else target)
+    return tuple(rewritten), gram
+
+
+def _chunk_of(piece, rows, coefficients: Array, appended: Array, target: Array, first: Array, count: int) -> Array:
+    """`count` rows of [B, H^T] [A, A_H]^T from `first` on; for `Extended` pieces `count` inputs with all their outputs.
+
+    Args:
+        piece: of B, without the columns that `target` holds.
+        rows: of H.
+        coefficients: A.
+        appended: A_H.
+        target: columns of the piece, of which earlier rows have been rewritten already.
+        first: () first row.
+        count: number of rows.
+    """
+    dtype = coefficients.dtype
+    if not isinstance(piece, Extended):
+        old = lax.dynamic_slice_in_dim(target, first, count).astype(dtype) @ coefficients.mT
+        return old + lax.dynamic_slice_in_dim(rows, first, count, 1).astype(dtype).mT @ appended.mT
+    rank = len(coefficients)
+    old, new = jnp.split(coefficients.mT, [rank])
+    new, out = jnp.concatenate([new, appended.mT]), len(piece.deltas)
+    columns = lax.dynamic_slice_in_dim(target, first * out, count * out)
+    inputs = lax.dynamic_slice_in_dim(piece.inputs, first, count)
+    latest = lax.dynamic_slice_in_dim(rows.inputs, first, count)[:, None]
+    inputs = jnp.concatenate([inputs, jnp.broadcast_to(latest, (count, len(rows.deltas)))], axis=1)
+    deltas = jnp.concatenate([piece.deltas, rows.deltas.mT], axis=1)
+    # The coefficients are multiplied with inputs or deltas, whichever are fewer, so that the outer products are never
+    # formed. Both ways give the rows in their order (`einsum` transposes them where deltas are fewer).
+    if count < out:
+        products = jnp.matmul(deltas, inputs[:, :, None] * new)
+    else:
+        products = inputs @ (deltas.mT[:, :, None] * new[:, None]).reshape(len(new), -1)
+    return columns.astype(dtype) @ old + products.reshape(-1, rank)

@@ -1,0 +1,119 @@
+"""Factorisations, branches and column writes that behave well under `jax.vmap`."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.custom_batching import custom_vmap
+
+from seqdec.core import Array
+
+_T = TypeVar("_T")
+
+
+def sequential_vmap(function: Callable[..., _T]) -> Callable[..., _T]:
+    """The same function of arrays; on a CPU `jax.vmap` computes it for one member of the batch after the other.
+
+    For factorisations. jaxlib 0.10 spreads a batch of them over the threads of its CPU backend, and waits for it on one
+    of these same threads: as many batches at once as there are threads deadlock.
+    """
+
+    @custom_vmap
+    def single(*arguments):
+        return function(*arguments)
+
+    @single.def_vmap
+    def _(axis_size, in_batched, *arguments):
+        broadcast = _broadcast(axis_size, in_batched, arguments)
+        results = lax.platform_dependent(
+            *broadcast, cpu=lambda *batch: lax.map(lambda member: single(*member), batch), default=jax.vmap(function)
+        )
+        return results, jax.tree.map(lambda _: True, results)
+
+    # A custom_vmap has no reverse-mode derivative.
+    differentiable = jax.custom_jvp(single)
+    differentiable.defjvp(functools.partial(jax.jvp, function))
+    return differentiable
+
+
+def _broadcast(axis_size: int, in_batched: Sequence[Any], arguments: Sequence[Any]) -> tuple[Any, ...]:
+    """The arguments of a rule for `jax.vmap`, with unbatched ones repeated for each member."""
+    return jax.tree.map(
+        lambda leaf, batched: leaf if batched else jnp.broadcast_to(leaf, (axis_size, *jnp.shape(leaf))),
+        tuple(arguments),
+        tuple(in_batched),
+    )
+
+
+cholesky = sequential_vmap(jnp.linalg.cholesky)
+lower_cholesky = sequential_vmap(functools.partial(lax.linalg.cholesky, symmetrize_input=False))
+"""Reads the lower triangle only."""
+eigh = sequential_vmap(jnp.linalg.eigh)
+qr = sequential_vmap(jnp.linalg.qr)
+svd = sequential_vmap(functools.partial(jnp.linalg.svd, full_matrices=False))
+triangular_factor = sequential_vmap(functools.partial(jnp.linalg.qr, mode="r"))
+solve_triangular = sequential_vmap(jax.scipy.linalg.solve_triangular)
+solve_transposed = sequential_vmap(functools.partial(jax.scipy.linalg.solve_triangular, trans=1))
+
+
+def cond_any(condition: Array, function: Any, operand: Any, *constants: Any) -> Any:
+    """function(operand, *constants) if condition else operand: a branch that stays a branch under `jax.vmap`.
+
+    `lax.cond` on a batched condition evaluates both sides at every step. Here the whole batch takes the branch as soon
+    as the condition holds for one member, so `function` must be harmless where the condition is False.
+    """
+
+    @custom_vmap
+    def branch(condition, operand, constants):
+        return lax.cond(condition, lambda same, rest: function(same, *rest), lambda same, _: same, operand, constants)
+
+    @branch.def_vmap
+    def _(axis_size, in_batched, condition, operand, constants):
+        condition_batched, *batched = in_batched
+        operand, constants = _broadcast(axis_size, batched, (operand, constants))
+        anywhere = jnp.any(condition) if condition_batched else condition
+        results = cond_any(anywhere, jax.vmap(function), operand, *constants)
+        return results, jax.tree.map(lambda _: True, results)
+
+    return branch(condition, operand, constants)
+
+
+@custom_vmap
+def put_columns(buffer: Array, values: Array, at: Array) -> Array:
+    """Buffer (D, n) with values (D, o) in its columns from `at` on.
+
+    A batch whose members write to the same place takes one write. They do unless one of them has rejected an update.
+    """
+    return lax.dynamic_update_slice_in_dim(buffer, values, at, 1)
+
+
+@put_columns.def_vmap
+def _(axis_size, in_batched, buffer, values, at):
+    buffer, values, at = _broadcast(axis_size, in_batched, (buffer, values, at))
+
+    # A loop of zero iterations, where a conditional would copy the buffer.
+    def write(member, buffer):
+        place = (member, jnp.zeros_like(member), at[member].astype(member.dtype))
+        return lax.dynamic_update_slice(buffer, values[member][None], place)
+
+    in_step = at == at[0]
+    present = lax.dynamic_slice_in_dim(buffer, at[0], values.shape[2], 2)
+    buffer = lax.dynamic_update_slice_in_dim(buffer, jnp.where(in_step[:, None, None], values, present), at[0], 2)
+    return lax.fori_loop(0, jnp.where(jnp.all(in_step), 0, axis_size), write, buffer), True
+
+
+def check_spare_columns(observed: int, spare: int) -> None:
+    """Raises ValueError where the spare columns cannot take the rows of one observation."""
+    if observed > spare:
+        raise ValueError(
+            f"{observed} outputs observed at once do not fit a buffer of {spare}; "
+            f"build the filter with buffer={observed} or more"
+        )
+
+
+def advance_filled(filled: Array, observed: int, accept: Array) -> Array:
+    """The count of columns in use after an observation."""
+    return filled + observed * accept.astype(filled.dtype)

@@ -1,0 +1,101 @@
+"""A full-rank covariance as a square root T that takes the update of o observations in O(D^2 o)."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from seqdec.core import Array
+from seqdec.linalg.batching import advance_filled, check_spare_columns, cond_any, eigh, qr
+from seqdec.linalg.roots import potter_scale, root_of_sum, solve_psd
+
+
+class FullRankFactor(NamedTuple):
+    """Root T of a full-rank covariance, Sigma = T^T T = columns columns^T; not triangular, with spare columns."""
+
+    columns: Array
+    """(D, D + m) T^T: a row of T is a column here, as in `LowRankFactor`; spare columns are zero until they are used"""
+    filled: Array
+    """() int32, number of spare columns in use"""
+
+
+def full_rank_from(square: Array, spare: int) -> FullRankFactor:
+    """A `FullRankFactor` of square^T square, square (D, D), with m = spare columns."""
+    return FullRankFactor(jnp.pad(square.mT, ((0, 0), (0, spare))), jnp.zeros((), jnp.int32))
+
+
+class FullRankUpdate(NamedTuple):
+    """A factor after an observation, and its gain."""
+
+    factor: FullRankFactor
+    gain: Array
+    """K^T (o, D)"""
+
+
+def full_rank_downdate(
+    factor: FullRankFactor,
+    jacobian: Array,
+    products: Array,
+    raw_gain: Array,
+    innovation_root: Array,
+    noise_root: Array,
+    accept: Array,
+) -> FullRankUpdate:
+    r"""Root of (I - K H) Sigma (I - K H)^T + K R K^T, the Joseph form, for a gain of any kind, in O(D^2).
+
+    The stack [T (I - K H)^T; R^{1/2} K^T] is a rank-o change of T and o new rows, which fill the spare columns. When
+    these are used up, one QR makes T square again.
+
+    Args:
+        factor: T with T^T T = Sigma.
+        jacobian: H (o, D).
+        products: H T^T (o, D + m).
+        raw_gain: S K^T (o, D), such as H Sigma + q H.
+        innovation_root: S^{1/2} (o, o), upper triangular.
+        noise_root: R^{1/2} (o, o).
+        accept: () bool; False leaves the covariance unchanged. All other arguments must be finite in either case.
+    """
+    (size, width), observed = factor.columns.shape, len(jacobian)
+    spare = width - size
+    check_spare_columns(observed, spare)
+
+    def make_room(operand):
+        full, _, jacobian = operand
+        square = full_rank_from(root_of_sum(full.columns.mT), spare)
+        return square, jacobian @ square.columns, jacobian
+
+    factor, products, _ = cond_any(factor.filled + observed > spare, make_room, (factor, products, jacobian))
+    gain = jnp.where(accept, solve_psd(innovation_root, raw_gain), 0)
+    # Spare columns in use later are zero now, so the new rows are part of the same rank-o change.
+    place = jnp.arange(width) == size + factor.filled + jnp.arange(observed)[:, None]
+    columns = factor.columns + gain.mT @ (noise_root.mT @ place.astype(gain.dtype) - products)
+    return FullRankUpdate(FullRankFactor(columns, advance_filled(factor.filled, observed, accept)), gain)
+
+
+def symmetric_downdate(
+    factor: FullRankFactor, products: Array, raw_gain: Array, innovation_root: Array, noise_root: Array, accept: Array
+) -> FullRankUpdate:
+    r"""Root of (I - K H) Sigma (I - K H)^T + K R K^T with K^T = S^{-1} H Sigma: `full_rank_downdate` for q = 0.
+
+    With F = H T^T and W = S^{-1} that is T^T (I - F^T X F) T, X = 2 W - W (F F^T + R) W, so that T^T is multiplied by
+    the symmetric root of I - F^T X F: no column is added, and T is never factorised again. For one observation this is
+    Potter's form; otherwise F^T = Q B reduces it to the root of I - B X B^T (o x o).
+
+    Args:
+        factor: T with T^T T = Sigma and no spare columns.
+        products: F = H T^T (o, D).
+        raw_gain: H Sigma = F T (o, D).
+        innovation_root: S^{1/2} (o, o), upper triangular.
+        noise_root: R^{1/2} (o, o).
+        accept: () bool; False leaves the covariance unchanged. All other arguments must be finite in either case.
+    """
+    gain = jnp.where(accept, solve_psd(innovation_root, raw_gain), 0)
+    if len(products) == 1:
+        columns = factor.columns - gain.mT @ (potter_scale(products, innovation_root, noise_root) * products)
+    else:
+        span, small = qr(products.mT)
+        weighted = solve_psd(innovation_root, small.mT)
+        variance = products @ products.mT + noise_root.mT @ noise_root
+        values, vectors = eigh(2 * small @ weighted - weighted.mT @ variance @ weighted)
+        lost = (vectors * (1 - jnp.sqrt(jnp.clip(1 - values, 0)))) @ vectors.mT
+        columns = factor.columns - (factor.columns @ span) @ (jnp.where(accept, lost, 0) @ span.mT)
+    return FullRankUpdate(factor._replace(columns=columns), gain)

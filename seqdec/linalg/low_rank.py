@@ -1,0 +1,340 @@
+r"""A rank-d covariance Sigma = C^T C on a lazy basis: C takes an update in O(D d), not the O(D d^2) of printed boxes.
+
+Derivation. Write C = T Y with a small root T (d x d) and orthonormal rows Y = A B^T, of small coefficients A (d x n)
+and a tall basis B (D x n, n = d + m). An observation with Jacobian H (o x D), noise R, innovation variance S and gain
+K^T = S^{-1} (H C^T C + q H) turns C into a rank-d root of (I - K H) C^T C (I - K H)^T + K R K^T + q I. Once H is
+appended to B as o new columns, its part outside the span of C gives o more orthonormal rows, Y+, and the whole update
+happens in the d + o coordinates [Y; Y+]:
+
+    H = a Y + b Y+      a = (H B) A^T, b b^T = H H^T - a a^T      U = T a^T = C H^T
+    kappa = S^{-1} [U^T T + q a, q b]                             K^T = kappa [Y; Y+]
+    Z     = [[T, 0] - U kappa; R^{1/2} kappa]                     (d + o square) the stack of the paper is Z [Y; Y+]
+
+P_{d,+q} of the stack drops the o directions in which Z is least. With Q (d x d + o) an orthonormal basis of the others,
+Y <- Q [Y; Y+], and T <- the triangular root of Q Z^T Z Q^T + q I: a Cholesky factor where that loses few digits, and
+otherwise from one QR of [Z Q^T; q^{1/2} I], which does not square T, so that small variances keep their digits beside
+large ones. For o = 1 there is no eigendecomposition: the one direction comes by inverse iteration, two triangular
+solves an iteration since Z is a change of T by one row and column, and Q is a reflection.
+
+Cost. B is read once for H B and once for the mean's step K eps: 2 n D floats per observation, the minimum of this form.
+When the m spare columns are used up, B <- [B, H^T] A^T, and the rounding errors of Y Y^T = L L^T are removed by A <-
+L^{-1}, T <- T L: O(D d n) work once in m / o observations. B is written last, so that the small algebra does not wait
+for it. With q = 0 the gain stays in the span of C: nothing is appended and only T changes.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from seqdec.core import Array
+from seqdec.linalg.basis import Basis, Extended, append, combine, multiply_piece, rewrite
+from seqdec.linalg.batching import (
+    advance_filled,
+    check_spare_columns,
+    cond_any,
+    eigh,
+    lower_cholesky,
+    sequential_vmap,
+    solve_transposed,
+)
+from seqdec.linalg.outer import Outer, Pieces, Rows, dense, gram_of
+from seqdec.linalg.roots import largest_magnitude, potter_scale, psd_root, relative_jitter, root_of_sum, solve_psd
+
+
+class LowRankFactor(NamedTuple):
+    """Rank-d root C = T Y of a covariance Sigma = C^T C, Y = coefficients basis^T."""
+
+    basis: Basis
+    """B (D_p, n), n = d + m"""
+    coefficients: Array
+    """A (d, n) of the orthonormal rows Y"""
+    root: Array
+    """T (d, d), upper triangular unless q = 0"""
+    filled: Array
+    """() int32, number of columns in use"""
+
+
+def low_rank_from(rows: Pieces, root: Array, spare: int, basis_dtype=None, like: Rows | None = None) -> LowRankFactor:
+    """A `LowRankFactor` equal to root @ rows, with m = spare columns for the rows that updates append.
+
+    Args:
+        rows: Y (d, D_p), orthonormal.
+        root: T (d, d), upper triangular.
+        spare: m.
+        basis_dtype: may be narrower than that of the rows: bfloat16 halves the memory, and every row that enters the
+            basis is rounded to it, except outer products. Coefficients, root and sums keep the dtype of the rows.
+        like: Jacobians to come, or their shapes; pieces that are an `Outer` get spare columns that are outer products.
+    """
+    rank, dtype = len(rows[0]), rows[0].dtype
+    narrow = tuple(dense(piece).astype(dtype if basis_dtype is None else basis_dtype) for piece in rows)
+
+    def piece(columns, jacobian):
+        if spare and isinstance(jacobian, Outer):
+            _, size, out = jacobian.shape
+            return Extended(columns, jnp.zeros((size, spare), dtype), jnp.zeros((out, spare), dtype))
+        return jnp.pad(columns, ((0, 0), (0, spare)))
+
+    return LowRankFactor(
+        tuple(piece(part.mT, jacobian) for part, jacobian in zip(narrow, like or narrow, strict=True)),
+        jnp.eye(rank, rank + spare, dtype=dtype),
+        root,
+        jnp.asarray(rank, jnp.int32),
+    )
+
+
+def cross(factor: LowRankFactor, jacobian: Rows) -> Array:
+    """H B (o, n) for H (o, D_p): the one product with the basis, which acting and updating share."""
+    dtype = factor.root.dtype
+    parts = (multiply_piece(rows, piece, dtype) for rows, piece in zip(jacobian, factor.basis, strict=True))
+    return functools.reduce(jnp.add, parts)
+
+
+def times(factor: LowRankFactor, weights: Array) -> Pieces:
+    """Y^T weights (D_p,) for weights (d,): one pass over the basis."""
+    combined = weights @ factor.coefficients
+    return tuple(combine(piece, combined) for piece in factor.basis)
+
+
+class LowRankUpdate(NamedTuple):
+    """A factor after an observation, and what its error bound needs."""
+
+    factor: LowRankFactor
+    gain_gram: Array
+    """(o, o) K^T K"""
+    dropped: Array
+    """(o,) eigenvalues of the dropped directions, in ascending order"""
+
+
+def low_rank_downdate(
+    factor: LowRankFactor,
+    jacobian: Rows,
+    products: Array,
+    innovation_root: Array,
+    noise_root: Array,
+    process_noise: Array,
+    accept: Array,
+    reads_done: Array | bool = True,
+) -> LowRankUpdate:
+    r"""C <- P_{d,+q}(C (I - K H)^T, R^{1/2} K^T) on the lazy basis, with K^T = S^{-1} (H C^T C + q H).
+
+    Args:
+        factor: C.
+        jacobian: H (o, D_p), the observed rows.
+        products: H B (o, n) from `cross`.
+        innovation_root: S^{1/2} (o, o), upper triangular.
+        noise_root: R^{1/2} (o, o).
+        process_noise: () variance q.
+        accept: () bool; False leaves the covariance unchanged. All but the Jacobian must be finite in either case.
+        reads_done: () bool, True; a data dependency on all other reads of the basis, so that XLA can update the basis
+            in place instead of copying it.
+    """
+    (rank, width), observed = factor.coefficients.shape, len(products)
+    check_spare_columns(observed, width - rank)
+    root = factor.root
+    rows = tuple(
+        rows if isinstance(piece, Extended) else dense(rows).astype(piece.dtype)
+        for rows, piece in zip(jacobian, factor.basis, strict=True)
+    )
+    # Coordinates: H = a Y + b Y+, and [Y; Y+] by the columns of the basis and those to come.
+    inside = products @ factor.coefficients.mT
+    outside, beyond, real = _residual(inside, jnp.where(accept, gram_of(rows, products.dtype), 0))
+    old = jnp.pad(factor.coefficients, ((0, 0), (0, observed)))
+    directions = jnp.concatenate(
+        [old, beyond @ jnp.concatenate([-inside @ factor.coefficients, jnp.eye(observed, dtype=root.dtype)], axis=1)]
+    )
+    # U^T, kappa and Z.
+    crossed = inside @ root.mT
+    raw = jnp.concatenate([crossed @ root + process_noise * inside, process_noise * outside], axis=1)
+    gain = solve_psd(innovation_root, raw)
+    stack = jnp.concatenate([jnp.pad(root, ((0, 0), (0, observed))) - crossed.mT @ gain, noise_root @ gain])
+    # Q [Y; Y+], (Z Q^T)^T, and the new T.
+    if observed == 1:
+        least = _least_direction(root, crossed[0], gain[0], noise_root[0, 0] ** 2)
+        dropped = jnp.sum((stack @ least) ** 2)[None]
+        directions, across = (_reflect(least, part) for part in (directions, stack.mT))
+    else:
+        kept, dropped = _largest_directions(stack, real)
+        directions, across = (kept.mT @ part for part in (directions, stack.mT))
+    inflated = _inflated_root(across, process_noise)
+
+    coefficients, appended = jnp.split(jnp.where(accept, directions, old), [width], axis=1)
+    downdated = _Downdated(
+        factor._replace(coefficients=coefficients, root=jnp.where(accept, inflated, root)),
+        appended,
+        advance_filled(jnp.zeros_like(factor.filled), observed, accept),
+    )
+    return LowRankUpdate(_write(downdated, rows, accept, reads_done), gain @ gain.mT, dropped)
+
+
+class _Downdated(NamedTuple):
+    """A factor whose last observed rows have yet to be written to the basis."""
+
+    factor: LowRankFactor
+    """C with coefficients of the columns that the basis holds already"""
+    appended: Array
+    """(d, o) coefficients of the rows H to come"""
+    columns: Array
+    """() int32, how many columns these will fill"""
+
+
+def _write(state: _Downdated, rows: Rows, accept: Array, reads_done: Array | bool) -> LowRankFactor:
+    """The factor with the observed rows in its basis, after making room for them where that is needed."""
+    filled, (observed, width) = state.factor.filled, (state.appended.shape[1], state.factor.coefficients.shape[1])
+    rows = jax.tree.map(lambda part: jnp.where(accept & reads_done, part, 0), rows)
+    full = jnp.where(reads_done, filled + observed, width + 1) > width
+    factor, appended, columns = cond_any(full, _make_room, state, rows)
+    # A mask for the small coefficients: a write at another place for each member of a batch would be a loop over them.
+    here = (jnp.arange(width) == factor.filled + jnp.arange(observed)[:, None]).astype(appended.dtype)
+    return factor._replace(
+        basis=tuple(append(piece, part, factor.filled) for piece, part in zip(factor.basis, rows, strict=True)),
+        coefficients=factor.coefficients + appended @ here,
+        filled=factor.filled + columns,
+    )
+
+
+def _make_room(state: _Downdated, jacobian: Rows) -> _Downdated:
+    """Rewrite C on a basis of its own d rows, in place, which includes H."""
+    factor, appended = state.factor, state.appended
+    (rank, width), dtype = factor.coefficients.shape, factor.root.dtype
+    if any(leaf.dtype != dtype for leaf in jax.tree.leaves(factor.basis)):
+        # Rows that are about to be rounded are turned into principal directions: those of large variance are small
+        # where inputs are large, and so are their rounding errors.
+        turn = eigh(factor.root.mT @ factor.root)[1]
+        factor = factor._replace(coefficients=turn.mT @ factor.coefficients, root=factor.root @ turn)
+        appended = turn.mT @ appended
+    basis, gram = rewrite(factor.basis, jacobian, factor.coefficients, appended, dtype)
+    # Rows orthonormal up to rounding are orthonormalised: Y = L (L^{-1} Y), T Y = (T L) (L^{-1} Y).
+    skew = psd_root(gram)
+    straight = solve_transposed(skew, jnp.eye(rank, dtype=dtype))
+    fresh = LowRankFactor(
+        basis,
+        jnp.pad(straight, ((0, 0), (0, width - rank))),
+        root_of_sum(factor.root @ skew.mT),
+        jnp.asarray(rank, jnp.int32),
+    )
+    return _Downdated(fresh, jnp.zeros_like(appended), jnp.zeros_like(state.columns))
+
+
+def _largest_directions(stack: Array, real: Array) -> tuple[Array, Array]:
+    """All but the o least directions of Z (d + o, d) as columns, and the o eigenvalues of Z^T Z that are dropped.
+
+    Args:
+        stack: Z.
+        real: (o,) bool, which rows of Y+ exist.
+    """
+    observed = len(real)
+    variances = stack.mT @ stack
+    # Rows of zeros are dropped before any real direction, however small its variance.
+    void = jnp.where(real, 0, largest_magnitude(variances))
+    values, vectors = eigh(variances - jnp.diag(jnp.pad(void, (len(variances) - observed, 0))))
+    return vectors[:, observed:], jnp.maximum(values[:observed], 0)
+
+
+def _inflated_root(factor: Array, inflation: Array) -> Array:
+    """Upper triangular R (d, d) with R^T R = F F^T + a I, for F (d, k) and a variance a.
+
+    By Cholesky from the sum itself, which is faster than a QR; by QR, which does not square, where a row of F is so
+    nearly a combination of others that the sum has lost its digits.
+    """
+
+    def from_rows(_, factor, inflation):
+        return root_of_sum(factor.mT, jnp.sqrt(inflation) * jnp.eye(len(factor), dtype=factor.dtype))
+
+    total = factor @ factor.mT + inflation * jnp.eye(len(factor), dtype=factor.dtype)
+    root = lower_cholesky(total).mT
+    # The part of each row's variance that is independent of earlier rows. NaN where the factorisation broke down.
+    left = jnp.diagonal(root) ** 2
+    return cond_any(~jnp.all(left > _SURE * jnp.diagonal(total)), from_rows, root, factor, inflation)
+
+
+_SURE = 1e-2
+"""Share of a variance that must remain for its Cholesky factor to be used: two digits lost, five remain."""
+
+
+def _residual(inside: Array, gram: Array) -> tuple[Array, Array, Array]:
+    """What H = a Y + b Y+ has outside the span: b (o, o), the (o, o) that turns H - a Y into Y+, and which rows exist.
+
+    Args:
+        inside: a (o, d).
+        gram: H H^T (o, o).
+    """
+    left = gram - inside @ inside.mT
+    values, vectors = (left[0], jnp.ones_like(left)) if len(left) == 1 else eigh(left)
+    # A residual of the size of rounding has no direction and gets a row of zeros.
+    real = values > relative_jitter(gram.dtype) * jnp.max(jnp.diagonal(gram))
+    lengths = jnp.sqrt(jnp.where(real, values, 1))
+    return vectors * jnp.where(real, lengths, 0), (vectors * jnp.where(real, 1 / lengths, 0)).mT, real
+
+
+@sequential_vmap
+def _least_direction(root: Array, crossed: Array, gain: Array, noise: Array) -> Array:
+    """Unit v (d + 1,) with the least |Z v|, Z = [[T, 0] - u kappa; r kappa], by inverse iteration on Z^T Z.
+
+    It starts from the new direction, which had no variance before: its q^2 b^2 (|u|^2 + R) / S^2 is a quarter of q or
+    less, while all other directions have been inflated by q. So few iterations suffice, more only where q has grown.
+
+    Args:
+        root: T (d, d), upper triangular.
+        crossed: u (d,).
+        gain: kappa (d + 1,).
+        noise: R = r^2.
+    """
+    inside, outside = gain[:-1], gain[-1]
+    eps = float(jnp.finfo(root.dtype).eps)
+    # Directions without variance get the least one that can be divided by.
+    diagonal = jnp.diagonal(root)
+    upper = root + jnp.diag(jnp.where(diagonal == 0, eps * largest_magnitude(diagonal), 0))
+
+    def refine(state):
+        count, v, _ = state
+        # (Z^T Z)^{-1} v up to a positive factor, without divisions by R or by the last entry of kappa.
+        first = jax.scipy.linalg.solve_triangular(upper, outside * v[:-1] - inside * v[-1], trans=1)
+        second = v[-1] + crossed @ first
+        turned = jax.scipy.linalg.solve_triangular(upper, noise * first + crossed * second)
+        image = jnp.append(outside * turned, second - inside @ turned)
+        square = image @ image
+        image = jnp.where(jnp.isfinite(square) & (square > 0), image / jnp.sqrt(square), v)
+        return count + 1, image, jnp.sum((image - v) ** 2)
+
+    def moving(state):
+        count, _, change = state
+        return (count < _MAX_ITERATIONS) & (change > (4 * eps) ** 2)
+
+    state = (0, jnp.zeros_like(gain).at[-1].set(1), jnp.ones((), gain.dtype))
+    # Two iterations mostly suffice, and cost less outside the loop.
+    return lax.while_loop(moving, refine, refine(refine(state)))[1]
+
+
+_MAX_ITERATIONS = 50
+"""Most iterations; directions not separated by then have nearly the same variance."""
+
+
+def _reflect(direction: Array, columns: Array) -> Array:
+    """Q columns (d, k) of columns (d + 1, k), with Q the reflection that takes a unit direction to the last axis.
+
+    Without its last row, so that its rows span the orthogonal complement of the direction.
+    """
+    sign = jnp.where(direction[-1] < 0, -1, 1)
+    normal = direction.at[-1].add(sign)
+    return columns[:-1] - jnp.outer(normal[:-1], normal @ columns) / jnp.abs(normal[-1])
+
+
+def fixed_span_downdate(
+    factor: LowRankFactor, products: Array, innovation_root: Array, noise_root: Array, accept: Array
+) -> LowRankUpdate:
+    r"""C <- a root of (I - K H) C^T C (I - K H)^T + K R K^T for q = 0, through T alone.
+
+    The gain lies in the span of C, which therefore stays the same. For one observation this is Potter's form; otherwise
+    one small QR.
+    """
+    crossed = products @ factor.coefficients.mT @ factor.root.mT
+    gain = solve_psd(innovation_root, crossed @ factor.root)
+    if len(products) > 1:
+        root = root_of_sum(factor.root - crossed.mT @ gain, noise_root @ gain)
+    else:
+        root = factor.root - potter_scale(crossed, innovation_root, noise_root) * crossed.mT @ gain
+    kept = factor._replace(root=jnp.where(accept, root, factor.root))
+    return LowRankUpdate(kept, gain @ gain.mT, jnp.zeros(len(products), products.dtype))

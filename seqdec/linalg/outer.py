@@ -1,0 +1,107 @@
+"""Rows of a Jacobian, some of them outer products, and their products with matrices.
+
+The Jacobian of a network's outputs by the kernel of a dense layer has rows x delta_o^T with one x for all outputs o:
+x^T B serves all of them in a product with a matrix B, and the rows are never formed.
+"""
+
+import functools
+import math
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from seqdec.core import Array
+
+Pieces = tuple[Array, ...]
+"""A matrix with one column, or one row, per parameter, cut along the parameters; see `seqdec.params.pieces`."""
+
+
+class Outer(NamedTuple):
+    """Rows (o, in * out) of a Jacobian that are outer products, x delta_o^T; see `seqdec.filters.jacobians`.
+
+    Their product with a basis B reads B once, as x^T B with B in the shape (in, out * n).
+    """
+
+    inputs: Array
+    """x (in,)"""
+    deltas: Array
+    """(o, out)"""
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(o, in, out)."""
+        return (len(self.deltas), len(self.inputs), self.deltas.shape[1])
+
+
+Rows = tuple[Array | Outer, ...]
+"""`Pieces` (o, D_p) of a Jacobian, some of them as outer products."""
+
+
+def dense(rows: Array | Outer) -> Array:
+    """The rows as a matrix (o, D_p); an array is (o, ...)."""
+    if isinstance(rows, Outer):
+        rows = rows.inputs[:, None] * rows.deltas[:, None, :]
+    return rows.reshape(len(rows), -1)
+
+
+def select(rows: Array | Outer, which: Array) -> Array | Outer:
+    """Some of the rows."""
+    return rows._replace(deltas=rows.deltas[which]) if isinstance(rows, Outer) else rows[which]
+
+
+def product(left: Array, right: Array, dtype) -> Array:
+    """Product of two matrices, both of the dtype of the basis, summed in `dtype`."""
+    return jnp.matmul(left, right, preferred_element_type=dtype)
+
+
+def gram_of(rows: Rows, dtype=None) -> Array:
+    """H H^T (o, o) for H (o, D_p), summed in `dtype`."""
+
+    def gram(piece):
+        if isinstance(piece, Outer):
+            return jnp.sum(piece.inputs**2) * product(piece.deltas, piece.deltas.mT, dtype)
+        return product(piece, piece.mT, dtype)
+
+    return functools.reduce(jnp.add, map(gram, rows))
+
+
+def multiply(rows: Array | Outer, columns: Array, dtype) -> Array:
+    """Rows (o, D_p) times columns (D_p, n), summed in `dtype`.
+
+    Written in this orientation: XLA folds a transpose into the product, which then runs five times slower on a CPU.
+    """
+    if not isinstance(rows, Outer):
+        return product(rows.astype(columns.dtype), columns, dtype)
+    _, size, out = rows.shape
+    inputs_times_columns = product(narrow_parts(rows.inputs, columns.dtype), columns.reshape(size, -1), dtype)
+    return rows.deltas @ jnp.sum(inputs_times_columns, 0).reshape(out, -1)
+
+
+def multiply_all(rows: Rows, columns: Array) -> Array:
+    """Rows (o, D_p) times the columns (D, n) of one matrix, whose rows are those of the pieces, concatenated.
+
+    A large slice would be copied. Outer products are therefore multiplied with the whole matrix, their inputs padded
+    with zeros; the number of rows before and after theirs must be a multiple of their `out`.
+    """
+    total, offset = jnp.zeros((), columns.dtype), 0
+    for piece in rows:
+        size = math.prod(piece.shape[1:])
+        if isinstance(piece, Outer):
+            before, out = offset // piece.shape[2], piece.shape[2]
+            after = len(columns) // out - before - piece.shape[1]
+            total += multiply(piece._replace(inputs=jnp.pad(piece.inputs, (before, after))), columns, columns.dtype)
+        else:
+            total += piece @ columns[offset : offset + size]
+        offset += size
+    return total
+
+
+def narrow_parts(vector: Array, dtype) -> Array:
+    """(parts, n) that add up to vector (n,): two narrow numbers hold twice the digits of one.
+
+    A product with a basis in bfloat16 then loses no digits of the vector.
+    """
+    if vector.dtype == dtype:
+        return vector[None]
+    head = vector.astype(dtype)
+    return jnp.stack([head, (vector - head.astype(vector.dtype)).astype(dtype)])

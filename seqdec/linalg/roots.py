@@ -1,0 +1,91 @@
+r"""Square roots of covariances, Sigma = R^T R, as plain matrices; the only module that adds jitter."""
+
+import jax
+import jax.numpy as jnp
+
+from seqdec.core import Array, Key
+from seqdec.linalg.batching import cholesky, eigh, qr, solve_transposed, solve_triangular, triangular_factor
+
+
+def relative_jitter(dtype) -> float:
+    """Relative size of the only ridge in the library: a few units in the last place."""
+    return 8 * float(jnp.finfo(dtype).eps)
+
+
+def root_of_sum(*blocks: Array) -> Array:
+    r"""Upper triangular R with R^T R = sum_i B_i^T B_i, from one QR of the stacked rows; the paper's Q_R.
+
+    Args:
+        *blocks: matrices (rows_i, n) with the same number of columns.
+
+    Returns:
+        (n, n) root; padded with zero rows where the stack has fewer than n rows.
+    """
+    stack = jnp.concatenate(blocks)
+    missing = max(0, stack.shape[1] - stack.shape[0])
+    return triangular_factor(jnp.pad(stack, ((0, missing), (0, 0))))
+
+
+def psd_root(cov: Array) -> Array:
+    """Upper triangular R with R^T R = cov (n, n) up to a relative jitter; cov may be singular, even zero."""
+    if cov.shape == (1, 1):
+        return jnp.sqrt(jnp.maximum(cov, 0))
+    largest = jnp.max(jnp.diagonal(cov))
+    # Scaled to one first: the ridge of a tiny covariance would be subnormal and flushed to zero. It grows with n as
+    # the rounding of an n x n factorisation does.
+    ridge = max(1, len(cov) / 8) * relative_jitter(cov.dtype) * jnp.eye(len(cov), dtype=cov.dtype)
+    return jnp.sqrt(largest) * cholesky(cov / largest_magnitude(largest) + ridge).mT
+
+
+def solve_psd(root: Array, rhs: Array) -> Array:
+    """(R^T R)^{-1} rhs through two triangular solves with the upper triangular R (n, n); a division where n = 1."""
+    if root.shape == (1, 1):
+        return rhs / root[0, 0] ** 2
+    half = solve_transposed(root, rhs)
+    return solve_triangular(root, half)
+
+
+def low_rank_projection(rank: int, *blocks: Array, inflation: Array | float = 0.0) -> Array:
+    r"""J (rank, n) with J^T J the best rank-d approximation of sum_i B_i^T B_i + a I; the paper's P_{d,+a}.
+
+    J = diag(sqrt(s_i^2 + a)) V_d^T from the singular values and right vectors of the stacked rows. Only directions in
+    the row space of the stack are represented, so the rows beyond its rank are zero.
+
+    Args:
+        rank: number d of rows to return.
+        *blocks: matrices (rows_i, n).
+        inflation: a >= 0, a variance.
+    """
+    stack = jnp.concatenate(blocks)
+    stack = jnp.pad(stack, ((0, max(0, rank - len(stack))), (0, 0)))
+    # Scaled to one, so that the Gram matrix of tiny or huge entries neither under- nor overflows.
+    scale = largest_magnitude(stack)
+    unit = stack / scale
+    values, vectors = eigh(unit @ unit.mT)
+    # Directions with an eigenvalue below rounding are inflated by less than a, never by more.
+    safe = jnp.maximum(values[-rank:], len(stack) * relative_jitter(stack.dtype))
+    gains = jnp.sqrt(1 + jnp.minimum(inflation / scale / scale / safe, jnp.finfo(stack.dtype).max))
+    return scale * gains[:, None] * (vectors[:, -rank:].mT @ unit)
+
+
+def largest_magnitude(values: Array) -> Array:
+    """Largest magnitude, or 1 where all values are zero."""
+    largest = jnp.max(jnp.abs(values))
+    return jnp.where(largest > 0, largest, 1)
+
+
+def random_orthonormal_rows(key: Key, rank: int, size: int, dtype) -> Array:
+    """(rank, size) rows, orthonormal and uniformly distributed; rank must not exceed size."""
+    return qr(jax.random.normal(key, (size, rank), dtype))[0].mT
+
+
+def potter_scale(products: Array, innovation_root: Array, noise_root: Array) -> Array:
+    """The c for which T^T - c K F, with F = H T^T (1, D), is a root of (I - K H) Sigma (I - K H)^T + K R K^T.
+
+    (1 - c |F|^2 / S)^2 is the factor by which the variance along F shrinks.
+    """
+    total = innovation_root[0, 0] ** 2
+    epistemic, noise = jnp.sum(products**2) / total, noise_root[0, 0] ** 2 / total
+    left = jnp.sqrt((1 - epistemic) ** 2 + noise * epistemic)
+    # (1 - left) S / |F|^2 without cancellation, since 1 - left^2 = epistemic (2 - epistemic - noise).
+    return (2 - epistemic - noise) / (1 + left)

@@ -1,0 +1,83 @@
+"""Leaves of a parameter tree: by layer, as one vector, and as pieces of one vector."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from seqdec.core import Array, IsLast, PyTree
+
+
+def path_names(path) -> tuple[str, ...]:
+    """The names along a path of `jax.tree_util`."""
+    return tuple(str(getattr(entry, "key", getattr(entry, "idx", getattr(entry, "name", entry)))) for entry in path)
+
+
+def split(tree: PyTree, is_last: IsLast) -> tuple[list[Array], list[Array]]:
+    """Leaves of a parameter tree as (hidden, last), each in the order of `jax.tree.leaves`.
+
+    Raises:
+        ValueError: nothing or everything counts as the last layer; the message lists the paths.
+    """
+    flat = [(path_names(path), leaf) for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]]
+    hidden, last = ([leaf for path, leaf in flat if bool(is_last(path)) == wanted] for wanted in (False, True))
+    if not hidden or not last:
+        listed = ", ".join("/".join(path) for path, _ in flat)
+        raise ValueError(
+            f"is_last matches {'nothing' if not last else 'everything'} among the parameters {listed}; "
+            "pass a predicate on paths that is true in the output layer only, or use a filter of one block (lrkf)"
+        )
+    return hidden, last
+
+
+def join(like: PyTree, is_last: IsLast, hidden: list[Array], last: list[Array]) -> PyTree:
+    """Inverse of `split`: the tree shaped like `like` with these leaves."""
+    flat, structure = jax.tree_util.tree_flatten_with_path(like)
+    sources = {False: iter(hidden), True: iter(last)}
+    return structure.unflatten([next(sources[bool(is_last(path_names(path)))]) for path, _ in flat])
+
+
+def ravel(leaves: list[Array], batch_axes: int = 0) -> Array:
+    """Leaves side by side as one vector (D,), or as rows (..., D) that share the leading batch axes."""
+    return jnp.concatenate([leaf.reshape(*leaf.shape[:batch_axes], -1) for leaf in leaves], axis=-1)
+
+
+def unravel(vectors: Array, like: list[Array]) -> list[Array]:
+    """Inverse of `ravel`: parts of vectors (..., D) with the shapes and dtypes of `like` after the leading axes."""
+    ends = [0]
+    for leaf in like:
+        ends.append(ends[-1] + leaf.size)
+    return [
+        vectors[..., a:b].reshape(*vectors.shape[:-1], *leaf.shape).astype(leaf.dtype)
+        for a, b, leaf in zip(ends, ends[1:], like, strict=False)
+    ]
+
+
+_LARGE = 512
+"""Entries from which on a leaf is a piece of its own."""
+
+
+def pieces(leaves: list[Array], batch_axes: int = 0) -> tuple[Array, ...]:
+    """Leaves as vectors (D_p,), or as rows (..., D_p): large ones as they are, all small ones side by side as the last.
+
+    Large leaves are not copied, as `ravel` would, and the small ones together cost one operation.
+    """
+    large, small = by_size(leaves, batch_axes)
+    flat = [leaf.reshape(*leaf.shape[:batch_axes], -1) for leaf in large]
+    return (*flat, ravel(small, batch_axes)) if small else tuple(flat)
+
+
+def unpieces(parts: tuple[Array, ...], like: list[Array]) -> list[Array]:
+    """Inverse of `pieces`: leaves with the shapes and dtypes of `like`."""
+    large, small = by_size(like, 0)
+    whole = [part.reshape(leaf.shape).astype(leaf.dtype) for part, leaf in zip(parts, large, strict=False)]
+    sources = iter(whole), iter(unravel(parts[-1], small) if small else [])
+    return [next(sources[leaf.size < _LARGE]) for leaf in like]
+
+
+def by_size(leaves: list[Any], batch_axes: int) -> tuple[list[Any], list[Any]]:
+    """(large, small), each in the order given; anything with a shape is a leaf."""
+    sizes = [math.prod(leaf.shape[batch_axes:]) for leaf in leaves]
+    large = [leaf for leaf, size in zip(leaves, sizes, strict=True) if size >= _LARGE]
+    return large, [leaf for leaf, size in zip(leaves, sizes, strict=True) if size < _LARGE]
