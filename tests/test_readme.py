@@ -1,4 +1,4 @@
-"""The README's Python blocks run as printed, and its first example comes early."""
+"""The Python blocks of README.md and docs/ run as printed, and README's first example comes early."""
 
 import re
 from pathlib import Path
@@ -6,18 +6,51 @@ from pathlib import Path
 import matplotlib
 import pytest
 
-README = Path(__file__).parents[1] / "README.md"
-BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+
+
+def blocks_of(text):
+    """The Python blocks of a page, each behind as many empty lines as precede it, so that errors name the right line."""
+    found = re.finditer(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    return ["\n" * text.count("\n", 0, match.start(1)) + match[1] for match in found]
+
+
+BLOCKS = blocks_of(README)
+SNIPPETS = {page.stem: blocks for page in PAGES if (blocks := blocks_of(page.read_text(encoding="utf-8")))}
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    """An empty working directory, and no window for figures."""
+    matplotlib.use("Agg")
+    monkeypatch.chdir(tmp_path)
 
 
 def test_first_example_ends_within_thirty_lines():
-    assert README.read_text().index("```python") < len("\n".join(README.read_text().splitlines()[:30]))
-    assert README.read_text().splitlines()[:30].count("```") == 1
+    assert README.index("```python") < len("\n".join(README.splitlines()[:30]))
+    assert README.splitlines()[:30].count("```") == 1
+
+
+def test_blocks_are_found_at_their_lines():
+    (block,) = blocks_of("one\n\n```python\nraise ValueError\n```\n")
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 (the message is empty)
+        exec(compile(block, "page.md", "exec"), {})
+    assert caught.tb.tb_next.tb_lineno == 4
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("elsewhere")
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
-def test_block_runs(block, tmp_path, monkeypatch):
-    matplotlib.use("Agg")
-    monkeypatch.chdir(tmp_path)
+def test_block_of_the_readme_runs_by_itself(block):
     exec(compile(block, "README.md", "exec"), {})
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize("page", SNIPPETS)
+def test_blocks_of_a_page_run_one_after_the_other(page):
+    namespace = {}
+    for block in SNIPPETS[page]:
+        exec(compile(block, f"docs/{page}.md", "exec"), namespace)

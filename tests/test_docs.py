@@ -1,0 +1,83 @@
+"""What documentation, docstrings and comments refer to exists: files, links, modules and their attributes."""
+
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = ("agents", "benchmarks", "docs", "envs", "notebooks", "seqdec", "tests")
+PAGES = sorted([*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md"))])
+SOURCES = sorted({path.resolve() for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")})
+EXEMPT = {ROOT / "CHANGELOG.md", Path(__file__).resolve()}  # they name what does not exist
+
+PATH = re.compile(rf"(?<![\w/.$-])(?:{'|'.join(FOLDERS)})/(?:[\w.-]+/)*[\w-]+\.(?:py|md|png|toml|yaml)\b")
+NAME = re.compile(r"`(seqdec(?:\.\w+)+)")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def name_of(path):
+    return str(path.relative_to(ROOT))
+
+
+def missing_paths(text):
+    """Files of the repository that the text names and that do not exist, sorted."""
+    return sorted({path for path in PATH.findall(text) if not (ROOT / path).is_file()})
+
+
+def missing_names(text):
+    """Dotted names in backticks that are no module of the library and no attribute of one, sorted."""
+    return sorted(name for name in set(NAME.findall(text)) if not resolves(name))
+
+
+def resolves(name):
+    try:
+        pkgutil.resolve_name(name)
+    except (ImportError, AttributeError):
+        return False
+    return True
+
+
+def anchors(text):
+    """The anchors of a page's headings."""
+    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
+
+
+def broken_links(page, text):
+    """Relative links that lead to no file, or to no heading of a page."""
+    broken = []
+    for link in LINK.findall(text):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = page if not path else page.parent / path
+        if not target.exists() or (anchor and anchor not in anchors(target.read_text(encoding="utf-8"))):
+            broken.append(link)
+    return broken
+
+
+@pytest.mark.parametrize("path", [path for path in (*PAGES, *SOURCES) if path not in EXEMPT], ids=name_of)
+def test_named_files_and_objects_exist(path):
+    text = path.read_text(encoding="utf-8")
+    assert missing_paths(text) == []
+    assert missing_names(text) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page):
+    assert broken_links(page, page.read_text(encoding="utf-8")) == []
+
+
+def test_every_page_is_in_the_table_of_contents():
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"index.md"}
+    assert pages == {link for link in LINK.findall(index) if link.endswith(".md") and "/" not in link}
+
+
+def test_what_does_not_exist_is_found():
+    assert missing_paths("see `benchmarks/nothing.py` and seqdec/core.py") == ["benchmarks/nothing.py"]
+    assert missing_names("`seqdec.core.Agent` or `seqdec.core.Nobody`") == ["seqdec.core.Nobody"]
+    page = ROOT / "docs" / "index.md"
+    assert broken_links(page, "[a](data.md), [b](none.md), [c](bandits.md#none)") == ["none.md", "bandits.md#none"]
