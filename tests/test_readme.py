@@ -12,7 +12,7 @@ PAGES = sorted((ROOT / "docs").glob("*.md"))
 
 
 def blocks_of(text):
-    """The Python blocks of a page, each behind as many empty lines as precede it, so that errors name the right line."""
+    """The Python blocks of a page, each after as many empty lines as precede it, so that errors show the true line."""
     found = re.finditer(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     return ["\n" * text.count("\n", 0, match.start(1)) + match[1] for match in found]
 
