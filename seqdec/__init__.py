@@ -4,6 +4,7 @@ from seqdec import agents, bo, core, envs, filters, likelihoods, models, ope, op
 from seqdec.bo import maximize, minimize
 from seqdec.loop.run import run
 from seqdec.results import Run
+from seqdec.runtime import compilation_cache, use_all_cores
 
 __version__ = "0.1.0"
 
@@ -11,6 +12,7 @@ __all__ = [
     "Run",
     "agents",
     "bo",
+    "compilation_cache",
     "core",
     "envs",
     "filters",
@@ -22,4 +24,5 @@ __all__ = [
     "optim",
     "policies",
     "run",
+    "use_all_cores",
 ]

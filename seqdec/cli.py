@@ -16,6 +16,7 @@ import tyro
 from seqdec.experiments import bandit, bench, bo, evaluation, kuairec, optimizers, report, tabular
 from seqdec.persistence import check_writable
 from seqdec.results import Run
+from seqdec.runtime import use_all_cores
 
 _FAILED, _MISSPELT, _INTERRUPTED = 1, 2, 130
 
@@ -77,6 +78,7 @@ Command = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (default: this process's) and return the exit code."""
+    use_all_cores()
     try:
         command = tyro.cli(
             Command,

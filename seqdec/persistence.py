@@ -9,10 +9,12 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
-import pandas as pd
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _PACKAGES = ("seqdec", "jax", "jaxlib", "flax", "optax", "gymnasium", "numpy", "scipy", "pandas", "pyarrow")
 _TABLE, _MANIFEST = "steps.parquet", "manifest.json"
@@ -31,7 +33,7 @@ def write_json(path: Path, content: Any) -> None:
     write_file(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
-def write_folder(folder: Path, table: pd.DataFrame, manifest: dict[str, Any]) -> None:
+def write_folder(folder: Path, table: "pd.DataFrame", manifest: dict[str, Any]) -> None:
     """Write a table (parquet) and its manifest (JSON) as `folder`, replacing what an earlier call left there.
 
     Raises FileExistsError when `folder` holds anything else, and OSError when it cannot be written.
@@ -51,8 +53,10 @@ def write_folder(folder: Path, table: pd.DataFrame, manifest: dict[str, Any]) ->
             os.rename(temporary, folder)
 
 
-def read_folder(folder: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
+def read_folder(folder: Path) -> "tuple[pd.DataFrame, dict[str, Any]]":
     """The table and manifest in `folder`. Raises FileNotFoundError where there are none, ValueError where damaged."""
+    import pandas as pd
+
     if not (folder / _TABLE).is_file() or not (folder / _MANIFEST).is_file():
         raise FileNotFoundError(f"{folder} holds no saved run: {_TABLE} and {_MANIFEST} are expected in it")
     try:

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from seqdec import ope
 from seqdec.persistence import read_folder, write_folder
 from seqdec.statistics import mean_and_margin, with_margin
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
 COLUMNS = ("seed", "step", "action", "reward", "regret", "propensity", "elapsed")
@@ -54,8 +54,10 @@ class Run(NamedTuple):
         """Seconds spent running all seeds, compilation not included."""
         return float(self.elapsed[-1])
 
-    def to_pandas(self) -> pd.DataFrame:
+    def to_pandas(self) -> "pd.DataFrame":
         """One row for each seed and step; actions and diagnostics that are not scalar take a column for each entry."""
+        import pandas as pd
+
         num_seeds, num_steps = self.rewards.shape
         columns = {
             "seed": np.repeat(np.asarray(self.seeds, np.int64), num_steps),
@@ -135,7 +137,7 @@ class Run(NamedTuple):
         return plot_comparison({self.agent: self})
 
 
-def compare(runs: Mapping[str, Run]) -> pd.DataFrame:
+def compare(runs: Mapping[str, Run]) -> "pd.DataFrame":
     """One row for each run: sums over its steps, averaged over its seeds.
 
     Columns: steps, seeds; reward and regret with the half-widths `reward_95`, `regret_95` of their 95% t-intervals over
@@ -143,12 +145,16 @@ def compare(runs: Mapping[str, Run]) -> pd.DataFrame:
     `seconds_per_1000_steps` of one seed, run time over all seeds divided by their number; `compile_seconds`; `rejected`
     updates of all seeds.
     """
+    import pandas as pd
+
     rows = {name: _summary(run) for name, run in runs.items()}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("agent")
 
 
-def readable(table: pd.DataFrame) -> pd.DataFrame:
+def readable(table: "pd.DataFrame") -> "pd.DataFrame":
     """The table of `compare` as strings for people: "mean ± half-width", shares in percent, "-" for what is unknown."""
+    import pandas as pd
+
     share = table["optimum_share"].to_numpy()
     rows = {
         "reward": with_margin(table["reward"].to_numpy(), table["reward_95"].to_numpy()),
@@ -176,7 +182,7 @@ def _flatten(name: str, values: np.ndarray) -> dict[str, np.ndarray]:
     return {f"{name}_{i}": flat[:, i] for i in range(flat.shape[1])}
 
 
-def _gather(table: pd.DataFrame, name: str, shape: tuple[int, ...], entry: tuple[int, ...]) -> np.ndarray:
+def _gather(table: "pd.DataFrame", name: str, shape: tuple[int, ...], entry: tuple[int, ...]) -> np.ndarray:
     """The inverse of `_flatten`: columns -> (*shape, *entry)."""
     if not entry:
         return table[name].to_numpy().reshape(shape)
@@ -184,7 +190,7 @@ def _gather(table: pd.DataFrame, name: str, shape: tuple[int, ...], entry: tuple
     return np.stack(columns, axis=-1).reshape(*shape, *entry)
 
 
-def _restore(table: pd.DataFrame, manifest: dict[str, Any]) -> Run:
+def _restore(table: "pd.DataFrame", manifest: dict[str, Any]) -> Run:
     """A Run from its table and manifest."""
     seeds, num_steps = tuple(manifest["seeds"]), manifest["num_steps"]
     shape = (len(seeds), num_steps)

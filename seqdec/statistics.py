@@ -1,11 +1,12 @@
 """Means over seeds with their 95% intervals, and how they are written."""
 
 import numpy as np
-from scipy import special
 
 
 def mean_and_margin(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean over the first axis and half-width of its 95% t-interval: t(0.975, n - 1) s / sqrt(n); NaN for n = 1."""
+    from scipy import special
+
     count = len(samples)
     if count == 1:
         return samples[0], np.full(samples.shape[1:], np.nan)

@@ -9,17 +9,20 @@ import numpy as np
 import pooch
 import pytest
 
+import seqdec
 from tests.tables import write_open_bandit, write_tables
 
 
 def pytest_configure() -> None:
-    """Keep compiled programs in the user's cache folder, for the workers of one run, child processes and later runs."""
+    """Keep compiled programs in the user's cache folder, for the workers of one run, child processes and later runs.
+
+    Each core is a device, so that runs of several seeds are spread over them.
+    """
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(pooch.os_cache("seqdec") / "tests"))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
-    jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    seqdec.compilation_cache(os.environ["JAX_COMPILATION_CACHE_DIR"])
+    seqdec.use_all_cores()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -20,7 +20,7 @@ FOLDERS = {"seqdec": ROOT / "seqdec", "seqdec.envs": ROOT / "envs", "seqdec.agen
 # From the ground up; a room may import from floors below its own, and from itself.
 FLOORS = (
     {"core", "registry", "persistence", "statistics"},
-    {"checks"},
+    {"checks", "runtime"},
     {"linalg", "likelihoods", "params", "data"},
     {"models"},
     {"filters", "policies", "optim", "envs", "ope"},
@@ -34,6 +34,9 @@ FLOORS = (
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 # Downstairs, and still none of its business: the loop joins agents and environments.
 APART = {("agents", "envs"), ("bo", "envs")}
+# What `import seqdec` leaves to the functions that need it.
+HEAVY = {"joblib", "matplotlib", "pandas", "pooch", "pyarrow", "scipy.optimize", "scipy.special", "scipy.stats"}
+HEAVY |= {"sklearn", "tqdm", "tyro"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
@@ -183,6 +186,18 @@ def test_command_and_types_are_installed():
     assert callable(command.load())
     assert (Path(seqdec.__file__).parent / "py.typed").is_file()
     assert PROJECT["tool"]["setuptools"]["package-data"] == {"seqdec": ["py.typed"]}
+
+
+def test_importing_changes_no_configuration_and_imports_nothing_heavy(tmp_path):
+    program = (
+        "import sys, jax; before = dict(jax.config.values);"
+        "import seqdec; assert all(hasattr(seqdec, name) for name in seqdec.__all__);"
+        "changed = {name for name, value in jax.config.values.items() if name in before and value != before[name]};"
+        f"print(*changed, *sorted({HEAVY} & set(sys.modules)))"
+    )
+    command = [sys.executable, "-W", "error", "-c", program]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "", "")
 
 
 def test_importing_from_elsewhere_is_silent_and_registers_the_gymnasium_ids(tmp_path):

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
+import pooch
 import pytest
 
 from seqdec import cli, data, envs, filters, likelihoods
@@ -109,7 +110,7 @@ def test_a_missing_file_is_asked_for(name: str, tmp_path: Path, monkeypatch: pyt
     def offline(url: str, *args: Any, **options: Any) -> str:
         raise OSError("no internet")
 
-    monkeypatch.setattr(data.tabular.pooch, "retrieve", offline)
+    monkeypatch.setattr(pooch, "retrieve", offline)
     load = getattr(data, f"load_{name}")
     with pytest.raises(FileNotFoundError, match=r"holds no .*: fetch https://.* into the folder tabular of"):
         load(tmp_path)
@@ -127,7 +128,7 @@ def test_a_download_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     write_tables(tmp_path / "cache")
     monkeypatch.delenv("SEQDEC_DATA", raising=False)
-    monkeypatch.setattr(data.tabular.pooch, "retrieve", retrieve)
+    monkeypatch.setattr(pooch, "retrieve", retrieve)
     assert data.load_statlog().features.shape == (70, 9)
     assert asked[0][0].startswith("https://") and asked[0][1].startswith("sha256:") and asked[0][2] == "shuttle.trn"
     assert data.load_census(rows=20).rewards.shape == (20, 9)

@@ -5,15 +5,17 @@ import math
 import secrets
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.optimize import OptimizeResult
-from tqdm import tqdm
 
 from seqdec.bo.optimizer import BayesianOptimizer, Exhausted, Trial, whole
 from seqdec.bo.surrogates import Surrogate
 from seqdec.core import Acquisition
+
+if TYPE_CHECKING:
+    from scipy.optimize import OptimizeResult
+    from tqdm import tqdm
 
 _DONE, _FAILED, _STOPPED, _INTERRUPTED, _EXHAUSTED = range(5)
 
@@ -34,7 +36,7 @@ def minimize(
     max_failures: int = 10,
     progress: bool | None = None,
     **options: Any,
-) -> OptimizeResult:
+) -> "OptimizeResult":
     """Find the smallest value of an expensive function on a box, in few calls.
 
         result = seqdec.minimize(fun, [(-5, 10), (0, 15)], n_calls=40)
@@ -92,6 +94,8 @@ def minimize(
     for x, value in zip(given, known, strict=False):
         optimizer.tell(x, value)
     search = _Search(optimizer, fun, n_calls, max_failures, _wrap(callback))
+    from tqdm import tqdm
+
     show = sys.stderr.isatty() if progress is None else progress
     sign = "max" if optimizer.maximize else "min"
     with tqdm(total=n_calls, desc=f"{sign}imize {_name(surrogate, optimizer.surrogate)}", disable=not show) as bar:
@@ -99,7 +103,7 @@ def minimize(
     return search.result(status, message)
 
 
-def maximize(fun: Callable[[Any], float], bounds: Any, **options: Any) -> OptimizeResult:
+def maximize(fun: Callable[[Any], float], bounds: Any, **options: Any) -> "OptimizeResult":
     """Find the largest value of an expensive function: as `seqdec.minimize`, the signs of all values kept."""
     return minimize(fun, bounds, **options, maximize=True)
 
@@ -113,12 +117,12 @@ class _Search:
         fun: Callable[[Any], float],
         n_calls: int,
         max_failures: int,
-        callback: Callable[[OptimizeResult], Any] | None,
+        callback: "Callable[[OptimizeResult], Any] | None",
     ) -> None:
         self.optimizer, self.fun, self.n_calls, self.callback = optimizer, fun, n_calls, callback
         self.max_failures, self.failures, self.calls, self.last = max_failures, 0, 0, ""
 
-    def run(self, given: list[Any], batch_size: int, workers: int, bar: tqdm) -> tuple[int, str]:
+    def run(self, given: list[Any], batch_size: int, workers: int, bar: "tqdm") -> tuple[int, str]:
         """Evaluate until something ends it -> (status, message)."""
         try:
             while self.calls < self.n_calls:
@@ -142,7 +146,7 @@ class _Search:
                 raise
             return _INTERRUPTED, "interrupted"
 
-    def _record(self, trial: Trial, outcome: "_Outcome", bar: tqdm) -> None:
+    def _record(self, trial: Trial, outcome: "_Outcome", bar: "tqdm") -> None:
         value, reason = outcome
         self.optimizer.tell(trial, value, reason=reason)
         self.calls += 1
@@ -155,8 +159,10 @@ class _Search:
             if self.callback is not None:
                 self.callback(so_far)
 
-    def result(self, status: int, message: str) -> OptimizeResult:
+    def result(self, status: int, message: str) -> "OptimizeResult":
         """What is known so far."""
+        from scipy.optimize import OptimizeResult
+
         optimizer = self.optimizer
         points, values = optimizer.evaluations()
         done = bool(np.isfinite(values).any())
@@ -224,7 +230,7 @@ def _start_points(x0: Any, y0: Any, n_calls: int) -> tuple[list[Any], list[float
     return points, values
 
 
-def _wrap(callback: Callable[..., Any] | None) -> Callable[[OptimizeResult], Any] | None:
+def _wrap(callback: Callable[..., Any] | None) -> "Callable[[OptimizeResult], Any] | None":
     """The callback as a function of the result so far, whichever of scipy's two forms it has."""
     if callback is None:
         return None

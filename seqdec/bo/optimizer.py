@@ -5,12 +5,11 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pandas as pd
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
@@ -20,6 +19,9 @@ from seqdec.bo.suggest import Plan, Region, Search, Trials, sobol, start, sugges
 from seqdec.bo.surrogates import History, Surrogate
 from seqdec.core import Acquisition
 from seqdec.persistence import write_file
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _FORMAT = "seqdec optimizer 1"
 _MANY_DIMENSIONS = 20
@@ -184,8 +186,10 @@ class BayesianOptimizer:
             self._order.append(entry.trial.number)
         return entry.trial
 
-    def trials_dataframe(self) -> pd.DataFrame:
+    def trials_dataframe(self) -> "pd.DataFrame":
         """One row for each trial: number, state, value (NaN unless complete), x_0, x_1, ..., reason of a failure."""
+        import pandas as pd
+
         rows = [
             {"number": e.trial.number, "state": e.status, "value": e.value}
             | {f"x_{i}": value for i, value in enumerate(e.trial.x)}

@@ -14,7 +14,6 @@ import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.optimize import Bounds
 
 from seqdec.core import Array
 
@@ -110,6 +109,8 @@ def space_from(bounds: Any) -> Space:
         ValueError: bounds that are reversed, equal, infinite or empty; the message names the dimension.
         TypeError: anything else.
     """
+    from scipy.optimize import Bounds
+
     if isinstance(bounds, Space):
         dimensions = bounds.dimensions
     elif isinstance(bounds, gymnasium.spaces.Discrete):

@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from scipy.stats import qmc
 
 from seqdec.bo.spaces import Space
 from seqdec.bo.surrogates import History, Surrogate
@@ -83,6 +82,8 @@ class Region(NamedTuple):
 @functools.cache
 def sobol(count: int, columns: int, scramble: bool = False) -> np.ndarray:
     """(count, columns) points of the unit cube, as even as they get; `count` a power of two. Scrambled: by seed 0."""
+    from scipy.stats import qmc
+
     by: Any = {"seed": 0}  # the stubs know only `rng`, of which the generator is another
     return qmc.Sobol(columns, scramble=scramble, **by).random(count)
 

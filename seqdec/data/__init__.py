@@ -2,11 +2,11 @@
 
 from seqdec.data.cifar import load_cifar10
 from seqdec.data.idx import Dataset, Split, load_idx_folder, read_idx
-from seqdec.data.kuairec import load_kuairec, load_random_exposures
+from seqdec.data.kuairec import WATCH_RATIO, load_kuairec, load_random_exposures
 from seqdec.data.kuairec_synthetic import synthetic_kuairec, write_kuairec
 from seqdec.data.mnist import load_fashion_mnist, load_mnist
 from seqdec.data.open_bandit import OpenBandit, average_policy, load_open_bandit
-from seqdec.data.recommender import RecommenderLog, check_log, form_blocks
+from seqdec.data.recommender import RecommenderLog, RewardUnit, check_log, form_blocks
 from seqdec.data.tabular import (
     Table,
     load_adult,
@@ -19,9 +19,11 @@ from seqdec.data.tabular import (
 )
 
 __all__ = [
+    "WATCH_RATIO",
     "Dataset",
     "OpenBandit",
     "RecommenderLog",
+    "RewardUnit",
     "Split",
     "Table",
     "average_policy",

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pooch
 
 from seqdec.data.idx import Dataset, Split
 
@@ -70,6 +69,8 @@ def _excerpt(path: Path) -> Dataset:
 
 def _download() -> Path:
     """Fetch and unpack the binary version into the cache; -> its folder."""
+    import pooch
+
     folder = Path(pooch.os_cache("seqdec")) / "cifar10"
     try:
         pooch.retrieve(

@@ -16,15 +16,12 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import pooch
-import pyarrow as pa
-from pyarrow import csv
-from tqdm import tqdm
 
-from seqdec.data.recommender import RecommenderLog, check_log, form_blocks
+from seqdec.data.recommender import RecommenderLog, RewardUnit, check_log, form_blocks
+from seqdec.persistence import write_file
 
 COUNTS = (
     "like_cnt",
@@ -38,20 +35,23 @@ COUNTS = (
 )
 """The counts of item_daily_features.csv that become features, in this order."""
 
+WATCH_RATIO = RewardUnit("watch ratio", np.log1p, np.expm1)
+"""The reward is log(1 + watch_ratio)."""
+
 FEATURES = "item_daily_features.csv"
 SLICE = "random_exposures.txt"
 SYNTHETIC = "SYNTHETIC.txt"
 """Beside files that were generated: their log is called so."""
 _URL = "https://zenodo.org/records/18164998/files/KuaiRec.zip"
-_CACHE_VERSION = 1
+_CACHE_VERSION = 2
 _MATRIX = {
-    "user_id": pa.int32(),
-    "video_id": pa.int32(),
-    "date": pa.float64(),  # "20200705.0" where the column has gaps
-    "timestamp": pa.float64(),
-    "watch_ratio": pa.float32(),
+    "user_id": "int32",
+    "video_id": "int32",
+    "date": "float64",  # "20200705.0" where the column has gaps
+    "timestamp": "float64",
+    "watch_ratio": "float32",
 }
-_DAILY = {"video_id": pa.int32(), "date": pa.int32(), **dict.fromkeys(COUNTS, pa.float32())}
+_DAILY = {"video_id": "int32", "date": "int32", **dict.fromkeys(COUNTS, "float32")}
 
 
 class _Table(NamedTuple):
@@ -96,10 +96,12 @@ def load_kuairec(
         FileNotFoundError: a file is missing; the message says where to get it.
         ValueError: a file is not as published; the message names file, line, column and remedy.
     """
+    import pooch
+
     paths = [_find(Path(folder).expanduser(), name) for name in (matrix, FEATURES)]
     stats = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
-    told = json.dumps([_CACHE_VERSION, stats, size, keep_short, feature_lag])
-    kept = Path(pooch.os_cache("seqdec")) / "kuairec" / f"{hashlib.sha256(told.encode()).hexdigest()[:32]}.npz"
+    key = json.dumps([_CACHE_VERSION, stats, size, keep_short, feature_lag])
+    kept = Path(pooch.os_cache("seqdec")) / "kuairec" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.npz"
     if cache and kept.is_file():
         log = _load(kept)
     else:
@@ -121,8 +123,12 @@ def _find(folder: Path, name: str) -> Path:
     )
 
 
-def _read(path: Path, types: dict[str, Any]) -> _Table:
+def _read(path: Path, types: dict[str, str]) -> _Table:
     """The columns in `types`, chunk by chunk, so that only they are ever held."""
+    import pyarrow as pa
+    from pyarrow import csv
+    from tqdm import tqdm
+
     _check_header(path, types)
     convert = csv.ConvertOptions(column_types=types, include_columns=list(types))
     reading = csv.ReadOptions(use_threads=False, block_size=2**24)  # one thread says in which line it met trouble
@@ -150,7 +156,7 @@ def _read(path: Path, types: dict[str, Any]) -> _Table:
     return _Table(path, columns)
 
 
-def _check_header(path: Path, types: dict[str, Any]) -> None:
+def _check_header(path: Path, types: dict[str, str]) -> None:
     """ValueError where the first line is not that of the published file."""
     with path.open(encoding="utf-8-sig", errors="replace") as file:
         header = file.readline().strip()
@@ -197,7 +203,7 @@ def _join(rows: _Table, daily: _Table, size: int, keep_short: bool, feature_lag:
     return form_blocks(
         user[fresh],
         video[fresh],
-        np.log1p(ratio[fresh]),
+        WATCH_RATIO.to_reward(ratio[fresh]),
         time=time[fresh],
         day=day[fresh],
         features=features,
@@ -205,6 +211,7 @@ def _join(rows: _Table, daily: _Table, size: int, keep_short: bool, feature_lag:
         size=size,
         keep_short=keep_short,
         name="kuairec",
+        unit=WATCH_RATIO,
         dropped=dropped,
     )
 
@@ -266,7 +273,10 @@ def load_random_exposures(path: str | os.PathLike[str] | None = None, *, size: i
             f"no {file}: set the environment variable SEQDEC_DATA to a folder and put {SLICE} into its subfolder "
             "kuairec"
         )
-    types = {"user_id": pa.int32(), "video_id": pa.int32(), "watch_ratio": pa.float64()}
+    import pyarrow as pa
+    from pyarrow import csv
+
+    types = {"user_id": "int32", "video_id": "int32", "watch_ratio": "float64"}
     try:
         table = csv.read_csv(
             file,
@@ -281,21 +291,19 @@ def load_random_exposures(path: str | os.PathLike[str] | None = None, *, size: i
         line = int(np.argmax(wrong)) + 1
         raise ValueError(f"{file}, line {line}, column watch_ratio: not a finite number from 0 on. Remove the line")
     name = "kuairec random exposures"
-    return form_blocks(user, video, np.log1p(ratio), size=size, keep_short=True, name=name)
+    rewards = WATCH_RATIO.to_reward(ratio)
+    return form_blocks(user, video, rewards, size=size, keep_short=True, name=name, unit=WATCH_RATIO)
 
 
 def _save(log: RecommenderLog, path: Path) -> None:
-    """Write the cache in one move."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    arrays = dict(_arrays(log))
-    told = json.dumps({"name": log.name, "dropped": dict(log.dropped)})
-    try:
-        with part.open("wb") as file:
-            np.savez(file, told=np.array(told), **arrays)  # pyright: ignore[reportArgumentType]
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    """Write the cache."""
+    facts = np.array(json.dumps({"name": log.name, "dropped": dict(log.dropped)}))
+
+    def write(temporary: Path) -> None:
+        with temporary.open("wb") as file:
+            np.savez(file, facts=facts, **dict(_arrays(log)))  # pyright: ignore[reportArgumentType]
+
+    write_file(path, write)
 
 
 def _arrays(log: RecommenderLog) -> Iterator[tuple[str, np.ndarray]]:
@@ -311,11 +319,12 @@ def _arrays(log: RecommenderLog) -> Iterator[tuple[str, np.ndarray]]:
 def _load(path: Path) -> RecommenderLog:
     """Read the cache."""
     with np.load(path, allow_pickle=False) as file:
-        told = json.loads(str(file["told"]))
-        parts = {key: file[key] for key in file.files if key != "told"}
+        facts = json.loads(str(file["facts"]))
+        parts = {key: file[key] for key in file.files if key != "facts"}
     nested = {
         field: {key.split(".")[1]: value for key, value in parts.items() if key.startswith(f"{field}.")}
         for field in ("ids", "labels")
     }
-    plain = {field: parts.get(field) for field in RecommenderLog._fields if field not in nested and field not in told}
-    return check_log(RecommenderLog(**nested, **plain, **told))  # pyright: ignore[reportArgumentType]
+    others = {*nested, *facts, "unit"}
+    plain = {field: parts.get(field) for field in RecommenderLog._fields if field not in others}
+    return check_log(RecommenderLog(**nested, **plain, **facts, unit=WATCH_RATIO))  # pyright: ignore[reportArgumentType]

@@ -25,14 +25,15 @@ of a video no features, 0.5% of the counts are empty.
 import os
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-from pyarrow import csv
 
 from seqdec.data.kuairec import COUNTS, FEATURES, SYNTHETIC, load_kuairec
 from seqdec.data.recommender import RecommenderLog
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _FIRST_DAY = np.datetime64("2020-07-05")
 _DAYS = 63
@@ -102,6 +103,8 @@ def write_kuairec(folder: str | os.PathLike[str], *, users: int, videos: int, ma
 
     Raises ValueError for fewer than one user or video, OSError where nothing can be written.
     """
+    from pyarrow import csv
+
     if users < 1 or videos < 1:
         raise ValueError(f"a log needs users and videos; got {users} and {videos}")
     folder = Path(folder)
@@ -125,8 +128,10 @@ def synthetic_kuairec(
         return load_kuairec(folder, keep_short=keep_short, cache=False)
 
 
-def _rows(truth: World, users: range, seed: int) -> pa.Table:
+def _rows(truth: World, users: range, seed: int) -> "pa.Table":
     """The matrix of these users."""
+    import pyarrow as pa
+
     videos = len(truth.length)
     parts = [_of_user(truth, user, np.random.default_rng([seed, 1, user])) for user in users]
     video, seconds, ratio, missing = (np.concatenate(columns) for columns in zip(*parts, strict=True))
@@ -167,8 +172,10 @@ def _of_user(truth: World, user: int, draw: np.random.Generator) -> tuple[np.nda
     return video, seconds, 2.2 / (1 + np.exp(0.6 - score)) * noise, draw.uniform(size=videos) < 0.03
 
 
-def _daily(truth: World, seed: int) -> pa.Table:
+def _daily(truth: World, seed: int) -> "pa.Table":
     """The counts of every video on every day, also on the one before the first."""
+    import pyarrow as pa
+
     draw = np.random.default_rng([seed, 2])
     videos = len(truth.length)
     days = np.concatenate([[0], np.arange(_DAYS)])

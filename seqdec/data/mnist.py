@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pooch
-
 from seqdec.data.idx import Dataset, load_idx_folder
 
 _TIMEOUT = 30.0  # seconds without an answer before the next mirror is tried
@@ -99,6 +97,8 @@ def _kept(source: Source) -> Path | None:
 
 def _download(source: Source) -> Path:
     """Fetch what the cache lacks; -> the folder in the cache."""
+    import pooch
+
     folder = Path(pooch.os_cache("seqdec")) / source.name
     for name in source.sha256:
         _fetch(source, name, folder)
@@ -107,6 +107,8 @@ def _download(source: Source) -> Path:
 
 def _fetch(source: Source, name: str, folder: Path) -> None:
     """Have one verified file in `folder`, from the first mirror that gives it."""
+    import pooch
+
     download: Any = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=_TIMEOUT)
     failures = {}
     for mirror in source.mirrors * _ROUNDS:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 
 _POLICIES = ("random", "bts")
 _USER = tuple(f"user_feature_{i}" for i in range(4))
@@ -105,6 +104,8 @@ def _read(path: Path, needed: tuple[str, ...]) -> Any:
     """A table with the columns that are needed."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no {path}; put it beside all.csv, as published")
+    import pandas as pd
+
     table = pd.read_csv(path)
     missing = [name for name in needed if name not in table]
     if missing:
@@ -117,6 +118,8 @@ def _read(path: Path, needed: tuple[str, ...]) -> Any:
 
 def _in_time(table: Any, path: Path) -> Any:
     """Times as dates, increasing: ties on one page are told apart by the place."""
+    import pandas as pd
+
     times: Any = pd.to_datetime(table["timestamp"], utc=True, errors="coerce", format="ISO8601")
     if times.isna().any():
         row = int(times.isna().to_numpy().argmax())

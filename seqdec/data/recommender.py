@@ -4,10 +4,33 @@ A log is a list of blocks. A block is a user's next ten items, of which an agent
 all, the reward of each is known, and so is the best. Everything lies on the host, in arrays that a step can index.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+
+
+class RewardUnit(NamedTuple):
+    """The quantity that rewards were computed from, in which results are reported."""
+
+    name: str
+    to_reward: Callable[[np.ndarray], np.ndarray]
+    """values in this unit -> rewards, elementwise and increasing"""
+    from_reward: Callable[[np.ndarray], np.ndarray]
+    """its inverse"""
+
+    def convert(self, rewards: np.ndarray, regret: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(rewards, regret) -> (values, differences to the best values), both in this unit."""
+        values = self.from_reward(rewards)
+        return values, self.from_reward(rewards + regret) - values
+
+
+def _identity(values: np.ndarray) -> np.ndarray:
+    return values
+
+
+REWARD = RewardUnit("reward", _identity, _identity)
+"""Rewards reported as they are."""
 
 
 class RecommenderLog(NamedTuple):
@@ -31,6 +54,8 @@ class RecommenderLog(NamedTuple):
     """For tables and pictures."""
     dropped: Mapping[str, int]
     """why -> number of rows left out."""
+    unit: RewardUnit = REWARD
+    """What the rewards were computed from."""
 
 
 def check_log(log: RecommenderLog) -> RecommenderLog:
@@ -88,6 +113,7 @@ def form_blocks(
     size: int = 10,
     keep_short: bool = False,
     name: str = "log",
+    unit: RewardUnit = REWARD,
     dropped: Mapping[str, int] | None = None,
 ) -> RecommenderLog:
     """Rows (one user, one item, one reward each) as blocks of a user's next `size` items.
@@ -105,6 +131,7 @@ def form_blocks(
         size: candidates in a block.
         keep_short: keep the blocks that are not full.
         name: for tables and pictures.
+        unit: what the rewards were computed from.
         dropped: why -> rows that were left out before; the rows left out here are added.
 
     Raises ValueError where no block is left.
@@ -146,6 +173,7 @@ def form_blocks(
             None if day is None else day[order[heads[turn]]].astype(np.int32),
             name,
             {**(dropped or {}), **missed},
+            unit,
         )
     )
 

@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
-import pooch
 
 _CUT = 5.0
 
@@ -159,6 +157,8 @@ def standardise(numbers: np.ndarray) -> np.ndarray:
 
 def _features(table: Any) -> np.ndarray:
     """Columns of numbers as they are, of words as one column per word; standardised."""
+    import pandas as pd
+
     parts = []
     for name in table:
         column = table[name]
@@ -189,6 +189,8 @@ def _words(table: Any, column: int, source: _Source, known: tuple[str, ...]) -> 
 
 def _numbers(table: Any, column: int, source: _Source) -> np.ndarray:
     """A column of finite numbers."""
+    import pandas as pd
+
     values: Any = pd.to_numeric(table[column], errors="coerce")
     values = np.asarray(values, np.float64)
     wrong = ~np.isfinite(values)
@@ -226,6 +228,8 @@ def _read(
     rows: int | None = None,
 ) -> Any:
     """The table in a text file, checked for its number of columns; words are stripped of spaces."""
+    import pandas as pd
+
     path = _find(source, root)
     settings: Any = {"header": 0 if header else None, "skiprows": skip, "nrows": rows, "dtype": str, "engine": "c"}
     try:
@@ -249,6 +253,8 @@ def _find(source: _Source, root: Root) -> Path:
     wanted = f"fetch {source.url} and put it, as {source.name}, into the folder tabular of $SEQDEC_DATA"
     if root is not None:
         raise FileNotFoundError(f"{folder} holds no {source.name}: {wanted}, or into {folder}")
+    import pooch
+
     try:
         fetched = pooch.retrieve(
             source.url,

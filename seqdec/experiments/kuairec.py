@@ -15,7 +15,7 @@ import pandas as pd
 
 from seqdec import agents, envs, models
 from seqdec.core import Agent, Environment
-from seqdec.data import RecommenderLog, load_kuairec, load_random_exposures, synthetic_kuairec
+from seqdec.data import WATCH_RATIO, RecommenderLog, load_kuairec, load_random_exposures, synthetic_kuairec
 from seqdec.experiments import bandit
 from seqdec.persistence import write_file
 from seqdec.results import Run, mean_and_margin
@@ -143,8 +143,8 @@ def save_days(folder: Path, days: pd.DataFrame) -> None:
 
 def in_watch_ratios(run: Run) -> Run:
     """The run with reward and regret in watch ratio, not in its logarithm."""
-    watched, best = np.expm1(run.rewards), np.expm1(run.rewards + run.regret)
-    return run._replace(rewards=watched, regret=best - watched)
+    watched, below_best = WATCH_RATIO.convert(run.rewards, run.regret)
+    return run._replace(rewards=watched, regret=below_best)
 
 
 def daily(runs: Mapping[str, Run], days: pd.DataFrame) -> pd.DataFrame:

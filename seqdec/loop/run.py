@@ -1,45 +1,19 @@
-"""Agent meets environment: `run` checks what it is given, drives, and collects a `Run`."""
+"""`run`: an agent in an environment, from checked arguments to a `Run`."""
 
-import contextlib
-import operator
-import os
 import sys
 from collections.abc import Sequence
 
 import gymnasium
 import jax
 import numpy as np
-import scipy.linalg  # noqa: F401  (loads the BLAS whose threads `run` limits)
-from threadpoolctl import threadpool_limits
-from tqdm import tqdm
 
+from seqdec.checks import count
 from seqdec.core import Agent, Environment
 from seqdec.loop.device import on_device
 from seqdec.loop.host import on_host
 from seqdec.loop.record import Outcome
 from seqdec.persistence import as_json, versions
 from seqdec.results import COLUMNS, Run
-
-
-def available_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _make_devices() -> None:
-    """Let JAX take each core for a device, so that `run` can spread seeds over them, unless the user says otherwise.
-
-    Vectorising over seeds fills the cores only in large products; what is small or a factorisation uses one of them.
-    A program that does not ask for a device runs on the first, with the threads of all, as it did before.
-    """
-    chosen = "host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
-    if getattr(jax.config, "jax_num_cpu_devices", 0) < 0 and not chosen:
-        with contextlib.suppress(RuntimeError):  # JAX is in use already, and keeps the devices it has
-            jax.config.update("jax_num_cpu_devices", available_cores())
-
-
-# On import, because devices are made with the first array.
-_make_devices()
 
 
 def run(
@@ -54,24 +28,35 @@ def run(
 ) -> Run:
     """Let `agent` act in `env` for `num_steps` steps, once for each of `num_seeds` seeds from `seed` on.
 
-    `diagnostics` names fields of the agent's update info to keep for every step; "observation" keeps what the agent
-    saw, of which `Run.log` makes a log for off-policy evaluation. `progress` shows a bar on standard error; None means
-    only on a terminal. Ctrl-C returns a Run of the chunks done by then, with `interrupted` set; on
-    the host, of the seeds finished by then or, in the first seed, of the steps done. If nothing is done yet,
-    KeyboardInterrupt goes through.
-
     A functional environment costs two compilations (start and chunk), and device memory does not grow with `num_steps`.
-    Its seeds run side by side on all of JAX's devices of this process; those of one device in turns if the agent or the
-    environment factorises matrices with `jnp.linalg` on a CPU (see `linalg.sequential_vmap`). Importing seqdec before
-    JAX computes anything makes each core of a CPU a device, unless jax_num_cpu_devices or XLA_FLAGS says how many there
-    shall be.
-    The chunks are of equal length, so the last may run a few steps too many (under one in a hundred); those are thrown
-    away. A gymnasium.Env is reset with seed + i and after each episode; its `info` may hold "action_mask" and "regret".
+    The chunks are of equal length, so the last may run a few steps too many (fewer than one in a hundred), which are
+    cut off. Its seeds are spread over all of JAX's devices of this process; a CPU is one device unless
+    `seqdec.use_all_cores` or the user makes more. The seeds of one device run side by side (`jax.vmap`), or in
+    turns if the agent or the environment factorises matrices with `jnp.linalg` on a CPU (see
+    `seqdec.linalg.sequential_vmap`). A gymnasium.Env is reset with seed + i and after each episode; its `info` may hold
+    "action_mask" and "regret".
+
+    Ctrl-C returns a Run of the chunks done by then, with `interrupted` set; on the host, of the seeds finished by then
+    or, in the first seed, of the steps done. If nothing is done yet, KeyboardInterrupt is raised.
+
+    Args:
+        agent: as `seqdec.agents.make` builds.
+        env: a functional environment, or a gymnasium.Env.
+        num_steps: steps of each seed.
+        seed: the first seed.
+        num_seeds: how many seeds, seed, seed + 1, ...
+        diagnostics: fields of the agent's update info to keep for every step; "observation" keeps the observations, of
+            which `Run.log` makes a log for off-policy evaluation.
+        progress: whether to show a bar on standard error; None means only on a terminal.
 
     Raises TypeError or ValueError for arguments of the wrong kind, an action that does not fit the action space, or an
     unknown name in `diagnostics`.
     """
-    num_steps, num_seeds = _whole("num_steps", num_steps, 1), _whole("num_seeds", num_seeds, 1)
+    import scipy.linalg  # noqa: F401  (loads the BLAS whose threads are limited below)
+    from threadpoolctl import threadpool_limits
+    from tqdm import tqdm
+
+    num_steps, num_seeds = count("num_steps", num_steps), count("num_seeds", num_seeds)
     seeds = _check_seed(seed, num_seeds)
     names = _check_diagnostics(diagnostics)
     if not isinstance(agent, Agent):
@@ -91,18 +76,9 @@ def run(
     return _collect(outcome, agent, env, num_steps, seeds)
 
 
-def _whole(name: str, value: int, minimum: int) -> int:
-    """`value` as an int not below `minimum`."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer; got {value!r}")
-    if operator.index(value) < minimum:
-        raise ValueError(f"{name} must be at least {minimum}; got {value}")
-    return operator.index(value)
-
-
 def _check_seed(seed: int, num_seeds: int) -> range:
     """The seeds of a run, all below 2**32."""
-    first = _whole("seed", seed, 0)
+    first = count("seed", seed, 0)
     if first + num_seeds > 2**32:
         raise ValueError(f"seed + num_seeds must not exceed 2**32; got {first} + {num_seeds}")
     return range(first, first + num_seeds)

@@ -12,7 +12,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from tqdm import tqdm
 
 from seqdec.core import Array, Filter, Key, PyTree
 from seqdec.ope.log import Log, inputs
@@ -100,6 +99,8 @@ def _in_chunks(advance: Callable, carry: PyTree, rows: tuple[np.ndarray, ...], t
 
     The last chunk is padded with rows of NaN reward, which leave the carry unchanged.
     """
+    from tqdm import tqdm
+
     count, length, outputs = len(rows[0]), _CHUNK, []
     with tqdm(total=count, desc=title, unit="row", disable=not sys.stderr.isatty(), dynamic_ncols=True) as bar:
         for first in range(0, count, length):

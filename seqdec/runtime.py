@@ -1,0 +1,60 @@
+"""Settings of JAX that a program makes once, at its start: devices, and a cache of compiled programs."""
+
+import contextlib
+import os
+from pathlib import Path
+
+import jax
+from jax.experimental.compilation_cache import compilation_cache as jax_cache
+
+from seqdec.persistence import check_writable
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def use_all_cores() -> None:
+    """Make each core of the CPU that this process may use a JAX device: jax_num_cpu_devices = number of cores.
+
+    `seqdec.run` spreads its seeds over the devices, which is faster than vectorising them on one device: only large
+    matrix products use several cores by themselves. A program that does not ask for a device runs on the first, with
+    the threads of all. Call it at the start of a program that runs several seeds, before JAX computes anything; the
+    command line does. It has no effect once JAX has made its devices, or if the user has chosen a number with
+    jax_num_cpu_devices (JAX_NUM_CPU_DEVICES) or with --xla_force_host_platform_device_count in XLA_FLAGS.
+    """
+    chosen = "host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
+    if getattr(jax.config, "jax_num_cpu_devices", 0) < 0 and not chosen:
+        with contextlib.suppress(RuntimeError):  # raised if JAX has made its devices
+            jax.config.update("jax_num_cpu_devices", available_cores())
+
+
+def compilation_cache(folder: str | os.PathLike[str] | None = None) -> Path:
+    """Keep the programs that JAX compiles in `folder`, so that a later process loads instead of compiling them.
+
+    For a service that restarts, or a script that is run again and again: its first decision then costs tracing and
+    loading, not compilation. JAX looks a program up by its code, shapes, device and versions, so entries of other
+    programs do no harm. All programs are kept, whatever their size and compile time; nothing is ever deleted. Only
+    programs compiled after this call are kept.
+
+    Args:
+        folder: created if missing; None is "programs" in the user's cache folder of seqdec.
+
+    Returns:
+        The folder.
+
+    Raises:
+        OSError: the folder cannot be created or written.
+    """
+    if folder is None:
+        import pooch
+
+        folder = Path(pooch.os_cache("seqdec")) / "programs"
+    path = Path(folder).expanduser()
+    check_writable(path)
+    jax.config.update("jax_compilation_cache_dir", str(path))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    jax_cache.reset_cache()  # JAX decides at its first compilation whether there is a cache
+    return path

@@ -1,0 +1,68 @@
+"""Devices and the cache of compiled programs, each in a process of its own, because JAX reads them once."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import seqdec
+from seqdec.runtime import available_cores
+
+_CACHED = """
+import sys, jax, jax.numpy as jnp, seqdec
+jnp.sin(jnp.ones(3)).block_until_ready()
+print(seqdec.compilation_cache(*sys.argv[1:]))
+hits = []
+jax.monitoring.register_event_listener(lambda event, **_: hits.append(event.endswith("/cache_hits")))
+jax.jit(lambda x: jnp.cos(x) * 3)(jnp.ones(5)).block_until_ready()
+print(sum(hits))
+"""
+
+
+def run(program: str, *arguments: str, **variables: str) -> list[str]:
+    """The lines that a program prints in a process without the test run's cache."""
+    environment = {name: value for name, value in os.environ.items() if "CACHE" not in name} | variables
+    command = [sys.executable, "-c", program, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_a_later_process_loads_the_programs_that_an_earlier_one_compiled(tmp_path: Path) -> None:
+    folder = tmp_path / "programs" / "here"
+    told, hits = run(_CACHED, str(folder))
+    assert (told, hits) == (str(folder), "0")
+    assert any("jit__lambda" in file.name for file in folder.iterdir())
+    assert int(run(_CACHED, str(folder))[1]) >= 1
+
+
+def test_programs_are_kept_in_the_users_cache_folder_by_default(tmp_path: Path) -> None:
+    told, _ = run(_CACHED, XDG_CACHE_HOME=str(tmp_path))
+    assert Path(told) == tmp_path / "seqdec" / "programs"
+    assert any("jit__lambda" in file.name for file in Path(told).iterdir())
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="cannot write"):
+        seqdec.compilation_cache(tmp_path / "file")
+
+
+@pytest.mark.parametrize(
+    ("before", "flags", "wanted"),
+    [
+        ("", "", available_cores()),
+        ("", "--xla_force_host_platform_device_count=3", 3),
+        ("jax.config.update('jax_num_cpu_devices', 3)", "", 3),
+        ("jax.numpy.zeros(1)", "", 1),
+    ],
+)
+def test_every_core_is_a_device_unless_the_user_says_otherwise(before: str, flags: str, wanted: int) -> None:
+    program = f"import jax, seqdec\n{before}\nseqdec.use_all_cores()\nprint(len(jax.devices()))"
+    assert run(program, XLA_FLAGS=flags) == [str(wanted)]
+
+
+def test_importing_makes_no_devices() -> None:
+    assert run("import jax, seqdec\nprint(len(jax.devices()))", XLA_FLAGS="", JAX_PLATFORMS="cpu") == ["1"]
