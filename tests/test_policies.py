@@ -24,14 +24,17 @@ MASK = np.array([True, False, True, True])
 DRAWS = 10_000
 SIGMAS = 6
 
-MAKERS = {
-    "epsilon_greedy": lambda: policies.epsilon_greedy(0.2),
-    "epistemic_sampling": policies.epistemic_sampling,
-    "greedy": policies.greedy,
-    "predictive_sampling": policies.predictive_sampling,
-    "thompson": policies.thompson,
-    "ucb": lambda: policies.ucb(1.5),
+# name -> (maker, what it needs of the posterior, whether its probabilities are exact)
+POLICIES = {
+    "epsilon_greedy": (lambda: policies.epsilon_greedy(0.2), "mean", True),
+    "epistemic_sampling": (policies.epistemic_sampling, "joint", False),
+    "greedy": (policies.greedy, "mean", True),
+    "log_expected_improvement": (policies.log_expected_improvement, "joint", True),
+    "predictive_sampling": (policies.predictive_sampling, "joint", False),
+    "thompson": (policies.thompson, "draw", False),
+    "ucb": (lambda: policies.ucb(1.5), "joint", True),
 }
+MAKERS, NEEDS, EXACT = ({name: row[i] for name, row in POLICIES.items()} for i in range(3))
 VARIANTS = MAKERS | {
     "predictive_sampling, jointly": lambda: policies.predictive_sampling(joint=True),
     "epistemic_sampling, jointly": lambda: policies.epistemic_sampling(joint=True),
@@ -197,7 +200,7 @@ def test_probabilities_are_a_distribution_over_the_allowed(name, mean, root, mas
     assert np.all(probabilities[~mask] == 0)
     assert np.all(probabilities >= 0)
     assert probabilities.sum() == pytest.approx(1, rel=1e-5)
-    if name not in ("greedy", "ucb"):
+    if not EXACT[name] or name == "epsilon_greedy":
         assert np.all(probabilities[mask] > 0)
 
 
@@ -252,6 +255,16 @@ def test_upper_confidence_bound_by_hand():
     np.testing.assert_allclose(policies.ucb(0.0).score(jax.random.key(0), belief(), None, None), MEAN, rtol=1e-6)
 
 
+@pytest.mark.parametrize("mask", [None, MASK], ids=["all allowed", "some allowed"])
+def test_improvement_is_over_the_best_expected_response_of_the_allowed(mask):
+    mask = None if mask is None else jnp.asarray(mask)
+    scores = policies.log_expected_improvement().score(jax.random.key(0), belief(), None, mask)
+    allowed = np.ones(4, bool) if mask is None else MASK
+    std, z = np.sqrt(np.diag(COV)), (MEAN - MEAN[allowed].max()) / np.sqrt(np.diag(COV))
+    expected = np.log(std * (stats.norm.pdf(z) + z * stats.norm.cdf(z)))
+    np.testing.assert_allclose(np.asarray(scores)[allowed], expected[allowed], rtol=1e-4)
+
+
 def test_epsilon_greedy_probabilities_by_hand():
     policy = policies.epsilon_greedy(0.3)
     probabilities = policy.probabilities(jax.random.key(0), belief(), None, None)
@@ -260,31 +273,13 @@ def test_epsilon_greedy_probabilities_by_hand():
     np.testing.assert_allclose(probabilities, [0.1, 0, 0.1, 0.8], rtol=1e-5, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", ["greedy", "ucb"])
+@pytest.mark.parametrize("name", ["greedy", "log_expected_improvement", "ucb"])
 def test_of_equal_scores_the_first_allowed_is_played_and_its_probability_is_one(name):
     question = belief(np.zeros(4, np.float32), np.eye(4, dtype=np.float32), NOISE)
     mask = jnp.array([False, True, True, True])
     policy = MAKERS[name]()
     assert jnp.argmax(policy.score(jax.random.key(0), question, None, mask)) == 1
     np.testing.assert_array_equal(policy.probabilities(jax.random.key(0), question, None, mask), [0, 1, 0, 0])
-
-
-EXACT = {
-    "epsilon_greedy": True,
-    "epistemic_sampling": False,
-    "greedy": True,
-    "predictive_sampling": False,
-    "thompson": False,
-    "ucb": True,
-}
-NEEDS = {
-    "epsilon_greedy": "mean",
-    "epistemic_sampling": "joint",
-    "greedy": "mean",
-    "predictive_sampling": "joint",
-    "thompson": "draw",
-    "ucb": "joint",
-}
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -345,7 +340,7 @@ def test_settings_may_be_mapped_over():
         (lambda: policies.make("tompson"), "unknown policy 'tompson': did you mean 'thompson'"),
         (
             lambda: policies.make("x"),
-            "Known: .*epistemic_sampling, .*greedy, predictive_sampling, thompson, ucb",
+            "Known: .*epistemic_sampling, .*greedy, log_expected_improvement, predictive_sampling, thompson, ucb",
         ),
     ],
 )

@@ -1,7 +1,5 @@
-"""Acquisition policies: scores over candidates from what a posterior says of them."""
+"""Policies: acquisition functions that score candidates from the moments or draws of a posterior."""
 
-import difflib
-from collections.abc import Callable
 from typing import Any
 
 from seqdec.core import Acquisition
@@ -10,8 +8,10 @@ from seqdec.policies.greedy import epsilon_greedy, greedy
 from seqdec.policies.improvement import log_expected_improvement
 from seqdec.policies.predictive import epistemic_sampling, predictive_sampling
 from seqdec.policies.thompson import thompson
+from seqdec.registry import Registry
 
 __all__ = [
+    "REGISTRY",
     "epistemic_sampling",
     "epsilon_greedy",
     "greedy",
@@ -24,36 +24,37 @@ __all__ = [
     "ucb",
 ]
 
-_FACTORIES: dict[str, Callable[..., Acquisition]] = {
-    "epsilon_greedy": lambda epsilon=0.05: epsilon_greedy(epsilon),
-    "epistemic_sampling": epistemic_sampling,
-    "greedy": greedy,
-    "predictive_sampling": predictive_sampling,
-    "thompson": thompson,
-    "ucb": lambda width=1.0: ucb(width),
-}
+REGISTRY: Registry[Acquisition] = Registry(
+    "policy",
+    {
+        "epsilon_greedy": epsilon_greedy,
+        "epistemic_sampling": epistemic_sampling,
+        "greedy": greedy,
+        "log_expected_improvement": log_expected_improvement,
+        "predictive_sampling": predictive_sampling,
+        "thompson": thompson,
+        "ucb": ucb,
+    },
+)
+"""Policies by name. Each can be made without arguments."""
 
 
 def names() -> tuple[str, ...]:
     """The names that `make` knows, sorted."""
-    return tuple(sorted(_FACTORIES))
+    return REGISTRY.names()
 
 
 def make(name: str, **options: Any) -> Acquisition:
-    """The policy called `name`; epsilon_greedy explores 5% and ucb adds 1 standard deviation unless told otherwise.
+    """The policy called `name`; `options` go to the function of that name.
 
     Raises:
-        ValueError: no policy has that name; the message suggests one.
+        ValueError: no policy has that name; the message suggests one. Or an option is out of its range.
     """
-    if name not in _FACTORIES:
-        close = difflib.get_close_matches(str(name), names(), n=1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
-        raise ValueError(f"unknown policy {name!r}: {hint}Known: {', '.join(names())}")
-    return _FACTORIES[name](**options)
+    return REGISTRY.make(name, **options)
 
 
 def resolve(policy: str | Acquisition) -> tuple[Acquisition, str]:
-    """An acquisition and what to call it: a name stands for what `make` makes of it; an acquisition's own is "custom".
+    """An acquisition and its name: a name is resolved by `make`; an acquisition is called "custom".
 
     Raises:
         ValueError: no policy has that name.

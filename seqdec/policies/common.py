@@ -1,4 +1,4 @@
-"""What the policies share: masks, and the probability of the action."""
+"""Masks and action probabilities, shared by the policies."""
 
 import math
 
@@ -15,15 +15,15 @@ def masked(scores: Array, mask: Array | None) -> Array:
 
 
 def chosen(scores: Array) -> Array:
-    """(n,) one at the largest score and zero elsewhere; the first of equal scores is played."""
+    """(n,) one at the largest score and zero elsewhere; ties go to the first."""
     return jax.nn.one_hot(jnp.argmax(scores), len(scores), dtype=scores.dtype)
 
 
 def monte_carlo(score, samples: int):
-    """Probabilities of a randomised score, by drawing it again: `smoothed` counts of the winners.
+    """Probabilities of a randomised score from S more draws of it: `smoothed` counts of the winners.
 
-    The bias is at most 1 / (S + 1), the standard error at most 1 / (2 sqrt(S)). What the score asks of the posterior
-    and does not depend on the key is computed once.
+    The bias is at most 1 / (S + 1), the standard error at most 1 / (2 sqrt(S)). Whatever does not depend on the key is
+    computed once for all draws.
 
     Returns:
         A function with the signature of `seqdec.core.Acquisition.probabilities`, or None for samples = 0.
@@ -45,8 +45,8 @@ def marginal_quadrature(marginals, samples: int):
 
         P(a) = E_z prod_{b != a} Phi((mean_a + std_a z - mean_b) / std_b),    z at the S midpoint quantiles of N(0, 1)
 
-    No randomness is left. Beside the smoothing the error is at most 1 / (2 S) where the other scores are certain, and
-    far smaller where they are about as uncertain as a's. O(n^2 S).
+    Deterministic. Apart from the smoothing, the error is at most 1 / (2 S) where the other scores are certain, and much
+    smaller where they are about as uncertain as that of a. O(n^2 S).
 
     Args:
         marginals: (posterior, candidates) -> mean (n,) and std (n,).
@@ -67,7 +67,7 @@ def marginal_quadrature(marginals, samples: int):
         distance = (score[:, :, None] - mean) / jnp.maximum(std, jnp.finfo(std.dtype).tiny)
         below = 0.5 * (1 + jax.lax.erf(distance / math.sqrt(2)))
         wins = jnp.sum(jnp.prod(jnp.where(others, below, 1), axis=2), axis=0)
-        # Many certain and equal scores: the product of their halves is zero in floating point for all of them.
+        # With many certain and equal scores the product of their halves underflows to zero for all of them.
         wins = wins + jnp.finfo(wins.dtype).tiny
         wins = wins if mask is None else jnp.where(mask, wins, 0)
         return smoothed(samples * wins / jnp.sum(wins), samples, mask)
@@ -78,21 +78,20 @@ def marginal_quadrature(marginals, samples: int):
 def smoothed(counts: Array, samples: int, mask: Array | None) -> Array:
     """(count + 1/m) / (S + 1) for the m allowed candidates, from counts (n,) that sum to S.
 
-    One extra draw is spread evenly, so that no candidate that can be played is given probability zero, which
-    inverse-propensity weights could not bear.
+    One extra draw is spread evenly over the allowed candidates, so that inverse-propensity weights are finite.
     """
     allowed = jnp.ones_like(counts) if mask is None else mask.astype(counts.dtype)
     return (counts + allowed / jnp.maximum(jnp.sum(allowed), 1)) / (samples + 1)
 
 
 def _estimated(samples) -> bool:
-    """Whether probabilities are wanted; refuses what is not a number of samples."""
+    """Whether probabilities are to be estimated. Raises ValueError unless samples is an integer >= 0."""
     if isinstance(samples, bool) or not isinstance(samples, int) or samples < 0:
         raise ValueError(f"propensity_samples must be an integer >= 0 (0: do not estimate); got {samples!r}")
     return samples > 0
 
 
 def weight(name: str, value, upper: float = float("inf")) -> None:
-    """Refuses a number outside [0, upper]; traced values pass."""
+    """Raises ValueError for a number outside [0, upper]; traced values pass."""
     if not isinstance(value, Tracer) and not 0 <= value <= upper:
         raise ValueError(f"{name} must lie in [0, {upper:g}]; got {value!r}")

@@ -6,8 +6,8 @@ from seqdec.core import Acquisition
 from seqdec.policies import common
 
 
-def ucb(width) -> Acquisition:
-    r"""Play the largest mean_a + width * std_a, with the epistemic standard deviation; the first of equals.
+def ucb(width=1.0) -> Acquisition:
+    r"""Play the largest mean_a + width * std_a, with the epistemic standard deviation; ties go to the first.
 
     Args:
         width: number of standard deviations >= 0; may be traced.

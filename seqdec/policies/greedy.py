@@ -8,7 +8,7 @@ from seqdec.policies import common
 
 
 def greedy() -> Acquisition:
-    """Play the largest expected response, the first of equals. Its probability, 1, is exact."""
+    """Play the largest expected response; ties go to the first. Its probability, 1, is exact."""
 
     def score(key, posterior, candidates, mask):
         del key
@@ -20,7 +20,7 @@ def greedy() -> Acquisition:
     return Acquisition(score, probabilities, exact=True, needs="mean")
 
 
-def epsilon_greedy(epsilon) -> Acquisition:
+def epsilon_greedy(epsilon=0.05) -> Acquisition:
     """Greedy, but with probability epsilon an allowed candidate chosen uniformly.
 
     Args:

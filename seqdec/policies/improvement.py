@@ -1,9 +1,9 @@
-r"""Expected improvement, in logarithms: how much a candidate is expected to exceed the best response known.
+r"""Expected improvement, in logarithms: how much a candidate is expected to exceed the best response so far.
 
     EI(a) = E max(f_a - best, 0) = std_a h(z),    z = (mean_a - best) / std_a,    h(z) = phi(z) + z Phi(z)
 
-Far below the best, h underflows (in single precision from z = -14 on) and plain EI is flat at zero, without a gradient
-to climb and with candidate 0 for its argmax. Its logarithm is computed without ever forming h.
+For z below -14, h underflows in single precision: EI is zero, has no gradient, and its argmax is candidate 0. Its
+logarithm is therefore computed without h.
 
 Source: Jones, Schonlau, Welch, "Efficient global optimization of expensive black-box functions", 1998; in logarithms:
 Ament et al., "Unexpected improvements to expected improvement for Bayesian optimization", 2023.
@@ -18,14 +18,14 @@ from seqdec.core import Acquisition, Array
 from seqdec.policies import common
 
 _FAR = 10.0
-"""From here on the series in 1 / z^2 is exact to 1e-6, while the closed form loses z^2 in relative accuracy."""
+"""Beyond it the series in 1 / z^2 is exact to 1e-6, while the closed form loses z^2 in relative accuracy."""
 
 
-def log_expected_improvement(best) -> Acquisition:
-    """Play the largest log EI over `best`, with the epistemic standard deviation; the first of equals.
+def log_expected_improvement(best=None) -> Acquisition:
+    """Play the largest log EI over `best`, with the epistemic standard deviation; ties go to the first.
 
     Args:
-        best: response to be exceeded; may be traced.
+        best: response to be exceeded; may be traced. None is the largest expected response of the allowed candidates.
 
     Returns:
         The acquisition; the probability of the action, 1, is exact.
@@ -35,7 +35,8 @@ def log_expected_improvement(best) -> Acquisition:
         del key
         at = posterior.joint(candidates)
         std = jnp.sqrt(jnp.maximum(jnp.diagonal(at.cov), jnp.finfo(at.cov.dtype).eps ** 2))
-        return common.masked(jnp.log(std) + log_h((at.mean - best) / std), mask)
+        incumbent = jnp.max(common.masked(at.mean, mask)) if best is None else best
+        return common.masked(jnp.log(std) + log_h((at.mean - incumbent) / std), mask)
 
     def probabilities(key, posterior, candidates, mask):
         return common.chosen(score(key, posterior, candidates, mask))
@@ -47,7 +48,7 @@ def log_h(z: Array) -> Array:
     """log(phi(z) + z Phi(z)), finite and with a gradient wherever z^2 is finite.
 
     Three forms: as written for z > -1; log phi(z) + log(1 + z Phi(z) / phi(z)) down to -10; below, the asymptotic
-    series of the second term. Every branch is fed values at which it is regular, so that no gradient is NaN.
+    series of the second term. The arguments of each branch are clipped to its range, so that no gradient is NaN.
     """
     near, middle, far = jnp.maximum(z, -1), jnp.clip(z, -_FAR, -1), jnp.minimum(z, -_FAR)
     plain = jnp.log(jnp.exp(_log_phi(near)) + near * jnp.exp(log_ndtr(near)))

@@ -2,8 +2,8 @@ r"""Predictive sampling: draw an outcome for every candidate from the posterior 
 
     y_a ~ N(mean_a, cov_aa + noise_aa)        action = argmax_a y_a
 
-Outcomes, not parameters, are drawn: O(n) draws for n candidates once their covariance is there, whatever the network's
-size.
+Outcomes are drawn instead of parameters: n draws for n candidates once their covariance is known, for any size of the
+network.
 
 Source: Duran-Martin, Sanchez-Betancourt, Cartea, Murphy, "Martingale Posterior Neural Networks for Fast Sequential
 Decision Making", Algorithm 1.
@@ -21,10 +21,9 @@ def predictive_sampling(*, joint: bool = False, propensity_samples: int = 100) -
     """Predictive sampling of outcomes, observation noise included: Algorithm 1.
 
     Args:
-        joint: draw all outcomes together, with the correlation that shared parameters give them; False draws each from
-            its own marginal, as the algorithm is printed.
-        propensity_samples: draws, or quantiles where each outcome has a draw of its own, for the estimate of the
-            action's probability; 0 leaves it out.
+        joint: draw all outcomes from their joint distribution; False draws each from its marginal, as in Algorithm 1.
+        propensity_samples: draws (joint) or quantiles of each marginal (otherwise) for the estimate of the action's
+            probability; 0 gives no estimate.
 
     Returns:
         The acquisition; its probabilities are estimates, Monte Carlo ones if joint.
@@ -36,7 +35,7 @@ def predictive_sampling(*, joint: bool = False, propensity_samples: int = 100) -
 
 
 def epistemic_sampling(*, joint: bool = False, propensity_samples: int = 100) -> Acquisition:
-    """Predictive sampling of expected responses, observation noise left out: it explores only what data can settle.
+    """Predictive sampling of expected responses, without observation noise: epistemic uncertainty only.
 
     Args:
         joint: as in `predictive_sampling`.

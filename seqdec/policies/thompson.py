@@ -1,8 +1,8 @@
-r"""Thompson sampling: draw parameters from the belief, play what is best under them.
+r"""Thompson sampling: draw parameters from the belief and play the best action under them.
 
     theta ~ N(mean, Sigma)          action = argmax_a E[y_a | theta]
 
-One draw costs a pass over the covariance factor and one forward pass. Source: W. R. Thompson, "On the likelihood that
+A draw costs one pass over the covariance factor and one forward pass. Source: W. R. Thompson, "On the likelihood that
 one unknown probability exceeds another in view of the evidence of two samples", Biometrika 25, 1933.
 """
 
@@ -14,8 +14,8 @@ def thompson(*, propensity_samples: int = 32) -> Acquisition:
     """Thompson sampling.
 
     Args:
-        propensity_samples: parameter draws for the estimate of the action's probability, each as dear as the action
-            itself; 0 leaves it out.
+        propensity_samples: parameter draws for the estimate of the action's probability, each at the cost of one
+            action; 0 gives no estimate.
 
     Returns:
         The acquisition; its probabilities are Monte Carlo estimates.
