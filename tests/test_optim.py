@@ -2,6 +2,8 @@
 
 import functools
 import inspect
+import pickle
+import re
 import subprocess
 import sys
 from typing import Any
@@ -286,11 +288,42 @@ def test_sharded_parameters_get_the_same_updates():
     assert done.stdout.split() == [word for name in NAMES for word in (name, "2")]
 
 
-def test_names_are_public_and_come_in_pairs():
-    assert set(NAMES) <= set(optim.__all__)
+def test_every_optimizer_is_registered_listed_here_and_public():
+    assert optim.REGISTRY.names() == tuple(NAMES)
+    assert all(optim.REGISTRY[name] is getattr(optim, name) for name in NAMES)
     plain = {name for name in NAMES if not name.startswith("self_tuning") and name != "alice_0"}
-    assert {f"scale_by_{name}" for name in plain} <= set(optim.__all__)
-    assert all((getattr(optim, name).__doc__ or "").strip() for name in optim.__all__)
+    assert all(getattr(optim, name).direction is getattr(optim, f"scale_by_{name}") for name in plain)
+    with pytest.raises(ValueError, match=r"unknown optimizer 'sopa': did you mean 'soap'\?"):
+        optim.REGISTRY.make("sopa", 0.1)
+
+
+TAIL = {"weight_decay": 0.0, "adam_ratio": 0.05, "matrix_mask": None, "include_head": False}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_optimizers_have_the_signature_and_the_help_of_a_function_that_is_written_out(name):
+    factory = getattr(optim, name)
+    parameters = inspect.signature(factory).parameters
+    rate, *settings = parameters.values()
+    assert rate.name == "learning_rate" and rate.default is rate.empty
+    assert all(value.kind is value.KEYWORD_ONLY and value.default is not value.empty for value in settings)
+    assert factory.__name__ == name and pickle.loads(pickle.dumps(factory)) is factory
+    documented = re.findall(r"^    ([a-z0-9_, ]+): ", factory.__doc__, re.MULTILINE)
+    assert sorted(key for entry in documented for key in entry.split(", ")) == sorted(parameters)
+    assert factory.__doc__.partition("Args:")[0].strip()
+    with pytest.raises(TypeError, match="rnk"):
+        factory(0.1, rnk=3)
+    if "matrix_mask" in parameters:
+        tail = {key: parameters[key].default for key in TAIL}
+        assert tail == {**TAIL, "adam_ratio": 1.0 if name in ("apollo", "eigen_adam", "soap") else 0.05}
+
+
+def test_a_setting_that_an_optimizer_fixes_is_none_of_its_own():
+    assert "b3" in inspect.signature(optim.alice).parameters
+    assert "b3" not in inspect.signature(optim.alice_0).parameters
+    assert "b3" not in (optim.alice_0.__doc__ or "").partition("Args:")[2]
+    with pytest.raises(TypeError, match="b3"):
+        getattr(optim, "alice_0")(0.1, b3=0.5)  # noqa: B009
 
 
 def test_routing_by_tree_function_and_default():
@@ -304,9 +337,9 @@ def test_routing_by_tree_function_and_default():
         return {name for name in params if np.allclose(updates[name], adam[name])}
 
     assert to_adam() == {"output", "bias"}
-    assert to_adam(head=True) == {"bias"}
-    assert to_adam(matrices={"hidden": False, "output": True, "bias": False}) == {"hidden", "bias"}
-    assert to_adam(matrices=lambda tree: jax.tree.map(lambda _: False, tree)) == set(params)
+    assert to_adam(include_head=True) == {"bias"}
+    assert to_adam(matrix_mask={"hidden": False, "output": True, "bias": False}) == {"hidden", "bias"}
+    assert to_adam(matrix_mask=lambda tree: jax.tree.map(lambda _: False, tree)) == set(params)
 
 
 def test_weight_decay_is_decoupled_and_follows_the_group():
@@ -326,5 +359,5 @@ def test_equal_seeds_give_equal_runs_and_different_ones_do_not():
 
 
 def test_inject_hyperparams_needs_static_counts_and_says_so():
-    with pytest.raises(ValueError, match=r"name 'rank' among the static_args of optax.inject_hyperparams"):
+    with pytest.raises(TypeError, match=r"with optax.inject_hyperparams, name 'rank' among its static_args"):
         optax.inject_hyperparams(optim.alice)(learning_rate=0.1, rank=4).init(PARAMS)

@@ -164,7 +164,7 @@ def test_golden_trace_of_the_hysteresis():
     np.testing.assert_allclose(states[17].scores, [-0.129866, -0.146151], rtol=1e-5)
     assert [int(states[t].chosen) for t in (10, 15, 17)] == [1, 1, 0]
     # The counter says when the momenta were halved: after the steps 15 and 20.
-    assert [int(state.discouraged) for state in states[10:22]] == [1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1, 2]
+    assert [int(state.negative_steps) for state in states[10:22]] == [1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1, 2]
     np.testing.assert_allclose(path[21], [-9.928469, -19.856939], rtol=1e-6)
 
 
@@ -307,7 +307,7 @@ def _polar(matrix):
         (optim.self_tuning_adamw, {"b2": 1.5}, "b2 must lie in"),
         (optim.self_tuning_adamw, {"eps": -1.0}, "eps must lie in"),
         (optim.self_tuning_adamw, {"weight_decay": -1.0}, "weight_decay must lie in"),
-        (optim.self_tuning_muon, {"polar_steps": 0}, "polar_steps must be an integer"),
+        (optim.self_tuning_muon, {"polar_steps": 0}, "polar_steps must be at least 1"),
     ],
 )
 def test_bad_settings(make, options, message):

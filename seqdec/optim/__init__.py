@@ -1,78 +1,57 @@
 """Optimizers of recent papers as optax transformations.
 
-`scale_by_x` is the direction, for chains; `x` has the learning rate, weight decay and the routing of parameters by
-their kind, and takes the place of `optax.adamw`. KOALA needs the loss as well, `update(grads, state, params,
-value=loss)`; all others swallow it, so that one training loop serves them all. In `optax.inject_hyperparams` counts
-(rank, interval, sweeps, polar_steps) belong to `static_args`, as they decide on shapes.
+`scale_by_x` is the direction, for chains; `x` adds the learning rate, weight decay and the groups of parameters, and
+replaces `optax.adamw`. KOALA needs the loss too, `update(grads, state, params, value=loss)`; the others ignore it, so
+one training loop fits all. In `optax.inject_hyperparams` counts (rank, interval, sweeps, polar_steps) belong to
+`static_args`, because they determine shapes.
 
 State and arithmetic are in float32 at least, whatever the parameters' dtype; updates have that of the gradients. NaN
 gradients make NaN updates, as with optax's own methods: `optax.apply_if_finite` guards against them. GaLore and Muon
 are in `optax.contrib`.
 """
 
-from seqdec.optim import greedy
-from seqdec.optim.alice import alice, alice_0, scale_by_alice
-from seqdec.optim.common import hidden_matrices
-from seqdec.optim.eigen import eigen_adam, scale_by_eigen_adam, scale_by_soap, soap
-from seqdec.optim.fismo import fismo, scale_by_fismo
-from seqdec.optim.koala import (
-    koala_m,
-    koala_plus_plus,
-    koala_v,
-    scale_by_koala_m,
-    scale_by_koala_plus_plus,
-    scale_by_koala_v,
-)
-from seqdec.optim.lowrank import apollo, fira, scale_by_apollo, scale_by_fira
-from seqdec.optim.racs import racs, scale_by_racs
-from seqdec.optim.self_tuning import (
-    Preconditioner,
-    diagonal_ema,
-    diagonal_sum,
-    identity,
-    scale_by_self_tuning,
-    scale_by_self_tuning_muon,
-    self_tuning_adamw,
-    self_tuning_muon,
-    self_tuning_sgd,
-)
-from seqdec.optim.shampoo import scale_by_shampoo, scale_by_swan, shampoo, swan
+import optax
 
-__all__ = [
-    "Preconditioner",
-    "alice",
-    "alice_0",
-    "apollo",
-    "diagonal_ema",
-    "diagonal_sum",
-    "eigen_adam",
-    "fira",
-    "fismo",
-    "greedy",
-    "hidden_matrices",
-    "identity",
-    "koala_m",
-    "koala_plus_plus",
-    "koala_v",
-    "racs",
-    "scale_by_alice",
-    "scale_by_apollo",
-    "scale_by_eigen_adam",
-    "scale_by_fira",
-    "scale_by_fismo",
-    "scale_by_koala_m",
-    "scale_by_koala_plus_plus",
-    "scale_by_koala_v",
-    "scale_by_racs",
-    "scale_by_self_tuning",
-    "scale_by_self_tuning_muon",
-    "scale_by_shampoo",
-    "scale_by_soap",
-    "scale_by_swan",
-    "self_tuning_adamw",
-    "self_tuning_muon",
-    "self_tuning_sgd",
-    "shampoo",
-    "soap",
-    "swan",
-]
+from seqdec.optim import alias as _alias
+from seqdec.optim import greedy as greedy
+from seqdec.optim.alias import hidden_matrices as hidden_matrices
+from seqdec.optim.alice import alice as alice
+from seqdec.optim.alice import alice_0 as alice_0
+from seqdec.optim.alice import scale_by_alice as scale_by_alice
+from seqdec.optim.eigen import eigen_adam as eigen_adam
+from seqdec.optim.eigen import scale_by_eigen_adam as scale_by_eigen_adam
+from seqdec.optim.eigen import scale_by_soap as scale_by_soap
+from seqdec.optim.eigen import soap as soap
+from seqdec.optim.fismo import fismo as fismo
+from seqdec.optim.fismo import scale_by_fismo as scale_by_fismo
+from seqdec.optim.koala_m import koala_m as koala_m
+from seqdec.optim.koala_m import scale_by_koala_m as scale_by_koala_m
+from seqdec.optim.koala_plus_plus import koala_plus_plus as koala_plus_plus
+from seqdec.optim.koala_plus_plus import scale_by_koala_plus_plus as scale_by_koala_plus_plus
+from seqdec.optim.koala_v import koala_v as koala_v
+from seqdec.optim.koala_v import scale_by_koala_v as scale_by_koala_v
+from seqdec.optim.lowrank import apollo as apollo
+from seqdec.optim.lowrank import fira as fira
+from seqdec.optim.lowrank import scale_by_apollo as scale_by_apollo
+from seqdec.optim.lowrank import scale_by_fira as scale_by_fira
+from seqdec.optim.racs import racs as racs
+from seqdec.optim.racs import scale_by_racs as scale_by_racs
+from seqdec.optim.self_tuning import Preconditioner as Preconditioner
+from seqdec.optim.self_tuning import diagonal_ema as diagonal_ema
+from seqdec.optim.self_tuning import diagonal_sum as diagonal_sum
+from seqdec.optim.self_tuning import identity as identity
+from seqdec.optim.self_tuning import scale_by_self_tuning as scale_by_self_tuning
+from seqdec.optim.self_tuning import scale_by_self_tuning_muon as scale_by_self_tuning_muon
+from seqdec.optim.self_tuning import self_tuning_adamw as self_tuning_adamw
+from seqdec.optim.self_tuning import self_tuning_muon as self_tuning_muon
+from seqdec.optim.self_tuning import self_tuning_sgd as self_tuning_sgd
+from seqdec.optim.shampoo import scale_by_shampoo as scale_by_shampoo
+from seqdec.optim.shampoo import scale_by_swan as scale_by_swan
+from seqdec.optim.shampoo import shampoo as shampoo
+from seqdec.optim.shampoo import swan as swan
+from seqdec.registry import Registry
+
+REGISTRY: Registry[optax.GradientTransformationExtraArgs] = Registry(
+    "optimizer", {name: value for name, value in dict(vars()).items() if _alias.is_optimizer(value)}
+)
+"""All optimizers imported above, by name."""

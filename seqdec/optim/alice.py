@@ -1,4 +1,4 @@
-r"""Alice: Eigen-Adam in a low-rank subspace that is tracked, switched and compensated for.
+r"""Alice: Eigen-Adam in a low-rank subspace, with tracking, subspace switching and full-rank compensation.
 
 For a gradient G (m x n), m <= n, with orthonormal U (m x r) and sigma = U^T G (r x n):
 
@@ -8,14 +8,14 @@ For a gradient G (m x n), m <= n, with orthonormal U (m x r) and sigma = U^T G (
     C  = limit( sqrt(m - r) (G - U sigma) diag(p)^{-1/2} )
     u  = alpha ( U m / sqrt(v) + alpha_c C )
 
-The switch turns U towards the leading eigenvectors of Q by one step of subspace iteration, keeps the first l columns,
-and draws the other r - l from an orthonormal basis of the complement of all r, uniformly without replacement: else
-directions outside the subspace would never be seen. In the first step, where there is no U to turn, the eigenvectors of
-G G^T take its place. Q is never formed. C is the best diagonal scaling, in the Fisher sense, of what the subspace
-leaves out; `limit` bounds the growth of its norm. After a switch Q~, m and v keep the coordinates of the old basis, as
-printed. No bias correction and no epsilon: 0 / 0 counts as 0. Where r = m nothing is left to compensate for.
+The switch moves U towards the leading eigenvectors of Q by one step of subspace iteration, keeps the first l columns,
+and draws the other r - l from an orthonormal basis of the complement of all r, uniformly without replacement, so that
+directions outside the subspace are explored. The first step, which has no U yet, uses the eigenvectors of G G^T. Q is
+never formed. C is the best diagonal scaling, in the Fisher sense, of the residual G - U sigma; `limit` bounds the
+growth of its norm. After a switch Q~, m and v keep the coordinates of the old basis, as in the paper. There is no bias
+correction and no epsilon: 0 / 0 counts as 0. Where r = m the residual is zero.
 
-Memory of a matrix: 2 n r + m r + n + r^2 numbers, and the limiter's one; Alice-0 (b3 = 0) does without the r^2. Work:
+Memory of a matrix: 2 n r + m r + n + r^2 numbers and one for the limiter; Alice-0 (b3 = 0) omits the r^2. Work:
 O(m n r) per step, and a QR decomposition of an m x m basis, O(m^3), every K steps.
 
 Source: Gong, Scetbon, Ma, Meeds, "Towards Efficient Optimizer Design for LLM via Structured Fisher Approximation with a
@@ -24,24 +24,21 @@ Low-Rank Extension", 2025, Algorithms 2, 3, 4 and 10.
 
 import functools
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax import lax
-from optax import ScalarOrSchedule
 
-from seqdec import linalg
+from seqdec import checks, linalg
 from seqdec.core import Array, Key
-from seqdec.linalg import cond_any
 from seqdec.optim import linear
-from seqdec.optim.common import Matrices, check_choice, check_count, check_number, matrixwise, routed
+from seqdec.optim.alias import for_matrices
+from seqdec.optim.common import Step, matrixwise
 
 Switching = Literal["complement", "full_basis", "gaussian_mix", "gaussian", "none"]
 Compensation = Literal["optimal", "fira_plus", "fira", "none"]
-_SWITCHING: tuple[Switching, ...] = ("complement", "full_basis", "gaussian_mix", "gaussian", "none")
-_COMPENSATION: tuple[Compensation, ...] = ("optimal", "fira_plus", "fira", "none")
 
 
 class AliceState(NamedTuple):
@@ -56,7 +53,7 @@ class AliceState(NamedTuple):
     square: Array
     """(r, n)"""
     residual: Array | None
-    """(n,) p; None where the compensation is not the optimal one"""
+    """(n,) p; None unless `compensation` is optimal"""
     norm: Array
     """() of the last compensation; 0 at first"""
 
@@ -76,9 +73,9 @@ def switched(key: Key, basis: Array, leading: int, switching: Switching) -> Arra
     """Replace all but the first `leading` columns of an orthonormal basis (m, r).
 
     "complement": by directions of its complement, drawn uniformly without replacement; where there are fewer than
-    r - leading of them, more columns stay. "full_basis": drawn from the replaced columns and the complement together.
-    "gaussian_mix": by normalised Gaussian vectors, not orthogonal. "gaussian": all columns by such vectors. "none": by
-    themselves.
+    r - leading of them, more columns are kept. "full_basis": drawn from the replaced columns and the complement
+    together. "gaussian_mix": by normalised Gaussian vectors, not orthogonal. "gaussian": all columns by such vectors.
+    "none": the basis is returned unchanged.
     """
     m, r = basis.shape
     if switching in ("gaussian", "gaussian_mix"):
@@ -100,7 +97,7 @@ _complete_qr = linalg.sequential_vmap(functools.partial(jnp.linalg.qr, mode="com
 
 
 def _complement(basis: Array) -> Array:
-    """(m, m - r) orthonormal basis of what is orthogonal to the orthonormal basis (m, r)."""
+    """(m, m - r) orthonormal basis of the orthogonal complement of an orthonormal basis (m, r)."""
     return _complete_qr(basis)[0][:, basis.shape[1] :]
 
 
@@ -113,6 +110,33 @@ def compensation_of(residual: Array, average: Array, spare: int) -> Array:
         spare: m - r.
     """
     return spare**0.5 * linear.safe_divide(residual, jnp.sqrt(average))
+
+
+def _turned(basis: Array, step: Step, gradient: Array, tracked: Array | None, b3: Any) -> Array:
+    """Orthonormal basis (m, r) near the leading eigenvectors of Q; in the first step those of G G^T themselves."""
+
+    def second_moment(x):
+        current = gradient @ (gradient.T @ x)
+        return current if tracked is None else b3 * (basis @ (tracked @ (basis.T @ x))) + (1 - b3) * current
+
+    return lax.cond(
+        step.number == 1,
+        lambda: linear.eigenvectors(gradient @ gradient.T, basis.shape[1]),
+        lambda: subspace_iteration(second_moment, basis),
+    )
+
+
+def _check_alice(rank, leading, interval, b1, b2, b3, scale, compensation_scale, growth) -> None:
+    checks.count("rank", rank)
+    checks.count("leading", leading)
+    checks.count("interval", interval)
+    if leading > rank:
+        raise ValueError(f"leading must not exceed the rank {rank}; got {leading}")
+    for name, decay in (("b1", b1), ("b2", b2), ("b3", b3)):
+        checks.number(name, decay, 0, 1)
+    checks.number("scale", scale, exclusive=True)
+    checks.number("compensation_scale", compensation_scale)
+    checks.number("growth", growth, 1)
 
 
 def scale_by_alice(
@@ -134,7 +158,7 @@ def scale_by_alice(
 
     Args:
         rank: r; a matrix with a shorter side takes that.
-        leading: l, columns that a switch keeps, at most the rank; None is 5/16 of it, the authors' 40 of 128.
+        leading: l, columns that a switch keeps, at most the rank; None is 5/16 of the rank, as the authors' 40 of 128.
         interval: K, steps between two switches.
         b1: decay of the first moment and of p.
         b2: decay of the second moment in the subspace.
@@ -142,59 +166,34 @@ def scale_by_alice(
         scale: alpha.
         compensation_scale: alpha_c.
         growth: the norm of the compensation may grow by this factor per step.
-        switching: how the columns that are not kept are replaced; see `switched`. All but "complement" are ablations.
-        compensation: "optimal" as printed; "fira" scales the residual's columns as the subspace scales its own;
+        switching: how the other columns are replaced; see `switched`. All but "complement" are ablations.
+        compensation: "optimal" as in the paper; "fira" scales the residual's columns as the subspace scales its own;
             "fira_plus" then gives it the Frobenius norm of the low-rank update, and no limiter; "none".
-        seed: of the switches. Replicas with the same seed switch alike.
+        seed: of the switches. Replicas with the same seed make the same switches.
 
     Raises:
         ValueError: a setting is out of its range; in `init`, a parameter has fewer than two axes.
     """
-    check_count("rank", rank)
-    leading = max(1, 5 * rank // 16) if leading is None else leading
-    check_count("leading", leading)
-    check_count("interval", interval)
-    if leading > rank:
-        raise ValueError(f"leading must not exceed the rank {rank}; got {leading}")
-    for name, decay in (("b1", b1), ("b2", b2), ("b3", b3)):
-        check_number(name, decay, 0, 1)
-    check_number("scale", scale, above=True)
-    check_number("compensation_scale", compensation_scale)
-    check_number("growth", growth, 1)
-    check_choice("switching", switching, _SWITCHING)
-    check_choice("compensation", compensation, _COMPENSATION)
+    leading = max(1, 5 * checks.count("rank", rank) // 16) if leading is None else leading
+    _check_alice(rank, leading, interval, b1, b2, b3, scale, compensation_scale, growth)
+    checks.choice("switching", switching, get_args(Switching))
+    checks.choice("compensation", compensation, get_args(Compensation))
     tracking = not isinstance(b3, int | float) or b3 > 0
 
     def init(zeros):
         r = min(rank, len(zeros))
-        return AliceState(
-            zeros[:, :r],
-            jnp.zeros((r, r), zeros.dtype) if tracking else None,
-            zeros[:r],
-            zeros[:r],
-            zeros[0] if compensation == "optimal" else None,
-            zeros[0, 0],
-        )
-
-    def renew(basis, due, first, key, gradient, tracked):
-        r = basis.shape[1]
-
-        def second_moment(x):
-            seen = gradient @ (gradient.T @ x)
-            return seen if tracked is None else b3 * (basis @ (tracked @ (basis.T @ x))) + (1 - b3) * seen
-
-        fresh = lax.cond(
-            first,
-            lambda: linear.eigenvectors(gradient @ gradient.T, r),
-            lambda: subspace_iteration(second_moment, basis),
-        )
-        return jnp.where(due, switched(key, fresh, min(leading, r), switching), basis)
+        tracked = jnp.zeros((r, r), zeros.dtype) if tracking else None
+        residual = zeros[0] if compensation == "optimal" else None
+        return AliceState(zeros[:, :r], tracked, zeros[:r], zeros[:r], residual, zeros[0, 0])
 
     def update(gradient, state, step):
         m, r = state.basis.shape
-        due = step.due(interval)
-        key = jax.random.fold_in(step.key, step.number)
-        basis = cond_any(due, renew, state.basis, due, step.number == 1, key, gradient, state.tracked)
+
+        def new_basis(basis, step, gradient, tracked):
+            return switched(step.key, _turned(basis, step, gradient, tracked, b3), min(leading, r), switching)
+
+        own = step._replace(key=jax.random.fold_in(step.key, step.number))
+        basis = step.renewed(interval, state.basis, new_basis, state.basis, own, gradient, state.tracked)
         inner = basis.T @ gradient
         tracked = None if state.tracked is None else b3 * state.tracked + (1 - b3) * inner @ inner.T
         moment = b1 * state.moment + (1 - b1) * inner
@@ -208,7 +207,7 @@ def scale_by_alice(
             if average is not None:
                 extra = compensation_of(residual, average, m - r)
             else:
-                extra = residual * linear.safe_divide(jnp.linalg.norm(within, axis=0), jnp.linalg.norm(inner, axis=0))
+                extra = residual * linear.column_ratios(within, inner)
             if compensation == "fira_plus":
                 extra = extra * linear.safe_divide(jnp.linalg.norm(direction), jnp.linalg.norm(extra))
             else:
@@ -219,99 +218,15 @@ def scale_by_alice(
     return matrixwise("alice", AliceState, init, update, seed=seed)
 
 
-def alice(
-    learning_rate: ScalarOrSchedule,
-    *,
-    rank: int = 128,
-    leading: int | None = None,
-    interval: int = 200,
-    b1: Any = 0.9,
-    b2: Any = 0.9,
-    b3: Any = 0.999,
-    scale: Any = 0.3,
-    compensation_scale: Any = 0.4,
-    growth: Any = 1.01,
-    switching: Switching = "complement",
-    compensation: Compensation = "optimal",
-    seed: int = 0,
-    weight_decay: Any = 0.0,
-    adam_ratio: Any = 0.05,
-    matrices: Matrices | None = None,
-    head: bool = False,
-) -> optax.GradientTransformationExtraArgs:
-    """Alice for hidden matrices, Adam for all else. The authors' learning rate is 0.02, warmed up, Adam's 0.001.
+alice = for_matrices(
+    scale_by_alice,
+    "Alice for hidden matrices, Adam for all other parameters. The authors' learning rate is 0.02, warmed up, Adam's "
+    "0.001.",
+)
 
-    Args:
-        learning_rate: a number or a schedule.
-        rank, leading, interval, b1, b2, b3, scale, compensation_scale, growth, switching, compensation, seed: as in
-            `scale_by_alice`.
-        weight_decay, adam_ratio, matrices, head: as in `seqdec.optim.racs`.
-
-    Raises:
-        ValueError: a setting is out of its range.
-    """
-    return routed(
-        scale_by_alice(
-            rank=rank,
-            leading=leading,
-            interval=interval,
-            b1=b1,
-            b2=b2,
-            b3=b3,
-            scale=scale,
-            compensation_scale=compensation_scale,
-            growth=growth,
-            switching=switching,
-            compensation=compensation,
-            seed=seed,
-        ),
-        learning_rate,
-        weight_decay=weight_decay,
-        adam_ratio=adam_ratio,
-        matrices=matrices,
-        head=head,
-    )
-
-
-def alice_0(
-    learning_rate: ScalarOrSchedule,
-    *,
-    rank: int = 128,
-    leading: int | None = None,
-    interval: int = 200,
-    b1: Any = 0.9,
-    b2: Any = 0.9,
-    scale: Any = 0.3,
-    compensation_scale: Any = 0.4,
-    growth: Any = 1.01,
-    switching: Switching = "complement",
-    compensation: Compensation = "optimal",
-    seed: int = 0,
-    weight_decay: Any = 0.0,
-    adam_ratio: Any = 0.05,
-    matrices: Matrices | None = None,
-    head: bool = False,
-) -> optax.GradientTransformationExtraArgs:
-    """Alice-0: `alice` without tracking, b3 = 0, which saves its r^2 numbers per matrix.
-
-    Arguments and errors: those of `alice`.
-    """
-    return alice(
-        learning_rate,
-        rank=rank,
-        leading=leading,
-        interval=interval,
-        b1=b1,
-        b2=b2,
-        b3=0,
-        scale=scale,
-        compensation_scale=compensation_scale,
-        growth=growth,
-        switching=switching,
-        compensation=compensation,
-        seed=seed,
-        weight_decay=weight_decay,
-        adam_ratio=adam_ratio,
-        matrices=matrices,
-        head=head,
-    )
+alice_0 = for_matrices(
+    scale_by_alice,
+    "Alice-0: `alice` without tracking, b3 = 0, which saves its r^2 numbers per matrix.",
+    name="alice_0",
+    fixed={"b3": 0},
+)

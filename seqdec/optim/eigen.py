@@ -6,10 +6,10 @@ the steps 1, K, 2 K, ...:
     Eigen-Adam   v = b2 v + (1 - b2) (U_L^T G)^2            u = U_L ( U_L^T m / (sqrt(v) + eps) )
     SOAP         v = b2 v + (1 - b2) (U_L^T G U_R)^2        u = U_L ( U_L^T m U_R / (sqrt(v) + eps) ) U_R^T
 
-m averages G in its own space; v lives in the basis and is not turned when that changes. There is no bias correction.
-Eigen-Adam is one-sided SOAP; with b3 = 0 the two are AdaDiag and AdaDiag++. 0 / 0 counts as 0, so eps = 0, the paper's
-boxes, is allowed; but SOAP's first basis makes U_L^T G U_R diagonal up to rounding, and dividing by its rounding errors
-there takes one arbitrary step of the usual length. eps stops that.
+m averages G in its own coordinates; v is in the coordinates of the basis and is not transformed when the basis changes.
+There is no bias correction. Eigen-Adam is one-sided SOAP; with b3 = 0 the two are AdaDiag and AdaDiag++. 0 / 0 counts
+as 0, so eps = 0, as in the paper's algorithms, is allowed. But SOAP's first basis makes U_L^T G U_R diagonal up to
+rounding, and without eps its off-diagonal rounding errors give an arbitrary first step of the usual length.
 
 Memory of a matrix: 2 m n + 2 m^2 numbers for Eigen-Adam, 2 n^2 more for SOAP. Work: a few products O(m^2 n), and one
 eigendecomposition O(m^3), for SOAP O(n^3), every K steps.
@@ -23,12 +23,12 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import optax
-from optax import ScalarOrSchedule
 
+from seqdec import checks
 from seqdec.core import Array
-from seqdec.linalg import cond_any
 from seqdec.optim import linear
-from seqdec.optim.common import Matrices, Step, check_count, check_number, matrixwise, routed
+from seqdec.optim.alias import for_matrices
+from seqdec.optim.common import matrixwise
 
 
 class EigenAdamState(NamedTuple):
@@ -61,21 +61,11 @@ class SoapState(NamedTuple):
     """(n, n)"""
 
 
-def _renewed(step: Step, interval: int, basis: Array, second_moment: Array) -> Array:
-    """Eigenvectors of the second moment in the steps 1, K, 2 K, ..., the old ones in between."""
-
-    def renew(basis, due, second_moment):
-        return jnp.where(due, linear.eigenvectors(second_moment), basis)
-
-    due = step.due(interval)
-    return cond_any(due, renew, basis, due, second_moment)
-
-
 def _check(b1, b2, b3, eps, interval) -> None:
     for name, value in (("b1", b1), ("b2", b2), ("b3", b3)):
-        check_number(name, value, 0, 1)
-    check_number("eps", eps)
-    check_count("interval", interval)
+        checks.number(name, value, 0, 1)
+    checks.number("eps", eps)
+    checks.count("interval", interval)
 
 
 def scale_by_eigen_adam(
@@ -86,7 +76,7 @@ def scale_by_eigen_adam(
     Args:
         b1: decay of the first moment.
         b2: decay of the second moment in the basis.
-        b3: decay of G G^T; 0 uses the current gradient alone (AdaDiag).
+        b3: decay of G G^T; 0 uses only the current gradient (AdaDiag).
         eps: added to the denominator; 0 is as printed.
         interval: K, steps between two bases.
 
@@ -102,7 +92,7 @@ def scale_by_eigen_adam(
     def update(gradient, state, step):
         left = b3 * state.left + (1 - b3) * gradient @ gradient.T
         moment = b1 * state.moment + (1 - b1) * gradient
-        basis = _renewed(step, interval, state.basis, left)
+        basis = step.renewed(interval, state.basis, linear.eigenvectors, left)
         square = b2 * state.square + (1 - b2) * jnp.square(basis.T @ gradient)
         direction = basis @ linear.safe_divide(basis.T @ moment, jnp.sqrt(square) + eps)
         return direction, EigenAdamState(moment, square, left, basis)
@@ -132,8 +122,8 @@ def scale_by_soap(
         moment = b1 * state.moment + (1 - b1) * gradient
         left = b3 * state.left + (1 - b3) * gradient @ gradient.T
         right = b3 * state.right + (1 - b3) * gradient.T @ gradient
-        left_basis = _renewed(step, interval, state.left_basis, left)
-        right_basis = _renewed(step, interval, state.right_basis, right)
+        left_basis = step.renewed(interval, state.left_basis, linear.eigenvectors, left)
+        right_basis = step.renewed(interval, state.right_basis, linear.eigenvectors, right)
         square = b2 * state.square + (1 - b2) * jnp.square(left_basis.T @ gradient @ right_basis)
         turned = linear.safe_divide(left_basis.T @ moment @ right_basis, jnp.sqrt(square) + eps)
         return left_basis @ turned @ right_basis.T, SoapState(moment, square, left, left_basis, right, right_basis)
@@ -141,67 +131,14 @@ def scale_by_soap(
     return matrixwise("soap", SoapState, init, update)
 
 
-def eigen_adam(
-    learning_rate: ScalarOrSchedule,
-    *,
-    b1: Any = 0.9,
-    b2: Any = 0.999,
-    b3: Any = 0.999,
-    eps: Any = 1e-8,
-    interval: int = 10,
-    weight_decay: Any = 0.0,
-    adam_ratio: Any = 1.0,
-    matrices: Matrices | None = None,
-    head: bool = False,
-) -> optax.GradientTransformationExtraArgs:
-    """Eigen-Adam for hidden matrices, Adam for all else; learning rates are those of Adam.
+eigen_adam = for_matrices(
+    scale_by_eigen_adam,
+    "Eigen-Adam for hidden matrices, Adam for all other parameters; learning rates are those of Adam.",
+    adam_ratio=1.0,
+)
 
-    Args:
-        learning_rate: a number or a schedule.
-        b1, b2, b3, eps, interval: as in `scale_by_eigen_adam`.
-        weight_decay, adam_ratio, matrices, head: as in `seqdec.optim.racs`.
-
-    Raises:
-        ValueError: a setting is out of its range.
-    """
-    return routed(
-        scale_by_eigen_adam(b1=b1, b2=b2, b3=b3, eps=eps, interval=interval),
-        learning_rate,
-        weight_decay=weight_decay,
-        adam_ratio=adam_ratio,
-        matrices=matrices,
-        head=head,
-    )
-
-
-def soap(
-    learning_rate: ScalarOrSchedule,
-    *,
-    b1: Any = 0.9,
-    b2: Any = 0.999,
-    b3: Any = 0.999,
-    eps: Any = 1e-8,
-    interval: int = 10,
-    weight_decay: Any = 0.0,
-    adam_ratio: Any = 1.0,
-    matrices: Matrices | None = None,
-    head: bool = False,
-) -> optax.GradientTransformationExtraArgs:
-    """SOAP for hidden matrices, Adam for all else; learning rates are those of Adam.
-
-    Args:
-        learning_rate: a number or a schedule.
-        b1, b2, b3, eps, interval: as in `scale_by_soap`.
-        weight_decay, adam_ratio, matrices, head: as in `seqdec.optim.racs`.
-
-    Raises:
-        ValueError: a setting is out of its range.
-    """
-    return routed(
-        scale_by_soap(b1=b1, b2=b2, b3=b3, eps=eps, interval=interval),
-        learning_rate,
-        weight_decay=weight_decay,
-        adam_ratio=adam_ratio,
-        matrices=matrices,
-        head=head,
-    )
+soap = for_matrices(
+    scale_by_soap,
+    "SOAP for hidden matrices, Adam for all other parameters; learning rates are those of Adam.",
+    adam_ratio=1.0,
+)

@@ -6,35 +6,33 @@ For a gradient G (m x n), factors P (m x m) and Q (n x n) with traces m and n, f
     R = G^T P^{-1} G / m + mu I        Q <- n Q~ / tr Q~,   Q~ = gamma Q + (1 - gamma) R        (with the new P)
     M <- beta M + (1 - beta) P^{-1/2} G Q^{-1/2}            u = P^{-1/2} polar(M) Q^{-1/2}
 
-It is the steepest descent step under |P^{1/2} D Q^{1/2}|_2 <= 1. With gamma = 1 it is Muon, its momentum an average.
+This is the steepest descent step under |P^{1/2} D Q^{1/2}|_2 <= 1. With gamma = 1 it is Muon with an averaged momentum.
 
-L has the units of the squared gradient, while P is held at trace m. Where the entries of G are much smaller than 1 and
-mu, as in most networks, P and Q stay close to I, and FISMO close to Muon. `statistics="scale_free"` takes L and R from
-G / rms(G), and makes the method indifferent to the scale of the gradient; the default is as printed.
+L has the units of the squared gradient, while the trace of P is m. Where the entries of G are much smaller than 1 and
+mu, as in most networks, P and Q stay close to I, and FISMO close to Muon. `statistics="scale_free"` computes L and R
+from G / rms(G), so that the method does not depend on the scale of the gradient; the default is as in the paper.
 
-The two sides are not treated alike: P, the side of the rows, comes first. Rows are a flax kernel's inputs. Memory of a
+The method is not symmetric: P, the factor of the rows, is updated first. Rows are a flax kernel's inputs. Memory of a
 matrix: m n + m^2 + 2 n^2 numbers, n^2 of them the root of Q, kept to save a decomposition; with an interval m^2 more.
 Work: 7 products O(m n (m + n)) and the polar factor in every step, and two eigendecompositions O(m^3 + n^3) every
-`interval` steps. In between, the last roots serve in the place of the true ones.
+`interval` steps. Between these steps the last roots are used.
 
 Source: Xu, Yan, Zhang, "FISMO: Fisher-Structured Momentum-Orthogonalized Optimizer", 2026, Algorithm 1.
 """
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax.numpy as jnp
 import optax
-from optax import ScalarOrSchedule
 
+from seqdec import checks
 from seqdec.core import Array
-from seqdec.linalg import cond_any
 from seqdec.optim import linear
-from seqdec.optim.common import Matrices, check_choice, check_count, check_number, matrixwise, routed
+from seqdec.optim.alias import for_matrices
+from seqdec.optim.common import matrixwise
 
 Statistics = Literal["printed", "scale_free"]
 Damping = Literal["algorithm", "theorem"]
-_STATISTICS: tuple[Statistics, ...] = ("printed", "scale_free")
-_DAMPING: tuple[Damping, ...] = ("algorithm", "theorem")
 
 
 class FismoState(NamedTuple):
@@ -65,7 +63,7 @@ def scale_by_fismo(
 ) -> optax.GradientTransformationExtraArgs:
     """Whitened, orthogonalised momentum of matrices; see the head of this file. The direction is not negated.
 
-    The paper states no values for its hyperparameters; these are ours.
+    The paper states no values for its hyperparameters; the defaults are this library's.
 
     Args:
         beta: decay of the momentum.
@@ -82,21 +80,24 @@ def scale_by_fismo(
     Raises:
         ValueError: a setting is out of its range; in `init`, a parameter has fewer than two axes.
     """
-    check_number("beta", beta, 0, 1)
+    checks.number("beta", beta, 0, 1)
     if not isinstance(gamma, int | float) or gamma != 1:
-        check_number("gamma", gamma, 0, 1)
-    check_number("mu", mu, above=True)
-    check_choice("polar", polar, linear.POLAR)
-    check_count("polar_steps", polar_steps)
-    check_choice("statistics", statistics, _STATISTICS)
-    check_choice("damping", damping, _DAMPING)
-    check_count("interval", interval)
+        checks.number("gamma", gamma, 0, 1)
+    checks.number("mu", mu, exclusive=True)
+    checks.choice("polar", polar, get_args(linear.Polar))
+    checks.count("polar_steps", polar_steps)
+    checks.choice("statistics", statistics, get_args(Statistics))
+    checks.choice("damping", damping, get_args(Damping))
+    checks.count("interval", interval)
 
     def init(zeros):
         left, right = (jnp.eye(size, dtype=zeros.dtype) for size in zeros.shape)
         return FismoState(zeros, left, right, right, left if interval > 1 else None)
 
-    def factor(old, old_root, whitened, other_root, due):
+    def inverse_root(matrix, floor):
+        return linear.power(matrix, -0.5, floor)
+
+    def factor(old, old_root, whitened, other_root, step):
         """The new factor, from the gradient whitened on its other side (own side, other side), and its inverse root."""
         size, other = whitened.shape
         unit = mu * (jnp.sum(jnp.square(other_root)) / other if damping == "theorem" else jnp.trace(old) / size)
@@ -105,20 +106,16 @@ def scale_by_fismo(
         fresh = scale * 0.5 * (mixed + mixed.T)
         floor = (1 - gamma) * mu * scale
 
-        def renew(root, due, fresh, floor):
-            return jnp.where(due, linear.power(fresh, -0.5, floor), root)
-
         if interval == 1:
-            return fresh, linear.power(fresh, -0.5, floor)
-        return fresh, cond_any(due, renew, old_root, due, fresh, floor)
+            return fresh, inverse_root(fresh, floor)
+        return fresh, step.renewed(interval, old_root, inverse_root, fresh, floor)
 
     def update(gradient, state, step):
-        due = step.due(interval)
-        seen = gradient
+        measured = gradient
         if statistics == "scale_free":
-            seen = linear.safe_divide(gradient, jnp.sqrt(jnp.mean(jnp.square(gradient))))
-        left, left_root = factor(state.left, state.left_root, seen @ state.right_root, state.right_root, due)
-        right, right_root = factor(state.right, state.right_root, (left_root @ seen).T, left_root, due)
+            measured = linear.safe_divide(gradient, jnp.sqrt(jnp.mean(jnp.square(gradient))))
+        left, left_root = factor(state.left, state.left_root, measured @ state.right_root, state.right_root, step)
+        right, right_root = factor(state.right, state.right_root, (left_root @ measured).T, left_root, step)
         moment = beta * state.moment + (1 - beta) * left_root @ gradient @ right_root
         direction = left_root @ linear.polar(moment, polar, polar_steps) @ right_root
         return direction, FismoState(moment, left, right, right_root, left_root if interval > 1 else None)
@@ -126,46 +123,7 @@ def scale_by_fismo(
     return matrixwise("fismo", FismoState, init, update, transpose=False)
 
 
-def fismo(
-    learning_rate: ScalarOrSchedule,
-    *,
-    beta: Any = 0.95,
-    gamma: Any = 0.95,
-    mu: Any = 1e-3,
-    polar: linear.Polar = "newton_schulz",
-    polar_steps: int = 5,
-    statistics: Statistics = "printed",
-    damping: Damping = "algorithm",
-    interval: int = 1,
-    weight_decay: Any = 0.0,
-    adam_ratio: Any = 0.05,
-    matrices: Matrices | None = None,
-    head: bool = False,
-) -> optax.GradientTransformationExtraArgs:
-    """FISMO for hidden matrices, Adam for all else; learning rates are those of Muon.
-
-    Args:
-        learning_rate: a number or a schedule.
-        beta, gamma, mu, polar, polar_steps, statistics, damping, interval: as in `scale_by_fismo`.
-        weight_decay, adam_ratio, matrices, head: as in `seqdec.optim.racs`.
-
-    Raises:
-        ValueError: a setting is out of its range.
-    """
-    return routed(
-        scale_by_fismo(
-            beta=beta,
-            gamma=gamma,
-            mu=mu,
-            polar=polar,
-            polar_steps=polar_steps,
-            statistics=statistics,
-            damping=damping,
-            interval=interval,
-        ),
-        learning_rate,
-        weight_decay=weight_decay,
-        adam_ratio=adam_ratio,
-        matrices=matrices,
-        head=head,
-    )
+fismo = for_matrices(
+    scale_by_fismo,
+    "FISMO for hidden matrices, Adam for all other parameters; learning rates are those of Muon.",
+)

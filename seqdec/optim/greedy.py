@@ -1,21 +1,21 @@
-r"""Greedy optimizers in closed form: the symmetric Q >= 0 that learns fastest within a trust region.
+r"""Greedy optimizers in closed form: the symmetric Q >= 0 of fastest descent within a trust region.
 
 With gradient moment Sigma = E[g g^T], the flow theta' = -Q grad L lowers the loss at the rate P(Q) = tr(Q Sigma). Each
 function here is a family of trust regions and returns its maximiser Q*, its maximum P*, and its gauge, the least
-multiple of the region that holds a given Q:
+multiple of the region that contains a given Q:
 
     frobenius   |Q|_F^2 <= B                  Q* ~ Sigma                            P* = sqrt(B) |Sigma|_F
-    spectral    tr Q <= tau, Q <= lambda I    lambda on the leading eigenvectors of Sigma until tau is spent
+    spectral    tr Q <= tau, Q <= lambda I    lambda on the leading eigenvectors of Sigma up to trace tau
     lyapunov    tr(Q^2 Sigma) <= B            Q* ~ projector on the range of Sigma  P* = sqrt(B tr Sigma)
     diagonal    Q = diag(q), sum c q^2 <= B   q ~ diag(Sigma) / c                   P* = sqrt(B sum diag(Sigma)^2 / c)
 
 They need Sigma itself, d x d: for small d, or for blocks. An indefinite Sigma, such as a cross moment of training and
-validation gradients, counts with its positive part. The Lyapunov region moves with Sigma, so its P* is neither convex
-nor homogeneous of degree one, as those of the others are.
+validation gradients, is replaced by its positive part. The Lyapunov region depends on Sigma, so its P* is neither
+convex nor homogeneous of degree one, unlike the others.
 
-Source: Lee, Lee, "Optimizing Optimizers for Fast Gradient-Based Learning", 2025, Corollary 2. Its reading of the
-Lyapunov family as natural gradient and of the diagonal one as Adam does not follow from these forms; Adam as it is run
-there is `self_tuning_adamw`.
+Source: Lee, Lee, "Optimizing Optimizers for Fast Gradient-Based Learning", 2025, Corollary 2. Its interpretation
+of the Lyapunov family as natural gradient and of the diagonal one as Adam does not follow from these forms; the Adam of
+its experiments is `self_tuning_adamw`.
 """
 
 from collections.abc import Callable
@@ -23,9 +23,8 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from seqdec import linalg
+from seqdec import checks, linalg
 from seqdec.core import Array
-from seqdec.optim.common import check_number
 
 
 class Family(NamedTuple):
@@ -34,12 +33,12 @@ class Family(NamedTuple):
     optimum: Callable[[Array], tuple[Array, Array]]
     """(Sigma (d, d)) -> Q* (d, d), P* ()"""
     gauge: Callable[[Array, Array], Array]
-    """(Q (d, d), Sigma (d, d)) -> (): 1 on the region's boundary; inf for a Q that no multiple of the region holds"""
+    """(Q (d, d), Sigma (d, d)) -> (): 1 on the region's boundary; inf for a Q in no multiple of the region"""
 
 
 def frobenius(budget: Any) -> Family:
     """|Q|_F^2 <= budget: the proportional optimizer. Raises ValueError for a budget that is not positive."""
-    check_number("budget", budget, above=True)
+    checks.number("budget", budget, exclusive=True)
 
     def optimum(moment):
         positive = _positive_part(moment)
@@ -58,8 +57,8 @@ def spectral(trace: Any, largest: Any) -> Family:
 
     With trace >= d largest it is gradient descent; with trace <= largest, a step along the leading eigenvector.
     """
-    check_number("trace", trace, above=True)
-    check_number("largest", largest, above=True)
+    checks.number("trace", trace, exclusive=True)
+    checks.number("largest", largest, exclusive=True)
 
     def optimum(moment):
         values, vectors = linalg.eigh(moment)
@@ -80,7 +79,7 @@ def lyapunov(budget: Any) -> Family:
 
     Raises ValueError for a budget that is not positive.
     """
-    check_number("budget", budget, above=True)
+    checks.number("budget", budget, exclusive=True)
 
     def optimum(moment):
         values, vectors = linalg.eigh(moment)
@@ -97,7 +96,7 @@ def lyapunov(budget: Any) -> Family:
 
 def diagonal(budget: Any, costs: Array) -> Family:
     """Q = diag(q) with sum costs q^2 <= budget; costs (d,) > 0. Raises ValueError for a budget that is not positive."""
-    check_number("budget", budget, above=True)
+    checks.number("budget", budget, exclusive=True)
 
     def optimum(moment):
         gains = jnp.maximum(jnp.diagonal(moment), 0)

@@ -1,4 +1,4 @@
-"""The matrix functions of the optimizers, all for the short side first, m <= n."""
+"""Matrix functions of the optimizers, for matrices with their short side first, m <= n."""
 
 from typing import Literal
 
@@ -9,7 +9,6 @@ from seqdec import linalg
 from seqdec.core import Array
 
 Polar = Literal["newton_schulz", "cubic", "exact"]
-POLAR: tuple[Polar, ...] = ("newton_schulz", "cubic", "exact")
 _MUON = (3.4445, -4.7750, 2.0315)
 
 
@@ -19,10 +18,10 @@ def eigenvectors(symmetric: Array, count: int | None = None) -> Array:
 
 
 def power(positive: Array, exponent: float, floor: Array | float = 0.0) -> Array:
-    """A^exponent of a symmetric positive semi-definite (m, m), as on its range.
+    """A^exponent of a symmetric positive semi-definite (m, m) on its range.
 
-    Eigenvalues are raised to `floor` first, and those at rounding's level of the largest count as zero, of which every
-    power is zero.
+    Eigenvalues below `floor` are replaced by it first. Those that are zero up to rounding, relative to the largest,
+    count as zero, and every power of zero is zero.
     """
     values, vectors = linalg.eigh(positive)
     values = jnp.maximum(values, floor)
@@ -36,10 +35,15 @@ def safe_divide(numerator: Array, denominator: Array) -> Array:
     return jnp.where(good, numerator / jnp.where(good, denominator, 1), 0)
 
 
-def limit_growth(direction: Array, last_norm: Array, growth) -> tuple[Array, Array]:
-    """Norm-growth limiter of Fira: scaled down to norm growth * last_norm where longer; -> direction, its norm.
+def column_ratios(numerator: Array, denominator: Array) -> Array:
+    """(n,) ratios of the norms of the columns of two matrices, with x / 0 = 0."""
+    return safe_divide(jnp.linalg.norm(numerator, axis=0), jnp.linalg.norm(denominator, axis=0))
 
-    A last norm of zero, that of the first step, limits nothing.
+
+def limit_growth(direction: Array, last_norm: Array, growth) -> tuple[Array, Array]:
+    """Norm-growth limiter of Fira: a direction longer than growth * last_norm is scaled to it; -> direction, its norm.
+
+    A last norm of zero, as in the first step, sets no limit.
     """
     norm = jnp.linalg.norm(direction)
     scale = jnp.where(last_norm > 0, growth / jnp.maximum(safe_divide(norm, last_norm), growth), 1)

@@ -1,4 +1,4 @@
-r"""Fira and APOLLO: Adam in a projection of the gradient, and what becomes of the rest.
+r"""Fira and APOLLO: Adam in a projection of the gradient, and a scaling of the full gradient.
 
 For a gradient G (m x n), m <= n, a projection U (m x r), renewed in the steps 1, K, 2 K, ..., and Adam's direction
 Delta, bias correction included, for sigma = U^T G:
@@ -8,7 +8,7 @@ Delta, bias correction included, for sigma = U^T G:
 
 with R = G - U sigma and s_i = |Delta_i| / |sigma_i| of the columns. APOLLO with one dimension, APOLLO-Mini, takes one
 s = |Delta| / |sigma| for the whole matrix. `limit` bounds the growth of the norm. Moments keep their coordinates when
-U changes. A random U is drawn again from the seed in every step, and not kept. GaLore, the parent of both, is
+U changes. A random U is drawn from the seed in every step, and not stored. GaLore, on which both build, is
 `optax.contrib.galore`.
 
 Memory of a matrix: 2 n r + m r numbers (and the limiter's one for Fira), 2 n r for a random U; so 2 n for APOLLO-Mini.
@@ -19,20 +19,19 @@ Sources: Chen et al., "Fira: Can We Achieve Full-rank Training of LLMs Under Low
 Optimizer Design for LLM via Structured Fisher Approximation with a Low-Rank Extension", 2025, Algorithms 8 and 9.
 """
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
 import optax
-from optax import ScalarOrSchedule
 
+from seqdec import checks
 from seqdec.core import Array
-from seqdec.linalg import cond_any
 from seqdec.optim import linear
-from seqdec.optim.common import Matrices, Step, check_choice, check_count, check_number, matrixwise, routed
+from seqdec.optim.alias import for_matrices
+from seqdec.optim.common import Step, matrixwise
 
 Projection = Literal["random", "svd"]
-_PROJECTION: tuple[Projection, ...] = ("random", "svd")
 
 
 class FiraState(NamedTuple):
@@ -60,13 +59,12 @@ class ApolloState(NamedTuple):
 
 
 def _singular(step: Step, interval: int, basis: Array, gradient: Array) -> Array:
-    """The leading left singular vectors of the gradient in the steps 1, K, 2 K, ..., the old ones in between."""
+    """The leading left singular vectors of the gradient, renewed in the steps 1, K, 2 K, ..."""
 
-    def renew(basis, due, gradient):
-        return jnp.where(due, linear.eigenvectors(gradient @ gradient.T, basis.shape[1]), basis)
+    def singular_vectors(gradient):
+        return linear.eigenvectors(gradient @ gradient.T, basis.shape[1])
 
-    due = step.due(interval)
-    return cond_any(due, renew, basis, due, gradient)
+    return step.renewed(interval, basis, singular_vectors, gradient)
 
 
 def _adam(inner: Array, state: Any, count: Array, b1: Any, b2: Any, eps: Any) -> tuple[Array, Array, Array]:
@@ -76,18 +74,13 @@ def _adam(inner: Array, state: Any, count: Array, b1: Any, b2: Any, eps: Any) ->
     return linear.safe_divide(unbiased, jnp.sqrt(variance) + eps), moment, square
 
 
-def _column_ratios(direction: Array, inner: Array) -> Array:
-    """(n,) |Delta_i| / |sigma_i|."""
-    return linear.safe_divide(jnp.linalg.norm(direction, axis=0), jnp.linalg.norm(inner, axis=0))
-
-
 def _check(rank, interval, b1, b2, eps, scale) -> None:
-    check_count("rank", rank)
-    check_count("interval", interval)
-    check_number("b1", b1, 0, 1)
-    check_number("b2", b2, 0, 1)
-    check_number("eps", eps)
-    check_number("scale", scale, above=True)
+    checks.count("rank", rank)
+    checks.count("interval", interval)
+    checks.number("b1", b1, 0, 1)
+    checks.number("b2", b2, 0, 1)
+    checks.number("eps", eps)
+    checks.number("scale", scale, exclusive=True)
 
 
 def scale_by_fira(
@@ -113,7 +106,7 @@ def scale_by_fira(
         ValueError: a setting is out of its range; in `init`, a parameter has fewer than two axes.
     """
     _check(rank, interval, b1, b2, eps, scale)
-    check_number("growth", growth, 1)
+    checks.number("growth", growth, 1)
 
     def init(zeros):
         return FiraState(zeros[:, :rank][:, : len(zeros)], zeros[:rank], zeros[:rank], zeros[0, 0])
@@ -122,7 +115,7 @@ def scale_by_fira(
         basis = _singular(step, interval, state.basis, gradient)
         inner = basis.T @ gradient
         within, moment, square = _adam(inner, state, step.number, b1, b2, eps)
-        rest = (gradient - basis @ inner) * _column_ratios(within, inner)
+        rest = (gradient - basis @ inner) * linear.column_ratios(within, inner)
         rest, norm = linear.limit_growth(rest, state.norm, growth)
         return scale * (basis @ within + rest), FiraState(basis, moment, square, norm)
 
@@ -140,7 +133,7 @@ def scale_by_apollo(
     projection: Projection = "random",
     seed: int = 0,
 ) -> optax.GradientTransformationExtraArgs:
-    """The gradient, scaled as Adam would in a projection; see the head of this file. The direction is not negated.
+    """The gradient, scaled as Adam scales it in a projection; see the head of this file. The direction is not negated.
 
     Args:
         rank: r; a matrix with a shorter side takes that. 1 is APOLLO-Mini.
@@ -148,13 +141,13 @@ def scale_by_apollo(
         b1, b2, eps: of Adam.
         scale: alpha.
         projection: "random", or "svd" for the leading left singular vectors of the gradient.
-        seed: of the random projections. Replicas with the same seed project alike.
+        seed: of the random projections. Replicas with the same seed use the same projections.
 
     Raises:
         ValueError: a setting is out of its range; in `init`, a parameter has fewer than two axes.
     """
     _check(rank, interval, b1, b2, eps, scale)
-    check_choice("projection", projection, _PROJECTION)
+    checks.choice("projection", projection, get_args(Projection))
 
     def init(zeros):
         basis = zeros[:, :rank][:, : len(zeros)] if projection == "svd" else None
@@ -172,83 +165,22 @@ def scale_by_apollo(
         if rank == 1:
             ratios = linear.safe_divide(jnp.linalg.norm(within), jnp.linalg.norm(inner))
         else:
-            ratios = _column_ratios(within, inner)
+            ratios = linear.column_ratios(within, inner)
         kept = ApolloState(None if state.basis is None else basis, moment, square)
         return scale * gradient * ratios, kept
 
     return matrixwise("apollo", ApolloState, init, update, seed=seed)
 
 
-def fira(
-    learning_rate: ScalarOrSchedule,
-    *,
-    rank: int = 128,
-    interval: int = 200,
-    b1: Any = 0.9,
-    b2: Any = 0.999,
-    eps: Any = 1e-8,
-    scale: Any = 0.3,
-    growth: Any = 1.01,
-    weight_decay: Any = 0.0,
-    adam_ratio: Any = 0.05,
-    matrices: Matrices | None = None,
-    head: bool = False,
-) -> optax.GradientTransformationExtraArgs:
-    """Fira for hidden matrices, Adam for all else. Usual learning rate: 0.02.
+fira = for_matrices(
+    scale_by_fira,
+    "Fira for hidden matrices, Adam for all other parameters. Usual learning rate: 0.02.",
+)
 
-    Args:
-        learning_rate: a number or a schedule.
-        rank, interval, b1, b2, eps, scale, growth: as in `scale_by_fira`.
-        weight_decay, adam_ratio, matrices, head: as in `seqdec.optim.racs`.
+apollo = for_matrices(
+    scale_by_apollo,
+    """APOLLO for hidden matrices, Adam for all other parameters. APOLLO-Mini is rank=1.
 
-    Raises:
-        ValueError: a setting is out of its range.
-    """
-    return routed(
-        scale_by_fira(rank=rank, interval=interval, b1=b1, b2=b2, eps=eps, scale=scale, growth=growth),
-        learning_rate,
-        weight_decay=weight_decay,
-        adam_ratio=adam_ratio,
-        matrices=matrices,
-        head=head,
-    )
-
-
-def apollo(
-    learning_rate: ScalarOrSchedule,
-    *,
-    rank: int = 128,
-    interval: int = 200,
-    b1: Any = 0.9,
-    b2: Any = 0.999,
-    eps: Any = 1e-8,
-    scale: Any = 1.0,
-    projection: Projection = "random",
-    seed: int = 0,
-    weight_decay: Any = 0.0,
-    adam_ratio: Any = 1.0,
-    matrices: Matrices | None = None,
-    head: bool = False,
-) -> optax.GradientTransformationExtraArgs:
-    """APOLLO for hidden matrices, Adam for all else. APOLLO-Mini is rank=1.
-
-    The root mean square of a step is about scale sqrt(r / m) times that of Adam's.
-
-    Args:
-        learning_rate: a number or a schedule.
-        rank, interval, b1, b2, eps, scale, projection, seed: as in `scale_by_apollo`.
-        weight_decay, adam_ratio, matrices, head: as in `seqdec.optim.racs`.
-
-    Raises:
-        ValueError: a setting is out of its range.
-    """
-    return routed(
-        scale_by_apollo(
-            rank=rank, interval=interval, b1=b1, b2=b2, eps=eps, scale=scale, projection=projection, seed=seed
-        ),
-        learning_rate,
-        weight_decay=weight_decay,
-        adam_ratio=adam_ratio,
-        matrices=matrices,
-        head=head,
-    )
+The root mean square of a step is about scale sqrt(r / m) times that of Adam's.""",
+    adam_ratio=1.0,
+)

@@ -1,55 +1,50 @@
-r"""Self-tuning momentum: several momenta side by side, and in every step the one that the gradient says learns fastest.
+r"""Self-tuning momentum: several momenta in parallel; every step uses the one with the largest expected decrease.
 
-Candidates k with momentum beta_k see the same gradients, m_k <- beta_k m_k + g. For a symmetric preconditioner P the
-expected drop of the loss per unit of trust region is
+All candidates k, with momentum beta_k, accumulate the same gradients, m_k <- beta_k m_k + g. For a symmetric
+preconditioner P the expected decrease of the loss per unit of trust region is
 
     J_k = sqrt((1 - beta_k^2) / tr P) <g, P m_k>
 
-with the gradient of this very step for the expectation, over all parameters. The candidate with the largest J_k, the
-first of equals, makes the step. If all J_k are negative for five steps running, every m_k is halved. On gradients that
-are autocorrelated by rho^lag the best momentum is rho itself.
+where the gradient of the current step replaces the expectation, over all parameters. The candidate with the largest J_k
+(the first of equal ones) is used. After five successive steps in which all J_k are negative, every m_k is halved. On
+gradients with autocorrelation rho^lag the best momentum is rho.
 
     momentum   P = I (tr P counts as 1: the dimension is part of the learning rate)       u = m_k
     Adam       P = diag(1 / (sqrt(v) + eps)), v <- b2 v + (1 - b2) g^2                    u = (1 - beta_k) P m_k
     Muon       m_k <- beta_k m_k + g, matrix by matrix                                    u = polar(m_k)
 
-`budget_matched` makes all candidates' steps equally long in the metric of the theory instead, u = sqrt((1 - beta_k^2) /
-tr P) P m_k, of which J_k is the first-order gain; as printed, a candidate of 0.99 steps up to a hundred times as far as
-one of 0.01. There is no bias correction: in the first steps the smallest beta wins.
+`budget_matched` gives the steps of all candidates equal length in the metric of the theory instead,
+u = sqrt((1 - beta_k^2) / tr P) P m_k, whose first-order gain is J_k; by default, as in the paper, a candidate of 0.99
+makes steps up to a hundred times as long as one of 0.01. There is no bias correction: in the first steps the smallest
+beta has the largest J.
 
-The extra argument `validation_grads=`, a tree like the gradients, takes their place in J: `update(grads, state, params,
-validation_grads=...)`. They enter neither momentum nor step; hand in the sum with the training gradients to weigh both.
+The extra argument `validation_grads=`, a tree like the gradients, replaces them in J: `update(grads, state, params,
+validation_grads=...)`. It changes neither momentum nor step; pass the sum with the training gradients to weigh both.
 
-Muon's step does not depend on the length of m_k, and for the current gradient the smallest momentum always scores best.
-Its candidates are therefore scored by the gradient before it is folded in, J_k = <g, polar(m_k)>, which the paper does
-not have.
+Muon's step does not depend on the length of m_k, and for the current gradient the smallest momentum always has the
+largest score. Its candidates are therefore scored before the gradient is accumulated, J_k = <g, polar(m_k)>, which is
+not in the paper.
 
 Memory: one copy of the parameters per candidate, one for Adam's v. Work: a pass and an inner product per candidate; for
-Muon a polar factor per candidate and one more. Gradients of several replicas must be summed before they come here.
+Muon a polar factor per candidate and one more. Gradients of several replicas must be summed before the update.
 
 Source: Lee, Lee, "Optimizing Optimizers for Fast Gradient-Based Learning", 2025, Algorithms 1, 2 and 3, Corollaries 5,
-6, 12, 16, 18 and 20. The factor of Corollary 18 is corrected here: as printed it goes with the normalised average.
+6, 12, 16, 18 and 20. The factor of Corollary 18 is corrected here: the printed one belongs to the normalised average.
 """
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
 import optax
-from optax import ScalarOrSchedule
 
+from seqdec import checks
 from seqdec.core import Array, PyTree
 from seqdec.optim import linear
-from seqdec.optim.common import (
-    Matrices,
-    accumulator,
-    check_choice,
-    check_count,
-    check_number,
-    routed,
-)
+from seqdec.optim.alias import for_matrices, with_weight_decay
+from seqdec.optim.common import accumulator, check_matrices, zeros_like_state
 
 _PATIENCE, _SHRINK = 5, 0.5
 
@@ -77,8 +72,8 @@ def diagonal_ema(b2: Any = 0.999, eps: Any = 1e-8) -> Preconditioner:
 
     Raises ValueError for settings out of their range.
     """
-    check_number("b2", b2, 0, 1)
-    check_number("eps", eps)
+    checks.number("b2", b2, 0, 1)
+    checks.number("eps", eps)
 
     def observe(gradients, state):
         return jax.tree.map(lambda v, g: b2 * v + (1 - b2) * jnp.square(g), state, gradients)
@@ -88,7 +83,7 @@ def diagonal_ema(b2: Any = 0.999, eps: Any = 1e-8) -> Preconditioner:
 
 def diagonal_sum(eps: Any = 1e-8) -> Preconditioner:
     """P = diag(1 / sqrt(eps + v)) with the sum v of squared gradients: AdaGrad's. Raises ValueError for eps < 0."""
-    check_number("eps", eps)
+    checks.number("eps", eps)
 
     def observe(gradients, state):
         return jax.tree.map(lambda v, g: v + jnp.square(g), state, gradients)
@@ -105,7 +100,7 @@ def _diagonal(observe, cost) -> Preconditioner:
             (jnp.sum(linear.safe_divide(jnp.ones_like(v), cost(v))) for v in jax.tree.leaves(state)), jnp.zeros(())
         )
 
-    return Preconditioner(_zeros, observe, apply, trace)
+    return Preconditioner(zeros_like_state, observe, apply, trace)
 
 
 class SelfTuningState(NamedTuple):
@@ -118,12 +113,8 @@ class SelfTuningState(NamedTuple):
     """(K,) J of the last step"""
     chosen: Array
     """() the candidate of the last step"""
-    discouraged: Array
-    """() steps running in which every J was negative"""
-
-
-def _zeros(params: PyTree) -> PyTree:
-    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, accumulator(leaf)), params)
+    negative_steps: Array
+    """() successive steps in which every J was negative"""
 
 
 def _stacked_zeros(params: PyTree, count: int) -> PyTree:
@@ -152,19 +143,19 @@ def _widened(tree: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf: leaf.astype(accumulator(leaf)), tree)
 
 
-def _halved_after_patience(momenta: PyTree, scores: Array, discouraged: Array) -> tuple[PyTree, Array]:
-    """Momenta, halved after five steps of negative scores; -> those and the steps running."""
-    discouraged = jnp.where(jnp.max(scores) < 0, discouraged + 1, 0)
-    weary = discouraged >= _PATIENCE
-    momenta = jax.tree.map(lambda m: jnp.where(weary, _SHRINK, 1).astype(m.dtype) * m, momenta)
-    return momenta, jnp.where(weary, 0, discouraged)
+def _halved_after_patience(momenta: PyTree, scores: Array, negative_steps: Array) -> tuple[PyTree, Array]:
+    """Momenta, halved after `_PATIENCE` successive steps of negative scores, and the number of these steps."""
+    negative_steps = jnp.where(jnp.max(scores) < 0, negative_steps + 1, 0)
+    reset_due = negative_steps >= _PATIENCE
+    momenta = jax.tree.map(lambda m: jnp.where(reset_due, _SHRINK, 1).astype(m.dtype) * m, momenta)
+    return momenta, jnp.where(reset_due, 0, negative_steps)
 
 
 def _check_momenta(momenta: Sequence[float]) -> None:
     if not len(momenta):
         raise ValueError("momenta must name at least one candidate; got none")
     for value in momenta:
-        check_number("momenta", value, 0, 1)
+        checks.number("momenta", value, 0, 1)
 
 
 def scale_by_self_tuning(
@@ -204,16 +195,16 @@ def scale_by_self_tuning(
         gradients = _widened(updates)
         kept = metric.observe(gradients, state.preconditioner)
         accumulated = _accumulated(state.momenta, gradients, betas)
-        judged = gradients if validation_grads is None else _widened(validation_grads)
+        scored = gradients if validation_grads is None else _widened(validation_grads)
         factors = jnp.sqrt((1 - betas**2) / metric.trace(kept))
         # P is symmetric: one application serves all candidates.
-        scores = factors * _inner_products(accumulated, metric.apply(judged, kept))
+        scores = factors * _inner_products(accumulated, metric.apply(scored, kept))
         chosen = jnp.argmax(scores).astype(jnp.int32)
         length = factors[chosen] if budget_matched else (1 - betas[chosen] if normalised else 1.0)
         taken = metric.apply(jax.tree.map(lambda m: m[chosen], accumulated), kept)
         steps = jax.tree.map(lambda x, g: (length * x).astype(g.dtype), taken, updates)
-        accumulated, discouraged = _halved_after_patience(accumulated, scores, state.discouraged)
-        return steps, SelfTuningState(accumulated, kept, scores.astype(state.scores.dtype), chosen, discouraged)
+        accumulated, negative_steps = _halved_after_patience(accumulated, scores, state.negative_steps)
+        return steps, SelfTuningState(accumulated, kept, scores.astype(state.scores.dtype), chosen, negative_steps)
 
     return optax.GradientTransformationExtraArgs(init, update)
 
@@ -235,16 +226,11 @@ def scale_by_self_tuning_muon(
         ValueError: no candidate, or one outside [0, 1); in `init`, a parameter has fewer than two axes.
     """
     _check_momenta(momenta)
-    check_choice("polar", polar, linear.POLAR)
-    check_count("polar_steps", polar_steps)
+    checks.choice("polar", polar, get_args(linear.Polar))
+    checks.count("polar_steps", polar_steps)
 
     def init(params):
-        for leaf in jax.tree.leaves(params):
-            if leaf.ndim < 2:
-                raise ValueError(
-                    f"scale_by_self_tuning_muon takes matrices, and a parameter has the shape {leaf.shape}; use "
-                    "self_tuning_muon, which sends such parameters to Adam, or optax.partition"
-                )
+        check_matrices("self_tuning_muon", params)
         counts = (jnp.zeros((), jnp.int32) for _ in range(2))
         return SelfTuningState(_stacked_zeros(params, len(momenta)), (), jnp.zeros(len(momenta)), *counts)
 
@@ -256,99 +242,55 @@ def scale_by_self_tuning_muon(
     def update(updates, state, params=None, *, validation_grads=None, **extra):
         del params, extra
         gradients = _widened(updates)
-        judged = gradients if validation_grads is None else _widened(validation_grads)
-        scores = _inner_products(jax.tree.map(jax.vmap(orthogonal), state.momenta), judged)
+        scored = gradients if validation_grads is None else _widened(validation_grads)
+        scores = _inner_products(jax.tree.map(jax.vmap(orthogonal), state.momenta), scored)
         chosen = jnp.argmax(scores).astype(jnp.int32)
         accumulated = _accumulated(state.momenta, gradients, jnp.asarray(momenta, state.scores.dtype))
         steps = jax.tree.map(lambda m, g: orthogonal(m[chosen]).astype(g.dtype), accumulated, updates)
-        accumulated, discouraged = _halved_after_patience(accumulated, scores, state.discouraged)
-        return steps, SelfTuningState(accumulated, (), scores.astype(state.scores.dtype), chosen, discouraged)
+        accumulated, negative_steps = _halved_after_patience(accumulated, scores, state.negative_steps)
+        return steps, SelfTuningState(accumulated, (), scores.astype(state.scores.dtype), chosen, negative_steps)
 
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-def self_tuning_sgd(
-    learning_rate: ScalarOrSchedule,
-    *,
-    momenta: Sequence[float] = (0.01, 0.99),
-    budget_matched: bool = False,
-    weight_decay: Any = 0.0,
+def _scale_by_self_tuning_sgd(
+    *, momenta: Sequence[float] = (0.01, 0.99), budget_matched: bool = False
 ) -> optax.GradientTransformationExtraArgs:
-    """SGD with a momentum chosen in every step (Algorithm 2); learning rates are those of SGD with momentum.
+    """Algorithm 2.
 
     Args:
-        learning_rate: a number or a schedule.
         momenta, budget_matched: as in `scale_by_self_tuning`.
-        weight_decay: added to the gradient, as in SGD with an L2 penalty, and so part of J.
-
-    Raises:
-        ValueError: a setting is out of its range.
     """
-    check_number("weight_decay", weight_decay)
-    return optax.chain(
-        optax.add_decayed_weights(weight_decay),
-        scale_by_self_tuning(momenta, budget_matched=budget_matched),
-        optax.scale_by_learning_rate(learning_rate),
-    )
+    return scale_by_self_tuning(momenta, budget_matched=budget_matched)
 
 
-def self_tuning_adamw(
-    learning_rate: ScalarOrSchedule,
-    *,
-    momenta: Sequence[float] = (0.8, 0.99),
-    b2: Any = 0.999,
-    eps: Any = 1e-8,
-    budget_matched: bool = False,
-    weight_decay: Any = 0.0,
+def _scale_by_self_tuning_adamw(
+    *, momenta: Sequence[float] = (0.8, 0.99), b2: Any = 0.999, eps: Any = 1e-8, budget_matched: bool = False
 ) -> optax.GradientTransformationExtraArgs:
-    """AdamW without bias correction, with a first moment chosen in every step (Algorithm 3).
-
-    The candidates share b2, as in all of the paper's experiments: with different ones their scores would belong to
-    different trust regions.
+    """Algorithm 3.
 
     Args:
-        learning_rate: a number or a schedule.
         momenta, budget_matched: as in `scale_by_self_tuning`.
         b2, eps: as in `diagonal_ema`.
-        weight_decay: decoupled.
-
-    Raises:
-        ValueError: a setting is out of its range.
     """
-    check_number("weight_decay", weight_decay)
-    return optax.chain(
-        scale_by_self_tuning(momenta, diagonal_ema(b2, eps), normalised=True, budget_matched=budget_matched),
-        optax.add_decayed_weights(weight_decay),
-        optax.scale_by_learning_rate(learning_rate),
-    )
+    return scale_by_self_tuning(momenta, diagonal_ema(b2, eps), normalised=True, budget_matched=budget_matched)
 
 
-def self_tuning_muon(
-    learning_rate: ScalarOrSchedule,
-    *,
-    momenta: Sequence[float] = (0.8, 0.99),
-    polar: linear.Polar = "newton_schulz",
-    polar_steps: int = 5,
-    weight_decay: Any = 0.0,
-    adam_ratio: Any = 0.05,
-    matrices: Matrices | None = None,
-    head: bool = False,
-) -> optax.GradientTransformationExtraArgs:
-    """Muon with a momentum chosen in every step for hidden matrices, Adam for all else.
+self_tuning_sgd = with_weight_decay(
+    _scale_by_self_tuning_sgd,
+    "SGD with a momentum chosen in every step (Algorithm 2); learning rates are those of SGD with momentum.",
+    coupled=True,
+)
 
-    Args:
-        learning_rate: a number or a schedule.
-        momenta, polar, polar_steps: as in `scale_by_self_tuning_muon`.
-        weight_decay, adam_ratio, matrices, head: as in `seqdec.optim.racs`.
+self_tuning_adamw = with_weight_decay(
+    _scale_by_self_tuning_adamw,
+    """AdamW without bias correction, with a first moment chosen in every step (Algorithm 3).
 
-    Raises:
-        ValueError: a setting is out of its range.
-    """
-    return routed(
-        scale_by_self_tuning_muon(momenta, polar=polar, polar_steps=polar_steps),
-        learning_rate,
-        weight_decay=weight_decay,
-        adam_ratio=adam_ratio,
-        matrices=matrices,
-        head=head,
-    )
+The candidates share b2, as in all experiments of the paper: with different ones their scores would belong to different
+trust regions.""",
+)
+
+self_tuning_muon = for_matrices(
+    scale_by_self_tuning_muon,
+    "Muon with a momentum chosen in every step for hidden matrices, Adam for all other parameters.",
+)

@@ -1,0 +1,286 @@
+"""Optimizers made from directions: `x` from `scale_by_x`, with a learning rate, weight decay and parameter groups."""
+
+import functools
+import inspect
+import math
+import re
+from collections.abc import Callable, Collection, Hashable, Mapping
+from typing import Any, ParamSpec, Protocol, overload
+
+import jax
+import optax
+from jax.typing import ArrayLike
+from optax import GradientTransformationExtraArgs, ScalarOrSchedule
+
+from seqdec import checks
+from seqdec.core import Array, PyTree
+
+P = ParamSpec("P")
+
+MatrixMask = Callable[[PyTree], PyTree] | PyTree
+"""Which parameters a matrix method takes: a tree of bools like the parameters, or a function from them to it."""
+
+_OUTPUT_LAYERS = ("classifier", "head", "lm_head", "logits", "output", "readout")
+
+
+class Optimizer(Protocol[P]):
+    """A direction with a learning rate, and the settings of the direction by keyword."""
+
+    def __call__(
+        self, learning_rate: ScalarOrSchedule, *args: P.args, **kwargs: P.kwargs
+    ) -> GradientTransformationExtraArgs:
+        """The transformation that takes the place of `optax.adamw(learning_rate)`."""
+        ...
+
+
+class DecayedOptimizer(Protocol[P]):
+    """An `Optimizer` that takes `weight_decay` too.
+
+    The type system cannot add a keyword to P, hence two overloads: settings of the direction are checked in calls
+    without `weight_decay`.
+    """
+
+    @overload
+    def __call__(
+        self, learning_rate: ScalarOrSchedule, *args: P.args, **kwargs: P.kwargs
+    ) -> GradientTransformationExtraArgs: ...
+    @overload
+    def __call__(
+        self, learning_rate: ScalarOrSchedule, *, weight_decay: ArrayLike, **direction: object
+    ) -> GradientTransformationExtraArgs: ...
+
+
+class MatrixOptimizer(Protocol[P]):
+    """An `Optimizer` that takes the settings of `routed` too.
+
+    The type system cannot add keywords to P, hence one overload for each of them that is given: settings of the
+    direction are checked in calls with none.
+    """
+
+    @overload
+    def __call__(
+        self, learning_rate: ScalarOrSchedule, *args: P.args, **kwargs: P.kwargs
+    ) -> GradientTransformationExtraArgs: ...
+    @overload
+    def __call__(
+        self,
+        learning_rate: ScalarOrSchedule,
+        *,
+        weight_decay: ArrayLike,
+        adam_ratio: ArrayLike = ...,
+        matrix_mask: MatrixMask | None = ...,
+        include_head: bool = ...,
+        **direction: object,
+    ) -> GradientTransformationExtraArgs: ...
+    @overload
+    def __call__(
+        self,
+        learning_rate: ScalarOrSchedule,
+        *,
+        adam_ratio: ArrayLike,
+        matrix_mask: MatrixMask | None = ...,
+        include_head: bool = ...,
+        **direction: object,
+    ) -> GradientTransformationExtraArgs: ...
+    @overload
+    def __call__(
+        self,
+        learning_rate: ScalarOrSchedule,
+        *,
+        include_head: bool,
+        matrix_mask: MatrixMask | None = ...,
+        **direction: object,
+    ) -> GradientTransformationExtraArgs: ...
+    @overload
+    def __call__(
+        self, learning_rate: ScalarOrSchedule, *, matrix_mask: MatrixMask | None, **direction: object
+    ) -> GradientTransformationExtraArgs: ...
+
+
+def with_learning_rate(direction: Callable[P, GradientTransformationExtraArgs], summary: str) -> Optimizer[P]:
+    """The optimizer that steps along a direction.
+
+    Args:
+        direction: `scale_by_x`; the settings of `x` are its arguments.
+        summary: docstring of `x` before the arguments, which are those of `direction`.
+    """
+    return _assembled(direction, summary, _stepped)
+
+
+def with_weight_decay(
+    direction: Callable[P, GradientTransformationExtraArgs], summary: str, *, coupled: bool = False
+) -> DecayedOptimizer[P]:
+    """As `with_learning_rate`, with weight decay: decoupled, or `coupled`, that is, added to the gradient."""
+    return _assembled(direction, summary, _coupled if coupled else _decoupled)
+
+
+def for_matrices(
+    direction: Callable[P, GradientTransformationExtraArgs],
+    summary: str,
+    *,
+    adam_ratio: float = 0.05,
+    name: str | None = None,
+    fixed: Mapping[str, Any] | None = None,
+) -> MatrixOptimizer[P]:
+    """As `with_learning_rate`, for hidden matrices, with Adam for all other parameters; see `routed`.
+
+    Args:
+        direction: `scale_by_x`, for parameters of two axes or more.
+        summary: docstring of `x` before the arguments.
+        adam_ratio: default of the argument of this name.
+        name: of the optimizer; None is that of `direction` without "scale_by_".
+        fixed: settings of `direction` that are not settings of the optimizer.
+    """
+    assemble = functools.partial(routed, adam_ratio=adam_ratio)
+    return _assembled(direction, summary, assemble, name, fixed)
+
+
+def is_optimizer(value: Any) -> bool:
+    """Whether a value was made by one of the functions above."""
+    return hasattr(value, "direction")
+
+
+def _assembled(
+    direction: Callable[..., GradientTransformationExtraArgs],
+    summary: str,
+    assemble: Callable[..., GradientTransformationExtraArgs],
+    name: str | None = None,
+    fixed: Mapping[str, Any] | None = None,
+) -> Callable[..., GradientTransformationExtraArgs]:
+    """(learning_rate, settings) -> assemble(direction(settings), learning_rate, settings).
+
+    Settings are those of `direction` without `fixed`, and those of `assemble`. The function has the signature and the
+    docstring that it would have if it were written out.
+    """
+    fixed = fixed or {}
+    signature = inspect.signature(direction)
+    own = [value.replace(kind=inspect.Parameter.KEYWORD_ONLY) for value in signature.parameters.values()]
+    _, rate, *extras = inspect.signature(assemble).parameters.values()
+
+    def optimizer(learning_rate, **settings):
+        tail = {extra.name: settings.pop(extra.name) for extra in extras if extra.name in settings}
+        return assemble(direction(**settings, **fixed), learning_rate, **tail)
+
+    optimizer.__name__ = optimizer.__qualname__ = name or direction.__name__.lstrip("_").removeprefix("scale_by_")
+    optimizer.__module__ = direction.__module__
+    optimizer.__doc__ = _docstring(summary, direction, assemble, fixed)
+    parameters = [rate, *(value for value in own if value.name not in fixed), *extras]
+    vars(optimizer).update(__signature__=signature.replace(parameters=parameters), direction=direction)
+    return optimizer
+
+
+def _docstring(summary: str, direction: Callable, assemble: Callable, fixed: Collection[str]) -> str:
+    """`summary` and the arguments of both functions, from their docstrings."""
+    own, tail = _documented(direction), _documented(getattr(assemble, "func", assemble))
+    entries = {"learning_rate": tail.pop("learning_rate", ""), **own, **tail}
+    lines = [line for names, line in entries.items() if names not in (*fixed, "transform")]
+    errors = ["Raises:", "    ValueError: a setting is out of its range.", ""]
+    return "\n".join([summary, "", "Args:", *lines, "", *errors])
+
+
+def _documented(function: Callable) -> dict[str, str]:
+    """The entries of the "Args:" section of a docstring, by the names that they describe; {} without docstrings."""
+    section = inspect.cleandoc(function.__doc__ or "").partition("Args:\n")[2].partition("\n\n")[0]
+    entries = [entry for entry in re.split(r"\n(?=    \S)", section) if entry]
+    return {entry.split(":")[0].strip(): entry for entry in entries}
+
+
+def _stepped(
+    transform: optax.GradientTransformation, learning_rate: ScalarOrSchedule
+) -> GradientTransformationExtraArgs:
+    """The direction times minus the learning rate.
+
+    Args:
+        transform: the direction.
+        learning_rate: a number or a schedule.
+    """
+    return optax.chain(transform, optax.scale_by_learning_rate(learning_rate))
+
+
+def _decoupled(
+    transform: optax.GradientTransformation, learning_rate: ScalarOrSchedule, *, weight_decay: Any = 0.0
+) -> GradientTransformationExtraArgs:
+    """The direction and a share of the parameters, times minus the learning rate.
+
+    Args:
+        transform: the direction.
+        learning_rate: a number or a schedule.
+        weight_decay: decoupled: this share of the parameters, times the learning rate, is subtracted in every step.
+    """
+    checks.number("weight_decay", weight_decay)
+    decay = optax.add_decayed_weights(weight_decay)
+    return optax.chain(transform, decay, optax.scale_by_learning_rate(learning_rate))
+
+
+def _coupled(
+    transform: optax.GradientTransformation, learning_rate: ScalarOrSchedule, *, weight_decay: Any = 0.0
+) -> GradientTransformationExtraArgs:
+    """The direction of the gradient of the loss with an L2 penalty, times minus the learning rate.
+
+    Args:
+        transform: the direction.
+        learning_rate: a number or a schedule.
+        weight_decay: of an L2 penalty: this share of the parameters is added to the gradient.
+    """
+    checks.number("weight_decay", weight_decay)
+    decay = optax.add_decayed_weights(weight_decay)
+    return optax.chain(decay, transform, optax.scale_by_learning_rate(learning_rate))
+
+
+def routed(
+    transform: optax.GradientTransformation,
+    learning_rate: ScalarOrSchedule,
+    *,
+    weight_decay: Any = 0.0,
+    adam_ratio: Any = 0.05,
+    matrix_mask: MatrixMask | None = None,
+    include_head: bool = False,
+) -> GradientTransformationExtraArgs:
+    """A direction for matrices, Adam for all other parameters; both with decoupled weight decay.
+
+    Args:
+        transform: the direction of the matrices.
+        learning_rate: a number or a schedule.
+        weight_decay: decoupled: this share of the parameters, times the learning rate of their group, is subtracted in
+            every step.
+        adam_ratio: Adam's learning rate as a multiple of `learning_rate`.
+        matrix_mask: which parameters are matrices: a tree of bools like the parameters, or a function that makes one
+            of them; None is `seqdec.optim.hidden_matrices`.
+        include_head: treat the output layer as a matrix too, where `matrix_mask` is None.
+    """
+    checks.number("weight_decay", weight_decay)
+    checks.number("adam_ratio", adam_ratio)
+
+    def labels(params):
+        if matrix_mask is None:
+            mask = hidden_matrices(params, include_head=include_head)
+        else:
+            mask = matrix_mask(params) if callable(matrix_mask) else matrix_mask
+        return jax.tree.map(lambda matrix: "matrix" if matrix else "adam", mask)
+
+    rate = optax.scale_by_learning_rate(learning_rate)
+    decay = optax.add_decayed_weights(weight_decay)
+    groups: dict[Hashable, optax.GradientTransformation] = {
+        "matrix": optax.chain(transform, decay, rate),
+        "adam": optax.chain(optax.scale_by_adam(), decay, rate, optax.scale(adam_ratio)),
+    }
+    return optax.with_extra_args_support(optax.partition(groups, labels))
+
+
+def hidden_matrices(params: PyTree, *, include_head: bool = False) -> PyTree:
+    """Tree of bools: True for the weight matrices and convolution kernels of the hidden layers.
+
+    False for scalars, vectors and matrices with a side of one (norms, biases), for parameters with "embed" in their
+    path, and, unless `include_head`, for those in a module called classifier, head, lm_head, logits, output or readout.
+    A module with an automatic name (flax's Dense_3) counts as hidden: name the output layer, or pass your own tree.
+    """
+    flat, structure = jax.tree_util.tree_flatten_with_path(params)
+    mask = [_is_hidden_matrix(jax.tree_util.keystr(path), leaf, include_head) for path, leaf in flat]
+    return structure.unflatten(mask)
+
+
+def _is_hidden_matrix(path: str, leaf: Array, include_head: bool) -> bool:
+    names = [name.lower() for name in "".join(c if c.isalnum() or c in "_-" else " " for c in path).split()]
+    if leaf.ndim < 2 or min(math.prod(leaf.shape[:-1]), leaf.shape[-1]) < 2 or any("embed" in name for name in names):
+        return False
+    return include_head or not any(name in _OUTPUT_LAYERS for name in names)

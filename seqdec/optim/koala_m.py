@@ -1,0 +1,106 @@
+"""KOALA-M: the Kalman filter of the loss over position and velocity; see `seqdec.optim.koala`."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from seqdec import checks
+from seqdec.core import Array, PyTree
+from seqdec.optim.alias import with_learning_rate
+from seqdec.optim.common import zeros_like_state
+from seqdec.optim.koala import check_settings, observe, scaled, state_scalar, tracked_noise, unflatten_like
+
+
+class ScaleByKoalaMState(NamedTuple):
+    """One copy of the parameters and four numbers."""
+
+    velocity: PyTree
+    """minus the velocity over the learning rate"""
+    covariance: Array
+    """(2, 2) of position and velocity, after the last update"""
+    noise: Array
+    """() R"""
+
+
+def scale_by_koala_m(
+    *,
+    decay: Any = 0.9,
+    initial_variance: Any = 0.1,
+    process_noise: Any = 0.01,
+    velocity_noise: Any = 0.01,
+    noise: Any = None,
+    noise_decay: Any = 0.9,
+    initial_noise: Any = 1.0,
+    weight_decay: Any = 0.0,
+    per_tensor: bool = True,
+) -> optax.GradientTransformationExtraArgs:
+    r"""KOALA with position and velocity: theta' = theta + p, p' = kappa p, covariance (2 x 2) (x) I.
+
+    The filter predicts first and takes the gradient at the prediction. An optax update ends at the parameters where the
+    next gradient is taken, so here the order is: correct with the gradient, then predict. With F = [[1, 1], [0, kappa]]
+
+        P <- F P F^T + diag(q_theta, q_p)       S_l = P_11 |H_l|^2 + R
+        w_l <- kappa w_l + L P_21 H_l / S_l     u_l = L P_11 H_l / S_l + w_l
+        P <- P - max_l(|H_l|^2 / S_l) P e_1 e_1^T P
+
+    where w is minus the velocity over the learning rate. The parameters in the training loop are therefore the
+    predicted ones; theta after the correction is params + learning_rate * state.velocity. As in `optax.trace`, a change
+    of the learning rate scales the whole velocity. Memory: one copy of the parameters. The authors' code estimates
+    q_theta from the motion of the parameters, which needs a second copy; here it is a number.
+
+    Args:
+        decay: kappa of the velocity.
+        initial_variance: of position and of velocity.
+        process_noise: q_theta per step.
+        velocity_noise: q_p per step.
+        noise, noise_decay, initial_noise, weight_decay, per_tensor: as in `scale_by_koala_v`.
+
+    Raises:
+        ValueError: as `scale_by_koala_v`.
+    """
+    check_settings(initial_variance, process_noise, noise, noise_decay, weight_decay)
+    checks.number("velocity_noise", velocity_noise)
+    checks.number("decay", decay, 0, 1)
+
+    def init(params):
+        variance = state_scalar(initial_variance, params)
+        return ScaleByKoalaMState(
+            zeros_like_state(params), variance * jnp.eye(2, dtype=variance.dtype), state_scalar(initial_noise, params)
+        )
+
+    def update(updates, state, params=None, *, value=None, value_variance=None, **extra):
+        del extra
+        observed = observe(per_tensor, updates, params, value, weight_decay)
+        noise_variance = tracked_noise(state.noise, noise, noise_decay, value, value_variance)
+        (p_tt, p_tv), (_, p_vv) = state.covariance
+        predicted = [p_tt + 2 * p_tv + p_vv + process_noise, decay * (p_tv + p_vv), decay**2 * p_vv + velocity_noise]
+        covariance = jnp.stack(predicted)[jnp.array([[0, 1], [1, 2]])]
+        innovation_variance = covariance[0, 0] * observed.square + noise_variance
+        gains = jnp.where(observed.nonzero, observed.loss / innovation_variance, 0)
+        velocity = [
+            decay * w + push
+            for w, push in zip(
+                jax.tree.leaves(state.velocity), scaled(covariance[1, 0] * gains, observed.rows), strict=True
+            )
+        ]
+        steps = scaled(covariance[0, 0] * gains, observed.rows)
+        information = jnp.max(jnp.where(observed.nonzero, observed.square / innovation_variance, 0), initial=0)
+        covariance = covariance - information * jnp.outer(covariance[:, 0], covariance[0])
+        moved = [step + w for step, w in zip(steps, velocity, strict=True)]
+        structure = jax.tree.structure(state.velocity)
+        kept = ScaleByKoalaMState(
+            structure.unflatten(velocity), covariance.astype(state.covariance.dtype), noise_variance
+        )
+        return unflatten_like(updates, moved), kept
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+koala_m = with_learning_rate(
+    scale_by_koala_m,
+    """KOALA-M: a Kalman filter over position and velocity; the authors' learning rate is 1.
+
+Call `update(grads, state, params, value=loss)`.""",
+)

@@ -1,0 +1,191 @@
+r"""KOALA++: of the covariance only the product v_k = H_k P_{k-1} is stored.
+
+P_{k-1} = (I - K H_{k-1}) (P_{k-2} + q I), with the unknown P_{k-2} replaced by the matrix of least Frobenius norm
+for which H_{k-1} P_{k-2} = v_{k-1}, symmetric or not. With H' = H_{k-1}, v' = v_{k-1}, S' = S_{k-1}:
+
+    lambda = (H.v' + q H.H') / S'                              alpha = H.H' / |H'|^2
+    omega  = (H.v' |H'|^2 - H'.v' H.H') / |H'|^4               (0 for symmetric=False)
+    v = (alpha - lambda) v' + q (H - lambda H') + omega H'     v = p_0 H in the first step
+    S = H.v + q |H|^2 + R                                      u = L (v + q H) / S
+
+Memory: 2 copies of the parameters and 3 numbers per tensor. Work: three inner products and two passes. The first
+step is that of the filter with covariance p_0 I; in the paper, parameters move from the second gradient on.
+
+The symmetric matrix of least norm is in general indefinite. Where the variance H (P + q I) H^T that it predicts for
+the loss is not positive, the step would go uphill or divide by S <= 0; there the tensor's covariance is reset to
+p_0 I. The paper does not treat this case.
+
+The loss, weight decay and `per_tensor` are described in `seqdec.optim.koala`.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from seqdec.core import Array, PyTree
+from seqdec.optim.alias import with_learning_rate
+from seqdec.optim.common import zeros_like_state
+from seqdec.optim.koala import (
+    check_settings,
+    inner_products,
+    observe,
+    per_leaf,
+    scaled,
+    state_scalar,
+    tracked_noise,
+    unflatten_like,
+)
+
+
+class ScaleByKoalaPlusPlusState(NamedTuple):
+    """Two copies of the parameters and three numbers for each tensor."""
+
+    row: PyTree
+    """H of the last step"""
+    product: PyTree
+    """v = H P of the last step"""
+    square: Array
+    """(s,) |H|^2; 0 before the first step"""
+    projected: Array
+    """(s,) H . v"""
+    innovation_variance: Array
+    """(s,) S"""
+    noise: Array
+    """() R"""
+
+
+class _Weights(NamedTuple):
+    """v = product v' + row H + last_row H', scalars per tensor (s,)."""
+
+    product: Array
+    row: Array
+    last_row: Array
+    projected: Array
+    """(s,) H . v"""
+
+
+def _weights(
+    square: Array,
+    crossed: Array,
+    along: Array,
+    state: ScaleByKoalaPlusPlusState,
+    initial_variance: Any,
+    process_noise: Any,
+    symmetric: bool,
+) -> _Weights:
+    """The coefficients of v; those of p_0 I in the first step and where the predicted variance is not positive.
+
+    Args:
+        square: (s,) |H|^2.
+        crossed: (s,) H . v'.
+        along: (s,) H . H'.
+        state: of the last step.
+        initial_variance: p_0.
+        process_noise: q.
+        symmetric: as in `scale_by_koala_plus_plus`.
+    """
+    safe = jnp.where(state.square > 0, state.square, 1)
+    last_variance = jnp.where(state.square > 0, state.innovation_variance, 1)
+    contraction = (crossed + process_noise * along) / last_variance
+    ratio = along / safe
+    correction = crossed / safe - state.projected / safe * ratio if symmetric else jnp.zeros_like(ratio)
+    product, last_row = ratio - contraction, correction - process_noise * contraction
+    projected = product * crossed + process_noise * square + last_row * along
+    # A comparison with NaN is false, so NaN does not restart the covariance but reaches the parameters.
+    restart = (state.square == 0) | (projected + process_noise * square <= 0)
+    return _Weights(
+        jnp.where(restart, 0, product),
+        jnp.where(restart, initial_variance, process_noise),
+        jnp.where(restart, 0, last_row),
+        jnp.where(restart, initial_variance * square, projected),
+    )
+
+
+def scale_by_koala_plus_plus(
+    *,
+    initial_variance: Any = 0.1,
+    process_noise: Any = 0.1,
+    noise: Any = None,
+    noise_decay: Any = 0.9,
+    initial_noise: Any = 1.0,
+    weight_decay: Any = 0.0,
+    symmetric: bool = True,
+    per_tensor: bool = True,
+) -> optax.GradientTransformationExtraArgs:
+    """KOALA++; see the head of this file. The direction is not negated.
+
+    Args:
+        initial_variance: p_0, variance of every parameter at first.
+        process_noise: q, variance that every parameter gains per step.
+        noise: R, observation variance of the loss; None tracks it.
+        noise_decay: of the moving average that tracks R.
+        initial_noise: initial value of that average.
+        weight_decay: coupled; see `seqdec.optim.koala`.
+        symmetric: the symmetric matrix of least norm; False is the paper's "NS".
+        per_tensor: scalars per parameter array; see `seqdec.optim.koala`.
+
+    Raises:
+        ValueError: a setting is out of its range; in `update`, `value=` is missing or no scalar.
+    """
+    check_settings(initial_variance, process_noise, noise, noise_decay, weight_decay)
+
+    def init(params):
+        count = len(jax.tree.leaves(params))
+        initial = state_scalar(initial_noise, params)
+
+        def zeros():
+            return jnp.zeros(count if per_tensor else min(count, 1), initial.dtype)
+
+        return ScaleByKoalaPlusPlusState(
+            zeros_like_state(params), zeros_like_state(params), zeros(), zeros(), zeros(), initial
+        )
+
+    def update(updates, state, params=None, *, value=None, value_variance=None, **extra):
+        del extra
+        observed = observe(per_tensor, updates, params, value, weight_decay)
+        noise_variance = tracked_noise(state.noise, noise, noise_decay, value, value_variance)
+        rows_then, products_then = jax.tree.leaves(state.row), jax.tree.leaves(state.product)
+        crossed = inner_products(per_tensor, observed.rows, products_then)
+        along = inner_products(per_tensor, observed.rows, rows_then)
+        weights = _weights(observed.square, crossed, along, state, initial_variance, process_noise, symmetric)
+        innovation_variance = weights.projected + process_noise * observed.square + noise_variance
+        gain = jnp.where(observed.nonzero, observed.loss / innovation_variance, 0)
+
+        terms = zip(
+            scaled(weights.product, products_then),
+            scaled(weights.row, observed.rows),
+            scaled(weights.last_row, rows_then),
+            strict=True,
+        )
+        products = [of_product + of_row + of_last_row for of_product, of_row, of_last_row in terms]
+        moved = [product + process_noise * row for product, row in zip(products, observed.rows, strict=True)]
+
+        def updated(new, old):
+            return [jnp.where(s, a, b) for s, a, b in zip(per_leaf(observed.nonzero, new), new, old, strict=True)]
+
+        structure = jax.tree.structure(state.row)
+        fresh = ScaleByKoalaPlusPlusState(
+            structure.unflatten(updated(observed.rows, rows_then)),
+            structure.unflatten(updated(products, products_then)),
+            jnp.where(observed.nonzero, observed.square, state.square),
+            jnp.where(observed.nonzero, weights.projected, state.projected),
+            jnp.where(observed.nonzero, innovation_variance, state.innovation_variance),
+            noise_variance,
+        )
+        return unflatten_like(updates, scaled(gain, moved)), fresh
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+koala_plus_plus = with_learning_rate(
+    scale_by_koala_plus_plus,
+    """KOALA++: a Kalman filter that stores H P.
+
+The authors' learning rates are 1 to 2 for image classification and 2e-3 for language models. Over the first few hundred
+steps initial_variance = process_noise = 10 with learning rates from 0.1 to 0.3 learn faster: q |H|^2 then outweighs R,
+and the length of every tensor's step follows from the loss, not from the length of its gradient.
+
+Call `update(grads, state, params, value=loss)`.""",
+)
