@@ -93,7 +93,7 @@ plt.show()
 #
 # ## Who takes which parameters
 #
-# Matrix methods take the hidden layers' matrices, Adam the rest. `matrices=` takes a tree of bools or a function.
+# Matrix methods take the hidden layers' matrices, Adam the rest. `matrix_mask=` takes a tree of bools or a function.
 
 # %%
 params = runs["Alice"][0]
