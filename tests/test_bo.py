@@ -18,12 +18,14 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
 import seqdec
 from seqdec import policies
-from seqdec.bo import BayesianOptimizer, Categorical, Exhausted, History, Integer, Real, Search, presets, space_from
+from seqdec.bo import BayesianOptimizer, Categorical, Exhausted, History, Integer, Real, Search, space_from, surrogates
 from seqdec.bo import gp as make_gp
 from seqdec.bo import suggest as suggesting
-from seqdec.bo.optimizer import _edge
+from seqdec.bo.spaces import Space
+from seqdec.bo.trust_region import edge
 from seqdec.envs import objectives
 from seqdec.policies.improvement import log_h
+from seqdec.registry import Registry
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -218,7 +220,7 @@ def linear_regression(count: int, std: float, noise: float, new: np.ndarray) -> 
 
 
 def test_a_filter_over_a_linear_network_is_bayesian_regression() -> None:
-    surrogate = presets.ekf(2, features=(), initial_std=0.7, noise=0.01)
+    surrogate = seqdec.bo.ekf(2, features=(), initial_std=0.7, noise_variance=0.01)
     fit, extend = jax.jit(surrogate.fit), jax.jit(surrogate.condition_on)
     new = np.random.default_rng(1).random((5, 2))
     state = surrogate.init(jax.random.key(0), history(0))
@@ -233,12 +235,12 @@ def test_a_filter_over_a_linear_network_is_bayesian_regression() -> None:
             np.testing.assert_allclose(at.cov, cov, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", presets.surrogate_names())
+@pytest.mark.parametrize("name", surrogates.names())
 def test_every_surrogate_learns_a_function(name: str) -> None:
     small = {} if name in ("gp", "ekf") else {"features": (20, 20), "rank": 20}
     if name == "lolofi":
-        small["rank_last"] = 21
-    surrogate = presets.make_surrogate(name, 2, **small)
+        small = {"features": (20, 20), "rank_hidden": 20, "rank_last": 21}
+    surrogate = surrogates.make(name, 2, **small)
     with jax.enable_x64(True):
         known = history(12, dtype=surrogate.dtype)
         state = jax.jit(surrogate.init)(jax.random.key(0), known)
@@ -252,7 +254,7 @@ def test_every_surrogate_learns_a_function(name: str) -> None:
 
 
 def test_auto_chooses_by_budget_and_dimension() -> None:
-    assert [presets.choose_surrogate(d, n) for d, n in ((2, 40), (6, 400), (6, 5000), (50, 150))] == [
+    assert [surrogates.choose(d, n) for d, n in ((2, 40), (6, 400), (6, 5000), (50, 150))] == [
         "gp", "gp", "hilofi", "hilofi"
     ]  # fmt: skip
 
@@ -406,11 +408,11 @@ def test_a_finite_space_is_searched_once() -> None:
 
 
 def test_the_trust_region_grows_with_success_and_shrinks_without() -> None:
-    assert _edge(np.array([0.0, 1.0]), 2, 5) == 0.8
-    assert _edge(np.array([0.0, 1.0, 2.0, 3.0, 4.0]), 2, 5) == 1.6
-    assert _edge(np.array([0.0, 1.0, *[0.0] * 5]), 2, 5) == 0.4
-    assert _edge(np.array([0.0, 1.0, *[0.0] * 4, 2.0, *[0.0] * 4]), 2, 5) == 0.8
-    assert _edge(np.array([0.0, 1.0, *[0.0] * 35]), 2, 5) == 0.8  # begun again
+    assert edge(np.array([0.0, 1.0]), 2, 5) == 0.8
+    assert edge(np.array([0.0, 1.0, 2.0, 3.0, 4.0]), 2, 5) == 1.6
+    assert edge(np.array([0.0, 1.0, *[0.0] * 5]), 2, 5) == 0.4
+    assert edge(np.array([0.0, 1.0, *[0.0] * 4, 2.0, *[0.0] * 4]), 2, 5) == 0.8
+    assert edge(np.array([0.0, 1.0, *[0.0] * 35]), 2, 5) == 0.8  # begun again
     optimizer = quick(trust_region=True)
     for trial, value in zip(optimizer.ask(2), (3.0, 2.0), strict=True):
         optimizer.tell(trial, value)
@@ -422,7 +424,7 @@ def test_the_trust_region_grows_with_success_and_shrinks_without() -> None:
     assert np.all((low - 1e-9 <= point) & (point <= high + 1e-9))
 
 
-@pytest.mark.parametrize("acquisition", [*presets.acquisition_names(), policies.greedy()])
+@pytest.mark.parametrize("acquisition", [*seqdec.bo.acquisition_names(), policies.greedy()])
 def test_every_acquisition_finds_new_points_in_the_box(acquisition: Any) -> None:
     optimizer = quick(acquisition=acquisition)
     for _ in range(5):
@@ -450,6 +452,33 @@ def test_every_acquisition_finds_new_points_in_the_box(acquisition: Any) -> None
 def test_bad_settings_are_refused(options: dict[str, Any], error: type, message: str) -> None:
     with pytest.raises(error, match=message):
         BayesianOptimizer(BOX, **{"seed": 0, **options})
+
+
+def test_a_point_is_decoded_once_and_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = {"encode": 0, "decode": 0}
+
+    def count(name: str, inner: Any) -> None:
+        def counted(self: Any, x: Any) -> Any:
+            counts[name] += 1
+            return inner(self, x)
+
+        monkeypatch.setattr(Space, name, counted)
+
+    count("encode", Space.encode)
+    count("decode", Space.decode)
+    result = minimum(BRANIN, x0=[[0.0, 1.0], [2.0, 3.0]], n_calls=6)
+    assert result.nfev == 6 and counts == {"encode": 6, "decode": 4}
+    minimum(BRANIN, x0=[[0.0, 1.0], [2.0, 3.0]], y0=[1.0, 2.0], n_calls=1)
+    assert counts == {"encode": 9, "decode": 5}
+
+
+def test_a_new_surrogate_is_one_entry_of_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = {"stiff": lambda: make_gp(iterations=1)}
+    monkeypatch.setattr(surrogates, "REGISTRY", Registry("surrogate", entries))
+    optimizer = quick(surrogate="stiff")
+    assert optimizer.surrogate == "stiff" and surrogates.names() == ("stiff",)
+    with pytest.raises(ValueError, match="unknown surrogate 'stif': did you mean 'stiff'"):
+        quick(surrogate="stif")
 
 
 # minimize

@@ -47,7 +47,7 @@ def test_a_method_names_its_acquisition_and_rank() -> None:
     }  # fmt: skip
     parity = bo._settings("lrkf", True)
     assert parity is not None and parity["search"].grid and not parity["standardize"]
-    assert parity["surrogate_options"]["noise"] == 0
+    assert parity["surrogate_options"]["noise_variance"] == 0
 
 
 PUBLISHED = {"ackley2": 1.56, "ackley5": 4.16, "ackley10": 6.24, "ackley50": 8.42, "branin": 0.43, "hartmann6": -2.61}

@@ -1,12 +1,14 @@
-"""Bayesian optimisation of black-box functions: the beliefs and acquisitions of the bandits on a box."""
+"""Bayesian optimisation of black-box functions, with the filters and policies of the bandits."""
 
+from seqdec.bo.acquisitions import names as acquisition_names
+from seqdec.bo.filtered import ekf, hilofi, lolofi, lrkf
 from seqdec.bo.gp import gp
 from seqdec.bo.minimize import maximize, minimize
 from seqdec.bo.optimizer import BayesianOptimizer, Exhausted, Trial
-from seqdec.bo.presets import acquisition_names, ekf, hilofi, lolofi, lrkf, surrogate_names
-from seqdec.bo.spaces import Categorical, Integer, Real, Space, space_from
+from seqdec.bo.spaces import Categorical, Integer, Point, Real, Space, space_from
 from seqdec.bo.suggest import Search
 from seqdec.bo.surrogates import History, Surrogate
+from seqdec.bo.surrogates import names as surrogate_names
 
 __all__ = [
     "BayesianOptimizer",
@@ -14,6 +16,7 @@ __all__ = [
     "Exhausted",
     "History",
     "Integer",
+    "Point",
     "Real",
     "Search",
     "Space",

@@ -1,17 +1,17 @@
-"""Surrogates from the filters: a recursive belief over a neural network, whose cost per query does not grow.
+"""Surrogates from the filters: a recursive belief over a neural network, with constant cost per query.
 
-The network is the paper's, three hidden layers of 180 ELU units, on the unit cube scaled to [-a, a]. Responses enter in
-chunks, one Kalman update for each, so that the covariance factor is read once a chunk. A fit appends the new rows; when
-the responses are standardised anew, the optimiser starts again from the prior.
+The default network is the paper's, three hidden layers of 180 ELU units, on the unit cube scaled to [-a, a]. Responses
+are processed in chunks, one Kalman update each, so that the covariance factor is read once per chunk. `fit` processes
+the appended rows only; after responses are standardised again, the optimiser restarts from the prior.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import jax
 import jax.numpy as jnp
 
-from seqdec import filters, models
+from seqdec import filters, likelihoods, models
 from seqdec.bo.surrogates import History, Surrogate
 from seqdec.core import Array, Filter, Key, Posterior
 
@@ -19,55 +19,207 @@ _CHUNK = 8
 
 
 class State(NamedTuple):
-    """A belief and what it has seen."""
+    """A belief and the number of rows it is conditioned on."""
 
     key: Key
-    """makes the belief before any data, again and again the same"""
+    """of the prior"""
     belief: Any
-    seen: Array
-    """() int32 rows of the history absorbed"""
+    absorbed: Array
+    """() int32 rows of the history that the belief is conditioned on"""
 
 
-def filtered(make: Callable[..., Filter], network: models.Network, *, scale: float, growth: float) -> Surrogate:
+class NetworkOptions(TypedDict, total=False):
+    """Keywords of `over_mlp` that all surrogates of this module take."""
+
+    features: tuple[int, ...]
+    noise_variance: float
+    scale: float
+    growth: float
+
+
+def hilofi(
+    dim: int,
+    *,
+    rank: int = 50,
+    initial_std_hidden: float = 0.01,
+    initial_std_last: float = 0.3,
+    process_noise_hidden: float = 0.0,
+    **network: Unpack[NetworkOptions],
+) -> Surrogate:
+    """HiLoFi over an MLP: full-rank belief over the last layer, low-rank over the hidden layers.
+
+    Args:
+        dim: columns of the unit cube.
+        rank: of the hidden layers' covariance.
+        initial_std_hidden: prior standard deviation along each of its directions.
+        initial_std_last: prior standard deviation of every parameter of the last layer.
+        process_noise_hidden: variance added to every hidden parameter with every chunk of responses.
+        **network: features, noise_variance, scale and growth, as in `over_mlp`.
+
+    Raises:
+        ValueError: a setting is out of its range.
+    """
+
+    def make(network: models.Network, likelihood: Any) -> Filter:
+        return filters.hilofi(
+            network.apply,
+            likelihood,
+            is_last=network.is_last,
+            rank=rank,
+            initial_std_hidden=initial_std_hidden,
+            initial_std_last=initial_std_last,
+            process_noise_hidden=process_noise_hidden,
+        )
+
+    return over_mlp(make, dim, **network)
+
+
+def lolofi(
+    dim: int,
+    *,
+    rank_hidden: int = 50,
+    rank_last: int = 100,
+    initial_std_hidden: float = 0.01,
+    initial_std_last: float = 0.3,
+    process_noise_hidden: float = 0.0,
+    **network: Unpack[NetworkOptions],
+) -> Surrogate:
+    """LoLoFi over an MLP: low-rank beliefs over the last layer and over the hidden layers.
+
+    Args:
+        dim: columns of the unit cube.
+        rank_hidden: of the hidden layers' covariance.
+        rank_last: of the last layer's covariance, at most its number of parameters, features[-1] + 1.
+        initial_std_hidden, initial_std_last, process_noise_hidden: as in `hilofi`.
+        **network: features, noise_variance, scale and growth, as in `over_mlp`.
+
+    Raises:
+        ValueError: a setting is out of its range.
+    """
+
+    def make(network: models.Network, likelihood: Any) -> Filter:
+        return filters.lolofi(
+            network.apply,
+            likelihood,
+            is_last=network.is_last,
+            rank_hidden=rank_hidden,
+            rank_last=rank_last,
+            initial_std_hidden=initial_std_hidden,
+            initial_std_last=initial_std_last,
+            process_noise_hidden=process_noise_hidden,
+        )
+
+    return over_mlp(make, dim, **network)
+
+
+def lrkf(
+    dim: int,
+    *,
+    rank: int = 100,
+    initial_std: float = 0.3,
+    process_noise: float = 1e-2,
+    **network: Unpack[NetworkOptions],
+) -> Surrogate:
+    """LRKF over an MLP: one low-rank belief over all parameters.
+
+    Args:
+        dim: columns of the unit cube.
+        rank: of the covariance.
+        initial_std: prior standard deviation along each of its directions.
+        process_noise: variance added to every parameter with every chunk of responses.
+        **network: features, noise_variance, scale and growth, as in `over_mlp`.
+
+    Raises:
+        ValueError: a setting is out of its range.
+    """
+
+    def make(network: models.Network, likelihood: Any) -> Filter:
+        return filters.lrkf(network.apply, likelihood, rank=rank, initial_std=initial_std, process_noise=process_noise)
+
+    return over_mlp(make, dim, **network)
+
+
+def ekf(dim: int, *, initial_std: float = 0.3, **network: Unpack[NetworkOptions]) -> Surrogate:
+    """EKF over a small MLP: one dense belief over all parameters.
+
+    Args:
+        dim: columns of the unit cube.
+        initial_std: prior standard deviation of every parameter.
+        **network: features (default (24, 24), because the covariance is dense), noise_variance, scale and growth, as in
+            `over_mlp`.
+
+    Raises:
+        ValueError: a setting is out of its range.
+    """
+
+    def make(network: models.Network, likelihood: Any) -> Filter:
+        return filters.ekf(network.apply, likelihood, initial_std=initial_std)
+
+    small: NetworkOptions = {"features": (24, 24)}
+    return over_mlp(make, dim, **small | network)
+
+
+def over_mlp(
+    make: Callable[[models.Network, Any], Filter],
+    dim: int,
+    *,
+    features: tuple[int, ...] = (180, 180, 180),
+    noise_variance: float = 1e-4,
+    scale: float = 2.0,
+    growth: float = 1.25,
+) -> Surrogate:
+    """The surrogate of a filter over an MLP with one output.
+
+    Args:
+        make: (network with n outputs, likelihood) -> filter.
+        dim: columns of the unit cube.
+        features: widths of the hidden layers.
+        noise_variance: of the responses.
+        scale: a; the network's inputs lie in [-a, a].
+        growth: as in `Surrogate`.
+    """
+    network = models.network(models.MLP(1, tuple(features)), jnp.zeros(dim))
+    likelihood = likelihoods.gaussian(noise_variance)
+    return filtered(lambda network: make(network, likelihood), network, scale=scale, growth=growth)
+
+
+def filtered(
+    make: Callable[[models.Network], Filter], network: models.Network, *, scale: float, growth: float
+) -> Surrogate:
     """The surrogate of a filter.
 
     Args:
-        make: (apply, is_last) -> filter of a network with several outputs.
+        make: (network with several outputs) -> filter.
         network: of one output on (d,) inputs.
-        scale: a; inputs reach it at the walls of the cube.
-        growth: as in `Surrogate`.
+        scale, growth: as in `over_mlp`.
     """
-    is_last = network.is_last
-    scaled = network._replace(apply=lambda params, x: network.apply(params, scale * (2 * x - 1)))
-    rows = models.per_candidate(scaled).apply
+    rows = models.per_candidate(network._replace(apply=lambda params, x: network.apply(params, scale * (2 * x - 1))))
+    flt = make(rows)
 
-    # Rows beyond the history are multiplied by zero: no gradient, no innovation, no effect.
-    learner = make(lambda params, x: jnp.where(x[1], rows(params, x[0]), 0.0), is_last)
-
-    def prior(key: Key) -> Any:
-        weights, covariance = jax.random.split(key)
-        return make(rows, is_last).init(covariance, network.init(weights))
+    # Rows beyond the history are multiplied by zero: gradient and innovation vanish, and the update ignores them.
+    learner = make(rows._replace(apply=lambda params, x: jnp.where(x[1], rows.apply(params, x[0]), 0.0)))
 
     def init(key: Key, history: History) -> State:
-        return State(key, prior(key), jnp.int32(0))
+        weights, covariance = jax.random.split(key)
+        return State(key, flt.init(covariance, network.init(weights)), jnp.int32(0))
 
     def condition_on(state: State, history: History) -> State:
         def absorb(size: int, count: Array, belief: Any) -> Any:
             def step(chunk, belief):
-                at = state.seen + size * chunk + jnp.arange(size)
-                keep, at = at < history.filled, jnp.minimum(at, len(history.x) - 1)
-                y = jnp.where(keep, history.y[at], 0.0)
-                return learner.update(learner.predict(belief), (history.x[at], keep), y)[0]
+                index = state.absorbed + size * chunk + jnp.arange(size)
+                keep, index = index < history.filled, jnp.minimum(index, len(history.x) - 1)
+                y = jnp.where(keep, history.y[index], 0.0)
+                return learner.update(learner.predict(belief), (history.x[index], keep), y)[0]
 
             return jax.lax.fori_loop(0, count, step, belief)
 
-        # One row, which is the rule, goes without the rest of a chunk. A loop of no trips costs nothing.
-        new = history.filled - state.seen
+        # A single new row, the usual case, is not padded to a chunk. Zero iterations are free.
+        new = history.filled - state.absorbed
         belief = absorb(1, jnp.where(new == 1, 1, 0), state.belief)
         belief = absorb(_CHUNK, jnp.where(new == 1, 0, (new + _CHUNK - 1) // _CHUNK), belief)
         return State(state.key, belief, history.filled)
 
     def posterior(state: State) -> Posterior:
-        return filters.posterior(make(rows, is_last), state.belief)
+        return filters.posterior(flt, state.belief)
 
     return Surrogate(init, condition_on, condition_on, posterior, growth, "thompson", jnp.float32)

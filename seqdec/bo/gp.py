@@ -8,8 +8,9 @@ hyperparameters (l, s, v) maximise the marginal likelihood times the priors
 
     log l_i ~ N(log sqrt d - 1/2, 1),    log s ~ N(0, 1),    log v ~ N(-10, 1)
 
-with the moments (mean, variance) given. They are found by L-BFGS from where the last query left them and from the
-centre of the priors; the better end wins. In double precision: near an optimum the kernel matrix is close to singular.
+with the moments (mean, variance) given. The first fit runs L-BFGS from two starts near the centre of the priors and
+keeps the better end; later fits start from the last hyperparameters. Everything is in double precision, because the
+kernel matrix is close to singular where many points lie near an optimum.
 Fitting costs O(N^3) per iteration and a prediction O(N^2), for a history padded to N.
 
 Sources: Rasmussen, Williams, "Gaussian processes for machine learning", 2006. Length scales that grow as sqrt d:
@@ -33,11 +34,11 @@ _MEAN_VARIANCE = 1.0
 _FEATURES = 1024
 _SMALLEST_NOISE = 1e-8
 _GRADIENT = 0.1
-"""Norm of the loss's gradient, in nats, at which fitting ends."""
+"""Gradient norm of the loss, in nats, below which L-BFGS stops."""
 
 
 class Hyperparameters(NamedTuple):
-    """Logarithms, in units of the unit cube and of standardised responses."""
+    """Logarithms of the hyperparameters, in units of the unit cube and of standardised responses."""
 
     log_length_scales: Any
     """(d,)"""
@@ -48,53 +49,53 @@ class Hyperparameters(NamedTuple):
 
 
 class State(NamedTuple):
-    """Hyperparameters, and the history conditioned on."""
+    """Hyperparameters, and the posterior given the history."""
 
     hyper: Hyperparameters
-    fresh: Array
-    """() bool: they are not fitted to anything yet"""
+    unfitted: Array
+    """() bool: the hyperparameters have not been fitted"""
     x: Array
     """(N, d)"""
     keep: Array
     """(N,) bool"""
     whiten: Array
-    """(N, N) inverse of the lower Cholesky factor of the covariance of the responses, so that predictions are products;
-    one on the diagonal where nothing is kept"""
+    """(N, N) inverse of the lower Cholesky factor of the responses' covariance, so that predictions are products; one
+    on the diagonal of padded rows"""
     weights: Array
-    """(N,) that covariance's inverse times the responses"""
+    """(N,) inverse covariance times the responses"""
 
 
 _PRIOR_VARIANCES = Hyperparameters(1.0, 1.0, 1.0)
 
 
 def gp(*, iterations: int = 30, growth: float = 1.1) -> Surrogate:
-    """Gaussian process.
+    """Exact Gaussian process with Matern-5/2 kernel.
 
     Args:
-        iterations: at most so many of L-BFGS from each of two starts when the responses are standardised anew; a
-            quarter of them, from the last hyperparameters, when a response was added.
+        iterations: largest number of L-BFGS iterations from each of two starts after responses were standardised
+            again; a quarter of it, from the last hyperparameters, after a response was appended.
         growth: as in `Surrogate`.
     """
 
     def init(key: Key, history: History) -> State:
         del key
         empty = history._replace(filled=jnp.int32(0))
-        return _condition(_centre(history.x), empty)._replace(fresh=jnp.asarray(True))
+        return _condition(_centre(history.x), empty)._replace(unfitted=jnp.asarray(True))
 
-    def afresh(_: Hyperparameters, history: History) -> Hyperparameters:
+    def fit_from_prior(_: Hyperparameters, history: History) -> Hyperparameters:
         centre = _centre(history.x)
-        wiggly = centre._replace(log_length_scales=centre.log_length_scales - 1)
-        starts = jax.tree.map(lambda *leaves: jnp.stack(leaves), centre, wiggly)
+        shorter = centre._replace(log_length_scales=centre.log_length_scales - 1)
+        starts = jax.tree.map(lambda *leaves: jnp.stack(leaves), centre, shorter)
         ends, losses = jax.lax.map(lambda start: _descend(start, history, iterations), starts)
         best = jnp.argmin(jnp.where(jnp.isfinite(losses), losses, jnp.inf))
         return jax.tree.map(lambda leaf: leaf[best], ends)
 
-    def onwards(hyper: Hyperparameters, history: History) -> Hyperparameters:
+    def fit_from_last(hyper: Hyperparameters, history: History) -> Hyperparameters:
         end, loss = _descend(hyper, history, max(1, iterations // 4))
         return jax.tree.map(lambda new, old: jnp.where(jnp.isfinite(loss), new, old), end, hyper)
 
     def fit(state: State, history: History) -> State:
-        return _condition(jax.lax.cond(state.fresh, afresh, onwards, state.hyper, history), history)
+        return _condition(jax.lax.cond(state.unfitted, fit_from_prior, fit_from_last, state.hyper, history), history)
 
     def condition_on(state: State, history: History) -> State:
         return _condition(state.hyper, history)
@@ -103,14 +104,14 @@ def gp(*, iterations: int = 30, growth: float = 1.1) -> Surrogate:
 
 
 def _centre(x: Array) -> Hyperparameters:
-    """Where the priors are centred, for points like `x` (N, d)."""
+    """The means of the priors, for points `x` (N, d)."""
     dim, dtype = x.shape[1], x.dtype
     scale = 0.5 * math.log(dim) - 0.5
     return Hyperparameters(jnp.full(dim, scale, dtype), jnp.zeros((), dtype), jnp.full((), -10.0, dtype))
 
 
 def negative_log_prior(hyper: Hyperparameters) -> Array:
-    """Up to a constant."""
+    """Negative log prior density, up to a constant."""
 
     def part(value: Array, mean: Array, variance: float) -> Array:
         return jnp.sum((value - mean) ** 2) / (2 * variance)
@@ -120,7 +121,7 @@ def negative_log_prior(hyper: Hyperparameters) -> Array:
 
 
 def negative_log_likelihood(hyper: Hyperparameters, history: History) -> Array:
-    """Of the kept responses, up to a constant."""
+    """Negative log marginal likelihood of the responses, up to a constant."""
     root = _root(hyper, history)
     y = jnp.where(history.keep, history.y, 0)
     return 0.5 * jnp.sum(solve_triangular(root, y, lower=True) ** 2) + jnp.sum(jnp.log(jnp.diagonal(root)))
@@ -155,7 +156,7 @@ def kernel(hyper: Hyperparameters, a: Array, b: Array) -> Array:
     scales = jnp.exp(-hyper.log_length_scales)
     a, b = a * scales, b * scales
     squares = jnp.sum(a**2, 1)[:, None] + jnp.sum(b**2, 1) - 2 * a @ b.T
-    # The root has no gradient at zero, where the kernel has one: zero.
+    # sqrt has no gradient at zero; that of the kernel is zero there.
     far = squares > 1e-20
     r = math.sqrt(5) * jnp.sqrt(jnp.where(far, squares, 1.0))
     decay = jnp.where(far, (1 + r + r**2 / 3) * jnp.exp(-r), 1.0)
@@ -177,7 +178,7 @@ def _condition(hyper: Hyperparameters, history: History) -> State:
 
 
 def posterior(state: State) -> Posterior:
-    """The questions of `seqdec.core.Posterior` about rows (n, d) of the unit cube."""
+    """Posterior over the responses at rows (n, d) of the unit cube."""
     hyper = state.hyper
 
     def cross(candidates):
@@ -202,7 +203,7 @@ def posterior(state: State) -> Posterior:
 
 
 def _prior_draw(key: Key, hyper: Hyperparameters, dim: int):
-    """(a function drawn from the prior, a fresh key): random Fourier features, whose frequencies are Student's t."""
+    """(a function drawn from the prior, an unused key), by random Fourier features with Student-t frequencies."""
     normals, chi, phases, weights, constant, rest = jax.random.split(key, 6)
     spread = jnp.sqrt(5 / (2 * jax.random.gamma(chi, 2.5, (_FEATURES, 1))))
     frequencies = jax.random.normal(normals, (_FEATURES, dim)) * spread * jnp.exp(-hyper.log_length_scales)

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seqdec.bo.optimizer import BayesianOptimizer, Exhausted, Trial, whole
+from seqdec import checks
+from seqdec.bo.optimizer import BayesianOptimizer, Exhausted, Trial
+from seqdec.bo.spaces import Point
 from seqdec.bo.surrogates import Surrogate
 from seqdec.core import Acquisition
 
@@ -44,21 +46,21 @@ def minimize(
 
     Args:
         fun: (x) -> value. x is a numpy array where all dimensions are Real, else a list. NaN, infinity or an exception
-            make a failed call, which counts as a call and never reaches the belief.
+            make a failed call, which counts as a call and is not used by the surrogate.
         bounds: (low, high) pairs, `seqdec.bo.Real` (also logarithmic), `Integer` and `Categorical`; or scipy Bounds, or
             a gymnasium Box or Discrete.
-        n_calls: how often to call `fun`.
+        n_calls: number of calls of `fun`.
         surrogate, acquisition: as in `seqdec.bo.BayesianOptimizer`; the result says what "auto" chose.
         batch_size: points chosen at a time, before any of their values is known.
         x0: a point or a list of points to start from.
-        y0: their values, one number or a list, where they are known already; then `fun` is not called for them.
+        y0: their known values, one number or a list; then `fun` is not called for them.
         callback: called after every call of `fun`, as scipy does: with the result so far if its one argument is named
-            `intermediate_result`, else with the best x so far. It ends the search by raising StopIteration.
+            `intermediate_result`, else with the best x so far. Raising StopIteration ends the search.
         workers: processes that evaluate a batch, through joblib; -1 is one for each core. `fun` must then be picklable
-            by joblib, and an exception's message is all that remains of it.
-        seed: of everything random; None draws one, which the result tells.
-        max_failures: so many failed calls in a row end the search.
-        progress: a bar on standard error; None shows it on a terminal only.
+            by joblib, and of an exception only the message is kept.
+        seed: of everything random; None draws one, which the result contains.
+        max_failures: failed calls in a row that end the search.
+        progress: whether to show a bar on standard error; None shows it on a terminal only.
         **options: further keywords of `seqdec.bo.BayesianOptimizer`: surrogate_options, initial, trust_region,
             standardize, search.
 
@@ -66,15 +68,17 @@ def minimize(
         A scipy OptimizeResult: x and fun of the best call (None and NaN when all failed), nfev, success, status (0 all
         calls made, 1 too many failures in a row, 2 callback raised StopIteration, 3 Ctrl-C, 4 every point of a finite
         space evaluated), message, x_iters and func_vals of all points (given values first, NaN for failures),
-        surrogate, acquisition, seed, and the `optimizer`, with its `trials_dataframe()`, which can go on with ask and
-        tell.
+        surrogate, acquisition, seed, and the `optimizer`, with its `trials_dataframe()` and with ask and tell to
+        continue.
 
     Raises:
         ValueError, TypeError: an argument does not fit; the message names it.
         KeyboardInterrupt: Ctrl-C before the first value.
     """
-    n_calls, batch_size = whole("n_calls", n_calls, 1), whole("batch_size", batch_size, 1)
-    max_failures = whole("max_failures", max_failures, 1)
+    from tqdm import tqdm
+
+    n_calls, batch_size = checks.count("n_calls", n_calls), checks.count("batch_size", batch_size)
+    max_failures = checks.count("max_failures", max_failures)
     if not callable(fun):
         raise TypeError(f"fun must be callable; got {fun!r}")
     if isinstance(workers, bool) or not isinstance(workers, int) or (workers < 1 and workers != -1):
@@ -89,17 +93,14 @@ def minimize(
         capacity=n_calls + len(known),
         **options,
     )
-    for x in given:
-        optimizer.space.encode(x)  # what lies outside is found before anything is evaluated
-    for x, value in zip(given, known, strict=False):
-        optimizer.tell(x, value)
+    points = [optimizer.space.point(x) for x in given]  # refused outside the bounds, before anything is evaluated
+    for point, value in zip(points, known, strict=False):
+        optimizer.tell(point, value)
     search = _Search(optimizer, fun, n_calls, max_failures, _wrap(callback))
-    from tqdm import tqdm
-
     show = sys.stderr.isatty() if progress is None else progress
     sign = "max" if optimizer.maximize else "min"
     with tqdm(total=n_calls, desc=f"{sign}imize {_name(surrogate, optimizer.surrogate)}", disable=not show) as bar:
-        status, message = search.run([] if known else given, batch_size, workers, bar)
+        status, message = search.run([] if known else points, batch_size, workers, bar)
     return search.result(status, message)
 
 
@@ -122,12 +123,12 @@ class _Search:
         self.optimizer, self.fun, self.n_calls, self.callback = optimizer, fun, n_calls, callback
         self.max_failures, self.failures, self.calls, self.last = max_failures, 0, 0, ""
 
-    def run(self, given: list[Any], batch_size: int, workers: int, bar: "tqdm") -> tuple[int, str]:
-        """Evaluate until something ends it -> (status, message)."""
+    def run(self, given: list[Point], batch_size: int, workers: int, bar: "tqdm") -> tuple[int, str]:
+        """Evaluate until the budget is spent or the search is stopped -> (status, message)."""
         try:
             while self.calls < self.n_calls:
                 size = min(batch_size, self.n_calls - self.calls)
-                batch = [self.optimizer.propose(x) for x in given[:size]]
+                batch = [self.optimizer.propose(point) for point in given[:size]]
                 given = given[size:]
                 try:
                     batch += [self.optimizer.ask() for _ in range(size - len(batch))]
@@ -160,7 +161,7 @@ class _Search:
                 self.callback(so_far)
 
     def result(self, status: int, message: str) -> "OptimizeResult":
-        """What is known so far."""
+        """The result of all calls so far."""
         from scipy.optimize import OptimizeResult
 
         optimizer = self.optimizer
@@ -192,16 +193,16 @@ _Outcome = tuple[float, str]
 
 
 def _outcomes(fun: Callable[[Any], float], batch: Sequence[Trial], workers: int) -> Any:
-    """The outcomes of a batch, in its order; one after the other as they are asked for, unless in processes."""
+    """The outcomes of a batch, in its order; evaluated lazily if there is one worker."""
     if workers == 1:
         return (_call(fun, trial.x) for trial in batch)
-    from joblib import Parallel, delayed  # starts processes and takes its time to import
+    from joblib import Parallel, delayed  # slow to import
 
     return Parallel(n_jobs=workers)(delayed(_call)(fun, trial.x) for trial in batch)
 
 
 def _call(fun: Callable[[Any], float], x: Any) -> _Outcome:
-    """Evaluate, and make an exception a value."""
+    """(value, "") of a call; (NaN, reason) if it raises."""
     try:
         value = np.asarray(fun(x.copy()), float)
         if value.size != 1:
@@ -212,7 +213,7 @@ def _call(fun: Callable[[Any], float], x: Any) -> _Outcome:
 
 
 def _start_points(x0: Any, y0: Any, n_calls: int) -> tuple[list[Any], list[float]]:
-    """x0 as a list of points and y0 as a list of their values, empty where they are not known."""
+    """x0 as a list of points and y0 as a list of their values, empty if they are not known."""
     if x0 is None:
         if y0 is not None:
             raise ValueError("y0 holds the values at x0; pass x0 as well")
@@ -231,7 +232,7 @@ def _start_points(x0: Any, y0: Any, n_calls: int) -> tuple[list[Any], list[float
 
 
 def _wrap(callback: Callable[..., Any] | None) -> "Callable[[OptimizeResult], Any] | None":
-    """The callback as a function of the result so far, whichever of scipy's two forms it has."""
+    """The callback as a function of the result so far, for both of scipy's forms."""
     if callback is None:
         return None
     try:
@@ -244,6 +245,6 @@ def _wrap(callback: Callable[..., Any] | None) -> "Callable[[OptimizeResult], An
 
 
 def _name(asked: str | Surrogate, chosen: str | Surrogate) -> str:
-    """What the bar says of the surrogate."""
+    """The surrogate's description in the progress bar."""
     name = chosen if isinstance(chosen, str) else "custom"
     return f"with {name} (auto)" if asked == "auto" else f"with {name}"

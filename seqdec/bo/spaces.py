@@ -1,8 +1,8 @@
-"""Where a function may be evaluated: named kinds of dimensions, and the unit cube that surrogates see.
+"""The domain of the function: kinds of dimensions, and their encoding in the unit cube on which surrogates work.
 
-A Real takes one column of the cube, linear or logarithmic; an Integer one column in which every value owns an interval
-of its own; a Categorical one column for each choice, one-hot. Columns are continuous for Real dimensions only: `snap`
-moves all others to the values that exist.
+A Real takes one column of the cube, linear or logarithmic; an Integer one column, divided into one interval for each
+value; a Categorical one column for each choice, one-hot. Columns are continuous for Real dimensions only: `snap`
+rounds all others to values of the dimension.
 """
 
 import itertools
@@ -43,6 +43,15 @@ class Categorical(NamedTuple):
 Dimension = Real | Integer | Categorical
 
 
+class Point(NamedTuple):
+    """A point of a space in both representations."""
+
+    x: Any
+    """a numpy array where all dimensions are Real, else a list"""
+    unit: np.ndarray
+    """(columns,) of the unit cube"""
+
+
 class Space(NamedTuple):
     """A product of dimensions. A point is a list with one value for each, or a numpy array where all are Real."""
 
@@ -72,8 +81,20 @@ class Space(NamedTuple):
         """All points of a finite space, one after the other."""
         return map(list, itertools.product(*map(_values, self.dimensions)))
 
+    def point(self, x: Any) -> Point:
+        """A copy of `x` with its encoding; a Point is returned as it is. Raises ValueError as `encode`."""
+        if isinstance(x, Point):
+            return x
+        unit = self.encode(x)
+        return Point(np.asarray(x, float).copy() if self.all_real else list(x), unit)
+
+    def point_at(self, unit: np.ndarray) -> Point:
+        """The point at (columns,) of the unit cube, with the encoding of its rounded values."""
+        x = self.decode(unit)
+        return Point(x, self.encode(x))
+
     def encode(self, x: Any) -> np.ndarray:
-        """(columns,) of the unit cube for a point. Raises ValueError where it lies outside."""
+        """(columns,) of the unit cube for a point. Raises ValueError if it lies outside the bounds."""
         values = list(x) if isinstance(x, Sequence | np.ndarray) and not isinstance(x, str) else [x]
         if len(values) != len(self.dimensions):
             raise ValueError(f"a point has {len(self.dimensions)} values; got {len(values)}: {x!r}")
@@ -87,7 +108,7 @@ class Space(NamedTuple):
         return np.array(values) if self.all_real else values
 
     def snap(self, unit: Array) -> Array:
-        """(..., columns) -> the nearest points that exist, in the unit cube; to be traced."""
+        """(..., columns) -> the nearest encodings of points, in the unit cube; traceable by JAX."""
         if self.all_real:
             return unit
         parts, start = [], 0
@@ -99,7 +120,7 @@ class Space(NamedTuple):
 
 
 def space_from(bounds: Any) -> Space:
-    """A space from what users have at hand.
+    """A space from bounds in any of the usual forms.
 
     Args:
         bounds: a Space; a sequence of (low, high) pairs, Real, Integer and Categorical; a `scipy.optimize.Bounds`; a
@@ -109,8 +130,6 @@ def space_from(bounds: Any) -> Space:
         ValueError: bounds that are reversed, equal, infinite or empty; the message names the dimension.
         TypeError: anything else.
     """
-    from scipy.optimize import Bounds
-
     if isinstance(bounds, Space):
         dimensions = bounds.dimensions
     elif isinstance(bounds, gymnasium.spaces.Discrete):
@@ -118,19 +137,26 @@ def space_from(bounds: Any) -> Space:
     elif isinstance(bounds, gymnasium.spaces.Box):
         kind = Integer if np.issubdtype(bounds.dtype, np.integer) else Real
         dimensions = tuple(kind(*pair) for pair in zip(bounds.low.ravel(), bounds.high.ravel(), strict=True))
-    elif isinstance(bounds, Bounds):
-        pairs = np.broadcast_arrays(np.atleast_1d(bounds.lb), np.atleast_1d(bounds.ub))
-        dimensions = tuple(Real(*pair) for pair in zip(*pairs, strict=True))
     elif isinstance(bounds, Sequence | np.ndarray) and not isinstance(bounds, str | Dimension):
         dimensions = tuple(_dimension(entry, i) for i, entry in enumerate(bounds))
     else:
+        dimensions = _scipy_dimensions(bounds)
+    if not dimensions:
+        raise ValueError("bounds must have at least one dimension; got none")
+    return Space(tuple(_check(dimension, i) for i, dimension in enumerate(dimensions)))
+
+
+def _scipy_dimensions(bounds: Any) -> tuple[Dimension, ...]:
+    """The dimensions of scipy's Bounds. Raises TypeError for anything else."""
+    from scipy.optimize import Bounds
+
+    if not isinstance(bounds, Bounds):
         raise TypeError(
             "bounds must be a sequence of (low, high) pairs or of Real, Integer and Categorical, scipy Bounds, or a "
             f"gymnasium Box or Discrete; got {bounds!r}"
         )
-    if not dimensions:
-        raise ValueError("bounds must have at least one dimension; got none")
-    return Space(tuple(_check(dimension, i) for i, dimension in enumerate(dimensions)))
+    pairs = np.broadcast_arrays(np.atleast_1d(bounds.lb), np.atleast_1d(bounds.ub))
+    return tuple(Real(*pair) for pair in zip(*pairs, strict=True))
 
 
 def _dimension(entry: Any, index: int) -> Dimension:
@@ -145,7 +171,7 @@ def _dimension(entry: Any, index: int) -> Dimension:
 
 
 def _check(dimension: Dimension, index: int) -> Dimension:
-    """The dimension with Python numbers. Raises ValueError, naming it, where it makes no sense."""
+    """The dimension with Python numbers. Raises ValueError, naming it, for invalid limits or choices."""
     if isinstance(dimension, Categorical):
         choices = tuple(dimension.choices)
         if len(choices) < 2 or any(choices.index(choice) != i for i, choice in enumerate(choices)):
@@ -188,7 +214,7 @@ def _values(dimension: Dimension) -> Sequence[Any]:
 
 
 def _edges(dimension: Real | Integer) -> tuple[float, float]:
-    """The numbers at 0 and 1 of the column; an integer owns half a unit to each side."""
+    """The numbers at 0 and 1 of the column; an integer's interval extends half a unit to each side."""
     half = 0.5 if isinstance(dimension, Integer) else 0.0
     return dimension.low - half, dimension.high + half
 

@@ -1,8 +1,8 @@
 """The next point to evaluate: the acquisition maximised over the unit cube, in one compiled program.
 
-Candidates are a Sobol sequence, freshly shifted, in the region of search, and perturbations of the best points so far
-on several scales. The best of them start a projected gradient ascent in the continuous columns, side by side; what has
-no gradient, integers and categories, is searched by the candidates alone. Points known already are out.
+Candidates are a randomly shifted Sobol sequence in the search region, and perturbations of the best points so far on
+several scales. Projected gradient ascent in the continuous columns runs from the best of them in parallel; integers and
+categories, which have no gradient, are searched by the candidates alone. Known points are excluded.
 """
 
 import functools
@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from seqdec import checks
 from seqdec.bo.spaces import Space
 from seqdec.bo.surrogates import History, Surrogate
 from seqdec.core import Acquisition, Array, Key
@@ -21,9 +22,9 @@ from seqdec.core import Acquisition, Array, Key
 _INCUMBENTS = 4
 _SCALES = (0.2, 0.05, 0.0125, 0.003)
 _MOVED = 20
-"""Columns that a perturbation moves, on average, where there are more."""
+"""Average number of columns that a perturbation changes, at most."""
 _SAME = 1e-6
-"""Two points nearer than this in every column of the cube are the same."""
+"""Points that differ by less in every column of the cube are equal."""
 _FAILURE_RADIUS = 0.1
 
 
@@ -31,39 +32,39 @@ class Search(NamedTuple):
     """How the acquisition is maximised."""
 
     raw_samples: int = 512
-    """Points of the Sobol sequence, a power of two; half as many perturbations of the best points join them."""
+    """Points of the Sobol sequence, a power of two; half as many perturbations of the best points are added."""
     num_restarts: int = 16
-    """Candidates from which an ascent starts; at most `raw_samples`."""
+    """Number of best candidates from which an ascent starts; at most `raw_samples`."""
     steps: int = 60
     """Steps of each ascent; 0 for none."""
     grid: bool = False
-    """Only the Sobol points, scrambled with seed 0, for every query, from the first on and without ascent: the paper's
-    setting, and the very points of its experiments."""
+    """Whether all queries choose from the same Sobol points, scrambled with seed 0, without ascent: setting and
+    points of the paper's experiments."""
     repeats: bool = False
     """Whether a point may be suggested again, as in the paper's setting."""
 
 
 class Plan(NamedTuple):
-    """What a program is compiled for; hashable."""
+    """Static arguments of the compiled programs; hashable."""
 
     space: Space
     surrogate: Surrogate
     acquisition: Callable[[Array], Acquisition]
     """(best response so far) -> acquisition"""
     smooth: bool
-    """Whether one key makes one function of the score, which can be climbed."""
+    """Whether scores with one key are a smooth function, so that gradient ascent applies."""
     search: Search
 
 
 class Trials(NamedTuple):
-    """All points known, one after the other: answered, pending, failed; padded to N rows."""
+    """All known points in the order answered, pending, failed; padded to N rows."""
 
     x: Array
     """(N, d)"""
     y: Array
-    """(N,) standardised responses of the answered ones"""
+    """(N,) standardised responses of the answered points"""
     answered: Array
-    """() int32, how many"""
+    """() int32, their number"""
     pending: Array
     """() int32"""
     failed: Array
@@ -71,7 +72,7 @@ class Trials(NamedTuple):
 
 
 class Region(NamedTuple):
-    """The box of the cube to search."""
+    """The box of the unit cube to search."""
 
     low: Array
     """(d,)"""
@@ -79,18 +80,31 @@ class Region(NamedTuple):
     """(d,)"""
 
 
+def check_search(search: Search) -> Search:
+    """`search` itself. Raises TypeError or ValueError for a setting that is not an integer or out of its range."""
+    raw_samples = checks.count("raw_samples", search.raw_samples)
+    if raw_samples & (raw_samples - 1):
+        raise ValueError(f"raw_samples must be a power of two; got {raw_samples}")
+    if not 1 <= search.num_restarts <= raw_samples or search.steps < 0:
+        raise ValueError(f"num_restarts must be from 1 to raw_samples={raw_samples} and steps at least 0; got {search}")
+    return search
+
+
 @functools.cache
 def sobol(count: int, columns: int, scramble: bool = False) -> np.ndarray:
-    """(count, columns) points of the unit cube, as even as they get; `count` a power of two. Scrambled: by seed 0."""
+    """(count, columns) points of the unit cube, a Sobol sequence, optionally scrambled with seed 0.
+
+    `count` must be a power of two.
+    """
     from scipy.stats import qmc
 
-    by: Any = {"seed": 0}  # the stubs know only `rng`, of which the generator is another
+    by: Any = {"seed": 0}  # the stubs know only `rng`, which uses another generator
     return qmc.Sobol(columns, scramble=scramble, **by).random(count)
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def start(plan: Plan, key: Key, history: History) -> Any:
-    """The surrogate before it has seen anything."""
+    """The surrogate's state before any data."""
     return plan.surrogate.init(key, history)
 
 
@@ -100,7 +114,7 @@ def suggest(plan: Plan, key: Key, state: Any, trials: Trials, region: Region, gr
     surrogate, known = plan.surrogate, History(trials.x, trials.y, trials.answered)
     state = surrogate.fit(state, known)
 
-    def believe(state: Any) -> Any:
+    def with_expected(state: Any) -> Any:
         expected = surrogate.posterior(state).mean(trials.x)
         rows = jnp.arange(len(trials.y))
         history = History(
@@ -108,29 +122,29 @@ def suggest(plan: Plan, key: Key, state: Any, trials: Trials, region: Region, gr
         )
         return surrogate.condition_on(state, history)
 
-    imagined = jax.lax.cond(trials.pending > 0, believe, lambda state: state, state)
-    point, new = _maximise(plan, key, imagined, trials, region, grid)
+    conditioned = jax.lax.cond(trials.pending > 0, with_expected, lambda state: state, state)
+    point, new = _maximise(plan, key, conditioned, trials, region, grid)
     return state, point, new
 
 
 def _maximise(plan: Plan, key: Key, state: Any, trials: Trials, region: Region, grid: Array) -> tuple[Array, Array]:
-    ask, shift, perturb, acquire = plan.surrogate.posterior(state), *jax.random.split(key, 3)
+    posterior, (shift, perturb, acquire) = plan.surrogate.posterior(state), jax.random.split(key, 3)
     keep = jnp.arange(len(trials.x)) < trials.answered + trials.pending
-    means = jnp.where(keep, ask.mean(trials.x), -jnp.inf)
+    means = jnp.where(keep, posterior.mean(trials.x), -jnp.inf)
     acquisition = plan.acquisition(jnp.max(means))
     if acquisition.needs == "draw":
-        drawn = ask.draw(acquire)  # here once, for a draw passes over the whole belief
-        ask = ask._replace(draw=lambda key: drawn)
+        drawn = posterior.draw(acquire)  # once for all candidates: a draw reads the whole belief
+        posterior = posterior._replace(draw=lambda key: drawn)
 
     def score(key: Key, x: Array) -> Array:
-        value = acquisition.score(key, ask, x[None], None)[0]
+        value = acquisition.score(key, posterior, x[None], None)[0]
         return value + _log_feasibility(x, trials)
 
     if plan.search.grid:
         pool = plan.space.snap(grid)
     else:
         pool = _candidates(plan.space, shift, perturb, trials, means, region, grid)
-    if plan.smooth:  # one key, not copies of it: a function drawn once, not once for each candidate
+    if plan.smooth:  # the key is not batched, so that a function is drawn once
         scores = jax.vmap(score, (None, 0))(acquire, pool)
     else:
         scores = jax.vmap(score)(jax.random.split(acquire, len(pool)), pool)
@@ -143,13 +157,13 @@ def _maximise(plan: Plan, key: Key, state: Any, trials: Trials, region: Region, 
 
 
 def _best_new(pool: Array, scores: Array, trials: Trials, repeats: bool) -> tuple[Array, Array]:
-    """The point with the largest score that is not known, and whether there is one; with `repeats`, known or not."""
+    """(point with the largest score among the unknown ones, whether it is unknown); with `repeats` among all."""
 
     def is_taken(scores: Array) -> Array:
         best = jnp.argmax(scores)
         return (scores[best] > -jnp.inf) & ~_is_new(pool[best], trials)
 
-    # Nearly always the first look is the last one; to look at all points would cost as much as their scores.
+    # Checked one at a time from the best: nearly always the first is new, and checking all is as costly as scoring.
     if not repeats:
         scores = jax.lax.while_loop(is_taken, lambda scores: scores.at[jnp.argmax(scores)].set(-jnp.inf), scores)
     point = pool[jnp.argmax(scores)]
@@ -157,7 +171,7 @@ def _best_new(pool: Array, scores: Array, trials: Trials, repeats: bool) -> tupl
 
 
 def _candidates(space, shift, perturb, trials, means, region, grid) -> Array:
-    """(n, d) points that exist."""
+    """(n, d) encodings of points of the space."""
     dim = grid.shape[1]
     width = region.high - region.low
     even = region.low + width * ((grid + jax.random.uniform(shift, (dim,), grid.dtype)) % 1)
@@ -172,7 +186,7 @@ def _candidates(space, shift, perturb, trials, means, region, grid) -> Array:
 
 
 def _climb(score: Callable[[Array], Array], points: Array, region: Region, plan: Plan) -> Array:
-    """(s, d) points after `steps` of Adam, each projected on the region."""
+    """(s, d) points after `steps` of Adam, each projected onto the region."""
     free = jnp.asarray(plan.space.continuous)
     solver = optax.chain(
         optax.scale_by_adam(b1=0.8, b2=0.95),
@@ -193,7 +207,7 @@ def _climb(score: Callable[[Array], Array], points: Array, region: Region, plan:
 
 
 def _log_feasibility(x: Array, trials: Trials) -> Array:
-    """Log of the share of answered queries around x, smoothed: keeps away from where queries failed."""
+    """Log of the smoothed share of answered queries around x, which lowers scores near failed ones."""
     rows = jnp.arange(len(trials.x))
     answered = rows < trials.answered
     failed = (rows >= trials.answered + trials.pending) & (rows < trials.answered + trials.pending + trials.failed)
@@ -203,7 +217,7 @@ def _log_feasibility(x: Array, trials: Trials) -> Array:
         bad = jnp.sum(jnp.where(failed, weights, 0))
         return jnp.log1p(-bad / (bad + jnp.sum(jnp.where(answered, weights, 0)) + 0.1))
 
-    # Without failures it is zero; the distances would cost more than a network's response.
+    # Zero without failures; the distances cost more than a forward pass.
     return jax.lax.cond(trials.failed > 0, log_share, lambda x: jnp.zeros((), x.dtype), x)
 
 

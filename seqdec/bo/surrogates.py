@@ -1,29 +1,34 @@
-"""The contract of surrogates: what a Bayesian optimiser believes of the function, in the unit cube.
+"""The contract of surrogates, beliefs over the function in the unit cube, and their registry.
 
-Responses are standardised and larger is better; the optimiser takes care of both, and of the way back.
+Responses are standardised and larger is better; the optimiser converts from and to the user's values.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
 from seqdec.core import Array, Key, Posterior
+from seqdec.registry import Registry
+
+_LARGEST_DIM, _LARGEST_HISTORY = 20, 400
+"""Above either of them "auto" is HiLoFi instead of the exact Gaussian process."""
 
 
 class History(NamedTuple):
-    """Queries in the order of their answers, padded to a fixed length N, so that one program serves them all."""
+    """Evaluated points in the order of their responses, padded to a fixed length N, so that no length recompiles."""
 
     x: Array
     """(N, d) points of the unit cube"""
     y: Array
     """(N,) standardised responses"""
     filled: Array
-    """() int32 rows that hold a query"""
+    """() int32 rows that hold a point"""
 
     @property
     def keep(self) -> Array:
-        """(N,) bool: the rows that hold a query."""
+        """(N,) bool: the rows that hold a point."""
         return jnp.arange(self.x.shape[0]) < self.filled
 
 
@@ -31,17 +36,53 @@ class Surrogate(NamedTuple):
     """A belief over functions on the unit cube, as pure functions."""
 
     init: Callable[[Key, History], Any]
-    """(key, history) -> state that knows nothing yet; of the history only the shapes count."""
+    """(key, history) -> state of the prior; of the history only the shapes are used."""
     fit: Callable[[Any, History], Any]
-    """(state, history) -> state that knows the history, hyperparameters adapted. Rows have only been appended since the
-    last fit; when the responses are standardised anew, the next fit has a state fresh from `init`."""
+    """(state, history) -> state conditioned on the history, hyperparameters adapted. Since the last fit rows have only
+    been appended; after responses are standardised again, the next fit receives a state from `init`."""
     condition_on: Callable[[Any, History], Any]
-    """(state, history) -> state that knows the rows appended to the history, hyperparameters as they are."""
+    """(state, history) -> state conditioned on the rows appended to the history, hyperparameters unchanged."""
     posterior: Callable[[Any], Posterior]
-    """(state) -> what an acquisition may ask about rows (n, d) of the unit cube."""
+    """(state) -> posterior over the responses at rows (n, d) of the unit cube."""
     growth: float
-    """Responses are standardised anew whenever the history has grown by this factor; 1: for every query."""
+    """Responses are standardised again whenever the history has grown by this factor; 1: for every point."""
     acquisition: str
-    """The acquisition that goes with it unless another is asked for."""
+    """The acquisition used for "auto"."""
     dtype: Any
-    """of the history, and of the algebra"""
+    """of the history, and of the linear algebra"""
+
+
+REGISTRY: Registry[Surrogate] = Registry(
+    "surrogate",
+    {
+        "ekf": "seqdec.bo.filtered:ekf",
+        "gp": "seqdec.bo.gp:gp",
+        "hilofi": "seqdec.bo.filtered:hilofi",
+        "lolofi": "seqdec.bo.filtered:lolofi",
+        "lrkf": "seqdec.bo.filtered:lrkf",
+    },
+)
+"""Factories (**options) -> Surrogate; those with a parameter `dim` receive the columns of the unit cube."""
+
+
+def names() -> tuple[str, ...]:
+    """The names of the surrogates, sorted; "auto" is not among them."""
+    return REGISTRY.names()
+
+
+def choose(dim: int, queries: int) -> str:
+    """The surrogate of "auto": the exact GP while its cubic cost is affordable, else HiLoFi."""
+    return "gp" if dim <= _LARGEST_DIM and queries <= _LARGEST_HISTORY else "hilofi"
+
+
+@functools.cache
+def make(name: str, dim: int, **options: Any) -> Surrogate:
+    """The surrogate called `name` for `dim` columns; equal arguments return the same object and share its programs.
+
+    Raises:
+        ValueError: unknown name, with a suggestion, or an option out of its range.
+        TypeError: an option does not exist.
+    """
+    if "dim" in REGISTRY.parameters(name):
+        options["dim"] = dim
+    return REGISTRY.make(name, **options)

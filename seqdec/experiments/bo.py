@@ -44,8 +44,8 @@ PROBLEMS: dict[str, Problem] = {
     "drawnn200": Problem(lambda: objectives.drawnn(200), 600),
 }
 _PARITY: dict[str, dict[str, Any]] = {
-    "hilofi": {"noise": 0.0, "initial_std_hidden": 0.01, "initial_std_last": 1.0, "scale": 0.5},
-    "lrkf": {"noise": 0.0, "initial_std": 1.0, "process_noise": 0.0, "rank": 50, "scale": 0.5},
+    "hilofi": {"noise_variance": 0.0, "initial_std_hidden": 0.01, "initial_std_last": 1.0, "scale": 0.5},
+    "lrkf": {"noise_variance": 0.0, "initial_std": 1.0, "process_noise": 0.0, "rank": 50, "scale": 0.5},
 }
 _OTHERS = ("random", "evolution")
 
@@ -105,7 +105,7 @@ def _settings(method: str, parity: bool) -> dict[str, Any] | None:
             f"unknown method {method!r}; known: {', '.join((*known, *_OTHERS))}; hilofi:200 has rank 200, and "
             f"hilofi+thompson another acquisition: {', '.join(bo.acquisition_names())}"
         )
-    options = {"rank": int(rank)} if rank else {}
+    options = {"rank_hidden" if kind == "lolofi" else "rank": int(rank)} if rank else {}
     settings: dict[str, Any] = {"surrogate": kind, "acquisition": acquisition or "auto"}
     if parity:
         options = {"growth": float("inf"), **_PARITY[kind], **options}

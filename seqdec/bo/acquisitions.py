@@ -1,0 +1,44 @@
+"""Acquisitions of an optimiser: the policies of the bandits, given the best response so far."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from seqdec import checks, policies
+from seqdec.core import Acquisition, Array
+
+_SETTINGS: dict[str, Any] = {"propensity_samples": 0, "width": 2.0}
+"""Keywords of all policies that take them, where they differ from the bandits' defaults."""
+
+
+def names() -> tuple[str, ...]:
+    """The names of the acquisitions, sorted; "auto" is not among them."""
+    return policies.names()
+
+
+@functools.cache
+def make(acquisition: str | Acquisition) -> Callable[[Array], Acquisition]:
+    """(best response so far) -> the acquisition of that name, or the one given; ucb adds two standard deviations.
+
+    Raises:
+        ValueError: unknown name, with a suggestion.
+        TypeError: neither a name nor an acquisition.
+    """
+    if isinstance(acquisition, Acquisition):
+        return lambda best: acquisition
+    if not isinstance(acquisition, str):
+        raise TypeError(f"acquisition must be a name or a seqdec.core.Acquisition; got {acquisition!r}")
+    checks.choice("acquisition", acquisition, names())
+    parameters = policies.REGISTRY.parameters(acquisition)
+    settings = {name: value for name, value in _SETTINGS.items() if name in parameters}
+    if "best" in parameters:
+        return lambda best: policies.make(acquisition, best=best, **settings)
+    return lambda best: policies.make(acquisition, **settings)
+
+
+def is_smooth(acquisition: Acquisition) -> bool:
+    """Whether scores with one key are a smooth function of the candidate, so that their gradient can be followed.
+
+    This is not so for acquisitions that draw separately for each candidate.
+    """
+    return acquisition.exact or acquisition.needs == "draw"
