@@ -21,10 +21,11 @@ from seqdec.envs.objectives import (
 )
 from seqdec.envs.open_bandit import open_bandit
 from seqdec.envs.recommender import kuairec, random_exposures, recommender_log
-from seqdec.envs.registry import make, names
+from seqdec.envs.registry import REGISTRY, make, names
 from seqdec.envs.tabular import adult, census, covertype, financial, jester, mushroom, statlog, tables, tabular
 
 __all__ = [
+    "REGISTRY",
     "FunctionalEnv",
     "FunctionalVectorEnv",
     "Objective",

@@ -13,8 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
+from seqdec import checks
 from seqdec.core import Array, Environment, Key, Masked, PyTree, TimeStep
-from seqdec.envs.verdict import check_numbers, check_whole, in_range, verdict
+from seqdec.envs.outcomes import in_range, reward_and_regret
 
 
 class Arms(Protocol):
@@ -148,7 +149,7 @@ def bernoulli(
     With `availability`, each arm is allowed with that probability in each step, and one arm drawn at random in any case
     (sleeping arms); observations are then `Masked`. Raises ValueError for numbers out of their range.
     """
-    params = BernoulliArms(check_numbers("probabilities", probabilities, 1, 0.0, 1.0))
+    params = BernoulliArms(checks.array("probabilities", probabilities, 1, 0.0, 1.0))
     return _bandit("bernoulli", params, _no_context, 1, params.probabilities.shape[0], availability, horizon)
 
 
@@ -163,8 +164,8 @@ def gaussian(
 
     `availability` as in `bernoulli`. Raises ValueError for a negative or misshapen `std` and for numbers not finite.
     """
-    mean = check_numbers("means", means, 1)
-    std = check_numbers("std", std, np.ndim(std), 0.0)
+    mean = checks.array("means", means, 1)
+    std = checks.array("std", std, np.ndim(std), 0.0)
     if std.shape not in ((), mean.shape):
         raise ValueError(f"std must be one number or have the shape {mean.shape} of means; got shape {std.shape}")
     params = GaussianArms(mean, jnp.broadcast_to(std, mean.shape))
@@ -185,8 +186,8 @@ def linear(
     """
     angles = 2 * np.pi * np.arange(5) / 5
     spread = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    weights = check_numbers("weights", spread if weights is None else weights, 2)
-    params = LinearArms(weights, check_numbers("noise_std", noise_std, 0, 0.0))
+    weights = checks.array("weights", spread if weights is None else weights, 2)
+    params = LinearArms(weights, checks.array("noise_std", noise_std, 0, 0.0))
     num_arms, num_features = weights.shape
     return _bandit("linear", params, _sphere(num_features), num_features, num_arms, availability, horizon)
 
@@ -209,11 +210,11 @@ def wheel(
     Source: Riquelme, Tucker, Snoek, Deep Bayesian Bandits Showdown, ICLR 2018, with its constants as defaults.
     """
     params = Wheel(
-        check_numbers("means", means, 1),
-        check_numbers("std", std, 0, 0.0),
-        check_numbers("large_mean", large_mean, 0),
-        check_numbers("large_std", large_std, 0, 0.0),
-        check_numbers("delta", delta, 0, 0.0, 1.0),
+        checks.array("means", means, 1),
+        checks.array("std", std, 0, 0.0),
+        checks.array("large_mean", large_mean, 0),
+        checks.array("large_std", large_std, 0, 0.0),
+        checks.array("delta", delta, 0, 0.0, 1.0),
     )
     if params.mean.shape != (5,):
         raise ValueError(f"means must hold the five arms' expected rewards; got shape {params.mean.shape}")
@@ -230,9 +231,9 @@ def _bandit(
     horizon: int,
 ) -> Environment:
     """An environment of independent contexts around arms."""
-    horizon = check_whole("horizon", horizon, 1)
+    horizon = checks.count("horizon", horizon, 1)
     if availability is not None:
-        check_numbers("availability", availability, 0, 0.0, 1.0)
+        checks.array("availability", availability, 0, 0.0, 1.0)
 
     def begin(key: Key, step: Array) -> tuple[State, PyTree]:
         context_key, mask_key = jax.random.split(key)
@@ -248,7 +249,7 @@ def _bandit(
     def step(key: Key, state: State, action: Array, params: Arms) -> tuple[State, TimeStep]:
         reward_key, next_key = jax.random.split(key)
         paid = params.reward(reward_key, state.context, in_range(action, num_arms))
-        reward, regret = verdict(action, params.means(state.context), paid, state.mask)
+        reward, regret = reward_and_regret(action, params.means(state.context), paid, state.mask)
         done = state.step + 1 >= horizon
         state, observation = begin(next_key, jnp.where(done, 0, state.step + 1))
         return state, TimeStep(observation, reward, regret, done)

@@ -12,9 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
+from seqdec import checks
 from seqdec.core import Array, Environment, Key, TimeStep
 from seqdec.data import Dataset, load_fashion_mnist, load_idx_folder, load_mnist
-from seqdec.envs.verdict import check_choice, check_whole, in_range, verdict
+from seqdec.envs.outcomes import in_range, reward_and_regret
 
 
 class Examples(NamedTuple):
@@ -72,12 +73,12 @@ def classification(
     """
     images, labels = _check_examples(images, labels, peak)
     largest = int(labels.max())
-    num_classes = largest + 1 if num_classes is None else check_whole("num_classes", num_classes, largest + 1)
-    check_choice("order", order, ("shuffle", "sequential", "replacement"))
-    check_choice("pixels", pixels, ("unsigned", "signed"))
+    num_classes = largest + 1 if num_classes is None else checks.count("num_classes", num_classes, largest + 1)
+    checks.choice("order", order, ("shuffle", "sequential", "replacement"))
+    checks.choice("pixels", pixels, ("unsigned", "signed"))
     count = len(images)
     scale = np.float32(1 / peak)  # a product is rounded alike everywhere, which keeps the ends of the space in it
-    horizon = count if horizon is None else check_whole("horizon", horizon, 1)
+    horizon = count if horizon is None else checks.count("horizon", horizon, 1)
 
     def show(state: State, params: Examples) -> Array:
         image = params.images[state.shown]
@@ -91,7 +92,7 @@ def classification(
 
     def step(key: Key, state: State, action: Array, params: Examples) -> tuple[State, TimeStep]:
         rewards = jax.nn.one_hot(params.labels[state.shown], num_classes, dtype=jnp.float32)
-        reward, regret = verdict(action, rewards, rewards[in_range(action, num_classes)])
+        reward, regret = reward_and_regret(action, rewards, rewards[in_range(action, num_classes)])
         done = state.step + 1 >= horizon
         state = choose(key, jnp.where(done, 0, state.step + 1), state.order, count, order)
         outcomes = rewards if full_information else None
@@ -141,7 +142,7 @@ def idx(path: str | os.PathLike[str], *, split: str = "train", **options: Unpack
 
 def _from_dataset(name: str, data: Dataset, split: str, options: Options) -> Environment:
     """One half of a data set as an environment."""
-    check_choice("split", split, Dataset._fields)
+    checks.choice("split", split, Dataset._fields)
     num_classes = 1 + max(data.train.labels.max(), data.test.labels.max())
     return classification(*getattr(data, split), num_classes=num_classes, name=name, **options)
 
@@ -171,6 +172,6 @@ def _check_examples(images: np.ndarray, labels: np.ndarray, peak: int) -> tuple[
         raise ValueError(f"labels must be {images.shape[0]} integers; got {labels.dtype} of shape {labels.shape}")
     if labels.min() < 0:
         raise ValueError(f"labels must count from 0; the least is {labels.min()}")
-    if images.max() > check_whole("peak", peak, 1):
+    if images.max() > checks.count("peak", peak, 1):
         raise ValueError(f"peak={peak} must be the largest possible pixel; there is one of {images.max()}")
     return images, labels.astype(np.int32)

@@ -17,46 +17,35 @@ from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from seqdec import checks
 from seqdec.core import Array, Environment, Key, Masked, PyTree, TimeStep
-from seqdec.envs.registry import make
-from seqdec.envs.verdict import check_whole
+from seqdec.envs.registry import REGISTRY, make
 
-_IDS = {
-    "seqdec/Ackley-v0": "ackley",
-    "seqdec/Branin-v0": "branin",
-    "seqdec/DrawNN-v0": "drawnn",
-    "seqdec/FailingBranin-v0": "failing-branin",
-    "seqdec/Hartmann6-v0": "hartmann6",
-    "seqdec/Levy-v0": "levy",
-    "seqdec/NoisyBranin-v0": "noisy-branin",
-    "seqdec/Rosenbrock-v0": "rosenbrock",
-    "seqdec/BernoulliBandit-v0": "bernoulli",
-    "seqdec/Digits-v0": "digits",
-    "seqdec/FashionMNIST-v0": "fashion-mnist",
-    "seqdec/GaussianBandit-v0": "gaussian",
-    "seqdec/Idx-v0": "idx",
-    "seqdec/KuaiRec-v0": "kuairec",
-    "seqdec/LinearBandit-v0": "linear",
-    "seqdec/MNIST-v0": "mnist",
-    "seqdec/RandomExposures-v0": "random-exposures",
-    "seqdec/WheelBandit-v0": "wheel",
-    "seqdec/Adult-v0": "adult",
-    "seqdec/Census-v0": "census",
-    "seqdec/Covertype-v0": "covertype",
-    "seqdec/Financial-v0": "financial",
-    "seqdec/Jester-v0": "jester",
-    "seqdec/Mushroom-v0": "mushroom",
-    "seqdec/OpenBandit-v0": "open-bandit",
-    "seqdec/Statlog-v0": "statlog",
+_TITLES = {
+    "bernoulli": "BernoulliBandit",
+    "drawnn": "DrawNN",
+    "fashion-mnist": "FashionMNIST",
+    "gaussian": "GaussianBandit",
+    "kuairec": "KuaiRec",
+    "linear": "LinearBandit",
+    "mnist": "MNIST",
+    "wheel": "WheelBandit",
 }
+"""Names in gymnasium's ids that are not simply capitalised."""
+
+
+def id_of(name: str) -> str:
+    """The gymnasium id of the environment called `name`: "random-exposures" is "seqdec/RandomExposures-v0"."""
+    title = _TITLES.get(name) or "".join(word.capitalize() for word in name.split("-"))
+    return f"seqdec/{title}-v0"
 
 
 def register() -> None:
     """Make the environments known to `gymnasium.make` and `gymnasium.make_vec`; a second call does nothing."""
-    for id_, name in _IDS.items():
-        if id_ not in gymnasium.registry:
+    for name in REGISTRY:
+        if id_of(name) not in gymnasium.registry:
             gymnasium.register(
-                id_,
+                id_of(name),
                 entry_point="seqdec.envs.gym:make_env",
                 vector_entry_point="seqdec.envs.gym:make_vector_env",
                 kwargs={"name": name},
@@ -136,7 +125,7 @@ class FunctionalVectorEnv(VectorEnv):
         self, env: Environment, num_envs: int, *, autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP
     ) -> None:
         """Wrap `num_envs` copies of `env`. Raises ValueError for an unknown mode or fewer than one copy."""
-        self.env, self.num_envs = _check_env(env), check_whole("num_envs", num_envs, 1)
+        self.env, self.num_envs = _check_env(env), checks.count("num_envs", num_envs, 1)
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.metadata = {"render_modes": [], "autoreset_mode": self.autoreset_mode}
         self.single_observation_space, self.single_action_space = env.observation_space, env.action_space
@@ -223,7 +212,7 @@ class FunctionalVectorEnv(VectorEnv):
             if len(seed) != self.num_envs:
                 raise ValueError(f"a list of seeds must hold num_envs={self.num_envs} of them; got {len(seed)}")
             return list(seed)
-        return [check_whole("seed", seed, 0) + i for i in range(self.num_envs)]
+        return [checks.count("seed", seed, 0) + i for i in range(self.num_envs)]
 
     def _check_reset_mask(self, options: dict[str, Any] | None) -> np.ndarray:
         """(num_envs,) bool: the copies to be reset."""

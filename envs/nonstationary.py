@@ -13,8 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium.spaces import Discrete
 
+from seqdec import checks
 from seqdec.core import Array, Environment, Key, Masked, PyTree, TimeStep
-from seqdec.envs.verdict import check_choice, check_numbers, in_range
+from seqdec.envs.outcomes import in_range
 
 
 class Changing(NamedTuple):
@@ -53,14 +54,14 @@ def nonstationary(
     """
     if not isinstance(env.action_space, Discrete) or env.action_space.n < 2:
         raise TypeError(f"only environments with two or more Discrete actions can change; got {env.action_space}")
-    check_choice("kind", kind, ("permute", "drift"))
+    checks.choice("kind", kind, ("permute", "drift"))
     walks = kind == "drift" and hasattr(env.params, "drift")
     if drift_std is not None and not walks:
         raise ValueError(f"drift_std={drift_std} has nothing to act on: kind={kind!r} moves actions of {env.name}")
     params = Changing(
         env.params,
         jnp.asarray(_check_change_points(change_points)),
-        check_numbers("drift_std", 0.1 if drift_std is None else drift_std, 0, 0.0),
+        checks.array("drift_std", 0.1 if drift_std is None else drift_std, 0, 0.0),
     )
     num_actions = int(env.action_space.n)
     change = _drift if walks else _rearrange(num_actions, num_actions if kind == "permute" else 2)

@@ -14,8 +14,8 @@ import numpy as np
 from flax import linen as nn
 from gymnasium.spaces import Box
 
+from seqdec import checks
 from seqdec.core import Array, Environment, Key, PyTree, TimeStep
-from seqdec.envs.verdict import check_numbers, check_whole
 
 
 class Objective(NamedTuple):
@@ -68,7 +68,7 @@ def ackley(dim: int = 2) -> Objective:
 
     f(x) = 20 + e - 20 exp(-0.2 sqrt(mean x^2)) - exp(mean cos 2 pi x), minimum 0. Raises ValueError for dim < 1.
     """
-    dim = check_whole("dim", dim, 1)
+    dim = checks.count("dim", dim, 1)
     return Objective(f"ackley{dim}", _ackley, (), _box([(-4.0, 5.0)] * dim), 0.0, np.zeros((1, dim)))
 
 
@@ -115,7 +115,7 @@ def _hartmann6(params: PyTree, x: Array) -> Array:
 
 def levy(dim: int = 2) -> Objective:
     """Levy's function on [-10, 10]^d: waves on a bowl, minimum 0 at (1, ..., 1). Raises ValueError for dim < 1."""
-    dim = check_whole("dim", dim, 1)
+    dim = checks.count("dim", dim, 1)
     return Objective(f"levy{dim}", _levy, (), _box([(-10, 10)] * dim), 0.0, np.ones((1, dim)))
 
 
@@ -128,7 +128,7 @@ def _levy(params: PyTree, x: Array) -> Array:
 
 def rosenbrock(dim: int = 2) -> Objective:
     """Rosenbrock's curved valley on [-5, 10]^d, minimum 0 at (1, ..., 1). Raises ValueError for dim < 2."""
-    dim = check_whole("dim", dim, 2)
+    dim = checks.count("dim", dim, 2)
     return Objective(f"rosenbrock{dim}", _rosenbrock, (), _box([(-5, 10)] * dim), 0.0, np.ones((1, dim)))
 
 
@@ -153,7 +153,7 @@ def drawnn(dim: int = 50, *, seed: int = 3141) -> Objective:
     The minimum is not known; the network is the same for equal `seed`. Raises ValueError for dim < 1 or a negative
     seed.
     """
-    dim, seed = check_whole("dim", dim, 1), check_whole("seed", seed, 0)
+    dim, seed = checks.count("dim", dim, 1), checks.count("seed", seed, 0)
     params = _Random().init(jax.random.key(seed), jnp.zeros(dim, jnp.float32))
     return Objective(f"drawnn{dim}", _drawnn, params, _box([(0, 1)] * dim), None, None)
 
@@ -164,7 +164,7 @@ def _drawnn(params: PyTree, x: Array) -> Array:
 
 def noisy_branin(noise_std: float = 1.0) -> Objective:
     """Branin's function with Gaussian noise on every query. Raises ValueError for a negative `noise_std`."""
-    return branin()._replace(name="noisy_branin", noise_std=float(check_numbers("noise_std", noise_std, 0, 0.0)))
+    return branin()._replace(name="noisy_branin", noise_std=float(checks.array("noise_std", noise_std, 0, 0.0)))
 
 
 def failing_branin() -> Objective:
@@ -210,7 +210,7 @@ def query(objective: Objective, *, horizon: int = 100) -> Environment:
     Both are NaN where the query fails or the point lies outside the box. There is nothing to observe but the constant
     1. An episode ends after `horizon` queries. Raises ValueError for horizon < 1.
     """
-    horizon = check_whole("horizon", horizon, 1)
+    horizon = checks.count("horizon", horizon, 1)
     low, high = objective.bounds.T.astype(np.float32)
     minimum = np.float32(np.nan if objective.minimum is None else objective.minimum)
     numbers = [jnp.asarray(number, jnp.float32) for number in (low, high, minimum, objective.noise_std)]

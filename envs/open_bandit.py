@@ -17,7 +17,7 @@ from gymnasium.spaces import Box, Discrete
 
 from seqdec import data
 from seqdec.core import Array, Environment, Key, TimeStep
-from seqdec.envs.verdict import in_range
+from seqdec.envs.outcomes import in_range
 
 
 class Impressions(NamedTuple):

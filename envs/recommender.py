@@ -13,9 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, Space
 
+from seqdec import checks
 from seqdec.core import Array, Environment, Key, Masked, PyTree, TimeStep
 from seqdec.data import RecommenderLog, check_log, load_kuairec, load_random_exposures, synthetic_kuairec
-from seqdec.envs.verdict import check_choice, check_whole, in_range, verdict
+from seqdec.envs.outcomes import in_range, reward_and_regret
 
 
 class Blocks(NamedTuple):
@@ -54,10 +55,10 @@ def recommender_log(
 
     Raises ValueError for a log that cannot be replayed (`seqdec.data.check_log`) or an unknown order.
     """
-    check_choice("order", order, ("chronological", "shuffled"))
+    checks.choice("order", order, ("chronological", "shuffled"))
     log = check_log(log)
     count, num_candidates = log.rewards.shape
-    length = count if horizon is None else check_whole("horizon", horizon, 1)
+    length = count if horizon is None else checks.count("horizon", horizon, 1)
     features = None if log.features is None else _standardised(log) if standardise else log.features
     blocks = Blocks(
         jnp.asarray(np.where(log.candidates, log.rewards, 0)),
@@ -86,7 +87,7 @@ def recommender_log(
     def step(key: Key, state: State, action: Array, params: Blocks) -> tuple[State, TimeStep]:
         block = place(state)
         rewards, mask = params.rewards[block], None if params.mask is None else params.mask[block]
-        reward, regret = verdict(action, rewards, rewards[in_range(action, num_candidates)], mask)
+        reward, regret = reward_and_regret(action, rewards, rewards[in_range(action, num_candidates)], mask)
         done = state.step + 1 >= length
         state = state._replace(step=jnp.where(done, 0, state.step + 1))
         return state, TimeStep(show(state, params), reward, regret, done)

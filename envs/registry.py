@@ -1,59 +1,60 @@
 """Environments by name."""
 
-import difflib
 from collections.abc import Callable
 from typing import Any
 
 from seqdec.core import Environment
 from seqdec.envs import objectives
-from seqdec.envs.bandits import bernoulli, gaussian, linear, wheel
-from seqdec.envs.classification import digits, fashion_mnist, idx, mnist
-from seqdec.envs.open_bandit import open_bandit
-from seqdec.envs.recommender import kuairec, random_exposures
-from seqdec.envs.tabular import adult, census, covertype, financial, jester, mushroom, statlog
+from seqdec.registry import Registry
 
 
 def _query(objective: Callable[..., objectives.Objective]) -> Callable[..., Environment]:
-    """The factory of an objective's environment, which takes a horizon besides."""
-    return lambda horizon=100, **options: objectives.query(objective(**options), horizon=horizon)
+    """The factory of an objective's environment, which takes `horizon` in addition to the objective's arguments."""
+
+    def factory(*, horizon: int = 100, **options: Any) -> Environment:
+        return objectives.query(objective(**options), horizon=horizon)
+
+    factory.__doc__ = objective.__doc__
+    return factory
 
 
-_OBJECTIVES = {
-    "ackley": objectives.ackley,
-    "branin": objectives.branin,
-    "drawnn": objectives.drawnn,
-    "failing-branin": objectives.failing_branin,
-    "hartmann6": objectives.hartmann6,
-    "levy": objectives.levy,
-    "noisy-branin": objectives.noisy_branin,
-    "rosenbrock": objectives.rosenbrock,
-}
-_FACTORIES: dict[str, Callable[..., Environment]] = {
-    "bernoulli": bernoulli,
-    "digits": digits,
-    "fashion-mnist": fashion_mnist,
-    "gaussian": gaussian,
-    "idx": idx,
-    "kuairec": kuairec,
-    "linear": linear,
-    "mnist": mnist,
-    "random-exposures": random_exposures,
-    "wheel": wheel,
-    "adult": adult,
-    "census": census,
-    "covertype": covertype,
-    "financial": financial,
-    "jester": jester,
-    "mushroom": mushroom,
-    "open-bandit": open_bandit,
-    "statlog": statlog,
-    **{name: _query(objective) for name, objective in _OBJECTIVES.items()},
-}
+REGISTRY: Registry[Environment] = Registry(
+    "environment",
+    {
+        "ackley": _query(objectives.ackley),
+        "adult": "seqdec.envs.tabular:adult",
+        "bernoulli": "seqdec.envs.bandits:bernoulli",
+        "branin": _query(objectives.branin),
+        "census": "seqdec.envs.tabular:census",
+        "covertype": "seqdec.envs.tabular:covertype",
+        "digits": "seqdec.envs.classification:digits",
+        "drawnn": _query(objectives.drawnn),
+        "failing-branin": _query(objectives.failing_branin),
+        "fashion-mnist": "seqdec.envs.classification:fashion_mnist",
+        "financial": "seqdec.envs.tabular:financial",
+        "gaussian": "seqdec.envs.bandits:gaussian",
+        "hartmann6": _query(objectives.hartmann6),
+        "idx": "seqdec.envs.classification:idx",
+        "jester": "seqdec.envs.tabular:jester",
+        "kuairec": "seqdec.envs.recommender:kuairec",
+        "levy": _query(objectives.levy),
+        "linear": "seqdec.envs.bandits:linear",
+        "mnist": "seqdec.envs.classification:mnist",
+        "mushroom": "seqdec.envs.tabular:mushroom",
+        "noisy-branin": _query(objectives.noisy_branin),
+        "open-bandit": "seqdec.envs.open_bandit:open_bandit",
+        "random-exposures": "seqdec.envs.recommender:random_exposures",
+        "rosenbrock": _query(objectives.rosenbrock),
+        "statlog": "seqdec.envs.tabular:statlog",
+        "wheel": "seqdec.envs.bandits:wheel",
+    },
+)
+"""Factories of environments; each is registered with gymnasium under the id that `seqdec.envs.gym.id_of` gives it."""
 
 
 def names() -> tuple[str, ...]:
     """The names that `make` knows, sorted."""
-    return tuple(sorted(_FACTORIES))
+    return REGISTRY.names()
 
 
 def make(name: str, **options: Any) -> Environment:
@@ -63,8 +64,4 @@ def make(name: str, **options: Any) -> Environment:
 
     Raises ValueError, with a suggestion, for an unknown name; further whatever that function raises.
     """
-    if name not in _FACTORIES:
-        close = difflib.get_close_matches(str(name), names(), n=1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
-        raise ValueError(f"unknown environment {name!r}: {hint}Known: {', '.join(names())}")
-    return _FACTORIES[name](**options)
+    return REGISTRY.make(name, **options)

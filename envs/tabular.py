@@ -12,12 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from seqdec import data
+from seqdec import checks, data
 from seqdec.core import Array, Environment, Key, PyTree, TimeStep
 from seqdec.data.tabular import Root, standardise
 from seqdec.envs.classification import State as Place
 from seqdec.envs.classification import choose
-from seqdec.envs.verdict import check_choice, check_numbers, check_whole, in_range, verdict
+from seqdec.envs.outcomes import in_range, reward_and_regret
 
 
 class Rows(NamedTuple):
@@ -65,11 +65,11 @@ def tabular(
     Raises:
         ValueError, TypeError: arrays that do not fit together or are not finite, or an unknown option.
     """
-    features, rewards = check_numbers("features", table.features, 2), check_numbers("rewards", table.rewards, 2)
+    features, rewards = checks.array("features", table.features, 2), checks.array("rewards", table.rewards, 2)
     shapes = {rewards.shape} if table.spread is None else {rewards.shape, np.shape(table.spread)}
     if len(rewards) != len(features) or len(shapes) > 1:
         raise ValueError(f"{len(features)} rows of features need as many rewards; got {shapes} for rewards and spread")
-    spread = None if table.spread is None else check_numbers("spread", table.spread, 2)
+    spread = None if table.spread is None else checks.array("spread", table.spread, 2)
 
     def pay(key: Key, params: Rows, shown: Array, expected: Array) -> Array:
         if params.spread is None:
@@ -123,8 +123,8 @@ def financial(
     TypeError for options out of their range.
     """
     moves = data.load_stocks(root)
-    num_arms = check_whole("num_arms", num_arms, 2)
-    params = Market(jnp.asarray(standardise(moves)), jnp.asarray(moves), check_numbers("noise_std", noise_std, 0, 0.0))
+    num_arms = checks.count("num_arms", num_arms, 2)
+    params = Market(jnp.asarray(standardise(moves)), jnp.asarray(moves), checks.array("noise_std", noise_std, 0, 0.0))
 
     def draw(key: Key, params: Market) -> Array:
         weights = jax.random.uniform(key, (params.moves.shape[1], num_arms), jnp.float32, -1, 1)
@@ -154,9 +154,9 @@ def _environment(
     `draw` (key, params) -> what stays for the run; `expect` (params, drawn, row) -> (k,) expected rewards; `pay` (key,
     params, row, expected) -> (k,) rewards.
     """
-    check_choice("order", order, ("shuffle", "sequential", "replacement"))
+    checks.choice("order", order, ("shuffle", "sequential", "replacement"))
     count, width = params.features.shape
-    length = count if horizon is None else check_whole("horizon", horizon, 1)
+    length = count if horizon is None else checks.count("horizon", horizon, 1)
 
     def reset(key: Key, params: Any) -> tuple[State, Array]:
         row_key, draw_key = jax.random.split(key)
@@ -168,7 +168,7 @@ def _environment(
         pay_key, row_key = jax.random.split(key)
         expected = expect(params, state.drawn, state.place.shown)
         paid = pay(pay_key, params, state.place.shown, expected)
-        reward, regret = verdict(action, expected, paid[in_range(action, num_arms)])
+        reward, regret = reward_and_regret(action, expected, paid[in_range(action, num_arms)])
         done = state.place.step + 1 >= length
         following = jnp.where(done, 0, state.place.step + 1)
         place = choose(row_key, following, state.place.order, count, order)

@@ -20,10 +20,11 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from seqdec import envs
 from seqdec.core import Array, Environment, Key, Masked, TimeStep
 from seqdec.envs import FunctionalEnv, FunctionalVectorEnv
-from seqdec.envs.gym import _IDS
+from seqdec.envs.gym import id_of
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
+IDS = {id_of(name) for name in envs.names()}
 NOT_A_NUMBER = {"seqdec/FailingBranin-v0", "seqdec/OpenBandit-v0"}
 """Environments with rewards that are unknown, NaN, which gymnasium's checker refuses."""
 IMAGES = np.arange(5, dtype=np.uint8).reshape(5, 1)
@@ -62,14 +63,14 @@ def allowed(mask: np.ndarray, generator: np.random.Generator) -> int:
 
 
 @pytest.mark.filterwarnings("ignore:.*recommend using a symmetric and normalized space")  # boxes are the functions' own
-@pytest.mark.parametrize("id_", sorted(_IDS.keys() - NOT_A_NUMBER))
+@pytest.mark.parametrize("id_", sorted(IDS - NOT_A_NUMBER))
 def test_check_env_finds_nothing(id_: str, image_home: Path) -> None:
     options = {"path": str(image_home / "mnist")} if id_ == "seqdec/Idx-v0" else {}
     check_env(gymnasium.make(id_, **options).unwrapped)  # pytest turns warnings into errors
 
 
 def test_ids_are_registered_once() -> None:
-    before = {id_: gymnasium.spec(id_) for id_ in _IDS}
+    before = {id_: gymnasium.spec(id_) for id_ in IDS}
     envs.register()
     assert all(gymnasium.spec(id_) is spec for id_, spec in before.items())
     assert {spec.kwargs["name"] for spec in before.values()} == set(envs.names())

@@ -1,0 +1,29 @@
+"""Reward and regret of an action among finitely many, with actions that are out of range or masked out."""
+
+import jax.numpy as jnp
+
+from seqdec.core import Array
+
+
+def reward_and_regret(action: Array, expected: Array, reward: Array, mask: Array | None = None) -> tuple[Array, Array]:
+    """(reward, regret) of `action` (); regret = best allowed of `expected` (n,) - expected[action].
+
+    `reward` () is what the action pays if it is allowed. Both are NaN for an action that is out of range or, where
+    there is a `mask` (n,) bool, masked out.
+    """
+    allowed = jnp.ones_like(expected, bool) if mask is None else mask
+    index = in_range(action, expected.shape[0])
+    valid = (index == action) & allowed[index]
+    best = jnp.max(jnp.where(allowed, expected, -jnp.inf))
+    return jnp.where(valid, reward, jnp.nan), jnp.where(valid, best - expected[index], jnp.nan)
+
+
+def in_range(action: Array, num_actions: int) -> Array:
+    """The nearest valid index, so that arrays can be indexed with any action.
+
+    Raises TypeError for an action that is not a single integer.
+    """
+    action = jnp.asarray(action)
+    if action.shape != () or not jnp.issubdtype(action.dtype, jnp.integer):
+        raise TypeError(f"an action must be a () integer array; got {action.dtype} of shape {action.shape}")
+    return jnp.clip(action, 0, num_actions - 1)
