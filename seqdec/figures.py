@@ -1,4 +1,4 @@
-"""Pictures of runs: matplotlib figures without its global state, in colours that the colour-blind can tell apart."""
+"""Figures of runs, by matplotlib without its global state, in a palette for colour-blind readers."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -86,15 +86,15 @@ def cumulative_reward(axis: Axes, runs: Mapping[str, Run]) -> None:
     """Reward summed over steps, mean over seeds and 95% band."""
     for style, (name, run) in zip(_styles(runs), runs.items(), strict=True):
         _curve(axis, _steps(run), np.cumsum(run.rewards, axis=1, dtype=np.float64), name, style)
-    _dress(axis, "Cumulative reward", "step", "reward")
+    _finish_axis(axis, "Cumulative reward", "step", "reward")
 
 
 def average_reward(axis: Axes, runs: Mapping[str, Run]) -> None:
     """Reward per step over a sliding window, mean over seeds and 95% band."""
     for style, (name, run) in zip(_styles(runs), runs.items(), strict=True):
-        start = min(window(runs) // 4, run.rewards.shape[1] - 1)  # the mean of a few rewards only swings
+        start = min(window(runs) // 4, run.rewards.shape[1] - 1)  # means of a few rewards are too noisy to show
         _curve(axis, _steps(run)[start:], rolling(run.rewards, window(runs))[:, start:], name, style)
-    _dress(axis, f"Average reward, mean of the last {window(runs):,} steps", "step", "reward per step")
+    _finish_axis(axis, f"Average reward, mean of the last {window(runs):,} steps", "step", "reward per step")
     axis.set_xlim(left=0)
 
 
@@ -102,16 +102,16 @@ def cumulative_regret(axis: Axes, runs: Mapping[str, Run]) -> None:
     """Regret summed over steps, mean over seeds and 95% band."""
     for style, (name, run) in zip(_styles(runs), runs.items(), strict=True):
         _curve(axis, _steps(run), _cumulative_regret(run), name, style)
-    _dress(axis, "Cumulative regret", "step", "regret")
+    _finish_axis(axis, "Cumulative regret", "step", "regret")
 
 
 def regret_against_time(axis: Axes, runs: Mapping[str, Run]) -> None:
-    """Final regret (mean, 95% interval) against run time per seed; down and to the left is better."""
+    """Final regret (mean, 95% interval) against run time per seed; lower left is better."""
     for style, (name, run) in zip(_styles(runs), runs.items(), strict=True):
         seconds, (mean, margin) = run.elapsed / len(run.seeds), mean_and_margin(_cumulative_regret(run))
         _curve(axis, seconds, _cumulative_regret(run), name, style | {"alpha": 0.35}, band=False)
         axis.errorbar(seconds[-1], mean[-1], yerr=np.nan_to_num(margin[-1]), fmt="o", capsize=3, color=style["color"])
-    _dress(axis, "Cumulative regret against run time", "run time per seed, without compilation / s", "regret")
+    _finish_axis(axis, "Cumulative regret against run time", "run time per seed, without compilation / s", "regret")
     axis.set_xlim(left=0)
 
 
@@ -137,9 +137,9 @@ def daily(days: pd.DataFrame, table: pd.DataFrame, log: str) -> Figure:
     clock.invert_yaxis()
     dated = pd.api.types.is_datetime64_any_dtype(days["period"])
     unit = "day" if dated else "fiftieth of the run"
-    _dress(mean, f"Mean watch ratio of each {unit}", unit, "watch ratio per step")
-    _dress(total, "Watch ratio, summed", unit, "watch ratio")
-    _dress(clock, "Running time", "seconds per 1,000 steps of a seed", "")
+    _finish_axis(mean, f"Mean watch ratio of each {unit}", unit, "watch ratio per step")
+    _finish_axis(total, "Watch ratio, summed", unit, "watch ratio")
+    _finish_axis(clock, "Running time", "seconds per 1,000 steps of a seed", "")
     clock.margins(x=0.15)
     clock.grid(visible=False)
     every = days["period"].unique()
@@ -167,14 +167,14 @@ def progress(trials: pd.DataFrame) -> Figure:
             curves = here.query("method == @method").pivot(index="run", columns="evaluation", values="best").to_numpy()
             if len(curves):
                 _curve(axis, np.arange(curves.shape[1])[first - 1 :] - first + 1, curves[:, first - 1 :], method, style)
-        _dress(axis, name, "evaluations after the initial points", "best value so far")
+        _finish_axis(axis, name, "evaluations after the initial points", "best value so far")
     _legend(figure, axes, methods)
     figure.suptitle("Best value so far, smaller is better", fontsize=12, fontweight="bold", x=0.01, ha="left")
     return figure
 
 
 def time_to_best(table: pd.DataFrame) -> Figure:
-    """Best value at the end (mean, 95% interval) against the time to choose all points; down and left is better.
+    """Best value at the end (mean, 95% interval) against the time to choose all points; lower left is better.
 
     `table` is indexed by function and method, with the columns best, best_95 and seconds.
     """
@@ -189,7 +189,7 @@ def time_to_best(table: pd.DataFrame) -> Figure:
                 axis.errorbar(
                     row["seconds"], row["best"], yerr=error, fmt="o", capsize=3, color=style["color"], label=method
                 )
-        _dress(axis, name, "time to choose all points of a run / s", "best value at the end")
+        _finish_axis(axis, name, "time to choose all points of a run / s", "best value at the end")
         axis.margins(x=0.08)
     _legend(figure, axes, methods)
     figure.suptitle("Best value against time, smaller is better", fontsize=12, fontweight="bold", x=0.01, ha="left")
@@ -217,7 +217,7 @@ def _legend(figure: Figure, axes: list[Axes], names: list[str]) -> None:
 
 
 def relative_regret(summary: pd.DataFrame) -> Figure:
-    """Regret in percent of uniform play's (mean, 95% interval), a panel for each table; further left is better.
+    """Regret in percent of that of uniform play (mean, 95% interval), a panel for each table; left is better.
 
     `summary` is indexed by table and agent, with the columns regret and regret_95.
     """
@@ -238,7 +238,7 @@ def relative_regret(summary: pd.DataFrame) -> Figure:
 def estimates(
     table: pd.DataFrame, logged: tuple[float, float], known: tuple[float, float] | None, title: str
 ) -> Figure:
-    """Off-policy estimates with their intervals, and the mean rewards that are known without estimating.
+    """Off-policy estimates with their intervals, beside mean rewards that are known or observed.
 
     `table` is indexed by estimator, with the columns value, low and high; `logged` and `known` are a mean and its
     standard error, shown with their 95% intervals.
@@ -295,13 +295,13 @@ def _styles(runs: Mapping[str, Run]) -> list[dict[str, Any]]:
 
 
 def _looks(count: int) -> list[dict[str, Any]]:
-    """Colours and dashes, which repeat together only after 28."""
+    """Colours and dashes of `count` lines; the combinations repeat after 28."""
     colours, dashes = len(_COLOURS), len(_DASHES)
     return [{"color": _COLOURS[i % colours], "ls": _DASHES[i // colours % dashes]} for i in range(count)]
 
 
 def _curve(axis: Axes, x: np.ndarray, samples: np.ndarray, name: str, style: dict[str, Any], band: bool = True) -> None:
-    """Mean of `samples` (seeds, steps) over `x` (steps,) and its 95% band, thinned to what can be seen."""
+    """Mean of `samples` (seeds, steps) over `x` (steps,) and its 95% band, thinned to `_POINTS` points."""
     keep = np.unique(np.linspace(0, len(x) - 1, min(len(x), _POINTS)).round().astype(int))
     mean, margin = mean_and_margin(samples[:, keep])
     axis.plot(x[keep], mean, label=name, lw=1.8, **style)
@@ -309,8 +309,8 @@ def _curve(axis: Axes, x: np.ndarray, samples: np.ndarray, name: str, style: dic
         axis.fill_between(x[keep], mean - margin, mean + margin, color=style["color"], alpha=0.16, lw=0)
 
 
-def _dress(axis: Axes, title: str, x_label: str, y_label: str) -> None:
-    """Titles, units and as little ink as possible."""
+def _finish_axis(axis: Axes, title: str, x_label: str, y_label: str) -> None:
+    """Title, axis labels and a plain style; a note if there is nothing to draw."""
     axis.set_title(title, **_TITLE)
     axis.set_xlabel(x_label)
     axis.set_ylabel(y_label)
@@ -352,7 +352,7 @@ def _single(
 
 
 def _spread(values: np.ndarray, gap: float) -> np.ndarray:
-    """The places nearest to `values`, in least squares, that keep the order and a distance of `gap`; NaN stays NaN."""
+    """Positions nearest to `values` in least squares, in the same order and at least `gap` apart; NaN stays NaN."""
     order = np.argsort(values)[: np.isfinite(values).sum()]
     offsets = gap * np.arange(len(order))
     places = np.full_like(values, np.nan)
@@ -362,7 +362,7 @@ def _spread(values: np.ndarray, gap: float) -> np.ndarray:
 
 
 def _title(runs: Mapping[str, Run]) -> str:
-    """Environment, length and number of seeds, as far as the runs share them."""
+    """Environments, and the largest number of steps and of seeds."""
     environments = sorted({run.env for run in runs.values()})
     steps = max(run.rewards.shape[1] for run in runs.values())
     seeds = max(len(run.seeds) for run in runs.values())

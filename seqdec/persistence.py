@@ -1,4 +1,4 @@
-"""Files that are whole or not there: everything is written under a temporary name beside its target, then renamed."""
+"""Atomic file writes: everything is written under a temporary name beside its target, then renamed."""
 
 import importlib.metadata
 import json
@@ -21,7 +21,7 @@ _TABLE, _MANIFEST = "steps.parquet", "manifest.json"
 
 
 def write_file(path: Path, write: Callable[[Path], Any]) -> None:
-    """Let `write` make the file `path`; an old one is replaced in one move. Raises OSError where that is impossible."""
+    """Create or replace the file `path` by what `write` writes to a temporary path. Raises OSError if it cannot."""
     with _beside(path) as temporary:
         write(temporary)
         os.replace(temporary, path)
@@ -34,7 +34,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def write_folder(folder: Path, table: "pd.DataFrame", manifest: dict[str, Any]) -> None:
-    """Write a table (parquet) and its manifest (JSON) as `folder`, replacing what an earlier call left there.
+    """Write a table (parquet) and its manifest (JSON) as `folder`, replacing those of an earlier call.
 
     Raises FileExistsError when `folder` holds anything else, and OSError when it cannot be written.
     """
@@ -71,18 +71,18 @@ def read_json(path: Path) -> Any:
 
 
 def check_writable(folder: Path) -> None:
-    """Make `folder` and prove that files can be made in it. Raises OSError otherwise."""
+    """Create `folder` and a file in it, which is deleted. Raises OSError if that fails."""
     write_file(folder / "writable", lambda temporary: temporary.touch())
     (folder / "writable").unlink()
 
 
 def as_json(value: Any) -> Any:
-    """`value` as it comes back from JSON: tuples become lists, and what JSON does not know becomes its repr."""
+    """`value` after a round trip through JSON: tuples become lists, and objects without a JSON form their repr."""
     return json.loads(json.dumps(value, default=repr))
 
 
 def versions() -> dict[str, str]:
-    """What a result depends on: packages, Python, platform and JAX's first device."""
+    """Versions that a result depends on: packages, Python, platform and JAX's first device."""
     packages = {name: _version(name) for name in _PACKAGES}
     device = jax.devices()[0]
     return packages | {
@@ -100,13 +100,13 @@ def _version(package: str) -> str:
 
 
 def _hidden(path: Path) -> Path:
-    """A fresh name beside `path`."""
+    """An unused hidden name beside `path`."""
     return path.parent / f".{path.name}-{uuid.uuid4().hex[:8]}"
 
 
 @contextmanager
 def _beside(path: Path) -> Iterator[Path]:
-    """A temporary name beside `path`, of which nothing remains; errors of the file system are named after `path`."""
+    """A temporary name beside `path`, deleted on exit. OSErrors are raised again with `path` in the message."""
     temporary = _hidden(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

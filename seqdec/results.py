@@ -1,4 +1,4 @@
-"""What comes out of a run, and how several runs compare."""
+"""The results of a run: its table, its log, its files; and comparisons of several runs."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -46,7 +46,7 @@ class Run(NamedTuple):
     exact_propensity: bool
     """False where `propensities` are Monte Carlo estimates."""
     settings: dict[str, Any]
-    """What the agent was built with, as JSON has it."""
+    """Settings of the agent, as JSON values."""
     versions: dict[str, str]
 
     @property
@@ -55,7 +55,7 @@ class Run(NamedTuple):
         return float(self.elapsed[-1])
 
     def to_pandas(self) -> "pd.DataFrame":
-        """One row for each seed and step; actions and diagnostics that are not scalar take a column for each entry."""
+        """One row for each seed and step; actions and diagnostics that are not scalar have a column for each entry."""
         import pandas as pd
 
         num_seeds, num_steps = self.rewards.shape
@@ -75,25 +75,27 @@ class Run(NamedTuple):
     def log(self, seed: int, *, num_actions: int | None = None) -> ope.Log:
         """The steps of one of `seeds` as a log for off-policy evaluation; time is the number of the step.
 
-        The run must have kept what the agent saw: `seqdec.run(..., diagnostics=("observation",))`. `num_actions` says
-        how many actions there were where no mask does. Raises ValueError for a run without observations, propensities
-        or known rewards, or whose actions are no indices, and for a seed that is not in the run.
+        The run must have kept the observations: `seqdec.run(..., diagnostics=("observation",))`. `num_actions` is the
+        number of actions; with masks, it follows from their length.
+
+        Raises ValueError for a run without observations, propensities or known rewards, or whose actions are not
+        indices, and for a seed that is not in the run.
         """
-        seen = {name: part for name, part in self.diagnostics.items() if name.split(".")[0] == "observation"}
-        if seed not in self.seeds or not seen or self.actions.ndim > 2:
+        observed = {name: part for name, part in self.diagnostics.items() if name.split(".")[0] == "observation"}
+        if seed not in self.seeds or not observed or self.actions.ndim > 2:
             raise ValueError(
                 f"a log needs one of the seeds {self.seeds}, actions that are indices and a run with "
                 f'diagnostics=("observation",); got seed {seed}, actions of shape {self.actions.shape[2:]} and '
                 f"diagnostics {tuple(self.diagnostics)}"
             )
         row = self.seeds.index(seed)
-        mask = seen.pop("observation.mask", None)
+        mask = observed.pop("observation.mask", None)
         steps = self.rewards.shape[1]
         return ope.make_log(
             action=self.actions[row],
             reward=self.rewards[row],
             propensity=np.minimum(self.propensities[row].astype(np.float64), 1.0),
-            context=np.concatenate([part[row].reshape(steps, -1) for part in seen.values()], axis=1),
+            context=np.concatenate([part[row].reshape(steps, -1) for part in observed.values()], axis=1),
             mask=None if mask is None else mask[row],
             num_actions=num_actions,
         )
@@ -152,7 +154,7 @@ def compare(runs: Mapping[str, Run]) -> "pd.DataFrame":
 
 
 def readable(table: "pd.DataFrame") -> "pd.DataFrame":
-    """The table of `compare` as strings for people: "mean ± half-width", shares in percent, "-" for what is unknown."""
+    """The table of `compare` as strings: "mean ± half-width", shares in percent, "-" for unknown values."""
     import pandas as pd
 
     share = table["optimum_share"].to_numpy()
@@ -169,7 +171,7 @@ def readable(table: "pd.DataFrame") -> "pd.DataFrame":
 
 def plot_comparison(runs: Mapping[str, Run]) -> "Figure":
     """Reward, average reward, regret and regret against time of several runs in one matplotlib figure."""
-    from seqdec import figures  # matplotlib takes long to import, and only pictures need it
+    from seqdec import figures  # here, because matplotlib is slow to import
 
     return figures.comparison(runs)
 

@@ -18,7 +18,7 @@ _CHUNKS = 100
 
 
 class _Carry(NamedTuple):
-    """All that a seed takes from one step to the next; `step` and the keys to fold it into change with the chunk."""
+    """The state of one seed between steps; `step`, the number of steps done, changes from chunk to chunk only."""
 
     step: Array
     env_key: Key
@@ -31,16 +31,16 @@ class _Carry(NamedTuple):
 def on_device(
     agent: Agent, env: Environment, num_steps: int, seeds: range, names: tuple[str, ...], tick: Callable[[int], Any]
 ) -> Outcome:
-    """Run on the devices, chunk by chunk, the seeds spread over all of them.
+    """Run on the devices, chunk by chunk, with the seeds spread over all devices.
 
-    The lists grow by a whole chunk or not at all, so Ctrl-C cannot tear them.
+    A chunk counts once its record and its time are both stored, so that an interruption leaves whole chunks.
     """
     length = chunk_length(num_steps)
     began = time.perf_counter()
     mesh = _mesh(len(seeds))
     per_seed, common = _placements(mesh)
     params = jax.device_put(env.params, common)
-    # Devices take equal shares: where the seeds do not go round, some run twice, and the copies are cut off below.
+    # Every device takes the same number of seeds: some seeds run twice to fill up, and the copies are cut off below.
     padded = np.resize(np.asarray(seeds, np.uint32), -(-len(seeds) // mesh.size) * mesh.size)
     keys = jax.device_put(jax.vmap(jax.random.key)(padded), per_seed)
     start, advance = _compile(agent, env, names, length, keys, params, mesh)
@@ -63,18 +63,18 @@ def on_device(
 
 
 def _mesh(num_seeds: int) -> Mesh:
-    """As many devices as there are seeds to share out, at most all."""
+    """One axis over the devices, of which there are no more than seeds."""
     devices = jax.local_devices()[:num_seeds]
     return jax.make_mesh((len(devices),), ("seeds",), (AxisType.Auto,), devices=devices)
 
 
 def _placements(mesh: Mesh) -> tuple[NamedSharding, NamedSharding]:
-    """Of what belongs to seeds, and of what they all read."""
+    """Shardings of arrays with a leading axis of seeds, and of arrays that all seeds share."""
     return NamedSharding(mesh, PartitionSpec("seeds")), NamedSharding(mesh, PartitionSpec())
 
 
 def chunk_length(num_steps: int) -> int:
-    """Steps in one compiled chunk: about a hundredth of the run, at most 1,000, with little left over at the end."""
+    """Steps in one compiled chunk: about a hundredth of the run, at most 1,000, with few steps beyond the end."""
     chunks = max(-(-num_steps // _LONGEST_CHUNK), min(_CHUNKS, num_steps))
     return -(-num_steps // chunks)
 
@@ -90,7 +90,7 @@ def _compile(
         return _Carry(jnp.uint32(0), env_key, agent_key, state, observation, agent.init(init_key))
 
     def advance(carry: _Carry, params: PyTree) -> tuple[_Carry, Record]:
-        # All keys of a chunk at once: one by one they would cost a step of many seeds a tenth of its time.
+        # All keys of a chunk at once, which is cheaper than inside the scan.
         steps = carry.step + jnp.arange(length, dtype=carry.step.dtype)
         env_keys, agent_keys = (
             jax.vmap(jax.random.fold_in, (None, 0))(key, steps) for key in (carry.env_key, carry.agent_key)
@@ -102,20 +102,20 @@ def _compile(
         carry, record = jax.lax.scan(step, carry, (env_keys, agent_keys))
         return carry._replace(step=carry.step + jnp.uint32(length)), record
 
-    spread, whole = PartitionSpec("seeds"), PartitionSpec()
+    by_seed, replicated = PartitionSpec("seeds"), PartitionSpec()
     placed = {"in_shardings": _placements(mesh), "out_shardings": _placements(mesh)[0]}
 
     def lower(function, states, **options):
-        """Each device runs its share of the seeds side by side; nothing is exchanged between devices."""
+        """Each device runs its own seeds, vectorised if possible; nothing is exchanged between devices."""
 
-        def share(over_seeds):
-            shared = jax.shard_map(
-                over_seeds(function), mesh=mesh, in_specs=(spread, whole), out_specs=spread, check_vma=False
+        def lower_with(over_seeds):
+            sharded = jax.shard_map(
+                over_seeds(function), mesh=mesh, in_specs=(by_seed, replicated), out_specs=by_seed, check_vma=False
             )
-            return jax.jit(shared, **placed, **options).lower(states, params)
+            return jax.jit(sharded, **placed, **options).lower(states, params)
 
-        beside = share(lambda function: jax.vmap(function, (0, None)))
-        return share(_one_by_one) if _BATCHED_LAPACK.search(beside.as_text()) else beside
+        vectorised = lower_with(lambda function: jax.vmap(function, (0, None)))
+        return lower_with(_sequential) if _BATCHED_LAPACK.search(vectorised.as_text()) else vectorised
 
     starting = lower(start, keys)
     carry = starting.out_info
@@ -123,11 +123,11 @@ def _compile(
 
 
 _BATCHED_LAPACK = re.compile(r"@lapack_.*: \(tensor<\d+x\d+x\d+x")
-"""A factorisation of a batch on a CPU, which may wait for ever: see `seqdec.linalg.sequential_vmap`."""
+"""A batched LAPACK factorisation on a CPU, which can deadlock: see `seqdec.linalg.sequential_vmap`."""
 
 
-def _one_by_one(function: Callable[[PyTree, PyTree], PyTree]) -> Callable[[PyTree, PyTree], PyTree]:
-    """As `jax.vmap` over the first argument, but in turns."""
+def _sequential(function: Callable[[PyTree, PyTree], PyTree]) -> Callable[[PyTree, PyTree], PyTree]:
+    """As `jax.vmap` over the first argument, but one element after the other."""
     return lambda states, params: jax.lax.map(lambda state: function(state, params), states)
 
 
@@ -139,7 +139,7 @@ def _step(
     keys: tuple[Key, Key],
     params: PyTree,
 ) -> tuple[_Carry, Record]:
-    """One step of one seed: act, see what comes of it, learn."""
+    """One step of one seed: choose an action, step the environment, update the agent."""
     env_key, agent_key = keys
     action = agent.act(agent_key, carry.agent, carry.observation)
     check_action(action, env.action_space)

@@ -17,7 +17,7 @@ from seqdec.loop.record import Outcome, Record, check_action, rejected, select, 
 def on_host(
     agent: Agent, env: gymnasium.Env, num_steps: int, seeds: range, names: tuple[str, ...], tick: Callable[[int], Any]
 ) -> Outcome:
-    """Run on the host, seed after seed, every step three calls: act, env.step, update."""
+    """Run on the host, seed after seed; a step is three calls: act, env.step, update."""
     began = time.perf_counter()
     programs = _compile_host(agent, env, names, seeds[0])
     compiled = time.perf_counter()
@@ -40,14 +40,14 @@ def on_host(
 
 
 class _HostPrograms(NamedTuple):
-    """The compiled halves of a step on the host."""
+    """The compiled functions of an agent."""
 
     init: Callable[[Key], PyTree]
     act: Callable[[Key, np.uint32, PyTree, PyTree], Action]
     update: Callable[[PyTree, PyTree, Array, np.ndarray], tuple[PyTree, Array, dict[str, Array]]]
     """(state, observation, action, reward) -> (state, rejected, diagnostics)."""
     like: PyTree
-    """An observation, whose structure and dtypes the programs were compiled for."""
+    """An observation with the structure and dtypes that the programs were compiled for."""
 
 
 def _compile_host(agent: Agent, env: gymnasium.Env, names: tuple[str, ...], seed: int) -> _HostPrograms:
@@ -74,7 +74,7 @@ def _compile_host(agent: Agent, env: gymnasium.Env, names: tuple[str, ...], seed
 
 
 def _episodes(env: gymnasium.Env, num_steps: int, seed: int, programs: _HostPrograms) -> Iterator[Record]:
-    """One seed's steps; an ended episode is followed by the next."""
+    """The steps of one seed, over as many episodes as they take."""
     (_, _), (init_key, agent_key) = split_key(jax.random.key(seed))
     state = programs.init(init_key)
     observation = _observe(*env.reset(seed=seed), programs.like)
@@ -91,7 +91,7 @@ def _episodes(env: gymnasium.Env, num_steps: int, seed: int, programs: _HostProg
 
 
 def _pack(raw: Any, info: dict[str, Any]) -> PyTree:
-    """The observation as the agent gets it: `Masked` where the environment says which actions are allowed."""
+    """The observation as the agent gets it: `Masked` if the environment's info holds "action_mask"."""
     return Masked(raw, jnp.asarray(info["action_mask"], bool)) if "action_mask" in info else raw
 
 

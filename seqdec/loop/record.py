@@ -1,4 +1,4 @@
-"""What a run records, and what the loop on the devices and the loop on the host have in common.
+"""Records of a run, and the keys and checks shared by the loops on the devices and on the host.
 
 Keys: seed i starts from `jax.random.key(seed + i)`, split into an environment key and an agent key, so that different
 agents meet the same environment; each is split into a key for the start and a key into which the step number is
@@ -46,12 +46,12 @@ def split_key(key: Key) -> tuple[tuple[Key, Key], tuple[Key, Key]]:
 
 
 def rejected(info: Any) -> Array:
-    """() bool: whether the update was rejected; False for agents that never say."""
+    """() bool: whether the update was rejected; False for agents whose info has no such field."""
     return jnp.asarray(getattr(info, "rejected", False), bool)
 
 
 def select(info: Any, observation: PyTree, names: tuple[str, ...]) -> dict[str, Array]:
-    """The wanted fields of an agent's info, or the observation; what has fields of its own gives one entry for each."""
+    """The named fields of an agent's info, or "observation"; one entry for each leaf of a nested field."""
     fields = {name: getattr(info, name) for name in getattr(info, "_fields", ()) if getattr(info, name) is not None}
     available = {**fields, "observation": observation}
     for name in names:
@@ -64,7 +64,7 @@ def select(info: Any, observation: PyTree, names: tuple[str, ...]) -> dict[str, 
 
 
 def check_action(action: Action, space: gymnasium.Space) -> None:
-    """Refuse, while tracing, an action that cannot fit the action space."""
+    """Raise, while tracing, for an action that cannot fit the action space."""
     value = action.value
     if isinstance(space, Discrete):
         if value.shape != () or not jnp.issubdtype(value.dtype, jnp.integer):

@@ -66,8 +66,8 @@ def run(
     show = sys.stderr.isatty() if progress is None else progress
     total = num_steps if isinstance(env, Environment) else num_steps * num_seeds
     bar = tqdm(total=total, desc=agent.name, unit="step", disable=not show, dynamic_ncols=True)
-    # XLA takes small factorisations from SciPy's threaded BLAS, whose idle threads spin against XLA's own on
-    # few cores. They gain nothing from threads, and products do not pass through BLAS at all.
+    # XLA calls SciPy's threaded BLAS for factorisations. They are too small to gain from threads, and BLAS's idle
+    # threads compete with XLA's. Matrix products do not use BLAS.
     with bar, threadpool_limits(1, user_api="blas"):
         if isinstance(env, Environment):
             outcome = on_device(agent, env, num_steps, seeds, names, bar.update)
@@ -85,7 +85,7 @@ def _check_seed(seed: int, num_seeds: int) -> range:
 
 
 def _check_diagnostics(names: Sequence[str]) -> tuple[str, ...]:
-    """`names` as a tuple of names that leave the columns of a run alone."""
+    """`names` as a tuple. Raises for a single string, and for the name of a column that every run has."""
     if isinstance(names, str):
         raise TypeError(f"diagnostics must be a sequence of names; got {names!r}: write ({names!r},)")
     for name in names:
@@ -95,7 +95,7 @@ def _check_diagnostics(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _collect(outcome: Outcome, agent: Agent, env: Environment | gymnasium.Env, num_steps: int, seeds: range) -> Run:
-    """Cut the record to the steps asked for and add what a reader must know about them."""
+    """The Run of an outcome, cut to the steps asked for."""
     record = jax.tree.map(lambda leaf: leaf[:, :num_steps], outcome.record)
     num_done, steps = record.reward.shape
     known_steps, known_seconds = zip((0, 0.0), *outcome.clock, strict=True)
