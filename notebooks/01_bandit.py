@@ -13,8 +13,8 @@
 # %% [markdown]
 # # A neural bandit on handwritten digits
 #
-# Each step shows an 8 x 8 image. The agent names one of ten classes and learns only whether it was right. It never sees
-# the right answer, so it has to try classes that it is unsure of, and stop once it is sure.
+# Each step shows an 8 x 8 image. The agent names one of ten classes and learns only whether it was right. It is never
+# told the right class, so it has to try classes that it is unsure of, and stop once it is sure.
 
 # %%
 import jax
@@ -28,7 +28,8 @@ from seqdec import filters, likelihoods, models, results
 # ## Environments and agents
 #
 # `envs.make` returns two pure functions with their data; an agent is a belief with a policy. HiLoFi keeps a full
-# covariance for the last layer and a low-rank one for the hidden layers; LRKF one low-rank covariance for all.
+# covariance for the last layer of a network and a low-rank one for the hidden layers. The EKF keeps one full covariance
+# for all parameters, which is affordable for a linear model.
 
 # %%
 env = seqdec.envs.make("digits")
@@ -39,56 +40,60 @@ plt.axis("off")
 plt.show()
 
 # %%
+linear = models.MLP(10, ())
 team = {
-    "hilofi": seqdec.agents.hilofi(env, rank=20),
-    "lrkf": seqdec.agents.lrkf(env, rank=20),
-    "hilofi, epsilon-greedy": seqdec.agents.hilofi(env, rank=20, policy="epsilon_greedy"),
+    "hilofi": seqdec.agents.hilofi(env, rank=10),
+    "linear": seqdec.agents.ekf(env, model=linear),
+    "linear, epsilon-greedy": seqdec.agents.ekf(env, model=linear, policy="epsilon_greedy"),
 }
 runs = {name: seqdec.run(agent, env, 600, seed=0, num_seeds=3) for name, agent in team.items()}
 results.compare(runs)
 
 # %% [markdown]
-# Regret is what an agent that knows every answer would have earned more. Bands are 95% intervals over the seeds.
+# Regret is the reward that an agent who knows every answer would have earned in addition. Bands are 95% intervals over
+# the seeds.
 
 # %%
 results.plot_comparison(runs)
 
 # %% [markdown]
-# ## What the belief knows
+# ## A belief without the loop
 #
-# A filter can be used without the loop. `moments` predicts every arm's reward with the uncertainty that more data would
-# remove (`cov`) apart from the noise that no data removes (`noise`); `update` conditions on the arm that was played.
+# A filter can be used by itself. `moments` predicts every arm's reward with the uncertainty that more data would remove
+# (`cov`) apart from the noise that no data removes (`noise`); `update` conditions on the arm that was played.
 
 # %%
-network = models.network(models.MLP(10), image)
-likelihood = likelihoods.gaussian(0.01)
-flt = filters.hilofi(network.apply, likelihood, is_last=network.is_last, rank=20, initial_std_last=0.3)
+network = models.network(linear, image)
+flt = filters.ekf(network.apply, likelihoods.gaussian(0.01), initial_std=0.3)
 belief = flt.init(jax.random.key(1), network.init(jax.random.key(2)))
-before = flt.moments(belief, image)
-belief, info = flt.update(belief, image, 1.0, observed=3)
-after = flt.moments(belief, image)
+before = jax.jit(flt.moments)(belief, image)
+belief, info = jax.jit(flt.update)(belief, image, 1.0, observed=3)
+after = jax.jit(flt.moments)(belief, image)
 print("arm 3: standard deviation", float(before.cov[3, 3]) ** 0.5, "->", float(after.cov[3, 3]) ** 0.5)
 print("log density of the observation:", float(info.log_density))
 
 # %% [markdown]
 # ## Propensities
 #
-# Every action comes with the probability that the policy had of playing it: what off-policy evaluation needs. It is
-# exact for epsilon-greedy, greedy and UCB, and a Monte Carlo estimate for the sampling policies.
+# Every action comes with the probability with which the policy plays it, which off-policy evaluation needs. It is exact
+# for epsilon-greedy, greedy and UCB, and an estimate for the sampling policies.
 
 # %%
-exact = runs["hilofi, epsilon-greedy"]
+exact = runs["linear, epsilon-greedy"]
 print("exact:", exact.exact_propensity, " smallest:", exact.propensities.min())
 sampled = runs["hilofi"]
 print("exact:", sampled.exact_propensity, " mean over time:", sampled.propensities.mean(0)[::100].round(2))
 
 # %% [markdown]
-# ## When the world changes
+# ## A changing environment
 #
-# The same environment, but the meaning of the labels is shuffled after 300 steps. Process noise keeps a belief able to
-# follow.
+# Five arms whose rewards are linear in the context; after 300 steps the arms change places. With process noise a belief
+# forgets: it does worse while nothing changes, and recovers soon after the change.
 
 # %%
-changing = seqdec.envs.nonstationary(env, change_points=[300], kind="permute")
-followers = {f"process noise {q:g}": seqdec.agents.lrkf(changing, rank=20, process_noise=q) for q in (1e-6, 1e-3)}
+changing = seqdec.envs.nonstationary(seqdec.envs.linear(noise_std=0.1), change_points=[300], kind="permute")
+followers = {
+    f"process noise {variance:g}": seqdec.agents.ekf(changing, model=models.MLP(5, ()), process_noise=variance)
+    for variance in (0.0, 1e-2)
+}
 results.plot_comparison({n: seqdec.run(agent, changing, 600, seed=0, num_seeds=3) for n, agent in followers.items()})

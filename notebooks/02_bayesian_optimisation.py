@@ -13,14 +13,14 @@
 # %% [markdown]
 # # Bayesian optimisation
 #
-# A belief over functions decides where to evaluate next. `seqdec.minimize` does all of it; below are the parts.
+# A belief over functions decides where to evaluate next. `seqdec.minimize` does everything; its parts follow below.
 
 # %%
 import matplotlib.pyplot as plt
 import numpy as np
 
 import seqdec
-from seqdec.bo import BayesianOptimizer, Integer, Real
+from seqdec.bo import BayesianOptimizer, Search
 from seqdec.envs import objectives
 
 # %% [markdown]
@@ -31,15 +31,15 @@ from seqdec.envs import objectives
 # %%
 branin = objectives.branin()
 bounds = [tuple(pair) for pair in branin.bounds]
-result = seqdec.minimize(branin, bounds, n_calls=25, seed=0, progress=False)
+result = seqdec.minimize(branin, bounds, n_calls=25, seed=4, progress=False)
 print(result.message)
 print("x =", result.x, " value =", result.fun, " regret =", float(branin.regret(result.fun)))
 
 # %% [markdown]
-# Where it looked: the first points are spread, the others close in on the minima.
+# The evaluated points: the first are spread over the box, the others concentrate at the minima.
 
 # %%
-grid = np.stack(np.meshgrid(np.linspace(-5, 10, 80), np.linspace(0, 15, 80)), axis=-1)
+grid = np.stack(np.meshgrid(np.linspace(-5, 10, 40), np.linspace(0, 15, 40)), axis=-1)
 values = np.array([[branin(point) for point in row] for row in grid])
 points = np.array(result.x_iters)
 plt.figure(figsize=(5, 4))
@@ -51,29 +51,31 @@ plt.ylabel("x_1")
 plt.show()
 
 # %% [markdown]
-# ## One question at a time
+# ## Ask and tell
 #
 # `ask` and `tell` leave the evaluation to you: in any order, in batches, with failures, and with points of your own.
 
 # %%
-optimizer = BayesianOptimizer([Real(1e-5, 1.0, log=True), Integer(1, 6)], seed=0, capacity=16)
+optimizer = BayesianOptimizer(bounds, seed=0, capacity=25)
 for number in range(12):
     trial = optimizer.ask()
-    rate, layers = trial.x
-    optimizer.tell(trial, (np.log10(rate) + 2.5) ** 2 + 0.1 * abs(layers - 3), failed=number == 5)
+    optimizer.tell(trial, branin(trial.x), failed=number == 5)
 print(optimizer.best)
 optimizer.trials_dataframe()
 
 # %% [markdown]
 # ## Another belief, another acquisition
 #
-# HiLoFi over a neural network, with Thompson sampling: a function is drawn from the belief and climbed from many
-# starts. Its cost per query does not grow with the history.
+# HiLoFi over a neural network, with Thompson sampling: a function is drawn from the belief and maximised by gradient
+# ascent from many starting points. Its cost per query does not grow with the number of evaluations.
 
 # %%
-small = {"features": (50, 50), "rank": 20}
-for name, options in (("gp", {}), ("hilofi", {"surrogate_options": small})):
-    found = seqdec.minimize(branin, bounds, n_calls=25, seed=0, surrogate=name, progress=False, **options)
+small = {"features": (20,), "rank": 5}
+search = Search(raw_samples=128, num_restarts=2)
+other = seqdec.minimize(
+    branin, bounds, n_calls=25, seed=4, surrogate="hilofi", surrogate_options=small, search=search, progress=False
+)
+for found in (result, other):
     best = np.minimum.accumulate(found.func_vals)
     plt.semilogy(np.arange(1, 26), best - branin.minimum, label=f"{found.surrogate}, {found.acquisition}")
 plt.xlabel("call")

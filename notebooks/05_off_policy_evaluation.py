@@ -35,7 +35,7 @@ from seqdec import figures, filters, likelihoods, models, ope
 # %%
 env = seqdec.envs.linear(noise_std=0.3)  # five arms, reward weights[arm] . context + noise
 logger = seqdec.agents.ekf(env, model=models.MLP(5, ()), policy=seqdec.policies.epsilon_greedy(0.6))
-run = seqdec.run(logger, env, 3000, seed=0, diagnostics=("observation",))
+run = seqdec.run(logger, env, 2000, seed=0, diagnostics=("observation",))
 log = run.log(0, num_actions=5)
 log.to_pandas().head()
 
@@ -55,7 +55,7 @@ def target_of(context):
     return 0.9 * best + 0.1 / 5
 
 
-angles = np.random.default_rng(0).uniform(0, 2 * np.pi, 1_000_000)
+angles = np.random.default_rng(0).uniform(0, 2 * np.pi, 100_000)
 contexts = np.stack([np.cos(angles), np.sin(angles)], axis=1)
 truth = float((target_of(contexts) * (contexts @ weights.T)).sum(1).mean())
 print(f"true value {truth:.4f}, mean reward of the log {log.reward.mean():.4f}")
