@@ -18,6 +18,7 @@
 # needed here: without them the log is **synthetic**, with the same schema, and every table and picture says so.
 
 # %%
+# %matplotlib inline
 import tempfile
 
 import numpy as np

@@ -17,6 +17,7 @@
 # another policy, without playing that policy. Here both are known, so every answer can be checked.
 
 # %%
+# %matplotlib inline
 import jax
 import jax.numpy as jnp
 import numpy as np
