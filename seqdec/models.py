@@ -1,10 +1,12 @@
 """Flax networks of the experiments, and `Network`s: pure functions of a flax module."""
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
 
 from seqdec.core import Array, IsLast, Key, Network, PyTree
@@ -214,21 +216,19 @@ def output_layer(module: nn.Module, example: PyTree) -> IsLast:
     there is none, say because the module ends in an activation, the predicate is false everywhere and filters that need
     a last layer refuse it with the list of paths: write the predicate by hand then, `lambda path: path[0] == "head"`.
     """
-    example = jax.tree.map(lambda leaf: jnp.ones(jnp.shape(leaf), jnp.result_type(leaf)), example)
-    variables = _scrambled(module.init(jax.random.key(0), example))
-    out, captured = module.apply(variables, example, capture_intermediates=True, mutable=["intermediates"])
+    example = jax.tree.map(lambda leaf: np.ones(jnp.shape(leaf), jnp.result_type(leaf)), example)
+    shapes = jax.eval_shape(lambda: module.init(jax.random.key(0), example))
+    # Random numbers in every array, because layers of zeros would return the same by accident.
+    random = np.random.default_rng(0)
+    variables = jax.tree.map(lambda leaf: random.standard_normal(leaf.shape, np.float32), shapes)
+
+    # Called once, so that optimisation would cost more than it saves.
+    @functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+    def call(variables, example):
+        return module.apply(variables, example, capture_intermediates=True, mutable=["intermediates"])
+
+    out, captured = jax.device_get(call(variables, example))
     calls = jax.tree_util.tree_flatten_with_path(captured["intermediates"])[0]
-    same = [
-        path_names(path)[:-2]
-        for path, value in calls
-        if value.size == out.size and bool(jnp.all(value.ravel() == out.ravel()))
-    ]
+    same = [path_names(path)[:-2] for path, value in calls if np.array_equal(np.ravel(value), np.ravel(out))]
     prefix = max(same, key=len, default=())
     return lambda path: bool(prefix) and path[: len(prefix)] == prefix
-
-
-def _scrambled(variables: PyTree) -> PyTree:
-    """Random values in every array, so that no two layers agree by accident, as layers of zeros would."""
-    leaves, structure = jax.tree.flatten(variables)
-    keys = jax.random.split(jax.random.key(0), len(leaves))
-    return structure.unflatten([jax.random.normal(k, leaf.shape) for k, leaf in zip(keys, leaves, strict=True)])

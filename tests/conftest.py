@@ -14,10 +14,13 @@ from tests.tables import write_open_bandit, write_tables
 
 
 def pytest_configure() -> None:
-    """Keep compiled programs in the user's cache folder, for the workers of one run, child processes and later runs.
+    """Compile quickly, and once: in the workers of one run, in child processes and in later runs.
 
-    Each core is a device, so that runs of several seeds are spread over them.
+    Compiled programs are kept in the user's cache folder. XLA leaves out the optimisations of machine code, which cost
+    more time than they save in runs of a few steps; set XLA_FLAGS to test with others, such as XLA_FLAGS=" " for all
+    of them. Each core is a device, so that runs of several seeds are spread over them.
     """
+    os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(pooch.os_cache("seqdec") / "tests"))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
@@ -60,11 +63,3 @@ def image_home(image_files: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """`image_files` as the folder where data sets are looked for."""
     monkeypatch.setenv("SEQDEC_DATA", str(image_files))
     return image_files
-
-
-@pytest.fixture
-def quick_compilation() -> Iterator[None]:
-    """Programs are compiled without the optimisations that cost more than they save in runs of a few steps."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)

@@ -23,7 +23,6 @@ STEPS, SEEDS = 500, 3
 
 
 # Nearly all of the time here is compilation, of programs that run for milliseconds.
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 class Spaces(NamedTuple):

@@ -27,8 +27,6 @@ from seqdec.envs import objectives
 from seqdec.policies.improvement import log_h
 from seqdec.registry import Registry
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 BOX = [(-5.0, 10.0), (0.0, 15.0)]
 page = importlib.import_module("seqdec.bo.gp")  # the function of that name hides it in the package
 QUICK = Search(raw_samples=64, num_restarts=4, steps=10)

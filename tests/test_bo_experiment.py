@@ -15,7 +15,6 @@ from seqdec import cli
 from seqdec.bo.suggest import sobol
 from seqdec.experiments import bo
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 FILES = {"manifest.json", "trials.parquet", "summary.csv", "progress.png", "time.png"}
 TINY = ["run", "bo", "--functions", "branin,drawnn50", "--methods", "random,evolution", "--runs", "2"]
 

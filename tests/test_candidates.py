@@ -13,7 +13,6 @@ from seqdec import agents, envs, models
 from seqdec.core import Environment, Masked
 from seqdec.data import RecommenderLog, form_blocks
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 USERS, ITEMS, STEPS = 5, 12, 300
 
 

@@ -16,7 +16,6 @@ from seqdec.experiments import bandit, report
 from seqdec.results import Run
 from tests.toys import toy_agent, toy_env
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 PNG = b"\x89PNG\r\n\x1a\n"
 
 

@@ -9,7 +9,6 @@ from flax import linen as nn
 from seqdec import linalg, models
 from seqdec.filters import blocks, derivatives
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 X = jnp.linspace(-1, 1, 6)
 KERNELS = {"a": jnp.sin(jnp.arange(30.0)).reshape(6, 5), "b": jnp.cos(jnp.arange(20.0)).reshape(5, 4)}
 

@@ -16,8 +16,6 @@ from seqdec import envs
 from seqdec.core import Environment, Masked, TimeStep
 from seqdec.data import RecommenderLog, Table, form_blocks
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 IMAGES = np.random.default_rng(0).integers(0, 256, (12, 2, 3), dtype=np.uint8)
 WEIGHTS = np.random.default_rng(0).normal(size=(3, 4))
 TABLE = Table(

@@ -13,7 +13,6 @@ from tests import boxes
 
 NETWORK = models.network(models.MLP(4, (6, 5)), jnp.zeros(3))
 STEPS = 200
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 @pytest.fixture(autouse=True)
@@ -466,7 +465,6 @@ def test_log_density_is_that_of_the_predictive():
 @pytest.mark.parametrize("name", NAMES)
 def test_acting_and_updating_share_the_linearisation_in_a_compiled_scan(name):
     """Moments for all arms and the update of one, in one scan, cost the update's products and a few small ones."""
-    jax.config.update("jax_disable_most_optimizations", False)
     flt = MAKERS[name](NETWORK.apply, LIKELIHOODS["gaussian"], 1e-4)
 
     def act_and_update(belief, x):

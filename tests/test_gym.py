@@ -22,8 +22,6 @@ from seqdec.core import Array, Environment, Key, Masked, TimeStep
 from seqdec.envs import FunctionalEnv, FunctionalVectorEnv
 from seqdec.envs.gym import id_of
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 IDS = {id_of(name) for name in envs.names()}
 NOT_A_NUMBER = {"seqdec/FailingBranin-v0", "seqdec/OpenBandit-v0"}
 """Environments with rewards that are unknown, NaN, which gymnasium's checker refuses."""

@@ -11,7 +11,6 @@ from seqdec import cli
 from seqdec.data import synthetic_kuairec, write_kuairec
 from seqdec.experiments import kuairec, report
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 QUICK = "popularity,random"
 
 

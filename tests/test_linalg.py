@@ -14,7 +14,6 @@ from tests import boxes
 MATRICES = settings(max_examples=15, deadline=None)
 # Compiled once for each set of shapes, not once for each call.
 low_rank_downdate = jax.jit(linalg.low_rank_downdate)
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 scales = st.integers(-12, 12).map(lambda power: 10.0**power)
 seeds = st.integers(0, 2**31)
 

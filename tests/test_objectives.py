@@ -11,8 +11,6 @@ import seqdec
 from seqdec import envs
 from seqdec.envs import objectives
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 KNOWN = {
     "ackley2": (objectives.ackley(2), 0.0),
     "ackley50": (objectives.ackley(50), 0.0),

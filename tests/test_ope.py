@@ -16,8 +16,6 @@ from seqdec.ope import Log, make_log
 from seqdec.registry import Registry
 from tests.toys import toy_agent, toy_env
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 # Six rows, three actions; weights 1, 2, 8, 1, 5, 0.
 SIX = {
     "action": [0, 1, 2, 0, 1, 0],

@@ -14,8 +14,6 @@ from seqdec import data, envs, ope
 from seqdec.experiments import evaluation
 from tests.tables import write_open_bandit
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:

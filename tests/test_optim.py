@@ -17,8 +17,6 @@ from flax import serialization
 
 from seqdec import optim
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 # Learning rates for the targets below; they fall along a cosine.
 RATES = {
     "alice": 0.3,
@@ -260,7 +258,6 @@ def test_bfloat16_parameters_get_bfloat16_updates_from_float32_state(name):
 SHARDED = """
 import jax
 jax.config.update("jax_num_cpu_devices", 2)
-jax.config.update("jax_disable_most_optimizations", True)
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from tests import test_optim as t

@@ -10,7 +10,6 @@ from seqdec.optim import common, linear
 from seqdec.optim.alice import compensation_of, subspace_iteration, switched
 from seqdec.optim.racs import principal_pair
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 M, N, STEPS = 4, 6, 7
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from seqdec import optim
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 M, N, MU = 4, 6, 1e-3
 
 

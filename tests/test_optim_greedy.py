@@ -9,7 +9,6 @@ import pytest
 from seqdec import optim
 from seqdec.optim import greedy
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 D = 5
 COSTS = np.array([0.5, 1.0, 2.0, 0.7, 1.3])
 FAMILIES = {

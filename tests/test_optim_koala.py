@@ -8,7 +8,6 @@ import pytest
 
 from seqdec import optim
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 P0, Q, R = 0.2, 0.1, 0.7
 
 

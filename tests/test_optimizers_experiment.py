@@ -17,8 +17,6 @@ from seqdec.data import load_cifar10
 from seqdec.experiments import optimizers, tasks
 from seqdec.experiments.tasks import Task
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 @pytest.fixture
 def toy(monkeypatch: pytest.MonkeyPatch) -> Task:

@@ -14,8 +14,6 @@ from scipy import stats
 from seqdec import policies
 from seqdec.core import Posterior, Predictive
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 MEAN = np.array([0.3, 0.5, 0.1, 0.45], np.float32)
 ROOT = np.array([[0.6, 0.4, -0.1, 0.2], [0, 0.3, 0.2, 0.1], [0, 0, 0.5, -0.3], [0, 0, 0, 0.2]], np.float32)
 COV = ROOT.T @ ROOT

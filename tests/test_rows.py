@@ -10,7 +10,6 @@ import pytest
 from seqdec import filters, likelihoods, models
 from seqdec.filters.rows import Rows
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 USERS, VIDEOS, WIDTH, OFFER, FEATURES = 3, 6, 2, 4, 3
 NOISE = 0.3
 

@@ -22,8 +22,6 @@ from seqdec.loop.run import run
 from seqdec.results import Run
 from tests.toys import NUM_ARMS, toy_agent, toy_env
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 class ToyGym(gymnasium.Env):
     """The toy environment behind gymnasium's interface, keys and all, so that both drivers must agree."""
@@ -450,7 +448,6 @@ _SHARED_OUT = """
 import sys
 import jax, numpy as np
 jax.config.update("jax_num_cpu_devices", int(sys.argv[1]))
-jax.config.update("jax_disable_most_optimizations", True)
 from seqdec import agents, envs, models, run
 env = envs.make("digits")
 agent = agents.make("hilofi", env, rank=3, model=models.MLP(10, features=(6,)))

@@ -20,8 +20,6 @@ from seqdec.results import Run
 from tests.tables import OCCUPATIONS, write_tables
 from tests.test_results import make_run
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

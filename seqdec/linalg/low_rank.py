@@ -304,8 +304,7 @@ def _least_direction(root: Array, crossed: Array, gain: Array, noise: Array) -> 
         return (count < _MAX_ITERATIONS) & (change > (4 * eps) ** 2)
 
     state = (0, jnp.zeros_like(gain).at[-1].set(1), jnp.ones((), gain.dtype))
-    # Two iterations mostly suffice, and cost less outside the loop.
-    return lax.while_loop(moving, refine, refine(refine(state)))[1]
+    return lax.while_loop(moving, refine, state)[1]
 
 
 _MAX_ITERATIONS = 50
