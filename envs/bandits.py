@@ -1,8 +1,8 @@
 """Bandits with known expected rewards: Bernoulli and Gaussian arms, linear arms, the wheel.
 
-The context is drawn anew for every step, and so is the set of allowed arms where there is one. Regret is exact: the
-best allowed expected reward minus that of the arm played. An episode ends after `horizon` steps, and the next one is no
-different. A step costs O(arms * features).
+The context is drawn independently for every step, and so is the set of allowed arms if there is one. Regret is exact:
+the best allowed expected reward minus that of the arm played. An episode ends after `horizon` steps; the next one has
+the same arms. A step costs O(arms * features).
 """
 
 from collections.abc import Callable, Sequence
@@ -19,14 +19,14 @@ from seqdec.envs.outcomes import in_range, reward_and_regret
 
 
 class Arms(Protocol):
-    """What describes a bandit's arms; a named tuple of arrays."""
+    """The parameters of a bandit's arms, a named tuple of arrays."""
 
     def means(self, context: Array) -> Array:
         """(n,) expected rewards."""
         ...
 
     def reward(self, key: Key, context: Array, arm: Array) -> Array:
-        """() what `arm` pays this time."""
+        """() a random reward of `arm`."""
         ...
 
     def drift(self, key: Key, std: Array) -> "Arms":
@@ -49,7 +49,7 @@ class BernoulliArms(NamedTuple):
         return jax.random.bernoulli(key, self.probabilities[arm]).astype(jnp.float32)
 
     def drift(self, key: Key, std: Array) -> "BernoulliArms":
-        """Every probability takes a Gaussian step and is cut to [0, 1]."""
+        """Every probability takes a Gaussian step and is clipped to [0, 1]."""
         return BernoulliArms(jnp.clip(_step(key, self.probabilities, std), 0.0, 1.0))
 
 
@@ -96,7 +96,7 @@ class LinearArms(NamedTuple):
 
 
 class Wheel(NamedTuple):
-    """The wheel: a small reward from every arm, a large one in the rim of the arm's own quadrant."""
+    """The wheel: a small reward from every arm, a large one from an arm on the rim of its own quadrant."""
 
     mean: Array
     """(5,) expected rewards off the rim; the last arm owns no quadrant."""
@@ -129,7 +129,7 @@ class Wheel(NamedTuple):
 
 
 class State(NamedTuple):
-    """What a bandit remembers."""
+    """The context and the allowed arms of the current step."""
 
     context: Array
     mask: Array | None
@@ -146,8 +146,8 @@ def bernoulli(
 ) -> Environment:
     """Arms that pay 1 with probability `probabilities` (n,), else 0. The observation is the constant (1,).
 
-    With `availability`, each arm is allowed with that probability in each step, and one arm drawn at random in any case
-    (sleeping arms); observations are then `Masked`. Raises ValueError for numbers out of their range.
+    With `availability`, each arm is allowed with that probability in each step, and one random arm always (sleeping
+    arms); observations are then `Masked`. Raises ValueError for numbers out of their range.
     """
     params = BernoulliArms(checks.array("probabilities", probabilities, 1, 0.0, 1.0))
     return _bandit("bernoulli", params, _no_context, 1, params.probabilities.shape[0], availability, horizon)
@@ -201,7 +201,7 @@ def wheel(
     large_std: float = 0.01,
     horizon: int = 1000,
 ) -> Environment:
-    """The wheel bandit: contexts uniform in the unit disc, five arms, and the need to explore a rare region.
+    """The wheel bandit: contexts uniform in the unit disc, five arms, large rewards in a rare region only.
 
     Arm a pays N(means[a], std^2), except that on the rim, where the norm of the context is at least `delta`, the arm of
     the quadrant pays N(large_mean, large_std^2). Arms 0 to 3 own the quadrants (+, +), (+, -), (-, +), (-, -); an axis
@@ -260,14 +260,14 @@ def _bandit(
 
 
 def _draw_mask(key: Key, num_arms: int, availability: float) -> Array:
-    """(n,) bool: each arm with probability `availability`, and one arm in any case."""
+    """(n,) bool: each arm with probability `availability`, and one random arm always."""
     some_key, one_key = jax.random.split(key)
     some = jax.random.bernoulli(some_key, availability, (num_arms,))
     return some | (jnp.arange(num_arms) == jax.random.randint(one_key, (), 0, num_arms))
 
 
 def _no_context(key: Key) -> Array:
-    """(1,) the constant 1, which lets any network be an arm's constant."""
+    """(1,) the constant 1, with which any network can fit a constant for each arm."""
     return jnp.ones(1, jnp.float32)
 
 
@@ -276,7 +276,7 @@ def _sphere(num_features: int) -> Callable[[Key], Array]:
 
     def draw(key: Key) -> Array:
         direction = jax.random.normal(key, (num_features,), jnp.float32)
-        # rounding must not carry the point out of the observation space
+        # rounding must not move the point out of the observation space
         return jnp.clip(direction / jnp.linalg.norm(direction), -1.0, 1.0)
 
     return draw

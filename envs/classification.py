@@ -1,7 +1,7 @@
-"""Classification as a bandit: the context is an image, an action is a class, the reward is 1 if it is right, else 0.
+"""Classification as a bandit: the context is an image, an action a class, the reward 1 if it is the label, else 0.
 
-The data set lies in `params` as it was stored (uint8) and an image becomes float32 when it is shown, so that the 60,000
-images of MNIST take 47 MB once, however many seeds share them. A step costs the reading of one image.
+`params` holds the data set as stored (uint8), once for all seeds: 47 MB for the 60,000 images of MNIST. A step converts
+one image to float32.
 """
 
 import os
@@ -37,14 +37,14 @@ class Options(TypedDict, total=False):
 
 
 class State(NamedTuple):
-    """Which example is shown and how to go on."""
+    """The example shown, and the order of those to come."""
 
     shown: Array
     """() int32 which example is shown."""
     step: Array
     """() int32 steps done in this episode."""
     order: Array | None
-    """(n,) int32 for order="shuffle": up to this pass's position the examples already shown, then those to come."""
+    """(n,) int32 for order="shuffle": the examples already shown in this pass, then those to come."""
 
 
 def classification(
@@ -66,7 +66,7 @@ def classification(
 
     `order`: "shuffle" shows every image once in random order, then all again in a new order; "sequential" keeps the
     order of the data; "replacement" draws independently. An episode is `horizon` steps, by default n, and begins a new
-    pass. `pixels`: "signed" reads every pixel as a signed byte, so that those above 127 turn negative: a defect of
+    pass. `pixels`: "signed" reads every pixel as a signed byte, so that those above 127 become negative: an error in
     published experiments, for comparison with them only.
 
     Raises ValueError or TypeError for arrays that do not fit together or an unknown option.
@@ -77,7 +77,7 @@ def classification(
     checks.choice("order", order, ("shuffle", "sequential", "replacement"))
     checks.choice("pixels", pixels, ("unsigned", "signed"))
     count = len(images)
-    scale = np.float32(1 / peak)  # a product is rounded alike everywhere, which keeps the ends of the space in it
+    scale = np.float32(1 / peak)  # a factor, so that the bounds of the space are rounded like the observations
     horizon = count if horizon is None else checks.count("horizon", horizon, 1)
 
     def show(state: State, params: Examples) -> Array:
@@ -105,11 +105,11 @@ def classification(
 
 
 def digits(**options: Unpack[Options]) -> Environment:
-    """1,797 handwritten digits of 8 x 8 pixels that come with scikit-learn, as (64,) features in [0, 1]; ten classes.
+    """1,797 handwritten digits of 8 x 8 pixels from scikit-learn, as (64,) features in [0, 1]; ten classes.
 
     Options as in `classification`.
     """
-    from sklearn.datasets import load_digits  # here, because it takes a second that only this environment needs
+    from sklearn.datasets import load_digits  # here, because scikit-learn is slow to import
 
     images, labels = map(np.asarray, load_digits(return_X_y=True))
     return classification(images.astype(np.uint8), labels, peak=16, name="digits", **options)
@@ -150,8 +150,8 @@ def _from_dataset(name: str, data: Dataset, split: str, options: Options) -> Env
 def choose(key: Key, step: Array, order: Array | None, count: int, how: str) -> State:
     """The state that shows the example of `step`.
 
-    "shuffle" is the Fisher-Yates shuffle, one exchange a step: at position p of a pass, place p and a random one of the
-    places p, ..., n-1 change. Every order is equally likely, whatever the last pass has left behind, and no step sorts.
+    "shuffle" is the Fisher-Yates shuffle, one exchange per step: at position p of a pass, entry p is exchanged with a
+    random one of the entries p, ..., n-1. Every order is equally likely, whatever order the last pass ended with.
     """
     position = step % count
     if order is None:
@@ -164,7 +164,7 @@ def choose(key: Key, step: Array, order: Array | None, count: int, how: str) -> 
 
 
 def _check_examples(images: np.ndarray, labels: np.ndarray, peak: int) -> tuple[np.ndarray, np.ndarray]:
-    """The arrays on the host, checked against each other."""
+    """The arrays on the host. Raises ValueError for wrong types or shapes."""
     images, labels = np.asarray(images), np.asarray(labels)
     if images.dtype != np.uint8 or images.ndim < 2 or images.size == 0:
         raise ValueError(f"images must be uint8 (n, ...) with n > 0; got {images.dtype} of shape {images.shape}")

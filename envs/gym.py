@@ -1,8 +1,8 @@
 """Functional environments behind gymnasium's interface, one at a time or vectorised, and their registered ids.
 
-A functional environment goes straight on from one episode to the next. The adapters hold the new episode back until it
-is asked for. No context follows a bandit's last action, so the final observation of an episode is the context of that
-action once more, and the end counts as terminated: there is nothing to bootstrap from.
+A functional environment continues with the next episode at once. The adapters keep the new episode back until `reset`.
+No context follows a bandit's last action, so the final observation of an episode repeats the context of that action,
+and the end counts as terminated: there is no later value to bootstrap from.
 """
 
 from typing import Any, NamedTuple
@@ -67,9 +67,9 @@ def make_vector_env(
 class FunctionalEnv(gymnasium.Env):
     """A functional environment as a gymnasium.Env.
 
-    `reset()` after the end of an episode continues with the next one; with a seed, or in mid-episode, it starts afresh.
-    The info holds "regret" where it is known, under full information "outcomes", and where actions are masked
-    "action_mask".
+    `reset()` after the end of an episode continues with the next one; with a seed, or within an episode, it restarts
+    the environment. The info holds "regret" if it is known, "outcomes" under full information, and "action_mask" if actions
+    are masked.
 
     Raises ValueError for an action that is out of range or masked out, and ResetNeeded for a step before `reset`.
     """
@@ -117,8 +117,8 @@ class FunctionalEnv(gymnasium.Env):
 class FunctionalVectorEnv(VectorEnv):
     """`num_envs` copies of a functional environment, stepped by one compiled call, as a gymnasium VectorEnv.
 
-    It answers as `gymnasium.vector.SyncVectorEnv` does over as many `FunctionalEnv`, seed by seed, in every autoreset
-    mode. The data exist once.
+    Its results equal those of `gymnasium.vector.SyncVectorEnv` over `num_envs` `FunctionalEnv`, seed by seed, in every
+    autoreset mode. The copies share the data.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class FunctionalVectorEnv(VectorEnv):
         return shown, _infos(chosen, action_mask=mask)
 
     def step(self, actions: Any) -> tuple[PyTree, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """Play one action in every copy; those that wait for their next-step reset get it instead."""
+        """Play one action in every copy; copies whose next-step reset is due are reset instead."""
         if self._course is None:
             raise ResetNeeded("call reset() before the first step")
         if self.autoreset_mode is AutoresetMode.DISABLED and self._ended.any():
@@ -185,7 +185,7 @@ class FunctionalVectorEnv(VectorEnv):
         return shown, rewards, done, np.zeros_like(done), infos
 
     def _show(self, following: PyTree, timestep: TimeStep, playing: np.ndarray, done: np.ndarray) -> dict[str, Any]:
-        """Show the observations `following` a step, or the last ones of episodes; -> the infos that go with them."""
+        """Set the observations shown: those `following` a step, or the last ones of episodes; -> their infos."""
         last = self._shown
         same_step = self.autoreset_mode is AutoresetMode.SAME_STEP
         self._shown = following if same_step else _merge(done, last, following)
@@ -224,7 +224,7 @@ class FunctionalVectorEnv(VectorEnv):
         return mask
 
     def _check_actions(self, actions: Any, playing: np.ndarray) -> np.ndarray:
-        """The actions as the functional environment counts them; anything goes where no action is played."""
+        """The actions counted from 0; not checked in copies that do not play."""
         actions = np.asarray(actions)
         if actions.shape != self.action_space.shape:
             raise ValueError(f"actions must have shape {self.action_space.shape}; got {actions.shape}")
@@ -239,14 +239,14 @@ class FunctionalVectorEnv(VectorEnv):
         return indices
 
     def _keys(self, seeds: list[int | None]) -> tuple[Key, np.ndarray]:
-        """(num_envs,) keys to start from, and which of them come from a given seed."""
+        """(num_envs,) keys to start from, and a mask of those that come from a given seed."""
         seeded = np.array([seed is not None for seed in seeds])
         generators = [self.np_random if seed is None else seeding.np_random(seed)[0] for seed in seeds]
         return jax.vmap(jax.random.key)(np.array([_draw_seed(generator) for generator in generators])), seeded
 
 
 class _Course(NamedTuple):
-    """Where a functional environment stands."""
+    """Key, state and observation of a functional environment."""
 
     key: Key
     state: PyTree
@@ -278,7 +278,7 @@ def _merge(condition: np.ndarray, yes: PyTree, no: PyTree) -> PyTree:
 
 
 def _to_numpy(observation: PyTree) -> tuple[PyTree, np.ndarray | None]:
-    """(observation, mask or None), copied, for nobody to share with anybody."""
+    """(observation, mask or None) as copies, so that callers may modify them."""
     observation, mask = observation if isinstance(observation, Masked) else (observation, None)
     return jax.tree.map(np.array, observation), None if mask is None else np.array(mask)
 
@@ -288,7 +288,7 @@ def _info(mask: np.ndarray | None) -> dict[str, Any]:
 
 
 def _infos(known: np.ndarray, **values: np.ndarray | None) -> dict[str, Any]:
-    """Vectorised infos: every value zero where it is not known, and next to it, under "_" + its name, where it is."""
+    """Vectorised infos: each value, zero where not `known`, and under "_" + its name the mask `known`."""
     infos = {}
     for name, value in values.items():
         if value is not None and known.any():
@@ -297,14 +297,14 @@ def _infos(known: np.ndarray, **values: np.ndarray | None) -> dict[str, Any]:
 
 
 def _facts(known: np.ndarray, timestep: TimeStep) -> dict[str, Any]:
-    """What the infos say of the steps of the copies that are `known`; of a regret that is NaN, nothing."""
+    """The infos "regret", where it is not NaN, and "outcomes" of the copies in `known`."""
     regret, outcomes = np.asarray(timestep.regret, float), timestep.outcomes
-    told = _infos(known & ~np.isnan(regret), regret=regret)
-    return told if outcomes is None else told | _infos(known, outcomes=np.asarray(outcomes))
+    infos = _infos(known & ~np.isnan(regret), regret=regret)
+    return infos if outcomes is None else infos | _infos(known, outcomes=np.asarray(outcomes))
 
 
 def _draw_seed(generator: np.random.Generator) -> np.uint32:
-    """A seed for JAX from gymnasium's generator, which takes seeds of any size."""
+    """A 32-bit seed for JAX from gymnasium's generator, whose seeds may be larger."""
     return generator.integers(2**32, dtype=np.uint32)
 
 
@@ -315,7 +315,7 @@ def _check_env(env: Environment) -> Environment:
 
 
 def _check_action(action: Any, space: gymnasium.Space, mask: np.ndarray | None) -> Any:
-    """`action` as the functional environment counts it: from 0 on where it is discrete."""
+    """`action`, counted from 0 if it is discrete. Raises ValueError if it is not allowed."""
     if not space.contains(action):
         raise ValueError(f"action {action!r} is not in {space}")
     if not isinstance(space, Discrete):

@@ -1,6 +1,6 @@
-"""Environments that change at given steps: arms change places, or expected rewards drift.
+"""Environments that change at given steps: actions are permuted, or expected rewards drift.
 
-A change costs O(actions) and the data stay where they are: labels are permuted by permuting actions.
+A change costs O(actions): labels are permuted by permuting actions, not the data.
 """
 
 import operator
@@ -29,11 +29,11 @@ class Changing(NamedTuple):
 
 
 class State(NamedTuple):
-    """The inner environment's state and the regime in force."""
+    """The inner environment's state and the current regime."""
 
     env: PyTree
     params: PyTree
-    """The drifted params; None where actions change places."""
+    """The drifted params; None if actions are permuted."""
     permutation: Array
     """(n,) int32: action a is the inner environment's action permutation[a]."""
     step: Array
@@ -45,11 +45,12 @@ def nonstationary(
 ) -> Environment:
     """`env` with a new regime from each of `change_points` on: steps counted from 0 at reset, through all episodes.
 
-    kind="permute": no action (label) keeps its place; all n move along a random cycle. kind="drift": the expected
-    rewards of the bandits of this package take a Gaussian step of standard deviation `drift_std` (default 0.1, in units
-    of reward; of the weights for linear arms); where the params are data, two random actions change places instead.
+    kind="permute": all n actions (labels) are permuted along a random cycle, so that none keeps its place. kind="drift":
+    the expected rewards of the bandits of this package take a Gaussian step of standard deviation `drift_std` (default
+    0.1, in units of reward; of the weights for linear arms); where the params are data, two random actions are
+    exchanged instead.
 
-    Regret is that of the regime in force. Raises TypeError unless the actions are Discrete, and ValueError for change
+    Regret is that of the current regime. Raises TypeError unless the actions are Discrete, and ValueError for change
     points that do not increase from 1 on or a `drift_std` that is negative or has nothing to act on.
     """
     if not isinstance(env.action_space, Discrete) or env.action_space.n < 2:
@@ -91,7 +92,7 @@ def _drift(key: Key, state: State, params: Changing) -> tuple[PyTree, Array]:
 
 
 def _rearrange(num_actions: int, moving: int) -> Callable[[Key, State, Changing], tuple[PyTree, Array]]:
-    """A change along a random cycle through `moving` of the actions, which therefore all move."""
+    """Permutation along a random cycle of `moving` actions, none of which keeps its place."""
 
     def change(key: Key, state: State, params: Changing) -> tuple[PyTree, Array]:
         cycle = jax.random.permutation(key, num_actions)[:moving]
@@ -101,13 +102,13 @@ def _rearrange(num_actions: int, moving: int) -> Callable[[Key, State, Changing]
 
 
 def _translate(action: Array, permutation: Array) -> Array:
-    """The inner environment's name of `action`; -1, which is out of range there too, for one out of range."""
+    """The inner environment's index of `action`; -1, also out of range, if `action` is out of range."""
     index = in_range(action, permutation.shape[0])
     return jnp.where(index == action, permutation[index], -1)
 
 
 def _rename(timestep: TimeStep, before: Array, after: Array) -> TimeStep:
-    """`timestep` with the outcomes of the step in the order of its regime, and the mask in that of the next step's."""
+    """`timestep` with its outcomes permuted by the step's regime, and its mask by the next step's."""
     observation = timestep.observation
     if isinstance(observation, Masked):
         observation = observation._replace(mask=observation.mask[after])

@@ -1,7 +1,7 @@
-"""Black-box functions to be minimised, with their boxes and known minima, alone or as environments.
+"""Black-box functions to be minimised, with their bounds and known minima, alone or as environments.
 
-An `Objective` is a function for `seqdec.minimize`; `query` makes an environment of it, in which a step is a query, the
-action a point of the box and the reward minus the value.
+An `Objective` is a function for `seqdec.minimize`; `query` makes an environment of it, in which an action is a
+point of the box and the reward is minus the function's value there.
 """
 
 import math
@@ -28,9 +28,9 @@ class Objective(NamedTuple):
     bounds: np.ndarray
     """(d, 2) lower and upper bounds."""
     minimum: float | None
-    """The smallest value on the box; None where it is not known."""
+    """The smallest value on the box; None if not known."""
     minimizers: np.ndarray | None
-    """(k, d) points where it is taken; None where they are not known."""
+    """(k, d) points at which the minimum is attained; None if not known."""
     noise_std: float = 0.0
     """Standard deviation of the Gaussian noise of a query."""
 
@@ -39,7 +39,7 @@ class Objective(NamedTuple):
         return float(_evaluate(self.value, self.params, _point(x, len(self.bounds))))
 
     def black_box(self, seed: int) -> Callable[[Any], float]:
-        """The function as a user meets it: every call adds fresh noise, drawn from `seed`."""
+        """The noisy function: every call adds independent noise, generated from `seed`."""
         generator = np.random.default_rng(seed)
         return lambda x: self(x) + self.noise_std * float(generator.standard_normal())
 
@@ -64,7 +64,7 @@ _compiled = jax.jit(lambda value, params, x: value(params, x), static_argnums=0)
 
 
 def ackley(dim: int = 2) -> Objective:
-    r"""Ackley's function on [-4, 5]^d: one deep well at 0 in a field of shallow ones.
+    r"""Ackley's function on [-4, 5]^d: a deep minimum at 0 among many shallow ones.
 
     f(x) = 20 + e - 20 exp(-0.2 sqrt(mean x^2)) - exp(mean cos 2 pi x), minimum 0. Raises ValueError for dim < 1.
     """
@@ -168,7 +168,7 @@ def noisy_branin(noise_std: float = 1.0) -> Objective:
 
 
 def failing_branin() -> Objective:
-    """Branin's function, but a query fails (NaN) where x_1 > 12, which holds one of the three minima."""
+    """Branin's function, but a query fails (NaN) where x_1 > 12, where one of the three minima is."""
     kept = branin().minimizers
     assert kept is not None
     return branin()._replace(name="failing_branin", value=_failing_branin, minimizers=kept[kept[:, 1] <= 12])
@@ -183,14 +183,14 @@ def _box(bounds: Any) -> np.ndarray:
 
 
 class Query(NamedTuple):
-    """What the environment of an objective remembers."""
+    """State of the environment of an objective."""
 
     step: Array
     """() int32 queries made in this episode."""
 
 
 class QueryParams(NamedTuple):
-    """The objective's numbers, as data."""
+    """The objective's parameters, bounds, minimum and noise."""
 
     params: PyTree
     low: Array
@@ -198,7 +198,7 @@ class QueryParams(NamedTuple):
     high: Array
     """(d,)"""
     minimum: Array
-    """() NaN where it is not known"""
+    """() NaN if not known"""
     noise_std: Array
     """()"""
 
@@ -207,7 +207,7 @@ def query(objective: Objective, *, horizon: int = 100) -> Environment:
     """The environment in which a step is a query of `objective`: actions are points of its box.
 
     The reward is minus the value observed, noise included; the regret is the value without noise minus the minimum.
-    Both are NaN where the query fails or the point lies outside the box. There is nothing to observe but the constant
+    Both are NaN where the query fails or the point lies outside the box. The observation is the constant
     1. An episode ends after `horizon` queries. Raises ValueError for horizon < 1.
     """
     horizon = checks.count("horizon", horizon, 1)

@@ -1,8 +1,8 @@
 """The Open Bandit log as an environment: replay.
 
-Impressions are shown in the order of time. An agent that picks the item that was really shown there gets its click;
-for any other item the reward is unknown, NaN, and agents do not learn from it. With the log of the uniform policy, the
-mean of the known rewards estimates without bias what the agent would have earned in as many steps as are known.
+Impressions come in the order of time. If the agent picks the item of the log, the reward is its click; otherwise the
+reward is unknown, NaN, and agents do not learn from it. With the log of the uniform policy, the mean of the known
+rewards is an unbiased estimate of the agent's mean reward in as many steps as are known.
 
 Source: Li, Chu, Langford, Wang, Unbiased offline evaluation of contextual-bandit-based news article recommendation
 algorithms, 2011.
@@ -21,7 +21,7 @@ from seqdec.envs.outcomes import in_range
 
 
 class Impressions(NamedTuple):
-    """What was shown, and whether it was clicked."""
+    """Contexts, shown items and clicks."""
 
     context: Array
     """(n, d) float32"""
@@ -32,7 +32,7 @@ class Impressions(NamedTuple):
 
 
 def open_bandit(*, root: str | os.PathLike[str] | None = None) -> Environment:
-    """The Open Bandit log of the uniform policy, replayed: 80 items, reward 1 for a click, NaN for what was not shown.
+    """The Open Bandit log of the uniform policy, replayed: 80 items, reward 1 for a click, NaN for items not shown.
 
     An episode is one pass through the log; regret is unknown. `root` as in `seqdec.data.load_open_bandit`, which also
     says what is raised.

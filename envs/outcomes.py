@@ -8,7 +8,7 @@ from seqdec.core import Array
 def reward_and_regret(action: Array, expected: Array, reward: Array, mask: Array | None = None) -> tuple[Array, Array]:
     """(reward, regret) of `action` (); regret = best allowed of `expected` (n,) - expected[action].
 
-    `reward` () is what the action pays if it is allowed. Both are NaN for an action that is out of range or, where
+    `reward` () is that of the action if it is allowed. Both are NaN for an action that is out of range or, where
     there is a `mask` (n,) bool, masked out.
     """
     allowed = jnp.ones_like(expected, bool) if mask is None else mask

@@ -1,8 +1,8 @@
-"""Logs of a recommender as bandits: the candidates of a block are the actions, and what the user made of each is known.
+"""Logs of a recommender as bandits: the candidates of a block are the actions, and the reward of each is known.
 
 An observation is a dict with one row for each candidate: row numbers of users and videos (`int32`, for embeddings) and,
-where the log has any, the features. Blocks with fewer candidates come with a mask. A step costs the reading of one
-block, and the log lies in `params` once, however many seeds share it.
+where the log has any, the features. Blocks with fewer candidates have a mask. `params` holds the log, once for all
+seeds; a step reads one block.
 """
 
 import os
@@ -25,7 +25,7 @@ class Blocks(NamedTuple):
     rewards: Array
     """(blocks, n)"""
     mask: Array | None
-    """(blocks, n) bool; None where every block is full"""
+    """(blocks, n) bool; None if every block is full"""
     ids: dict[str, Array]
     """(blocks, n) int32 each"""
     features: Array | None
@@ -35,7 +35,7 @@ class Blocks(NamedTuple):
 
 
 class State(NamedTuple):
-    """Where in the log an episode stands."""
+    """Position in the log."""
 
     step: Array
     """() int32 steps done in this pass"""
@@ -46,12 +46,12 @@ class State(NamedTuple):
 def recommender_log(
     log: RecommenderLog, *, order: str = "chronological", standardise: bool = True, horizon: int | None = None
 ) -> Environment:
-    """The blocks of `log` one after the other; an action is the place of a candidate, the reward what the log says.
+    """The blocks of `log` in turn; an action is the place of a candidate, the reward that of the log.
 
     The regret is the best reward of the block minus that of the action. An episode is `horizon` blocks, by default all,
-    and begins a new pass. `order`: "chronological" is that of the log; "shuffled" draws one for each seed, the same for
-    every agent. `standardise` shifts and scales each feature to mean 0 and deviation 1 over the candidates of the first
-    day (without days: of the first tenth of the blocks), so that nothing is used before it is known.
+    and begins a new pass. `order`: "chronological" is that of the log; "shuffled" is random, one for each seed, the
+    same for every agent. `standardise` shifts and scales each feature to mean 0 and deviation 1 over the candidates of
+    the first day (without days: of the first tenth of the blocks), so that no later data are used.
 
     Raises ValueError for a log that cannot be replayed (`seqdec.data.check_log`) or an unknown order.
     """
@@ -74,10 +74,10 @@ def recommender_log(
 
     def show(state: State, params: Blocks) -> PyTree:
         block = place(state)
-        seen = {name: rows[block] for name, rows in params.ids.items()}
+        observation = {name: rows[block] for name, rows in params.ids.items()}
         if params.features is not None and params.feature_rows is not None:
-            seen["features"] = params.features[params.feature_rows[block]]
-        return seen if params.mask is None else Masked(seen, params.mask[block])
+            observation["features"] = params.features[params.feature_rows[block]]
+        return observation if params.mask is None else Masked(observation, params.mask[block])
 
     def reset(key: Key, params: Blocks) -> tuple[State, PyTree]:
         shuffled = jax.random.permutation(key, jnp.arange(count, dtype=jnp.int32)) if order == "shuffled" else None
@@ -105,7 +105,7 @@ def _rows_space(size: int, num_candidates: int) -> Box:
 
 
 def _standardised(log: RecommenderLog) -> np.ndarray:
-    """Features shifted and scaled by what was known first."""
+    """Features shifted and scaled by their mean and deviation in the first blocks."""
     assert log.features is not None and log.feature_rows is not None
     early = len(log.rewards) // 10 + 1 if log.days is None else np.searchsorted(log.days, log.days[0], "right")
     known = log.features[log.feature_rows[:early][log.candidates[:early]]].astype(np.float64)
@@ -123,7 +123,7 @@ def kuairec(
     standardise: bool = True,
     horizon: int | None = None,
 ) -> Environment:
-    """KuaiRec: which of a user's next ten videos; reward log(1 + watch_ratio). Without `data`, a SYNTHETIC log.
+    """KuaiRec: choose one of a user's next ten videos; reward log(1 + watch_ratio). Without `data`, a SYNTHETIC log.
 
     `data`, `matrix`, `feature_lag` and `keep_short` as in `seqdec.data.load_kuairec`, which also says what is raised;
     the synthetic log is that of `seqdec.data.synthetic_kuairec`. Other options as in `recommender_log`.

@@ -1,6 +1,6 @@
-"""Tables as bandits: a step shows a row, an action is an arm, and what every arm is expected to pay is known.
+"""Tables as bandits: a step shows a row, an action is an arm, and the expected reward of every arm is known.
 
-The table lies in `params`; a step costs the reading of one row. Source: Riquelme, Tucker, Snoek, Deep Bayesian Bandits
+`params` holds the table; a step reads one row. Source: Riquelme, Tucker, Snoek, Deep Bayesian Bandits
 Showdown, ICLR 2018.
 """
 
@@ -32,22 +32,22 @@ class Market(NamedTuple):
     """Days of price moves."""
 
     features: Array
-    """(n, d) float32 standardised moves, which are shown."""
+    """(n, d) float32 standardised moves, the observations."""
     moves: Array
-    """(n, d) float32 moves, in which portfolios pay."""
+    """(n, d) float32 moves, which determine the rewards."""
     noise_std: Array
     """()"""
 
 
 class State(NamedTuple):
-    """Which row is shown, and what was drawn when the run began."""
+    """The row shown, and what `draw` returned at reset."""
 
     place: Place
     drawn: PyTree
 
 
 def tables() -> tuple[str, ...]:
-    """The names of the tables that are environments here."""
+    """The names of the environments made of tables."""
     return ("adult", "census", "covertype", "financial", "jester", "mushroom", "statlog")
 
 
@@ -60,7 +60,7 @@ def tabular(
         table: features (n, d), expected rewards (n, k) and their spread.
         order: as in `seqdec.envs.classification`.
         horizon: steps of an episode; None is one pass, n.
-        name: for tables and pictures.
+        name: shown in tables and figures.
 
     Raises:
         ValueError, TypeError: arrays that do not fit together or are not finite, or an unknown option.
@@ -89,27 +89,27 @@ def mushroom(*, root: Root = None, horizon: int = 50_000) -> Environment:
 
 
 def adult(*, root: Root = None, order: str = "shuffle") -> Environment:
-    """Fourteen occupations of 30,718 people to guess from a census; `root` as in `seqdec.data.load_adult`."""
+    """Predict the occupation (of 14) of 30,718 people from a census; `root` as in `seqdec.data.load_adult`."""
     return tabular(data.load_adult(root), order=order, name="adult")
 
 
 def statlog(*, root: Root = None, order: str = "shuffle") -> Environment:
-    """Seven states of a space shuttle to guess from nine numbers; `root` as in `seqdec.data.load_statlog`."""
+    """Predict the state (of 7) of a space shuttle from nine numbers; `root` as in `seqdec.data.load_statlog`."""
     return tabular(data.load_statlog(root), order=order, name="statlog")
 
 
 def covertype(*, root: Root = None, order: str = "shuffle") -> Environment:
-    """Seven kinds of forest to guess from 54 numbers; `root` as in `seqdec.data.load_covertype`."""
+    """Predict the forest cover type (of 7) from 54 numbers; `root` as in `seqdec.data.load_covertype`."""
     return tabular(data.load_covertype(root), order=order, name="covertype")
 
 
 def census(*, root: Root = None, order: str = "shuffle") -> Environment:
-    """Nine kinds of occupation to guess from the US census of 1990; `root` as in `seqdec.data.load_census`."""
+    """Predict the occupation class (of 9) from the US census of 1990; `root` as in `seqdec.data.load_census`."""
     return tabular(data.load_census(root), order=order, name="census")
 
 
 def jester(*, root: Root = None, order: str = "shuffle") -> Environment:
-    """Eight jokes, each paying the rating it gets; `root` as in `seqdec.data.load_jester`."""
+    """Choose one of eight jokes; the reward is its rating; `root` as in `seqdec.data.load_jester`."""
     return tabular(data.load_jester(root), order=order, name="jester")
 
 
@@ -118,8 +118,8 @@ def financial(
 ) -> Environment:
     """Portfolios of 21 stocks: arm a pays w_a . (the day's price moves) + N(0, noise_std^2).
 
-    The weights w_a are uniform in [-1, 1], then scaled to norm 1, and drawn anew for each run. The moves are shown
-    standardised. `root` as in `seqdec.data.load_stocks`; `order`, `horizon` as in `tabular`. Raises ValueError or
+    The weights w_a are uniform in [-1, 1], then scaled to norm 1, and drawn for each run. Observations are the
+    standardised moves. `root` as in `seqdec.data.load_stocks`; `order`, `horizon` as in `tabular`. Raises ValueError or
     TypeError for options out of their range.
     """
     moves = data.load_stocks(root)
@@ -149,10 +149,10 @@ def _environment(
     expect: Callable[[Any, PyTree, Array], Array],
     pay: Callable[[Key, Any, Array, Array], Array],
 ) -> Environment:
-    """Rows in some order.
+    """An environment that shows the rows of `params.features` in some order.
 
-    `draw` (key, params) -> what stays for the run; `expect` (params, drawn, row) -> (k,) expected rewards; `pay` (key,
-    params, row, expected) -> (k,) rewards.
+    `draw` (key, params) -> what stays constant during the run; `expect` (params, drawn, row) -> (k,) expected rewards;
+    `pay` (key, params, row, expected) -> (k,) rewards.
     """
     checks.choice("order", order, ("shuffle", "sequential", "replacement"))
     count, width = params.features.shape

@@ -80,6 +80,18 @@ def test_the_cache_gives_the_same_log_until_a_file_changes(folder: Path, monkeyp
     assert load_kuairec(folder, size=2).rewards[1, 0] == pytest.approx(np.log1p(0.8))
 
 
+def test_a_log_carries_the_unit_of_its_rewards(folder: Path) -> None:
+    log = load_kuairec(folder, size=2)
+    assert log.unit.name == "watch ratio"
+    np.testing.assert_allclose(log.unit.from_reward(log.rewards)[0], [0.7, 0.5], rtol=1e-6)
+    best = log.rewards.max(axis=1, keepdims=True)
+    values, below_best = log.unit.convert(log.rewards, best - log.rewards)
+    np.testing.assert_allclose(values[0], [0.7, 0.5], rtol=1e-6)
+    np.testing.assert_allclose(below_best[0], [0.0, 0.2], atol=1e-6)
+    plain = form_blocks(np.zeros(2, int), np.arange(2), np.array([0.25, 0.5]), size=2)
+    assert (plain.unit.name, plain.unit.from_reward(plain.rewards).tolist()) == ("reward", [[0.25, 0.5]])
+
+
 def test_any_order_of_the_lines_gives_the_same_log(folder: Path) -> None:
     expected = load_kuairec(folder, size=2, cache=False)
     table = pd.read_csv(folder / "small_matrix.csv")
@@ -139,7 +151,7 @@ BAD: dict[str, tuple[str, Any, str]] = {
     "no id": (
         "small_matrix.csv",
         lambda path: edit(path, 6, "14,8,", "14,,"),
-        r"small_matrix.csv, line 6, column video_id: nothing there",
+        r"small_matrix.csv, line 6, column video_id: no value",
     ),
     "a line that ends early": (
         "small_matrix.csv",

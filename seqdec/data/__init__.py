@@ -1,4 +1,4 @@
-"""Data sets: found on disk or downloaded, verified, parsed."""
+"""Data sets: read from disk or downloaded, verified, parsed."""
 
 from seqdec.data.cifar import load_cifar10
 from seqdec.data.idx import Dataset, Split, load_idx_folder, read_idx

@@ -1,4 +1,4 @@
-"""CIFAR-10: 50,000 + 10,000 colour images of 32 x 32 pixels, from disk or from the internet.
+"""CIFAR-10: 50,000 + 10,000 colour images of 32 x 32 pixels, from disk or downloaded.
 
 Source: Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009; the binary version, in which an image
 is one byte for the label and 3,072 for red, green and blue, each row by row.
@@ -21,15 +21,14 @@ _RECORD = 1 + 3 * 32 * 32
 
 
 def load_cifar10(root: str | os.PathLike[str] | None = None) -> Dataset:
-    """Pictures of ten kinds of things: images (n, 32, 32, 3) uint8, labels 0 to 9.
+    """Images of ten classes of objects: images (n, 32, 32, 3) uint8, labels 0 to 9.
 
-    Looked for in `root`; where that is None, in $SEQDEC_DATA/cifar10; where there is no such folder, downloaded once,
-    checked against its SHA-256, and kept in the user's cache folder. The folder holds the files of the binary version,
-    at any depth, or train_first4000.npz (x, y), an excerpt of 4,000 training images, of which the last 1,000 then serve
-    as the test set.
+    Read from `root`, by default from $SEQDEC_DATA/cifar10; without that folder, downloaded once, checked against its
+    SHA-256, and kept in the user's cache folder. The folder holds the files of the binary version, at any depth, or
+    train_first4000.npz (x, y), an excerpt of 4,000 training images, of which the last 1,000 are then the test set.
 
-    Raises FileNotFoundError saying what to put where when it cannot be had, and ValueError naming the file when one is
-    damaged.
+    Raises FileNotFoundError with instructions if the files are neither there nor downloadable, and ValueError naming
+    the file if one is damaged.
     """
     home = os.environ.get("SEQDEC_DATA")
     kept = Path(home).expanduser() / "cifar10" if home else None
@@ -48,7 +47,7 @@ def _read(path: Path) -> Split:
     """One file of the binary version."""
     content = np.fromfile(path, np.uint8)
     if not content.size or content.size % _RECORD or content[::_RECORD].max() > 9:
-        raise ValueError(f"{path} is damaged: it must hold records of {_RECORD} bytes with labels 0 to 9; get it anew")
+        raise ValueError(f"{path} is damaged: it must hold records of {_RECORD} bytes with labels 0 to 9; replace it")
     records = content.reshape(-1, _RECORD)
     images = records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
     return Split(np.ascontiguousarray(images), records[:, 0].astype(np.int32))
@@ -68,7 +67,7 @@ def _excerpt(path: Path) -> Dataset:
 
 
 def _download() -> Path:
-    """Fetch and unpack the binary version into the cache; -> its folder."""
+    """Download and unpack the binary version into the cache; -> its folder."""
     import pooch
 
     folder = Path(pooch.os_cache("seqdec")) / "cifar10"

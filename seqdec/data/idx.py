@@ -1,4 +1,4 @@
-"""The idx format of MNIST and its relatives, plain or gzipped.
+"""The idx format of MNIST and similar data sets, plain or gzipped.
 
 A file is a magic number (two zero bytes, a type code, the number of axes), the length of every axis as a big-endian
 32-bit integer, and the values in row-major order, big-endian too. Source: LeCun, Cortes, Burges, the MNIST database.
@@ -57,11 +57,11 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
 def load_idx_folder(path: str | os.PathLike[str]) -> Dataset:
     """Read the data set in the four idx files of a folder, each plain or gzipped.
 
-    The files are known by the parts "train-images", "train-labels", "t10k-images" (or "test-images") and "t10k-labels"
-    (or "test-labels") of their names. Of a file and its gzipped copy the plain one is read.
+    Their names must contain "train-images", "train-labels", "t10k-images" (or "test-images") and "t10k-labels" (or
+    "test-labels"). If a file is there both plain and gzipped, the plain one is read.
 
     Raises FileNotFoundError when the folder or a file is missing, and ValueError when a file is damaged, when two files
-    claim the same part, or when images and labels do not belong together.
+    match the same part, or when images and labels do not fit together.
     """
     folder = Path(path)
     if not folder.is_dir():

@@ -1,7 +1,7 @@
-"""KuaiRec: what 1,411 users (small matrix) or 7,176 users (big matrix) of a video app watched, for how long.
+"""KuaiRec: watch ratios of 1,411 users (small matrix) or 7,176 users (big matrix) of a video app.
 
 The files are read as published: small_matrix.csv or big_matrix.csv (user_id, video_id, date, timestamp, watch_ratio and
-three columns that are not needed) and item_daily_features.csv (video_id, date, eight counts and some 47 columns more).
+three columns that are not read) and item_daily_features.csv (video_id, date, eight counts, 47 columns not read).
 The reward is log(1 + watch_ratio), the features of a video are log(1 + count) of the day before.
 
 Source: Gao, Li, Lei, Chen, Li, Jiang, He, Mao, Chua, KuaiRec: A Fully-observed Dataset and Insights for Evaluating
@@ -41,7 +41,7 @@ WATCH_RATIO = RewardUnit("watch ratio", np.log1p, np.expm1)
 FEATURES = "item_daily_features.csv"
 SLICE = "random_exposures.txt"
 SYNTHETIC = "SYNTHETIC.txt"
-"""Beside files that were generated: their log is called so."""
+"""Marks a folder of generated files: the name of their log then says SYNTHETIC."""
 _URL = "https://zenodo.org/records/18164998/files/KuaiRec.zip"
 _CACHE_VERSION = 2
 _MATRIX = {
@@ -61,7 +61,7 @@ class _Table(NamedTuple):
     columns: dict[str, np.ndarray]
 
     def refuse(self, wrong: np.ndarray, column: str, what: str, remedy: str) -> None:
-        """ValueError about the first row that is wrong."""
+        """Raise ValueError about the first row where `wrong` is True."""
         if wrong.any():
             line = int(np.argmax(wrong)) + 2
             count = f" ({int(wrong.sum()):,} such lines)" if wrong.sum() > 1 else ""
@@ -79,22 +79,23 @@ def load_kuairec(
 ) -> RecommenderLog:
     """The log in the official CSV files of a folder, or of its subfolder data or KuaiRec/data.
 
-    Rows without a time, without features for their day, or repeating another row exactly are left out and counted in
-    `dropped`; rows may come in any order. An empty count is read as 0. The result is cached in the user's cache folder,
-    under the names, sizes and times of the files. Files of `write_kuairec` give a log whose name says SYNTHETIC.
+    Rows without a time, rows without features for their day and exact duplicates are left out and counted in
+    `dropped`; rows may be in any order. An empty count is read as 0. The result is cached in the user's cache folder;
+    the key is made of the names, sizes and times of the files. The log of files of `write_kuairec` has SYNTHETIC in its
+    name.
 
     Args:
-        folder: where the files lie.
+        folder: the folder with the files.
         matrix: "small_matrix.csv" or "big_matrix.csv".
         size: candidates in a block: a user's next `size` videos.
-        keep_short: keep what is left of a user after the last whole block.
-        feature_lag: 1 shows the counts of the day before; -1 those of the day after, which nobody could know that day,
-            but which published code used, for comparison with it only.
+        keep_short: keep the last block of a user even if it is not full.
+        feature_lag: 1: counts of the day before; -1: of the day after, which are not known on the day, but which
+            published code uses; for comparison with it only.
         cache: read and write the cache.
 
     Raises:
         FileNotFoundError: a file is missing; the message says where to get it.
-        ValueError: a file is not as published; the message names file, line, column and remedy.
+        ValueError: a file differs from the published form; the message names file, line, column and remedy.
     """
     import pooch
 
@@ -124,14 +125,14 @@ def _find(folder: Path, name: str) -> Path:
 
 
 def _read(path: Path, types: dict[str, str]) -> _Table:
-    """The columns in `types`, chunk by chunk, so that only they are ever held."""
+    """The columns in `types`, read in chunks, so that the other columns never take memory."""
     import pyarrow as pa
     from pyarrow import csv
     from tqdm import tqdm
 
     _check_header(path, types)
     convert = csv.ConvertOptions(column_types=types, include_columns=list(types))
-    reading = csv.ReadOptions(use_threads=False, block_size=2**24)  # one thread says in which line it met trouble
+    reading = csv.ReadOptions(use_threads=False, block_size=2**24)  # with one thread, errors name the line
     chunks: dict[str, list[np.ndarray]] = {name: [] for name in types}
     show = sys.stderr.isatty()
     bar = tqdm(total=path.stat().st_size, desc=path.name, unit="B", unit_scale=True, disable=not show, leave=False)
@@ -143,13 +144,13 @@ def _read(path: Path, types: dict[str, str]) -> _Table:
                     whole = pa.types.is_integer(column.type)
                     if whole and column.null_count:
                         line = 2 + sum(map(len, chunks[name])) + int(np.argmax(column.is_null().to_numpy(False)))
-                        raise ValueError(f"{path}, line {line}, column {name}: nothing there. Remove the line")
+                        raise ValueError(f"{path}, line {line}, column {name}: no value. Remove the line")
                     chunks[name].append(column.to_numpy(zero_copy_only=False))
                 bar.update(min(batch.nbytes, bar.total - bar.n))
     except pa.ArrowInvalid as error:
         raise ValueError(_explain(path, list(types), str(error))) from error
     columns = {}
-    for name in types:  # one after the other: the chunks of a column go before the next is put together
+    for name in types:  # one column at a time, to free its chunks before the next
         columns[name] = np.concatenate(chunks.pop(name)) if chunks[name] else np.empty(0)
     if not len(next(iter(columns.values()))):
         raise ValueError(f"{path} holds no rows: copy it again")
@@ -157,7 +158,7 @@ def _read(path: Path, types: dict[str, str]) -> _Table:
 
 
 def _check_header(path: Path, types: dict[str, str]) -> None:
-    """ValueError where the first line is not that of the published file."""
+    """Raise ValueError if the first line is not that of the published file."""
     with path.open(encoding="utf-8-sig", errors="replace") as file:
         header = file.readline().strip()
     names = [name.strip().strip('"') for name in header.split(",")]
@@ -174,7 +175,7 @@ def _check_header(path: Path, types: dict[str, str]) -> None:
 
 
 def _explain(path: Path, names: list[str], error: str) -> str:
-    """What is wrong, where, in place of Arrow's words."""
+    """Arrow's error message with file, line, column and remedy."""
     line, place = re.search(r"Row #(\d+)", error), re.search(r"column #(\d+)", error)
     reason = error.rsplit("error", 1)[-1].strip(" :")
     where = f"{path}, line {line[1] if line else 'unknown'}"
@@ -217,7 +218,7 @@ def _join(rows: _Table, daily: _Table, size: int, keep_short: bool, feature_lag:
 
 
 def _look_up(daily: _Table, video: np.ndarray, day: np.ndarray, lag: int) -> tuple[np.ndarray, np.ndarray]:
-    """(features (m, 8), the row of each of the videos on its day, -1 where there is none)."""
+    """(features (m, 8), for each video the row of its features on its day, -1 if there is none)."""
     dates, inverse = np.unique(daily.columns["date"], return_inverse=True)
     shifted = np.array([_shift(int(date), lag, daily.path) for date in dates])
     key = daily.columns["video_id"].astype(np.int64) * 10**8 + shifted[inverse]
@@ -231,7 +232,7 @@ def _look_up(daily: _Table, video: np.ndarray, day: np.ndarray, lag: int) -> tup
 
 
 def _shift(date: int, days: int, path: Path) -> int:
-    """A yyyymmdd so many days later."""
+    """The date yyyymmdd `days` later."""
     text = str(date)
     try:
         moved = np.datetime64(f"{text[:4]}-{text[4:6]}-{text[6:]}") + np.timedelta64(days, "D")
@@ -241,9 +242,9 @@ def _shift(date: int, days: int, path: Path) -> int:
 
 
 def _without_repetitions(rows: _Table, kept: np.ndarray, time: np.ndarray, ratio: np.ndarray) -> np.ndarray:
-    """`kept` without the rows that say again what a user did with a video at one time.
+    """`kept` without duplicates of user, video and time.
 
-    Raises ValueError where they say something else.
+    Raises ValueError where duplicates differ in the watch ratio.
     """
     user, video = rows.columns["user_id"], rows.columns["video_id"]
     order = kept[np.lexsort((kept, video[kept], time[kept], user[kept]))]
@@ -261,10 +262,10 @@ def _without_repetitions(rows: _Table, kept: np.ndarray, time: np.ndarray, ratio
 def load_random_exposures(path: str | os.PathLike[str] | None = None, *, size: int = 10) -> RecommenderLog:
     """The slice random_exposures.txt: user_id, video_id, watch_ratio without header, time or features.
 
-    Looked for at `path`; where that is None, in $SEQDEC_DATA/kuairec. A user's videos are taken in the order of the
-    file, in blocks of `size`; what is left after the last whole one is a short block.
+    Read from `path`, by default from $SEQDEC_DATA/kuairec. A user's videos form blocks of `size` in the order of the
+    file; the last block of a user may be shorter.
 
-    Raises FileNotFoundError where there is no such file, ValueError naming line and column for a bad one.
+    Raises FileNotFoundError if there is no such file, and ValueError naming line and column if it is damaged.
     """
     home = os.environ.get("SEQDEC_DATA", "")
     file = Path(path).expanduser() if path is not None else Path(home).expanduser() / "kuairec" / SLICE
@@ -307,7 +308,7 @@ def _save(log: RecommenderLog, path: Path) -> None:
 
 
 def _arrays(log: RecommenderLog) -> Iterator[tuple[str, np.ndarray]]:
-    """Everything that is an array, by name."""
+    """Name and value of every array of a log."""
     for field, value in zip(log._fields, log, strict=True):
         if isinstance(value, np.ndarray):
             yield field, value

@@ -1,24 +1,24 @@
 r"""SYNTHETIC logs with the schema of KuaiRec: a small latent-factor world, written as the published CSV files.
 
-Every user sees every video once, at a time of his own in 63 days, as in the small matrix. With a user's factors p_u and
+Every user sees every video once, at a random time in 63 days, as in the small matrix. With a user's factors p_u and
 a video's factors g_v, both in R^2, day t and N(0, 1) noise e,
 
-    appeal_v(t)  = 0.8 quality_v + drift_v(t)                  drift: a random walk over days, deviation 0.5 in the end
+    appeal_v(t)  = 0.8 quality_v + drift_v(t)                  drift: a random walk over days, final deviation 0.5
     s            = appeal_v(t) + match p_u . g_v / sqrt 2 + generosity_u + day effect(t) - 0.3 log-length_v
     watch_ratio  = 2.2 sigmoid(s - 0.6) exp(0.45 e - 0.1)
 
-Weekends and some days are better than others for all videos; long videos are watched to a smaller part. A video's
-daily counts are Poisson around plays(t) times a rate, plays following an audience that has little to do with appeal;
-the rates of likes, completions and the rest rise with appeal, each with a deviation of its own. So
+Ratios are higher on weekends and on some other days; long videos have lower ratios. A video's daily counts are Poisson
+with mean plays(t) times a rate; plays are nearly independent of appeal; the rates of likes, completions and the other
+counts rise with appeal, each with a random offset per video. So
 
-* a linear model of the log counts sees the drifting appeal through differences such as log completions - log plays,
-  blurred by counting noise; it sees neither the user's taste nor what a video keeps to itself;
-* a running mean for each video sees its average appeal, not the drift and not the taste;
-* a network with embeddings of users and videos can see all of it, if it learns from one choice in ten.
+* a linear model of the log counts can estimate the drifting appeal from differences such as log completions - log
+  plays, up to counting noise, but neither the user's taste nor a video's own offsets;
+* a running mean for each video estimates its average appeal, but neither the drift nor the taste;
+* a network with embeddings of users and videos can represent all of it, if it learns from one choice in ten.
 
 The random-exposure slice of the real data has 36% of the variance of log(1 + watch_ratio) in videos, 3% in users, and
-no low-rank interaction that 83 videos a user would show. Here 28% lies in videos and 3% in users, and taste has another
-30%, far more than that slice shows; `match=0` removes it. There are gaps: 3% of the rows have no time, 1% of the days
+no low-rank interaction that is measurable with 83 videos per user. Here 28% is in videos, 3% in users, and 30% in
+taste, far more than in that slice; `match=0` removes it. There are gaps: 3% of the rows have no time, 1% of the days
 of a video no features, 0.5% of the counts are empty.
 """
 
@@ -39,7 +39,7 @@ _FIRST_DAY = np.datetime64("2020-07-05")
 _DAYS = 63
 _FACTORS = 2
 _USERS_AT_ONCE = 256
-# Mean share of the plays that ends in each count, and how strongly appeal moves it.
+# Mean of each count per play, and the slope of its logarithm in appeal.
 _RATES = {
     "like_cnt": (0.03, 0.6),
     "share_cnt": (0.004, 0.4),
@@ -52,7 +52,7 @@ _RATES = {
 
 
 class World(NamedTuple):
-    """What is true of users, videos and days."""
+    """Latent factors of users, videos and days."""
 
     taste: np.ndarray
     """(users, 2)"""
@@ -71,7 +71,7 @@ class World(NamedTuple):
 
 
 def world(users: int, videos: int, *, match: float = 1.0, seed: int) -> World:
-    """The truth behind a synthetic log; see the head of this file."""
+    """The latent factors of a synthetic log; see the module's docstring."""
     draw = np.random.default_rng([seed, 0])
     quality = draw.normal(size=videos)
     drift = np.cumsum(draw.normal(scale=0.5 / _DAYS**0.5, size=(videos, _DAYS)), axis=1)
@@ -98,10 +98,10 @@ def write_kuairec(folder: str | os.PathLike[str], *, users: int, videos: int, ma
     """Write small_matrix.csv (users * videos rows) and item_daily_features.csv of a synthetic world into `folder`.
 
     The matrix has the published columns; of the features file it has video_id, date and the counts that are read.
-    Users are written a few hundred at a time, so that any size fits. Equal arguments give equal files. SYNTHETIC.txt
-    beside them marks all tables and pictures that are made of them.
+    Users are written a few hundred at a time, so that memory does not grow with their number. Equal arguments give
+    equal files. SYNTHETIC.txt beside them makes `load_kuairec` mark the log, its tables and figures as SYNTHETIC.
 
-    Raises ValueError for fewer than one user or video, OSError where nothing can be written.
+    Raises ValueError for fewer than one user or video, and OSError if the folder cannot be written.
     """
     from pyarrow import csv
 
@@ -139,7 +139,7 @@ def _rows(truth: World, users: range, seed: int) -> "pa.Table":
     length = truth.length[video].round()
     stamp = _FIRST_DAY.astype("datetime64[ms]") + (1000 * seconds).astype("timedelta64[ms]")
     date = np.array([int(day.replace("-", "")) for day in (_FIRST_DAY + np.arange(_DAYS)).astype(str)])
-    unix = stamp.astype(np.int64) / 1000 - 8 * 3600  # the app's clock is eight hours ahead of Greenwich
+    unix = stamp.astype(np.int64) / 1000 - 8 * 3600  # dates are in UTC+8
     return pa.table(
         {
             "user_id": user,
@@ -173,7 +173,7 @@ def _of_user(truth: World, user: int, draw: np.random.Generator) -> tuple[np.nda
 
 
 def _daily(truth: World, seed: int) -> "pa.Table":
-    """The counts of every video on every day, also on the one before the first."""
+    """The counts of every video on every day, and on the day before the first."""
     import pyarrow as pa
 
     draw = np.random.default_rng([seed, 2])

@@ -1,4 +1,4 @@
-"""MNIST and Fashion-MNIST: 60,000 + 10,000 labelled images of 28 x 28 pixels, from disk or from the internet.
+"""MNIST and Fashion-MNIST: 60,000 + 10,000 labelled images of 28 x 28 pixels, from disk or downloaded.
 
 Sources: LeCun, Cortes, Burges, the MNIST database; Xiao, Rasul, Vollgraf, Fashion-MNIST, 2017.
 """
@@ -11,17 +11,17 @@ from typing import Any, NamedTuple
 
 from seqdec.data.idx import Dataset, load_idx_folder
 
-_TIMEOUT = 30.0  # seconds without an answer before the next mirror is tried
-_ROUNDS = 2  # how often the list of mirrors is gone through
+_TIMEOUT = 30.0  # seconds until the next mirror is tried
+_ROUNDS = 2  # attempts per mirror
 
 
 class Source(NamedTuple):
-    """Where a data set is kept and what it consists of."""
+    """Mirrors and files of a data set."""
 
     name: str
     """Name of its folder."""
     mirrors: tuple[str, ...]
-    """Addresses to which a file name is appended, best first."""
+    """URL prefixes, preferred ones first."""
     sha256: Mapping[str, str]
     """File name -> SHA-256 of the file."""
 
@@ -59,17 +59,17 @@ FASHION_MNIST = Source(
 def load_mnist(root: str | os.PathLike[str] | None = None) -> Dataset:
     """Handwritten digits: images (60000, 28, 28) and (10000, 28, 28) uint8, labels 0 to 9.
 
-    Looked for in `root`; where that is None, in $SEQDEC_DATA/mnist; where there is no such folder, downloaded once from
-    one of several mirrors, checked against its SHA-256, and kept in the user's cache folder.
+    Read from `root`, by default from $SEQDEC_DATA/mnist; without that folder, downloaded once from one of several
+    mirrors, checked against its SHA-256, and kept in the user's cache folder.
 
-    Raises FileNotFoundError saying where to put which file when it cannot be had, and ValueError naming the file when
-    one is damaged.
+    Raises FileNotFoundError with instructions if the files are neither there nor downloadable, and ValueError naming
+    the file if one is damaged.
     """
     return _load(MNIST, root)
 
 
 def load_fashion_mnist(root: str | os.PathLike[str] | None = None) -> Dataset:
-    """Pictures of clothes, in the shapes of MNIST; found, downloaded and refused as by `load_mnist`.
+    """Images of clothes, in the shapes of MNIST; read, downloaded and checked as by `load_mnist`.
 
     The folder is $SEQDEC_DATA/fashion-mnist. Labels: T-shirt, trouser, pullover, dress, coat, sandal, shirt, sneaker,
     bag, ankle boot.
@@ -78,7 +78,7 @@ def load_fashion_mnist(root: str | os.PathLike[str] | None = None) -> Dataset:
 
 
 def _load(source: Source, root: str | os.PathLike[str] | None) -> Dataset:
-    """Read `source` from the first place that has it."""
+    """Read `source` from `root`, $SEQDEC_DATA or the cache."""
     folder = Path(root).expanduser() if root is not None else _kept(source) or _download(source)
     data = load_idx_folder(folder)
     for half, count in (("train", 60_000), ("test", 10_000)):
@@ -89,14 +89,14 @@ def _load(source: Source, root: str | os.PathLike[str] | None) -> Dataset:
 
 
 def _kept(source: Source) -> Path | None:
-    """The folder of `source` under $SEQDEC_DATA; None when there is none."""
+    """The folder of `source` under $SEQDEC_DATA; None if there is none."""
     home = os.environ.get("SEQDEC_DATA")
     folder = Path(home).expanduser() / source.name if home else None
     return folder if folder and folder.is_dir() else None
 
 
 def _download(source: Source) -> Path:
-    """Fetch what the cache lacks; -> the folder in the cache."""
+    """Download the files that the cache lacks; -> the folder in the cache."""
     import pooch
 
     folder = Path(pooch.os_cache("seqdec")) / source.name
@@ -106,7 +106,7 @@ def _download(source: Source) -> Path:
 
 
 def _fetch(source: Source, name: str, folder: Path) -> None:
-    """Have one verified file in `folder`, from the first mirror that gives it."""
+    """Download and verify one file into `folder`, from the first mirror that works."""
     import pooch
 
     download: Any = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=_TIMEOUT)
@@ -115,7 +115,7 @@ def _fetch(source: Source, name: str, folder: Path) -> None:
         try:
             pooch.retrieve(mirror + name, f"sha256:{source.sha256[name]}", name, folder, downloader=download)
             return
-        except (ValueError, OSError) as error:  # a wrong checksum; no answer, a refusal, an unwritable cache
+        except (ValueError, OSError) as error:  # wrong checksum; network error, or unwritable cache
             failures[mirror] = f"{type(error).__name__}: {error}".splitlines()[0]
     tried = "\n".join(f"  {mirror}{name}: {reason}" for mirror, reason in failures.items())
     raise FileNotFoundError(

@@ -1,6 +1,6 @@
 """Open Bandit Dataset: recommendations of a fashion shop, by a uniform policy and by Bernoulli Thompson sampling.
 
-A row is one of the three places of a page: what was shown there, with which probability, and whether it was clicked.
+A row is one of the three places of a page: the item shown there, its probability, and whether it was clicked.
 
 Source: Saito, Aihara, Matsutani, Narita, Open Bandit Dataset and Pipeline, NeurIPS 2021; https://research.zozo.com.
 """
@@ -37,13 +37,13 @@ class OpenBandit(NamedTuple):
 
 
 def load_open_bandit(policy: str = "random", root: str | os.PathLike[str] | None = None) -> OpenBandit:
-    """The log that "random" or "bts" left behind.
+    """The log of the policy "random" or "bts".
 
-    Read from the folder random_all or bts_all in `root`; where that is None, in $SEQDEC_DATA/open_bandit. It holds
-    all.csv and item_context.csv as published, for the campaign "all"; the sample of 10,000 rows that comes with the
-    package obp has the same form.
+    Read from the folder random_all or bts_all in `root`, by default in $SEQDEC_DATA/open_bandit. It holds all.csv and
+    item_context.csv as published, for the campaign "all"; the sample of 10,000 rows in the package obp has the same
+    form.
 
-    Raises FileNotFoundError saying what to put where, and ValueError naming file, column, row and remedy.
+    Raises FileNotFoundError with instructions, and ValueError naming file, column, row and remedy.
     """
     if policy not in _POLICIES:
         raise ValueError(f"policy must be one of {', '.join(_POLICIES)}; got {policy!r}")
@@ -78,15 +78,15 @@ def load_open_bandit(policy: str = "random", root: str | os.PathLike[str] | None
 
 
 def average_policy(log: OpenBandit) -> np.ndarray:
-    """(3, items) probability of each item in each place under the policy that left `log`, averaged over its time.
+    """(3, items) probability of each item in each place under the logging policy, averaged over time.
 
-    The propensities of Thompson sampling change as it learns, and the log tells that of the item shown only. Rows with
-    item a come in proportion to its propensity p_t(a), so the mean of 1 / p_t(a) over them is one over the average of
-    p_t(a) over time:
+    The propensities of Thompson sampling change as it learns, and the log holds that of the shown item only. Item a is
+    shown with probability p_t(a), so the mean of 1 / p_t(a) over its rows is one over the average of p_t(a) over
+    time:
 
         pi(a) = n_a / sum_{i: a_i = a} 1 / p_i,        0 for items never shown, then scaled to sum to 1
 
-    Where p_t(a) does not change, this is exact from one row on.
+    If p_t(a) is constant, one row is enough for the exact value.
     """
     shape = (_PLACES, log.item_features.shape[1])
     counts, inverses = np.zeros(shape), np.zeros(shape)
@@ -101,7 +101,7 @@ def _one_hot(codes: np.ndarray, size: int | None = None) -> np.ndarray:
 
 
 def _read(path: Path, needed: tuple[str, ...]) -> Any:
-    """A table with the columns that are needed."""
+    """The table in a CSV file, checked for the columns in `needed`."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no {path}; put it beside all.csv, as published")
     import pandas as pd
@@ -117,7 +117,7 @@ def _read(path: Path, needed: tuple[str, ...]) -> Any:
 
 
 def _in_time(table: Any, path: Path) -> Any:
-    """Times as dates, increasing: ties on one page are told apart by the place."""
+    """Sorted by time, which is parsed; places of one page are one nanosecond apart."""
     import pandas as pd
 
     times: Any = pd.to_datetime(table["timestamp"], utc=True, errors="coerce", format="ISO8601")
@@ -138,7 +138,7 @@ def _in_time(table: Any, path: Path) -> Any:
 
 
 def _check(table: Any, items: Any, path: Path) -> None:
-    """Values in their ranges, and one affinity for each item."""
+    """Raise ValueError for values out of range or a missing affinity column."""
     if sorted(items["item_id"]) != list(range(len(items))):
         raise ValueError(f"{path.parent / 'item_context.csv'}: item_id must count from 0; get the file as published")
     absent = [name for i in range(len(items)) if (name := f"user-item_affinity_{i}") not in table]

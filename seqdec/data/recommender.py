@@ -1,7 +1,7 @@
-"""Logs of a recommender in which every candidate's reward is known: what a user was offered, and what each was worth.
+"""Logs of a recommender in which the reward of every candidate is known.
 
-A log is a list of blocks. A block is a user's next ten items, of which an agent chooses one; since the user saw them
-all, the reward of each is known, and so is the best. Everything lies on the host, in arrays that a step can index.
+A log is a list of blocks. A block is a user's next ten items, of which an agent chooses one. The user saw all of them,
+so the reward of each is known, and the best one too. The arrays are numpy arrays on the host.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,21 +37,21 @@ class RecommenderLog(NamedTuple):
     """Blocks of candidates, in the order in which they are to be replayed."""
 
     rewards: np.ndarray
-    """(blocks, n) float32; what lies where there is no candidate does not matter."""
+    """(blocks, n) float32; values without a candidate are ignored."""
     candidates: np.ndarray
-    """(blocks, n) bool: which places hold a candidate; short blocks end early."""
+    """(blocks, n) bool: which places hold a candidate; in short blocks the last ones do not."""
     ids: Mapping[str, np.ndarray]
     """name ("user", "video") -> (blocks, n) int32, counted from 0 without gaps."""
     labels: Mapping[str, np.ndarray]
-    """name -> the ids as they were published, at the place of the number that stands for them."""
+    """name -> the published ids; entry i is that of number i."""
     features: np.ndarray | None
     """(m, f) float32 feature vectors; None where there are none."""
     feature_rows: np.ndarray | None
     """(blocks, n) int32 row of `features` of each candidate."""
     days: np.ndarray | None
-    """(blocks,) int32 the day of the block's first row, yyyymmdd; None where no time is known."""
+    """(blocks,) int32 the day of the block's first row, yyyymmdd; None if times are not known."""
     name: str
-    """For tables and pictures."""
+    """Shown in tables and figures."""
     dropped: Mapping[str, int]
     """why -> number of rows left out."""
     unit: RewardUnit = REWARD
@@ -59,7 +59,7 @@ class RecommenderLog(NamedTuple):
 
 
 def check_log(log: RecommenderLog) -> RecommenderLog:
-    """`log`, if it can be replayed.
+    """`log`, checked.
 
     Raises ValueError, naming the block and the remedy, for arrays that do not fit together, blocks out of order of
     their days, a block without a candidate, a reward that is not a finite number, and ids or feature rows out of range.
@@ -96,7 +96,7 @@ def check_log(log: RecommenderLog) -> RecommenderLog:
 
 
 def _refuse(wrong: Any, why: str) -> None:
-    """ValueError about the first block that is wrong."""
+    """Raise ValueError about the first block where `wrong` is True."""
     if wrong.any():
         raise ValueError(f"block {int(np.argmax(wrong))} {why} ({int(wrong.sum())} such)")
 
@@ -118,23 +118,24 @@ def form_blocks(
 ) -> RecommenderLog:
     """Rows (one user, one item, one reward each) as blocks of a user's next `size` items.
 
-    Rows go by user and, within one, by time; where there is none, in the order given. Blocks go by the time of their
-    first row, or else by their number within the user, so that users take turns. What is left of a user after the last
-    whole block is a short block with `keep_short`, and is left out otherwise.
+    The rows of a user are sorted by time, or without times kept in the order given. Blocks are sorted by the time of
+    their first row, or without times by their number within the user, so that users alternate. The rows of a user after
+    the last full block form a short block with `keep_short`, and are left out otherwise.
 
     Args:
         user, item: (rows,) ids, any integers.
         reward: (rows,) rewards.
         time: (rows,) seconds.
         day: (rows,) yyyymmdd.
-        features: (m, f) feature vectors, and `feature_row` (rows,) which of them is each row's.
+        features: (m, f) feature vectors.
+        feature_row: (rows,) index into `features` of each row.
         size: candidates in a block.
         keep_short: keep the blocks that are not full.
-        name: for tables and pictures.
+        name: shown in tables and figures.
         unit: what the rewards were computed from.
-        dropped: why -> rows that were left out before; the rows left out here are added.
+        dropped: reason -> number of rows left out before; those left out here are added.
 
-    Raises ValueError where no block is left.
+    Raises ValueError if no block is left.
     """
     users, user = _contiguous(user)
     items, item = _contiguous(item)
@@ -179,11 +180,11 @@ def form_blocks(
 
 
 def _same_user(table: np.ndarray) -> np.ndarray:
-    """The user of a block's first place in all its places, also in those without a candidate."""
+    """The user of a block's first place, repeated over all its places, also those without a candidate."""
     return np.broadcast_to(table[:, :1], table.shape).copy()
 
 
 def _contiguous(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(the ids that occur, in order; the number of each)."""
+    """(the distinct ids, sorted; for each entry, its index among them)."""
     labels, numbers = np.unique(ids, return_inverse=True)
     return labels, numbers.astype(np.int32)

@@ -1,11 +1,11 @@
-"""Tables that serve as bandits: mushroom, adult, statlog, covertype, census, stock prices, jester.
+"""Tables for contextual bandits: mushroom, adult, statlog, covertype, census, stock prices, jester.
 
-Each is looked for in a folder and, where its checksum is known, downloaded once. Columns of words become one column per
-word, and every column is brought to mean 0 and standard deviation 1, then cut at five standard deviations, so that a
-rare word or an outlier does not drown the rest.
+Each is read from a folder, or downloaded once. Categorical columns are one-hot encoded, and every column is shifted and
+scaled to mean 0 and standard deviation 1, then clipped at five standard deviations, so that rare categories and
+outliers do not dominate.
 
-Sources: UCI machine learning repository; Riquelme, Tucker, Snoek, Deep Bayesian Bandits Showdown, ICLR 2018, which made
-bandits of them and collected the stock prices; Goldberg et al., Eigentaste, 2001 (jester).
+Sources: UCI machine learning repository; Riquelme, Tucker, Snoek, Deep Bayesian Bandits Showdown, ICLR 2018 (rewards,
+stock prices); Goldberg et al., Eigentaste, 2001 (jester).
 """
 
 import os
@@ -19,7 +19,7 @@ _CUT = 5.0
 
 
 class Table(NamedTuple):
-    """Contexts and what every action pays in them."""
+    """Contexts and the reward of every action in each."""
 
     features: np.ndarray
     """(n, d) float32, standardised."""
@@ -35,7 +35,7 @@ class _Source(NamedTuple):
     name: str
     url: str
     sha256: str | None
-    """None where none is known: then only the reader sees whether a download is what it should be."""
+    """None if not known: a download is then checked only by parsing it."""
 
 
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/"
@@ -68,13 +68,13 @@ Root = str | os.PathLike[str] | None
 
 
 def load_mushroom(root: Root = None) -> Table:
-    """Eat a mushroom (action 1) or not (0): 8,124 mushrooms, 22 words each.
+    """Eat a mushroom (action 1) or not (0): 8,124 mushrooms with 22 categorical features.
 
     Eating pays 5, but a poisonous one pays -35 with probability 1/2; not eating pays 0.
 
-    The file is looked for in the folder `root`; where that is None, in $SEQDEC_DATA/tabular; where it is not there
-    either, it is downloaded once and checked. Raises FileNotFoundError saying what to put where when it cannot be had,
-    and ValueError naming file, line and remedy when it is damaged. So do the other functions of this file.
+    The file is read from the folder `root`, by default from $SEQDEC_DATA/tabular; if it is not there, it is downloaded
+    once and checked. Raises FileNotFoundError with instructions if it is neither there nor downloadable, and ValueError
+    naming file, line and remedy if it is damaged. The same holds for the other functions of this module.
     """
     table = _read(_MUSHROOM, root, ",", 23)
     poisonous = (_words(table, 0, _MUSHROOM, ("e", "p")) == "p").to_numpy()
@@ -88,7 +88,7 @@ def load_mushroom(root: Root = None) -> Table:
 def load_adult(root: Root = None) -> Table:
     """Guess a person's occupation: reward 1 if right, else 0; 30,718 people whose occupation is known, 14 occupations.
 
-    The features are the other columns of the census extract, income included, and "unknown" is a word like others.
+    The features are the other columns of the census extract, including income; "unknown" is a category.
     """
     table = _read(_ADULT, root, ",", 15)
     known = table[table[6] != "?"]
@@ -118,7 +118,7 @@ def load_covertype(root: Root = None) -> Table:
 def load_census(root: Root = None, *, rows: int = 100_000) -> Table:
     """Guess a person's kind of occupation (dOccup): reward 1 if right, else 0; 9 kinds, 66 columns of codes.
 
-    Reads the first `rows` of the 2,458,285 people, whose order is random. No checksum of it is known here: a
+    Reads the first `rows` of the 2,458,285 people, whose order is random. Its checksum is not known: a
     download is checked by its form only.
     """
     table = _read(_CENSUS, root, ",", 69, header=True, rows=rows)
@@ -134,9 +134,9 @@ def load_stocks(root: Root = None) -> np.ndarray:
 
 
 def load_jester(root: Root = None) -> Table:
-    """Tell one of eight jokes to a person whose ratings of 32 others are known; the reward is the rating, -10 to 10.
+    """Choose one of eight jokes for a person whose ratings of 32 others are known; reward: the rating, -10 to 10.
 
-    19,181 people. No checksum of the file is known here: a download is checked by its form only.
+    19,181 people. Its checksum is not known: a download is checked by its form only.
     """
     path = _find(_JESTER, root)
     try:
@@ -149,14 +149,14 @@ def load_jester(root: Root = None) -> Table:
 
 
 def standardise(numbers: np.ndarray) -> np.ndarray:
-    """(n, d) -> (n, d) float32 of mean 0 and standard deviation 1, cut at five; constant columns become 0."""
+    """(n, d) -> (n, d) float32 of mean 0 and standard deviation 1, clipped at five; constant columns become 0."""
     std = numbers.std(axis=0)
     scaled = (numbers - numbers.mean(axis=0)) / np.where(std > 0, std, 1)
     return np.clip(scaled, -_CUT, _CUT).astype(np.float32)
 
 
 def _features(table: Any) -> np.ndarray:
-    """Columns of numbers as they are, of words as one column per word; standardised."""
+    """Float columns as they are, categorical ones as one-hot columns; standardised."""
     import pandas as pd
 
     parts = []
@@ -170,13 +170,13 @@ def _features(table: Any) -> np.ndarray:
 
 
 def _one_hot(column: Any) -> np.ndarray:
-    """(n,) -> (n, number of different values) float32, values in their order."""
+    """(n,) -> (n, number of distinct values) float32, values in sorted order."""
     values, codes = np.unique(np.asarray(column), return_inverse=True)
     return np.eye(len(values), dtype=np.float32)[codes]
 
 
 def _words(table: Any, column: int, source: _Source, known: tuple[str, ...]) -> Any:
-    """A column that holds only `known` words."""
+    """A column that holds only `known` values."""
     wrong = ~table[column].isin(known)
     if wrong.any():
         line = int(np.argmax(wrong))
@@ -208,7 +208,7 @@ def _all_numbers(table: Any, source: _Source) -> np.ndarray:
 
 
 def _classes(column: np.ndarray, count: int, source: _Source) -> np.ndarray:
-    """Classes that are numbered from 1."""
+    """The column, checked to hold the classes 1 to `count`."""
     if set(np.unique(column)) != set(range(1, count + 1)):
         raise ValueError(
             f"{source.name}: the last column must hold the classes 1 to {count}; it holds "
@@ -227,7 +227,7 @@ def _read(
     skip: int = 0,
     rows: int | None = None,
 ) -> Any:
-    """The table in a text file, checked for its number of columns; words are stripped of spaces."""
+    """The table in a text file, checked for its number of columns; leading spaces are removed."""
     import pandas as pd
 
     path = _find(source, root)
@@ -245,7 +245,7 @@ def _read(
 
 
 def _find(source: _Source, root: Root) -> Path:
-    """The file, from the first place that has it."""
+    """The file in `root`, in $SEQDEC_DATA or in the cache."""
     home = os.environ.get("SEQDEC_DATA")
     folder = Path(root) if root is not None else Path(home) / "tabular" if home else None
     if folder is not None and (folder.expanduser() / source.name).is_file():
