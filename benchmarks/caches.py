@@ -1,10 +1,10 @@
-"""How much longer memory takes to read again when it has been left alone for a while.
+"""How much slower a read of memory becomes when the memory was unused for a while.
 
     python benchmarks/caches.py
 
-A filter reads its basis some times in a millisecond. Where the processor's caches are this program's own, a basis that
-fits into them stays there; on a server that others use too they push it out meanwhile, and `seqdec bench filters`
-finds the filters slower than elsewhere. The boxes, whose products of matrices wait for arithmetic, suffer less.
+A filter reads its basis twice per step, that is, every few milliseconds. A basis that fits into the processor's caches
+stays there, unless other programs on a shared server evict it between two reads; then `seqdec bench filters` measures
+slower filters. The algorithm boxes, which are limited by arithmetic, are affected less.
 """
 
 import time
@@ -18,7 +18,7 @@ READS = 400
 
 
 def seconds(matrix, vector, pause: float) -> float:
-    """Median time of a read of the matrix, `pause` seconds after the one before; the program does not sleep."""
+    """Median time of a matrix-vector product, `pause` seconds after the last one; the program waits in a busy loop."""
     times = []
     for _ in range(READS):
         began = time.perf_counter()
@@ -36,4 +36,7 @@ if __name__ == "__main__":
             matrix, vector = np.ones((int(megabytes * 1e6 / 256), 64), np.float32), np.ones(64, np.float32)
             at_once, *later = (seconds(matrix, vector, pause) for pause in PAUSES)
             ratios = ", ".join(f"{t / at_once:.2f} after {1e3 * p:g}" for t, p in zip(later, PAUSES[1:], strict=True))
-            print(f"{megabytes:3g} MB: {1e6 * at_once:4.0f} us at once; ms later, times as long: {ratios}", flush=True)
+            print(
+                f"{megabytes:3g} MB: {1e6 * at_once:4.0f} us without a pause; ratio after a pause in ms: {ratios}",
+                flush=True,
+            )

@@ -1,12 +1,11 @@
-"""Where the steps of KOALA++ and FISMO point, beside gradients, momentum and Muon, along a training run by KOALA++.
+"""Directions of the steps of KOALA++ and FISMO against gradients, momentum and Muon, in a training run by KOALA++.
 
     python benchmarks/directions.py mnist cifar text
 
-Prints medians over the tensors and the steps of the run's second half. The cosine between successive minibatch
-gradients; between KOALA++'s step and the gradient of the moment, and between momentum 0.9 and that gradient. For
-matrices, the cosine between the step of FISMO and that of Muon without Nesterov's momentum, which is FISMO with
-factors that stay the identity, and the largest condition number of FISMO's factors at the end; the same with its
-scale-free statistics.
+Prints medians over the tensors and over the second half of the run: the cosine between successive minibatch gradients,
+between KOALA++'s step and the current gradient, and between momentum 0.9 and the current gradient. For matrices, the
+cosine between the steps of FISMO and of Muon without Nesterov's momentum (FISMO with identity factors), and the largest
+condition number of FISMO's factors at the end; the same with its scale-free statistics.
 """
 
 import argparse
@@ -21,13 +20,13 @@ from seqdec.experiments import tasks
 
 
 def cosines(left, right) -> jax.Array:
-    """One for each tensor."""
+    """The cosine of each pair of tensors."""
     pairs = zip(left, right, strict=True)
     return jnp.stack([optax.cosine_similarity(a.ravel(), b.ravel(), epsilon=1e-30) for a, b in pairs])
 
 
 def measure(name: str, rate: float, steps: int) -> dict[str, float]:
-    """The figures of one task, by title, from a run of KOALA++ with a constant learning rate."""
+    """The figures of one task by title, from a run of KOALA++ with a constant learning rate."""
     task = tasks.make(name)
     koala = optim.koala_plus_plus(rate, initial_variance=10.0, process_noise=10.0)
     momentum = optax.trace(0.9)
@@ -35,34 +34,36 @@ def measure(name: str, rate: float, steps: int) -> dict[str, float]:
     printed = optim.scale_by_fismo(interval=20)
     free = optim.scale_by_fismo(interval=20, statistics="scale_free", mu=0.1)
     start = task.init(jax.random.key(0))
-    chosen = jax.tree.leaves(optim.hidden_matrices(start))
+    is_matrix = jax.tree.leaves(optim.hidden_matrices(start))
 
     def matrices(tree):
-        return [leaf for leaf, taken in zip(jax.tree.leaves(tree), chosen, strict=True) if taken]
+        return [leaf for leaf, selected in zip(jax.tree.leaves(tree), is_matrix, strict=True) if selected]
 
     def step(carry, number):
         params, last, state, *states = carry
         batch = task.draw(jax.random.fold_in(jax.random.key(0), number), task.data, task.batch)
         loss, gradients = jax.value_and_grad(lambda params: task.loss(params, batch)[0])(params)
-        own, state = koala.update(gradients, state, params, value=loss)
+        steps, state = koala.update(gradients, state, params, value=loss)
         averaged, states[0] = momentum.update(gradients, states[0])
-        rows, found = jax.tree.leaves(gradients), []
+        rows, directions = jax.tree.leaves(gradients), []
         for index, method in enumerate((muon, printed, free), 1):
             direction, states[index] = method.update(matrices(gradients), states[index])
-            found.append(direction)
-        seen = (
+            directions.append(direction)
+        measured = (
             cosines(rows, last),
-            -cosines(jax.tree.leaves(own), rows),
+            -cosines(jax.tree.leaves(steps), rows),
             cosines(jax.tree.leaves(averaged), rows),
-            cosines(found[1], found[0]),
-            cosines(found[2], found[0]),
+            cosines(directions[1], directions[0]),
+            cosines(directions[2], directions[0]),
         )
-        return (optax.apply_updates(params, own), rows, state, *states), seen
+        return (optax.apply_updates(params, steps), rows, state, *states), measured
 
     states = (momentum.init(start), *(method.init(matrices(start)) for method in (muon, printed, free)))
     zeros = [jnp.zeros_like(leaf) for leaf in jax.tree.leaves(start)]
     carry = (start, zeros, koala.init(start), *states)
-    (*_, kept, kept_free), seen = jax.jit(lambda carry: jax.lax.scan(step, carry, jnp.arange(steps)))(carry)
+    (*_, printed_state, free_state), measured = jax.jit(lambda carry: jax.lax.scan(step, carry, jnp.arange(steps)))(
+        carry
+    )
     titles = (
         "successive gradients",
         "KOALA++ and gradient",
@@ -70,8 +71,8 @@ def measure(name: str, rate: float, steps: int) -> dict[str, float]:
         "FISMO and Muon",
         "scale-free FISMO and Muon",
     )
-    result = {title: float(np.median(cosine[steps // 2 :])) for title, cosine in zip(titles, seen, strict=True)}
-    for title, state in (("condition", kept), ("scale-free condition", kept_free)):
+    result = {title: float(np.median(cosine[steps // 2 :])) for title, cosine in zip(titles, measured, strict=True)}
+    for title, state in (("condition", printed_state), ("scale-free condition", free_state)):
         factors = state.matrices.left + state.matrices.right
         result[title] = max(float(np.linalg.cond(np.asarray(factor, float))) for factor in factors)
     return result
@@ -85,8 +86,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=100)
     arguments = parser.parse_args()
     for name in arguments.tasks:
-        found = measure(name, arguments.rate, arguments.steps)
-        print(name, *(f"{key} {value:.3f}" for key, value in found.items()), sep="; ", flush=True)
+        figures = measure(name, arguments.rate, arguments.steps)
+        print(name, *(f"{key} {value:.3f}" for key, value in figures.items()), sep="; ", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""The product of a network's Jacobian (K x D) with n columns, both ways, and one row of the Jacobian for the update.
+"""Time of the product of a network's Jacobian (K x D) with n columns and of one row of it, in three ways.
 
     python benchmarks/jacobians.py
 
-Reverse: K reverse passes, put together, and one product of matrices. Forward: n passes along the columns, and one
-reverse pass. Milliseconds, the least of several measurements; filters go forward where K >= n.
+reverse: K reverse passes, then one matrix product. outer: the same with rows of dense layers as outer products.
+forward: n forward passes along the columns, and one reverse pass. The minimum of several measurements, in milliseconds;
+filters use forward passes where K >= n.
 """
 
 import time
@@ -49,7 +50,7 @@ WAYS = (reverse, outer, forward)
 
 
 def milliseconds(function: Any, apply: Any, params: Any, inputs: jax.Array, columns: Any) -> float:
-    """Least time of one product over passes through the inputs; results are handed on, so that all of them is made."""
+    """Minimum time of one product over passes through the inputs; all results are returned, so that XLA keeps them."""
 
     def passes(params, inputs, columns):
         first = function(apply, params, inputs[0], columns)

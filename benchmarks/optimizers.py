@@ -1,10 +1,10 @@
-"""Time of a training step on LeNet5 against optax.adamw, optimizer by optimizer, in one run.
+"""Time of a training step on LeNet5 with each optimizer, and its ratio to that of optax.adamw.
 
     python benchmarks/optimizers.py [NAME ...] [--batch 64] [--rounds 7]
 
-A step is loss, gradient and update on random images of MNIST's size. The optimizers take turns, and the quickest round
-of each counts: other programs can only slow them down. Processor time, of all threads, is the truer figure on a machine
-that is shared. Alice is amortised over its interval.
+A step is loss, gradient and update on random images of MNIST's size. The optimizers are measured in turns, and the
+minimum over the rounds is reported, because other programs can only slow them down. On a shared machine processor time,
+of all threads, is more reliable. The time of Alice includes one switch per interval.
 """
 
 import argparse
@@ -28,7 +28,7 @@ MAKERS = {name: functools.partial(contender.make, contender.rate) for name, cont
 
 
 def training(name: str, batch: int):
-    """A compiled program of STEPS steps, and its first arguments."""
+    """A compiled program of STEPS steps, and its arguments."""
     module, transform = models.LeNet5(10), optax.with_extra_args_support(MAKERS[name]())
     images = jax.random.uniform(jax.random.key(0), (16, batch, 28, 28))
     labels = jax.random.randint(jax.random.key(1), (16, batch), 0, 10)

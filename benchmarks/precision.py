@@ -1,7 +1,7 @@
-"""How exact the filters are: against their boxes, in single precision for a million steps, and against float64.
+"""Accuracy of the filters: against their algorithm boxes, over a million steps in float32, and against float64.
 
-    python benchmarks/precision.py equality     # LeNet5, rank 50, float64: actions and means against the printed boxes
-    python benchmarks/precision.py million      # float32 at input scales 1e-4, 1 and 1e4: finite, and how definite
+    python benchmarks/precision.py equality     # LeNet5, rank 50, float64: actions and means against the boxes
+    python benchmarks/precision.py million      # float32 at input scales 1e-4, 1 and 1e4: finite, smallest eigenvalues
     python benchmarks/precision.py drift        # 100,000 digits steps in float32 and float64 on the same data
 
 Each prints one line per filter and setting; `--filters lrkf hilofi` runs some of the filters.
@@ -67,7 +67,7 @@ def _definiteness(belief) -> jax.Array:
 
 
 def million(steps: int, names: list[str]) -> None:
-    """Regression on a random function of random inputs: a fresh random answer's noise, all scales of input."""
+    """Regression on a random function of random inputs of several scales, with noisy observations."""
     network = models.network(models.MLP(3, features=(16, 12)), jnp.zeros(6))
     teacher = network.init(jax.random.key(9))
     teacher["output"] = jax.tree.map(lambda leaf: jax.random.normal(jax.random.key(8), leaf.shape), teacher["output"])
@@ -109,7 +109,7 @@ def million(steps: int, names: list[str]) -> None:
 
 
 def drift(steps: int, names: list[str]) -> None:
-    """The digits bandit in float64; filters in float32 are told the same contexts, actions and rewards."""
+    """The digits bandit in float64; filters in float32 are updated with the same contexts, actions and rewards."""
     jax.config.update("jax_enable_x64", True)
     digits = load_digits()
     images, labels = jnp.asarray(digits.images / 16), jnp.asarray(digits.target)
@@ -144,7 +144,7 @@ def drift(steps: int, names: list[str]) -> None:
             return updated, reward
 
         beliefs = [flt.init(jax.random.key(1), network.init(jax.random.key(0))) for flt in team]
-        # A key draws other numbers in another precision: all start from the factors of the first.
+        # The same key draws different numbers in another dtype, so all filters start from the factors of the first.
         beliefs = [jax.tree.map(lambda own, first: first.astype(own.dtype), b, beliefs[0]) for b in beliefs]
         beliefs, rewards = jax.jit(functools.partial(jax.lax.scan, step))(beliefs, (order, keys))
         at = [jax.vmap(lambda x, f=f, b=b: f.moments(b, x))(images[:100]) for f, b in zip(team, beliefs, strict=True)]

@@ -1,9 +1,9 @@
-"""What 16 seeds side by side cost against one, on the digits bandit: seconds of a step, agent by agent.
+"""Time of a step of the digits bandit with 16 seeds in parallel and with one, for each agent.
 
     python benchmarks/seeds.py
 
-One and sixteen seeds run in turns, and the quickest tenth of their chunks counts: other programs can only slow them
-down.
+Runs of one and of sixteen seeds are measured in turns. Reported is the fastest tenth of their chunks, because other
+programs can only slow them down.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ STEPS, TURNS = 2000, 3
 
 
 def milliseconds(agent, env, num_seeds: int) -> float:
-    """Time of a step, that of the quickest tenth; the seeds side by side count as one step."""
+    """Time of a step, the 10th percentile over chunks; a step of all seeds counts as one."""
     run = seqdec.run(agent, env, STEPS, seed=0, num_seeds=num_seeds, progress=False)
     return 1e3 * float(np.percentile(np.diff(run.elapsed), 10))
 

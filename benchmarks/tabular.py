@@ -1,9 +1,9 @@
-"""What the settings of `seqdec run tabular` were chosen from, on seeds that it does not report.
+"""Grids from which the settings of `seqdec run tabular` were chosen, on seeds that it does not report.
 
     SEQDEC_DATA=folder python benchmarks/tabular.py [TABLE ...]
 
 For each table and agent: cumulative regret in percent of uniform play's, mean over two seeds of 6,000 steps, one pass
-on adult, for every setting of a grid. The settings of a grid run side by side, so that each agent is compiled once.
+on adult, for every setting of a grid. The settings of a grid run in one batch, so that each agent is compiled once.
 """
 
 import itertools
@@ -18,7 +18,7 @@ from seqdec import envs, models
 from seqdec.experiments import tabular
 
 STEPS, SEEDS = {"adult": 50_000}, (100, 101)
-"""Steps where they are not 6,000, and never more than one pass. What learns fastest on adult is not best in the end."""
+"""Steps where they are not 6,000, at most one pass. The settings that learn fastest on adult do not end best."""
 _RATES = {"learning_rate": (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)}
 _NEURAL = {"neural-epsilon-greedy": _RATES, "neural-greedy": _RATES}
 GRIDS: dict[str, dict[str, dict[str, tuple[float, ...]]]] = {
@@ -53,9 +53,9 @@ GRIDS: dict[str, dict[str, dict[str, tuple[float, ...]]]] = {
 def sweep(table: str, name: str, grid: dict[str, tuple[float, ...]]) -> tuple[np.ndarray, np.ndarray]:
     """Settings (s, names) and regret in percent of uniform (s, seeds)."""
     env = envs.make(table)
-    # Built here, because a network's last layer cannot be found inside a compiled function.
+    # Built outside the compiled function, inside of which a network's last layer cannot be determined.
     model = {"model": models.network(tabular.module(env), jnp.zeros(env.observation_space.shape))}
-    # What is not varied stays a number: zero noise is cheaper where it is known to be zero.
+    # Settings that are not varied stay Python numbers: process noise that is known to be zero is skipped.
     fixed = {name: values[0] for name, values in grid.items() if len(values) == 1}
     grid = {name: values for name, values in grid.items() if name not in fixed}
     settings = np.array(list(itertools.product(*grid.values())), np.float32)

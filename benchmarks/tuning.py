@@ -1,15 +1,15 @@
-"""What the settings of the experiments were chosen from, on seeds that they do not report.
+"""Grids from which the settings of the experiments were chosen, on seeds that they do not report.
 
     python benchmarks/tuning.py digits [AGENT ...]
     python benchmarks/tuning.py kuairec [AGENT ...]
     SEQDEC_DATA=folder python benchmarks/tuning.py random-exposures [AGENT ...]
     SEQDEC_DATA=folder python benchmarks/tuning.py mnist [AGENT ...]
 
-The logs of recommenders are a synthetic one with a seed of its own and the real slice in an order of its own; what a
-grid leaves out is as in the experiment, and sums are of watch ratios. They take an hour or more.
+Prints the mean reward of each agent and setting of its grid, for several seeds with its standard error. Settings that a
+grid does not name are those of the experiment. The recommender logs are a synthetic one with another seed than the
+experiment's and the real one in shuffled order; rewards are sums of watch ratios.
 
-Prints, for each agent and each setting of its grid, the mean reward; for several seeds with its standard error. The
-digits take some twenty minutes on two cores, MNIST about an hour.
+Digits take about twenty minutes on two cores, MNIST an hour, the recommender logs more.
 """
 
 import itertools
