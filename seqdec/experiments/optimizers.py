@@ -93,6 +93,8 @@ CONTENDERS: dict[str, Contender] = {
     "fira": Contender(functools.partial(optim.fira, **_LOW_RANK), 0.06),
     "apollo": Contender(functools.partial(optim.apollo, **_LOW_RANK), 0.02),
 }
+"""The settings and learning rates compared; a registered optimizer without a row takes part with its defaults."""
+CONTENDERS |= {name: Contender(optim.REGISTRY[name], 0.1) for name in optim.REGISTRY if name not in CONTENDERS}
 
 
 @dataclass(frozen=True, kw_only=True)
