@@ -68,8 +68,8 @@ class FunctionalEnv(gymnasium.Env):
     """A functional environment as a gymnasium.Env.
 
     `reset()` after the end of an episode continues with the next one; with a seed, or within an episode, it restarts
-    the environment. The info holds "regret" if it is known, "outcomes" under full information, and "action_mask" if actions
-    are masked.
+    the environment. The info holds "regret" if it is known, "outcomes" under full information, and "action_mask" if
+    actions are masked.
 
     Raises ValueError for an action that is out of range or masked out, and ResetNeeded for a step before `reset`.
     """
