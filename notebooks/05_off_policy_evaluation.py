@@ -85,8 +85,8 @@ figures.estimates(table, (float(log.reward.mean()), 0.02), (truth, 0.0), "Value 
 #
 # ## Can the log tell at all?
 #
-# The effective size is how many rows of the target's own log would be as exact. A policy that plays what the log hardly
-# ever does leaves none, and `overlap` says so.
+# The effective sample size is how many rows of the target's own log would be as exact. A policy that plays what the log
+# hardly ever does leaves none, and `overlap` says so.
 
 # %%
 never = np.tile(np.eye(5)[0], (len(log.action), 1))
