@@ -6,12 +6,14 @@ if __name__ != "seqdec.agents":
 from seqdec.agents.filtering import filtering
 from seqdec.agents.networks import scorer
 from seqdec.agents.neural import neural
-from seqdec.agents.presets import ekf, hilofi, lolofi, lrkf, make, names
+from seqdec.agents.presets import REGISTRY, ekf, from_filter, hilofi, lolofi, lrkf, make, names
 from seqdec.agents.recommender import linear, popularity, random
 
 __all__ = [
+    "REGISTRY",
     "ekf",
     "filtering",
+    "from_filter",
     "hilofi",
     "linear",
     "lolofi",

@@ -26,9 +26,9 @@ class Choices(NamedTuple):
 
 def decide(key: Key, acquisition: Acquisition, question: Posterior, choices: Choices, observation: PyTree) -> Action:
     """Score the candidates that the observation offers and play the best."""
-    seen, mask = (observation.observation, observation.mask) if isinstance(observation, Masked) else (observation, None)
+    obs, mask = (observation.observation, observation.mask) if isinstance(observation, Masked) else (observation, None)
     offer, score, estimate = jax.random.split(key, 3)
-    candidates = choices.candidates(offer, seen)
+    candidates = choices.candidates(offer, obs)
     index = jnp.argmax(acquisition.score(score, question, candidates, mask))
     if acquisition.probabilities is None:
         propensity = jnp.full((), jnp.nan)
@@ -142,7 +142,7 @@ def filtering(
         return decide(key, acquisition, posterior(flt, state), choices, observation)
 
     def update(state, observation, action, feedback):
-        seen = observation.observation if isinstance(observation, Masked) else observation
-        return flt.update(flt.predict(state), *choices.evidence(seen, action, feedback))
+        obs = observation.observation if isinstance(observation, Masked) else observation
+        return flt.update(flt.predict(state), *choices.evidence(obs, action, feedback))
 
     return Agent(start, act, update, name, acquisition.exact, dict(settings))

@@ -20,8 +20,7 @@ from seqdec import linalg, policies
 from seqdec import params as parameters
 from seqdec.agents.filtering import choices_for, decide
 from seqdec.agents.networks import network_for
-from seqdec.core import Acquisition, Agent, Array, HasSpaces, Masked, Posterior, Predictive, PyTree
-from seqdec.models import Network
+from seqdec.core import Acquisition, Agent, Array, HasSpaces, Masked, Network, Posterior, Predictive, PyTree
 
 
 class NeuralState(NamedTuple):
@@ -52,7 +51,7 @@ def neural(
     model: nn.Module | Network | None = None,
     inner_steps: int = 1,
     last_layer_std: float | None = None,
-    noise: float = 0.01,
+    noise_variance: float = 0.01,
     num_candidates: int = 256,
     name: str = "neural",
     settings: Mapping[str, Any] | None = None,
@@ -71,7 +70,7 @@ def neural(
         inner_steps: gradient steps per observation.
         last_layer_std: prior standard deviation sigma_0 of every parameter of the output layer; None leaves the network
             without uncertainty.
-        noise: observation variance R of the belief over the last layer.
+        noise_variance: observation variance R of the belief over the last layer.
         num_candidates: points drawn per decision from a Box of actions.
         name: for tables and pictures.
         settings: what the manifest of a run should say of the optimizer.
@@ -87,7 +86,7 @@ def neural(
             f"a plain network has no uncertainty, and the policy needs {acquisition.needs!r} of it; use epsilon_greedy "
             "or pass last_layer_std"
         )
-    for setting, number in (("last_layer_std", last_layer_std), ("noise", noise)):
+    for setting, number in (("last_layer_std", last_layer_std), ("noise_variance", noise_variance)):
         if number is not None and not number > 0:
             raise ValueError(f"{setting} must be positive; got {number!r}")
     if inner_steps < 1:
@@ -120,7 +119,7 @@ def neural(
         def joint(candidates):
             mean, rows = last_layer_rows(state.params, candidates)
             products = rows @ state.root.columns
-            return Predictive(mean, products @ products.mT, noise * jnp.eye(len(mean), dtype=mean.dtype))
+            return Predictive(mean, products @ products.mT, noise_variance * jnp.eye(len(mean), dtype=mean.dtype))
 
         def draw(key):
             columns = state.root.columns
@@ -140,13 +139,13 @@ def neural(
         _, rows = last_layer_rows(state.params, x)
         rows = jnp.where(good, rows if observed is None else rows[jnp.atleast_1d(observed)], 0)
         products = rows @ state.root.columns
-        cov = noise * jnp.eye(len(rows), dtype=rows.dtype)
+        cov = noise_variance * jnp.eye(len(rows), dtype=rows.dtype)
         roots = (linalg.psd_root(products @ products.mT + cov), linalg.psd_root(cov))
         return linalg.symmetric_downdate(state.root, products, products @ state.root.columns.mT, *roots, good).factor
 
     def update(state, observation, action, feedback):
-        seen = observation.observation if isinstance(observation, Masked) else observation
-        x, y, observed = choices.evidence(seen, action, feedback)
+        obs = observation.observation if isinstance(observation, Masked) else observation
+        x, y, observed = choices.evidence(obs, action, feedback)
 
         def loss_of(params):
             response = network.apply(params, x)
@@ -170,7 +169,7 @@ def neural(
 
     told = {"policy": called, "inner_steps": inner_steps, **(settings or {})}
     if last_layer_std is not None:
-        told |= {"last_layer_std": last_layer_std, "noise": noise}
+        told |= {"last_layer_std": last_layer_std, "noise_variance": noise_variance}
     return Agent(init, act, update, name, acquisition.exact, told)
 
 

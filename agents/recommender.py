@@ -14,14 +14,14 @@ from seqdec.core import Acquisition, Agent, Array, HasSpaces, Masked, Posterior
 
 
 class Info(NamedTuple):
-    """What an update found out."""
+    """Result of an update."""
 
     rejected: Array
     """() bool: the reward was not finite or the action out of range, and nothing was learnt"""
 
 
 class Counts(NamedTuple):
-    """What has been seen of the items."""
+    """Rewards and plays of the items so far."""
 
     totals: Array
     """(items,) sums of rewards"""
@@ -85,8 +85,8 @@ def popularity(
         return decide(key, acquisition, Posterior(mean, _unknown, _unknown), choices, observation)
 
     def update(state, observation, action, feedback):
-        seen = observation.observation if isinstance(observation, Masked) else observation
-        x, reward, index = choices.evidence(seen, action, feedback)
+        obs = observation.observation if isinstance(observation, Masked) else observation
+        x, reward, index = choices.evidence(obs, action, feedback)
         row, good = x[item][index], jnp.all(jnp.isfinite(reward))
         fresh = Counts(state.totals.at[row].add(reward), state.plays.at[row].add(1))
         return jax.tree.map(lambda new, old: jnp.where(good, new, old), fresh, state), Info(~good)

@@ -1,7 +1,7 @@
 r"""Observation models: mean and covariance of the response y given the network's output f.
 
 Filters linearise the mean and take the covariance at the current estimate (moment matching, as in Ollivier, "Online
-natural gradient as a Kalman filter", 2018), so two functions say all that they need. Any subset of the outputs may be
+natural gradient as a Kalman filter", 2018), so these two functions are all they need. Any subset of the outputs may be
 observed: the filter then takes the rows of the mean and the block of the covariance that belong to it.
 """
 
@@ -25,7 +25,8 @@ class Likelihood(NamedTuple):
     """(f (out,)) -> (out, out) covariance R of the response"""
 
 
-def _non_negative(name: str, value) -> None:
+def _check_variance(name: str, value: Array | float) -> None:
+    """Raises ValueError for a variance, a vector of them or a covariance that is negative or not finite."""
     if isinstance(value, Tracer):
         return
     array = np.asarray(value)
@@ -36,20 +37,20 @@ def _non_negative(name: str, value) -> None:
         )
 
 
-def gaussian(noise: Array | float) -> Likelihood:
-    """Real responses, y = f + e with Var[e] = noise.
+def gaussian(noise_variance: Array | float) -> Likelihood:
+    """Real responses, y = f + e with Var[e] = noise_variance.
 
     Args:
-        noise: variance R in squared units of y: a scalar, one per output (out,), or a covariance (out, out). 0 is
+        noise_variance: R in squared units of y: a scalar, one per output (out,), or a covariance (out, out). 0 is
             allowed.
 
     Raises:
-        ValueError: the noise is negative or not finite.
+        ValueError: the variance is negative or not finite.
     """
-    _non_negative("noise", noise)
+    _check_variance("noise_variance", noise_variance)
 
     def cov(f):
-        value = jnp.asarray(noise, f.dtype)
+        value = jnp.asarray(noise_variance, f.dtype)
         return value if value.ndim == 2 else jnp.diag(jnp.broadcast_to(value, f.shape))
 
     return Likelihood(lambda f: f, cov)
@@ -57,7 +58,7 @@ def gaussian(noise: Array | float) -> Likelihood:
 
 def bernoulli(jitter: float = 1e-4) -> Likelihood:
     """Independent 0/1 responses with log odds f: mean sigmoid(f), variance p (1 - p) + jitter."""
-    _non_negative("jitter", jitter)
+    _check_variance("jitter", jitter)
 
     def cov(f):
         p = jax.nn.sigmoid(f)
@@ -68,7 +69,7 @@ def bernoulli(jitter: float = 1e-4) -> Likelihood:
 
 def categorical(jitter: float = 1e-4) -> Likelihood:
     """One-hot responses with logits f: mean m = softmax(f), covariance diag(m) - m m^T + jitter I."""
-    _non_negative("jitter", jitter)
+    _check_variance("jitter", jitter)
 
     def cov(f):
         m = jax.nn.softmax(f)
@@ -79,5 +80,5 @@ def categorical(jitter: float = 1e-4) -> Likelihood:
 
 def poisson(jitter: float = 1e-4) -> Likelihood:
     """Independent counts with log rates f: mean and variance exp(f), plus jitter on the variance."""
-    _non_negative("jitter", jitter)
+    _check_variance("jitter", jitter)
     return Likelihood(jnp.exp, lambda f: jnp.diag(jnp.exp(f) + jitter))

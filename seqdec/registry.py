@@ -39,8 +39,7 @@ class Registry(Generic[T]):
             raise ValueError(unknown(self.kind, name, self._factories))
         factory = self._factories[name]
         if isinstance(factory, str):
-            module, _, attribute = factory.partition(":")
-            factory = self._factories[name] = getattr(importlib.import_module(module), attribute)
+            factory = self._factories[name] = load(factory)
         return factory
 
     def __iter__(self) -> Iterator[str]:
@@ -66,10 +65,18 @@ class Registry(Generic[T]):
         return (self[name].__doc__ or "").strip().partition("\n")[0]
 
 
+def load(reference: str) -> Any:
+    """The function that "module:function" names; imports the module."""
+    module, _, attribute = reference.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
 def unknown(kind: str, name: Any, known: Collection[str]) -> str:
     """The message for a name that is not among `known`: the closest one if there is one, and all of them."""
     text = str(name).lower()
     close = difflib.get_close_matches(text, list(known), n=1)
+    if not close:
+        close = [full for full in known if full.startswith(f"{text}_")][:1]
     if not close:
         close = [full for full in [ABBREVIATIONS.get(text.replace("-", "_"))] if full in known]
     hint = f"did you mean {close[0]!r}? " if close else ""

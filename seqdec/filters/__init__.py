@@ -1,5 +1,10 @@
-"""Recursive Gaussian beliefs over network parameters, one page per method."""
+"""Recursive Gaussian beliefs over network parameters, one page per method.
 
+Read `reference` first, the algorithm boxes as printed; then `kalman`, the recursion that the filters share, and the
+file of a filter, which holds the form of covariance that makes it this filter.
+"""
+
+from seqdec.filters.covariance import Numerics
 from seqdec.filters.ekf import ekf
 from seqdec.filters.hilofi import hilofi
 from seqdec.filters.independent import independent
@@ -7,4 +12,4 @@ from seqdec.filters.lolofi import lolofi
 from seqdec.filters.lrkf import lrkf
 from seqdec.filters.posterior import posterior
 
-__all__ = ["ekf", "hilofi", "independent", "lolofi", "lrkf", "posterior"]
+__all__ = ["Numerics", "ekf", "hilofi", "independent", "lolofi", "lrkf", "posterior"]

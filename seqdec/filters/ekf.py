@@ -13,53 +13,135 @@ Source: Duran-Martin, Sanchez-Betancourt, Cartea, Murphy, "Martingale Posterior 
 Decision Making", Appendix B.
 """
 
+import math
+
+import jax
 import jax.numpy as jnp
-from jax.core import Tracer
 
 from seqdec import linalg
-from seqdec.core import Filter
-from seqdec.filters import blocks, checks, rows
+from seqdec.checks import non_negative
+from seqdec.core import Array, Filter, Network
+from seqdec.filters import bounds, kalman
+from seqdec.filters.covariance import (
+    Covariance,
+    CovarianceState,
+    CovarianceUpdate,
+    Numerics,
+    accumulate,
+    initial_state,
+    known_zero,
+    pack_whole,
+    whole,
+)
 from seqdec.likelihoods import Likelihood
+from seqdec.linalg import Outer, Rows
+
+
+def full_rank(initial_std: Array | float, process_noise: Array | float, *, buffer: int | None) -> Covariance:
+    """Sigma = T^T T (D x D), with the products F = J T^T. The recursion adds q J J^T and R to F F^T for S.
+
+    Process noise enters S and the gain but not Sigma, the surrogate of HiLoFi: K^T = S^{-1} (F T + q J).
+    """
+    static_span = known_zero(process_noise)
+    spare = 0 if static_span else (128 if buffer is None else buffer)
+
+    def init(key, leaves, dtype, like):
+        del key, like
+        size = sum(leaf.size for leaf in leaves)
+        return initial_state(linalg.full_rank_from(initial_std * jnp.eye(size, dtype=dtype), spare), dtype)
+
+    def project(state, jacobian):
+        return linalg.multiply_all(jacobian, state.factor.columns)
+
+    def variance(state, products):
+        del state
+        return products @ products.mT
+
+    def mean_update(state, jacobian, products, weights):
+        """K eps = (F T + q J)^T S^{-1} eps; the cache is S K^T."""
+        known = products @ state.factor.columns.mT
+        raw_gain = known if static_span else known + state.accumulated_noise * whole(jacobian)
+        move = weights @ raw_gain
+        return (move,), move @ move, raw_gain
+
+    def covariance_update(state, observation):
+        """T <- a root of (I - K J) Sigma (I - K J)^T + K R K^T."""
+        products, raw_gain, accept = observation.products, observation.cache, observation.accept
+        roots = observation.innovation_root, observation.noise_root
+        jacobian = jnp.where(accept, whole(observation.jacobian), 0)
+        if static_span:
+            done = linalg.symmetric_downdate(state.factor, products, raw_gain, *roots, accept)
+        else:
+            done = linalg.full_rank_downdate(state.factor, jacobian, products, raw_gain, *roots, accept)
+        noise = state.accumulated_noise
+        return CovarianceUpdate(
+            CovarianceState(done.factor, jnp.where(accept, 0, noise)),
+            gain_gram=done.gain @ done.gain.mT,
+            process_noise=noise * bounds.joseph_norm(done.gain, jacobian),
+            truncation=jnp.zeros_like(noise),
+        )
+
+    def draw(key, state):
+        columns = state.factor.columns
+        return (columns @ jax.random.normal(key, (columns.shape[1],), columns.dtype),)
+
+    return Covariance(
+        init=init,
+        project=project,
+        variance=variance,
+        mean_update=mean_update,
+        covariance_update=covariance_update,
+        draw=draw,
+        pack=pack_square,
+        predict=accumulate(process_noise),
+        accumulated_noise=lambda state: None if static_span else state.accumulated_noise,
+        columns=lambda state: (state.factor.columns,),
+    )
+
+
+def pack_square(rows: list[Array | Outer]) -> Rows:
+    """As `pack_whole`, but a dense layer that is most of it stays an outer product, if `linalg.multiply_all` can."""
+    sizes = [math.prod(part.shape[1:]) for part in rows]
+    total = sum(sizes)
+    for place, (part, size) in enumerate(zip(rows, sizes, strict=True)):
+        out = part.shape[-1]
+        if isinstance(part, Outer) and 2 * size > total and sum(sizes[:place]) % out == total % out == 0:
+            before, after = rows[:place], rows[place + 1 :]
+            return (*(pack_whole(before) if before else ()), part, *(pack_whole(after) if after else ()))
+    return pack_whole(rows)
 
 
 def ekf(
-    apply,
+    network: Network,
     likelihood: Likelihood,
     *,
-    initial_std=1.0,
-    process_noise=0.0,
-    tables: tuple[str, ...] = (),
-    initial_std_table=1.0,
-    share_linearisation: bool = True,
-    error_bounds: bool = False,
-    dtype=None,
+    initial_std: Array | float = 1.0,
+    process_noise: Array | float = 0.0,
+    initial_std_table: Array | float = 1.0,
+    numerics: Numerics = Numerics(),
 ) -> Filter:
-    """Extended Kalman filter.
+    """EKF: one dense belief over all parameters, for small networks.
 
     Args:
-        apply: (params, x) -> (out,), any differentiable network; best without a `jax.jit` of its own, which hides its
-            dense layers (`seqdec.filters.derivatives`).
+        network: of any kind; its tables get a belief for each row (`seqdec.filters.embeddings`).
         likelihood: observation model, from `seqdec.likelihoods`.
         initial_std: prior standard deviation of every parameter.
         process_noise: q, variance added to every parameter per step. A Python 0 skips the O(D^3) time update.
-        tables, initial_std_table, share_linearisation, error_bounds, dtype: as in `seqdec.filters.hilofi`; the bounds
-            of this exact recursion are zero.
+        initial_std_table: prior standard deviation of every number in an embedding table, or of each column, (width,).
+        numerics: buffer and basis_dtype have no effect; the error bounds of this exact recursion are zero.
 
     Raises:
-        ValueError: a setting is out of its range.
+        ValueError: a setting is out of its range; or error bounds are asked for with embedding tables.
     """
-    checks.variance("initial_std", initial_std)
-    checks.variance("process_noise", process_noise)
-    still = not isinstance(process_noise, Tracer) and process_noise == 0
+    non_negative("initial_std", initial_std)
+    non_negative("process_noise", process_noise)
 
     def predict(state):
+        """Sigma <- Sigma + q I."""
         columns = state.factor.columns
         inflation = jnp.sqrt(jnp.asarray(process_noise, columns.dtype)) * jnp.eye(len(columns), dtype=columns.dtype)
         return state._replace(factor=linalg.full_rank_from(linalg.root_of_sum(columns.mT, inflation), 0))
 
-    block = blocks.full_rank(initial_std, 0.0, buffer=None)._replace(
-        predict=(lambda state: state) if still else predict
-    )
-    kept = rows.blocks_of(tables, initial_std_table, error_bounds)
-    flt = blocks.single(apply, likelihood, block, share_linearisation, error_bounds, dtype, kept)
-    return rows.sparse(flt, tables)
+    covariance = full_rank(initial_std, 0.0, buffer=None)
+    covariance = covariance._replace(predict=(lambda state: state) if known_zero(process_noise) else predict)
+    return kalman.single(network, likelihood, covariance, initial_std_table, numerics)

@@ -9,85 +9,167 @@ Jacobians L, H of the expected response, an observation y gives
     Sigma_l = (I - K_l L) Sigma_l (I - K_l L)^T + K_l R K_l^T      C = P_{d,+q_h}( C (I - K_h H)^T, R^{1/2} K_h^T )
 
 q_l enters gain and innovation but not Sigma_l: the surrogate of the paper. A step costs O(D_h d + D_l^2), or O(D_h d +
-D_l^2 / K) where the arms of a bandit are the K outputs, whose Sigma_l has K blocks; see `seqdec.linalg`.
+D_l^2 / K) where the arms of a bandit are the K outputs, whose Sigma_l has K blocks.
 
 Source: Duran-Martin, Sanchez-Betancourt, Cartea, Murphy, "Martingale Posterior Neural Networks for Fast Sequential
 Decision Making", Algorithm 2.
 """
 
-from seqdec.core import Filter
-from seqdec.filters import blocks, checks, rows
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from seqdec import linalg
+from seqdec import params as parameters
+from seqdec.checks import count, non_negative
+from seqdec.core import Array, Filter, Network
+from seqdec.filters import kalman
+from seqdec.filters.covariance import (
+    Covariance,
+    CovarianceState,
+    CovarianceUpdate,
+    Numerics,
+    Observation,
+    zero_where_rejected,
+)
+from seqdec.filters.ekf import full_rank
+from seqdec.filters.lrkf import low_rank
 from seqdec.likelihoods import Likelihood
-from seqdec.models import IsLast
+from seqdec.linalg import Outer
 
 
 def hilofi(
-    apply,
+    network: Network,
     likelihood: Likelihood,
     *,
-    is_last: IsLast,
     rank: int,
-    initial_std_hidden=1.0,
-    initial_std_last=1.0,
-    process_noise_hidden=0.0,
-    process_noise_last=0.0,
-    tables: tuple[str, ...] = (),
-    initial_std_table=1.0,
+    initial_std_hidden: Array | float = 1.0,
+    initial_std_last: Array | float = 1.0,
+    process_noise_hidden: Array | float = 0.0,
+    process_noise_last: Array | float = 0.0,
+    initial_std_table: Array | float = 1.0,
     per_output: bool = False,
-    buffer: int | None = None,
-    share_linearisation: bool = True,
-    error_bounds: bool = False,
-    dtype=None,
-    basis_dtype=None,
-    example=None,
+    numerics: Numerics = Numerics(),
 ) -> Filter:
-    """High-rank last layer, low-rank hidden layers.
+    """HiLoFi: full-rank belief over the last layer, low-rank over the hidden layers.
 
     Args:
-        apply: (params, x) -> (out,), any differentiable network; best without a `jax.jit` of its own, which hides its
-            dense layers (`seqdec.filters.derivatives`).
+        network: whose `is_last` holds in the output layer; its tables get a belief for each row
+            (`seqdec.filters.embeddings`).
         likelihood: observation model, from `seqdec.likelihoods`.
-        is_last: predicate on parameter paths, true in the output layer; `seqdec.models.output_layer` finds it for flax
-            modules.
         rank: d, rows of the hidden layers' factor.
-        initial_std_hidden: standard deviation of the initial hidden directions, d random orthonormal ones.
+        initial_std_hidden: prior standard deviation of the hidden layers along each of d random orthonormal directions.
         initial_std_last: prior standard deviation of every parameter of the last layer.
         process_noise_hidden: q_h, variance added to every hidden parameter per step. A Python 0 keeps the span fixed.
         process_noise_last: q_l, likewise for the last layer.
-        tables: names of embedding tables that get a belief per row, at the cost of the rows that an input reads
-            (`seqdec.filters.rows`), as `seqdec.models.embedded` makes them. Tables not named here are hidden layers.
-        initial_std_table: prior standard deviation of every number in `tables`, or of each column, (width,).
+        initial_std_table: prior standard deviation of every number in an embedding table, or of each column, (width,).
         per_output: keep Sigma_l by output, K blocks instead of one matrix K times as wide: O(D_l^2 / K) instead of
             O(D_l^2), exactly, for linear last layers of which one output is observed at a time, as in a bandit, and
             likelihoods whose responses depend on one output each (not categorical). All parameters of the last layer
-            have the outputs as their last axis. Anything else would correlate outputs, and that is dropped.
-        buffer: m, spare columns of the lazy basis and spare rows of the last layer's root; at least the number of
-            outputs observed at once. None chooses.
-        share_linearisation: linearise every output in `update`, as `moments` does, so that a compiled step that does
-            both does it once. False linearises the observed outputs only: cheaper where the policy needs no moments.
-        error_bounds: report `UpdateInfo.error_bound`. The bound is that of Proposition 4.1, except that the blocks'
-            coupling is bounded through the whole innovation variance, which the proposition leaves out.
-        dtype: of the mean and the factors; None takes that of the parameters.
-        basis_dtype: of the lazy basis alone; jnp.bfloat16 halves the memory, for networks that would not fit otherwise.
-            It rounds every direction to 8 bits: moments keep one to two digits, and over 100,000 steps fewer.
-        example: an input x, or its shapes, to tell the dense layers from the rest before the first step: what an
-            update appends to the lazy basis is then kept as two vectors for each of their kernels, and d instead of
-            d + m columns are kept and read. Without it the posterior is the same.
+            have the outputs as their last axis. Other observations correlate outputs, which this drops.
+        numerics: how to compute.
 
     Raises:
-        ValueError: a setting is out of its range; error bounds are asked for with tables; in `init`, `is_last` matches
-            nothing or everything, the rank exceeds the number of hidden parameters, or `per_output` does not fit.
+        ValueError, TypeError: a setting is out of its range; error bounds are asked for with embedding tables; or, in
+            `init`, `is_last` matches nothing or everything, the rank exceeds the number of hidden parameters, or
+            `per_output` does not fit.
     """
-    checks.count("rank", rank)
-    for name, value in (("hidden", initial_std_hidden), ("last", initial_std_last)):
-        checks.variance(f"initial_std_{name}", value)
-    for name, value in (("hidden", process_noise_hidden), ("last", process_noise_last)):
-        checks.variance(f"process_noise_{name}", value)
-    hidden = blocks.low_rank(rank, initial_std_hidden, process_noise_hidden, buffer=buffer, basis_dtype=basis_dtype)
-    make_last = blocks.by_output if per_output else blocks.full_rank
-    last = make_last(initial_std_last, process_noise_last, buffer=buffer)
-    kept = rows.blocks_of(tables, initial_std_table, error_bounds)
-    flt = blocks.layered(
-        apply, likelihood, is_last, hidden, last, share_linearisation, error_bounds, dtype, kept, example
+    count("rank", rank)
+    non_negative("initial_std_hidden", initial_std_hidden)
+    non_negative("initial_std_last", initial_std_last)
+    non_negative("process_noise_hidden", process_noise_hidden)
+    non_negative("process_noise_last", process_noise_last)
+    hidden = low_rank(rank, initial_std_hidden, process_noise_hidden, numerics)
+    last = (by_output if per_output else full_rank)(initial_std_last, process_noise_last, buffer=numerics.buffer)
+    return kalman.layered(network, likelihood, hidden, last, initial_std_table, numerics)
+
+
+def by_output(initial_std: Array | float, process_noise: Array | float, *, buffer: int | None) -> Covariance:
+    """As `full_rank`, but outputs apart: a root for the parameters of each output, the last axis of every leaf.
+
+    With K outputs the covariance has a K-th of the entries, and it is the same one as long as every observation is of
+    one response that depends on the parameters of one output: no two outputs are correlated then. Correlations from
+    other observations are dropped.
+    """
+    one = full_rank(initial_std, process_noise, buffer=buffer)
+    # All roots have the same number of columns in use.
+    state_axes: Any = CovarianceState(linalg.FullRankFactor(0, None), None)  # pyright: ignore[reportArgumentType] (axes)
+    observation_axes: Any = Observation(0, 1, 0, None, None, None, None)  # pyright: ignore[reportArgumentType] (axes)
+
+    def pack(rows):
+        return tuple(part if isinstance(part, Outer) else linalg.dense(part) for part in rows)
+
+    def unpack(parts, like):
+        leaves = parameters.unravel(parts[0], [leaf[..., 0] for leaf in like])
+        return [jnp.moveaxis(leaf, 0, -1) for leaf in leaves]
+
+    def init(key, leaves, dtype, like):
+        counts = {leaf.shape[-1:] for leaf in leaves}
+        if len(counts) > 1 or () in counts:
+            shapes = ", ".join(str(leaf.shape) for leaf in leaves)
+            raise ValueError(
+                f"per_output needs the outputs as the last axis of all parameters of the last layer; got {shapes}: "
+                "leave per_output out"
+            )
+        state = one.init(key, [leaf[..., :1] for leaf in leaves], dtype, like)
+        columns = jnp.repeat(state.factor.columns[None], *counts.pop(), axis=0)
+        return state._replace(factor=state.factor._replace(columns=columns))
+
+    def by_outputs(state, rows):
+        """Rows (K, o, ...) by the parameters of each output."""
+        outputs = len(state.factor.columns)
+
+        def split(part):
+            if isinstance(part, Outer):
+                return Outer(jnp.repeat(part.inputs[None], outputs, axis=0), part.deltas.mT[:, :, None])
+            return jnp.moveaxis(part.reshape(len(part), -1, outputs), 2, 0)
+
+        return tuple(map(split, rows))
+
+    def project(state, jacobian):
+        return jax.vmap(one.project, (state_axes, 0), 1)(state, by_outputs(state, jacobian))
+
+    def variance(state, products):
+        del state
+        flat = products.reshape(len(products), -1)
+        return flat @ flat.mT
+
+    def mean_update(state, jacobian, products, weights):
+        moves, squares, cache = jax.vmap(one.mean_update, (state_axes, 0, 1, None))(
+            state, by_outputs(state, jacobian), products, weights
+        )
+        return moves, jnp.sum(squares), cache
+
+    def variance_of_one(state, products, jacobian):
+        return one.variance(state, products) + state.accumulated_noise * linalg.gram_of(jacobian)
+
+    def covariance_update(state, observation):
+        jacobian = zero_where_rejected(observation, by_outputs(state, observation.jacobian))
+        observation = observation._replace(jacobian=jacobian)
+        done = jax.vmap(one.covariance_update, (state_axes, observation_axes))(state, observation)
+        variances = jax.vmap(variance_of_one, (state_axes, 1, 0))(state, observation.products, jacobian)
+        factor, accumulated_noise = done.state
+        return CovarianceUpdate(
+            CovarianceState(factor._replace(filled=factor.filled[0]), accumulated_noise[0]),
+            gain_gram=jnp.sum(done.gain_gram, 0),
+            process_noise=jnp.linalg.norm(done.process_noise),
+            truncation=jnp.zeros_like(state.accumulated_noise),
+            groups=(done.gain_gram, variances),
+        )
+
+    def draw(key, state):
+        keys = jax.random.split(key, len(state.factor.columns))
+        return jax.vmap(one.draw, (0, state_axes))(keys, state)
+
+    return one._replace(
+        init=init,
+        project=project,
+        variance=variance,
+        mean_update=mean_update,
+        covariance_update=covariance_update,
+        draw=draw,
+        pack=pack,
+        unpack=unpack,
+        columns=lambda state: None,
     )
-    return rows.sparse(flt, tables)

@@ -5,62 +5,64 @@ Belief N(l, C_l^T C_l) x N(h, C_h^T C_h) with C_l (d_l x D_l) and C_h (d_h x D_h
 
     K_l^T = S^{-1} (L C_l^T C_l + q_l L)          C_l = P_{d_l,+q_l}( C_l (I - K_l L)^T, R^{1/2} K_l^T )
 
-so that a step costs O(D_h d_h + D_l d_l), linear in every layer.
+so that a step costs O(D_h d_h + D_l d_l), linear in every layer. Both are the low-rank covariance of
+`seqdec.filters.lrkf`.
 
 Source: Duran-Martin, Sanchez-Betancourt, Cartea, Murphy, "Martingale Posterior Neural Networks for Fast Sequential
 Decision Making", Algorithm 3.
 """
 
-from seqdec.core import Filter
-from seqdec.filters import blocks, checks, rows
+import jax
+
+from seqdec import params as parameters
+from seqdec.checks import count, non_negative
+from seqdec.core import Array, Filter, Network
+from seqdec.filters import kalman
+from seqdec.filters.covariance import Numerics
+from seqdec.filters.lrkf import low_rank
 from seqdec.likelihoods import Likelihood
-from seqdec.models import IsLast
 
 
 def lolofi(
-    apply,
+    network: Network,
     likelihood: Likelihood,
     *,
-    is_last: IsLast,
     rank_hidden: int,
-    rank_last: int,
-    initial_std_hidden=1.0,
-    initial_std_last=1.0,
-    process_noise_hidden=0.0,
-    process_noise_last=0.0,
-    tables: tuple[str, ...] = (),
-    initial_std_table=1.0,
-    buffer: int | None = None,
-    share_linearisation: bool = True,
-    error_bounds: bool = False,
-    dtype=None,
-    basis_dtype=None,
-    example=None,
+    rank_last: int | None = None,
+    initial_std_hidden: Array | float = 1.0,
+    initial_std_last: Array | float = 1.0,
+    process_noise_hidden: Array | float = 0.0,
+    process_noise_last: Array | float = 0.0,
+    initial_std_table: Array | float = 1.0,
+    numerics: Numerics = Numerics(),
 ) -> Filter:
-    """Low-rank last layer, low-rank hidden layers.
+    """LoLoFi: low-rank beliefs over the last layer and over the hidden layers.
 
     Args:
+        network: whose `is_last` holds in the output layer; its tables get a belief for each row
+            (`seqdec.filters.embeddings`).
+        likelihood: observation model, from `seqdec.likelihoods`.
         rank_hidden: d_h, rows of the hidden layers' factor.
-        rank_last: d_l, rows of the last layer's factor.
-        apply, likelihood, is_last, initial_std_hidden, initial_std_last, process_noise_hidden, process_noise_last,
-            tables, initial_std_table, buffer, share_linearisation, error_bounds, dtype, basis_dtype, example: as in
-            `seqdec.filters.hilofi`.
+        rank_last: d_l, rows of the last layer's factor; None is 100, or as many as a smaller last layer has parameters.
+        initial_std_hidden: prior standard deviation of the hidden layers along each of d_h random directions.
+        initial_std_last: prior standard deviation of the last layer along each of d_l random directions.
+        process_noise_hidden: q_h, variance added to every hidden parameter per step. A Python 0 keeps the span fixed.
+        process_noise_last: q_l, likewise for the last layer.
+        initial_std_table: prior standard deviation of every number in an embedding table, or of each column, (width,).
+        numerics: how to compute.
 
     Raises:
-        ValueError: as `seqdec.filters.hilofi`.
+        ValueError, TypeError: as `seqdec.filters.hilofi`.
     """
-    checks.count("rank_hidden", rank_hidden)
-    checks.count("rank_last", rank_last)
-    for name, value in (("hidden", initial_std_hidden), ("last", initial_std_last)):
-        checks.variance(f"initial_std_{name}", value)
-    for name, value in (("hidden", process_noise_hidden), ("last", process_noise_last)):
-        checks.variance(f"process_noise_{name}", value)
-    hidden = blocks.low_rank(
-        rank_hidden, initial_std_hidden, process_noise_hidden, buffer=buffer, basis_dtype=basis_dtype
-    )
-    last = blocks.low_rank(rank_last, initial_std_last, process_noise_last, buffer=buffer, basis_dtype=basis_dtype)
-    kept = rows.blocks_of(tables, initial_std_table, error_bounds)
-    flt = blocks.layered(
-        apply, likelihood, is_last, hidden, last, share_linearisation, error_bounds, dtype, kept, example
-    )
-    return rows.sparse(flt, tables)
+    if rank_last is None:
+        shapes = jax.eval_shape(lambda: network.init(jax.random.key(0)))
+        rank_last = min(100, sum(leaf.size for leaf in parameters.split(shapes, network.is_last)[1]))
+    count("rank_hidden", rank_hidden)
+    count("rank_last", rank_last)
+    non_negative("initial_std_hidden", initial_std_hidden)
+    non_negative("initial_std_last", initial_std_last)
+    non_negative("process_noise_hidden", process_noise_hidden)
+    non_negative("process_noise_last", process_noise_last)
+    hidden = low_rank(rank_hidden, initial_std_hidden, process_noise_hidden, numerics)
+    last = low_rank(rank_last, initial_std_last, process_noise_last, numerics)
+    return kalman.layered(network, likelihood, hidden, last, initial_std_table, numerics)

@@ -6,64 +6,166 @@ gives
     S = H (C^T C + q I) H^T + R           K^T = S^{-1} (H C^T C + q H)
     theta += K (y - y_hat)                C = P_{d,+q}( C (I - K H)^T, R^{1/2} K^T )
 
-where P_{d,+q}(W_1, W_2) is the best rank-d root of W_1^T W_1 + W_2^T W_2 + q I. A step costs O(D d): see
-`seqdec.linalg`. With q = 0 the filter is an extended Kalman filter in the span of its first factor, whose rows are
-therefore drawn at random.
+where P_{d,+q}(W_1, W_2) is the best rank-d root of W_1^T W_1 + W_2^T W_2 + q I. A step costs O(D d): C = T A B^T has a
+small root T, small coefficients A and a tall basis B, and the algebra is done in the coordinates of C
+(`seqdec.linalg.low_rank`, with the derivation). With q = 0 the filter is an extended Kalman filter in the span of its
+first factor, whose rows are therefore drawn at random.
 
 Source: Duran-Martin, Sanchez-Betancourt, Cartea, Murphy, "Martingale Posterior Neural Networks for Fast Sequential
 Decision Making", Algorithm 4.
 """
 
-from seqdec.core import Filter
-from seqdec.filters import blocks, checks, rows
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from seqdec import linalg
+from seqdec import params as parameters
+from seqdec.checks import count, non_negative
+from seqdec.core import Array, Filter, Network
+from seqdec.filters import bounds, kalman
+from seqdec.filters.covariance import (
+    Covariance,
+    CovarianceState,
+    CovarianceUpdate,
+    Numerics,
+    accumulate,
+    initial_state,
+    known_zero,
+    pack_whole,
+)
 from seqdec.likelihoods import Likelihood
+from seqdec.linalg import Outer, Rows
+
+
+def low_rank(rank: int, initial_std: Array | float, process_noise: Array | float, numerics: Numerics) -> Covariance:
+    """Sigma = C^T C, with the products H B. Process noise turns the span of C unless it is known to be zero.
+
+    The box, line by line: `variance` is H C^T C H^T, to which `seqdec.filters.kalman` adds q H H^T and R for S;
+    `mean_update` is K eps; `covariance_update` is C <- P_{d,+q}(...), with K in `linalg.low_rank_downdate`.
+    """
+    static_span = known_zero(process_noise)
+
+    def init(key, leaves, dtype, like):
+        size = sum(leaf.size for leaf in leaves)
+        if rank > size:
+            raise ValueError(f"rank {rank} exceeds the {size} parameters it is to span; choose rank <= {size}")
+        rows = linalg.random_orthonormal_rows(key, rank, size, dtype)
+        rows = parameters.pieces(parameters.unravel(rows, [leaf.astype(dtype) for leaf in leaves]), 1)
+        root = initial_std * jnp.eye(rank, dtype=dtype)
+        spare = 0 if static_span else _spare_columns(rank, numerics.buffer, like)
+        return initial_state(linalg.low_rank_from(rows, root, spare, numerics.basis_dtype, like), dtype)
+
+    def project(state, jacobian):
+        """H B."""
+        return linalg.cross(state.factor, jacobian)
+
+    def variance(state, products):
+        """H C^T C H^T, since H C^T = (H B) A^T T^T."""
+        root = products @ state.factor.coefficients.mT @ state.factor.root.mT
+        return root @ root.mT
+
+    def mean_update(state, jacobian, products, weights):
+        """K eps = C^T C H^T w + q H^T w with w = S^{-1} eps, and |K eps|^2."""
+        factor = state.factor
+        inside = weights @ products @ factor.coefficients.mT
+        along = inside @ factor.root.mT @ factor.root
+        move, square = linalg.times(factor, along), along @ along
+        if static_span:
+            return move, square, None
+        noise = state.accumulated_noise * weights
+        move = tuple(part + noise @ linalg.dense(rows) for part, rows in zip(move, jacobian, strict=True))
+        square += 2 * state.accumulated_noise * (inside @ along) + noise @ linalg.gram_of(jacobian) @ noise
+        return move, square, None
+
+    def covariance_update(state, observation):
+        """C <- P_{d,+q}(C (I - K H)^T, R^{1/2} K^T); for q = 0 nothing is dropped and the span stays."""
+        products, accept, noise = observation.products, observation.accept, state.accumulated_noise
+        roots = observation.innovation_root, observation.noise_root
+        if static_span:
+            done = linalg.fixed_span_downdate(state.factor, products, *roots, accept)
+        else:
+            done = linalg.low_rank_downdate(
+                state.factor, observation.jacobian, products, *roots, noise, accept, observation.reads_done
+            )
+        size = sum(math.prod(rows.shape[1:]) for rows in observation.jacobian)
+        turned = bounds.product_norm(done.gain_gram, jnp.where(accept, linalg.gram_of(observation.jacobian), 0))
+        dropped = done.dropped[len(done.dropped) - min(len(done.dropped), size - rank) :] + noise
+        beyond = max(0, size - rank - len(done.dropped))
+        return CovarianceUpdate(
+            CovarianceState(done.factor, jnp.where(accept, 0, noise)),
+            gain_gram=done.gain_gram,
+            process_noise=noise * (2 * turned + turned**2),
+            truncation=jnp.sqrt(jnp.sum(dropped**2) + beyond * noise**2),
+        )
+
+    def draw(key, state):
+        root = state.factor.root
+        return linalg.times(state.factor, jax.random.normal(key, (rank,), root.dtype) @ root)
+
+    def columns(state):
+        basis = state.factor.basis
+        return None if any(isinstance(piece, linalg.Extended) for piece in basis) else basis
+
+    return Covariance(
+        init=init,
+        project=project,
+        variance=variance,
+        mean_update=mean_update,
+        covariance_update=covariance_update,
+        draw=draw,
+        pack=pack_pieces,
+        unpack=parameters.unpieces,
+        predict=accumulate(process_noise),
+        accumulated_noise=lambda state: None if static_span else state.accumulated_noise,
+        columns=columns,
+    )
+
+
+def pack_pieces(rows: list[Array | Outer]) -> Rows:
+    """The pieces of `seqdec.params.pieces`; only large leaves stay outer products."""
+    large, small = parameters.by_size(rows, 1)
+    pieces = tuple(part if isinstance(part, Outer) else linalg.dense(part) for part in large)
+    return (*pieces, *pack_whole(small)) if small else pieces
+
+
+def _spare_columns(rank: int, buffer: int | None, like: Any) -> int:
+    """m, given or chosen: outer products take little memory; other columns take as much as a column of the factor."""
+    if buffer is not None:
+        return buffer
+    mostly_outer = like is not None and not kalman.mostly_dense(like)
+    return max(32, rank) if mostly_outer else max(16, rank // 2)
 
 
 def lrkf(
-    apply,
+    network: Network,
     likelihood: Likelihood,
     *,
     rank: int,
-    initial_std=1.0,
-    process_noise=0.0,
-    tables: tuple[str, ...] = (),
-    initial_std_table=1.0,
-    buffer: int | None = None,
-    share_linearisation: bool = True,
-    error_bounds: bool = False,
-    dtype=None,
-    basis_dtype=None,
-    example=None,
+    initial_std: Array | float = 1.0,
+    process_noise: Array | float = 0.0,
+    initial_std_table: Array | float = 1.0,
+    numerics: Numerics = Numerics(),
 ) -> Filter:
-    """Low-rank Kalman filter.
+    """LRKF: one low-rank belief over all parameters.
 
     Args:
-        apply: (params, x) -> (out,), any differentiable network; best without a `jax.jit` of its own, which hides its
-            dense layers (`seqdec.filters.derivatives`).
+        network: of any kind; its tables get a belief for each row (`seqdec.filters.embeddings`).
         likelihood: observation model, from `seqdec.likelihoods`.
         rank: d, rows of the factor.
-        initial_std: standard deviation of every initial direction; the initial covariance is initial_std^2 times a
-            projection on d random orthonormal directions.
+        initial_std: prior standard deviation along each of d random orthonormal directions.
         process_noise: q, variance added to every parameter per step. A Python 0 keeps the span fixed.
-        tables, initial_std_table: as in `seqdec.filters.hilofi`.
-        buffer: m, spare columns of the lazy basis; at least the number of outputs observed at once. None chooses.
-        share_linearisation: linearise every output in `update`, as `moments` does, so that a compiled step that does
-            both does it once. False linearises the observed outputs only: cheaper where the policy needs no moments.
-        error_bounds: report `UpdateInfo.error_bound` (Proposition F.3).
-        dtype: of the mean and the factor; None takes that of the parameters.
-        basis_dtype: of the lazy basis alone; jnp.bfloat16 halves the memory, for networks that would not fit otherwise.
-            It rounds every direction to 8 bits: moments keep one to two digits, and over 100,000 steps fewer.
-        example: an input x, or its shapes, to tell the dense layers from the rest before the first step: what an
-            update appends to the lazy basis is then kept as two vectors for each of their kernels, and d instead of
-            d + m columns are kept and read. Without it the posterior is the same.
+        initial_std_table: prior standard deviation of every number in an embedding table, or of each column, (width,).
+        numerics: how to compute.
 
     Raises:
-        ValueError: a setting is out of its range, or the rank exceeds the number of parameters (in `init`).
+        ValueError, TypeError: a setting is out of its range; error bounds are asked for with embedding tables; or, in
+            `init`, the rank exceeds the number of parameters.
     """
-    checks.count("rank", rank)
-    checks.variance("initial_std", initial_std)
-    checks.variance("process_noise", process_noise)
-    block = blocks.low_rank(rank, initial_std, process_noise, buffer=buffer, basis_dtype=basis_dtype)
-    kept = rows.blocks_of(tables, initial_std_table, error_bounds)
-    flt = blocks.single(apply, likelihood, block, share_linearisation, error_bounds, dtype, kept, example)
-    return rows.sparse(flt, tables)
+    count("rank", rank)
+    non_negative("initial_std", initial_std)
+    non_negative("process_noise", process_noise)
+    covariance = low_rank(rank, initial_std, process_noise, numerics)
+    return kalman.single(network, likelihood, covariance, initial_std_table, numerics)

@@ -1,13 +1,13 @@
-r"""Derivatives of a network's outputs by its parameters, without writing down what a dense layer repeats.
+r"""Rows of the Jacobian of a network's outputs by its parameters, those of dense layers as outer products.
 
-A layer z = x W whose kernel W (in x out) meets one vector x changes an output f_o by df_o = x^T dW delta_o, with
+A layer z = x W whose kernel W (in x out) multiplies one vector x changes an output f_o by df_o = x^T dW delta_o, with
 delta_o = df_o / dz: row o of the Jacobian is the outer product x delta_o^T, and only delta differs between the outputs.
-The rows of all outputs then multiply a basis at the price of one: see `seqdec.linalg.Outer`. Reverse passes need not
-form the rows either, for it is enough to differentiate by an offset of z.
+The rows of all outputs then multiply a basis at the price of one: see `seqdec.linalg.Outer`. Reverse passes do not form
+the rows either: they differentiate by an offset of z.
 
 Such kernels are found in the jaxpr of the function: parameters that are used once, as the right factor of a product
-with a vector. All others, those of convolutions, biases, kernels that meet many vectors or that lie inside a jitted
-function, get their derivatives as they are.
+with a vector. All others, those of convolutions, biases, kernels that multiply many vectors or that lie inside a jitted
+function, get their rows in full. A network's `apply` is therefore best without a `jax.jit` of its own.
 """
 
 from collections.abc import Callable
@@ -54,17 +54,19 @@ def rows(
     def response(few, offsets):
         every = dict(zip(plain, few, strict=True))
         arguments = [every.get(index, leaf) for index, leaf in enumerate(leaves)]
-        out, seen = _evaluate(closed, [*arguments, *inputs], dict(zip(layers, offsets, strict=True)))
+        out, inputs_found = _evaluate(closed, [*arguments, *inputs], dict(zip(layers, offsets, strict=True)))
         values, auxiliary = jax.tree.unflatten(jax.tree.structure(shape), out)
-        return values, (auxiliary, seen)
+        return values, (auxiliary, inputs_found)
 
-    values, pull, (auxiliary, seen) = jax.vjp(response, [leaves[index] for index in plain], offsets, has_aux=True)
-    # A constant, not an operation: XLA would hoist one copy per caller out of a scan, and then no longer see that
+    values, pull, (auxiliary, inputs_found) = jax.vjp(
+        response, [leaves[index] for index in plain], offsets, has_aux=True
+    )
+    # A constant, not an operation: XLA would hoist one copy per caller out of a scan, and then not recognise that
     # acting and updating compute the same rows.
     weights = jnp.asarray(np.eye(len(values)), values.dtype)
     derivatives, deltas = jax.vmap(pull)(weights if which is None else weights[which])
     found: dict[int, Array | Outer] = dict(zip(plain, derivatives, strict=True))
-    found |= {leaf: Outer(x, delta) for leaf, x, delta in zip(layers.values(), seen, deltas, strict=True)}
+    found |= {leaf: Outer(x, delta) for leaf, x, delta in zip(layers.values(), inputs_found, deltas, strict=True)}
     return values, auxiliary, [found[index] for index in range(len(leaves))]
 
 
@@ -86,7 +88,7 @@ def _evaluate(
     closed: core.ClosedJaxpr, arguments: list[Array], offsets: dict[int, Array]
 ) -> tuple[list[Array], list[Array]]:
     """Outputs of the jaxpr with `offsets` added to those of some equations, and the first inputs of these."""
-    jaxpr, seen = closed.jaxpr, []
+    jaxpr, inputs_found = closed.jaxpr, []
     values = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*closed.consts, *arguments], strict=True))
 
     def read(var):
@@ -99,7 +101,7 @@ def _evaluate(
         out = eqn.primitive.bind(*functions, *operands, **options)
         out = out if eqn.primitive.multiple_results else [out]
         if place in offsets:
-            seen.append(operands[0])
+            inputs_found.append(operands[0])
             out = [out[0] + offsets[place]]
         values.update(zip(eqn.outvars, out, strict=True))
-    return [read(var) for var in jaxpr.outvars], seen
+    return [read(var) for var in jaxpr.outvars], inputs_found

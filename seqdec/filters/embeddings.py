@@ -8,24 +8,25 @@ all other rows, so only these are ever differentiated, multiplied, moved and wri
 
 with one covariance Sigma_r (e x e) per row, kept as a root. Rows are correlated neither with each other nor with the
 rest of the network, but share the innovation with all. A step costs O(n e (n + e)) whatever V; only a draw of the
-parameters, as Thompson sampling asks for, passes over whole tables.
+parameters, as Thompson sampling needs it, passes over whole tables.
 
-The trick is that no filter knows of it: the belief is cut down to the rows that the input reads (`nearby`), an
-ordinary filter does the step, and the rows are put back.
+The filters know nothing of this: the belief is cut down to the rows that the input reads (`nearby`), an ordinary filter
+does the step, and the rows are put back.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from seqdec import linalg
+from seqdec.checks import non_negative
 from seqdec.core import Array, Filter, PyTree
-from seqdec.filters import checks
-from seqdec.filters.blocks import Belief, Block, BlockUpdate
+from seqdec.filters.covariance import Belief, Covariance, CovarianceUpdate
 
 
-class Rows(NamedTuple):
+class RowRoots(NamedTuple):
     """Roots of the covariances of a table's rows."""
 
     columns: Array
@@ -34,15 +35,15 @@ class Rows(NamedTuple):
     """(n,) the rows that were cut out, with repetitions; None for the whole table"""
 
 
-def table(initial_std) -> Block:
-    """The block of one table: independent rows, each with a full covariance, initially diag(initial_std^2)."""
+def table(initial_std: Array | float) -> Covariance:
+    """The covariance of one table: independent rows, each with a full covariance, initially diag(initial_std^2)."""
 
     def init(key, leaves, dtype, like):
         del key, like
         (leaf,) = leaves
         size, width = leaf.shape
         root = jnp.asarray(initial_std, dtype) * jnp.eye(width, dtype=dtype)
-        return Rows(jnp.broadcast_to(root, (size, width, width)), None)
+        return RowRoots(jnp.broadcast_to(root, (size, width, width)), None)
 
     def whole(state, values):
         """Products (o, n, e) or Jacobians, summed over the copies of each row."""
@@ -56,51 +57,62 @@ def table(initial_std) -> Block:
         count = len(products)
         return products.reshape(count, -1) @ whole(state, products).reshape(count, -1).mT
 
-    def step(state, jacobian, products, weights):
-        # Each copy moves by its own part of K eps; they add up where they are put back.
+    def mean_update(state, jacobian, products, weights):
+        # Each copy of a row moves by its own part of K eps; the parts add up where the rows are put back.
         moves = jnp.einsum("nkj,nj->nk", state.columns, jnp.einsum("o,onj->nj", weights, products))
         return (moves,), jnp.sum(moves**2), None
 
-    def update(state, seen):
-        def one(columns, products):
-            root = linalg.FullRankFactor(columns, jnp.zeros((), jnp.int32))
-            roots = (seen.innovation_root, seen.noise_root)
-            return linalg.symmetric_downdate(root, products, products @ columns.mT, *roots, seen.accept)
+    def covariance_update(state, observation):
+        roots = observation.innovation_root, observation.noise_root
 
-        done = jax.vmap(one, (0, 1))(state.columns, whole(state, seen.products))
+        def one(columns, products):
+            factor = linalg.FullRankFactor(columns, jnp.zeros((), jnp.int32))
+            return linalg.symmetric_downdate(factor, products, products @ columns.mT, *roots, observation.accept)
+
+        done = jax.vmap(one, (0, 1))(state.columns, whole(state, observation.products))
         copies = jnp.sum(state.which[:, None] == state.which, axis=1)
         gram = jnp.einsum("nok,npk->op", done.gain / copies[:, None, None], done.gain)
         zero = jnp.zeros((), gram.dtype)
-        return BlockUpdate(state._replace(columns=done.factor.columns), gram, zero, zero)
+        return CovarianceUpdate(state._replace(columns=done.factor.columns), gram, zero, zero)
 
     def draw(key, state):
         normal = jax.random.normal(key, state.columns.shape[:2], state.columns.dtype)
         return (jnp.einsum("vkj,vj->vk", state.columns, normal),)
 
-    return Block(
-        tuple,
-        lambda parts, like: [parts[0].astype(like[0].dtype)],
-        init,
-        lambda state: state,
-        lambda state: None,
-        project,
-        variance,
-        lambda state: None,
-        step,
-        update,
-        draw,
+    return Covariance(
+        init=init,
+        project=project,
+        variance=variance,
+        mean_update=mean_update,
+        covariance_update=covariance_update,
+        draw=draw,
+        pack=tuple,
+        unpack=lambda parts, like: [parts[0].astype(like[0].dtype)],
     )
 
 
-def blocks_of(tables: tuple[str, ...], initial_std, error_bounds: bool) -> dict[str, Block]:
-    """A block for each of `tables`.
+def covariances(tables: tuple[str, ...], initial_std: Array | float, error_bounds: bool) -> tuple[Covariance, ...]:
+    """A covariance for each of `tables`.
 
     Raises ValueError for a negative standard deviation, or where error bounds are wanted too.
     """
-    checks.variances("initial_std_table", initial_std)
+    non_negative("initial_std_table", initial_std, max_ndim=1)
     if tables and error_bounds:
         raise ValueError(f"there are no error bounds for embedding tables; leave out error_bounds or tables={tables}")
-    return {name: table(initial_std) for name in tables}
+    return tuple(table(initial_std) for _ in tables)
+
+
+def split_tables(params: PyTree, tables: tuple[str, ...]) -> tuple[PyTree, list[list[Array]]]:
+    """The parameters that lie in no table, and those of each table as a list of its own."""
+    if not tables:
+        return params, []
+    return {name: part for name, part in params.items() if name != "tables"}, [[params["tables"][t]] for t in tables]
+
+
+def join_tables(rest: PyTree, parts: Sequence[list[Array]], tables: tuple[str, ...]) -> PyTree:
+    """Inverse of `split_tables`."""
+    named = {name: leaf for name, (leaf,) in zip(tables, parts, strict=True)}
+    return {**rest, "tables": named} if tables else rest
 
 
 def nearby(params: PyTree, x: dict[str, Array], tables: tuple[str, ...]) -> tuple[PyTree, dict[str, Array]]:
@@ -113,7 +125,7 @@ def nearby(params: PyTree, x: dict[str, Array], tables: tuple[str, ...]) -> tupl
 
 
 def sparse(flt: Filter, tables: tuple[str, ...]) -> Filter:
-    """`flt`, whose last blocks are those of `tables`, asked and updated in the rows that an input reads."""
+    """`flt`, whose last blocks are those of `tables`, restricted to the rows that an input reads."""
     if not tables:
         return flt
 
@@ -121,7 +133,7 @@ def sparse(flt: Filter, tables: tuple[str, ...]) -> Filter:
         params, near = nearby(belief.params, x, tables)
         split = len(belief.blocks) - len(tables)
         rows = tuple(
-            Rows(state.columns[x[name]], x[name]) for name, state in zip(tables, belief.blocks[split:], strict=True)
+            RowRoots(state.columns[x[name]], x[name]) for name, state in zip(tables, belief.blocks[split:], strict=True)
         )
         return Belief(params, (*belief.blocks[:split], *rows)), near
 
@@ -131,8 +143,8 @@ def sparse(flt: Filter, tables: tuple[str, ...]) -> Filter:
         for name, state, fresh in zip(tables, belief.blocks[split:], after.blocks[split:], strict=True):
             step = after.params["tables"][name] - before.params["tables"][name]
             moved[name] = belief.params["tables"][name].at[fresh.which].add(step)
-            # Copies of one row have come to the same covariance.
-            blocks.append(Rows(state.columns.at[fresh.which].set(fresh.columns), None))
+            # All copies of a row have the same covariance.
+            blocks.append(RowRoots(state.columns.at[fresh.which].set(fresh.columns), None))
         return Belief({**after.params, "tables": moved}, tuple(blocks))
 
     def update(belief, x, y, observed=None):

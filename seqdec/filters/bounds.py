@@ -1,0 +1,58 @@
+r"""Bounds on the error of one update, in Frobenius norm, from (o, o) matrices alone.
+
+LRKF: Proposition F.3 of the paper; HiLoFi: Proposition 4.1, except that the coupling of the blocks is bounded through
+the whole innovation variance, which the proposition leaves out.
+"""
+
+import math
+
+import jax.numpy as jnp
+
+from seqdec.core import Array, ErrorBound
+from seqdec.filters.covariance import CovarianceUpdate
+
+
+def error_bound(updates: list[CovarianceUpdate], parts: list[Array], total: Array, noise: Array) -> ErrorBound:
+    r"""Bound on ||(I - K J) Sigma_pred (I - K J)^T + K R K^T - blockdiag(kept)||_F with the joint gain K.
+
+    Besides what each block neglects, the blocks miss their correlation -K_a S K_b^T, and each block's own Joseph form
+    misses K_a (S - S_a - R) K_a^T, the variance that the other blocks contribute to the innovation. Both vanish for a
+    single block.
+
+    Args:
+        updates: of each block.
+        parts: S_a (o, o) of each block, process noise included.
+        total: S (o, o).
+        noise: R (o, o).
+    """
+    apart = [u.groups or (u.gain_gram[None], part[None]) for u, part in zip(updates, parts, strict=True)]
+    groups = [pair for grams, variances in apart for pair in zip(grams, variances, strict=True)]
+    own = [_sandwich_norm(gram, total - part - noise, gram) for gram, part in groups]
+    pairs = [(a, b) for i, (a, _) in enumerate(groups) for b, _ in groups[:i]]
+    cross = [math.sqrt(2) * _sandwich_norm(a, total, b) for a, b in pairs]
+    zero = jnp.zeros((), total.dtype)
+    return ErrorBound(
+        sum((u.process_noise for u in updates), zero),
+        sum((u.truncation for u in updates), zero),
+        sum(own + cross, zero) if pairs else zero,
+    )
+
+
+def product_norm(left: Array, right: Array) -> Array:
+    """||K M||_F from the (o, o) Gram matrices K^T K and M M^T."""
+    return jnp.sqrt(jnp.maximum(jnp.sum(left * right.mT), 0))
+
+
+def joseph_norm(gain: Array, jacobian: Array) -> Array:
+    """||(I - K J)(I - K J)^T||_F for K^T and J (o, D), through I + P Y P^T with P = [K, J^T] (D x 2o)."""
+    observed = len(gain)
+    factor = jnp.concatenate([gain, jacobian])
+    gram = factor @ factor.mT
+    one = jnp.eye(observed, dtype=gain.dtype)
+    inner = jnp.block([[jacobian @ jacobian.mT, -one], [-one, jnp.zeros_like(one)]]) @ gram
+    return jnp.sqrt(jnp.maximum(gain.shape[1] + 2 * jnp.trace(inner) + jnp.sum(inner * inner.mT), 0))
+
+
+def _sandwich_norm(left: Array, middle: Array, right: Array) -> Array:
+    """||A M B^T||_F from the Gram matrices A^T A and B^T B and M (o, o)."""
+    return jnp.sqrt(jnp.maximum(jnp.sum((left @ middle @ right) * middle), 0))

@@ -1,0 +1,148 @@
+"""The contract between the recursion (`seqdec.filters.kalman`) and the forms of covariance that make the filters.
+
+The parameters of a network fall into blocks, such as hidden layers and last layer. A `Covariance` is how a filter keeps
+Sigma_b, the covariance of one block, and what it does with an observation. Shapes below: D parameters in the block, cut
+into pieces D_p; K responses of the network, o of them observed.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.core import Tracer
+
+from seqdec import linalg
+from seqdec import params as parameters
+from seqdec.core import Array, Key, PyTree
+from seqdec.linalg import Outer, Pieces, Rows
+
+
+class Numerics(NamedTuple):
+    """How a filter computes; the posterior is the same up to rounding."""
+
+    buffer: int | None = None
+    """m, spare columns of a lazy basis and spare rows of a last layer's root; at least the number of outputs observed
+    at once. None chooses."""
+    dtype: Any = None
+    """of the mean and the factors; None takes that of the parameters"""
+    basis_dtype: Any = None
+    """of the lazy basis alone; jnp.bfloat16 halves the memory, for networks that would not fit otherwise. It rounds
+    every direction to 8 bits: moments keep one to two digits, and over 100,000 steps fewer."""
+    error_bounds: bool = False
+    """report `UpdateInfo.error_bound` (`seqdec.filters.bounds`)"""
+    share_linearisation: bool = True
+    """linearise every output in `update`, as `moments` does, so that a compiled step that does both does it once. False
+    linearises the observed outputs only: cheaper where the policy needs no moments."""
+
+
+class Belief(NamedTuple):
+    """Gaussian belief over a network's parameters."""
+
+    params: PyTree
+    """the mean"""
+    blocks: tuple[Any, ...]
+    """the state of the covariance of each block"""
+
+
+class Observation(NamedTuple):
+    """One block's part of an update with o observed responses, linearised."""
+
+    jacobian: Rows
+    """J_b (o, D_p); all other fields are finite even where the observation is rejected"""
+    products: Array
+    """(o, k) from `Covariance.project`"""
+    cache: Any
+    """the third value of `Covariance.mean_update`"""
+    innovation_root: Array
+    """S^{1/2} (o, o)"""
+    noise_root: Array
+    """R^{1/2} (o, o)"""
+    accept: Array
+    """() bool; False: leave the covariance unchanged"""
+    reads_done: Array
+    """() bool, True: depends on every `mean_update`, so that factors are written only after all have been read"""
+
+
+class CovarianceUpdate(NamedTuple):
+    """The state of a covariance after an observation, and its terms of the error bounds."""
+
+    state: Any
+    gain_gram: Array
+    """K_b^T K_b (o, o)"""
+    process_noise: Array
+    """() see `seqdec.core.ErrorBound`"""
+    truncation: Array
+    """() likewise"""
+    groups: tuple[Array, Array] | None = None
+    """K^T K and J (Sigma + q I) J^T, (g, o, o) each, of g groups of parameters whose correlation the block neglects"""
+
+
+def pack_whole(rows: Sequence[Array | Outer]) -> Pieces:
+    """All parameters as one piece, for blocks whose covariance is one matrix."""
+    return (whole(rows),)
+
+
+def whole(rows: Sequence[Array | Outer]) -> Array:
+    """Rows (o, D_p) of all pieces, or by all leaves, as one matrix (o, D)."""
+    return jnp.concatenate([linalg.dense(part) for part in rows], axis=1)
+
+
+def unpack_whole(parts: Pieces, like: list[Array]) -> list[Array]:
+    """A vector in one piece -> leaves."""
+    return parameters.unravel(parts[0], like)
+
+
+class Covariance(NamedTuple):
+    """How the covariance of one block of parameters is kept: pure functions of a state. Built by keyword."""
+
+    init: Callable[[Key, list[Array], Any, Rows | None], Any]
+    """(key, leaves of the mean, dtype, Jacobians to come or their shapes) -> state"""
+    project: Callable[[Any, Rows], Array]
+    """(state, J (K, D_p)) -> products (K, k) of the Jacobian with the factor, from which the rest follows"""
+    variance: Callable[[Any, Array], Array]
+    """(state, products (o, k)) -> J Sigma J^T (o, o), the block's part of S"""
+    mean_update: Callable[[Any, Rows, Array, Array], tuple[Pieces, Array, Any]]
+    """(state, J, products, S^{-1} eps) -> K eps (D_p,), its square |K eps|^2, and a cache for `covariance_update`"""
+    covariance_update: Callable[[Any, Observation], CovarianceUpdate]
+    """Sigma <- (I - K J) Sigma (I - K J)^T + K R K^T, or what approximates it"""
+    draw: Callable[[Key, Any], Pieces]
+    """(key, state) -> (D_p,) sample of N(0, Sigma)"""
+    pack: Callable[[list[Array | Outer]], Rows] = pack_whole
+    """rows of the Jacobian by each leaf -> the pieces (o, D_p) in which the block works with them"""
+    unpack: Callable[[Pieces, list[Array]], list[Array]] = unpack_whole
+    """a vector in these pieces, (D_p,), and leaves to look like -> leaves"""
+    predict: Callable[[Any], Any] = lambda state: state
+    """a time step: process noise arrives"""
+    accumulated_noise: Callable[[Any], Array | None] = lambda state: None
+    """state -> (), the variance q that has arrived since the last update; None where there is never any"""
+    columns: Callable[[Any], Pieces | None] = lambda state: None
+    """state -> (D_p, k), the columns with which `project` multiplies; None where it does more than that"""
+
+
+class CovarianceState(NamedTuple):
+    """A factor, and the process noise that has arrived since the last update."""
+
+    factor: Any
+    accumulated_noise: Array
+    """() variance"""
+
+
+def initial_state(factor: Any, dtype: Any) -> CovarianceState:
+    """The state before the first step."""
+    return CovarianceState(factor, jnp.zeros((), dtype))
+
+
+def accumulate(process_noise: Array | float) -> Callable[[CovarianceState], CovarianceState]:
+    """The `predict` of a covariance that uses process noise at its next update."""
+    return lambda state: state._replace(accumulated_noise=state.accumulated_noise + process_noise)
+
+
+def known_zero(process_noise: Array | float) -> bool:
+    """Whether there is no process noise, so that a low-rank covariance keeps its span and a root its size."""
+    return not isinstance(process_noise, Tracer) and bool(process_noise == 0)
+
+
+def zero_where_rejected(observation: Observation, rows: Any) -> Any:
+    """Rows of the Jacobian, zero where the observation is rejected."""
+    return jax.tree.map(lambda part: jnp.where(observation.accept, part, 0), rows)

@@ -1,0 +1,320 @@
+r"""The recursion that all Kalman filters here share: one Gaussian per block of parameters, coupled by one innovation.
+
+The belief is N(mean, blockdiag(Sigma_1, ..., Sigma_B)). With Jacobians J_b of the expected response at the mean, noise
+R and process noise q_b, an observation y gives
+
+    S = sum_b J_b (Sigma_b + q_b I) J_b^T + R         K_b = (Sigma_b + q_b I) J_b^T S^{-1}
+    mean_b += K_b (y - y_hat)                         Sigma_b = (I - K_b J_b) Sigma_b (I - K_b J_b)^T + K_b R K_b^T,
+    approximately
+
+so a filter is a list of blocks and, for each, a form of `Covariance`: `full_rank` (`seqdec.filters.ekf`), `low_rank`
+(`seqdec.filters.lrkf`), `by_output` (`seqdec.filters.hilofi`) or `table` (`seqdec.filters.embeddings`).
+
+With a root Sigma_b = T^T T all this needs the product of J_b (K x D) with the n columns of T^T or of its basis. There
+are three ways to it, all timed by `benchmarks/jacobians.py`. Rows of a dense layer are outer products, which share one
+pass over the columns: a half to a twentieth of the time of whole rows (`seqdec.filters.jacobians`). Other parameters,
+say those of a network that is applied to K candidates one by one, need K reverse passes and a product of matrices, or n
+forward passes along the columns, which never form the Jacobian; these are taken where K >= n, and an update then needs
+the Jacobian of the observed outputs only.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from seqdec import linalg
+from seqdec import params as parameters
+from seqdec.core import Array, Filter, Key, Network, Predictive, PyTree, UpdateInfo
+from seqdec.filters import embeddings, jacobians
+from seqdec.filters.bounds import error_bound
+from seqdec.filters.covariance import Belief, Covariance, Numerics, Observation
+from seqdec.likelihoods import Likelihood
+from seqdec.linalg import Outer, Pieces, Rows
+
+
+def single(
+    network: Network,
+    likelihood: Likelihood,
+    covariance: Covariance,
+    initial_std_table: Array | float,
+    numerics: Numerics,
+) -> Filter:
+    """A `Filter` with one covariance for all parameters, and one for each of the network's tables."""
+
+    def split(params):
+        rest, tables = embeddings.split_tables(params, network.tables)
+        return (jax.tree.leaves(rest), *tables)
+
+    def join(like, leaves, *tables):
+        rest = jax.tree.structure(embeddings.split_tables(like, network.tables)[0]).unflatten(leaves)
+        return embeddings.join_tables(rest, tables, network.tables)
+
+    return _filter(_Model((covariance,), network, likelihood, numerics, split, join), initial_std_table)
+
+
+def layered(
+    network: Network,
+    likelihood: Likelihood,
+    hidden: Covariance,
+    last: Covariance,
+    initial_std_table: Array | float,
+    numerics: Numerics,
+) -> Filter:
+    """A `Filter` with covariances for the hidden layers, the last layer, and each of the network's tables."""
+
+    def split(params):
+        rest, tables = embeddings.split_tables(params, network.tables)
+        return (*parameters.split(rest, network.is_last), *tables)
+
+    def join(like, hidden, last, *tables):
+        rest = parameters.join(embeddings.split_tables(like, network.tables)[0], network.is_last, hidden, last)
+        return embeddings.join_tables(rest, tables, network.tables)
+
+    return _filter(_Model((hidden, last), network, likelihood, numerics, split, join), initial_std_table)
+
+
+class _Model(NamedTuple):
+    """What a filter is made of."""
+
+    covariances: tuple[Covariance, ...]
+    """of each block"""
+    network: Network
+    likelihood: Likelihood
+    numerics: Numerics
+    split: Callable[[PyTree], tuple[list[Array], ...]]
+    """params -> one list of leaves per block"""
+    join: Callable[..., PyTree]
+    """(params like, *lists of leaves) -> params"""
+
+
+def _filter(model: _Model, initial_std_table: Array | float) -> Filter:
+    tables = embeddings.covariances(model.network.tables, initial_std_table, model.numerics.error_bounds)
+    model = model._replace(covariances=(*model.covariances, *tables))
+    flt = Filter(
+        init=functools.partial(_init, model),
+        predict=functools.partial(_predict, model),
+        update=functools.partial(_update, model),
+        moments=functools.partial(_moments, model),
+        sample=functools.partial(_sample, model),
+        mean=lambda belief: belief.params,
+        response=lambda params, x: model.likelihood.mean(model.network.apply(params, x)),
+    )
+    return embeddings.sparse(flt, model.network.tables)
+
+
+def _init(model: _Model, key: Key, params: PyTree) -> Belief:
+    dtype, example = model.numerics.dtype, model.network.example
+    params = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype if dtype is not None else jnp.result_type(leaf)), params)
+    leaves, keys = model.split(params), jax.random.split(key, len(model.covariances))
+    algebra = jnp.result_type(*jax.tree.leaves(params))
+    if example is None:
+        like = [None] * len(model.covariances)
+    else:
+        like = jax.eval_shape(lambda params, x: _linearise(model, params, x).jacobians, params, example)
+    parts = zip(model.covariances, keys, leaves, like, strict=True)
+    return Belief(params, tuple(c.init(k, part, algebra, rows) for c, k, part, rows in parts))
+
+
+def _predict(model: _Model, belief: Belief) -> Belief:
+    parts = zip(model.covariances, belief.blocks, strict=True)
+    return belief._replace(blocks=tuple(c.predict(state) for c, state in parts))
+
+
+def _moments(model: _Model, belief: Belief, x: PyTree) -> Predictive:
+    """f, J Sigma J^T and R of all responses."""
+    at = _linearise(model, belief.params, x)
+    products, skipped = _project_all(model, belief, x, at)
+    cov, noise = functools.reduce(jnp.add, _variances(model, belief, products)), _accumulated_noise(model, belief)
+    formed = {index: at.jacobians[index] for index in noise if not skipped[index]}
+
+    def add(cov, noise, formed, params, x):
+        # Process noise needs the Jacobians that `_project_all` did not form.
+        rows = formed
+        if len(formed) < len(noise):
+            rows = {**dict(enumerate(_linearise(model, params, x).jacobians)), **formed}
+        return cov + sum(q * linalg.gram_of(rows[index]) for index, q in noise.items())
+
+    # Zero from an update to the next time step: this saves a product.
+    if noise:
+        arrived = functools.reduce(jnp.maximum, noise.values()) > 0
+        cov = linalg.cond_any(arrived, add, cov, noise, formed, belief.params, x)
+    return Predictive(at.mean, cov, at.noise)
+
+
+def _update(
+    model: _Model, belief: Belief, x: PyTree, y: Array, observed: Array | None = None
+) -> tuple[Belief, UpdateInfo]:
+    """Linearise at the mean, take the observed rows, and condition on y."""
+    y, rows = _observed(y, observed)
+    share = model.numerics.share_linearisation
+    at = _linearise(model, belief.params, x, None if share else rows)
+    if rows is None and y.shape != at.mean.shape:
+        raise ValueError(
+            f"y has shape {y.shape}, but the network has {len(at.mean)} outputs; pass observed= for some of them"
+        )
+    if rows is None or not share:
+        blocks = zip(model.covariances, belief.blocks, at.jacobians, strict=True)
+        jacobians, products = at.jacobians, [c.project(state, jacobian) for c, state, jacobian in blocks]
+    else:
+        products, skipped = _project_all(model, belief, x, at)
+        few = _linearise(model, belief.params, x, rows).jacobians
+        jacobians = tuple(
+            own if skip else tuple(linalg.select(part, rows) for part in every)
+            for own, every, skip in zip(few, at.jacobians, skipped, strict=True)
+        )
+        products = [part[rows] for part in products]
+    mean, noise = (at.mean, at.noise) if rows is None else (at.mean[rows], at.noise[rows][:, rows])
+    return _condition(model, belief, jacobians, products, y.astype(mean.dtype) - mean, noise)
+
+
+def _condition(
+    model: _Model, belief: Belief, jacobians: tuple[Rows, ...], products: list[Array], innovation: Array, noise: Array
+) -> tuple[Belief, UpdateInfo]:
+    """The recursion: S, K (y - y_hat), and the covariance of each block.
+
+    Args:
+        model: of the filter.
+        belief: before.
+        jacobians: J_b (o, D_p) of each block.
+        products: (o, k) of each block.
+        innovation: y - y_hat (o,).
+        noise: R (o, o).
+    """
+    # S and S^{-1} (y - y_hat).
+    parts = _variances(model, belief, products)
+    for index, q in _accumulated_noise(model, belief).items():
+        parts[index] += q * linalg.gram_of(jacobians[index])
+    total = functools.reduce(jnp.add, parts) + noise
+    root = linalg.psd_root(total)
+    weights = linalg.solve_psd(root, innovation[:, None])[:, 0]
+    log_density = -0.5 * (innovation @ weights + len(weights) * math.log(2 * math.pi)) - jnp.sum(
+        jnp.log(jnp.diagonal(root))
+    )
+    # K_b (y - y_hat).
+    steps, squares, caches = zip(
+        *(
+            c.mean_update(state, jacobian, product, weights)
+            for c, state, jacobian, product in zip(model.covariances, belief.blocks, jacobians, products, strict=True)
+        ),
+        strict=True,
+    )
+    # Steps of finite norm leave finite parameters finite, so these need no test.
+    accept = jnp.isfinite(log_density) & jnp.all(jnp.isfinite(jnp.stack(squares)))
+    # Data dependency: finish all reads of the basis before writing it, so that XLA can update it in place.
+    reads_done = jnp.all(jnp.isfinite(jnp.stack([part[(0,) * part.ndim] for step in steps for part in step])))
+    # Sigma_b.
+    shared = [
+        jnp.where(accept, root, jnp.eye(len(root), dtype=root.dtype)),
+        linalg.psd_root(jnp.where(accept, noise, 0)),
+        accept,
+        reads_done | ~accept,
+    ]
+    # The Jacobians are left unmasked, so that J J^T is shared.
+    products, caches = jax.tree.map(lambda leaf: jnp.where(accept, leaf, 0), (products, caches))
+    observations = [Observation(*own, *shared) for own in zip(jacobians, products, caches, strict=True)]
+    done = [
+        c.covariance_update(state, observation)
+        for c, state, observation in zip(model.covariances, belief.blocks, observations, strict=True)
+    ]
+    params = _moved(model, belief, [tuple(jnp.where(accept, part, 0) for part in step) for step in steps])
+    bound = error_bound(done, parts, total, noise) if model.numerics.error_bounds else None
+    return Belief(params, tuple(d.state for d in done)), UpdateInfo(innovation, log_density, ~accept, bound)
+
+
+def _sample(model: _Model, key: Key, belief: Belief) -> PyTree:
+    keys = jax.random.split(key, len(model.covariances))
+    parts = zip(model.covariances, keys, belief.blocks, strict=True)
+    return _moved(model, belief, [c.draw(k, state) for c, k, state in parts])
+
+
+def _moved(model: _Model, belief: Belief, steps: list[Pieces]) -> PyTree:
+    """The mean, moved by one step for each block."""
+    old = model.split(belief.params)
+    unpacked = [c.unpack(step, leaves) for c, step, leaves in zip(model.covariances, steps, old, strict=True)]
+    return jax.tree.map(jnp.add, belief.params, model.join(belief.params, *unpacked))
+
+
+def _variances(model: _Model, belief: Belief, products: list[Array]) -> list[Array]:
+    """J_b Sigma_b J_b^T (o, o) of each block, without process noise."""
+    parts = zip(model.covariances, belief.blocks, products, strict=True)
+    return [c.variance(state, product) for c, state, product in parts]
+
+
+def _accumulated_noise(model: _Model, belief: Belief) -> dict[int, Array]:
+    """Process noise q_b by block, of those that may have some."""
+    parts = zip(model.covariances, belief.blocks, strict=True)
+    found = [c.accumulated_noise(state) for c, state in parts]
+    return {index: q for index, q in enumerate(found) if q is not None}
+
+
+class _Linearisation(NamedTuple):
+    """Expected responses, their noise R, and the Jacobians J_b, of all outputs or of some."""
+
+    mean: Array
+    noise: Array
+    jacobians: tuple[Rows, ...]
+
+
+def _linearise(model: _Model, params: PyTree, x: PyTree, rows: Array | None = None) -> _Linearisation:
+    """At the parameters; mean and noise of all outputs, and Jacobians of those in `rows`, None for all."""
+
+    def response(params, x):
+        output = model.network.apply(params, x)
+        if output.ndim != 1:
+            raise ValueError(f"apply(params, x) must return a vector (out,); it returned shape {output.shape}")
+        return model.likelihood.mean(output), output
+
+    mean, output, found = jacobians.rows(response, params, x, rows)
+    leaves, structure = jax.tree.flatten(params)
+    # The dtype of the parameters: inputs of a wider type must not widen the belief.
+    algebra = jnp.result_type(*leaves)
+    found = jax.tree.map(lambda leaf: leaf.astype(algebra), found)
+    places = model.split(structure.unflatten(range(len(leaves))))
+    packed = tuple(c.pack([found[i] for i in own]) for c, own in zip(model.covariances, places, strict=True))
+    return _Linearisation(mean.astype(algebra), model.likelihood.cov(output).astype(algebra), packed)
+
+
+def _project_all(model: _Model, belief: Belief, x: PyTree, at: _Linearisation) -> tuple[list[Array], list[bool]]:
+    """Products (K, k) of all outputs, and for each block whether they were computed without its Jacobian."""
+    products, skipped = [], []
+    for index, (covariance, state) in enumerate(zip(model.covariances, belief.blocks, strict=True)):
+        columns, jacobian = covariance.columns(state), at.jacobians[index]
+        skip = columns is not None and columns[0].shape[1] <= len(at.mean) and mostly_dense(jacobian)
+        if skip:
+            products.append(_project_forward(model, belief, x, index).astype(at.mean.dtype))
+        else:
+            products.append(covariance.project(state, jacobian))
+        skipped.append(skip)
+    return products, skipped
+
+
+def _project_forward(model: _Model, belief: Belief, x: PyTree, index: int) -> Array:
+    """Products (K, k) of one block by forward passes along its columns."""
+    covariance, leaves = model.covariances[index], model.split(belief.params)
+
+    def response(own):
+        params = model.join(belief.params, *leaves[:index], own, *leaves[index + 1 :])
+        return model.likelihood.mean(model.network.apply(params, x))
+
+    _, push = jax.linearize(response, leaves[index])
+    columns: Any = covariance.columns(belief.blocks[index])
+    return jax.vmap(lambda *parts: push(covariance.unpack(parts, leaves[index])), -1, -1)(*columns)
+
+
+def mostly_dense(jacobian: Rows) -> bool:
+    """Whether less than half of the parameters have outer products as rows."""
+    sizes = [(math.prod(rows.shape[1:]), isinstance(rows, Outer)) for rows in jacobian]
+    return 2 * sum(size for size, outer in sizes if outer) < sum(size for size, _ in sizes)
+
+
+def _observed(y: Any, observed: Any) -> tuple[Array, Array | None]:
+    """Both as vectors; a scalar y goes with a scalar index."""
+    y, rows = jnp.asarray(y), None if observed is None else jnp.asarray(observed)
+    shape = y.shape if rows is None else rows.shape
+    if y.ndim > 1 or shape != y.shape:
+        raise ValueError(f"y must be a vector with one entry per observed output; got y {y.shape} and observed {shape}")
+    return jnp.atleast_1d(y), None if rows is None else jnp.atleast_1d(rows)
