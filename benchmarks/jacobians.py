@@ -18,7 +18,8 @@ import numpy as np
 from seqdec import linalg
 from seqdec import params as parameters
 from seqdec.experiments import bench
-from seqdec.filters import blocks, derivatives
+from seqdec.filters import jacobians
+from seqdec.filters.lrkf import pack_pieces
 
 TURNS = 5
 
@@ -32,7 +33,7 @@ def reverse(apply: Callable[..., jax.Array], params: Any, x: jax.Array, columns:
 
 def outer(apply: Callable[..., jax.Array], params: Any, x: jax.Array, columns: tuple[jax.Array, ...]) -> Any:
     """The same with the rows of dense layers as outer products."""
-    rows = blocks.pack_pieces(derivatives.rows(lambda params, x: (apply(params, x), ()), params, x)[2])
+    rows = pack_pieces(jacobians.rows(lambda params, x: (apply(params, x), ()), params, x)[2])
     products = [linalg.multiply(row, column, column.dtype) for row, column in zip(rows, columns, strict=True)]
     return sum(products), [linalg.dense(linalg.select(row, np.arange(1)))[0] for row in rows]
 

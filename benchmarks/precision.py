@@ -17,8 +17,9 @@ from sklearn.datasets import load_digits
 
 from seqdec import filters, likelihoods, linalg, models
 from seqdec import params as parameters
-from seqdec.experiments import bench, boxes
+from seqdec.experiments import bench
 from seqdec.experiments.bandit import Digits
+from seqdec.filters import reference
 
 NAMES = ("lrkf", "lolofi", "hilofi")
 
@@ -36,7 +37,7 @@ def equality(steps: int, names: list[str]) -> None:
             likelihood = likelihoods.gaussian(bench._NOISE)
             pair = (
                 bench.make(name, work.network, **prior),
-                boxes.make(name, work.network, likelihood, std=bench._STD, q=q, **prior),
+                reference.make(name, work.network, likelihood, std=bench._STD, q=q, **prior),
             )
             actions, means = [], []
             for flt in pair:
@@ -117,11 +118,11 @@ def drift(steps: int, names: list[str]) -> None:
     order = np.random.default_rng(0).integers(len(images), size=steps)
     keys = jax.random.split(jax.random.key(2), steps)
     dtypes = {
-        "float64": {"dtype": jnp.float64},
-        "float32": {"dtype": jnp.float32},
-        "float32, basis in bfloat16": {"dtype": jnp.float32, "basis_dtype": jnp.bfloat16},
+        "float64": filters.Numerics(dtype=jnp.float64),
+        "float32": filters.Numerics(dtype=jnp.float32),
+        "float32, basis in bfloat16": filters.Numerics(dtype=jnp.float32, basis_dtype=jnp.bfloat16),
     }
-    layered = {"is_last": network.is_last, "process_noise_last": 1e-6}
+    layered = {"process_noise_last": 1e-6}
     makers = {
         "lrkf": functools.partial(filters.lrkf, rank=20, process_noise=1e-2),
         "lolofi": functools.partial(filters.lolofi, rank_hidden=20, rank_last=50, process_noise_hidden=1e-2, **layered),
@@ -129,7 +130,7 @@ def drift(steps: int, names: list[str]) -> None:
     }
     for name in names:
         make = makers[name]
-        team = [make(network.apply, likelihoods.gaussian(0.01), **kinds) for kinds in dtypes.values()]
+        team = [make(network, likelihoods.gaussian(0.01), numerics=kinds) for kinds in dtypes.values()]
 
         def step(beliefs, seen, team=team):
             index, key = seen

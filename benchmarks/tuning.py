@@ -21,7 +21,7 @@ import seqdec
 from seqdec.core import Agent, Environment
 from seqdec.data import load_random_exposures, synthetic_kuairec
 from seqdec.experiments import kuairec
-from seqdec.experiments.bandit import MNIST, Digits
+from seqdec.experiments.bandit import MNIST, Digits, filter_settings
 from seqdec.experiments.kuairec import KuaiRec
 
 
@@ -53,13 +53,13 @@ for task, intercept, rest in (("kuairec", 0.12, (0.15, 0.3)), ("random-exposures
     tables = tuple((intercept, *3 * [std]) for std in rest)
     SWEEPS[task] = {
         "hilofi": grid(
-            policy=("greedy", "ucb", "epistemic_sampling"), noise=(0.02, 0.05), initial_std_last=(0.1, 1.0),
+            policy=("greedy", "ucb", "epistemic_sampling"), noise_variance=(0.02, 0.05), initial_std_last=(0.1, 1.0),
             initial_std_table=tables,
         ),
         "lrkf": grid(initial_std=(0.1, 0.3, 1.0)),
         "adamw": grid(learning_rate=(3e-4, 1e-3, 3e-3, 1e-2), policy=("greedy", "epsilon_greedy")),
         "linear": grid(
-            policy=("greedy", "ucb", "epistemic_sampling"), noise=(0.03, 0.05), initial_std=(0.1, 1.0),
+            policy=("greedy", "ucb", "epistemic_sampling"), noise_variance=(0.03, 0.05), initial_std=(0.1, 1.0),
             initial_std_table=(0.05, 0.1, 0.2),
         ),
         "popularity": grid(prior_plays=(1.0, 3.0, 10.0), policy=("greedy", "epsilon_greedy")),
@@ -70,7 +70,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "mnist": {"num_steps": 20_000, "num_seeds": 1},
     "random-exposures": {"num_steps": 12_699, "num_seeds": 1},
 }
-COMMON = {"digits": {"model": Digits.model, "rank": Digits.rank}, "mnist": {"model": MNIST.model}}
+MODELS, RANKS = {"digits": Digits.model, "mnist": MNIST.model}, {"digits": Digits.rank, "mnist": None}
 
 
 def setting(task: str) -> tuple[Environment, Callable[..., Agent]]:
@@ -78,9 +78,9 @@ def setting(task: str) -> tuple[Environment, Callable[..., Agent]]:
     if task not in ("kuairec", "random-exposures"):
         env = seqdec.envs.make(task)
 
-        def make(name, **settings):
-            shared = {k: v for k, v in COMMON[task].items() if name not in ("adamw", "koala++") or k != "rank"}
-            return seqdec.agents.make(name, env, **{**shared, **settings})
+        def make(name, *, process_noise=None, **settings):
+            shared = filter_settings(name, settings, rank=RANKS[task], process_noise=process_noise)
+            return seqdec.agents.make(name, env, **{"model": MODELS[task], **shared, **settings})
 
         return env, make
     asked = KuaiRec(exposures=task == "random-exposures")
@@ -97,7 +97,7 @@ if __name__ == "__main__":
     for name in sys.argv[2:] or SWEEPS[task]:
         for options in SWEEPS[task][name]:
             run = seqdec.run(make(name, **options), env, seed=100, **RUNS[task])
-            run = run if task in COMMON else kuairec.in_watch_ratios(run)
+            run = run if task in MODELS else kuairec.in_watch_ratios(run)
             total = run.rewards.sum(1)
             error = f" ± {total.std(ddof=1) / len(total) ** 0.5:.1f}" if len(total) > 1 else ""
             print(f"{name:8} {options}: {total.mean():,.1f}{error} of {RUNS[task]['num_steps']:,}", flush=True)

@@ -64,7 +64,7 @@ results.plot_comparison(runs)
 
 # %%
 network = models.network(linear, image)
-flt = filters.ekf(network.apply, likelihoods.gaussian(0.01), initial_std=0.3)
+flt = filters.ekf(network, likelihoods.gaussian(0.01), initial_std=0.3)
 belief = flt.init(jax.random.key(1), network.init(jax.random.key(2)))
 before = jax.jit(flt.moments)(belief, image)
 belief, info = jax.jit(flt.update)(belief, image, 1.0, observed=3)

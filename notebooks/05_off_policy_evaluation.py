@@ -69,7 +69,7 @@ print(f"true value {truth:.4f}, mean reward of the log {log.reward.mean():.4f}")
 
 # %%
 network = models.network(models.MLP(5, ()), jnp.zeros(2))
-flt = filters.ekf(network.apply, likelihoods.gaussian(0.1))
+flt = filters.ekf(network, likelihoods.gaussian(0.1))
 params = network.init(jax.random.key(0))
 predicted = ope.cross_fit(flt, params, log, ope.expected_rewards(flt), seed=0)
 target = target_of(log.context)

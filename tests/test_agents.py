@@ -1,6 +1,8 @@
 """What every agent must do, by name, and what is particular to filters, networks and presets."""
 
 import functools
+import inspect
+import re
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -36,9 +38,9 @@ ARMS = Spaces(spaces.Box(-1, 1, (NUM_FEATURES,), np.float32), spaces.Discrete(NU
 SMALL: dict[str, dict[str, Any]] = {
     "adamw": {"learning_rate": 3e-3},
     "ekf": {},
-    "hilofi": {"rank": 6, "process_noise": 1e-4},
+    "hilofi": {"rank": 6, "process_noise_hidden": 1e-4, "process_noise_last": 1e-4},
     "koala++": {"learning_rate": 0.3},
-    "lolofi": {"rank": 6, "rank_last": 8},
+    "lolofi": {"rank_hidden": 6, "rank_last": 8},
     "lrkf": {"rank": 6},
     "muon": {"learning_rate": 3e-3, "inner_steps": 5},
 }
@@ -213,7 +215,8 @@ def test_bad_updates_are_rejected_and_teach_nothing(lab):
 
 @pytest.mark.parametrize("name", ["adamw", "hilofi"])
 def test_without_process_noise_a_rejection_leaves_the_state_as_it_was(name):
-    agent = make(name, process_noise=0.0) if name in FILTERS else make(name)
+    still = {"process_noise_hidden": 0.0, "process_noise_last": 0.0} if name in FILTERS else {}
+    agent = make(name, **still)
     assert_rejects_and_learns(jax.jit(agent.update), jax.jit(agent.init)(jax.random.key(0)), lambda state: state)
 
 
@@ -393,17 +396,50 @@ def test_policies_by_name_drive_filters(name, policy):
 
 
 @pytest.mark.parametrize("name", FILTERS)
-def test_the_linearisation_is_shared_just_where_acting_linearises_too(name, monkeypatch):
+def test_the_linearisation_is_shared_just_where_acting_linearises_too(name):
     told, factory = {}, getattr(filters, name)
 
+    @functools.wraps(factory)
     def spy(*arguments, **options):
-        told["share"] = options["share_linearisation"]
+        told.update(options)
         return factory(*arguments, **options)
 
-    monkeypatch.setattr(filters, name, spy)
+    build = agents.from_filter(spy, "greedy", **SMALL[name])
     for policy in policies.names():
-        make(name, policy=policy)
-        assert told["share"] == (policies.make(policy).needs == "joint")
+        build(ARMS, model=models.MLP(NUM_ARMS, (8,)), policy=policy, numerics=filters.Numerics(buffer=20))
+        assert told["numerics"].share_linearisation == (policies.make(policy).needs == "joint")
+        assert told["numerics"].buffer == 20
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_a_filters_agent_has_the_keywords_of_the_filter_with_defaults_of_its_own(name):
+    signature, own = (inspect.signature(getattr(package, name)).parameters for package in (agents, filters))
+    assert next(iter(signature)) == "spaces"
+    assert {"policy", "model", "likelihood", "noise_variance", "num_candidates"} < set(signature)
+    assert set(own) - {"network", "likelihood"} < set(signature)
+    assert all(parameter.default is not parameter.empty for parameter in list(signature.values())[1:])
+    documented = getattr(agents, name).__doc__
+    assert documented.startswith(getattr(filters, name).__doc__.partition("\n")[0])
+    for keyword in signature:
+        assert re.search(rf"^    (\w+, )*{keyword}(, \w+)*:", documented, re.MULTILINE), keyword
+    assert "network:" not in documented
+    settings = make(name).settings
+    for keyword, parameter in signature.items():
+        if keyword in settings and keyword not in SMALL[name]:
+            assert settings[keyword] == parameter.default
+
+
+@pytest.mark.parametrize(
+    ("name", "keyword", "suggestion"),
+    [
+        ("hilofi", "noise", "noise_variance"),
+        ("lolofi", "rank", "rank_hidden"),
+        ("lrkf", "process_nose", "process_noise"),
+    ],
+)
+def test_an_unknown_keyword_gets_a_suggestion(name, keyword, suggestion):
+    with pytest.raises(TypeError, match=f"unknown keyword of agents.{name} '{keyword}': did you mean '{suggestion}'"):
+        make(name, **{keyword: 1})
 
 
 def test_a_policy_without_an_estimate_gives_no_propensity():
@@ -413,7 +449,7 @@ def test_a_policy_without_an_estimate_gives_no_propensity():
 
 def test_an_update_is_the_filters_prediction_and_then_its_update():
     network = models.network(Custom(), jnp.zeros(NUM_FEATURES))
-    flt = filters.lrkf(network.apply, likelihoods.gaussian(0.1), rank=4, process_noise=1e-3)
+    flt = filters.lrkf(network, likelihoods.gaussian(0.1), rank=4, process_noise=1e-3)
     agent = agents.filtering(flt, policies.greedy(), network.init, ARMS, name="mine", settings={"rank": 4})
     state, index = jax.jit(agent.init)(jax.random.key(0)), jnp.int32(2)
     update = jax.jit(agent.update)
@@ -428,7 +464,7 @@ def test_an_update_is_the_filters_prediction_and_then_its_update():
 def test_a_posterior_speaks_of_expected_rewards_not_of_the_networks_raw_output():
     """With a Bernoulli likelihood every answer's centre is a probability."""
     network = models.network(Custom(), jnp.zeros(NUM_FEATURES))
-    flt = filters.ekf(network.apply, likelihoods.bernoulli(), initial_std=2.0)
+    flt = filters.ekf(network, likelihoods.bernoulli(), initial_std=2.0)
     key = jax.random.key(1)
 
     @jax.jit
@@ -483,7 +519,7 @@ def test_optimizers_that_ask_for_the_loss_get_it():
 def test_belief_over_the_last_layer_is_that_of_a_linear_model_in_its_features(full):
     """After each update, the precision gains h h^T / R, h at the new weights."""
     network = models.network(Custom(), jnp.zeros(NUM_FEATURES))
-    options = {"optimizer": optim.koala_plus_plus(0.3), "model": network, "last_layer_std": 0.5, "noise": 0.1}
+    options = {"optimizer": optim.koala_plus_plus(0.3), "model": network, "last_layer_std": 0.5, "noise_variance": 0.1}
     agent = agents.neural(ARMS, policy="ucb", **options)
     state, update = agent.init(jax.random.key(0)), jax.jit(agent.update)
     precision = np.eye(len(state.root.columns)) / 0.25
@@ -525,7 +561,7 @@ def test_draws_from_the_last_layer_have_its_moments():
 def test_a_network_without_uncertainty_refuses_a_policy_that_needs_it():
     with pytest.raises(ValueError, match="has no uncertainty, and the policy needs 'joint' of it"):
         agents.neural(ARMS, optimizer=optax.sgd(0.1), policy=policies.ucb(1.0))
-    for wrong in ({"last_layer_std": 0.0}, {"noise": -1.0}):
+    for wrong in ({"last_layer_std": 0.0}, {"noise_variance": -1.0}):
         with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be positive; got"):
             agents.neural(ARMS, optimizer=optax.sgd(0.1), **wrong)
     with pytest.raises(ValueError, match=r"inner_steps must be .*; got 0"):

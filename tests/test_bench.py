@@ -14,7 +14,8 @@ import pytest
 from seqdec import likelihoods, models
 from seqdec import params as parameters
 from seqdec.cli import main
-from seqdec.experiments import bench, boxes
+from seqdec.experiments import bench
+from seqdec.filters import reference
 
 NAMES = ("lrkf", "lolofi", "hilofi")
 
@@ -30,7 +31,7 @@ def test_a_thousand_steps_take_the_actions_of_the_boxes(name: str, q: float, mon
         likelihood = likelihoods.gaussian(bench._NOISE)
         prior: dict[str, Any] = {"rank": 10, "rank_last": 20, "dtype": jnp.float64}
         ours = bench.make(name, network, **prior)
-        printed = boxes.make(name, network, likelihood, std=bench._STD, q=q, **prior)
+        printed = reference.make(name, network, likelihood, std=bench._STD, q=q, **prior)
         inputs = jnp.asarray(np.random.default_rng(0).normal(size=(1000, 8)))
         keys = jax.random.split(jax.random.key(1), 1000)
         start = jax.random.key(2), network.init(jax.random.key(0))

@@ -83,7 +83,7 @@ def test_popularity_is_the_shrunken_running_mean() -> None:
 
 
 def test_linear_without_intercepts_is_bayesian_linear_regression() -> None:
-    agent = make("linear", intercepts=False, noise=0.05, initial_std=0.7)
+    agent = make("linear", intercepts=False, noise_variance=0.05, initial_std=0.7)
     state = agent.init(jax.random.key(0))
     generator = np.random.default_rng(1)
     rows, rewards = [], []
@@ -103,7 +103,7 @@ def test_linear_without_intercepts_is_bayesian_linear_regression() -> None:
 
 def test_intercepts_do_without_features() -> None:
     env = envs.recommender_log(make_log(features=False))
-    run = seqdec.run(make("linear", env, noise=0.05, policy="greedy"), env, STEPS, seed=0)
+    run = seqdec.run(make("linear", env, noise_variance=0.05, policy="greedy"), env, STEPS, seed=0)
     assert value(run) > 0.3
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from seqdec import filters, likelihoods, linalg, models
 from seqdec import params as parameters
-from tests import boxes
+from seqdec.filters import Numerics, reference
+from tests.toys import network_of
 
 NETWORK = models.network(models.MLP(4, (6, 5)), jnp.zeros(3))
 STEPS = 200
@@ -19,6 +20,9 @@ STEPS = 200
 def double_precision():
     with jax.enable_x64(True):
         yield
+
+
+DOUBLE = Numerics(dtype=jnp.float64)
 
 
 def stream(seed, steps=STEPS, inputs=3, outputs=4):
@@ -47,20 +51,26 @@ def factor_of(state):
     return np.asarray(factor.root @ factor.coefficients @ np.concatenate(factor.basis).T)
 
 
+def layers(q):
+    return {
+        "initial_std_hidden": 0.4, "initial_std_last": 0.6, "process_noise_hidden": q, "process_noise_last": 2 * q,
+    }  # fmt: skip
+
+
 MAKERS = {
-    "ekf": lambda apply, likelihood, q, **kw: filters.ekf(apply, likelihood, initial_std=0.5, process_noise=q, **kw),
-    "lrkf": lambda apply, likelihood, q, **kw: filters.lrkf(
-        apply, likelihood, rank=7, initial_std=0.8, process_noise=q, buffer=9, **kw
+    "ekf": lambda network, likelihood, q, **kw: filters.ekf(
+        network, likelihood, initial_std=0.5, process_noise=q, numerics=Numerics(**kw)
     ),
-    "hilofi": lambda apply, likelihood, q, **kw: filters.hilofi(
-        apply, likelihood, is_last=NETWORK.is_last, rank=7, initial_std_hidden=0.4, initial_std_last=0.6,
-        process_noise_hidden=q, process_noise_last=2 * q, buffer=11, **kw,
+    "lrkf": lambda network, likelihood, q, **kw: filters.lrkf(
+        network, likelihood, rank=7, initial_std=0.8, process_noise=q, numerics=Numerics(**{"buffer": 9, **kw})
     ),
-    "lolofi": lambda apply, likelihood, q, **kw: filters.lolofi(
-        apply, likelihood, is_last=NETWORK.is_last, rank_hidden=7, rank_last=9, initial_std_hidden=0.4,
-        initial_std_last=0.6, process_noise_hidden=q, process_noise_last=2 * q, buffer=11, **kw,
+    "hilofi": lambda network, likelihood, q, per_output=False, **kw: filters.hilofi(
+        network, likelihood, rank=7, per_output=per_output, numerics=Numerics(**{"buffer": 11, **kw}), **layers(q)
     ),
-}  # fmt: skip
+    "lolofi": lambda network, likelihood, q, **kw: filters.lolofi(
+        network, likelihood, rank_hidden=7, rank_last=9, numerics=Numerics(**{"buffer": 11, **kw}), **layers(q)
+    ),
+}
 NAMES = sorted(MAKERS)
 LIKELIHOODS = {
     "gaussian": likelihoods.gaussian(0.1),
@@ -97,11 +107,11 @@ class BoxRun:
         jac = [np.asarray(parameters.ravel(leaves, 1)) for leaves in self._split(rows_of)]
         eps = np.asarray(y) - mean
         if self.name == "ekf":
-            self.factors[0], *steps = boxes.ekf(self.factors[0], jac[0], noise, eps, self.q)
+            self.factors[0], *steps = reference.ekf(self.factors[0], jac[0], noise, eps, self.q)
         elif self.name == "lrkf":
-            self.factors[0], *steps = boxes.lrkf(self.factors[0], jac[0], noise, eps, self.q)
+            self.factors[0], *steps = reference.lrkf(self.factors[0], jac[0], noise, eps, self.q)
         else:
-            box = getattr(boxes, self.name)
+            box = getattr(reference, self.name)
             last, hidden, step_l, step_h = box(
                 self.factors[1], self.factors[0], jac[1], jac[0], noise, eps, 2 * self.q, self.q
             )
@@ -126,7 +136,7 @@ def relative(a, b):
 def test_equals_printed_box(name, q):
     """Mean and covariance of every filter, one observed arm per step, against the box over 200 steps."""
     likelihood = LIKELIHOODS["gaussian"]
-    flt = MAKERS[name](NETWORK.apply, likelihood, q, dtype=jnp.float64)
+    flt = MAKERS[name](NETWORK, likelihood, q, dtype=jnp.float64)
     belief = flt.init(jax.random.key(1), NETWORK.init(jax.random.key(0)))
     box = BoxRun(name, likelihood, belief, q)
     step = jax.jit(lambda belief, x, y, arm: flt.update(flt.predict(belief), x, y, arm))
@@ -145,7 +155,7 @@ def test_equals_printed_box(name, q):
 )
 def test_any_mix_of_observed_outputs_equals_the_box(name, likelihood):
     """One output, all of them and a pair, in turn, under every likelihood."""
-    flt = MAKERS[name](NETWORK.apply, LIKELIHOODS[likelihood], 1e-3, dtype=jnp.float64)
+    flt = MAKERS[name](NETWORK, LIKELIHOODS[likelihood], 1e-3, dtype=jnp.float64)
     belief = flt.init(jax.random.key(1), NETWORK.init(jax.random.key(0)))
     box = BoxRun(name, LIKELIHOODS[likelihood], belief, 1e-3)
     steps = {n: jax.jit(lambda b, x, y, rows: flt.update(flt.predict(b), x, y, rows)) for n in (1, 2)}
@@ -178,8 +188,8 @@ def run(flt, xs, ys, arms, params=None):
 def test_lrkf_of_full_rank_is_the_dense_filter():
     """With d = D and q = 0 the random rows span everything, so C^T C is the dense covariance."""
     size = parameters.ravel(jax.tree.leaves(NETWORK.init(jax.random.key(0)))).size
-    low = filters.lrkf(NETWORK.apply, LIKELIHOODS["gaussian"], rank=size, initial_std=0.5, dtype=jnp.float64)
-    dense = filters.ekf(NETWORK.apply, LIKELIHOODS["gaussian"], initial_std=0.5, dtype=jnp.float64)
+    low = filters.lrkf(NETWORK, LIKELIHOODS["gaussian"], rank=size, initial_std=0.5, numerics=DOUBLE)
+    dense = filters.ekf(NETWORK, LIKELIHOODS["gaussian"], initial_std=0.5, numerics=DOUBLE)
     (a, _), (b, _) = (run(flt, *stream(2, 60)) for flt in (low, dense))
     assert relative(dense_of(a.blocks[0]), dense_of(b.blocks[0])) < 1e-9
     assert relative(parameters.ravel(jax.tree.leaves(a.params)), parameters.ravel(jax.tree.leaves(b.params))) < 1e-9
@@ -190,11 +200,11 @@ def test_layered_filters_of_full_rank_agree_with_each_other_and_the_first_step_w
     hidden, last = (
         parameters.ravel(leaves).size for leaves in parameters.split(NETWORK.init(jax.random.key(0)), NETWORK.is_last)
     )
-    common = {"is_last": NETWORK.is_last, "initial_std_hidden": 0.5, "initial_std_last": 0.5, "dtype": jnp.float64}
+    common = {"initial_std_hidden": 0.5, "initial_std_last": 0.5, "numerics": DOUBLE}
     likelihood = LIKELIHOODS["gaussian"]
-    high = filters.hilofi(NETWORK.apply, likelihood, rank=hidden, **common)
-    low = filters.lolofi(NETWORK.apply, likelihood, rank_hidden=hidden, rank_last=last, **common)
-    dense = filters.ekf(NETWORK.apply, likelihood, initial_std=0.5, dtype=jnp.float64)
+    high = filters.hilofi(NETWORK, likelihood, rank=hidden, **common)
+    low = filters.lolofi(NETWORK, likelihood, rank_hidden=hidden, rank_last=last, **common)
+    dense = filters.ekf(NETWORK, likelihood, initial_std=0.5, numerics=DOUBLE)
     (a, _), (b, _) = (run(flt, *stream(3, 60)) for flt in (high, low))
     for x, y in zip(a.blocks, b.blocks, strict=True):
         assert relative(dense_of(x), dense_of(y)) < 1e-9
@@ -210,8 +220,10 @@ def linear(params, x):
 def test_moments_agree_with_monte_carlo_for_a_linear_model(rank):
     """Mean and covariance of f(theta, x) over sampled theta, within six standard errors."""
     likelihood = likelihoods.gaussian(0.2)
-    make = {None: lambda: filters.ekf(linear, likelihood, initial_std=1.0, dtype=jnp.float64)}
-    flt = make.get(rank, lambda: filters.lrkf(linear, likelihood, rank=rank, process_noise=0.01, dtype=jnp.float64))()
+    make = {None: lambda: filters.ekf(network_of(linear), likelihood, initial_std=1.0, numerics=DOUBLE)}
+    flt = make.get(
+        rank, lambda: filters.lrkf(network_of(linear), likelihood, rank=rank, process_noise=0.01, numerics=DOUBLE)
+    )()
     belief, _ = run(flt, *stream(4, 15), params={"weight": jnp.zeros((4, 3))})
     x, draws = jnp.array([0.3, -1.0, 2.0]), 40_000
     got = flt.moments(belief, x)
@@ -224,7 +236,7 @@ def test_moments_agree_with_monte_carlo_for_a_linear_model(rank):
 
 
 def test_process_noise_between_updates_widens_the_moments():
-    flt = filters.lrkf(linear, LIKELIHOODS["gaussian"], rank=3, process_noise=0.1, dtype=jnp.float64)
+    flt = filters.lrkf(network_of(linear), LIKELIHOODS["gaussian"], rank=3, process_noise=0.1, numerics=DOUBLE)
     belief = flt.init(jax.random.key(0), {"weight": jnp.zeros((4, 3))})
     x = jnp.array([1.0, 2.0, 0.0])
     before, after = flt.moments(belief, x).cov, flt.moments(flt.predict(flt.predict(belief)), x).cov
@@ -236,7 +248,7 @@ def test_process_noise_between_updates_widens_the_moments():
 def test_error_bounds_hold_on_random_streams(name, q):
     """||exact posterior of this step - what is kept||_F is at most the sum of the reported bounds."""
     likelihood = LIKELIHOODS["gaussian"]
-    flt = MAKERS[name](NETWORK.apply, likelihood, q, error_bounds=True, dtype=jnp.float64)
+    flt = MAKERS[name](NETWORK, likelihood, q, error_bounds=True, dtype=jnp.float64)
     belief = flt.init(jax.random.key(1), NETWORK.init(jax.random.key(0)))
     step = jax.jit(lambda b, x, y, arm: flt.update(flt.predict(b), x, y[arm], arm))
     split = (
@@ -275,7 +287,7 @@ def block_diagonal(matrices):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("broken", ["context", "nan reward", "infinite reward"])
 def test_non_finite_input_is_rejected_and_leaves_the_belief(name, broken):
-    flt = MAKERS[name](NETWORK.apply, LIKELIHOODS["gaussian"], 1e-3, dtype=jnp.float64)
+    flt = MAKERS[name](NETWORK, LIKELIHOODS["gaussian"], 1e-3, dtype=jnp.float64)
     xs, ys, arms = stream(7, 30)
     belief, _ = run(flt, xs, ys, arms)
     before = flt.predict(belief)
@@ -293,7 +305,7 @@ def test_non_finite_input_is_rejected_and_leaves_the_belief(name, broken):
 
 
 def test_rejection_while_the_buffer_is_being_emptied():
-    flt = filters.lrkf(NETWORK.apply, LIKELIHOODS["gaussian"], rank=4, process_noise=1e-3, buffer=2, dtype=jnp.float64)
+    flt = filters.lrkf(NETWORK, LIKELIHOODS["gaussian"], rank=4, process_noise=1e-3, numerics=DOUBLE._replace(buffer=2))
     belief = flt.init(jax.random.key(1), NETWORK.init(jax.random.key(0)))
     at = jnp.ones(3)
     for bad in (False, False, True, False, True, True, False):
@@ -310,7 +322,7 @@ def test_vmap_over_seeds_and_settings_equals_one_by_one(name):
     params = NETWORK.init(jax.random.key(0))
 
     def final(seed, q):
-        flt = MAKERS[name](NETWORK.apply, LIKELIHOODS["gaussian"], q, dtype=jnp.float64)
+        flt = MAKERS[name](NETWORK, LIKELIHOODS["gaussian"], q, dtype=jnp.float64)
         belief = flt.init(jax.random.key(seed), params)
         belief, info = jax.lax.scan(
             lambda b, s: flt.update(flt.predict(b), s[0], s[1][s[2]], s[2]), belief, (xs, ys, arms)
@@ -326,10 +338,8 @@ def test_vmap_over_seeds_and_settings_equals_one_by_one(name):
 
 
 def test_traced_and_plain_zero_process_noise_agree():
-    plain = filters.lrkf(NETWORK.apply, LIKELIHOODS["gaussian"], rank=7, dtype=jnp.float64)
-    traced = filters.lrkf(
-        NETWORK.apply, LIKELIHOODS["gaussian"], rank=7, process_noise=jnp.zeros(()), dtype=jnp.float64
-    )
+    plain = filters.lrkf(NETWORK, LIKELIHOODS["gaussian"], rank=7, numerics=DOUBLE)
+    traced = filters.lrkf(NETWORK, LIKELIHOODS["gaussian"], rank=7, process_noise=jnp.zeros(()), numerics=DOUBLE)
     (a, _), (b, _) = (run(flt, *stream(9, 60)) for flt in (plain, traced))
     assert relative(parameters.ravel(jax.tree.leaves(a.params)), parameters.ravel(jax.tree.leaves(b.params))) < 1e-9
     assert a.blocks[0].factor.basis[0].shape[1] == 7  # nothing is ever appended
@@ -338,7 +348,7 @@ def test_traced_and_plain_zero_process_noise_agree():
 @pytest.mark.parametrize("name", NAMES)
 def test_update_without_shared_linearisation_is_the_same_update(name):
     both = [
-        MAKERS[name](NETWORK.apply, LIKELIHOODS["categorical"], 1e-3, share_linearisation=s, dtype=jnp.float64)
+        MAKERS[name](NETWORK, LIKELIHOODS["categorical"], 1e-3, share_linearisation=s, dtype=jnp.float64)
         for s in (True, False)
     ]
     (a, info_a), (b, info_b) = (run(flt, *stream(10, 30)) for flt in both)
@@ -350,7 +360,7 @@ def test_update_without_shared_linearisation_is_the_same_update(name):
 def test_an_example_changes_what_is_kept_and_not_the_posterior(name, monkeypatch):
     monkeypatch.setattr(parameters, "_LARGE", 15)  # so that the kernels are pieces of their own
     both = [
-        MAKERS[name](NETWORK.apply, LIKELIHOODS["categorical"], 1e-3, dtype=jnp.float64, example=example)
+        MAKERS[name](NETWORK._replace(example=example), LIKELIHOODS["categorical"], 1e-3, dtype=jnp.float64)
         for example in (None, NETWORK.example)
     ]
     (a, info_a), (b, info_b) = (run(flt, *stream(12, 60)) for flt in both)
@@ -368,9 +378,7 @@ def test_an_example_changes_what_is_kept_and_not_the_posterior(name, monkeypatch
 def test_a_last_layer_by_output_is_the_last_layer(q, likelihood):
     """One response at a time: the same moments, draws of the same law, and the same error bounds."""
     both = [
-        MAKERS["hilofi"](
-            NETWORK.apply, LIKELIHOODS[likelihood], q, per_output=apart, error_bounds=True, dtype=jnp.float64
-        )
+        MAKERS["hilofi"](NETWORK, LIKELIHOODS[likelihood], q, per_output=apart, error_bounds=True, dtype=jnp.float64)
         for apart in (False, True)
     ]
     (a, info_a), (b, info_b) = (run(flt, *stream(13, 60)) for flt in both)
@@ -392,7 +400,7 @@ def test_a_last_layer_by_output_counts_what_it_drops_when_all_outputs_are_observ
     bounds = []
     for apart in (False, True):
         flt = MAKERS["hilofi"](
-            NETWORK.apply, LIKELIHOODS["categorical"], 1e-3, per_output=apart, error_bounds=True, dtype=jnp.float64
+            NETWORK, LIKELIHOODS["categorical"], 1e-3, per_output=apart, error_bounds=True, dtype=jnp.float64
         )
         belief = flt.init(jax.random.key(1), NETWORK.init(jax.random.key(0)))
         _, info = flt.update(flt.predict(belief), jnp.ones(3), jnp.array([1.0, 0.0, 0.0, 0.0]))
@@ -402,7 +410,7 @@ def test_a_last_layer_by_output_counts_what_it_drops_when_all_outputs_are_observ
 
 def test_a_last_layer_by_output_needs_the_outputs_as_last_axis():
     flt = filters.hilofi(
-        NETWORK.apply, LIKELIHOODS["gaussian"], is_last=lambda path: path[0] != "hidden_0", rank=2, per_output=True
+        NETWORK._replace(is_last=lambda path: path[0] != "hidden_0"), LIKELIHOODS["gaussian"], rank=2, per_output=True
     )
     with pytest.raises(ValueError, match=r"last axis .* got \(5,\), .*leave per_output out"):
         flt.init(jax.random.key(1), NETWORK.init(jax.random.key(0)))
@@ -410,7 +418,7 @@ def test_a_last_layer_by_output_needs_the_outputs_as_last_axis():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_single_precision_stays_single_and_does_not_recompile(name):
-    flt = MAKERS[name](NETWORK.apply, LIKELIHOODS["gaussian"], 1e-4)
+    flt = MAKERS[name](NETWORK, LIKELIHOODS["gaussian"], 1e-4)
     belief = flt.init(jax.random.key(1), NETWORK.init(jax.random.key(0)))
     traces = []
 
@@ -435,7 +443,7 @@ def test_a_basis_in_bfloat16_halves_the_memory_and_keeps_the_moments_to_two_digi
     network = NETWORK.init(jax.random.key(0))
     beliefs = []
     for basis_dtype in (jnp.float32, jnp.bfloat16):
-        flt = MAKERS[name](NETWORK.apply, LIKELIHOODS["gaussian"], 1e-4, dtype=jnp.float32, basis_dtype=basis_dtype)
+        flt = MAKERS[name](NETWORK, LIKELIHOODS["gaussian"], 1e-4, dtype=jnp.float32, basis_dtype=basis_dtype)
         belief = flt.init(jax.random.key(1), network)
         update = jax.jit(lambda b, x, y, arm, flt=flt: flt.update(flt.predict(b), x, y, arm)[0])
         for x, y, arm in zip(xs.astype(np.float32), ys.astype(np.float32), arms, strict=True):
@@ -452,7 +460,7 @@ def test_a_basis_in_bfloat16_halves_the_memory_and_keeps_the_moments_to_two_digi
 
 
 def test_log_density_is_that_of_the_predictive():
-    flt = MAKERS["hilofi"](NETWORK.apply, LIKELIHOODS["gaussian"], 0.0, dtype=jnp.float64)
+    flt = MAKERS["hilofi"](NETWORK, LIKELIHOODS["gaussian"], 0.0, dtype=jnp.float64)
     belief = flt.init(jax.random.key(1), NETWORK.init(jax.random.key(0)))
     x, y = jnp.array([1.0, -0.5, 0.2]), jnp.array([0.1, 0.4, -1.0, 2.0])
     at = flt.moments(belief, x)
@@ -465,7 +473,7 @@ def test_log_density_is_that_of_the_predictive():
 @pytest.mark.parametrize("name", NAMES)
 def test_acting_and_updating_share_the_linearisation_in_a_compiled_scan(name):
     """Moments for all arms and the update of one, in one scan, cost the update's products and a few small ones."""
-    flt = MAKERS[name](NETWORK.apply, LIKELIHOODS["gaussian"], 1e-4)
+    flt = MAKERS[name](NETWORK, LIKELIHOODS["gaussian"], 1e-4)
 
     def act_and_update(belief, x):
         at = flt.moments(belief, x)
@@ -490,37 +498,36 @@ def test_acting_and_updating_share_the_linearisation_in_a_compiled_scan(name):
 
 BAD = {
     "rank of zero": (
-        lambda: filters.lrkf(linear, likelihoods.gaussian(0.1), rank=0),
-        "rank must be an integer >= 1; got 0",
-    ),
-    "rank not an integer": (
-        lambda: filters.lrkf(linear, likelihoods.gaussian(0.1), rank=2.5),
-        "rank must be an integer >= 1; got 2.5",
+        lambda: filters.lrkf(network_of(linear), likelihoods.gaussian(0.1), rank=0),
+        "rank must be at least 1; got 0",
     ),
     "negative process noise": (
-        lambda: filters.ekf(linear, likelihoods.gaussian(0.1), process_noise=-1e-3),
+        lambda: filters.ekf(network_of(linear), likelihoods.gaussian(0.1), process_noise=-1e-3),
         "process_noise must be a finite number >= 0; got -0.001",
     ),
     "infinite std": (
-        lambda: filters.ekf(linear, likelihoods.gaussian(0.1), initial_std=np.inf),
+        lambda: filters.ekf(network_of(linear), likelihoods.gaussian(0.1), initial_std=np.inf),
         "initial_std must be a finite",
     ),
-    "negative observation noise": (lambda: likelihoods.gaussian(-0.1), "noise must be finite and not negative"),
+    "negative observation noise": (
+        lambda: likelihoods.gaussian(-0.1),
+        "noise_variance must be finite and not",
+    ),
     "negative jitter": (lambda: likelihoods.categorical(-1.0), "jitter must be finite"),
     "rank above D": (
-        lambda: filters.lrkf(linear, likelihoods.gaussian(0.1), rank=13).init(
+        lambda: filters.lrkf(network_of(linear), likelihoods.gaussian(0.1), rank=13).init(
             jax.random.key(0), {"weight": jnp.zeros((4, 3))}
         ),
         "rank 13 exceeds the 12 parameters",
     ),
     "no last layer": (
-        lambda: filters.hilofi(linear, likelihoods.gaussian(0.1), is_last=lambda path: False, rank=2).init(
+        lambda: filters.hilofi(network_of(linear), likelihoods.gaussian(0.1), rank=2).init(
             jax.random.key(0), {"weight": jnp.zeros((4, 3))}
         ),
         "is_last matches nothing among the parameters weight",
     ),
     "everything last": (
-        lambda: filters.hilofi(linear, likelihoods.gaussian(0.1), is_last=lambda path: True, rank=2).init(
+        lambda: filters.hilofi(network_of(linear, lambda path: True), likelihoods.gaussian(0.1), rank=2).init(
             jax.random.key(0), {"weight": jnp.zeros((4, 3))}
         ),
         "is_last matches everything among the parameters weight",
@@ -535,14 +542,19 @@ def test_bad_settings_are_refused_by_name_and_value(case):
         attempt()
 
 
+def test_a_rank_that_is_no_integer_is_refused():
+    with pytest.raises(TypeError, match=r"rank must be an integer; got 2\.5"):
+        filters.lrkf(network_of(linear), likelihoods.gaussian(0.1), rank=2.5)
+
+
 def test_wrong_shapes_are_refused_by_shape():
-    flt = filters.ekf(linear, likelihoods.gaussian(0.1))
+    flt = filters.ekf(network_of(linear), likelihoods.gaussian(0.1))
     belief = flt.init(jax.random.key(0), {"weight": jnp.zeros((4, 3))})
     with pytest.raises(ValueError, match=r"y has shape \(3,\), but the network has 4 outputs"):
         flt.update(belief, jnp.ones(3), jnp.ones(3))
     with pytest.raises(ValueError, match=r"one entry per observed output; got y \(2,\) and observed \(3,\)"):
         flt.update(belief, jnp.ones(3), jnp.ones(2), jnp.array([0, 1, 2]))
-    scalar = filters.ekf(lambda params, x: params["weight"] @ x, likelihoods.gaussian(0.1))
+    scalar = filters.ekf(network_of(lambda params, x: params["weight"] @ x), likelihoods.gaussian(0.1))
     with pytest.raises(ValueError, match=r"must return a vector \(out,\); it returned shape \(\)"):
         scalar.moments(scalar.init(jax.random.key(0), {"weight": jnp.zeros(3)}), jnp.ones(3))
 
@@ -555,10 +567,10 @@ def test_forward_passes_along_the_columns_equal_reverse_passes_of_the_outputs(na
     size = sum(leaf.size for leaf in jax.tree.leaves(network.init(jax.random.key(0))))
 
     def make(q, **options):
-        noises = {"process_noise_hidden": q, "process_noise_last": q, "is_last": network.is_last, "dtype": jnp.float64}
+        noises = {"process_noise_hidden": q, "process_noise_last": q, "numerics": DOUBLE._replace(**options)}
         if name == "hilofi":
-            return filters.hilofi(network.apply, likelihood, rank=3, **noises, **options)
-        return filters.lolofi(network.apply, likelihood, rank_hidden=3, rank_last=4, **noises, **options)
+            return filters.hilofi(network, likelihood, rank=3, **noises)
+        return filters.lolofi(network, likelihood, rank_hidden=3, rank_last=4, **noises)
 
     def step(flt, belief, seen):
         x, y, arm = seen
@@ -595,7 +607,7 @@ def test_as_many_outputs_as_columns_can_all_be_observed_at_once():
     ends = []
     for buffer in (6, 9):
         flt = filters.lrkf(
-            network.apply, likelihoods.gaussian(0.1), rank=3, process_noise=1e-2, buffer=buffer, dtype=jnp.float64
+            network, likelihoods.gaussian(0.1), rank=3, process_noise=1e-2, numerics=DOUBLE._replace(buffer=buffer)
         )
         belief = flt.init(jax.random.key(1), network.init(jax.random.key(0)))
         for x, y, _ in zip(*stream(13, 4, outputs=6), strict=True):

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqdec import linalg
+from seqdec.filters import reference
 from seqdec.linalg import low_rank
-from tests import boxes
 
 MATRICES = settings(max_examples=15, deadline=None)
 # Compiled once for each set of shapes, not once for each call.
@@ -168,7 +168,7 @@ def test_lazy_basis_equals_dense_joseph_form(observed, q, cuts):
         else:
             done = linalg.fixed_span_downdate(factor, products, *roots, jnp.asarray(True))
         gain = np.linalg.solve(total, jac @ (c.T @ c + q * np.eye(size)))
-        c, _ = boxes.lrkf(c, jac, noise, np.zeros(observed), q)
+        c, _ = reference.lrkf(c, jac, noise, np.zeros(observed), q)
         factor = done.factor
         rows = np.asarray(factor.root @ factor.coefficients @ np.concatenate(factor.basis).T)
         np.testing.assert_allclose(rows.T @ rows, c.T @ c, atol=1e-10)

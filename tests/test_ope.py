@@ -159,7 +159,7 @@ def test_intervals_cover() -> None:
 
 def linear_model(log: Log) -> tuple[Any, Any]:
     network = models.network(models.MLP(log.num_actions, ()), jnp.zeros(log.context.shape[1]))
-    return filters.ekf(network.apply, likelihoods.gaussian(1.0)), network.init(jax.random.key(0))
+    return filters.ekf(network, likelihoods.gaussian(1.0)), network.init(jax.random.key(0))
 
 
 def test_a_filter_as_the_model_makes_dr_more_exact_than_ips() -> None:
@@ -192,7 +192,7 @@ def test_no_row_is_predicted_from_itself() -> None:
 def test_cross_fitting_is_fitting_to_the_other_folds() -> None:
     log, _ = draw_log(40, 7)
     network = models.network(models.MLP(log.num_actions, ()), jnp.zeros(log.context.shape[1]))
-    flt = filters.lrkf(network.apply, likelihoods.gaussian(1.0), rank=5, process_noise=1e-3)
+    flt = filters.lrkf(network, likelihoods.gaussian(1.0), rank=5, process_noise=1e-3)
     params = network.init(jax.random.key(0))
     found, spread = ope.cross_fit(
         flt,

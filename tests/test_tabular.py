@@ -19,6 +19,7 @@ from seqdec.experiments import tabular
 from seqdec.results import Run
 from tests.tables import OCCUPATIONS, write_tables
 from tests.test_results import make_run
+from tests.toys import network_of
 
 
 @pytest.fixture(scope="module")
@@ -214,8 +215,8 @@ def test_independent_arms_are_the_filter_over_all_of_them() -> None:
 
     params, rng = (jnp.zeros((4, 3)), jnp.zeros(4)), np.random.default_rng(0)
     likelihood, options = likelihoods.gaussian(0.1), {"initial_std": 0.7, "process_noise": 1e-3}
-    apart = filters.independent(filters.ekf(one, likelihood, **options), 4)
-    whole = filters.ekf(every, likelihood, **options)
+    apart = filters.independent(filters.ekf(network_of(one), likelihood, **options), 4)
+    whole = filters.ekf(network_of(every), likelihood, **options)
     beliefs = [flt.init(jax.random.key(0), params) for flt in (apart, whole)]
     steps = [jax.jit(lambda b, x, y, o, f=flt: f.update(f.predict(b), x, y, observed=o)) for flt in (apart, whole)]
     for _ in range(30):
@@ -238,7 +239,9 @@ def test_independent_arms_are_the_filter_over_all_of_them() -> None:
 
 
 def test_independent_arms_refuse_what_they_cannot_do() -> None:
-    flt = filters.independent(filters.ekf(lambda params, x: (params @ x)[None], likelihoods.gaussian(0.1)), 4)
+    flt = filters.independent(
+        filters.ekf(network_of(lambda params, x: (params @ x)[None]), likelihoods.gaussian(0.1)), 4
+    )
     with pytest.raises(ValueError, match=r"leading axis \(4,\); got \[\(3,\)\]"):
         flt.init(jax.random.key(0), jnp.zeros((3, 2)))
     belief = flt.init(jax.random.key(0), jnp.zeros((4, 2)))

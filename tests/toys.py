@@ -1,5 +1,6 @@
 """An environment and an agent small enough to know exactly."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -7,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from seqdec.core import Action, Agent, Array, Environment, Key, Masked, TimeStep
+from seqdec.core import Action, Agent, Array, Environment, IsLast, Key, Masked, Network, TimeStep
 
 NUM_ARMS = 3
 
@@ -72,3 +73,12 @@ def toy_agent(*, settings: dict[str, Any] | None = None) -> Agent:
         return new, ToyInfo(error, rejected, new.counts, None, new)
 
     return Agent(init, act, update, "toy", True, settings or {"epsilon": 0.3})
+
+
+def network_of(apply: Callable[[Any, Any], Array], is_last: IsLast = lambda path: False) -> Network:
+    """A `Network` whose parameters a test makes itself."""
+
+    def init(key: Key) -> Any:
+        raise AssertionError("this network's parameters come from the test")
+
+    return Network(init, apply, is_last)

@@ -62,9 +62,8 @@ def hilofi(
 
     def make(network: models.Network, likelihood: Any) -> Filter:
         return filters.hilofi(
-            network.apply,
+            network,
             likelihood,
-            is_last=network.is_last,
             rank=rank,
             initial_std_hidden=initial_std_hidden,
             initial_std_last=initial_std_last,
@@ -99,9 +98,8 @@ def lolofi(
 
     def make(network: models.Network, likelihood: Any) -> Filter:
         return filters.lolofi(
-            network.apply,
+            network,
             likelihood,
-            is_last=network.is_last,
             rank_hidden=rank_hidden,
             rank_last=rank_last,
             initial_std_hidden=initial_std_hidden,
@@ -134,7 +132,7 @@ def lrkf(
     """
 
     def make(network: models.Network, likelihood: Any) -> Filter:
-        return filters.lrkf(network.apply, likelihood, rank=rank, initial_std=initial_std, process_noise=process_noise)
+        return filters.lrkf(network, likelihood, rank=rank, initial_std=initial_std, process_noise=process_noise)
 
     return over_mlp(make, dim, **network)
 
@@ -153,7 +151,7 @@ def ekf(dim: int, *, initial_std: float = 0.3, **network: Unpack[NetworkOptions]
     """
 
     def make(network: models.Network, likelihood: Any) -> Filter:
-        return filters.ekf(network.apply, likelihood, initial_std=initial_std)
+        return filters.ekf(network, likelihood, initial_std=initial_std)
 
     small: NetworkOptions = {"features": (24, 24)}
     return over_mlp(make, dim, **small | network)

@@ -1,6 +1,6 @@
 """Labelled images one by one: contextual bandits (digits, MNIST) and online classification with full information."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -10,13 +10,12 @@ import jax
 from flax import linen as nn
 
 from seqdec import agents, envs, likelihoods, models, policies
-from seqdec.agents.presets import describe
 from seqdec.core import Agent, Environment
 from seqdec.loop.run import run
 from seqdec.results import Run
 
-_FILTERING: dict[str, tuple[str, ...]] = {"ekf": ("rank",), "hilofi": (), "lolofi": (), "lrkf": ()}
-"""Agents that take a policy by name and the numbers of `Options`, with the numbers that mean nothing to them."""
+_FILTERING = ("ekf", "hilofi", "lolofi", "lrkf")
+"""Agents that take a policy by name and the numbers of `Options`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +63,7 @@ class Digits(Bandit):
     name: ClassVar[str] = "digits"
     tuned: ClassVar[dict[str, dict[str, Any]]] = {
         "adamw": {"learning_rate": 3e-3, "inner_steps": 1},
-        "lolofi": {"process_noise": 1e-2, "initial_std_last": 0.3, "rank_last": 50},
+        "lolofi": {"process_noise_hidden": 1e-2, "initial_std_last": 0.3, "rank_last": 50},
         "lrkf": {"process_noise": 1e-2},
     }
     model: ClassVar[nn.Module | None] = models.MLP(10, features=(32, 32))
@@ -87,10 +86,10 @@ class MNIST(Bandit):
         "hilofi": {
             "initial_std_hidden": 3.0,
             "initial_std_last": 0.01,
-            "process_noise": 1e-3,
+            "process_noise_hidden": 1e-3,
             "process_noise_last": 0.0,
         },
-        "lolofi": {"policy": "epistemic_sampling", "initial_std_last": 0.1, "process_noise": 3e-4},
+        "lolofi": {"policy": "epistemic_sampling", "initial_std_last": 0.1, "process_noise_hidden": 3e-4},
         "lrkf": {"policy": "epistemic_sampling", "process_noise": 3e-4},
     }
 
@@ -174,9 +173,13 @@ def _agent(name: str, env: Environment, options: Options) -> Agent:
     policy = name[len(kind) + 1 :]
     settings = {"model": options.model, **options.tuned.get(kind, {})}
     if kind in _FILTERING:
-        chosen = {"policy": policy or options.policy, "rank": options.rank, "process_noise": options.process_noise}
-        chosen |= {"noise": options.noise} if isinstance(options, Bandit) else {"likelihood": likelihoods.categorical()}
-        settings |= {key: value for key, value in chosen.items() if value is not None and key not in _FILTERING[kind]}
+        chosen: dict[str, Any] = {"policy": policy or options.policy}
+        if isinstance(options, Bandit):
+            chosen["noise_variance"] = options.noise
+        else:
+            chosen["likelihood"] = likelihoods.categorical()
+        settings |= {key: value for key, value in chosen.items() if value is not None}
+        settings |= filter_settings(kind, settings, rank=options.rank, process_noise=options.process_noise)
     elif policy:
         settings["policy"] = policies.make(policy)
     agent = agents.make(kind, env, **settings)
@@ -184,12 +187,30 @@ def _agent(name: str, env: Environment, options: Options) -> Agent:
     return agent._replace(name=name)
 
 
+def filter_settings(
+    kind: str, tuned: Mapping[str, Any], *, rank: int | None, process_noise: float | None
+) -> dict[str, Any]:
+    """Rank and process noise as keywords of the agent called `kind`: of the hidden layers, where they are apart.
+
+    HiLoFi's last layer gets the same process noise unless `tuned` gives it another.
+    """
+    known = agents.REGISTRY.parameters(kind)
+    asked = {
+        "rank": rank,
+        "rank_hidden": rank,
+        "process_noise": process_noise,
+        "process_noise_hidden": process_noise,
+        "process_noise_last": tuned.get("process_noise_last", process_noise) if kind == "hilofi" else None,
+    }
+    return {key: value for key, value in asked.items() if value is not None and key in known}
+
+
 def catalogue() -> dict[str, dict[str, str]]:
     """Everything that has a name: kind -> name -> one line on it."""
     environments = {name: _first_line(getattr(envs, name.replace("-", "_"))) for name in envs.names()}
     ids = [spec for spec in gymnasium.registry.values() if spec.id.startswith("seqdec/")]
     return {
-        "agents": {name: describe(name) for name in agents.names()},
+        "agents": {name: agents.REGISTRY.describe(name) for name in agents.names()},
         "policies": {name: _first_line(getattr(policies, name)) for name in policies.names()},
         "environments": environments,
         "gymnasium ids": {spec.id: environments[spec.kwargs["name"]] for spec in ids},

@@ -22,8 +22,8 @@ from tqdm import tqdm
 from seqdec import filters, likelihoods, linalg, models
 from seqdec import params as parameters
 from seqdec.core import Array, Filter
-from seqdec.experiments import boxes
-from seqdec.filters import blocks, derivatives
+from seqdec.filters import jacobians, reference
+from seqdec.filters.lrkf import pack_pieces
 from seqdec.linalg import Pieces, Rows
 from seqdec.models import Network
 from seqdec.persistence import write_file
@@ -141,22 +141,19 @@ def _mlp_size(width: int, arms: int) -> int:
 
 def make(name: str, network: Network, rank: int, rank_last: int, *, dtype: Any = None) -> Filter:
     """The filter called `name` with the settings of the bench."""
-    likelihood = likelihoods.gaussian(_NOISE)
+    likelihood, numerics = likelihoods.gaussian(_NOISE), filters.Numerics(dtype=dtype)
     if name == "lrkf":
-        lrkf: dict[str, Any] = {"initial_std": _STD, "process_noise": _Q, "dtype": dtype, "example": network.example}
-        return filters.lrkf(network.apply, likelihood, rank=rank, **lrkf)
+        return filters.lrkf(network, likelihood, rank=rank, initial_std=_STD, process_noise=_Q, numerics=numerics)
     prior: dict[str, Any] = {
-        "example": network.example,
-        "is_last": network.is_last,
         "initial_std_hidden": _STD,
         "initial_std_last": _STD,
         "process_noise_hidden": _Q,
         "process_noise_last": _Q,
-        "dtype": dtype,
+        "numerics": numerics,
     }
     if name == "hilofi":
-        return filters.hilofi(network.apply, likelihood, rank=rank, per_output=True, **prior)
-    return filters.lolofi(network.apply, likelihood, rank_hidden=rank, rank_last=rank_last, **prior)
+        return filters.hilofi(network, likelihood, rank=rank, per_output=True, **prior)
+    return filters.lolofi(network, likelihood, rank_hidden=rank, rank_last=rank_last, **prior)
 
 
 def _case(name: str, work: Workload, rank: int, options: Filters, copied: float) -> dict[str, Any]:
@@ -176,7 +173,7 @@ def _case(name: str, work: Workload, rank: int, options: Filters, copied: float)
     programs = [_stepping(flt, belief, work.inputs, columns - rank)]
     del belief, factor, arguments
     if options.boxes:
-        printed = boxes.make(
+        printed = reference.make(
             name, work.network, likelihoods.gaussian(_NOISE), rank=rank, rank_last=rank_last, std=_STD, q=_Q
         )
         params = work.network.init(jax.random.key(0))  # the first ones were given away with the belief
@@ -261,9 +258,9 @@ def _in_turns(chunks: Sequence[Callable[[], float]], repeats: int) -> list[float
 def _rows(work: Workload, params: Any, x: Array, *, hidden: bool = False) -> Rows:
     """Rows of the Jacobian of all arms, by all parameters or by those of the hidden layers."""
     count, structure = len(jax.tree.leaves(params)), jax.tree.structure(params)
-    found = derivatives.rows(lambda params, x: (work.network.apply(params, x), ()), params, x)[2]
+    found = jacobians.rows(lambda params, x: (work.network.apply(params, x), ()), params, x)[2]
     places = parameters.split(structure.unflatten(range(count)), work.network.is_last)[0] if hidden else range(count)
-    return blocks.pack_pieces([found[place] for place in places])
+    return pack_pieces([found[place] for place in places])
 
 
 def _jacobians(work: Workload) -> Callable[[Any, Array], Rows]:

@@ -120,9 +120,9 @@ def model_for(log: Log, kind: str) -> tuple[Filter, PyTree]:
     variance = max(float(log.reward.var()), 1e-12)
     likelihood, std = likelihoods.gaussian(variance), 0.3 * variance**0.5
     if kind == "linear":
-        return filters.ekf(network.apply, likelihood, initial_std=std), params
+        return filters.ekf(network, likelihood, initial_std=std), params
     if kind == "lrkf":
-        return filters.lrkf(network.apply, likelihood, rank=10, initial_std=std, process_noise=1e-6), params
+        return filters.lrkf(network, likelihood, rank=10, initial_std=std, process_noise=1e-6), params
     layers: dict[str, Any] = {
         "is_last": network.is_last,
         "initial_std_hidden": 0.3,
@@ -130,9 +130,9 @@ def model_for(log: Log, kind: str) -> tuple[Filter, PyTree]:
         "process_noise_hidden": 1e-6,
     }
     if kind == "hilofi":
-        return filters.hilofi(network.apply, likelihood, rank=10, **layers), params
+        return filters.hilofi(network, likelihood, rank=10, **layers), params
     size = sum(leaf.size for leaf in parameters.split(params, network.is_last)[1])
-    return filters.lolofi(network.apply, likelihood, rank_hidden=10, rank_last=min(50, size), **layers), params
+    return filters.lolofi(network, likelihood, rank_hidden=10, rank_last=min(50, size), **layers), params
 
 
 def _learn(log: Log, options: Evaluation, policy: str | None) -> tuple[np.ndarray, np.ndarray | None]:

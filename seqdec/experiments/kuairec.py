@@ -28,12 +28,13 @@ _MAKERS: Mapping[str, Callable[..., Agent]] = {
     "popularity": agents.popularity,
     "random": agents.random,
 }
-_TABLE = {"initial_std_table": (0.12, 0.3, 0.3, 0.3), "process_noise": 0.0, "noise": 0.05, "rank": 20}
+_TABLE = {"initial_std_table": (0.12, 0.3, 0.3, 0.3), "noise_variance": 0.05, "rank": 20}
+_STATIC = {"process_noise_hidden": 0.0, "process_noise_last": 0.0}
 _TUNED: Mapping[str, Mapping[str, Any]] = {
     "adamw": {"learning_rate": 1e-3, "inner_steps": 1, "policy": "greedy"},
-    "hilofi": {"policy": "greedy", "initial_std_hidden": 1.0, "initial_std_last": 0.1, **_TABLE},
-    "linear": {"policy": "greedy", "noise": 0.03, "initial_std": 0.1, "initial_std_table": 0.1},
-    "lrkf": {"policy": "greedy", "initial_std": 1.0, **_TABLE},
+    "hilofi": {"policy": "greedy", "initial_std_hidden": 1.0, "initial_std_last": 0.1, **_STATIC, **_TABLE},
+    "linear": {"policy": "greedy", "noise_variance": 0.03, "initial_std": 0.1, "initial_std_table": 0.1},
+    "lrkf": {"policy": "greedy", "initial_std": 1.0, "process_noise": 0.0, **_TABLE},
     "popularity": {"prior_plays": 3.0},
 }
 """Settings from `benchmarks/tuning.py kuairec`: on a log that is not reported, each agent had a grid of its own."""
@@ -41,15 +42,15 @@ _EXPOSED = {"policy": "ucb", "initial_std_table": (0.2, 0.03, 0.03, 0.03)}
 _TUNED_EXPOSURES: Mapping[str, Mapping[str, Any]] = {
     "adamw": _TUNED["adamw"],
     "hilofi": {**_TUNED["hilofi"], "initial_std_last": 1.0, **_EXPOSED},
-    "linear": {"policy": "ucb", "noise": 0.05, "initial_std": 1.0, "initial_std_table": 0.2},
+    "linear": {"policy": "ucb", "noise_variance": 0.05, "initial_std": 1.0, "initial_std_table": 0.2},
     "lrkf": {**_TUNED["lrkf"], **_EXPOSED},
     "popularity": {"prior_plays": 10.0},
 }
 """Likewise for the random exposures, on a seed that is not reported."""
 
 _PAPER: Mapping[str, Mapping[str, Any]] = {
-    "hilofi": {"noise": 1e-4, "rank": 20, "process_noise": 0.0, "initial_std_hidden": 1.0, "initial_std_last": 1.0},
-    "lrkf": {"noise": 1e-2, "rank": 20, "process_noise": 1e-6, "initial_std": 1.0},
+    "hilofi": {"noise_variance": 1e-4, "rank": 20, "initial_std_hidden": 1.0, "initial_std_last": 1.0, **_STATIC},
+    "lrkf": {"noise_variance": 1e-2, "rank": 20, "process_noise": 1e-6, "initial_std": 1.0},
 }
 """Settings of the paper and its code: rank 20, identity covariances, embeddings among the hidden layers."""
 
@@ -115,8 +116,8 @@ def make_agent(name: str, env: Environment, options: KuaiRec, **other: Any) -> A
     settings = dict(chosen.get(kind, {}))
     if kind in _FILTERING:
         settings |= _model(env, options.parity)
-        asked = {"rank": options.rank, "process_noise": options.process_noise, "noise": options.noise}
-        settings |= {key: value for key, value in asked.items() if value is not None}
+        settings |= {} if options.noise is None else {"noise_variance": options.noise}
+        settings |= bandit.filter_settings(kind, {}, rank=options.rank, process_noise=options.process_noise)
     if kind in (*_FILTERING, "linear") and (policy or options.policy):
         settings["policy"] = policy or options.policy
     elif policy and kind != "random":
@@ -132,7 +133,7 @@ def make_agent(name: str, env: Environment, options: KuaiRec, **other: Any) -> A
 def _model(env: Environment, parity: bool) -> dict[str, Any]:
     """The paper's reward model with dense Jacobians, or ours: users too, a belief for each row, and a direct path."""
     if parity:
-        return {"model": agents.scorer(env, tables=("video",)), "tables": ()}
+        return {"model": agents.scorer(env, tables=("video",))._replace(tables=())}
     return {"model": agents.scorer(env, models.Score(intercepts=True, product=True), width=4, std=0.1)}
 
 

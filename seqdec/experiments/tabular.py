@@ -35,34 +35,41 @@ _KINDS = {
 """What the agents of this experiment are made of."""
 _ALL: dict[str, dict[str, Any]] = {
     "hilofi": {"rank": 10, "per_output": True},
-    "lolofi": {"rank": 10},
+    "lolofi": {"rank_hidden": 10},
     "lrkf": {"rank": 20},
     "neural-epsilon-greedy": {"policy": "epsilon_greedy"},
     "neural-greedy": {"policy": "greedy"},
 }
 _FEATURES = {"adult": (200,)}
 """Hidden units of all neural agents, where they are not two layers of 50: 93 columns are too many for 50 units."""
+
+
+def _noise(variance: float) -> dict[str, float]:
+    """The same process noise for hidden layers and last layer."""
+    return {"process_noise_hidden": variance, "process_noise_last": variance}
+
+
 TUNED: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in envs.tables()} | {
     "statlog": {
-        "hilofi": {"noise": 1e-3, "initial_std_last": 0.1, "process_noise": 1e-6},
+        "hilofi": {"noise_variance": 1e-3, "initial_std_last": 0.1, **_noise(1e-6)},
         "linear": {"noise": 1e-3, "initial_std": 0.1},
         "neural-epsilon-greedy": {"learning_rate": 3e-4},
         "neural-greedy": {"learning_rate": 3e-4},
     },
     "mushroom": {
-        "hilofi": {"noise": 1.0, "initial_std_last": 0.1, "process_noise": 1e-4},
+        "hilofi": {"noise_variance": 1.0, "initial_std_last": 0.1, **_noise(1e-4)},
         "linear": {"noise": 1.0, "initial_std": 0.1},
         "neural-epsilon-greedy": {"learning_rate": 3e-4},
         "neural-greedy": {"learning_rate": 3e-4},
     },
     "adult": {
-        "hilofi": {"noise": 0.01, "initial_std_last": 0.007, "process_noise": 1e-6, "process_noise_last": 0},
+        "hilofi": {"noise_variance": 0.01, "initial_std_last": 0.007, **_noise(1e-6), "process_noise_last": 0},
         "linear": {"noise": 0.03, "initial_std": 0.01},
         "neural-epsilon-greedy": {"learning_rate": 1e-5},
         "neural-greedy": {"learning_rate": 1e-4},
     },
     "financial": {
-        "hilofi": {"noise": 1e-3, "initial_std_last": 0.1, "process_noise": 1e-4},
+        "hilofi": {"noise_variance": 1e-3, "initial_std_last": 0.1, **_noise(1e-4)},
         "linear": {"noise": 1e-4, "initial_std": 0.1},
         "neural-epsilon-greedy": {"learning_rate": 3e-4},
         "neural-greedy": {"learning_rate": 3e-4},
@@ -128,11 +135,15 @@ def linear(env: Environment, *, noise: float = 0.01, initial_std: float = 0.3) -
         weights, constant = params
         return (weights @ x + constant)[None]
 
-    flt = filters.ekf(apply, likelihoods.gaussian(noise), initial_std=initial_std)
+    def init(key):
+        return jnp.zeros((count, width)), jnp.zeros(count)
+
+    network = models.Network(init, apply, lambda path: False)
+    flt = filters.ekf(network, likelihoods.gaussian(noise), initial_std=initial_std)
     return agents.filtering(
         filters.independent(flt, count),
         policies.epistemic_sampling(),
-        lambda key: (jnp.zeros((count, width)), jnp.zeros(count)),
+        init,
         env,
         name="linear",
         settings={"noise": noise, "initial_std": initial_std},

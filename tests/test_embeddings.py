@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from seqdec import filters, likelihoods, models
-from seqdec.filters.rows import Rows
+from seqdec.filters.embeddings import RowRoots
 
 USERS, VIDEOS, WIDTH, OFFER, FEATURES = 3, 6, 2, 4, 3
 NOISE = 0.3
@@ -30,18 +30,18 @@ def offer(generator):
 
 MAKERS = {
     "ekf": lambda net: filters.ekf(
-        net.apply, likelihoods.gaussian(NOISE), initial_std=0.5, tables=net.tables, initial_std_table=0.7
+        net, likelihoods.gaussian(NOISE), initial_std=0.5, initial_std_table=0.7
     ),
     "hilofi": lambda net: filters.hilofi(
-        net.apply, likelihoods.gaussian(NOISE), is_last=net.is_last, rank=12, initial_std_hidden=0.5,
-        initial_std_last=0.4, process_noise_hidden=1e-3, tables=net.tables, initial_std_table=0.7,
+        net, likelihoods.gaussian(NOISE), rank=12, initial_std_hidden=0.5,
+        initial_std_last=0.4, process_noise_hidden=1e-3, initial_std_table=0.7,
     ),
     "lolofi": lambda net: filters.lolofi(
-        net.apply, likelihoods.gaussian(NOISE), is_last=net.is_last, rank_hidden=12, rank_last=3, tables=net.tables,
+        net, likelihoods.gaussian(NOISE), rank_hidden=12, rank_last=3,
         initial_std_hidden=0.5, initial_std_last=0.4, initial_std_table=0.7,
     ),
     "lrkf": lambda net: filters.lrkf(
-        net.apply, likelihoods.gaussian(NOISE), rank=9, initial_std=0.5, process_noise=1e-3, tables=net.tables,
+        net, likelihoods.gaussian(NOISE), rank=9, initial_std=0.5, process_noise=1e-3,
         initial_std_table=0.7,
     ),
 }  # fmt: skip
@@ -121,7 +121,7 @@ def test_only_the_rows_in_question_move(name):
     ]
     assert changed == [[int(x["user"][0])], [3]]
     assert jax.tree.structure(fresh) == jax.tree.structure(belief)
-    assert all(isinstance(block, Rows) and block.which is None for block in fresh.blocks[-2:])
+    assert all(isinstance(block, RowRoots) and block.which is None for block in fresh.blocks[-2:])
 
 
 @pytest.mark.parametrize("name", ["ekf", "hilofi"])
@@ -154,9 +154,7 @@ def operations(size: int) -> float:
     """Floating-point operations of one compiled act-and-learn step with a table of `size` rows."""
     example = {"video": jnp.int32(0)}
     net = models.per_candidate(models.embedded(models.Score(hidden=(8,)), example, {"video": size}, 4))
-    flt = filters.hilofi(
-        net.apply, likelihoods.gaussian(0.1), is_last=net.is_last, rank=5, tables=net.tables, initial_std_table=0.3
-    )
+    flt = filters.hilofi(net, likelihoods.gaussian(0.1), rank=5, initial_std_table=0.3)
 
     def step(belief, x):
         at = flt.moments(belief, x)
@@ -176,9 +174,9 @@ def test_a_step_costs_the_same_whatever_the_size_of_the_table():
 def test_tables_and_error_bounds_are_refused_together():
     net = network()
     with pytest.raises(ValueError, match="no error bounds for embedding tables"):
-        filters.lrkf(net.apply, likelihoods.gaussian(0.1), rank=3, tables=net.tables, error_bounds=True)
+        filters.lrkf(net, likelihoods.gaussian(0.1), rank=3, numerics=filters.Numerics(error_bounds=True))
     with pytest.raises(ValueError, match="initial_std_table"):
-        filters.lrkf(net.apply, likelihoods.gaussian(0.1), rank=3, tables=net.tables, initial_std_table=-1.0)
+        filters.lrkf(net, likelihoods.gaussian(0.1), rank=3, initial_std_table=-1.0)
 
 
 def test_row_numbers_without_a_table_are_left_out():

@@ -7,7 +7,8 @@ import pytest
 from flax import linen as nn
 
 from seqdec import linalg, models
-from seqdec.filters import blocks, derivatives
+from seqdec.filters import jacobians
+from seqdec.filters.ekf import pack_square
 
 X = jnp.linspace(-1, 1, 6)
 KERNELS = {"a": jnp.sin(jnp.arange(30.0)).reshape(6, 5), "b": jnp.cos(jnp.arange(20.0)).reshape(5, 4)}
@@ -60,7 +61,7 @@ def returned(params, x):
     ],
 )
 def test_rows_are_those_of_the_jacobian(function, outer):
-    values, auxiliary, rows = derivatives.rows(lambda params, x: (function(params, x), 7), KERNELS, X)
+    values, auxiliary, rows = jacobians.rows(lambda params, x: (function(params, x), 7), KERNELS, X)
     expected = jax.jacobian(function)(KERNELS, X)
     assert auxiliary == 7
     np.testing.assert_allclose(values, function(KERNELS, X), rtol=1e-6)
@@ -75,7 +76,7 @@ def test_networks_and_some_of_the_rows(module):
     network = models.network(module, x)
     params = jax.tree.map(lambda leaf: leaf + 0.1, network.init(jax.random.key(0)))
     which = jnp.array([2, 0])
-    _, _, rows = jax.jit(lambda params: derivatives.rows(lambda p, x: (network.apply(p, x), ()), params, x, which))(
+    _, _, rows = jax.jit(lambda params: jacobians.rows(lambda p, x: (network.apply(p, x), ()), params, x, which))(
         params
     )
     expected = jax.tree.leaves(jax.jacobian(network.apply)(params, x))
@@ -88,7 +89,7 @@ def test_a_batch_of_parameters():
     batch = jax.tree.map(lambda leaf: jnp.stack([leaf, -2 * leaf]), KERNELS)
 
     def dense_rows(params):
-        return [linalg.dense(row) for row in derivatives.rows(lambda p, x: (plain(p, x), ()), params, X)[2]]
+        return [linalg.dense(row) for row in jacobians.rows(lambda p, x: (plain(p, x), ()), params, X)[2]]
 
     for member in range(2):
         own = jax.tree.map(lambda leaf, member=member: leaf[member], batch)
@@ -114,9 +115,9 @@ def test_products_with_one_matrix():
     kernel = linalg.Outer(X, jnp.arange(8.0).reshape(2, 4) / 3)
     around = [jax.random.normal(jax.random.key(place), (2, size)) for place, size in enumerate((4, 8))]
     columns = jax.random.normal(jax.random.key(2), (4 + 24 + 8, 5))
-    packed = blocks.pack_square([around[0], kernel, around[1]])
+    packed = pack_square([around[0], kernel, around[1]])
     assert [isinstance(piece, linalg.Outer) for piece in packed] == [False, True, False]
     expected = jnp.concatenate([linalg.dense(piece) for piece in packed], 1) @ columns
     np.testing.assert_allclose(linalg.multiply_all(packed, columns), expected, rtol=1e-5, atol=1e-5)
-    assert len(blocks.pack_square([around[0][:, :3], kernel])) == 1  # three rows are no multiple of four
-    assert len(blocks.pack_square([jnp.ones((2, 40)), kernel])) == 1  # and here the kernel is the lesser part
+    assert len(pack_square([around[0][:, :3], kernel])) == 1  # three rows are no multiple of four
+    assert len(pack_square([jnp.ones((2, 40)), kernel])) == 1  # and here the kernel is the lesser part
