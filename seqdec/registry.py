@@ -74,9 +74,7 @@ def load(reference: str) -> Any:
 def unknown(kind: str, name: Any, known: Collection[str]) -> str:
     """The message for a name that is not among `known`: the closest one if there is one, and all of them."""
     text = str(name).lower()
-    close = difflib.get_close_matches(text, list(known), n=1)
-    if not close:
-        close = [full for full in known if full.startswith(f"{text}_")][:1]
+    close = [full for full in known if full.startswith(f"{text}_")] or difflib.get_close_matches(text, known, n=1)
     if not close:
         close = [full for full in [ABBREVIATIONS.get(text.replace("-", "_"))] if full in known]
     hint = f"did you mean {close[0]!r}? " if close else ""
