@@ -4,7 +4,9 @@
 one image to float32.
 """
 
+import importlib.util
 import os
+from pathlib import Path
 from typing import NamedTuple, TypedDict, Unpack
 
 import jax
@@ -109,10 +111,12 @@ def digits(**options: Unpack[Options]) -> Environment:
 
     Options as in `classification`.
     """
-    from sklearn.datasets import load_digits  # here, because scikit-learn is slow to import
-
-    images, labels = map(np.asarray, load_digits(return_X_y=True))
-    return classification(images.astype(np.uint8), labels, peak=16, name="digits", **options)
+    # Only the file, because importing scikit-learn takes a second.
+    spec = importlib.util.find_spec("sklearn")
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
+    table = np.loadtxt(Path(spec.submodule_search_locations[0]) / "datasets/data/digits.csv.gz", delimiter=",")
+    return classification(table[:, :-1].astype(np.uint8), table[:, -1].astype(int), peak=16, name="digits", **options)
 
 
 def mnist(

@@ -2,6 +2,7 @@
 
 from seqdec import agents, bo, core, envs, filters, likelihoods, models, ope, optim, policies
 from seqdec.bo import maximize, minimize
+from seqdec.loop.compiled import compiled
 from seqdec.loop.run import run
 from seqdec.results import Run
 from seqdec.runtime import compilation_cache, use_all_cores
@@ -13,6 +14,7 @@ __all__ = [
     "agents",
     "bo",
     "compilation_cache",
+    "compiled",
     "core",
     "envs",
     "filters",

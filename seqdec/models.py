@@ -11,6 +11,7 @@ from flax import linen as nn
 
 from seqdec.core import Array, IsLast, Key, Network, PyTree
 from seqdec.params import path_names
+from seqdec.runtime import UNOPTIMISED
 
 __all__ = [
     "MLP",
@@ -222,8 +223,7 @@ def output_layer(module: nn.Module, example: PyTree) -> IsLast:
     random = np.random.default_rng(0)
     variables = jax.tree.map(lambda leaf: random.standard_normal(leaf.shape, np.float32), shapes)
 
-    # Called once, so that optimisation would cost more than it saves.
-    @functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+    @functools.partial(jax.jit, compiler_options=UNOPTIMISED)
     def call(variables, example):
         return module.apply(variables, example, capture_intermediates=True, mutable=["intermediates"])
 

@@ -1,4 +1,4 @@
-"""Settings of JAX that a program makes once, at its start: devices, and a cache of compiled programs."""
+"""Settings of JAX: devices, a cache of compiled programs, and compiler options."""
 
 import contextlib
 import os
@@ -8,6 +8,13 @@ import jax
 from jax.experimental.compilation_cache import compilation_cache as jax_cache
 
 from seqdec.persistence import check_writable
+
+UNOPTIMISED = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+"""Options of `jax.jit` and of `.lower(...).compile()` for a program that is called once or a few times.
+
+XLA then leaves out the optimisations of machine code: compilation for a CPU takes a fifth of the time, a call
+several times as long.
+"""
 
 
 def available_cores() -> int:

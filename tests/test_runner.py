@@ -375,7 +375,7 @@ def test_times_and_facts_of_a_run() -> None:
 
 _LOLOFI = """
 env = seqdec.envs.make('digits')
-agent = seqdec.agents.lolofi(env, rank=20, rank_last=20)
+agent = seqdec.agents.lolofi(env, rank_hidden=20, rank_last=20)
 """
 
 _FACTORISING = """
@@ -469,3 +469,24 @@ def test_seeds_shared_out_over_devices_are_the_same_runs(tmp_path: Any) -> None:
             assert results[0][name].shape == (5, 20)
             np.testing.assert_array_equal(results[0][name], other[name])
         np.testing.assert_allclose(results[0]["density"], other["density"], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("optimise", [True, False])
+def test_a_compiled_agent_decides_and_learns_as_the_agent_does(optimise: bool) -> None:
+    env = seqdec.envs.make("digits")
+    agent = seqdec.agents.hilofi(env, model=seqdec.models.MLP(10, (8,)), rank=4)
+    fast = seqdec.compiled(agent, optimise=optimise)
+    key, seen = jax.random.key(0), np.full(64, 0.25, np.float32)
+    states = agent.init(key), fast.init(key)
+    actions = [one.act(key, state, seen) for one, state in zip((agent, fast), states, strict=True)]
+    assert int(actions[0].value) == int(actions[1].value)
+    after = [one.update(state, seen, 3, 1.0)[0] for one, state in zip((agent, fast), states, strict=True)]
+    for mine, its in zip(jax.tree.leaves(after[0]), jax.tree.leaves(after[1]), strict=True):
+        np.testing.assert_allclose(mine, its, rtol=1e-3, atol=1e-4)
+    fast.update(after[1], seen, 4, 0.0)
+    assert fast.update._cache_size() == 1
+
+
+def test_only_an_agent_can_be_compiled() -> None:
+    with pytest.raises(TypeError, match="agent must be a seqdec"):
+        seqdec.compiled("hilofi")  # pyright: ignore[reportArgumentType]

@@ -12,6 +12,7 @@ from gymnasium.spaces import Discrete
 
 from seqdec.core import Action, Agent, Array, Key, Masked, PyTree
 from seqdec.loop.record import Outcome, Record, check_action, rejected, select, split_key
+from seqdec.runtime import UNOPTIMISED
 
 
 def on_host(
@@ -65,7 +66,7 @@ def _compile_host(agent: Agent, env: gymnasium.Env, names: tuple[str, ...], seed
     raw, info = env.reset(seed=seed)
     like = jax.tree.map(lambda leaf: np.asarray(jnp.asarray(leaf)), _pack(raw, info))
     key, step = jax.random.key(seed), np.uint32(0)
-    init = jax.jit(agent.init).lower(key).compile()
+    init = jax.jit(agent.init).lower(key).compile(UNOPTIMISED)
     state = jax.eval_shape(agent.init, key)
     acting = jax.jit(act).lower(key, step, state, like).compile()
     action = jax.eval_shape(act, key, step, state, like).value

@@ -1,0 +1,42 @@
+"""An agent compiled for calls from Python, as a service makes them."""
+
+import jax
+import scipy.linalg  # noqa: F401  (loads the BLAS whose threads `init` limits)
+from threadpoolctl import threadpool_limits
+
+from seqdec.core import Agent, Key, PyTree
+from seqdec.runtime import UNOPTIMISED
+
+
+def compiled(agent: Agent, *, optimise: bool = True) -> Agent:
+    """`agent` with `init`, `act` and `update` compiled when they are first called.
+
+    As `jax.jit` of each of them, except that `init`, which is called once, is compiled without optimisation.
+
+    Args:
+        agent: of `seqdec.agents`, or one's own.
+        optimise: False compiles `act` and `update` without optimisation too: the first decision and the first update
+            then come several times as early, and each later one takes several times as long. For short runs, and for
+            services in which a decision may take milliseconds.
+
+    Returns:
+        An agent for calls from Python only: JAX refuses to compile its functions into other programs.
+
+    Raises:
+        TypeError: not an agent.
+    """
+    if not isinstance(agent, Agent):
+        raise TypeError(f"agent must be a seqdec.core.Agent, as seqdec.agents.make builds; got {type(agent).__name__}")
+    options = None if optimise else UNOPTIMISED
+    start = jax.jit(agent.init, compiler_options=UNOPTIMISED)
+
+    def init(key: Key) -> PyTree:
+        # The one large factorisation; idle threads of SciPy's BLAS, which XLA calls, spin.
+        with threadpool_limits(1, user_api="blas"):
+            return jax.block_until_ready(start(key))
+
+    return agent._replace(
+        init=init,
+        act=jax.jit(agent.act, compiler_options=options),
+        update=jax.jit(agent.update, compiler_options=options),
+    )
