@@ -459,7 +459,7 @@ def test_every_acquisition_finds_new_points_in_the_box(acquisition: Any) -> None
         ({"capacity": 0}, ValueError, "capacity must be at least 1"),
         ({"surrogate": "hilofy"}, ValueError, "unknown surrogate 'hilofy': did you mean 'hilofi'"),
         ({"surrogate": 3}, TypeError, "surrogate must be a name"),
-        ({"surrogate": "hilofi", "surrogate_options": {"rank": 0}}, ValueError, "rank must be an integer >= 1"),
+        ({"surrogate": "hilofi", "surrogate_options": {"rank": 0}}, ValueError, "rank must be at least 1; got 0"),
         ({"acquisition": "thomson"}, ValueError, "unknown acquisition 'thomson': did you mean 'thompson'"),
         ({"acquisition": 3}, TypeError, "acquisition must be a name"),
         ({"search": Search(raw_samples=100)}, ValueError, "raw_samples must be a power of two; got 100"),

@@ -5,6 +5,7 @@ are processed in chunks, one Kalman update each, so that the covariance factor i
 the appended rows only; after responses are standardised again, the optimiser restarts from the prior.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypedDict, Unpack
 
@@ -59,17 +60,13 @@ def hilofi(
     Raises:
         ValueError: a setting is out of its range.
     """
-
-    def make(network: models.Network, likelihood: Any) -> Filter:
-        return filters.hilofi(
-            network,
-            likelihood,
-            rank=rank,
-            initial_std_hidden=initial_std_hidden,
-            initial_std_last=initial_std_last,
-            process_noise_hidden=process_noise_hidden,
-        )
-
+    make = functools.partial(
+        filters.hilofi,
+        rank=rank,
+        initial_std_hidden=initial_std_hidden,
+        initial_std_last=initial_std_last,
+        process_noise_hidden=process_noise_hidden,
+    )
     return over_mlp(make, dim, **network)
 
 
@@ -95,18 +92,14 @@ def lolofi(
     Raises:
         ValueError: a setting is out of its range.
     """
-
-    def make(network: models.Network, likelihood: Any) -> Filter:
-        return filters.lolofi(
-            network,
-            likelihood,
-            rank_hidden=rank_hidden,
-            rank_last=rank_last,
-            initial_std_hidden=initial_std_hidden,
-            initial_std_last=initial_std_last,
-            process_noise_hidden=process_noise_hidden,
-        )
-
+    make = functools.partial(
+        filters.lolofi,
+        rank_hidden=rank_hidden,
+        rank_last=rank_last,
+        initial_std_hidden=initial_std_hidden,
+        initial_std_last=initial_std_last,
+        process_noise_hidden=process_noise_hidden,
+    )
     return over_mlp(make, dim, **network)
 
 
@@ -130,10 +123,7 @@ def lrkf(
     Raises:
         ValueError: a setting is out of its range.
     """
-
-    def make(network: models.Network, likelihood: Any) -> Filter:
-        return filters.lrkf(network, likelihood, rank=rank, initial_std=initial_std, process_noise=process_noise)
-
+    make = functools.partial(filters.lrkf, rank=rank, initial_std=initial_std, process_noise=process_noise)
     return over_mlp(make, dim, **network)
 
 
@@ -149,12 +139,8 @@ def ekf(dim: int, *, initial_std: float = 0.3, **network: Unpack[NetworkOptions]
     Raises:
         ValueError: a setting is out of its range.
     """
-
-    def make(network: models.Network, likelihood: Any) -> Filter:
-        return filters.ekf(network, likelihood, initial_std=initial_std)
-
     small: NetworkOptions = {"features": (24, 24)}
-    return over_mlp(make, dim, **small | network)
+    return over_mlp(functools.partial(filters.ekf, initial_std=initial_std), dim, **small | network)
 
 
 def over_mlp(

@@ -79,10 +79,7 @@ def minimize(
 
     n_calls, batch_size = checks.count("n_calls", n_calls), checks.count("batch_size", batch_size)
     max_failures = checks.count("max_failures", max_failures)
-    if not callable(fun):
-        raise TypeError(f"fun must be callable; got {fun!r}")
-    if isinstance(workers, bool) or not isinstance(workers, int) or (workers < 1 and workers != -1):
-        raise ValueError(f"workers must be a number of processes, or -1 for one on each core; got {workers!r}")
+    _check_calls(fun, workers)
     seed = secrets.randbits(32) if seed is None else seed
     given, known = _start_points(x0, y0, n_calls)
     optimizer = BayesianOptimizer(
@@ -210,6 +207,14 @@ def _call(fun: Callable[[Any], float], x: Any) -> _Outcome:
         return float(value.reshape(())), ""
     except Exception as error:
         return math.nan, f"{type(error).__name__}: {error}"
+
+
+def _check_calls(fun: Any, workers: Any) -> None:
+    """Raises TypeError or ValueError for a function that cannot be called, or a wrong number of processes."""
+    if not callable(fun):
+        raise TypeError(f"fun must be callable; got {fun!r}")
+    if isinstance(workers, bool) or not isinstance(workers, int) or (workers < 1 and workers != -1):
+        raise ValueError(f"workers must be a number of processes, or -1 for one on each core; got {workers!r}")
 
 
 def _start_points(x0: Any, y0: Any, n_calls: int) -> tuple[list[Any], list[float]]:
