@@ -22,6 +22,7 @@ def milliseconds(agent, env, num_seeds: int) -> float:
 
 
 if __name__ == "__main__":
+    seqdec.use_all_cores()
     env, team = build(Digits(agents=AGENTS, seeds=1, steps=STEPS, out=Digits.out))
     total = np.zeros(2)
     for name, agent in team.items():

@@ -16,6 +16,7 @@ import numpy as np
 
 from seqdec import envs, models
 from seqdec.experiments import bandit, tabular
+from seqdec.runtime import use_all_cores
 
 STEPS, SEEDS = {"adult": 50_000}, (100, 101)
 """Steps where they are not 6,000, at most one pass. The settings that learn fastest on adult do not end best."""
@@ -92,6 +93,7 @@ def sweep(table: str, name: str, grid: dict[str, tuple[float, ...]]) -> tuple[np
 
 
 if __name__ == "__main__":
+    use_all_cores()
     for table in sys.argv[1:] or GRIDS:
         for name, grid in GRIDS[table].items():
             began = time.perf_counter()

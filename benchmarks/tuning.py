@@ -90,6 +90,7 @@ def setting(task: str) -> tuple[Environment, Callable[..., Agent]]:
 
 
 if __name__ == "__main__":
+    seqdec.use_all_cores()
     if len(sys.argv) < 2 or sys.argv[1] not in SWEEPS:
         sys.exit(__doc__)
     task = sys.argv[1]

@@ -4,9 +4,7 @@
 one image to float32.
 """
 
-import importlib.util
 import os
-from pathlib import Path
 from typing import NamedTuple, TypedDict, Unpack
 
 import jax
@@ -16,7 +14,7 @@ from gymnasium.spaces import Box, Discrete
 
 from seqdec import checks
 from seqdec.core import Array, Environment, Key, TimeStep
-from seqdec.data import Dataset, load_fashion_mnist, load_idx_folder, load_mnist
+from seqdec.data import Dataset, load_digits, load_fashion_mnist, load_idx_folder, load_mnist
 from seqdec.envs.outcomes import in_range, reward_and_regret
 
 
@@ -111,12 +109,8 @@ def digits(**options: Unpack[Options]) -> Environment:
 
     Options as in `classification`.
     """
-    # Only the file, because importing scikit-learn takes a second.
-    spec = importlib.util.find_spec("sklearn")
-    assert spec is not None
-    assert spec.submodule_search_locations is not None
-    table = np.loadtxt(Path(spec.submodule_search_locations[0]) / "datasets/data/digits.csv.gz", delimiter=",")
-    return classification(table[:, :-1].astype(np.uint8), table[:, -1].astype(int), peak=16, name="digits", **options)
+    images, labels = load_digits()
+    return classification(images, labels, peak=16, name="digits", **options)
 
 
 def mnist(

@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 import pooch
 import pytest
+from sklearn import datasets
 
-from seqdec.data import load_fashion_mnist, load_idx_folder, load_mnist, mnist, read_idx
+from seqdec.data import digits, load_fashion_mnist, load_idx_folder, load_mnist, mnist, read_idx
 
 REAL_MNIST = Path(os.environ.get("SEQDEC_DATA", "")) / "mnist"
 PARTS = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
@@ -271,3 +272,14 @@ def test_data_under_seqdec_data_are_taken_before_any_download(
     with pytest.raises(ValueError, match="is not small"):
         mnist._load(source, None)
     assert server.asked == []
+
+
+@pytest.mark.parametrize("moved", [False, True], ids=["read", "by scikit-learn"])
+def test_digits_are_those_of_scikit_learn(moved, monkeypatch):
+    if moved:
+        monkeypatch.setattr(digits, "_file", lambda: Path("/nowhere"))
+    images, labels = digits.load_digits()
+    wanted = datasets.load_digits()
+    assert (images.dtype, labels.dtype) == (np.uint8, np.int32)
+    np.testing.assert_array_equal(images, wanted.data)
+    np.testing.assert_array_equal(labels, wanted.target)

@@ -193,10 +193,10 @@ def test_command_and_types_are_installed():
     assert PROJECT["tool"]["setuptools"]["package-data"] == {"seqdec": ["py.typed"]}
 
 
-def test_importing_changes_no_configuration_and_imports_nothing_heavy(tmp_path):
+def test_importing_and_the_digits_change_no_configuration_and_import_nothing_heavy(tmp_path):
     program = (
         "import sys, jax; before = dict(jax.config.values);"
-        "import seqdec; assert all(hasattr(seqdec, name) for name in seqdec.__all__);"
+        "import seqdec; seqdec.envs.make('digits'); assert all(hasattr(seqdec, name) for name in seqdec.__all__);"
         "changed = {name for name, value in jax.config.values.items() if name in before and value != before[name]};"
         f"print(*changed, *sorted({HEAVY} & set(sys.modules)))"
     )

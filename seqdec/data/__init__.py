@@ -1,6 +1,7 @@
 """Data sets: read from disk or downloaded, verified, parsed."""
 
 from seqdec.data.cifar import load_cifar10
+from seqdec.data.digits import load_digits
 from seqdec.data.idx import Dataset, Split, load_idx_folder, read_idx
 from seqdec.data.kuairec import WATCH_RATIO, load_kuairec, load_random_exposures
 from seqdec.data.kuairec_synthetic import synthetic_kuairec, write_kuairec
@@ -33,6 +34,7 @@ __all__ = [
     "load_census",
     "load_cifar10",
     "load_covertype",
+    "load_digits",
     "load_fashion_mnist",
     "load_idx_folder",
     "load_jester",

@@ -1,0 +1,34 @@
+"""The handwritten digits of scikit-learn: 1,797 images of 8 x 8 pixels, part of its installation.
+
+Source: Alpaydin, Kaynak, Optical Recognition of Handwritten Digits, UCI machine learning repository, 1998.
+"""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+
+from seqdec.data.idx import Split
+
+
+def load_digits() -> Split:
+    """Images (1797, 64) uint8 with values from 0 to 16, labels 0 to 9.
+
+    Read from scikit-learn's file without importing scikit-learn, which takes longer than all else that a run on these
+    digits needs; by scikit-learn itself if its file is somewhere else.
+    """
+    file = _file()
+    if file.is_file():
+        rows = np.loadtxt(file, np.uint8, delimiter=",")
+        return Split(rows[:, :-1], rows[:, -1].astype(np.int32))
+    from sklearn import datasets
+
+    images, labels = map(np.asarray, datasets.load_digits(return_X_y=True))
+    return Split(images.astype(np.uint8), labels.astype(np.int32))
+
+
+def _file() -> Path:
+    """Where scikit-learn keeps the digits."""
+    package = importlib.util.find_spec("sklearn")
+    folders = package.submodule_search_locations if package else None
+    return Path(folders[0] if folders else "", "datasets", "data", "digits.csv.gz")
