@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from seqdec import envs, models
-from seqdec.experiments import bandit, tabular
+from seqdec.experiments import tabular
 from seqdec.runtime import use_all_cores
 
 STEPS, SEEDS = {"adult": 50_000}, (100, 101)
@@ -24,17 +24,25 @@ _RATES = {"learning_rate": (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)}
 _NEURAL = {"neural-epsilon-greedy": _RATES, "neural-greedy": _RATES}
 GRIDS: dict[str, dict[str, dict[str, tuple[float, ...]]]] = {
     "statlog": {
-        "hilofi": {"noise_variance": (1e-3, 1e-2), "initial_std_last": (0.1, 0.3), "process_noise": (1e-6, 1e-5)},
+        "hilofi": {
+            "noise_variance": (1e-3, 1e-2),
+            "initial_std_last": (0.1, 0.3),
+            "process_noise_hidden": (1e-6, 1e-5),
+        },
         "linear": {"noise": (1e-3, 1e-2), "initial_std": (0.03, 0.1, 0.3, 1.0)},
         **_NEURAL,
     },
     "mushroom": {
-        "hilofi": {"noise_variance": (1.0, 10.0), "initial_std_last": (0.1, 0.3), "process_noise": (1e-4, 1e-3)},
+        "hilofi": {"noise_variance": (1.0, 10.0), "initial_std_last": (0.1, 0.3), "process_noise_hidden": (1e-4, 1e-3)},
         "linear": {"noise": (1.0, 10.0), "initial_std": (0.1, 0.3, 1.0, 3.0)},
         **_NEURAL,
     },
     "financial": {
-        "hilofi": {"noise_variance": (1e-3, 1e-2), "initial_std_last": (0.1, 0.2), "process_noise": (1e-4, 1e-3)},
+        "hilofi": {
+            "noise_variance": (1e-3, 1e-2),
+            "initial_std_last": (0.1, 0.2),
+            "process_noise_hidden": (1e-4, 1e-3),
+        },
         "linear": {"noise": (1e-4, 1e-3), "initial_std": (0.1, 0.3, 1.0, 3.0)},
         **_NEURAL,
     },
@@ -42,7 +50,7 @@ GRIDS: dict[str, dict[str, dict[str, tuple[float, ...]]]] = {
         "hilofi": {
             "noise_variance": (6e-3, 1e-2, 2e-2),
             "initial_std_last": (0.007,),
-            "process_noise": (1e-6,),
+            "process_noise_hidden": (1e-6,),
             "process_noise_last": (0,),
         },
         "linear": {"noise": (0.01, 0.03, 0.1), "initial_std": (0.005, 0.01, 0.02)},
@@ -78,9 +86,8 @@ def sweep(table: str, name: str, grid: dict[str, tuple[float, ...]]) -> tuple[np
 
     def tuned(params, setting, seed):
         options = dict(zip(grid, setting, strict=True)) | fixed
-        if "process_noise" in options:
-            noise = options.pop("process_noise")
-            options |= bandit.filter_settings(name, options, rank=None, process_noise=noise)
+        if "process_noise_hidden" in options:
+            options = {"process_noise_last": options["process_noise_hidden"], **options}
         return play(params, seed, tabular.agent(name, env, **({} if name == "linear" else model), **options))
 
     def even(params, seed):

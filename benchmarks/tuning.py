@@ -21,7 +21,7 @@ import seqdec
 from seqdec.core import Agent, Environment
 from seqdec.data import load_random_exposures, synthetic_kuairec
 from seqdec.experiments import kuairec
-from seqdec.experiments.bandit import MNIST, Digits, filter_settings
+from seqdec.experiments.bandit import MNIST, Digits
 from seqdec.experiments.kuairec import KuaiRec
 
 
@@ -34,18 +34,26 @@ SWEEPS: dict[str, dict[str, list[dict[str, Any]]]] = {
     "digits": {
         "adamw": grid(learning_rate=(1e-4, 3e-4, 1e-3, 3e-3, 1e-2), inner_steps=(1, 5)),
         "koala++": grid(learning_rate=(0.1, 0.3, 1.0, 3.0, 10.0), inner_steps=(1, 5)),
-        "hilofi": grid(
-            process_noise=(1e-6, 1e-4, 1e-3), initial_std_hidden=(0.3, 1.0, 3.0), initial_std_last=(0.1, 0.3)
+        "hilofi": [
+            {"rank": Digits.rank, "process_noise_last": setting["process_noise_hidden"], **setting}
+            for setting in grid(
+                process_noise_hidden=(1e-6, 1e-4, 1e-3), initial_std_hidden=(0.3, 1.0, 3.0), initial_std_last=(0.1, 0.3)
+            )
+        ],
+        "lolofi": grid(
+            process_noise_hidden=(1e-4, 1e-3, 1e-2), initial_std_last=(0.1, 0.3, 1.0), rank_hidden=(Digits.rank,),
+            rank_last=(50,),
         ),
-        "lolofi": grid(process_noise=(1e-4, 1e-3, 1e-2), initial_std_last=(0.1, 0.3, 1.0), rank_last=(50,)),
         "lrkf": grid(process_noise=(1e-3, 1e-2), initial_std=(1.0, 3.0), rank=(10, 20)),
     },
     "mnist": {
         "hilofi": grid(
-            process_noise=(1e-4, 1e-3), initial_std_hidden=(1.0, 3.0), initial_std_last=(0.01, 0.1),
+            process_noise_hidden=(1e-4, 1e-3), initial_std_hidden=(1.0, 3.0), initial_std_last=(0.01, 0.1),
             process_noise_last=(0.0,),
         ),
-        "lolofi": grid(process_noise=(1e-4, 3e-4, 1e-3), initial_std_last=(0.1, 1.0), policy=("epistemic_sampling",)),
+        "lolofi": grid(
+            process_noise_hidden=(1e-4, 3e-4, 1e-3), initial_std_last=(0.1, 1.0), policy=("epistemic_sampling",)
+        ),
         "lrkf": grid(process_noise=(1e-4, 3e-4, 1e-3), policy=("epistemic_sampling", "predictive_sampling")),
     },
 }  # fmt: skip
@@ -70,7 +78,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "mnist": {"num_steps": 20_000, "num_seeds": 1},
     "random-exposures": {"num_steps": 12_699, "num_seeds": 1},
 }
-MODELS, RANKS = {"digits": Digits.model, "mnist": MNIST.model}, {"digits": Digits.rank, "mnist": None}
+MODELS = {"digits": Digits.model, "mnist": MNIST.model}
 
 
 def setting(task: str) -> tuple[Environment, Callable[..., Agent]]:
@@ -78,11 +86,7 @@ def setting(task: str) -> tuple[Environment, Callable[..., Agent]]:
     if task not in ("kuairec", "random-exposures"):
         env = seqdec.envs.make(task)
 
-        def make(name, *, process_noise=None, **settings):
-            shared = filter_settings(name, settings, rank=RANKS[task], process_noise=process_noise)
-            return seqdec.agents.make(name, env, **{"model": MODELS[task], **shared, **settings})
-
-        return env, make
+        return env, lambda name, **settings: seqdec.agents.make(name, env, model=MODELS[task], **settings)
     asked = KuaiRec(exposures=task == "random-exposures")
     log = load_random_exposures() if asked.exposures else synthetic_kuairec(seed=7)
     env = seqdec.envs.recommender_log(log, order="shuffled" if asked.exposures else "chronological")
