@@ -80,8 +80,7 @@ def nonstationary(
         changed = change(change_key, state, params)
         due = jnp.any(now == params.change_points)
         after = jax.tree.map(lambda new, old: jnp.where(due, new, old), changed, (state.params, state.permutation))
-        seen = _rename(timestep, state.permutation, after[1])
-        return State(inner, after[0], after[1], now), seen
+        return State(inner, after[0], after[1], now), _rename(timestep, state.permutation, after[1])
 
     return env._replace(reset=reset, step=step, params=params, name=f"{env.name}-{kind}")
 

@@ -169,9 +169,10 @@ def noisy_branin(noise_std: float = 1.0) -> Objective:
 
 def failing_branin() -> Objective:
     """Branin's function, but a query fails (NaN) where x_1 > 12, where one of the three minima is."""
-    kept = branin().minimizers
-    assert kept is not None
-    return branin()._replace(name="failing_branin", value=_failing_branin, minimizers=kept[kept[:, 1] <= 12])
+    minimizers = branin().minimizers
+    assert minimizers is not None
+    minimizers = minimizers[minimizers[:, 1] <= 12]
+    return branin()._replace(name="failing_branin", value=_failing_branin, minimizers=minimizers)
 
 
 def _failing_branin(params: PyTree, x: Array) -> Array:

@@ -21,7 +21,6 @@
 # %matplotlib inline
 import tempfile
 
-import numpy as np
 import pandas as pd
 
 import seqdec
@@ -47,7 +46,7 @@ print(log.name, log.rewards.shape, dict(log.dropped))
 
 # %%
 print("user", log.ids["user"][0], "videos", log.ids["video"][0], "day", log.days[0])
-print("watch ratios", np.expm1(log.rewards[0]).round(2))
+print(log.unit.name, log.unit.from_reward(log.rewards[0]).round(2))
 
 # %% [markdown]
 # ## Agents

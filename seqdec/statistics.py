@@ -15,7 +15,7 @@ def mean_and_margin(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def with_margin(means: np.ndarray, margins: np.ndarray) -> list[str]:
-    """Strings like "1,234 ± 56"; a margin is left out where unknown, and "-" stands for an unknown mean."""
+    """Strings like "1,234 ± 56"; without the margin if it is NaN, and "-" for a NaN mean."""
     largest = np.abs(means[np.isfinite(means)]).max(initial=0.0)
     digits = 0 if largest >= 1000 else 1 if largest >= 10 else 3
     return [

@@ -31,8 +31,8 @@ def load_cifar10(root: str | os.PathLike[str] | None = None) -> Dataset:
     the file if one is damaged.
     """
     home = os.environ.get("SEQDEC_DATA")
-    kept = Path(home).expanduser() / "cifar10" if home else None
-    folder = Path(root).expanduser() if root is not None else kept if kept and kept.is_dir() else _download()
+    local = Path(home).expanduser() / "cifar10" if home else None
+    folder = Path(root).expanduser() if root is not None else local if local and local.is_dir() else _download()
     found = {path.name: path for path in folder.rglob("*") if path.name in (*_TRAIN, _TEST, _EXCERPT)}
     if set(found) >= {*_TRAIN, _TEST}:
         parts = [_read(found[name]) for name in _TRAIN]

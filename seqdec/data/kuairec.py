@@ -102,14 +102,14 @@ def load_kuairec(
     paths = [_find(Path(folder).expanduser(), name) for name in (matrix, FEATURES)]
     stats = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
     key = json.dumps([_CACHE_VERSION, stats, size, keep_short, feature_lag])
-    kept = Path(pooch.os_cache("seqdec")) / "kuairec" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.npz"
-    if cache and kept.is_file():
-        log = _load(kept)
+    cached = Path(pooch.os_cache("seqdec")) / "kuairec" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.npz"
+    if cache and cached.is_file():
+        log = _load(cached)
     else:
         rows, daily = _read(paths[0], _MATRIX), _read(paths[1], _DAILY)
         log = _join(rows, daily, size, keep_short, feature_lag)
         if cache:
-            _save(log, kept)
+            _save(log, cached)
     return log._replace(name="kuairec SYNTHETIC") if (paths[0].parent / SYNTHETIC).exists() else log
 
 
@@ -164,8 +164,8 @@ def _check_header(path: Path, types: dict[str, str]) -> None:
     names = [name.strip().strip('"') for name in header.split(",")]
     if len(names) == 1:
         found = next((mark for mark in ";\t|" if mark in header), None)
-        told = f"its columns are separated by {found!r}" if found else f"it holds one column, {header[:40]!r}"
-        raise ValueError(f"{path}, line 1: {told}; separate them by commas, as published")
+        problem = f"its columns are separated by {found!r}" if found else f"it holds one column, {header[:40]!r}"
+        raise ValueError(f"{path}, line 1: {problem}; separate them by commas, as published")
     missing = [name for name in types if name not in names]
     if missing:
         raise ValueError(

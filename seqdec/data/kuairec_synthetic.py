@@ -110,8 +110,8 @@ def write_kuairec(folder: str | os.PathLike[str], *, users: int, videos: int, ma
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     truth = world(users, videos, match=match, seed=seed)
-    told = f"Written by seqdec.data.write_kuairec(users={users}, videos={videos}, match={match}, seed={seed})."
-    (folder / SYNTHETIC).write_text(f"{told}\nNo user has seen any of this.\n")
+    origin = f"Written by seqdec.data.write_kuairec(users={users}, videos={videos}, match={match}, seed={seed})."
+    (folder / SYNTHETIC).write_text(f"{origin}\nNo user has seen any of this.\n")
     csv.write_csv(_daily(truth, seed), folder / FEATURES)
     schema = _rows(truth, range(1), seed).schema
     with csv.CSVWriter(folder / "small_matrix.csv", schema) as writer:

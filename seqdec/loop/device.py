@@ -147,6 +147,6 @@ def _step(
     state, timestep = env.step(env_key, carry.env, action.value, params)
     feedback = timestep.reward if timestep.outcomes is None else timestep.outcomes
     learned, info = agent.update(carry.agent, carry.observation, action.value, feedback)
-    kept = select(info, carry.observation, names)
-    record = Record(action.value, timestep.reward, timestep.regret, action.propensity, rejected(info), kept)
+    diagnostics = select(info, carry.observation, names)
+    record = Record(action.value, timestep.reward, timestep.regret, action.propensity, rejected(info), diagnostics)
     return carry._replace(env=state, observation=timestep.observation, agent=learned), record

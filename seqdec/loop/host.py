@@ -83,9 +83,9 @@ def _episodes(env: gymnasium.Env, num_steps: int, seed: int, programs: _HostProg
         action = programs.act(agent_key, np.uint32(step), state, observation)
         value = np.asarray(action.value)
         raw, reward, terminated, truncated, info = env.step(_for_gymnasium(value, env.action_space))
-        state, refused, kept = programs.update(state, observation, action.value, _scalar(reward))
+        state, refused, diagnostics = programs.update(state, observation, action.value, _scalar(reward))
         regret = _scalar(info.get("regret", np.nan))
-        yield jax.device_get(Record(value, _scalar(reward), regret, action.propensity, refused, kept))
+        yield jax.device_get(Record(value, _scalar(reward), regret, action.propensity, refused, diagnostics))
         if terminated or truncated:
             raw, info = env.reset()
         observation = _observe(raw, info, programs.like)
