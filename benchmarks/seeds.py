@@ -9,7 +9,7 @@ programs can only slow them down.
 import numpy as np
 
 import seqdec
-from seqdec.experiments.bandit import Digits, build
+from seqdec.experiments.digits import Digits
 
 AGENTS = "lrkf,lolofi,hilofi"
 STEPS, TURNS = 2000, 3
@@ -23,7 +23,7 @@ def milliseconds(agent, env, num_seeds: int) -> float:
 
 if __name__ == "__main__":
     seqdec.use_all_cores()
-    env, team = build(Digits(agents=AGENTS, seeds=1, steps=STEPS, out=Digits.out))
+    env, team, *_ = Digits(agents=AGENTS, seeds=1, steps=STEPS).check()
     total = np.zeros(2)
     for name, agent in team.items():
         times = np.array([[milliseconds(agent, env, seeds) for seeds in (1, 16)] for _ in range(TURNS)]).min(0)

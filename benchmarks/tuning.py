@@ -21,8 +21,9 @@ import seqdec
 from seqdec.core import Agent, Environment
 from seqdec.data import load_random_exposures, synthetic_kuairec
 from seqdec.experiments import kuairec
-from seqdec.experiments.bandit import MNIST, Digits
+from seqdec.experiments.digits import Digits
 from seqdec.experiments.kuairec import KuaiRec
+from seqdec.experiments.mnist import MNIST
 
 
 def grid(**values: Any) -> list[dict[str, Any]]:

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from seqdec import cli
+from seqdec import agents, cli, envs, experiments, policies
 from seqdec.core import Agent
-from seqdec.experiments import bandit, report
+from seqdec.experiments import bandits, folder
 from seqdec.results import Run
 from tests.toys import toy_agent, toy_env
 
@@ -25,12 +25,12 @@ def team(monkeypatch: pytest.MonkeyPatch) -> dict[str, Agent]:
     agents = {name: toy_agent()._replace(name=name) for name in ("first", "second+greedy")}
     env = toy_env()
     finite = env._replace(step=lambda key, state, action, params: env.step(key, state * 0, action, params))
-    monkeypatch.setattr(bandit, "build", lambda options: (finite, agents))
+    monkeypatch.setattr(bandits.Options, "check", lambda self: bandits.Plan(finite, agents, self.steps))
     return agents
 
 
-def files(folder: Path) -> set[str]:
-    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+def files(place: Path) -> set[str]:
+    return {str(path.relative_to(place)) for path in place.rglob("*") if path.is_file()}
 
 
 def one_line(capsys: pytest.CaptureFixture[str]) -> str:
@@ -79,7 +79,7 @@ def test_a_second_run_takes_the_place_of_the_first(team: Any, tmp_path: Path) ->
     for steps in (20, 30):
         assert cli.main(["run", "digits", "--steps", str(steps), "--seeds", "1", "--out", str(tmp_path)]) == 0
     assert files(tmp_path) == BANDIT_FILES
-    assert all(run.rewards.shape == (1, 30) for run in report.load_runs(tmp_path).values())
+    assert all(run.rewards.shape == (1, 30) for run in folder.load_runs(tmp_path).values())
 
 
 def test_classify_reports_accuracy(team: Any, tmp_path: Path, capsys: Any) -> None:
@@ -113,7 +113,7 @@ def test_ctrl_c_saves_and_reports_what_is_done(
     assert cli.main(["run", "digits", "--steps", "20", "--seeds", "2", "--out", str(tmp_path)]) == 130
     out, err = capsys.readouterr()
     assert err == "seqdec: interrupted\n" and out.startswith(" ")
-    runs = report.load_runs(tmp_path)
+    runs = folder.load_runs(tmp_path)
     assert [run.rewards.shape[1] for run in runs.values()] == lengths
     assert list(runs.values())[-1].interrupted == (lengths[-1] < 20)
     assert (tmp_path / "summary.csv").exists()
@@ -135,7 +135,7 @@ def test_a_failing_agent_leaves_the_others_reported(team: dict[str, Agent], tmp_
     assert cli.main(["run", "digits", "--steps", "20", "--seeds", "1", "--out", str(tmp_path)]) == 1
     out, err = capsys.readouterr()
     assert err == "seqdec: cannot think\n" and "first" in out
-    assert list(report.load_runs(tmp_path)) == ["first"]
+    assert list(folder.load_runs(tmp_path)) == ["first"]
 
 
 def test_an_unwritable_folder_is_found_before_the_run(team: dict[str, Agent], tmp_path: Path, capsys: Any) -> None:
@@ -198,7 +198,7 @@ def test_help(arguments: list[str], capsys: Any) -> None:
         (["digits", "--agents", "adamw", "--steps", "0"], "steps must be at least 1"),
         (["digits", "--agents", "adamw", "--seed", "-1"], "seed must be at least 0"),
         (["digits", "--agents", "lrkf", "--rank", "1000000"], "rank 1000000 exceeds"),
-        (["digits", "--agents", "lrkf", "--noise", "-1"], "noise"),
+        (["digits", "--agents", "lrkf", "--noise-variance", "-1"], "noise"),
     ],
 )
 def test_misspelt_names_and_impossible_numbers(arguments: list[str], message: str, tmp_path: Path, capsys: Any) -> None:
@@ -211,7 +211,7 @@ def test_missing_data_is_a_failure(tmp_path: Path, capsys: Any, monkeypatch: pyt
     def missing(name: str, **options: Any) -> Any:
         raise FileNotFoundError("put train-images-idx3-ubyte.gz into /data")
 
-    monkeypatch.setattr(bandit.envs, "make", missing)
+    monkeypatch.setattr(bandits.envs, "make", missing)
     assert cli.main(["run", "mnist", "--out", str(tmp_path)]) == 1
     assert one_line(capsys) == "seqdec: put train-images-idx3-ubyte.gz into /data\n"
 
@@ -219,7 +219,7 @@ def test_missing_data_is_a_failure(tmp_path: Path, capsys: Any, monkeypatch: pyt
 def test_list_names_everything(capsys: Any) -> None:
     assert cli.main(["list"]) == 0
     out = capsys.readouterr().out
-    for name in (*bandit.agents.names(), *bandit.policies.names(), *bandit.envs.names(), "seqdec/Digits-v0"):
+    for name in (*agents.names(), *policies.names(), *envs.names(), "seqdec/Digits-v0", *experiments.EVERY):
         assert re.search(rf"^  {re.escape(name)}  +\w", out, re.MULTILINE), name
 
 
@@ -229,7 +229,7 @@ def test_real_agents_on_real_digits(tmp_path: Path, capsys: Any) -> None:
     team = "lrkf+epsilon_greedy,adamw"
     arguments = ["--steps", "150", "--seeds", "2", "--rank", "5", "--process-noise", "1e-3"]
     assert cli.main(["run", "digits", "--agents", team, *arguments, "--out", str(out)]) == 0
-    runs = report.load_runs(out)
+    runs = folder.load_runs(out)
     assert list(runs) == team.split(",")
     settings = runs["lrkf+epsilon_greedy"].settings
     assert (settings["policy"], settings["rank"], settings["process_noise"]) == ("epsilon_greedy", 5, 1e-3)
@@ -238,6 +238,6 @@ def test_real_agents_on_real_digits(tmp_path: Path, capsys: Any) -> None:
 
     out = tmp_path / "classify"
     assert cli.main(["run", "classify", "--agents", "hilofi", "--steps", "300", "--seeds", "1", "--out", str(out)]) == 0
-    run = report.load_runs(out)["hilofi"]
+    run = folder.load_runs(out)["hilofi"]
     assert run.rewards[:, -100:].mean() > 0.5 and run.settings["policy"] == "greedy"
     assert "last 30 steps / %" in capsys.readouterr().out

@@ -9,7 +9,7 @@ import pytest
 
 from seqdec import cli
 from seqdec.data import synthetic_kuairec, write_kuairec
-from seqdec.experiments import kuairec, report
+from seqdec.experiments import folder, kuairec
 
 QUICK = "popularity,random"
 
@@ -30,7 +30,7 @@ def test_days_add_up_and_everything_is_marked_synthetic(small: None, tmp_path: P
     assert printed.startswith("kuairec SYNTHETIC") and "per step" in printed
     summary = pd.read_csv(tmp_path / "summary.csv", index_col="agent")
     assert set(summary["log"]) == {"kuairec SYNTHETIC"}
-    runs = report.load_runs(tmp_path)
+    runs = folder.load_runs(tmp_path)
     blocks = len(synthetic_kuairec(users=12, videos=100).rewards)
     days = pd.read_csv(tmp_path / "daily.csv", parse_dates=["period"])
     for name, saved in runs.items():
@@ -60,13 +60,13 @@ def test_only_generated_files_are_marked(tmp_path: Path, monkeypatch: Any, capsy
     (tmp_path / "data" / "SYNTHETIC.txt").unlink()
     assert run(tmp_path / "out", "--data", str(tmp_path / "data"), "--steps", "20") == 0
     assert capsys.readouterr().out.startswith("kuairec  ")
-    assert report.load_runs(tmp_path / "out")["random"].rewards.shape == (2, 20)
+    assert folder.load_runs(tmp_path / "out")["random"].rewards.shape == (2, 20)
 
 
 def test_parity_takes_the_settings_and_the_order_of_the_paper(small: None) -> None:
     options = kuairec.KuaiRec(agents="hilofi,lrkf", parity=True)
-    options, _, team, days = kuairec.build(options)
-    assert days["period"].max() == 50 and options.steps == len(days)
+    _, team, steps, days = options.check()
+    assert days is not None and days["period"].max() == 50 and steps == len(days)
     assert {key: team["hilofi"].settings[key] for key in ("rank", "noise", "process_noise_hidden", "tables")} == {
         "rank": 20, "noise": 1e-4, "process_noise_hidden": 0.0, "tables": (),
     }  # fmt: skip
@@ -98,5 +98,5 @@ def test_misuse(small: None, arguments: list[str], message: str, code: int, tmp_
 def test_filters_and_networks_learn_the_log(small: None, tmp_path: Path) -> None:
     out = str(tmp_path)
     assert cli.main(["run", "kuairec", "--agents", "hilofi,adamw,linear+ucb", "--seeds", "1", "--out", out]) == 0
-    runs = report.load_runs(tmp_path)
+    runs = folder.load_runs(tmp_path)
     assert all(np.isfinite(run.rewards).all() and run.rejected.sum() == 0 for run in runs.values())

@@ -450,7 +450,7 @@ def test_the_command_reads_a_policy_from_a_file_and_rebuilds_its_report(tmp_path
     assert "warning: the log hardly overlaps" in printed
     (tmp_path / "out" / "estimates.csv").unlink()
     assert cli.main(["report", str(tmp_path / "out")]) == 0
-    assert capsys.readouterr().out.strip() == printed.split("\n\nTable and")[0].strip()
+    assert capsys.readouterr().out.strip() == printed.split("\n\nResults")[0].strip()
     assert (tmp_path / "out" / "estimates.csv").is_file()
 
 

@@ -286,7 +286,7 @@ def test_the_command_runs_the_tables_and_rebuilds_its_report(home: Path, tmp_pat
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--tables", "statlok"], "unknown table 'statlok'; known: adult"),
+        (["--tables", "statlok"], "unknown table 'statlok': did you mean 'statlog'? Known: adult"),
         (["--agents", "hilofy"], "unknown agent 'hilofy'"),
         (["--seeds", "0"], "seeds must be at least 1"),
         (["--steps", "0"], "steps must be at least 1"),

@@ -1,1 +1,29 @@
-"""Experiments that the command line offers: each builds an environment and agents, lets them meet, and reports."""
+"""Experiments by name. Their modules are imported on first use."""
+
+from collections.abc import Mapping
+
+from seqdec.experiments.base import Experiment
+from seqdec.registry import Registry
+
+EXPERIMENTS: Mapping[str, str] = {
+    "digits": "seqdec.experiments.digits:Digits",
+    "mnist": "seqdec.experiments.mnist:MNIST",
+    "classify": "seqdec.experiments.classify:Classify",
+    "kuairec": "seqdec.experiments.kuairec:KuaiRec",
+    "tabular": "seqdec.experiments.tabular:Tabular",
+    "bo": "seqdec.experiments.bo:Optimization",
+    "optimizers": "seqdec.experiments.optimizers:Optimizers",
+}
+"""`seqdec run NAME`: the options class, which satisfies `Experiment`."""
+
+COMMANDS: Mapping[str, str] = {
+    "ope": "seqdec.experiments.evaluation:Evaluation",
+    "bench": "seqdec.experiments.bench:Bench",
+}
+"""`seqdec NAME`: experiments that are commands themselves."""
+
+REGISTRY: Registry[Experiment] = Registry("experiment", EXPERIMENTS)
+"""The experiments of `seqdec run`."""
+
+EVERY: Registry[Experiment] = Registry("experiment", {**EXPERIMENTS, **COMMANDS})
+"""All experiments, by the name in their manifest."""

@@ -1,43 +1,54 @@
 """Time and memory of the filters against their algorithm boxes as printed, on one machine in one run.
 
-A step is that of a bandit: moments of all arms, a draw, an update with the outcome of the arm that was drawn. Networks
-are LeNet5 and MLPs of a given number of parameters; inputs are random, for time does not depend on them.
+A step is that of a bandit: moments of all arms, a draw, an update with the outcome of the chosen arm. Networks are
+LeNet5 and MLPs of a given number of parameters; inputs are random, because time does not depend on them.
+
+DIR/manifest.json              options
+DIR/filters.parquet, .md, .png measurements, table and figure
 """
 
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
+import tyro
 from jax import lax
-from matplotlib.figure import Figure
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from seqdec import filters, likelihoods, linalg, models
 from seqdec import params as parameters
+from seqdec.checks import choice
 from seqdec.core import Array, Filter
+from seqdec.experiments.base import check_minimum, split_names
+from seqdec.experiments.bench_tables import NAMES
+from seqdec.experiments.folder import save_figure, write_manifest
 from seqdec.filters import jacobians, reference
 from seqdec.filters.lrkf import pack_pieces
 from seqdec.linalg import Pieces, Rows
 from seqdec.models import Network
 from seqdec.persistence import write_file
 
-_NAMES: tuple[str, ...] = ("lrkf", "lolofi", "hilofi")
+_TABLE = "filters.parquet"
 _STD, _Q, _NOISE = 1.0, 1e-4, 0.01
 _LONG = 2.0
-"""Seconds that the measurements of a program should take at least."""
+"""Least seconds for the measurements of one program."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Filters:
-    """Filters against their algorithm boxes: time and memory of a bandit step, by network and rank."""
+class Bench:
+    """Measure time and memory on this machine: prints a table, fills a folder with it and a picture."""
 
+    name: ClassVar[str] = "bench"
+
+    what: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="{filters}")]
+    """filters: the filters against their algorithm boxes as printed."""
     filters: str = "lrkf,lolofi,hilofi"
     """Filters, separated by commas."""
     sizes: tuple[int, ...] = (0, 40_000, 400_000, 2_000_000)
@@ -51,9 +62,47 @@ class Filters:
     boxes: bool = True
     """Measure the boxes too."""
     repeats: int = 5
-    """Measurements of each figure, of which the median counts."""
+    """Measurements of each figure, the median of which is reported."""
     out: Path = Path("results/bench")
     """Folder for filters.parquet, filters.md and filters.png."""
+
+    def check(self) -> None:
+        """Raises ValueError for wrong options."""
+        choice("benchmark", self.what, ("filters",))
+        split_names("filter", self.filters, NAMES)
+        check_minimum(self, rank_last=1, arms=1, repeats=1)
+        for name, values, least in (("sizes", self.sizes, _mlp_size(1, self.arms)), ("ranks", self.ranks, 1)):
+            wrong = [value for value in values if value < least and not (name == "sizes" and value == 0)]
+            if wrong or not values:
+                raise ValueError(f"{name} must be one number or more, each at least {least}; got {values}")
+
+    def play(self, plan: None) -> Iterator[dict[str, Any]]:
+        """Yield a row for each filter, network and rank, with the columns of `bench_tables.COLUMNS`."""
+        copied = copy_bandwidth()
+        names = split_names("filter", self.filters)
+        cases = [(name, size, rank) for size in self.sizes for rank in self.ranks for name in names]
+        bar = tqdm(cases, unit="case", disable=None, dynamic_ncols=True)
+        # As in `seqdec.run`: idle threads of a second pool cost time.
+        with threadpool_limits(1, user_api="blas"):
+            for name, size, rank in bar:
+                bar.set_description(f"{name} D={size:,} d={rank}")
+                yield _case(name, workload(size, self.arms), rank, self, copied)
+
+    def save(self, parts: list[dict[str, Any]]) -> None:
+        """Write the measurements and the manifest. Raises OSError where that is impossible."""
+        write_file(self.out / _TABLE, lambda path: pd.DataFrame(parts).to_parquet(path))
+        write_manifest(self.out, self)
+
+    @staticmethod
+    def report(folder: Path) -> str:
+        """Write filters.md and filters.png from the measurements in `folder`; returns the table as text."""
+        from seqdec.experiments.bench_tables import picture, text
+
+        table = pd.read_parquet(folder / _TABLE)
+        shown = text(table)
+        write_file(folder / "filters.md", lambda path: path.write_text(shown + "\n"))
+        save_figure(folder / "filters.png", picture(table))
+        return shown
 
 
 class Workload(NamedTuple):
@@ -64,63 +113,6 @@ class Workload(NamedTuple):
     """(n, ...)"""
     size: int
     """D"""
-
-
-def check(options: Filters) -> None:
-    """Raises ValueError for options that make no sense."""
-    names = _names(options)
-    unknown = [name for name in names if name not in _NAMES]
-    if unknown or len(set(names)) < len(names):
-        raise ValueError(f"filters must be some of {', '.join(_NAMES)}, each once; got {options.filters!r}")
-    smallest = _mlp_size(1, options.arms)
-    for name, values, least in (("sizes", options.sizes, smallest), ("ranks", options.ranks, 1)):
-        wrong = [value for value in values if value < least and not (name == "sizes" and value == 0)]
-        if wrong or not values:
-            raise ValueError(f"{name} must be one number or more, each at least {least}; got {values}")
-    for name in ("rank_last", "arms", "repeats"):
-        if getattr(options, name) < 1:
-            raise ValueError(f"{name} must be at least 1; got {getattr(options, name)}")
-
-
-def _names(options: Filters) -> list[str]:
-    return [name.strip() for name in options.filters.split(",")]
-
-
-def measure(options: Filters, progress: bool) -> tuple[pd.DataFrame, bool]:
-    """One row for each filter, network and rank, with the columns of `COLUMNS`; and whether Ctrl-C ended it."""
-    copied = copy_bandwidth()
-    cases = [(name, size, rank) for size in options.sizes for rank in options.ranks for name in _names(options)]
-    bar = tqdm(cases, unit="case", disable=not progress, dynamic_ncols=True)
-    rows = []
-    try:
-        # As in `seqdec.run`: idle threads of a second pool cost time.
-        with threadpool_limits(1, user_api="blas"):
-            for name, size, rank in bar:
-                bar.set_description(f"{name} D={size:,} d={rank}")
-                rows.append(_case(name, workload(size, options.arms), rank, options, copied))
-    except KeyboardInterrupt:
-        if not rows:
-            raise
-    return pd.DataFrame(rows), len(rows) < len(cases)
-
-
-COLUMNS = {
-    "filter": "",
-    "network": "",
-    "D": "parameters",
-    "d": "rank of the hidden layers' covariance",
-    "columns": "d + m, width of the lazy basis",
-    "ms": "milliseconds a step",
-    "ms_jacobian": "of which the Jacobian of all arms",
-    "ms_products": "of which the products with the basis",
-    "ms_rest": "of which all else: small algebra, buffer, last layer",
-    "ms_boxes": "milliseconds a step of the boxes",
-    "ratio": "ms_boxes / ms",
-    "bandwidth": "the basis twice a step, over the bandwidth of a large copy",
-    "mb": "peak of the compiled step's memory, in MB",
-    "mb_boxes": "that of the boxes",
-    "gb_per_s_copy": "bandwidth of a large copy, read and written",
-}
 
 
 def workload(size: int, arms: int) -> Workload:
@@ -156,7 +148,7 @@ def make(name: str, network: Network, rank: int, rank_last: int, *, dtype: Any =
     return filters.lolofi(network, likelihood, rank_hidden=rank, rank_last=rank_last, **prior)
 
 
-def _case(name: str, work: Workload, rank: int, options: Filters, copied: float) -> dict[str, Any]:
+def _case(name: str, work: Workload, rank: int, options: Bench, copied: float) -> dict[str, Any]:
     params = work.network.init(jax.random.key(0))
     last = sum(leaf.size for leaf in parameters.split(params, work.network.is_last)[1])
     rank_last = min(options.rank_last, last)
@@ -308,72 +300,3 @@ def copy_bandwidth(size: int = 2**28) -> float:
         np.copyto(target, source)
         times.append(time.perf_counter() - began)
     return 2 * source.nbytes / min(times[1:])
-
-
-def exponents(table: pd.DataFrame, by: str, within: str) -> Iterator[tuple[str, int, float]]:
-    """(filter, value of `within`, exponent b of a fit ms ~ by^b) wherever the MLPs give three points or more."""
-    mlp = table[table["network"] == "MLP"]
-    for name in sorted(set(mlp["filter"])):
-        for value in sorted(set(mlp[within])):
-            group = mlp.loc[(mlp["filter"] == name) & (mlp[within] == value)]
-            if group[by].nunique() >= 3:
-                yield name, int(value), float(np.polyfit(np.log(group[by]), np.log(group["ms"]), 1)[0])
-
-
-def write(table: pd.DataFrame, folder: Path) -> str:
-    """Save table, text and picture; returns the text."""
-    digits = {name: 2 if name.startswith("ms") else 1 for name in COLUMNS} | {"bandwidth": 2}
-    shown = table.drop(columns="gb_per_s_copy")
-    for name in shown.select_dtypes("floating"):
-        shown[name] = shown[name].round(digits[str(name)])
-    lines = [_markdown(shown), "", f"A large copy moves {table.gb_per_s_copy.iloc[0]:.1f} GB/s, read and written.", ""]
-    for by, within in (("D", "d"), ("d", "D")):
-        for name, value, exponent in exponents(table, by, within):
-            lines.append(f"- {name}, {within} = {value:,}: time grows as {by}^{exponent:.2f}")
-    lines += ["", *(f"- {name}: {meaning}" for name, meaning in COLUMNS.items() if meaning and name in shown)]
-    text = "\n".join(lines) + "\n"
-    write_file(folder / "filters.parquet", lambda path: table.to_parquet(path))
-    write_file(folder / "filters.md", lambda path: path.write_text(text))
-    write_file(folder / "filters.png", lambda path: picture(table).savefig(path, format="png"))
-    return text
-
-
-def _markdown(table: pd.DataFrame) -> str:
-    """A table in markdown."""
-    cells = [
-        [*table.columns],
-        *(
-            [f"{value:,}" if isinstance(value, int) else str(value) for value in row]
-            for row in table.itertuples(index=False)
-        ),
-    ]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(table.columns))]
-    lines = [
-        "| " + " | ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in cells
-    ]
-    return "\n".join([lines[0], "|" + "|".join("-" * (width + 1) + ":" for width in widths) + "|", *lines[1:]])
-
-
-def picture(table: pd.DataFrame) -> Figure:
-    """Milliseconds a step against what varies of D and d, on log axes; the boxes dashed."""
-    colours = dict(zip(_NAMES, ("#0072B2", "#009E73", "#D55E00"), strict=True))
-    mlp = table.loc[table["network"] == "MLP"]
-    mlp = mlp if len(mlp) else table
-    panels = [("D", "d", "parameters D"), ("d", "D", "rank d")]
-    panels = [panel for panel in panels if len(set(mlp[panel[0]])) > 1] or panels[:1]
-    figure = Figure(figsize=(5.4 * len(panels), 4.4), dpi=140, layout="constrained")
-    for axes, (by, within, label) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
-        values = sorted(set(mlp[within]))
-        value = values[len(values) // 2]
-        for name in dict.fromkeys(mlp["filter"]):
-            group = mlp.loc[(mlp[within] == value) & (mlp["filter"] == name)]
-            axes.plot(group[by], group["ms"], "o-", color=colours[name], label=name)
-            if group["ms_boxes"].notna().any():
-                axes.plot(group[by], group["ms_boxes"], "o--", color=colours[name], mfc="white", label=f"{name}, boxes")
-        axes.set(xscale="log", yscale="log", xlabel=label, ylabel="ms per step")
-        axes.set_title(f"{within} = {value:,}", fontsize=11, loc="left")
-        axes.grid(True, which="major", alpha=0.3)
-        axes.spines[["top", "right"]].set_visible(False)
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
-    return figure

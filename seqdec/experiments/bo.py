@@ -1,6 +1,6 @@
 """Bayesian optimisation of the paper's eight functions, against random search and differential evolution.
 
-DIR/manifest.json      what was asked for
+DIR/manifest.json      options
 DIR/trials.parquet     every evaluation: function, method, run, evaluation, initial, value, best so far, seconds to ask
 DIR/summary.csv        best value at the end and seconds, mean over runs with 95% intervals
 DIR/*.png              best value against evaluations, and against time
@@ -9,7 +9,7 @@ DIR/*.png              best value against evaluations, and against time
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -18,12 +18,14 @@ import pandas as pd
 from scipy.optimize import differential_evolution
 from tqdm import tqdm
 
-from seqdec import bo, figures
+from seqdec import bo
 from seqdec.envs import objectives
 from seqdec.envs.objectives import Objective
-from seqdec.experiments.report import FORMAT, save_picture
-from seqdec.persistence import as_json, versions, write_file, write_json
-from seqdec.results import mean_and_margin
+from seqdec.experiments.base import check_minimum, split_names
+from seqdec.experiments.folder import write_manifest, write_summary
+from seqdec.persistence import write_file
+from seqdec.registry import unknown
+from seqdec.statistics import mean_and_margin
 
 
 class Problem(NamedTuple):
@@ -73,23 +75,47 @@ class Optimization:
     out: Path = Path("results/bo")
     """Folder for the trials, the table and the pictures."""
 
+    def check(self) -> None:
+        """Raises ValueError for wrong options."""
+        check_minimum(self, runs=1, seed=0, evaluations=1)
+        split_names("function", self.functions, PROBLEMS)
+        for method in split_names("method", self.methods):
+            _settings(method, self.parity)
 
-def check(options: Optimization) -> None:
-    """Raises ValueError for options that make no sense."""
-    for name, minimum in (("runs", 1), ("seed", 0)):
-        if getattr(options, name) < minimum:
-            raise ValueError(f"{name} must be at least {minimum}; got {getattr(options, name)}")
-    if options.evaluations is not None and options.evaluations < 1:
-        raise ValueError(f"evaluations must be at least 1; got {options.evaluations}")
-    unknown = [name for name in _names(options.functions) if name not in PROBLEMS]
-    if unknown:
-        raise ValueError(f"unknown function {unknown[0]!r}; known: {', '.join(PROBLEMS)}")
-    for method in _names(options.methods):
-        _settings(method, options.parity)
+    def play(self, plan: None) -> Iterator[pd.DataFrame]:
+        """Yield one table for each run: function after function, method after method."""
+        functions, methods = split_names("function", self.functions), split_names("method", self.methods)
+        cases = [(name, method) for name in functions for method in methods]
+        with tqdm(total=len(cases) * self.runs, unit="run", disable=None, dynamic_ncols=True) as bar:
+            for name, method in cases:
+                problem = PROBLEMS[name]
+                objective, evaluations = problem.build(), self.evaluations or problem.evaluations
+                settings = _settings(method, self.parity)
+                if settings is not None and self.parity and name.startswith("drawnn"):
+                    # An ascent from one random point.
+                    settings["search"] = bo.Search(raw_samples=2, num_restarts=1, steps=500)
+                for run in range(self.runs):
+                    bar.set_description(f"{name} {method}")
+                    values, seconds = _run(objective, evaluations, method, settings, self.seed + run)
+                    bar.update()
+                    yield _table(objective, name, method, run, values, seconds)
 
+    def save(self, parts: list[pd.DataFrame]) -> None:
+        """Write the trials and the manifest. Raises OSError where that is impossible."""
+        trials = pd.concat(parts, ignore_index=True)
+        write_file(self.out / "trials.parquet", lambda path: trials.to_parquet(path, index=False))
+        write_manifest(self.out, self)
 
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",")]
+    @staticmethod
+    def report(folder: Path) -> str:
+        """Write summary.csv and the figures of the trials in `folder`; returns the table as text."""
+        from seqdec import figures
+
+        trials = pd.read_parquet(folder / "trials.parquet")
+        table = summarise(trials)
+        pictures = {"progress.png": figures.progress(trials), "time.png": figures.time_to_best(table)}
+        write_summary(folder, table, pictures)
+        return _readable(table).to_string()
 
 
 def _settings(method: str, parity: bool) -> dict[str, Any] | None:
@@ -99,12 +125,12 @@ def _settings(method: str, parity: bool) -> dict[str, Any] | None:
     kind, _, acquisition = method.partition("+")
     kind, _, rank = kind.partition(":")
     known = tuple(_PARITY) if parity else ("auto", *bo.surrogate_names())
-    good = kind in known and acquisition in ("", *bo.acquisition_names()) and (not rank or rank.isdigit())
-    if not good:
-        raise ValueError(
-            f"unknown method {method!r}; known: {', '.join((*known, *_OTHERS))}; hilofi:200 has rank 200, and "
-            f"hilofi+thompson another acquisition: {', '.join(bo.acquisition_names())}"
-        )
+    if kind not in known:
+        raise ValueError(unknown("method", kind, (*known, *_OTHERS)))
+    if acquisition and acquisition not in bo.acquisition_names():
+        raise ValueError(unknown("acquisition", acquisition, bo.acquisition_names()))
+    if rank and not rank.isdigit():
+        raise ValueError(f"the rank of {method!r} must be an integer, as in hilofi:200; got {rank!r}")
     options = {"rank_hidden" if kind == "lolofi" else "rank": int(rank)} if rank else {}
     settings: dict[str, Any] = {"surrogate": kind, "acquisition": acquisition or "auto"}
     if parity:
@@ -112,24 +138,6 @@ def _settings(method: str, parity: bool) -> dict[str, Any] | None:
         search = bo.Search(raw_samples=1024, grid=True, repeats=True)
         settings |= {"standardize": False, "trust_region": False, "search": search}
     return settings | {"surrogate_options": options}
-
-
-def play(options: Optimization, progress: bool) -> Iterator[pd.DataFrame]:
-    """One table for each run, as it is done: function after function, method after method."""
-    cases = [(name, method) for name in _names(options.functions) for method in _names(options.methods)]
-    with tqdm(total=len(cases) * options.runs, unit="run", disable=not progress, dynamic_ncols=True) as bar:
-        for name, method in cases:
-            problem = PROBLEMS[name]
-            objective, evaluations = problem.build(), options.evaluations or problem.evaluations
-            settings = _settings(method, options.parity)
-            if settings is not None and options.parity and name.startswith("drawnn"):
-                # An ascent from one random point.
-                settings["search"] = bo.Search(raw_samples=2, num_restarts=1, steps=500)
-            for run in range(options.runs):
-                bar.set_description(f"{name} {method}")
-                values, seconds = _run(objective, evaluations, method, settings, options.seed + run)
-                bar.update()
-                yield _table(objective, name, method, run, values, seconds)
 
 
 def _run(
@@ -221,30 +229,14 @@ def summarise(trials: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows).set_index(["function", "method"])
 
 
-def save(trials: pd.DataFrame, options: Optimization) -> None:
-    """Write the trials and the manifest. Raises OSError where that is impossible."""
-    write_file(options.out / "trials.parquet", lambda path: trials.to_parquet(path, index=False))
-    manifest = {"format": FORMAT, "experiment": options.name, "options": as_json(asdict(options)), "runs": []}
-    write_json(options.out / "manifest.json", manifest | {"versions": versions()})
-
-
-def write_report(folder: Path) -> str:
-    """Write summary.csv and the pictures from the trials in `folder`; returns the table as text."""
-    trials = pd.read_parquet(folder / "trials.parquet")
-    table = summarise(trials)
-    write_file(folder / "summary.csv", lambda path: table.to_csv(path))
-    save_picture(folder / "progress.png", figures.progress(trials))
-    save_picture(folder / "time.png", figures.time_to_best(table))
+def _readable(table: pd.DataFrame) -> pd.DataFrame:
+    """The table of `summarise` as strings."""
     columns = {name: table[name].to_numpy() for name in table}
-    shown = pd.DataFrame(
-        {
-            "best": [
-                f"{best:,.4g} ± {margin:.2g}" for best, margin in zip(columns["best"], columns["best_95"], strict=True)
-            ],
-            "regret": [f"{regret:.4g}" if np.isfinite(regret) else "-" for regret in columns["regret"]],
-            "ms / query": [f"{ms:.1f}" for ms in columns["ms_per_query"]],
-            "s / run": [f"{seconds:.1f}" for seconds in columns["seconds"]],
-        },
-        index=table.index,
-    )
-    return shown.to_string()
+    bests = zip(columns["best"], columns["best_95"], strict=True)
+    cells = {
+        "best": [f"{best:,.4g} ± {margin:.2g}" for best, margin in bests],
+        "regret": [f"{regret:.4g}" if np.isfinite(regret) else "-" for regret in columns["regret"]],
+        "ms / query": [f"{ms:.1f}" for ms in columns["ms_per_query"]],
+        "s / run": [f"{seconds:.1f}" for seconds in columns["seconds"]],
+    }
+    return pd.DataFrame(cells, index=table.index)

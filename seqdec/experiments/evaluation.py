@@ -1,45 +1,53 @@
 """Off-policy evaluation of a log: what another policy would have earned, by every estimator, with intervals.
 
-DIR/manifest.json                 what was asked for, and what the log can tell
+DIR/manifest.json                 options, overlap of the two policies, mean rewards
 DIR/estimates.parquet, .csv       value, interval and standard error of each estimator
-DIR/estimates.png                 the same as a picture
+DIR/estimates.png                 the same as a figure
 """
 
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
+import tyro
 
-from seqdec import data, figures, filters, likelihoods, models, ope, policies
+from seqdec import data, filters, likelihoods, models, ope, policies
 from seqdec import params as parameters
+from seqdec.checks import choice
 from seqdec.core import Filter, PyTree
-from seqdec.experiments.report import FORMAT, read_manifest, save_picture
+from seqdec.experiments.base import check_minimum
+from seqdec.experiments.folder import read_manifest, save_figure, write_manifest
 from seqdec.ope import Log, Overlap
-from seqdec.persistence import as_json, versions, write_file, write_json
+from seqdec.persistence import write_file
 
 OPEN_BANDIT = "open-bandit"
+MODELS = ("linear", "hilofi", "lolofi", "lrkf")
 _HIDDEN = (32,)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """What a log is asked."""
+    """Value a policy from the log of another: prints estimates, fills a folder with table and picture."""
 
     name: ClassVar[str] = "ope"
 
+    log: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="LOG")]
+    """Parquet or CSV file with the columns timestamp, action, reward, propensity, context_0, ..., or open-bandit."""
     policy: str = "greedy"
-    """Policy to value: one of `seqdec list`, acting on the model's belief; uniform; bts, for open-bandit; or a parquet
-    or CSV file with the columns probability_0, probability_1, ..."""
-    model: Literal["linear", "hilofi", "lolofi", "lrkf"] = "hilofi"
-    """Filter that predicts rewards: linear has no hidden layer, the others one of 32 units."""
+    """Policy to value: one of `seqdec list`, acting on the model's belief; uniform; bts, for open-bandit; or a file
+    (parquet or CSV) with the columns probability_0, probability_1, ..."""
+    model: str = "hilofi"
+    """Filter that predicts rewards: linear, hilofi, lolofi or lrkf; linear has no hidden layer, the others one of 32
+    units."""
     folds: int = 5
     """Folds of the cross-fitting; 0 is prequential: each row is predicted from those before it."""
     actions: int | None = None
-    """How many actions there are, where the log has neither masks nor features that tell."""
+    """Number of actions, for a log with neither masks nor features of the actions."""
     samples: int = 1000
     """Bootstrap samples."""
     seed: int = 0
@@ -47,9 +55,47 @@ class Evaluation:
     out: Path = Path("results/ope")
     """Folder for the table and the picture."""
 
+    def check(self) -> None:
+        """Raises ValueError for wrong options."""
+        if self.folds < 0 or self.folds == 1:
+            raise ValueError(f"folds must be 0 (prequential) or at least 2; got {self.folds}")
+        check_minimum(self, samples=2, actions=1)
+        choice("model", self.model, MODELS)
+        if not _is_file(self.policy):
+            choice("policy", self.policy, (*policies.names(), "uniform", "bts"))
+
+    def play(self, plan: None) -> Iterator["Result"]:
+        """Yield the estimates."""
+        yield evaluate(self)
+
+    def save(self, parts: list["Result"]) -> None:
+        """Write the estimates and the manifest. Raises OSError where that is impossible."""
+        (result,) = parts
+        write_file(self.out / "estimates.parquet", lambda path: result.estimates.to_parquet(path))
+        known = {"overlap": result.overlap._asdict(), "logged": result.logged, "known": result.known}
+        write_manifest(self.out, self, log=self.log, **known)
+
+    @staticmethod
+    def report(folder: Path) -> str:
+        """Write estimates.csv and the figure of the estimates in `folder`; returns them as text."""
+        from seqdec import figures
+
+        manifest, table = read_manifest(folder), pd.read_parquet(folder / "estimates.parquet")
+        policy, logged, known = manifest["options"]["policy"], manifest["logged"], manifest["known"]
+        write_file(folder / "estimates.csv", lambda path: table.to_csv(path))
+        title = f"Mean reward of {Path(policy).name}, estimated from {Path(manifest['log']).name}"
+        save_figure(folder / "estimates.png", figures.estimates(table, logged, known, title))
+        return "\n".join(
+            [
+                table.to_string(float_format=lambda value: f"{value:.5g}"),
+                "",
+                *_facts(policy, logged, known, Overlap(**manifest["overlap"])),
+            ]
+        )
+
 
 class Result(NamedTuple):
-    """What came out."""
+    """Estimates, and what the log says of their reliability."""
 
     estimates: pd.DataFrame
     overlap: Overlap
@@ -59,18 +105,9 @@ class Result(NamedTuple):
     """the policy's own mean reward and its standard error, where its own log exists"""
 
 
-def check(options: Evaluation) -> None:
-    """Raises ValueError for options that make no sense."""
-    if options.folds < 0 or options.folds == 1:
-        raise ValueError(f"folds must be 0 (prequential) or at least 2; got {options.folds}")
-    if options.samples < 2:
-        raise ValueError(f"samples must be at least 2; got {options.samples}")
-    if options.policy not in ("uniform", "bts") and not _is_file(options.policy):
-        policies.make(options.policy)
-
-
-def evaluate(log: str, options: Evaluation) -> Result:
+def evaluate(options: Evaluation) -> Result:
     """Value the policy on the log, a file or "open-bandit". Raises ValueError or OSError where that is impossible."""
+    log = options.log
     if log == OPEN_BANDIT:
         shown = data.load_open_bandit("random")
         table = as_log(shown)
@@ -171,30 +208,16 @@ def _mean(rewards: np.ndarray) -> tuple[float, float]:
     return float(rewards.mean()), float(rewards.std(ddof=1) / np.sqrt(len(rewards)))
 
 
-def save(result: Result, log: str, options: Evaluation) -> None:
-    """Write the estimates and the manifest. Raises OSError where that is impossible."""
-    write_file(options.out / "estimates.parquet", lambda path: result.estimates.to_parquet(path))
-    told = {"log": log, "overlap": result.overlap._asdict(), "logged": result.logged, "known": result.known}
-    manifest = {"format": FORMAT, "experiment": options.name, "options": as_json(asdict(options)), **as_json(told)}
-    write_json(options.out / "manifest.json", manifest | {"runs": [], "versions": versions()})
-
-
-def write_report(folder: Path) -> str:
-    """Write estimates.csv and the picture from what `save` left in `folder`; returns what there is to say, as text."""
-    manifest, table = read_manifest(folder), pd.read_parquet(folder / "estimates.parquet")
-    policy, logged, known = manifest["options"]["policy"], manifest["logged"], manifest["known"]
-    write_file(folder / "estimates.csv", lambda path: table.to_csv(path))
-    title = f"Mean reward of {Path(policy).name}, estimated from {Path(manifest['log']).name}"
-    save_picture(folder / "estimates.png", figures.estimates(table, logged, known, title))
-    seen = Overlap(**manifest["overlap"])
-    lines = [
-        table.to_string(float_format=lambda value: f"{value:.5g}"),
-        "",
-        f"the log itself: {logged[0]:.5g}, standard error {logged[1]:.2g}, {seen.rows:,} rows",
-        *([] if known is None else [f"{policy} itself: {known[0]:.5g}, standard error {known[1]:.2g}"]),
-        f"effective sample size for {policy}: {seen.effective_sample_size:,.1f}; "
-        f"largest weight {seen.largest_weight:.3g}; "
-        f"mean weight {seen.mean_weight:.3f}, standard error {seen.mean_weight_error:.2g}",
-        *(f"warning: {warning}" for warning in seen.warnings),
-    ]
-    return "\n".join(lines)
+def _facts(
+    policy: str, logged: tuple[float, float], known: tuple[float, float] | None, overlap: Overlap
+) -> Iterator[str]:
+    """Lines on the log, the policy's own log if there is one, and how much they overlap."""
+    yield f"the log itself: {logged[0]:.5g}, standard error {logged[1]:.2g}, {overlap.rows:,} rows"
+    if known is not None:
+        yield f"{policy} itself: {known[0]:.5g}, standard error {known[1]:.2g}"
+    yield (
+        f"effective sample size for {policy}: {overlap.effective_sample_size:,.1f}; "
+        f"largest weight {overlap.largest_weight:.3g}; "
+        f"mean weight {overlap.mean_weight:.3f}, standard error {overlap.mean_weight_error:.2g}"
+    )
+    yield from (f"warning: {warning}" for warning in overlap.warnings)

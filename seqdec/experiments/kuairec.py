@@ -1,24 +1,27 @@
 """Replay of a recommender's log: which of a user's next ten videos; agents compared day by day in watch ratio.
 
-Agents learn from log(1 + watch_ratio); tables and pictures speak of watch ratios. Without data the log is SYNTHETIC,
-and says so wherever it is shown.
+Agents learn from log(1 + watch_ratio); tables and figures show watch ratios. Without data the log is SYNTHETIC, and is
+called so in the manifest, the tables and the figures.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
-import jax
 import numpy as np
 import pandas as pd
 
 from seqdec import agents, envs, models
+from seqdec.checks import choice
 from seqdec.core import Agent, Environment
 from seqdec.data import WATCH_RATIO, RecommenderLog, load_kuairec, load_random_exposures, synthetic_kuairec
-from seqdec.experiments import bandit
+from seqdec.experiments import contenders
+from seqdec.experiments.bandits import Bandit, Plan, pictures
+from seqdec.experiments.folder import load_runs, write_summary
 from seqdec.persistence import write_file
-from seqdec.results import Run, mean_and_margin
+from seqdec.results import Run, compare, readable
+from seqdec.statistics import mean_and_margin
 
 DAYS = "days.parquet"
 _PERIODS = 50
@@ -56,15 +59,15 @@ _PAPER: Mapping[str, Mapping[str, Any]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class KuaiRec(bandit.Bandit):
+class KuaiRec(Bandit):
     """Recommender's log: which of a user's next ten videos; without --data a SYNTHETIC log, nothing is downloaded."""
 
     name: ClassVar[str] = "kuairec"
 
     data: Path | None = None
     """Folder with the official CSV files."""
-    matrix: Literal["small", "big"] = "small"
-    """Which of them: small_matrix.csv or big_matrix.csv."""
+    matrix: str = "small"
+    """Which of them: small for small_matrix.csv, big for big_matrix.csv."""
     exposures: bool = False
     """Replay the real slice random_exposures.txt from $SEQDEC_DATA/kuairec: no features, no time."""
     parity: bool = False
@@ -75,22 +78,39 @@ class KuaiRec(bandit.Bandit):
     seeds: int = 5
     out: Path = Path("results/kuairec")
 
+    def check(self) -> Plan:
+        """The environment, the agents by name, and the day of every step.
 
-def build(options: KuaiRec) -> tuple[KuaiRec, Environment, dict[str, Agent], pd.DataFrame]:
-    """The options in full, the environment, the agents by name, and the day of every step.
+        Raises ValueError or TypeError for wrong options, and OSError for missing data.
+        """
+        names = self.names()
+        choice("matrix", self.matrix, ("small", "big"))
+        if self.exposures and (self.data is not None or self.parity):
+            raise ValueError("--exposures has a log of its own; leave out --data and --parity")
+        log = _log(self)
+        order = "shuffled" if self.parity or log.days is None else "chronological"
+        steps = min(len(log.rewards), 200_000 if self.parity else self.steps)
+        env = envs.recommender_log(log, order=order, standardise=not self.parity)
+        return Plan(env, {name: make_agent(name, env, self) for name in names}, steps, _days(log, order, steps))
 
-    Raises ValueError or TypeError for a name or a number that does not exist, and OSError for missing data.
-    """
-    names = bandit.check(options)
-    if options.exposures and (options.data is not None or options.parity):
-        raise ValueError("--exposures has a log of its own; leave out --data and --parity")
-    log = _log(options)
-    order = "shuffled" if options.parity or log.days is None else "chronological"
-    longest = min(len(log.rewards), 200_000 if options.parity else len(log.rewards))
-    options = replace(options, steps=longest if options.parity else min(options.steps, longest))
-    env = envs.recommender_log(log, order=order, standardise=not options.parity)
-    team = {name: make_agent(name, env, options) for name in names}
-    return options, env, team, _days(log, order, options.steps)
+    def play(self, plan: Plan) -> Iterator[tuple[str, Run]]:
+        """Yield (agent, run) one agent after the other, after writing the day of every step."""
+        assert plan.days is not None
+        write_file(self.out / DAYS, lambda path: plan.days.to_parquet(path, index=False))
+        yield from super().play(plan)
+
+    @staticmethod
+    def report(folder: Path) -> str:
+        """Write tables and figures, in watch ratios, of the runs in `folder`; returns the table as text."""
+        from seqdec import figures
+
+        runs = {name: in_watch_ratios(run) for name, run in load_runs(folder).items()}
+        table, days = compare(runs), daily(runs, pd.read_parquet(folder / DAYS))
+        write_file(folder / "daily.csv", lambda path: days.to_csv(path, index=False))
+        summary, shown = tables(runs, table, readable(table))
+        daily_figure = figures.daily(days, table, next(iter(runs.values())).env)
+        write_summary(folder, summary, {**pictures(runs), "daily.png": daily_figure})
+        return shown.to_string()
 
 
 def _log(options: KuaiRec) -> RecommenderLog:
@@ -111,23 +131,22 @@ def _days(log: RecommenderLog, order: str, steps: int) -> pd.DataFrame:
 
 def make_agent(name: str, env: Environment, options: KuaiRec, **other: Any) -> Agent:
     """The agent that "kind" or "kind+policy" stands for, with `other` settings where they are given."""
-    kind, _, policy = name.partition("+")
-    chosen = _PAPER if options.parity else _TUNED_EXPOSURES if options.exposures else _TUNED
-    settings = dict(chosen.get(kind, {}))
+    kind, policy = contenders.split(name, (*_MAKERS, *agents.names()))
+    choice("agent", kind, (*_MAKERS, *agents.names()))
+    presets = _PAPER if options.parity else _TUNED_EXPOSURES if options.exposures else _TUNED
+    settings = dict(presets.get(kind, {}))
     if kind in _FILTERING:
-        settings |= _model(env, options.parity)
-        settings |= {} if options.noise is None else {"noise_variance": options.noise}
-        settings |= bandit.filter_settings(kind, {}, rank=options.rank, process_noise=options.process_noise)
-    if kind in (*_FILTERING, "linear") and (policy or options.policy):
-        settings["policy"] = policy or options.policy
-    elif policy and kind != "random":
+        settings |= _model(env, options.parity) | options.response()
+        settings |= contenders.filter_settings(kind, {}, rank=options.rank, process_noise=options.process_noise)
+    elif kind not in _MAKERS:
+        settings["model"] = _model(env, options.parity)["model"]
+    if kind in (*_FILTERING, "linear"):
+        policy = policy or options.policy or ""
+    if policy and kind != "random":
         settings["policy"] = policy
-    if kind not in (*_FILTERING, *_MAKERS):
-        settings |= {"model": _model(env, options.parity)["model"]}
     settings |= other
     agent = _MAKERS[kind](env, **settings) if kind in _MAKERS else agents.make(kind, env, **settings)
-    jax.eval_shape(agent.init, jax.random.key(0))  # what does not fit the network is found before anything runs
-    return agent._replace(name=name)
+    return contenders.checked(agent, name)
 
 
 def _model(env: Environment, parity: bool) -> dict[str, Any]:
@@ -135,11 +154,6 @@ def _model(env: Environment, parity: bool) -> dict[str, Any]:
     if parity:
         return {"model": agents.scorer(env, tables=("video",))._replace(tables=())}
     return {"model": agents.scorer(env, models.Score(intercepts=True, product=True), width=4, std=0.1)}
-
-
-def save_days(folder: Path, days: pd.DataFrame) -> None:
-    """Keep the day of every step beside the runs."""
-    write_file(folder / DAYS, lambda path: days.to_parquet(path, index=False))
 
 
 def in_watch_ratios(run: Run) -> Run:

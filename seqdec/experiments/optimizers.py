@@ -1,15 +1,20 @@
 """Optimizers on real training tasks: loss against step and against time, each with a learning-rate sweep of its own.
 
-Every optimizer gets the same number of learning rates, half a decade apart around a rate of its kind, each tried once
-on a seed that is not reported. The rate with the least training loss over the last tenth of the run is then run on the
-reported seeds, on which AdamW and all others see the same initial weights and the same minibatches. Rates rise linearly
-over the first tenth of a run and fall along a cosine to a tenth. Times are those of the quickest run of an optimizer,
-without compilation.
+Every optimizer has the same number of learning rates, half a decade apart around a typical one, each tried once on a
+seed that is not reported. The rate with the lowest training loss over the last tenth of the run is then run on the
+reported seeds; all optimizers have the same initial weights and minibatches for a seed. Rates rise linearly over the
+first tenth of a run and decay along a cosine to a tenth. Times are those of the fastest run of an optimizer, without
+compilation.
+
+DIR/manifest.json      options
+DIR/curves.parquet     loss and seconds of every run at 40 steps of it
+DIR/summary.csv, .md   table: losses, differences to AdamW's, time, state
+DIR/TASK.png           loss against step, time and learning rate
 """
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -20,24 +25,20 @@ import numpy as np
 import optax
 import pandas as pd
 from jax import lax
-from matplotlib.figure import Figure
 from optax import contrib
 from tqdm import tqdm
 
 from seqdec import optim
 from seqdec.core import PyTree
 from seqdec.experiments import tasks
+from seqdec.experiments.base import check_minimum, split_names
+from seqdec.experiments.folder import save_figure, write_manifest
+from seqdec.experiments.optimizer_tables import BASELINE, CHUNKS, column, end_of, markdown, picture, summary
 from seqdec.experiments.tasks import Task
-from seqdec.persistence import versions, write_file, write_json
-from seqdec.results import mean_and_margin, with_margin
+from seqdec.persistence import write_file
 
 CURVES = "curves.parquet"
-_BASELINE = "adamw"
-_CHUNKS = 40
-"""Points of a curve: the chunks of a run, which the compiled loop runs without coming back."""
 _DECADE = 0.5
-_DIVERGED = 100.0
-"""Nats: a run that ends above has diverged, and counts as infinitely bad."""
 
 
 class Contender(NamedTuple):
@@ -120,56 +121,54 @@ class Optimizers:
     out: Path = Path("results/optimizers")
     """Folder for the curves, the table and the pictures."""
 
+    def check(self) -> None:
+        """Raises ValueError for wrong options."""
+        split_names("task", self.tasks, tasks.names())
+        split_names("optimizer", self.optimizers, CONTENDERS)
+        check_minimum(self, steps=CHUNKS, batch=1, rates=1, seeds=1, seed=0)
 
-def check(options: Optimizers) -> None:
-    """Raises ValueError for options that make no sense."""
-    for field, known in (("tasks", tasks.names()), ("optimizers", tuple(CONTENDERS))):
-        chosen = _split(getattr(options, field))
-        if not chosen or len(set(chosen)) < len(chosen) or not set(chosen) <= set(known):
-            raise ValueError(f"{field} must be some of {', '.join(known)}, each once; got {getattr(options, field)!r}")
-    for field, minimum in (("steps", _CHUNKS), ("batch", 1), ("rates", 1), ("seeds", 1), ("seed", 0)):
-        value = getattr(options, field)
-        if value is not None and value < minimum:
-            raise ValueError(f"{field} must be at least {minimum}; got {value}")
+    def play(self, plan: None) -> Iterator[pd.DataFrame]:
+        """Yield the curves of one optimizer on one task after the other, AdamW's first."""
+        chosen = [BASELINE, *(name for name in split_names("optimizer", self.optimizers) if name != BASELINE)]
+        names = split_names("task", self.tasks)
+        total = len(names) * len(chosen) * (self.rates + self.seeds)
+        with tqdm(total=total, unit="run", disable=None) as bar:
+            for task_name in names:
+                task = tasks.make(task_name)
+                for name in chosen:
+                    bar.set_description(f"{task_name} {name}")
+                    yield _contest(task, name, self, bar.update)
 
+    def save(self, parts: list[pd.DataFrame]) -> None:
+        """Write the curves and the manifest. Raises OSError where that is impossible."""
+        curves = pd.concat(parts, ignore_index=True)
+        write_file(self.out / CURVES, lambda path: curves.to_parquet(path, index=False))
+        write_manifest(self.out, self)
 
-def _split(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",")]
-
-
-def compare(options: Optimizers, progress: bool) -> tuple[pd.DataFrame, bool]:
-    """Run everything and keep the curves in the folder, optimizer by optimizer; -> curves, and whether Ctrl-C came."""
-    chosen = [_BASELINE, *(name for name in _split(options.optimizers) if name != _BASELINE)]
-    pairs = [(task, name) for task in _split(options.tasks) for name in chosen]
-    write_json(options.out / "manifest.json", {"experiment": "optimizers", "options": options.__dict__ | {
-        "out": str(options.out)}, "versions": versions()})  # fmt: skip
-    rows: list[pd.DataFrame] = []
-    loaded: dict[str, Task] = {}
-    try:
-        with tqdm(total=len(pairs) * (options.rates + options.seeds), unit="run", disable=not progress) as bar:
-            for task_name, name in pairs:
-                if task_name not in loaded:
-                    loaded = {task_name: tasks.make(task_name)}
-                bar.set_description(f"{task_name} {name}")
-                rows.append(_contest(loaded[task_name], name, options, bar.update))
-                whole = pd.concat(rows, ignore_index=True)
-                write_file(options.out / CURVES, lambda path, whole=whole: whole.to_parquet(path, index=False))
-    except KeyboardInterrupt:
-        if not rows:
-            raise
-    return pd.concat(rows, ignore_index=True), len(rows) < len(pairs)
+    @staticmethod
+    def report(folder: Path) -> str:
+        """Write tables and figures of the curves in `folder`; returns the tables as text."""
+        curves = pd.read_parquet(folder / CURVES)
+        table = summary(curves)
+        text = "\n\n".join(markdown(str(task), rows) for task, rows in table.groupby("task", sort=False))
+        write_file(folder / "summary.csv", lambda path: table.to_csv(path, index=False))
+        write_file(folder / "summary.md", lambda path: path.write_text(text + "\n"))
+        for task in dict.fromkeys(curves["task"]):
+            figure = picture(curves.loc[curves["task"] == task], table.loc[table["task"] == task])
+            save_figure(folder / f"{task}.png", figure)
+        return text
 
 
 def _contest(task: Task, name: str, options: Optimizers, done: Callable[[], Any]) -> pd.DataFrame:
     """The sweep of one optimizer on one task and its reported runs, as rows of curves."""
-    steps = (options.steps or task.steps) // _CHUNKS * _CHUNKS
+    steps = (options.steps or task.steps) // CHUNKS * CHUNKS
     trial = _Trial(task, CONTENDERS[name].make, steps, options.batch or task.batch)
     grid = [CONTENDERS[name].rate * 10 ** (_DECADE * (i - (options.rates - 1) / 2)) for i in range(options.rates)]
     frames = []
     for rate in grid:
         frames.append(trial.run(rate, options.seed + options.seeds).assign(sweep=True))
         done()
-    ends = [_end(frame) for frame in frames]
+    ends = [end_of(frame) for frame in frames]
     best = grid[int(np.argmin(ends))]
     for seed in range(options.seed, options.seed + options.seeds):
         frames.append(trial.run(best, seed).assign(sweep=False))
@@ -178,21 +177,11 @@ def _contest(task: Task, name: str, options: Optimizers, done: Callable[[], Any]
     extra: dict[str, Any] = {"task": task.name, "optimizer": name, "best_rate": best, "edge": edge}
     curves = pd.concat(frames, ignore_index=True)
     # Other programs can only slow a run down.
-    extra["ms_per_step"] = 1e3 * min(_column(frame, "seconds")[-1] for frame in frames) / steps
+    extra["ms_per_step"] = 1e3 * min(column(frame, "seconds")[-1] for frame in frames) / steps
     curves["seconds"] = 1e-3 * extra["ms_per_step"] * curves["step"]
     return curves.assign(
         **extra, parameters=trial.parameters, state=trial.state_size, compile_seconds=trial.compile_seconds
     )
-
-
-def _end(frame: pd.DataFrame) -> float:
-    """Training loss over the last tenth of a run; infinite where it diverged."""
-    return _settled(_column(frame, "loss")[-_CHUNKS // 10 :])
-
-
-def _settled(losses: np.ndarray) -> float:
-    loss = float(losses.mean())
-    return loss if loss < _DIVERGED else np.inf
 
 
 class _Trial:
@@ -219,7 +208,7 @@ class _Trial:
 
         def chunk(carry, data, peak, seed):
             body = functools.partial(step, data=data, peak=peak, seed=seed)
-            carry, losses = lax.scan(body, carry, length=steps // _CHUNKS)
+            carry, losses = lax.scan(body, carry, length=steps // CHUNKS)
             return carry, jnp.mean(losses)
 
         began = time.perf_counter()
@@ -236,168 +225,21 @@ class _Trial:
         carry = (params, self._transform.init(params), jnp.zeros((), jnp.int32))
         peak, number = jnp.float32(rate), jnp.int32(seed)
         losses, seconds = [], []
-        for _ in range(_CHUNKS):
+        for _ in range(CHUNKS):
             began = time.perf_counter()
             carry, loss = self._chunk(carry, self._task.data, peak, number)
             losses.append(float(loss))
             seconds.append(time.perf_counter() - began)
         test_loss, test_accuracy = self._judge(carry[0], self._task.held_out)
-        stride = self._steps // _CHUNKS
+        stride = self._steps // CHUNKS
         return pd.DataFrame(
             {
                 "rate": rate,
                 "seed": seed,
-                "step": stride * np.arange(1, _CHUNKS + 1),
+                "step": stride * np.arange(1, CHUNKS + 1),
                 "loss": losses,
                 "seconds": np.cumsum(seconds),
                 "test_loss": float(test_loss),
                 "test_accuracy": float(test_accuracy),
             }
         )
-
-
-def summary(curves: pd.DataFrame) -> pd.DataFrame:
-    """One row for each task and optimizer, over the reported seeds.
-
-    Columns: rate, edge (the best rate lies at the end of its grid); loss over the last tenth of the steps, test_loss,
-    test_accuracy, each with the half-width `_95` of its 95% t-interval over seeds; ahead_steps and ahead_time, by how
-    much the loss lies below AdamW's (paired over seeds) after as many steps and after as much time; ms_per_step and its
-    ratio to AdamW's; state, numbers kept per parameter.
-    """
-    reported = curves.loc[~curves["sweep"]]
-    rows = []
-    for (task, name), group in reported.groupby(["task", "optimizer"], sort=False):  # pyright: ignore
-        base = reported.loc[(reported["task"] == task) & (reported["optimizer"] == _BASELINE)]
-        runs, base_runs = _by_seed(group), _by_seed(base)
-        row: dict[str, Any] = {"task": task, "optimizer": name}
-        row |= {key: _column(group, key)[0] for key in ("best_rate", "edge")}
-        samples = {
-            "loss": [_end(run) for run in runs],
-            "test_loss": [_settled(_column(run, "test_loss")[:1]) for run in runs],
-            "test_accuracy": [_column(run, "test_accuracy")[0] for run in runs],
-            "ahead_steps": [_end(b) - _end(run) for run, b in zip(runs, base_runs, strict=True)],
-            "ahead_time": [_ahead_in_time(run, b) for run, b in zip(runs, base_runs, strict=True)],
-        }
-        for key, values in samples.items():
-            with np.errstate(invalid="ignore"):  # of runs that diverged
-                mean, margin = mean_and_margin(np.asarray(values, float))
-            row |= {key: float(mean), f"{key}_95": float(margin)}
-        row["ms_per_step"] = _column(group, "ms_per_step").min()
-        row["time_ratio"] = row["ms_per_step"] / _column(base, "ms_per_step").min()
-        row["state"] = _column(group, "state")[0] / _column(group, "parameters")[0]
-        rows.append(row)
-    return pd.DataFrame(rows)
-
-
-def _column(frame: pd.DataFrame, name: str) -> np.ndarray:
-    return frame[name].to_numpy()
-
-
-def _by_seed(frame: pd.DataFrame) -> list[pd.DataFrame]:
-    return [run for _, run in frame.groupby("seed")]
-
-
-def _ahead_in_time(run: pd.DataFrame, base: pd.DataFrame) -> float:
-    """How much lower the loss is than the baseline's at the moment when the quicker of the two is done."""
-    moment = min(_column(run, "seconds")[-1], _column(base, "seconds")[-1])
-    return _loss_at(base, moment) - _loss_at(run, moment)
-
-
-def _loss_at(run: pd.DataFrame, moment: float) -> float:
-    """Mean loss over the tenth of the run that ends at a moment."""
-    done = max(1, int(np.searchsorted(_column(run, "seconds"), moment, side="right")))
-    return _settled(_column(run, "loss")[max(0, done - _CHUNKS // 10) : done])
-
-
-def write(curves: pd.DataFrame, folder: Path) -> str:
-    """Save table and pictures of the curves; returns the table as text."""
-    table = summary(curves)
-    text = "\n\n".join(_markdown(str(task), rows) for task, rows in table.groupby("task", sort=False)) + "\n"
-    write_file(folder / "summary.csv", lambda path: table.to_csv(path, index=False))
-    write_file(folder / "summary.md", lambda path: path.write_text(text))
-    for task in dict.fromkeys(curves["task"]):
-        figure = picture(curves.loc[curves["task"] == task], table.loc[table["task"] == task])
-        write_file(
-            folder / f"{task}.png",
-            lambda path, figure=figure: figure.savefig(path, format="png"),
-        )
-    return text
-
-
-def rebuild(folder: Path) -> str:
-    """Table and pictures again, from the curves in a folder."""
-    return write(pd.read_parquet(folder / CURVES), folder)
-
-
-def _markdown(task: str, table: pd.DataFrame) -> str:
-    """The rows of one task for people, those with the least loss first."""
-    table = table.sort_values("loss")
-    cells = {
-        "optimizer": table["optimizer"],
-        "rate": [
-            f"{rate:.2g}" + " (edge)" * edge for rate, edge in zip(table["best_rate"], table["edge"], strict=True)
-        ],
-        "train loss": with_margin(table["loss"].to_numpy(), table["loss_95"].to_numpy()),
-        "test loss": with_margin(table["test_loss"].to_numpy(), table["test_loss_95"].to_numpy()),
-        "test accuracy": with_margin(table["test_accuracy"].to_numpy(), table["test_accuracy_95"].to_numpy()),
-        "ahead of AdamW, steps": with_margin(table["ahead_steps"].to_numpy(), table["ahead_steps_95"].to_numpy()),
-        "ahead, time": with_margin(table["ahead_time"].to_numpy(), table["ahead_time_95"].to_numpy()),
-        "ms / step": [f"{ms:.1f}" for ms in table["ms_per_step"]],
-        "of AdamW's": [f"{ratio:.2f}" for ratio in table["time_ratio"]],
-        "state / parameters": [f"{state:.2f}" for state in table["state"]],
-    }
-    columns = list(cells)
-    lines = [f"**{task}**", "", "| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
-    lines += ["| " + " | ".join(map(str, row)) + " |" for row in zip(*cells.values(), strict=True)]
-    return "\n".join(lines)
-
-
-_COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
-
-
-def picture(curves: pd.DataFrame, table: pd.DataFrame) -> Figure:
-    """Loss against step and against time of AdamW and the six best, and the end of all against the learning rate."""
-    best = [name for name in table.sort_values("loss")["optimizer"] if name != _BASELINE][: len(_COLOURS) - 1]
-    colours = dict(zip([_BASELINE, *best], _COLOURS, strict=False))
-    figure = Figure(figsize=(14, 4.6), dpi=140, layout="constrained")
-    by_step, by_time, by_rate = figure.subplots(1, 3)
-    for name, colour in colours.items():
-        runs = _by_seed(curves.loc[(curves["optimizer"] == name) & ~curves["sweep"]])
-        mean, margin = mean_and_margin(np.stack([_smooth(_column(run, "loss")) for run in runs]))
-        seconds = np.mean([_column(run, "seconds") for run in runs], axis=0)
-        for axes, x in ((by_step, _column(runs[0], "step")), (by_time, seconds)):
-            axes.plot(x, mean, color=colour, label=name, lw=1.6)
-            axes.fill_between(x, mean - margin, mean + margin, color=colour, alpha=0.13, lw=0)
-    for name in dict.fromkeys(curves["optimizer"]):
-        sweep = curves.loc[(curves["optimizer"] == name) & curves["sweep"]]
-        points = [(rate, _end(run)) for rate, run in sweep.groupby("rate")]
-        rates, ends = zip(*points, strict=True)
-        by_rate.plot(np.array(rates) / rates[len(rates) // 2], ends, "o-", color=colours.get(name, "0.8"), lw=1.2, ms=3)
-    low, high = _range(curves)
-    for axes, x, title in (
-        (by_step, "step", "Training loss against step"),
-        (by_time, "run time without compilation / s", "Training loss against time"),
-        (by_rate, "learning rate over the middle of its grid", "End of the sweep's runs; others grey"),
-    ):
-        axes.set_title(title, fontsize=11, loc="left")
-        axes.set(xlabel=x, ylabel="cross-entropy / nats", yscale="log", ylim=(low, high))
-        axes.grid(axis="y", which="both", color="0.92", lw=0.7)
-        axes.spines[["top", "right"]].set_visible(False)
-    by_rate.set_xscale("log")
-    handles, labels = by_step.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
-    task = str(curves["task"].iloc[0])
-    figure.suptitle(f"{task}: mean and 95% interval over seeds", fontsize=12, fontweight="bold", x=0.01, ha="left")
-    return figure
-
-
-def _smooth(losses: np.ndarray) -> np.ndarray:
-    """Mean of the last tenth of the run's points, at every point."""
-    return np.array([losses[max(0, i + 1 - _CHUNKS // 10) : i + 1].mean() for i in range(len(losses))])
-
-
-def _range(curves: pd.DataFrame) -> tuple[float, float]:
-    """Limits of the loss axis: from the least to a little above where the runs begin."""
-    losses, steps = _column(curves, "loss"), _column(curves, "step")
-    start = np.nanmedian(losses[steps == steps.min()])
-    return 0.8 * max(float(losses[np.isfinite(losses)].min()), 1e-4), 1.5 * float(start)

@@ -1,13 +1,13 @@
 """Tables as bandits: regret of neural and linear agents in percent of that of uniform play.
 
-DIR/manifest.json          what was asked for
-DIR/TABLE/...              runs, summary.csv and pictures of one table, as every bandit leaves them
+DIR/manifest.json          options
+DIR/TABLE/...              runs, summary.csv and figures of one table, as of every bandit
 DIR/summary.parquet, .csv  regret in percent of uniform play's on the same contexts, with 95% intervals over seeds
-DIR/regret.png             the same as a picture
+DIR/regret.png             the same as a figure
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,12 +15,15 @@ import jax
 import jax.numpy as jnp
 import pandas as pd
 
-from seqdec import agents, envs, figures, filters, likelihoods, models, policies
+from seqdec import agents, envs, filters, likelihoods, models, policies
 from seqdec.core import Action, Agent, Array, Environment
-from seqdec.experiments import report
+from seqdec.experiments import bandits
+from seqdec.experiments.base import check_minimum, split_names
+from seqdec.experiments.folder import load_runs, read_manifest, save_run, write_manifest, write_summary
 from seqdec.loop.run import run
-from seqdec.persistence import as_json, versions, write_file, write_json
-from seqdec.results import Run, mean_and_margin, with_margin
+from seqdec.persistence import write_file
+from seqdec.results import Run
+from seqdec.statistics import mean_and_margin, with_margin
 
 UNIFORM = "uniform"
 _LONGEST = 50_000
@@ -32,7 +35,7 @@ _KINDS = {
     "neural-epsilon-greedy": "adamw",
     "neural-greedy": "adamw",
 }
-"""What the agents of this experiment are made of."""
+"""Agents of this experiment -> names in `seqdec.agents`."""
 _ALL: dict[str, dict[str, Any]] = {
     "hilofi": {"rank": 10, "per_output": True},
     "lolofi": {"rank_hidden": 10},
@@ -97,20 +100,44 @@ class Tabular:
     out: Path = Path("results/tabular")
     """Folder for the runs, the tables and the pictures."""
 
+    def check(self) -> None:
+        """Raises ValueError for wrong options."""
+        check_minimum(self, steps=1, seeds=1, seed=0)
+        split_names("table", self.tables, tuple(TUNED))
+        split_names("agent", self.agents, ("linear", *_KINDS))
 
-def check(options: Tabular) -> None:
-    """Raises ValueError for options that make no sense."""
-    for name, value, minimum in (("steps", options.steps, 1), ("seeds", options.seeds, 1), ("seed", options.seed, 0)):
-        if value is not None and value < minimum:
-            raise ValueError(f"{name} must be at least {minimum}; got {value}")
-    for kind, text, known in (("table", options.tables, tuple(TUNED)), ("agent", options.agents, ("linear", *_KINDS))):
-        unknown = [name for name in _names(text) if name not in known]
-        if unknown:
-            raise ValueError(f"unknown {kind} {unknown[0]!r}; known: {', '.join(known)}")
+    def play(self, plan: None) -> Iterator[tuple[str, str, Run]]:
+        """Yield (table, agent, run), uniform play first in each table; a run that Ctrl-C cut short is the last."""
+        for table in split_names("table", self.tables):
+            env = envs.make(table)
+            team = {UNIFORM: uniform(env)}
+            team |= {name: agent(name, env, **TUNED[table].get(name, {})) for name in split_names("agent", self.agents)}
+            for name, member in team.items():
+                result = run(member, env, steps_of(self, env), seed=self.seed, num_seeds=self.seeds)
+                yield table, name, result
+                if result.interrupted:
+                    raise KeyboardInterrupt
 
+    def save(self, parts: list[tuple[str, str, Run]]) -> None:
+        """Save the last run, the manifest of its table and that of the experiment."""
+        table, name, result = parts[-1]
+        save_run(self.out / table, name, result)
+        write_manifest(self.out / table, self, [name for other, name, _ in parts if other == table])
+        write_manifest(self.out, self)
 
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",")]
+    @staticmethod
+    def report(folder: Path) -> str:
+        """Write tables and figures of the runs in `folder`, that of the experiment or of one of its tables.
+
+        Returns the table as text. Raises as `load_runs`.
+        """
+        if read_manifest(folder)["runs"]:
+            return bandits.write_report(folder, load_runs(folder)).to_string()
+        tables = [table for table in TUNED if (folder / table / "manifest.json").is_file()]
+        runs = {table: load_runs(folder / table) for table in tables}
+        for table, team in runs.items():
+            bandits.write_report(folder / table, team)
+        return write_comparison(folder, summarise(runs))
 
 
 def module(env: Environment) -> models.MLP:
@@ -167,19 +194,6 @@ def steps_of(options: Tabular, env: Environment) -> int:
     return _LONGEST if env.name == "mushroom" else min(_LONGEST, len(env.params.features))
 
 
-def play(options: Tabular, progress: bool | None) -> Iterator[tuple[str, str, Run]]:
-    """(table, agent, run) as they are done, uniform play first; stops after a run that Ctrl-C ended."""
-    for table in _names(options.tables):
-        env = envs.make(table)
-        team = {name: agent(name, env, **TUNED[table].get(name, {})) for name in _names(options.agents)}
-        for name, member in {UNIFORM: uniform(env), **team}.items():
-            steps = steps_of(options, env)
-            result = run(member, env, steps, seed=options.seed, num_seeds=options.seeds, progress=progress)
-            yield table, name, result
-            if result.interrupted:
-                return
-
-
 def summarise(runs: Mapping[str, Mapping[str, Run]]) -> pd.DataFrame:
     """One row for each table and agent.
 
@@ -198,22 +212,12 @@ def summarise(runs: Mapping[str, Mapping[str, Run]]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=pd.Index(names)).set_index(["table", "agent"])
 
 
-def save(options: Tabular, table: str, name: str, done: Run, before: list[str]) -> None:
-    """Save one run after those `before` it in its table, and the experiment's manifest."""
-    report.save_run(options.out / table, name, done, table, asdict(options), before)
-    manifest = {"format": report.FORMAT, "experiment": options.name, "options": as_json(asdict(options)), "runs": []}
-    write_json(options.out / "manifest.json", manifest | {"versions": versions()})
+def write_comparison(folder: Path, summary: pd.DataFrame) -> str:
+    """Write the table of `summarise` and its figure; returns it as text, agents by tables."""
+    from seqdec import figures
 
-
-def write_report(folder: Path) -> str:
-    """Write tables and pictures from the runs in `folder`; returns the table as text. Raises as `report.load_runs`."""
-    runs = {table: report.load_runs(folder / table) for table in TUNED if (folder / table / "manifest.json").is_file()}
-    for table, team in runs.items():
-        report.write_report(folder / table, team, table)
-    summary = summarise(runs)
     write_file(folder / "summary.parquet", lambda path: summary.to_parquet(path))
-    write_file(folder / "summary.csv", lambda path: summary.to_csv(path))
-    report.save_picture(folder / "regret.png", figures.relative_regret(summary))
+    write_summary(folder, summary, {"regret.png": figures.relative_regret(summary)})
     return _readable(summary).to_string()
 
 

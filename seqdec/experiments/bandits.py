@@ -1,0 +1,147 @@
+"""Experiments that compare agents in one environment: their options, runs and report."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from flax import linen as nn
+
+from seqdec import agents, envs, policies
+from seqdec.core import Agent, Environment
+from seqdec.experiments import contenders
+from seqdec.experiments.base import check_minimum, split_names
+from seqdec.experiments.folder import load_runs, save_run, write_manifest, write_summary
+from seqdec.loop.run import run
+from seqdec.results import Run, compare, readable
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+
+class Plan(NamedTuple):
+    """What the runs of an experiment need."""
+
+    env: Environment
+    agents: Mapping[str, Agent]
+    steps: int
+    days: "pd.DataFrame | None" = None
+    """the day of every step in the column `period`, for a log with dates"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of all experiments that compare agents; None leaves a number to each agent's preset."""
+
+    name: ClassVar[str]
+    tuned: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Settings of agents that do better here than those of their presets."""
+    model: ClassVar[nn.Module | None] = None
+    """Network of every agent; None leaves it to them."""
+
+    agents: str
+    """Agents, separated by commas; hilofi+greedy is hilofi with a policy of its own. Names: seqdec list."""
+    policy: str | None = None
+    """Policy of the filtering agents that name none themselves."""
+    steps: int
+    """Steps of each run."""
+    seeds: int
+    """Runs of each agent, with seeds SEED, SEED + 1, ..."""
+    seed: int = 0
+    """First seed."""
+    out: Path
+    """Folder for the runs, the table and the pictures."""
+    logs: bool = False
+    """Also write observations, actions and rewards of each agent as logs for `seqdec ope`:
+    OUT/logs/AGENT-SEED.parquet."""
+    rank: int | None = None
+    """Rank of the low-rank covariances."""
+    process_noise: float | None = None
+    """Process noise variance of each parameter and step."""
+
+    def environment(self) -> Environment:
+        """The environment. Raises OSError for missing data."""
+        return envs.make(self.name)
+
+    def check(self) -> Plan:
+        """The environment and the agents by name.
+
+        Raises ValueError or TypeError for wrong options, and OSError for missing data.
+        """
+        names = self.names()
+        env = self.environment()
+        return Plan(env, {name: self.agent(name, env) for name in names}, self.steps)
+
+    def names(self) -> list[str]:
+        """The names of the agents. Raises ValueError for numbers out of range or an agent named twice."""
+        check_minimum(self, steps=1, seeds=1, seed=0)
+        if self.policy is not None:
+            policies.make(self.policy)
+        return split_names("agent", self.agents)
+
+    def agent(self, name: str, env: Environment) -> Agent:
+        """The agent that "kind" or "kind+policy" stands for, with those of the options that it takes."""
+        kind, policy = contenders.split(name, agents.names())
+        settings = {"model": self.model, **self.tuned.get(kind, {})}
+        if contenders.has_filter(kind):
+            numbers = {"rank": self.rank, "process_noise": self.process_noise}
+            settings |= contenders.filter_settings(kind, settings, **numbers) | self.response()
+            settings |= {"policy": policy or self.policy} if policy or self.policy else {}
+        elif policy:
+            settings["policy"] = policies.make(policy)
+        return contenders.checked(agents.make(kind, env, **settings), name)
+
+    def response(self) -> dict[str, Any]:
+        """Keywords of the filtering agents that say how responses are distributed."""
+        return {}
+
+    def play(self, plan: Plan) -> Iterator[tuple[str, Run]]:
+        """Yield (agent, run) one agent after the other; a run that Ctrl-C cut short is the last."""
+        for name, agent in plan.agents.items():
+            kept = ("observation",) if self.logs else ()
+            result = run(agent, plan.env, plan.steps, seed=self.seed, num_seeds=self.seeds, diagnostics=kept)
+            if self.logs:
+                for seed in result.seeds:
+                    log = result.log(seed, num_actions=int(plan.env.action_space.n))  # pyright: ignore (Discrete)
+                    log.save(self.out / "logs" / f"{name}-{seed}.parquet")
+                result = result._replace(diagnostics={})  # they are in the logs
+            yield name, result
+            if result.interrupted:
+                raise KeyboardInterrupt
+
+    def save(self, parts: list[tuple[str, Run]]) -> None:
+        """Save the last run and the manifest."""
+        save_run(self.out, *parts[-1])
+        write_manifest(self.out, self, [name for name, _ in parts])
+
+    @staticmethod
+    def report(folder: Path) -> str:
+        """Write summary.csv and the figures of the runs in `folder`; returns the table as text."""
+        return write_report(folder, load_runs(folder)).to_string()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bandit(Options):
+    """Options of bandits, whose feedback is the reward of the action."""
+
+    noise_variance: float | None = None
+    """Variance of the observation noise."""
+
+    def response(self) -> dict[str, Any]:
+        """The variance, if it is given."""
+        return {} if self.noise_variance is None else {"noise_variance": self.noise_variance}
+
+
+def write_report(folder: Path, runs: Mapping[str, Run]) -> "pd.DataFrame":
+    """Write summary.csv and the figures of `runs`; returns the table of `readable`."""
+    table = compare(runs)
+    write_summary(folder, table, pictures(runs))
+    return readable(table)
+
+
+def pictures(runs: Mapping[str, Run]) -> dict[str, "Figure"]:
+    """Figures by file name."""
+    from seqdec import figures
+
+    return {"comparison.png": figures.comparison(runs), "regret.png": figures.regret(runs)}

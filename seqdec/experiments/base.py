@@ -1,0 +1,74 @@
+"""The contract of experiments, and the checks of options that they share."""
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from seqdec.registry import unknown
+
+
+class Experiment(Protocol):
+    """Options of an experiment, as a frozen dataclass, with the methods that check, run, save and report it.
+
+    The command line makes an option of every field; the docstrings of the class and of its fields are the help.
+    """
+
+    name: ClassVar[str]
+    """Key in `seqdec.experiments.REGISTRY` or `COMMANDS`, written to the manifest."""
+
+    @property
+    def out(self) -> Path:
+        """Folder of the results."""
+        ...
+
+    def check(self) -> Any:
+        """Validate the options and build what `play` needs, before anything is computed or written.
+
+        Raises:
+            ValueError, TypeError: an option is wrong; the command line reports a usage error.
+            OSError: data are missing.
+        """
+        ...
+
+    def play(self, plan: Any) -> Iterator[Any]:
+        """Run the experiment with what `check` returned, and yield each part of the results when it is complete.
+
+        Raises KeyboardInterrupt on Ctrl-C, after yielding a part that was cut short but can be reported.
+        """
+        ...
+
+    def save(self, parts: list[Any]) -> None:
+        """Write the manifest and the results; called after each part with all parts so far, the new one last."""
+        ...
+
+    @staticmethod
+    def report(folder: Path) -> str:
+        """Write tables and figures from the results saved in `folder`; returns the table as text."""
+        ...
+
+
+def split_names(kind: str, text: str, known: Collection[str] | None = None) -> list[str]:
+    """The names in a comma-separated list.
+
+    Raises:
+        ValueError: a name is not among `known` (with a suggestion), or occurs twice.
+    """
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if known is not None and name not in known:
+            raise ValueError(unknown(kind, name, known))
+    if len(set(names)) < len(names):
+        raise ValueError(f"{kind}s must differ from each other; got {text!r}")
+    return names
+
+
+def check_minimum(options: Any, **minimum: int) -> None:
+    """Refuse fields of `options` below their minimum; None passes.
+
+    Raises:
+        ValueError: with the name of the field and its value.
+    """
+    for name, least in minimum.items():
+        value = getattr(options, name)
+        if value is not None and value < least:
+            raise ValueError(f"{name} must be at least {least}; got {value}")

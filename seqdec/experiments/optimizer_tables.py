@@ -1,0 +1,158 @@
+"""The table and the figure of the optimizers' curves."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+from seqdec.statistics import mean_and_margin, with_margin
+
+BASELINE = "adamw"
+CHUNKS = 40
+"""Points of a curve."""
+_DIVERGED = 100.0
+"""Nats: the loss of a run that ends above it counts as infinite."""
+
+
+def summary(curves: pd.DataFrame) -> pd.DataFrame:
+    """One row for each task and optimizer, over the reported seeds.
+
+    Columns: rate, edge (the best rate lies at the end of its grid); loss over the last tenth of the steps, test_loss,
+    test_accuracy, each with the half-width `_95` of its 95% t-interval over seeds; ahead_steps and ahead_time, by how
+    much the loss lies below AdamW's (paired over seeds) after as many steps and after as much time; ms_per_step and its
+    ratio to AdamW's; state, numbers kept per parameter.
+    """
+    reported = curves.loc[~curves["sweep"]]
+    rows = []
+    for (task, name), group in reported.groupby(["task", "optimizer"], sort=False):  # pyright: ignore
+        base = reported.loc[(reported["task"] == task) & (reported["optimizer"] == BASELINE)]
+        runs, base_runs = _by_seed(group), _by_seed(base)
+        row: dict[str, Any] = {"task": task, "optimizer": name}
+        row |= {key: column(group, key)[0] for key in ("best_rate", "edge")}
+        samples = {
+            "loss": [end_of(run) for run in runs],
+            "test_loss": [settled(column(run, "test_loss")[:1]) for run in runs],
+            "test_accuracy": [column(run, "test_accuracy")[0] for run in runs],
+            "ahead_steps": [end_of(b) - end_of(run) for run, b in zip(runs, base_runs, strict=True)],
+            "ahead_time": [_ahead_in_time(run, b) for run, b in zip(runs, base_runs, strict=True)],
+        }
+        for key, values in samples.items():
+            with np.errstate(invalid="ignore"):  # of runs that diverged
+                mean, margin = mean_and_margin(np.asarray(values, float))
+            row |= {key: float(mean), f"{key}_95": float(margin)}
+        row["ms_per_step"] = column(group, "ms_per_step").min()
+        row["time_ratio"] = row["ms_per_step"] / column(base, "ms_per_step").min()
+        row["state"] = column(group, "state")[0] / column(group, "parameters")[0]
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def column(frame: pd.DataFrame, name: str) -> np.ndarray:
+    """The values of one column."""
+    return frame[name].to_numpy()
+
+
+def _by_seed(frame: pd.DataFrame) -> list[pd.DataFrame]:
+    return [run for _, run in frame.groupby("seed")]
+
+
+def _ahead_in_time(run: pd.DataFrame, base: pd.DataFrame) -> float:
+    """How much lower the loss is than the baseline's at the moment when the quicker of the two is done."""
+    moment = min(column(run, "seconds")[-1], column(base, "seconds")[-1])
+    return _loss_at(base, moment) - _loss_at(run, moment)
+
+
+def _loss_at(run: pd.DataFrame, moment: float) -> float:
+    """Mean loss over the tenth of the run that ends at a moment."""
+    done = max(1, int(np.searchsorted(column(run, "seconds"), moment, side="right")))
+    return settled(column(run, "loss")[max(0, done - CHUNKS // 10) : done])
+
+
+def end_of(frame: pd.DataFrame) -> float:
+    """Training loss over the last tenth of a run; infinite where it diverged."""
+    return settled(column(frame, "loss")[-CHUNKS // 10 :])
+
+
+def settled(losses: np.ndarray) -> float:
+    """Their mean; infinite where the run diverged."""
+    loss = float(losses.mean())
+    return loss if loss < _DIVERGED else np.inf
+
+
+def markdown(task: str, table: pd.DataFrame) -> str:
+    """The rows of one task for people, those with the least loss first."""
+    table = table.sort_values("loss")
+    cells = {
+        "optimizer": table["optimizer"],
+        "rate": [
+            f"{rate:.2g}" + " (edge)" * edge for rate, edge in zip(table["best_rate"], table["edge"], strict=True)
+        ],
+        "train loss": with_margin(table["loss"].to_numpy(), table["loss_95"].to_numpy()),
+        "test loss": with_margin(table["test_loss"].to_numpy(), table["test_loss_95"].to_numpy()),
+        "test accuracy": with_margin(table["test_accuracy"].to_numpy(), table["test_accuracy_95"].to_numpy()),
+        "ahead of AdamW, steps": with_margin(table["ahead_steps"].to_numpy(), table["ahead_steps_95"].to_numpy()),
+        "ahead, time": with_margin(table["ahead_time"].to_numpy(), table["ahead_time_95"].to_numpy()),
+        "ms / step": [f"{ms:.1f}" for ms in table["ms_per_step"]],
+        "of AdamW's": [f"{ratio:.2f}" for ratio in table["time_ratio"]],
+        "state / parameters": [f"{state:.2f}" for state in table["state"]],
+    }
+    columns = list(cells)
+    lines = [f"**{task}**", "", "| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
+    lines += ["| " + " | ".join(map(str, row)) + " |" for row in zip(*cells.values(), strict=True)]
+    return "\n".join(lines)
+
+
+_COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
+
+
+def picture(curves: pd.DataFrame, table: pd.DataFrame) -> "Figure":
+    """Loss against step and against time of AdamW and the six best, and the end of all against the learning rate."""
+    best = [name for name in table.sort_values("loss")["optimizer"] if name != BASELINE][: len(_COLOURS) - 1]
+    colours = dict(zip([BASELINE, *best], _COLOURS, strict=False))
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(14, 4.6), dpi=140, layout="constrained")
+    by_step, by_time, by_rate = figure.subplots(1, 3)
+    for name, colour in colours.items():
+        runs = _by_seed(curves.loc[(curves["optimizer"] == name) & ~curves["sweep"]])
+        mean, margin = mean_and_margin(np.stack([_smooth(column(run, "loss")) for run in runs]))
+        seconds = np.mean([column(run, "seconds") for run in runs], axis=0)
+        for axes, x in ((by_step, column(runs[0], "step")), (by_time, seconds)):
+            axes.plot(x, mean, color=colour, label=name, lw=1.6)
+            axes.fill_between(x, mean - margin, mean + margin, color=colour, alpha=0.13, lw=0)
+    for name in dict.fromkeys(curves["optimizer"]):
+        sweep = curves.loc[(curves["optimizer"] == name) & curves["sweep"]]
+        points = [(rate, end_of(run)) for rate, run in sweep.groupby("rate")]
+        rates, ends = zip(*points, strict=True)
+        by_rate.plot(np.array(rates) / rates[len(rates) // 2], ends, "o-", color=colours.get(name, "0.8"), lw=1.2, ms=3)
+    low, high = _range(curves)
+    for axes, x, title in (
+        (by_step, "step", "Training loss against step"),
+        (by_time, "run time without compilation / s", "Training loss against time"),
+        (by_rate, "learning rate over the middle of its grid", "End of the sweep's runs; others grey"),
+    ):
+        axes.set_title(title, fontsize=11, loc="left")
+        axes.set(xlabel=x, ylabel="cross-entropy / nats", yscale="log", ylim=(low, high))
+        axes.grid(axis="y", which="both", color="0.92", lw=0.7)
+        axes.spines[["top", "right"]].set_visible(False)
+    by_rate.set_xscale("log")
+    handles, labels = by_step.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+    task = str(curves["task"].iloc[0])
+    figure.suptitle(f"{task}: mean and 95% interval over seeds", fontsize=12, fontweight="bold", x=0.01, ha="left")
+    return figure
+
+
+def _smooth(losses: np.ndarray) -> np.ndarray:
+    """Mean of the last tenth of the run's points, at every point."""
+    return np.array([losses[max(0, i + 1 - CHUNKS // 10) : i + 1].mean() for i in range(len(losses))])
+
+
+def _range(curves: pd.DataFrame) -> tuple[float, float]:
+    """Limits of the loss axis: from the least to a little above where the runs begin."""
+    losses, steps = column(curves, "loss"), column(curves, "step")
+    start = np.nanmedian(losses[steps == steps.min()])
+    return 0.8 * max(float(losses[np.isfinite(losses)].min()), 1e-4), 1.5 * float(start)
