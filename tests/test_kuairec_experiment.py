@@ -65,12 +65,13 @@ def test_only_generated_files_are_marked(tmp_path: Path, monkeypatch: Any, capsy
 
 def test_parity_takes_the_settings_and_the_order_of_the_paper(small: None) -> None:
     options = kuairec.KuaiRec(agents="hilofi,lrkf", parity=True)
-    _, team, steps, days = options.check()
+    env, team, steps, days = options.check()
     assert days is not None and days["period"].max() == 50 and steps == len(days)
-    assert {key: team["hilofi"].settings[key] for key in ("rank", "noise", "process_noise_hidden", "tables")} == {
-        "rank": 20, "noise": 1e-4, "process_noise_hidden": 0.0, "tables": (),
+    assert {key: team["hilofi"].settings[key] for key in ("rank", "noise_variance", "process_noise_hidden")} == {
+        "rank": 20, "noise_variance": 1e-4, "process_noise_hidden": 0.0,
     }  # fmt: skip
-    assert (team["lrkf"].settings["noise"], team["lrkf"].settings["process_noise"]) == (1e-2, 1e-6)
+    assert kuairec._model(env, True)["model"].tables == ()
+    assert (team["lrkf"].settings["noise_variance"], team["lrkf"].settings["process_noise"]) == (1e-2, 1e-6)
 
 
 def test_the_real_slice(image_home: Path, tmp_path: Path, capsys: Any) -> None:

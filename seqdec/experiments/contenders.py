@@ -23,8 +23,10 @@ def has_filter(kind: str) -> bool:
 def filter_settings(
     kind: str, tuned: Mapping[str, Any], *, rank: int | None, process_noise: float | None
 ) -> dict[str, Any]:
-    """Rank and process noise, unless None, as keywords of the agent called `kind`: those of the hidden layers where an agent has several. HiLoFi's last layer has the same
-    process noise unless `tuned` gives it another.
+    """Rank and process noise, unless None, as keywords of the agent called `kind`.
+
+    Where an agent has several, they are those of the hidden layers. HiLoFi's last layer has the same process noise
+    unless `tuned` gives it another.
     """
     given = {
         "rank": rank,
