@@ -9,6 +9,7 @@ import pytest
 
 from seqdec import filters, likelihoods, models
 from seqdec.filters.embeddings import RowRoots
+from tests.toys import compiled
 
 USERS, VIDEOS, WIDTH, OFFER, FEATURES = 3, 6, 2, 4, 3
 NOISE = 0.3
@@ -45,6 +46,7 @@ MAKERS = {
         initial_std_table=0.7,
     ),
 }  # fmt: skip
+MAKERS = {name: compiled(make) for name, make in MAKERS.items()}
 
 
 def table_blocks(belief, tables):

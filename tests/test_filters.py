@@ -10,7 +10,7 @@ import pytest
 from seqdec import filters, likelihoods, linalg, models
 from seqdec import params as parameters
 from seqdec.filters import Numerics, reference
-from tests.toys import network_of
+from tests.toys import compiled, network_of
 
 NETWORK = models.network(models.MLP(4, (6, 5)), jnp.zeros(3))
 STEPS = 200
@@ -71,6 +71,7 @@ MAKERS = {
         network, likelihood, rank_hidden=7, rank_last=9, numerics=Numerics(**{"buffer": 11, **kw}), **layers(q)
     ),
 }
+MAKERS = {name: compiled(make) for name, make in MAKERS.items()}
 NAMES = sorted(MAKERS)
 LIKELIHOODS = {
     "gaussian": likelihoods.gaussian(0.1),

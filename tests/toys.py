@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from seqdec.core import Action, Agent, Array, Environment, IsLast, Key, Masked, Network, TimeStep
+from seqdec.core import Action, Agent, Array, Environment, Filter, IsLast, Key, Masked, Network, TimeStep
 
 NUM_ARMS = 3
 
@@ -82,3 +82,19 @@ def network_of(apply: Callable[[Any, Any], Array], is_last: IsLast = lambda path
         raise AssertionError("this network's parameters come from the test")
 
     return Network(init, apply, is_last)
+
+
+def compiled(make: Callable[..., Filter]) -> Callable[..., Filter]:
+    """The factory of a filter whose functions are compiled: eager, each of their operations is a program of its own."""
+
+    def made(*arguments: Any, **options: Any) -> Filter:
+        flt = make(*arguments, **options)
+        return flt._replace(
+            init=jax.jit(flt.init),
+            predict=jax.jit(flt.predict),
+            update=jax.jit(flt.update),
+            moments=jax.jit(flt.moments),
+            sample=jax.jit(flt.sample),
+        )
+
+    return made
