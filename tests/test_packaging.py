@@ -35,8 +35,7 @@ FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 # Downstairs, and still none of its business: the loop joins agents and environments.
 APART = {("agents", "envs"), ("bo", "envs")}
 # What `import seqdec` leaves to the functions that need it.
-HEAVY = {"joblib", "matplotlib", "pandas", "pooch", "pyarrow", "scipy.optimize", "scipy.special", "scipy.stats"}
-HEAVY |= {"sklearn", "tqdm", "tyro"}
+HEAVY = {"joblib", "matplotlib", "pandas", "pooch", "pyarrow", "scipy", "sklearn", "tqdm", "tyro"}
 GYMNASIUM_IDS = """
 Ackley Branin DrawNN FailingBranin Hartmann6 Levy NoisyBranin Rosenbrock BernoulliBandit Digits
 FashionMNIST GaussianBandit Idx KuaiRec LinearBandit MNIST RandomExposures WheelBandit Adult Census

@@ -1,8 +1,6 @@
 """An agent compiled for calls from Python, as a service makes them."""
 
 import jax
-import scipy.linalg  # noqa: F401  (loads the BLAS whose threads `init` limits)
-from threadpoolctl import threadpool_limits
 
 from seqdec.core import Agent, Key, PyTree
 from seqdec.runtime import UNOPTIMISED
@@ -25,6 +23,9 @@ def compiled(agent: Agent, *, optimise: bool = True) -> Agent:
     Raises:
         TypeError: not an agent.
     """
+    import scipy.linalg  # noqa: F401  (loads the BLAS whose threads `init` limits)
+    from threadpoolctl import threadpool_limits
+
     if not isinstance(agent, Agent):
         raise TypeError(f"agent must be a seqdec.core.Agent, as seqdec.agents.make builds; got {type(agent).__name__}")
     options = None if optimise else UNOPTIMISED
