@@ -86,7 +86,8 @@ def _parse(arguments: list[str]) -> Any:
         ValueError: no command or experiment has that name; the message suggests one.
         SystemExit: help was asked for, or options are wrong.
     """
-    entry, program = COMMANDS, "seqdec"
+    entry: Any = COMMANDS
+    program = "seqdec"
     while isinstance(entry, Registry) and arguments and not arguments[0].startswith("-"):
         name, *arguments = arguments
         entry, program = entry[name], f"{program} {name}"

@@ -241,3 +241,16 @@ def test_real_agents_on_real_digits(tmp_path: Path, capsys: Any) -> None:
     run = folder.load_runs(out)["hilofi"]
     assert run.rewards[:, -100:].mean() > 0.5 and run.settings["policy"] == "greedy"
     assert "last 30 steps / %" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("option", "folder"), [(["--compilation-cache"], None), (["--compilation-cache", "here"], "here"), ([], "unused")]
+)
+def test_the_compilation_cache_is_an_option_of_every_command(
+    option: list[str], folder: str | None, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    folders: list[Any] = []
+    monkeypatch.setattr(cli, "compilation_cache", folders.append)
+    assert cli.main(["list", *option]) == 0
+    assert cli.main(["report", *option, "--help"]) == 0
+    assert folders == ([folder] if option else [])

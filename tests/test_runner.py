@@ -326,7 +326,11 @@ REFUSED = [
     ({"seed": 2**32}, ValueError, r"must not exceed 2\*\*32"),
     ({"num_seeds": 0}, ValueError, "num_seeds must be at least 1"),
     ({"diagnostics": "error"}, TypeError, r"write \('error',\)"),
-    ({"diagnostics": ("errror",)}, ValueError, "holds no 'errror'; available: error, rejected, counts, nested"),
+    (
+        {"diagnostics": ("errror",)},
+        ValueError,
+        "unknown diagnostic .*'errror': did you mean 'error'\\? Known: counts, error, nested, ob",
+    ),
     ({"diagnostics": ("bound",)}, ValueError, "holds no 'bound'"),
     ({"diagnostics": ("reward",)}, ValueError, "a column that every run has"),
     ({"agent": "hilofi"}, TypeError, "agent must be a seqdec.core.Agent"),

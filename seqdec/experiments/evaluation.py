@@ -125,9 +125,11 @@ def evaluate(options: Evaluation) -> Result:
         target = _read_policy(options.policy)
     given = ope.check_target(table, target) if target.size else None  # before the model is fitted
     predicted, learnt = _learn(table, options, options.policy if given is None else None)
-    target = ope.check_target(table, learnt) if given is None else given
-    estimates = ope.evaluate(table, target, predicted, seed=options.seed, samples=options.samples)
-    return Result(estimates, ope.overlap(table, target), _mean(table.reward), known)
+    if given is None:
+        assert learnt is not None
+        given = ope.check_target(table, learnt)
+    estimates = ope.evaluate(table, given, predicted, seed=options.seed, samples=options.samples)
+    return Result(estimates, ope.overlap(table, given), _mean(table.reward), known)
 
 
 def as_log(shown: data.OpenBandit) -> Log:

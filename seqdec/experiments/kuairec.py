@@ -95,8 +95,9 @@ class KuaiRec(Bandit):
 
     def play(self, plan: Plan) -> Iterator[tuple[str, Run]]:
         """Yield (agent, run) one agent after the other, after writing the day of every step."""
-        assert plan.days is not None
-        write_file(self.out / DAYS, lambda path: plan.days.to_parquet(path, index=False))
+        days = plan.days
+        assert days is not None
+        write_file(self.out / DAYS, lambda path: days.to_parquet(path, index=False))
         yield from super().play(plan)
 
     @staticmethod

@@ -14,6 +14,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 
 from seqdec.core import Action, Array, Key, PyTree
+from seqdec.registry import unknown
 
 
 class Record(NamedTuple):
@@ -56,9 +57,7 @@ def select(info: Any, observation: PyTree, names: tuple[str, ...]) -> dict[str, 
     available = {**fields, "observation": observation}
     for name in names:
         if name not in available:
-            raise ValueError(
-                f"diagnostics: the agent's {type(info).__name__} holds no {name!r}; available: {', '.join(available)}"
-            )
+            raise ValueError(unknown(f"diagnostic of the agent's {type(info).__name__}", name, available))
     leaves = jax.tree_util.tree_leaves_with_path({name: available[name] for name in names})
     return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
 

@@ -1,0 +1,137 @@
+"""Names: every registry suggests the right one for a misspelt one, from Python and from the command line."""
+
+import dataclasses
+import inspect
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from seqdec import agents, cli, envs, experiments, optim, policies
+from seqdec.bo import surrogates
+from seqdec.experiments.base import Experiment, split_names
+from seqdec.loop.record import select
+from seqdec.ope import estimators
+from seqdec.registry import Registry, unknown
+
+REGISTRIES: dict[str, Registry[Any]] = {
+    "agent": agents.REGISTRY,
+    "command": cli.COMMANDS,
+    "environment": envs.REGISTRY,
+    "estimator": estimators.REGISTRY,
+    "experiment": experiments.REGISTRY,
+    "optimizer": optim.REGISTRY,
+    "policy": policies.REGISTRY,
+    "surrogate": surrogates.REGISTRY,
+}
+
+
+@pytest.mark.parametrize("kind", REGISTRIES)
+def test_a_name_with_a_letter_missing_suggests_the_right_one(kind: str) -> None:
+    registry = REGISTRIES[kind]
+    for name in registry:
+        misspelt = name[:1] + name[2:]
+        if misspelt not in registry:
+            with pytest.raises(ValueError, match=rf"^unknown {kind} '.*did you mean '.*Known: ") as error:
+                registry[misspelt]
+            assert unknown(kind, misspelt, list(registry)) == str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "misspelt", "meant"),
+    [
+        ("agent", "hilofy", "hilofi"),
+        ("command", "rnu", "run"),
+        ("environment", "mushrom", "mushroom"),
+        ("estimator", "doubly_robst", "doubly_robust"),
+        ("experiment", "digts", "digits"),
+        ("optimizer", "shampo", "shampoo"),
+        ("policy", "ts", "thompson"),
+        ("policy", "EI", "log_expected_improvement"),
+        ("policy", "tompson", "thompson"),
+        ("surrogate", "hilofy", "hilofi"),
+    ],
+)
+def test_the_right_name_is_suggested(kind: str, misspelt: str, meant: str) -> None:
+    with pytest.raises(ValueError, match=rf"^unknown {kind} '{misspelt}': did you mean '{meant}'\? Known: "):
+        REGISTRIES[kind].make(misspelt)
+
+
+@pytest.mark.parametrize("kind", REGISTRIES)
+def test_a_name_like_no_other_lists_them_all(kind: str) -> None:
+    with pytest.raises(ValueError, match=rf"^unknown {kind} 'xyzzy': Known: ") as error:
+        REGISTRIES[kind].make("xyzzy")
+    assert str(error.value).partition("Known: ")[2].split(", ") == sorted(REGISTRIES[kind])
+
+
+@pytest.mark.parametrize("kind", REGISTRIES)
+def test_every_entry_is_described(kind: str) -> None:
+    assert all(REGISTRIES[kind].describe(name) for name in REGISTRIES[kind])
+
+
+class Info(NamedTuple):
+    """A toy agent's info."""
+
+    innovation: float = 1.0
+
+
+def test_a_diagnostic_is_suggested() -> None:
+    with pytest.raises(
+        ValueError, match="unknown diagnostic of the agent's Info 'inovation': did you mean 'innovation'"
+    ):
+        select(Info(), None, ("inovation",))
+
+
+COMMAND_LINES = [
+    ("rnu digits", "unknown command 'rnu': did you mean 'run'?"),
+    ("foo", "unknown command 'foo': Known: bench, list, ope, report, run"),
+    ("run digts", "unknown experiment 'digts': did you mean 'digits'?"),
+    ("run foo", "unknown experiment 'foo': Known: bo, classify, "),
+    ("run digits --agents hilofy", "unknown agent 'hilofy': did you mean 'hilofi'?"),
+    ("run digits --agents hilofi+ts", "unknown policy 'ts': did you mean 'thompson'?"),
+    ("run digits --policy foo", "unknown policy 'foo': Known: epistemic_sampling, "),
+    ("run classify --dataset mnits", "unknown dataset 'mnits': did you mean 'mnist'?"),
+    ("run kuairec --agents populrity", "unknown agent 'populrity': did you mean 'popularity'?"),
+    ("run kuairec --matrix smal", "unknown matrix 'smal': did you mean 'small'?"),
+    ("run tabular --tables statlok", "unknown table 'statlok': did you mean 'statlog'?"),
+    ("run tabular --agents hilofy", "unknown agent 'hilofy': did you mean 'hilofi'?"),
+    ("run bo --functions brannin", "unknown function 'brannin': did you mean 'branin'?"),
+    ("run bo --methods hilofy", "unknown method 'hilofy': did you mean 'hilofi'?"),
+    ("run bo --methods gp+ts", "unknown acquisition 'ts': did you mean 'thompson'?"),
+    ("run optimizers --tasks cifr", "unknown task 'cifr': did you mean 'cifar'?"),
+    ("run optimizers --optimizers shampo", "unknown optimizer 'shampo': did you mean 'shampoo'?"),
+    ("bench filtres", "unknown benchmark 'filtres': did you mean 'filters'?"),
+    ("bench filters --filters lrkv", "unknown filter 'lrkv': did you mean 'lrkf'?"),
+    ("ope log.csv --policy gredy", "unknown policy 'gredy': did you mean 'greedy'?"),
+    ("ope log.csv --model hilofy", "unknown model 'hilofy': did you mean 'hilofi'?"),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), COMMAND_LINES)
+def test_the_command_line_suggests_in_one_line_and_writes_nothing(
+    line: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(line.split()) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith(f"seqdec: {message}") and len(err.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", experiments.EVERY.names())
+def test_an_experiment_satisfies_the_contract(name: str) -> None:
+    experiment: Any = experiments.EVERY[name]
+    assert experiment.name == name and dataclasses.is_dataclass(experiment)
+    fields = {field.name: field for field in dataclasses.fields(experiment)}
+    assert fields["out"].default == Path("results") / name
+    for method in ("check", "play", "save", "report"):
+        assert (
+            inspect.signature(getattr(experiment, method)).parameters.keys()
+            == inspect.signature(getattr(Experiment, method)).parameters.keys()
+        ), method
+
+
+def test_names_that_differ() -> None:
+    assert split_names("agent", "a, b") == ["a", "b"]
+    with pytest.raises(ValueError, match="agents must differ from each other; got 'a,a'"):
+        split_names("agent", "a,a")
