@@ -8,7 +8,7 @@ features that the network had at each observation,
 kept as a root of its inverse, in O(p^2) per observation for p parameters in the last layer.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -33,7 +33,7 @@ class NeuralState(NamedTuple):
 
 
 class NeuralInfo(NamedTuple):
-    """What one update found out."""
+    """Result of an update."""
 
     innovation: Array
     """(o,) observed minus predicted response, before the update"""
@@ -94,83 +94,114 @@ def neural(
     choices = choices_for(spaces, num_candidates)
     network = network_for(spaces, model)
     transform = optax.with_extra_args_support(optimizer)
+    last_layer = None if last_layer_std is None else _laplace(network, last_layer_std, noise_variance)
 
     def init(key):
         params = network.init(key)
-        root = None
-        if last_layer_std is not None:
-            size = sum(leaf.size for leaf in parameters.split(params, network.is_last)[1])
-            root = linalg.full_rank_from(last_layer_std * jnp.eye(size), 0)
+        root = None if last_layer is None else last_layer.init(params)
         return NeuralState(params, transform.init(params), root)
 
-    def last_layer_rows(params, x):
+    def act(key, state, observation):
+        return decide(key, acquisition, _posterior(network, last_layer, state), choices, observation)
+
+    def update(state, observation, action, feedback):
+        obs = observation.observation if isinstance(observation, Masked) else observation
+        x, y, observed = choices.evidence(obs, action, feedback)
+
+        fresh, losses, innovations = _descend(network, transform, inner_steps, state, x, y, observed)
+        good = jnp.isfinite(losses[0]) & jnp.all(
+            jnp.stack([jnp.all(jnp.isfinite(p)) for p in jax.tree.leaves(fresh.params)])
+        )
+        if last_layer is not None:
+            fresh = fresh._replace(root=last_layer.update(fresh, x, observed, good))
+        kept = jax.tree.map(lambda new, old: jnp.where(good, new, old), fresh, state)
+        return kept, NeuralInfo(innovations[0], losses[0], ~good)
+
+    told = {"policy": called, "inner_steps": inner_steps, **(settings or {})}
+    if last_layer is not None:
+        told |= {"last_layer_std": last_layer_std, "noise_variance": noise_variance}
+    return Agent(init, act, update, name, acquisition.exact, told)
+
+
+def _descend(network, transform, inner_steps, state, x, y, observed) -> tuple[NeuralState, Array, Array]:
+    """The state after gradient steps on one observation, and the loss and innovation before each of them."""
+
+    def loss_of(params):
+        response = network.apply(params, x)
+        innovation = jnp.atleast_1d(y - (response if observed is None else response[observed]))
+        return 0.5 * jnp.sum(innovation**2), innovation
+
+    def step(state, _):
+        (loss, innovation), gradients = jax.value_and_grad(loss_of, has_aux=True)(state.params)
+        updates, optimizer_state = transform.update(gradients, state.optimizer, state.params, value=loss)
+        params = optax.apply_updates(state.params, updates)
+        return state._replace(params=params, optimizer=optimizer_state), (loss, innovation)
+
+    fresh, (losses, innovations) = jax.lax.scan(step, state, length=inner_steps)
+    return fresh, losses, innovations
+
+
+def _posterior(network: Network, last_layer: "_LastLayer | None", state: NeuralState) -> Posterior:
+    def mean(candidates):
+        return network.apply(state.params, candidates)
+
+    if last_layer is None:
+        return Posterior(mean, _no_uncertainty, _no_uncertainty)
+
+    def draw(key):
+        params = last_layer.draw(key, state)
+        return lambda candidates: network.apply(params, candidates)
+
+    return Posterior(mean, lambda candidates: last_layer.joint(state, candidates), draw)
+
+
+class _LastLayer(NamedTuple):
+    """A belief over the last layer of a network, whose mean is the network itself."""
+
+    init: Callable[[PyTree], linalg.FullRankFactor]
+    """(params) -> root"""
+    joint: Callable[[NeuralState, PyTree], Predictive]
+    """(state, candidates) -> predictive"""
+    draw: Callable[[Array, NeuralState], PyTree]
+    """(key, state) -> params"""
+    update: Callable[[NeuralState, PyTree, Array | None, Array], linalg.FullRankFactor]
+    """(state, x, observed, good) -> root after an observation, unchanged unless it is good"""
+
+
+def _laplace(network: Network, prior_std: float, noise_variance: float) -> _LastLayer:
+    """The Laplace approximation at the head of this file."""
+
+    def rows_of(params, x):
         """Expected responses (n,) and their gradients by the last layer (n, p)."""
         mean, pull = jax.vjp(lambda params: network.apply(params, x), params)
         (gradients,) = jax.vmap(pull)(jnp.eye(len(mean), dtype=mean.dtype))
         return mean, parameters.ravel(parameters.split(gradients, network.is_last)[1], 1)
 
-    def posterior(state):
-        def mean(candidates):
-            return network.apply(state.params, candidates)
+    def init(params):
+        size = sum(leaf.size for leaf in parameters.split(params, network.is_last)[1])
+        return linalg.full_rank_from(prior_std * jnp.eye(size), 0)
 
-        if state.root is None:
-            return Posterior(mean, _no_uncertainty, _no_uncertainty)
+    def joint(state, candidates):
+        mean, rows = rows_of(state.params, candidates)
+        products = rows @ state.root.columns
+        return Predictive(mean, products @ products.mT, noise_variance * jnp.eye(len(mean), dtype=mean.dtype))
 
-        def joint(candidates):
-            mean, rows = last_layer_rows(state.params, candidates)
-            products = rows @ state.root.columns
-            return Predictive(mean, products @ products.mT, noise_variance * jnp.eye(len(mean), dtype=mean.dtype))
+    def draw(key, state):
+        columns = state.root.columns
+        shift = columns @ jax.random.normal(key, (columns.shape[1],), columns.dtype)
+        hidden, last = parameters.split(state.params, network.is_last)
+        moved = [leaf + piece for leaf, piece in zip(last, parameters.unravel(shift, last), strict=True)]
+        return parameters.join(state.params, network.is_last, hidden, moved)
 
-        def draw(key):
-            columns = state.root.columns
-            shift = columns @ jax.random.normal(key, (columns.shape[1],), columns.dtype)
-            hidden, last = parameters.split(state.params, network.is_last)
-            moved = [leaf + piece for leaf, piece in zip(last, parameters.unravel(shift, last), strict=True)]
-            params = parameters.join(state.params, network.is_last, hidden, moved)
-            return lambda candidates: network.apply(params, candidates)
-
-        return Posterior(mean, joint, draw)
-
-    def act(key, state, observation):
-        return decide(key, acquisition, posterior(state), choices, observation)
-
-    def observe(state, x, observed, good):
-        """The last layer's root after an observation."""
-        _, rows = last_layer_rows(state.params, x)
+    def update(state, x, observed, good):
+        _, rows = rows_of(state.params, x)
         rows = jnp.where(good, rows if observed is None else rows[jnp.atleast_1d(observed)], 0)
         products = rows @ state.root.columns
         cov = noise_variance * jnp.eye(len(rows), dtype=rows.dtype)
         roots = (linalg.psd_root(products @ products.mT + cov), linalg.psd_root(cov))
         return linalg.symmetric_downdate(state.root, products, products @ state.root.columns.mT, *roots, good).factor
 
-    def update(state, observation, action, feedback):
-        obs = observation.observation if isinstance(observation, Masked) else observation
-        x, y, observed = choices.evidence(obs, action, feedback)
-
-        def loss_of(params):
-            response = network.apply(params, x)
-            innovation = jnp.atleast_1d(y - (response if observed is None else response[observed]))
-            return 0.5 * jnp.sum(innovation**2), innovation
-
-        def descend(carry, _):
-            (loss, innovation), gradients = jax.value_and_grad(loss_of, has_aux=True)(carry.params)
-            updates, optimizer_state = transform.update(gradients, carry.optimizer, carry.params, value=loss)
-            params = optax.apply_updates(carry.params, updates)
-            return carry._replace(params=params, optimizer=optimizer_state), (loss, innovation)
-
-        fresh, (losses, innovations) = jax.lax.scan(descend, state, length=inner_steps)
-        good = jnp.isfinite(losses[0]) & jnp.all(
-            jnp.stack([jnp.all(jnp.isfinite(p)) for p in jax.tree.leaves(fresh.params)])
-        )
-        if fresh.root is not None:
-            fresh = fresh._replace(root=observe(fresh, x, observed, good))
-        kept = jax.tree.map(lambda new, old: jnp.where(good, new, old), fresh, state)
-        return kept, NeuralInfo(innovations[0], losses[0], ~good)
-
-    told = {"policy": called, "inner_steps": inner_steps, **(settings or {})}
-    if last_layer_std is not None:
-        told |= {"last_layer_std": last_layer_std, "noise_variance": noise_variance}
-    return Agent(init, act, update, name, acquisition.exact, told)
+    return _LastLayer(init, joint, draw, update)
 
 
 def _no_uncertainty(_):

@@ -38,9 +38,23 @@ def error_bound(updates: list[CovarianceUpdate], parts: list[Array], total: Arra
     )
 
 
-def product_norm(left: Array, right: Array) -> Array:
-    """||K M||_F from the (o, o) Gram matrices K^T K and M M^T."""
-    return jnp.sqrt(jnp.maximum(jnp.sum(left * right.mT), 0))
+def low_rank_terms(
+    gain_gram: Array, jacobian_gram: Array, dropped: Array, process_noise: Array, beyond: int
+) -> tuple[Array, Array]:
+    """What a low-rank covariance neglects: bounds on the effect of process noise, and of the truncation.
+
+    Args:
+        gain_gram: K^T K (o, o).
+        jacobian_gram: J J^T (o, o).
+        dropped: (o,) eigenvalues, in ascending order; without process noise.
+        process_noise: () q.
+        beyond: D - d, directions in which the process noise is dropped, with those eigenvalues or alone.
+    """
+    turned = jnp.sqrt(jnp.maximum(jnp.sum(gain_gram * jacobian_gram.mT), 0))  # ||K J||_F
+    eigenvalues = dropped[len(dropped) - min(len(dropped), beyond) :] + process_noise
+    alone = max(0, beyond - len(dropped))
+    truncation = jnp.sqrt(jnp.sum(eigenvalues**2) + alone * process_noise**2)
+    return process_noise * (2 * turned + turned**2), truncation
 
 
 def joseph_norm(gain: Array, jacobian: Array) -> Array:

@@ -36,7 +36,7 @@ from seqdec.filters.covariance import (
 from seqdec.filters.ekf import full_rank
 from seqdec.filters.lrkf import low_rank
 from seqdec.likelihoods import Likelihood
-from seqdec.linalg import Outer
+from seqdec.linalg import Outer, Pieces, Rows
 
 
 def hilofi(
@@ -97,13 +97,6 @@ def by_output(initial_std: Array | float, process_noise: Array | float, *, buffe
     state_axes: Any = CovarianceState(linalg.FullRankFactor(0, None), None)  # pyright: ignore[reportArgumentType] (axes)
     observation_axes: Any = Observation(0, 1, 0, None, None, None, None)  # pyright: ignore[reportArgumentType] (axes)
 
-    def pack(rows):
-        return tuple(part if isinstance(part, Outer) else linalg.dense(part) for part in rows)
-
-    def unpack(parts, like):
-        leaves = parameters.unravel(parts[0], [leaf[..., 0] for leaf in like])
-        return [jnp.moveaxis(leaf, 0, -1) for leaf in leaves]
-
     def init(key, leaves, dtype, like):
         counts = {leaf.shape[-1:] for leaf in leaves}
         if len(counts) > 1 or () in counts:
@@ -116,19 +109,8 @@ def by_output(initial_std: Array | float, process_noise: Array | float, *, buffe
         columns = jnp.repeat(state.factor.columns[None], *counts.pop(), axis=0)
         return state._replace(factor=state.factor._replace(columns=columns))
 
-    def by_outputs(state, rows):
-        """Rows (K, o, ...) by the parameters of each output."""
-        outputs = len(state.factor.columns)
-
-        def split(part):
-            if isinstance(part, Outer):
-                return Outer(jnp.repeat(part.inputs[None], outputs, axis=0), part.deltas.mT[:, :, None])
-            return jnp.moveaxis(part.reshape(len(part), -1, outputs), 2, 0)
-
-        return tuple(map(split, rows))
-
     def project(state, jacobian):
-        return jax.vmap(one.project, (state_axes, 0), 1)(state, by_outputs(state, jacobian))
+        return jax.vmap(one.project, (state_axes, 0), 1)(state, _apart(jacobian, len(state.factor.columns)))
 
     def variance(state, products):
         del state
@@ -137,7 +119,7 @@ def by_output(initial_std: Array | float, process_noise: Array | float, *, buffe
 
     def mean_update(state, jacobian, products, weights):
         moves, squares, cache = jax.vmap(one.mean_update, (state_axes, 0, 1, None))(
-            state, by_outputs(state, jacobian), products, weights
+            state, _apart(jacobian, len(state.factor.columns)), products, weights
         )
         return moves, jnp.sum(squares), cache
 
@@ -145,7 +127,7 @@ def by_output(initial_std: Array | float, process_noise: Array | float, *, buffe
         return one.variance(state, products) + state.accumulated_noise * linalg.gram_of(jacobian)
 
     def covariance_update(state, observation):
-        jacobian = zero_where_rejected(observation, by_outputs(state, observation.jacobian))
+        jacobian = zero_where_rejected(observation, _apart(observation.jacobian, len(state.factor.columns)))
         observation = observation._replace(jacobian=jacobian)
         done = jax.vmap(one.covariance_update, (state_axes, observation_axes))(state, observation)
         variances = jax.vmap(variance_of_one, (state_axes, 1, 0))(state, observation.products, jacobian)
@@ -169,7 +151,29 @@ def by_output(initial_std: Array | float, process_noise: Array | float, *, buffe
         mean_update=mean_update,
         covariance_update=covariance_update,
         draw=draw,
-        pack=pack,
-        unpack=unpack,
+        pack=_pack,
+        unpack=_unpack,
         columns=lambda state: None,
     )
+
+
+def _pack(rows: list[Array | Outer]) -> Rows:
+    """Rows by each leaf as pieces, in which the outputs are still the last axis."""
+    return tuple(part if isinstance(part, Outer) else linalg.dense(part) for part in rows)
+
+
+def _unpack(parts: Pieces, like: list[Array]) -> list[Array]:
+    """A vector (K, D / K) by output -> leaves."""
+    leaves = parameters.unravel(parts[0], [leaf[..., 0] for leaf in like])
+    return [jnp.moveaxis(leaf, 0, -1) for leaf in leaves]
+
+
+def _apart(rows: Rows, outputs: int) -> Rows:
+    """Rows (K, o, ...) by the parameters of each of K outputs."""
+
+    def split(part):
+        if isinstance(part, Outer):
+            return Outer(jnp.repeat(part.inputs[None], outputs, axis=0), part.deltas.mT[:, :, None])
+        return jnp.moveaxis(part.reshape(len(part), -1, outputs), 2, 0)
+
+    return tuple(map(split, rows))

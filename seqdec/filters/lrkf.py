@@ -90,16 +90,11 @@ def low_rank(rank: int, initial_std: Array | float, process_noise: Array | float
             done = linalg.low_rank_downdate(
                 state.factor, observation.jacobian, products, *roots, noise, accept, observation.reads_done
             )
+        state = CovarianceState(done.factor, jnp.where(accept, 0, noise))
         size = sum(math.prod(rows.shape[1:]) for rows in observation.jacobian)
-        turned = bounds.product_norm(done.gain_gram, jnp.where(accept, linalg.gram_of(observation.jacobian), 0))
-        dropped = done.dropped[len(done.dropped) - min(len(done.dropped), size - rank) :] + noise
-        beyond = max(0, size - rank - len(done.dropped))
-        return CovarianceUpdate(
-            CovarianceState(done.factor, jnp.where(accept, 0, noise)),
-            gain_gram=done.gain_gram,
-            process_noise=noise * (2 * turned + turned**2),
-            truncation=jnp.sqrt(jnp.sum(dropped**2) + beyond * noise**2),
-        )
+        jacobian_gram = jnp.where(accept, linalg.gram_of(observation.jacobian), 0)
+        terms = bounds.low_rank_terms(done.gain_gram, jacobian_gram, done.dropped, noise, size - rank)
+        return CovarianceUpdate(state, done.gain_gram, *terms)
 
     def draw(key, state):
         root = state.factor.root

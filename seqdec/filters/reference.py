@@ -13,6 +13,7 @@ Source: Duran-Martin, Sanchez-Betancourt, Cartea, Murphy, "Martingale Posterior 
 Decision Making", Appendix B and Algorithms 2 to 4, with the corrections of obvious misprints.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -157,14 +158,14 @@ def make(
     def moments(belief, x):
         mean, noise, rows = linearise(belief.params, x)
         roots = [factor @ jac.T for factor, jac in zip(belief.factors, rows, strict=True)]
-        return Predictive(mean, sum(root.T @ root for root in roots), noise)
+        return Predictive(mean, functools.reduce(jnp.add, [root.T @ root for root in roots]), noise)
 
     def update(belief, x, y, observed=None):
         mean, noise, rows = linearise(belief.params, x)
         at = jnp.arange(len(mean)) if observed is None else jnp.atleast_1d(observed)
-        eps, seen = jnp.atleast_1d(y) - mean[at], (*(jac[at] for jac in rows), noise[at][:, at])
+        eps, linearised = jnp.atleast_1d(y) - mean[at], (*(jac[at] for jac in rows), noise[at][:, at])
         box = {"lrkf": lrkf, "lolofi": lolofi, "hilofi": hilofi}[name]
-        changed = box(*belief.factors, *seen, eps, *(q for _ in rows), using=JAX)
+        changed = box(*belief.factors, *linearised, eps, *(q for _ in rows), using=JAX)
         factors, steps = changed[: len(rows)], changed[len(rows) :]
         params = move(belief.params, steps)
         return Belief(params, factors), UpdateInfo(eps, jnp.full((), jnp.nan), jnp.bool_(False))
