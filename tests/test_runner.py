@@ -331,7 +331,7 @@ REFUSED = [
         ValueError,
         "unknown diagnostic .*'errror': did you mean 'error'\\? Known: counts, error, nested, ob",
     ),
-    ({"diagnostics": ("bound",)}, ValueError, "holds no 'bound'"),
+    ({"diagnostics": ("bound",)}, ValueError, "unknown diagnostic .*'bound'"),
     ({"diagnostics": ("reward",)}, ValueError, "a column that every run has"),
     ({"agent": "hilofi"}, TypeError, "agent must be a seqdec.core.Agent"),
     ({"env": "digits"}, TypeError, "env must be a seqdec.core.Environment or a gymnasium.Env; got str"),
