@@ -1,10 +1,12 @@
-"""What documentation, docstrings and comments refer to exists: files, links, modules and their attributes."""
+"""What documentation, docstrings and comments refer to exists: files, links, modules and their attributes, commands."""
 
 import pkgutil
 import re
 from pathlib import Path
 
 import pytest
+
+from seqdec import cli
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("agents", "benchmarks", "docs", "envs", "notebooks", "seqdec", "tests")
@@ -14,6 +16,7 @@ EXEMPT = {ROOT / "CHANGELOG.md", Path(__file__).resolve()}  # they name what doe
 
 PATH = re.compile(rf"(?<![\w/.$-])(?:{'|'.join(FOLDERS)})/(?:[\w.-]+/)*[\w-]+\.(?:py|md|png|toml|yaml)\b")
 NAME = re.compile(r"`(seqdec(?:\.\w+)+)")
+COMMAND = re.compile(r"`seqdec ((?:run|ope|bench|list|report)\b[^`]*)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -68,6 +71,20 @@ def test_named_files_and_objects_exist(path):
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_somewhere(page):
     assert broken_links(page, page.read_text(encoding="utf-8")) == []
+
+
+def commands():
+    """Command lines of the pages, without those that hold a placeholder or an ellipsis."""
+    found = {" ".join(line.split()) for page in PAGES for line in COMMAND.findall(page.read_text(encoding="utf-8"))}
+    return sorted(line for line in found if "..." not in line and "EXPERIMENT" not in line and line != "run")
+
+
+@pytest.mark.parametrize("command", commands())
+def test_commands_are_understood(command, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cli, "_run", lambda options: 0)
+    monkeypatch.setattr(cli, "_report", lambda folder: 0)
+    assert cli.main(command.split()) == 0
 
 
 def test_every_page_is_in_the_table_of_contents():

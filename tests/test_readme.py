@@ -1,4 +1,4 @@
-"""The Python blocks of README.md and docs/ run as printed, and README's first example comes early."""
+"""The Python blocks of README.md, CONTRIBUTING.md and docs/ run as printed, and README's first example comes early."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = sorted((ROOT / "docs").glob("*.md"))
+PAGES = [ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def blocks_of(text):
@@ -53,4 +53,4 @@ def test_block_of_the_readme_runs_by_itself(block):
 def test_blocks_of_a_page_run_one_after_the_other(page):
     namespace = {}
     for block in SNIPPETS[page]:
-        exec(compile(block, f"docs/{page}.md", "exec"), namespace)
+        exec(compile(block, f"{page}.md", "exec"), namespace)
