@@ -3,8 +3,11 @@
 import re
 from pathlib import Path
 
+import jax
 import matplotlib
 import pytest
+
+import seqdec
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -23,9 +26,12 @@ SNIPPETS = {page.stem: blocks for page in PAGES if (blocks := blocks_of(page.rea
 
 @pytest.fixture
 def elsewhere(tmp_path, monkeypatch):
-    """An empty working directory, and no window for figures."""
+    """An empty working directory, no window for figures, and the tests' own compilation cache again afterwards."""
     matplotlib.use("Agg")
     monkeypatch.chdir(tmp_path)
+    folder = jax.config.jax_compilation_cache_dir
+    yield
+    seqdec.compilation_cache(folder)
 
 
 def test_first_example_ends_within_thirty_lines():
