@@ -26,7 +26,7 @@ SNIPPETS = {page.stem: blocks for page in PAGES if (blocks := blocks_of(page.rea
 
 @pytest.fixture
 def elsewhere(tmp_path, monkeypatch):
-    """An empty working directory, no window for figures, and the tests' own compilation cache again afterwards."""
+    """An empty working directory, no window for figures; the tests' compilation cache is restored."""
     matplotlib.use("Agg")
     monkeypatch.chdir(tmp_path)
     folder = jax.config.jax_compilation_cache_dir
