@@ -35,7 +35,7 @@ from seqdec.experiments import kuairec
 
 # %%
 with tempfile.TemporaryDirectory() as folder:
-    data.write_kuairec(folder, users=60, videos=300, seed=0)
+    data.write_kuairec(folder, users=40, videos=200, seed=0)
     print(pd.read_csv(f"{folder}/small_matrix.csv").head(3).to_string())
     log = data.load_kuairec(folder, cache=False)
 log = log._replace(name="kuairec SYNTHETIC")
@@ -58,7 +58,7 @@ print(log.unit.name, log.unit.from_reward(log.rewards[0]).round(2))
 # %%
 env = envs.recommender_log(log)
 print({name: space.shape for name, space in env.observation_space.spaces.items()})
-score = agents.scorer(env, models.Score(hidden=(20, 20), intercepts=True, product=True), width=4, std=0.1)
+score = agents.scorer(env, models.Score(hidden=(10,), intercepts=True, product=True), width=4, std=0.1)
 team = {
     "hilofi": agents.hilofi(
         env,
@@ -88,5 +88,5 @@ print((table["reward"] / table["steps"]).round(3).to_string())
 figures.daily(kuairec.daily(watched, days), table, log.name)
 
 # %% [markdown]
-# 1,750 steps are too few to learn anybody's taste. `seqdec run kuairec` does the same with 20,000 steps and five seeds,
+# 755 steps are too few to learn anybody's taste. `seqdec run kuairec` does the same with 20,000 steps and five seeds,
 # `--data DIR` with the official files, and `--parity` with the settings and the order of the paper.
