@@ -35,7 +35,7 @@ from seqdec.experiments import kuairec
 
 # %%
 with tempfile.TemporaryDirectory() as folder:
-    data.write_kuairec(folder, users=40, videos=200, seed=0)
+    data.write_kuairec(folder, users=60, videos=300, seed=0)
     print(pd.read_csv(f"{folder}/small_matrix.csv").head(3).to_string())
     log = data.load_kuairec(folder, cache=False)
 log = log._replace(name="kuairec SYNTHETIC")
@@ -74,7 +74,7 @@ team = {
     "popularity": agents.popularity(env, prior_plays=3.0),
     "random": agents.random(env),
 }
-runs = {name: seqdec.run(agent, env, len(log.rewards), seed=0, num_seeds=2) for name, agent in team.items()}
+runs = {name: seqdec.run(agent, env, len(log.rewards), seed=0, num_seeds=5) for name, agent in team.items()}
 
 # %% [markdown]
 # ## Day by day, in watch ratio
@@ -88,5 +88,5 @@ print((table["reward"] / table["steps"]).round(3).to_string())
 figures.daily(kuairec.daily(watched, days), table, log.name)
 
 # %% [markdown]
-# 755 steps are too few to learn anybody's taste. `seqdec run kuairec` does the same with 20,000 steps and five seeds,
+# 1,750 steps are too few to learn anybody's taste. `seqdec run kuairec` does the same with 20,000 steps and five seeds,
 # `--data DIR` with the official files, and `--parity` with the settings and the order of the paper.
