@@ -157,18 +157,18 @@ def _case(name: str, work: Workload, rank: int, options: Bench, copied: float) -
     factor = belief.blocks[0].factor
     columns = factor.coefficients.shape[1]
     basis_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(factor.basis))
-    # Copies, for the steps give the belief away.
+    # Copies, because the steps donate the buffers of the belief.
     arguments = jax.tree.map(jnp.copy, (params, factor))
     jacobian = _passing(_jacobians(work), arguments[0], work.inputs)
     products = _passing(_products(work, name), arguments, work.inputs)
-    # Whole rounds of the buffer, so that making room in it counts as often as it happens.
+    # As many steps as fill the buffer, so that its compression is timed as often as it happens.
     programs = [_stepping(flt, belief, work.inputs, columns - rank)]
     del belief, factor, arguments
     if options.boxes:
         printed = reference.make(
             name, work.network, likelihoods.gaussian(_NOISE), rank=rank, rank_last=rank_last, std=_STD, q=_Q
         )
-        params = work.network.init(jax.random.key(0))  # the first ones were given away with the belief
+        params = work.network.init(jax.random.key(0))  # the first ones were donated with the belief
         programs.append(_stepping(printed, printed.init(jax.random.key(2), params), work.inputs, 1))
     to_jacobian, to_products, *seconds = _in_turns(
         [jacobian, products, *(chunk for chunk, _ in programs)], options.repeats
@@ -223,7 +223,7 @@ def _stepping(flt: Filter, belief: Any, inputs: Array, steps: int) -> tuple[Call
     keys = jax.random.split(jax.random.key(3), steps)
     compiled = program.lower(belief, keys, inputs).compile()
     used = compiled.memory_analysis()
-    assert used is not None, "this backend does not tell what memory a program needs"
+    assert used is not None, "this backend does not report the memory of a program"
     memory = used.argument_size_in_bytes + used.output_size_in_bytes + used.temp_size_in_bytes
     memory -= used.alias_size_in_bytes
 
@@ -237,7 +237,7 @@ def _stepping(flt: Filter, belief: Any, inputs: Array, steps: int) -> tuple[Call
 
 
 def _in_turns(chunks: Sequence[Callable[[], float]], repeats: int) -> list[float]:
-    """Median of what each returns, called in turns, so that what else the machine does meets all of them alike."""
+    """Median of what each returns, called in turns, so that other load on the machine affects all alike."""
     for chunk in chunks:
         chunk()
     times: list[list[float]] = []
@@ -260,7 +260,7 @@ def _jacobians(work: Workload) -> Callable[[Any, Array], Rows]:
 
 
 def _products(work: Workload, name: str) -> Callable[[Any, Array], Pieces]:
-    """The Jacobian, and what is read of the hidden layers' basis: once for the moments, once for the mean."""
+    """The Jacobian, and both products with the hidden layers' basis: for the moments and for the mean."""
 
     def products(arguments, x):
         params, factor = arguments
@@ -274,7 +274,7 @@ def _passing(function: Callable[[Any, Array], Rows], arguments: Any, inputs: Arr
     """A function that passes through the inputs and returns the seconds of one function(arguments, x)."""
 
     def passes(arguments, inputs):
-        # Handed on as a whole, or XLA would compute no more of it than is read.
+        # Returned whole: XLA would not compute elements that nothing reads.
         def one(_, x):
             return function(arguments, x), None
 

@@ -220,7 +220,7 @@ class _Trial:
         self._judge = jax.jit(task.loss)
 
     def run(self, rate: float, seed: int) -> pd.DataFrame:
-        """Loss and seconds of every chunk of one run, and how it ends on held-out data."""
+        """Loss and seconds of every chunk of one run, and its loss and accuracy on held-out data."""
         params: PyTree = self._task.init(jax.random.key(seed))
         carry = (params, self._transform.init(params), jnp.zeros((), jnp.int32))
         peak, number = jnp.float32(rate), jnp.int32(seed)

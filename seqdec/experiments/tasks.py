@@ -1,4 +1,4 @@
-"""Three training tasks of real data, small enough for a processor: images of digits, images of things, source code."""
+"""Three training tasks on real data, small enough for a CPU: digits (MNIST), objects (CIFAR-10), source code."""
 
 import os
 from collections.abc import Callable
@@ -21,7 +21,7 @@ _WINDOW = 64
 
 
 class Task(NamedTuple):
-    """Something to minimise."""
+    """A training task: data, initial parameters and a loss."""
 
     name: str
     init: Callable[[Key], PyTree]
@@ -29,11 +29,11 @@ class Task(NamedTuple):
     data: PyTree
     """training data, passed to `loss`"""
     held_out: PyTree
-    """one batch of data that training does not see"""
+    """one batch of data that is not trained on"""
     draw: Callable[[Key, PyTree, int], PyTree]
     """(key, data, size) -> a batch, drawn with replacement"""
     loss: Callable[[PyTree, PyTree], tuple[Array, Array]]
-    """(params, batch) -> mean cross-entropy in nats, share of right answers"""
+    """(params, batch) -> mean cross-entropy in nats, accuracy"""
     batch: int
     steps: int
     """steps of a run that show the differences between optimizers"""
@@ -45,7 +45,7 @@ def names() -> tuple[str, ...]:
 
 
 def make(name: str) -> Task:
-    """The task called `name`. Raises FileNotFoundError where its data cannot be had."""
+    """The task called `name`. Raises FileNotFoundError if its data are missing and cannot be downloaded."""
     return _MAKERS[name]()
 
 
@@ -69,7 +69,7 @@ def _classification(name: str, module: nn.Module, train, test, scale: Callable[[
 
 
 def _cross_entropy(logits: Array, labels: Array) -> tuple[Array, Array]:
-    """Mean loss, and share of labels whose logit is the largest."""
+    """Mean loss, and accuracy: the share of labels whose logit is the largest."""
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
     return jnp.mean(losses), jnp.mean(jnp.argmax(logits, -1) == labels)
 
@@ -83,7 +83,7 @@ def _mnist() -> Task:
 class ResNet(nn.Module):
     """Residual network with group norms on one image (32, 32, 3): three stages of one block, 16, 24 and 32 channels.
 
-    The first convolution already halves the image, which leaves a quarter of the work. Source: He, Zhang, Ren, Sun,
+    The first convolution halves the height and width of the image, for a quarter of the cost. Source: He, Zhang, Ren, Sun,
     "Deep Residual Learning for Image Recognition", 2016; group norms: Wu, He, 2018.
     """
 
