@@ -83,8 +83,9 @@ def _mnist() -> Task:
 class ResNet(nn.Module):
     """Residual network with group norms on one image (32, 32, 3): three stages of one block, 16, 24 and 32 channels.
 
-    The first convolution halves the height and width of the image, for a quarter of the cost. Source: He, Zhang, Ren, Sun,
-    "Deep Residual Learning for Image Recognition", 2016; group norms: Wu, He, 2018.
+    The first convolution halves the height and width of the image, for a quarter of the cost.
+
+    Source: He, Zhang, Ren, Sun, "Deep Residual Learning for Image Recognition", 2016; group norms: Wu, He, 2018.
     """
 
     out: int = 10
