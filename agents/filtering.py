@@ -1,4 +1,4 @@
-"""An agent from a filter and a policy: the belief answers the policy's questions and learns from the outcome."""
+"""An agent from a filter and a policy: the policy scores actions by the belief, which is updated with the feedback."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ class Choices(NamedTuple):
 
 
 def decide(key: Key, acquisition: Acquisition, question: Posterior, choices: Choices, observation: PyTree) -> Action:
-    """Score the candidates that the observation offers and play the best."""
+    """Score the candidates of the observation and play the best."""
     obs, mask = (observation.observation, observation.mask) if isinstance(observation, Masked) else (observation, None)
     offer, score, estimate = jax.random.split(key, 3)
     candidates = choices.candidates(offer, obs)
@@ -44,7 +44,7 @@ def discrete_choices(observe: Callable[[PyTree], Array], num_actions: int) -> Ch
         if jnp.ndim(feedback) == 1:
             return observe(observation), feedback, None
         index = jnp.asarray(action)
-        # An index out of range would be clamped silently; as not-a-number the filter rejects and counts it.
+        # JAX would clamp an index out of range silently; with a NaN reward the filter rejects the update.
         played = (index >= 0) & (index < num_actions)
         return observe(observation), jnp.where(played, feedback, jnp.nan), jnp.clip(index, 0, num_actions - 1)
 
@@ -52,7 +52,7 @@ def discrete_choices(observe: Callable[[PyTree], Array], num_actions: int) -> Ch
 
 
 def box_choices(observe: Callable[[PyTree], Array], space: gym_spaces.Box, num_candidates: int) -> Choices:
-    """Uniform points of the box; the model sees the observation and the point side by side."""
+    """Uniform points of the box; the model's input is the observation and the point, concatenated."""
     low, high = (jnp.asarray(bound, jnp.float32).ravel() for bound in (space.low, space.high))
 
     def join(observation, points):
@@ -115,17 +115,17 @@ def filtering(
 ) -> Agent:
     """Filter x policy.
 
-    Time passes (`Filter.predict`) just before each update. Feedback of one number is the response of the action alone,
-    a vector that of every action. An action out of range is a rejected update.
+    Each update is a `Filter.predict` followed by a `Filter.update`. Scalar feedback is the response of the action, a
+    vector that of every action. An update with an action out of range is rejected.
 
     Args:
         flt: belief over a network with one response per Discrete action; for Box actions over one that takes rows of
-            observation and action side by side (`seqdec.models.per_candidate`).
+            observation and action, concatenated (`seqdec.models.per_candidate`).
         acquisition: policy.
         init: (key) -> initial parameters of the network.
         spaces: anything with observation_space and action_space.
-        name: for tables and pictures.
-        settings: for the manifest of a run.
+        name: shown in tables and figures.
+        settings: recorded in the manifest of a run.
         num_candidates: points drawn per decision from a Box of actions.
 
     Raises:

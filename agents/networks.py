@@ -1,4 +1,4 @@
-"""The network of an agent, from the spaces it lives in."""
+"""The network of an agent, from the spaces of its environment."""
 
 import math
 from collections.abc import Collection
@@ -24,7 +24,7 @@ def network_for(spaces: HasSpaces, model: nn.Module | models.Network | None = No
     Args:
         spaces: anything with observation_space and action_space.
         model: a flax module or a `models.Network`. For n Discrete actions it takes the observation and has n outputs;
-            for Box actions it takes the flattened observation and the action side by side and has one; for candidates
+            for Box actions it takes the flattened observation and the action, concatenated, and has one; for candidates
             it takes the dict of one candidate and has one. None is LeNet5 for 28 x 28 images and Discrete actions,
             `scorer` for candidates, and an MLP with two hidden layers of 50 units for anything else.
 
@@ -57,16 +57,16 @@ def scorer(
     width: int = 10,
     std: float = 10**-0.5,
 ) -> models.Network:
-    """The network of a bandit with candidates: embeddings for whatever they say in whole numbers, and a module on top.
+    """The network of a bandit with candidates: embeddings of their integer entries, and a module on top.
 
     Args:
         spaces: anything whose observation_space is a Dict with one row for each candidate; integers are row numbers of
             a table, counted from 0.
         module: flax module that takes the dict of a candidate, embeddings and features, and has one output; None is
             `models.Score`.
-        tables: what gets embeddings; None is everything said in whole numbers. The rest of that is left out.
+        tables: names of the entries with embeddings; None is all integers. Other integers are left out.
         width: numbers in an embedding.
-        std: of the initial embeddings; those numbers that are intercepts start at zero.
+        std: of the initial embeddings; intercepts start at zero.
 
     Raises TypeError for observations of another kind.
     """

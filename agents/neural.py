@@ -72,13 +72,13 @@ def neural(
             without uncertainty.
         noise_variance: observation variance R of the belief over the last layer.
         num_candidates: points drawn per decision from a Box of actions.
-        name: for tables and pictures.
-        settings: what the manifest of a run should say of the optimizer.
+        name: shown in tables and figures.
+        settings: of the optimizer, recorded in the manifest of a run.
 
     Raises:
         TypeError: spaces of other kinds than Box and Discrete.
-        ValueError: a policy that needs uncertainty where there is none, a setting out of its range, or a network whose
-            output layer is not known.
+        ValueError: a policy that needs uncertainty without `last_layer_std`, a setting out of its range, or a network
+            whose output layer is not known.
     """
     acquisition, called = policies.resolve(policy)
     if acquisition.needs != "mean" and last_layer_std is None:

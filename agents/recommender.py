@@ -1,4 +1,4 @@
-"""What a bandit with candidates is compared with: chance, popularity, and a linear Kalman filter."""
+"""Baselines for bandits with candidates: random, popularity, and a linear Kalman filter."""
 
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ class Counts(NamedTuple):
 
 
 def random(spaces: HasSpaces) -> Agent:
-    """Every allowed candidate is as likely as any other; nothing is learnt."""
+    """Uniform over the allowed candidates; learns nothing."""
     choices = choices_for(spaces, 1)
     acquisition = policies.epsilon_greedy(1.0)
 
@@ -99,7 +99,7 @@ def _count(candidates) -> int:
 
 
 def _unknown(_):
-    raise TypeError("there is no uncertainty here")
+    raise TypeError("this agent has no uncertainty")
 
 
 def linear(spaces: HasSpaces, *, intercepts: bool = True, **options: Any) -> Agent:

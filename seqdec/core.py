@@ -1,8 +1,8 @@
 """The contracts that hold seqdec together: named tuples of pure functions, and named tuples of state.
 
-A `Filter` keeps a Gaussian belief over the parameters of a network. A `Posterior` is all that an `Acquisition` may ask
-of such a belief about n candidates. An `Agent` joins the two; an `Environment` is what an agent acts in. Nothing here
-knows a concrete filter, policy, environment or agent.
+A `Filter` keeps a Gaussian belief over the parameters of a network. A `Posterior` is what an `Acquisition` can compute
+of such a belief about n candidates. An `Agent` joins the two; an `Environment` is what an agent acts in. No concrete
+filter, policy, environment or agent is known here.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,14 +36,14 @@ class Network(NamedTuple):
 
 
 class Predictive(NamedTuple):
-    """Gaussian prediction of `out` responses, with what is unknown kept apart from what is noise."""
+    """Gaussian prediction of `out` responses, epistemic and aleatoric uncertainty apart."""
 
     mean: Array
     """(out,) expected response."""
     cov: Array
-    """(out, out) epistemic covariance: what more data would remove."""
+    """(out, out) epistemic covariance, which more data reduces."""
     noise: Array
-    """(out, out) observation covariance R: what no data removes."""
+    """(out, out) observation covariance R, which data do not reduce."""
 
 
 class ErrorBound(NamedTuple):
@@ -58,7 +58,7 @@ class ErrorBound(NamedTuple):
 
 
 class UpdateInfo(NamedTuple):
-    """What one filter update found out. Not carried: the next update does not need it."""
+    """Diagnostics of one filter update, which the next update does not need."""
 
     innovation: Array
     """(o,) observed minus predicted response."""
@@ -91,10 +91,10 @@ class Filter(NamedTuple):
 
 
 class Posterior(NamedTuple):
-    """All that an acquisition may ask of a belief about n candidates."""
+    """What acquisitions can compute of a belief about n candidates."""
 
     mean: Callable[[PyTree], Array]
-    """(candidates) -> (n,) expected responses; the cheapest question."""
+    """(candidates) -> (n,) expected responses; the cheapest."""
     joint: Callable[[PyTree], Predictive]
     """(candidates) -> predictive over the n responses."""
     draw: Callable[[Key], Callable[[PyTree], Array]]
@@ -111,11 +111,11 @@ class Acquisition(NamedTuple):
     exact: bool
     """True where `probabilities` is the exact law of the action, False where it is a Monte Carlo estimate."""
     needs: str
-    """The dearest question asked of the posterior: "mean", "joint" or "draw"."""
+    """The most expensive field of the posterior that it uses: "mean", "joint" or "draw"."""
 
 
 class TimeStep(NamedTuple):
-    """What an environment answers to an action."""
+    """Result of an action."""
 
     observation: PyTree
     """The next observation; a `Masked` where not every action is allowed."""
@@ -126,7 +126,7 @@ class TimeStep(NamedTuple):
     done: Array
     """() bool: the episode ended and `observation` starts a new one."""
     outcomes: Array | None = None
-    """(n,) the response of every action under full information; None when only the reward is seen."""
+    """(n,) the response of every action under full information; None when only the reward is observed."""
 
 
 class Masked(NamedTuple):
@@ -151,7 +151,7 @@ class Environment(NamedTuple):
 
 
 class Action(NamedTuple):
-    """What an agent plays."""
+    """An action and its propensity."""
 
     value: Array
     """() integer index from 0 for Discrete actions, wherever the space starts; a point of the box for Box actions."""
@@ -173,7 +173,7 @@ class Agent(NamedTuple):
     exact_propensity: bool
     """Whether `Action.propensity` is exact; False marks a Monte Carlo estimate."""
     settings: Mapping[str, Any]
-    """What the agent was built with; goes into the manifest of a run."""
+    """The settings that the agent was built with, recorded in the manifest of a run."""
 
 
 class HasSpaces(Protocol):

@@ -29,7 +29,7 @@ __all__ = [
 
 
 def _output(out: int) -> nn.Dense:
-    """The last layer, zero at first: no action is preferred, and no hidden unit pulled, before there are data."""
+    """The last layer, initially zero: all responses are equal, and hidden units get no gradient, before any data."""
     return nn.Dense(out, kernel_init=nn.initializers.zeros_init(), name="output")
 
 
@@ -119,7 +119,7 @@ def network(module: nn.Module, example: PyTree) -> Network:
 
 
 def per_candidate(scalar: Network) -> Network:
-    """The network of a bandit whose arms carry features: (n, features) -> (n,), one scalar network for every row."""
+    """The network of a bandit whose arms have features: one scalar network for each row, (n, features) -> (n,)."""
 
     def apply(params, rows):
         return jax.vmap(lambda row: scalar.apply(params, row))(rows)[:, 0]
@@ -128,17 +128,18 @@ def per_candidate(scalar: Network) -> Network:
 
 
 class Score(nn.Module):
-    """Expected reward of one candidate: its embeddings beside a dense layer of its features, hidden layers, a number.
+    """Expected reward of one candidate: an MLP of its embeddings and a dense layer of its features, concatenated.
 
-    The candidate is a dict. Under "features" may lie numbers (f,); every other entry is an embedding (width,).
+    The candidate is a dict. "features", which may be missing, are numbers (f,); all other entries are embeddings
+    (width,).
     """
 
     dense: int = 10
     hidden: tuple[int, ...] = (50, 50, 50)
     intercepts: bool = False
-    """the first number of each embedding is an intercept, added to the output as it is"""
+    """the first number of each embedding is an intercept, added directly to the output"""
     product: bool = False
-    """the sum of the products of two embeddings, number by number, is added to the output too: matrix factorisation"""
+    """the inner product of the embeddings is added to the output too: matrix factorisation"""
 
     @nn.compact
     def __call__(self, candidate: dict[str, Array]) -> Array:
@@ -172,11 +173,11 @@ def embedded(
     std: Array | float = 1.0,
     is_last: IsLast | None = None,
 ) -> Network:
-    """The network that looks up embeddings for a flax module, one table for every name in `sizes`.
+    """A network that looks up embeddings for a flax module, one table for every name in `sizes`.
 
-    An input is a dict; where it holds row numbers under the name of a table, the module gets those rows, (width,) each,
-    and "features" as they are. Row numbers of no table are left out. The parameters are
-    {"network": those of the module, "tables": {name: (rows, width)}}, the tables N(0, std^2) at first.
+    An input is a dict; row numbers under the name of a table are replaced by those rows, (width,) each, "features" are
+    passed on, and row numbers of no table are left out. The parameters are
+    {"network": those of the module, "tables": {name: (rows, width)}}, the tables initially N(0, std^2).
 
     Args:
         module: takes one dict and returns (out,).
@@ -186,7 +187,7 @@ def embedded(
         std: of the initial embeddings, () or (width,).
         is_last: predicate on the paths of the module's parameters, true in the output layer; None finds it.
 
-    Raises ValueError for a table that the input says nothing of.
+    Raises ValueError for a table that is not in the input.
     """
     missing = set(sizes) - set(example)
     if missing:

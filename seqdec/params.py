@@ -39,7 +39,7 @@ def join(like: PyTree, is_last: IsLast, hidden: list[Array], last: list[Array]) 
 
 
 def ravel(leaves: list[Array], batch_axes: int = 0) -> Array:
-    """Leaves side by side as one vector (D,), or as rows (..., D) that share the leading batch axes."""
+    """Leaves concatenated as one vector (D,), or as rows (..., D) that share the leading batch axes."""
     return jnp.concatenate([leaf.reshape(*leaf.shape[:batch_axes], -1) for leaf in leaves], axis=-1)
 
 
@@ -59,7 +59,7 @@ _LARGE = 512
 
 
 def pieces(leaves: list[Array], batch_axes: int = 0) -> tuple[Array, ...]:
-    """Leaves as vectors (D_p,), or as rows (..., D_p): large ones as they are, all small ones side by side as the last.
+    """Leaves as vectors (D_p,), or as rows (..., D_p): each large one by itself, all small ones concatenated as the last.
 
     Large leaves are not copied, as `ravel` would, and the small ones together cost one operation.
     """

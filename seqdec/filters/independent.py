@@ -1,8 +1,8 @@
-"""One belief for each response: arms that share nothing, as in linear bandits with a weight vector for each arm.
+"""Independent beliefs, one for each response, as in linear bandits with a weight vector for each arm.
 
-With nothing shared, the covariance of all parameters is block diagonal, one block for each arm, and stays so; an
-observation of one arm changes its block alone. For k arms of p parameters an update costs O(p^2) with dense blocks, and
-not the O(k^2 p^2) of `seqdec.filters.ekf` over all of them, to which the belief is equal.
+The covariance of all parameters is block diagonal, one block for each arm, and stays so: an observation of one arm
+changes only its block. For k arms of p parameters an update costs O(p^2) with dense blocks, and
+not the O(k^2 p^2) of `seqdec.filters.ekf` over all of them, which gives the same belief.
 """
 
 import jax
@@ -12,7 +12,7 @@ from seqdec.core import Filter, Predictive
 
 
 def independent(flt: Filter, count: int) -> Filter:
-    """`count` beliefs side by side, each that of `flt` over a network with one response.
+    """`count` independent beliefs, each that of `flt` over a network with one response.
 
     Every leaf of the parameters has a leading axis (count,), as `jax.vmap(network.init)(keys)` makes it. Observations
     are those of one response, `observed` a scalar, or of all, None.

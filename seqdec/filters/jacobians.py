@@ -2,7 +2,7 @@ r"""Rows of the Jacobian of a network's outputs by its parameters, those of dens
 
 A layer z = x W whose kernel W (in x out) multiplies one vector x changes an output f_o by df_o = x^T dW delta_o, with
 delta_o = df_o / dz: row o of the Jacobian is the outer product x delta_o^T, and only delta differs between the outputs.
-The rows of all outputs then multiply a basis at the price of one: see `seqdec.linalg.Outer`. Reverse passes do not form
+All rows together multiply a basis at the cost of one: see `seqdec.linalg.Outer`. Reverse passes do not form
 the rows either: they differentiate by an offset of z.
 
 Such kernels are found in the jaxpr of the function: parameters that are used once, as the right factor of a product

@@ -1,4 +1,4 @@
-"""A belief as what an acquisition may ask."""
+"""The `Posterior` of a belief, which acquisitions score candidates by."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from seqdec.core import Filter, Posterior
 
 
 def posterior(flt: Filter, belief: Any) -> Posterior:
-    """The questions of `seqdec.core.Posterior`, answered by a belief."""
+    """The functions of `seqdec.core.Posterior` for one belief."""
 
     def draw(key):
         params = flt.sample(key, belief)
