@@ -59,7 +59,7 @@ _LARGE = 512
 
 
 def pieces(leaves: list[Array], batch_axes: int = 0) -> tuple[Array, ...]:
-    """Leaves as vectors (D_p,), or as rows (..., D_p): each large one by itself, all small ones concatenated as the last.
+    """Leaves as vectors (D_p,), or as rows (..., D_p): large ones as they are, small ones concatenated as the last.
 
     Large leaves are not copied, as `ravel` would, and the small ones together cost one operation.
     """
