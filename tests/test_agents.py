@@ -183,8 +183,11 @@ def test_propensities_are_the_frequencies_of_the_actions(lab):
         error = 6 * np.sqrt(p * (1 - p) / len(played)) + 6 / len(played)
         if lab.agent.exact_propensity:
             assert abs(claimed - p) < error
-        else:  # of 101 draws one is shared out evenly, and the estimate scatters
-            assert abs(claimed - (100 * p + 1 / NUM_ARMS) / 101) < error + 6 * np.sqrt(p * (1 - p) / 100 / played.sum())
+        else:  # one extra draw is spread evenly, and the estimate scatters
+            factory = inspect.signature(policies.REGISTRY[lab.agent.settings["policy"]])
+            draws = factory.parameters["propensity_samples"].default
+            expected = (draws * p + 1 / NUM_ARMS) / (draws + 1)
+            assert abs(claimed - expected) < error + 6 * np.sqrt(p * (1 - p) / draws / played.sum())
 
 
 BAD_UPDATES = {
