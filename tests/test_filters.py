@@ -175,6 +175,37 @@ def test_any_mix_of_observed_outputs_equals_the_box(name, likelihood):
         assert relative(dense_of(state), cov) < 1e-9
 
 
+@pytest.mark.parametrize("name", ["hilofi", "lolofi", "lrkf"])
+def test_the_reference_filter_is_the_filter(name):
+    """All outputs observed, then one; and its draws have its covariance."""
+    likelihood, std, q = LIKELIHOODS["gaussian"], 0.5, 1e-3
+    options = {"initial_std_hidden": std, "initial_std_last": std, "process_noise_hidden": q, "process_noise_last": q}
+    ours = {
+        "hilofi": lambda: filters.hilofi(NETWORK, likelihood, rank=7, numerics=DOUBLE, **options),
+        "lolofi": lambda: filters.lolofi(NETWORK, likelihood, rank_hidden=7, rank_last=9, numerics=DOUBLE, **options),
+        "lrkf": lambda: filters.lrkf(NETWORK, likelihood, rank=7, initial_std=std, process_noise=q, numerics=DOUBLE),
+    }[name]()
+    plain = reference.make(name, NETWORK, likelihood, rank=7, rank_last=9, std=std, q=q, dtype=jnp.float64)
+    xs, ys, _ = stream(3, 2)
+    beliefs = []
+    for flt in (ours, plain):
+        belief = flt.init(jax.random.key(1), NETWORK.init(jax.random.key(0)))
+        belief, _ = flt.update(flt.predict(belief), xs[0], ys[0])
+        beliefs.append(flt.update(flt.predict(belief), xs[1], ys[1, 2], 2)[0])
+    left, right = (flt.moments(belief, xs[0]) for flt, belief in zip((ours, plain), beliefs, strict=True))
+    assert relative(left.mean, right.mean) < 1e-10
+    assert relative(left.cov, right.cov) < 1e-10
+    draws = jax.vmap(lambda key: parameters.ravel(jax.tree.leaves(plain.sample(key, beliefs[1]))))
+    spread = np.var(np.sum(draws(jax.random.split(jax.random.key(2), 2000)), axis=1))
+    leaves = jax.tree.leaves(plain.mean(beliefs[1]))
+    ones = jax.tree.unflatten(jax.tree.structure(plain.mean(beliefs[1])), [jnp.ones_like(leaf) for leaf in leaves])
+    blocks = parameters.split(ones, NETWORK.is_last)[::-1] if name != "lrkf" else (jax.tree.leaves(ones),)
+    parts = zip(beliefs[1].factors, blocks, strict=True)
+    variance = sum(np.sum(np.square(factor @ parameters.ravel(own))) for factor, own in parts)
+    assert abs(spread - variance) < 6 * variance * np.sqrt(2 / 2000)
+    assert np.all(np.isfinite(plain.response(plain.mean(beliefs[1]), xs[0])))
+
+
 def run(flt, xs, ys, arms, params=None):
     """Belief after a stream, by scan, and the stacked infos."""
 

@@ -135,3 +135,8 @@ def test_names_that_differ() -> None:
     assert split_names("agent", "a, b") == ["a", "b"]
     with pytest.raises(ValueError, match="agents must differ from each other; got 'a,a'"):
         split_names("agent", "a,a")
+
+
+def test_the_beginning_of_a_name_suggests_it():
+    assert "did you mean 'noise_variance'?" in unknown("keyword", "noise", ["policy", "noise_variance"])
+    assert "did you mean 'rank_hidden'?" in unknown("keyword", "rank", ["rank_hidden", "rank_last"])
