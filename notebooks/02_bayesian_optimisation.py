@@ -31,7 +31,7 @@ from seqdec.envs import objectives
 # %%
 branin = objectives.branin()
 bounds = [tuple(pair) for pair in branin.bounds]
-result = seqdec.minimize(branin, bounds, n_calls=25, seed=4, progress=False)
+result = seqdec.minimize(branin, bounds, n_calls=20, seed=4, progress=False)
 print(result.message)
 print("x =", result.x, " value =", result.fun, " regret =", float(branin.regret(result.fun)))
 
@@ -56,7 +56,7 @@ plt.show()
 # `ask` and `tell` leave the evaluation to you: in any order, in batches, with failures, and with points of your own.
 
 # %%
-optimizer = BayesianOptimizer(bounds, seed=0, capacity=25)
+optimizer = BayesianOptimizer(bounds, seed=0, capacity=20)
 for number in range(12):
     trial = optimizer.ask()
     optimizer.tell(trial, branin(trial.x), failed=number == 5)
@@ -73,11 +73,11 @@ optimizer.trials_dataframe()
 small = {"features": (20,), "rank": 5}
 search = Search(raw_samples=128, num_restarts=2)
 other = seqdec.minimize(
-    branin, bounds, n_calls=25, seed=4, surrogate="hilofi", surrogate_options=small, search=search, progress=False
+    branin, bounds, n_calls=20, seed=4, surrogate="hilofi", surrogate_options=small, search=search, progress=False
 )
 for found in (result, other):
     best = np.minimum.accumulate(found.func_vals)
-    plt.semilogy(np.arange(1, 26), best - branin.minimum, label=f"{found.surrogate}, {found.acquisition}")
+    plt.semilogy(np.arange(1, 21), best - branin.minimum, label=f"{found.surrogate}, {found.acquisition}")
 plt.xlabel("call")
 plt.ylabel("regret")
 plt.legend(frameon=False)

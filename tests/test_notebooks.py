@@ -20,4 +20,3 @@ def test_notebook_runs_and_shows_figures(source, tmp_path):
     NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     assert any("image/png" in output.get("data", {}) for output in outputs)
-    assert not [output for output in outputs if output.get("name") == "stderr"]
