@@ -9,11 +9,11 @@ from jax.experimental.compilation_cache import compilation_cache as jax_cache
 
 from seqdec.persistence import check_writable
 
-UNOPTIMISED = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+UNOPTIMISED = {"xla_backend_optimization_level": 0}
 """Options of `jax.jit` and of `.lower(...).compile()` for a program that is called once or a few times.
 
-XLA then leaves out the optimisations of machine code: compilation for a CPU takes a fifth of the time, a call
-several times as long.
+XLA then leaves out the optimisations of machine code: compilation for a CPU takes half the time, a call several times
+as long.
 """
 
 

@@ -17,8 +17,8 @@ def pytest_configure() -> None:
     """Compile quickly, and once: in the workers of one run, in child processes and in later runs.
 
     Compiled programs are kept in the user's cache folder. XLA leaves out the optimisations of machine code, which cost
-    more time than they save in runs of a few steps; set XLA_FLAGS to test with others, such as XLA_FLAGS=" " for all
-    of them. Each core is a device, so that runs of several seeds are spread over them.
+    more time than they save in runs of a few steps; XLA_FLAGS=--xla_backend_optimization_level=3 tests with all of
+    them. Each core is a device, so that runs of several seeds are spread over them.
     """
     os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(pooch.os_cache("seqdec") / "tests"))
