@@ -10,7 +10,8 @@ slower filters. The algorithm boxes, which are limited by arithmetic, are affect
 import time
 
 import numpy as np
-from threadpoolctl import threadpool_limits
+
+from seqdec.runtime import one_blas_thread
 
 MEGABYTES = 0.5, 2, 6
 PAUSES = 0.0, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2
@@ -31,7 +32,7 @@ def seconds(matrix, vector, pause: float) -> float:
 
 
 if __name__ == "__main__":
-    with threadpool_limits(1, user_api="blas"):
+    with one_blas_thread():
         for megabytes in MEGABYTES:
             matrix, vector = np.ones((int(megabytes * 1e6 / 256), 64), np.float32), np.ones(64, np.float32)
             at_once, *later = (seconds(matrix, vector, pause) for pause in PAUSES)

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import jax
@@ -15,6 +16,20 @@ UNOPTIMISED = {"xla_backend_optimization_level": 0}
 XLA then leaves out the optimisations of machine code: compilation for a CPU takes half the time, a call several times
 as long.
 """
+
+
+@contextlib.contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Within this context the BLAS that XLA calls for factorisations on a CPU uses one thread.
+
+    Factorisations here are too small to gain from more, and idle threads of BLAS spin and compete with those of XLA.
+    Matrix products do not use BLAS. `seqdec.run` uses it; a loop of one's own around `act` and `update` should too.
+    """
+    import scipy.linalg  # noqa: F401  (loads the BLAS, for only what is loaded can be limited)
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1, user_api="blas"):
+        yield
 
 
 def available_cores() -> int:

@@ -66,3 +66,22 @@ def test_every_core_is_a_device_unless_the_user_says_otherwise(before: str, flag
 
 def test_importing_makes_no_devices() -> None:
     assert run("import jax, seqdec\nprint(len(jax.devices()))", XLA_FLAGS="", JAX_PLATFORMS="cpu") == ["1"]
+
+
+def test_the_blas_of_factorisations_is_limited_to_one_thread_and_released() -> None:
+    """In a process of its own, where no BLAS but NumPy's is loaded before."""
+    script = """if True:
+        from threadpoolctl import threadpool_info
+        import seqdec
+        from seqdec.runtime import one_blas_thread
+
+        def threads():
+            return [pool["num_threads"] for pool in threadpool_info() if "scipy.libs" in pool["filepath"]]
+
+        assert threads() == []
+        with one_blas_thread():
+            assert threads() == [1], threads()
+        print(threads())
+        """
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -19,7 +19,6 @@ import numpy as np
 import pandas as pd
 import tyro
 from jax import lax
-from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from seqdec import filters, likelihoods, linalg, models
@@ -34,6 +33,7 @@ from seqdec.filters.lrkf import pack_pieces
 from seqdec.linalg import Pieces, Rows
 from seqdec.models import Network
 from seqdec.persistence import write_file
+from seqdec.runtime import one_blas_thread
 
 _TABLE = "filters.parquet"
 _STD, _Q, _NOISE = 1.0, 1e-4, 0.01
@@ -82,8 +82,7 @@ class Bench:
         names = split_names("filter", self.filters)
         cases = [(name, size, rank) for size in self.sizes for rank in self.ranks for name in names]
         bar = tqdm(cases, unit="case", disable=None, dynamic_ncols=True)
-        # As in `seqdec.run`: idle threads of a second pool cost time.
-        with threadpool_limits(1, user_api="blas"):
+        with one_blas_thread():
             for name, size, rank in bar:
                 bar.set_description(f"{name} D={size:,} d={rank}")
                 yield _case(name, workload(size, self.arms), rank, self, copied)

@@ -3,7 +3,7 @@
 import jax
 
 from seqdec.core import Agent, Key, PyTree
-from seqdec.runtime import UNOPTIMISED
+from seqdec.runtime import UNOPTIMISED, one_blas_thread
 
 _QUICK = UNOPTIMISED | {"xla_cpu_use_fusion_emitters": False}
 """A fifth of the compile time; not for `seqdec.run`, because rounding then depends on the number of seeds."""
@@ -26,17 +26,14 @@ def compiled(agent: Agent, *, optimise: bool = True) -> Agent:
     Raises:
         TypeError: not an agent.
     """
-    import scipy.linalg  # noqa: F401  (loads the BLAS whose threads `init` limits)
-    from threadpoolctl import threadpool_limits
-
     if not isinstance(agent, Agent):
         raise TypeError(f"agent must be a seqdec.core.Agent, as seqdec.agents.make builds; got {type(agent).__name__}")
     options = None if optimise else _QUICK
     start = jax.jit(agent.init, compiler_options=_QUICK)
 
     def init(key: Key) -> PyTree:
-        # The one large factorisation; idle threads of SciPy's BLAS, which XLA calls, spin.
-        with threadpool_limits(1, user_api="blas"):
+        # The one large factorisation.
+        with one_blas_thread():
             return jax.block_until_ready(start(key))
 
     return agent._replace(

@@ -14,6 +14,7 @@ from seqdec.loop.host import on_host
 from seqdec.loop.record import Outcome
 from seqdec.persistence import as_json, versions
 from seqdec.results import COLUMNS, Run
+from seqdec.runtime import one_blas_thread
 
 
 def run(
@@ -52,8 +53,6 @@ def run(
     Raises TypeError or ValueError for arguments of the wrong kind, an action that does not fit the action space, or an
     unknown name in `diagnostics`.
     """
-    import scipy.linalg  # noqa: F401  (loads the BLAS whose threads are limited below)
-    from threadpoolctl import threadpool_limits
     from tqdm import tqdm
 
     num_steps, num_seeds = count("num_steps", num_steps), count("num_seeds", num_seeds)
@@ -66,9 +65,7 @@ def run(
     show = sys.stderr.isatty() if progress is None else progress
     total = num_steps if isinstance(env, Environment) else num_steps * num_seeds
     bar = tqdm(total=total, desc=agent.name, unit="step", disable=not show, dynamic_ncols=True)
-    # XLA calls SciPy's threaded BLAS for factorisations. They are too small to gain from threads, and BLAS's idle
-    # threads compete with XLA's. Matrix products do not use BLAS.
-    with bar, threadpool_limits(1, user_api="blas"):
+    with bar, one_blas_thread():
         if isinstance(env, Environment):
             outcome = on_device(agent, env, num_steps, seeds, names, bar.update)
         else:
