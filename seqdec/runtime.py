@@ -18,6 +18,17 @@ as long.
 """
 
 
+def step_options() -> dict[str, int] | None:
+    """Compiler options of a program that is called often; None is JAX's own.
+
+    On a CPU the first level of machine-code optimisation: it compiles faster than the default, the third, and the steps
+    of the filters are no slower. A level in the environment variable XLA_FLAGS takes precedence.
+    """
+    if jax.default_backend() != "cpu" or "xla_backend_optimization_level" in os.environ.get("XLA_FLAGS", ""):
+        return None
+    return {"xla_backend_optimization_level": 1}
+
+
 @contextlib.contextmanager
 def one_blas_thread() -> Iterator[None]:
     """Within this context the BLAS that XLA calls for factorisations on a CPU uses one thread.

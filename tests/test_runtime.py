@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import seqdec
-from seqdec.runtime import available_cores
+from seqdec.runtime import available_cores, step_options
 
 _CACHED = """
 import sys, jax, jax.numpy as jnp, seqdec
@@ -85,3 +85,11 @@ def test_the_blas_of_factorisations_is_limited_to_one_thread_and_released() -> N
         """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"), [("", {"xla_backend_optimization_level": 1}), ("--xla_backend_optimization_level=3", None)]
+)
+def test_the_level_of_optimisation_in_xla_flags_takes_precedence(flags, expected, monkeypatch) -> None:
+    monkeypatch.setenv("XLA_FLAGS", flags)
+    assert step_options() == expected

@@ -3,7 +3,7 @@
 import jax
 
 from seqdec.core import Agent, Key, PyTree
-from seqdec.runtime import UNOPTIMISED, one_blas_thread
+from seqdec.runtime import UNOPTIMISED, one_blas_thread, step_options
 
 _QUICK = UNOPTIMISED | {"xla_cpu_use_fusion_emitters": False}
 """A fifth of the compile time; not for `seqdec.run`, because rounding then depends on the number of seeds."""
@@ -28,7 +28,7 @@ def compiled(agent: Agent, *, optimise: bool = True) -> Agent:
     """
     if not isinstance(agent, Agent):
         raise TypeError(f"agent must be a seqdec.core.Agent, as seqdec.agents.make builds; got {type(agent).__name__}")
-    options = None if optimise else _QUICK
+    options = step_options() if optimise else _QUICK
     start = jax.jit(agent.init, compiler_options=_QUICK)
 
     def init(key: Key) -> PyTree:

@@ -12,7 +12,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from seqdec.core import Agent, Array, Environment, Key, PyTree
 from seqdec.loop.record import Outcome, Record, check_action, rejected, select, split_key
-from seqdec.runtime import UNOPTIMISED
+from seqdec.runtime import UNOPTIMISED, step_options
 
 _LONGEST_CHUNK = 1000
 _CHUNKS = 100
@@ -120,7 +120,7 @@ def _compile(
 
     starting = lower(start, keys)
     carry = starting.out_info
-    return starting.compile(UNOPTIMISED), lower(advance, carry, donate_argnums=0).compile()
+    return starting.compile(UNOPTIMISED), lower(advance, carry, donate_argnums=0).compile(step_options())
 
 
 _BATCHED_LAPACK = re.compile(r"@lapack_.*: \(tensor<\d+x\d+x\d+x")
