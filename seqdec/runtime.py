@@ -10,7 +10,7 @@ from jax.experimental.compilation_cache import compilation_cache as jax_cache
 
 from seqdec.persistence import check_writable
 
-UNOPTIMISED = {"xla_backend_optimization_level": 0}
+UNOPTIMISED: dict[str, str | bool] = {"xla_backend_optimization_level": "0"}
 """Options of `jax.jit` and of `.lower(...).compile()` for a program that is called once or a few times.
 
 XLA then leaves out the optimisations of machine code: compilation for a CPU takes half the time, a call several times
@@ -18,7 +18,7 @@ as long.
 """
 
 
-def step_options() -> dict[str, int] | None:
+def step_options() -> dict[str, str | bool] | None:
     """Compiler options of a program that is called often; None is JAX's own.
 
     On a CPU the first level of machine-code optimisation: it compiles faster than the default, the third, and the steps
@@ -26,7 +26,7 @@ def step_options() -> dict[str, int] | None:
     """
     if jax.default_backend() != "cpu" or "xla_backend_optimization_level" in os.environ.get("XLA_FLAGS", ""):
         return None
-    return {"xla_backend_optimization_level": 1}
+    return {"xla_backend_optimization_level": "1"}
 
 
 @contextlib.contextmanager

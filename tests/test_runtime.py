@@ -88,7 +88,7 @@ def test_the_blas_of_factorisations_is_limited_to_one_thread_and_released() -> N
 
 
 @pytest.mark.parametrize(
-    ("flags", "expected"), [("", {"xla_backend_optimization_level": 1}), ("--xla_backend_optimization_level=3", None)]
+    ("flags", "expected"), [("", {"xla_backend_optimization_level": "1"}), ("--xla_backend_optimization_level=3", None)]
 )
 def test_the_level_of_optimisation_in_xla_flags_takes_precedence(flags, expected, monkeypatch) -> None:
     monkeypatch.setenv("XLA_FLAGS", flags)

@@ -5,7 +5,7 @@ import jax
 from seqdec.core import Agent, Key, PyTree
 from seqdec.runtime import UNOPTIMISED, one_blas_thread, step_options
 
-_QUICK = UNOPTIMISED | {"xla_cpu_use_fusion_emitters": False}
+_QUICK: dict[str, str | bool] = {**UNOPTIMISED, "xla_cpu_use_fusion_emitters": False}
 """A fifth of the compile time; not for `seqdec.run`, because rounding then depends on the number of seeds."""
 
 
