@@ -1,6 +1,6 @@
 """Sequential decision making under uncertainty in JAX: beliefs over networks, policies, environments, the loop."""
 
-from seqdec import agents, bo, core, envs, filters, likelihoods, models, ope, optim, policies
+from seqdec import agents, bo, core, envs, filters, likelihoods, memory, models, ope, optim, policies
 from seqdec.bo import maximize, minimize
 from seqdec.loop.compiled import compiled
 from seqdec.loop.run import run
@@ -20,6 +20,7 @@ __all__ = [
     "filters",
     "likelihoods",
     "maximize",
+    "memory",
     "minimize",
     "models",
     "ope",

@@ -88,6 +88,8 @@ class Filter(NamedTuple):
     """(belief) -> params at the belief's mean."""
     response: Callable[[PyTree, PyTree], Array]
     """(params, x) -> (out,) expected responses of the model with these parameters."""
+    recentre: Callable[[Any, PyTree], Any] | None = None
+    """(belief, params) -> belief with this mean and the same covariance; None where a belief has no free mean."""
 
 
 class Posterior(NamedTuple):

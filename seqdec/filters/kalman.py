@@ -102,6 +102,7 @@ def _filter(model: _Model, initial_std_table: Array | float) -> Filter:
         sample=functools.partial(_sample, model),
         mean=lambda belief: belief.params,
         response=lambda params, x: model.likelihood.mean(model.network.apply(params, x)),
+        recentre=lambda belief, params: belief._replace(params=params),
     )
     return embeddings.sparse(flt, model.network.tables)
 

@@ -1,0 +1,92 @@
+"""A bounded memory of past observations: a sample of all of them, or the last ones.
+
+The memory is a ring or a reservoir (Vitter, "Random sampling with a reservoir", 1985) of `capacity` rows in fixed
+arrays. Adding writes one row, drawing reads the rows drawn; nothing else is copied in a compiled loop.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from seqdec.checks import count
+from seqdec.core import Array, Key, PyTree
+
+
+class MemoryState(NamedTuple):
+    """The rows kept."""
+
+    rows: PyTree
+    """(capacity, ...) each; those from `filled` on are zero"""
+    count: Array
+    """() int32, how many were ever added; stays at the largest number when it gets there"""
+
+
+class Memory(NamedTuple):
+    """Pure functions of a `MemoryState`."""
+
+    init: Callable[[PyTree], MemoryState]
+    """(example of a row, or its shapes) -> empty memory"""
+    add: Callable[[Key, MemoryState, PyTree, Array | bool], MemoryState]
+    """(key, state, row, accept) -> state with the row, unchanged unless `accept` () bool"""
+    draw: Callable[[Key, MemoryState, int], PyTree]
+    """(key, state, n) -> n rows, uniformly with replacement; zeros from an empty memory"""
+    capacity: int
+
+
+def reservoir(capacity: int) -> Memory:
+    """A uniform sample of all that was added, of at most `capacity` rows.
+
+    Raises:
+        ValueError: the capacity is below 1.
+    """
+
+    def place(key, seen):
+        return jnp.where(seen < capacity, seen, jax.random.randint(key, (), 0, seen + 1))
+
+    return _memory(capacity, place)
+
+
+def last(capacity: int) -> Memory:
+    """The last `capacity` rows.
+
+    Raises:
+        ValueError: the capacity is below 1.
+    """
+    return _memory(capacity, lambda key, seen: seen % capacity)
+
+
+def filled(state: MemoryState) -> Array:
+    """() int32, how many rows are in use."""
+    return jnp.minimum(state.count, len(jax.tree.leaves(state.rows)[0]))
+
+
+def _memory(capacity: int, place: Callable[[Key, Array], Array]) -> Memory:
+    """A memory that writes a row to `place(key, count)`, or nowhere if that is not below the capacity."""
+    count("capacity", capacity)
+    return Memory(functools.partial(_init, capacity), functools.partial(_add, place), _draw, capacity)
+
+
+def _init(capacity: int, example: PyTree) -> MemoryState:
+    def empty(leaf: Any) -> Array:
+        return jnp.zeros((capacity, *jnp.shape(leaf)), jnp.result_type(leaf))
+
+    return MemoryState(jax.tree.map(empty, example), jnp.int32(0))
+
+
+def _add(
+    place: Callable[[Key, Array], Array], key: Key, state: MemoryState, row: PyTree, accept: Array | bool
+) -> MemoryState:
+    capacity = len(jax.tree.leaves(state.rows)[0])
+    # An index beyond the end is dropped, so that a rejected row costs no copy of the memory.
+    index = jnp.where(accept, place(key, state.count), capacity)
+    rows = jax.tree.map(lambda leaf, new: leaf.at[index].set(new, mode="drop"), state.rows, row)
+    more = jnp.asarray(accept) & (state.count < jnp.iinfo(jnp.int32).max - 1)
+    return MemoryState(rows, state.count + more)
+
+
+def _draw(key: Key, state: MemoryState, n: int) -> PyTree:
+    which = jax.random.randint(key, (n,), 0, jnp.maximum(filled(state), 1))
+    return jax.tree.map(lambda leaf: leaf[which], state.rows)
