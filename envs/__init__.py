@@ -6,7 +6,7 @@ if __name__ != "seqdec.envs":
 from seqdec.envs.bandits import bernoulli, gaussian, linear, wheel
 from seqdec.envs.classification import classification, digits, fashion_mnist, idx, mnist
 from seqdec.envs.gym import FunctionalEnv, FunctionalVectorEnv, register
-from seqdec.envs.nonstationary import nonstationary
+from seqdec.envs.nonstationary import drifting, nonstationary, permuted
 from seqdec.envs.objectives import (
     Objective,
     ackley,
@@ -20,6 +20,7 @@ from seqdec.envs.objectives import (
     rosenbrock,
 )
 from seqdec.envs.open_bandit import open_bandit
+from seqdec.envs.outliers import outliers
 from seqdec.envs.recommender import kuairec, random_exposures, recommender_log
 from seqdec.envs.registry import REGISTRY, make, names
 from seqdec.envs.tabular import adult, census, covertype, financial, jester, mushroom, statlog, tables, tabular
@@ -38,6 +39,7 @@ __all__ = [
     "covertype",
     "digits",
     "drawnn",
+    "drifting",
     "failing_branin",
     "fashion_mnist",
     "financial",
@@ -55,6 +57,8 @@ __all__ = [
     "noisy_branin",
     "nonstationary",
     "open_bandit",
+    "outliers",
+    "permuted",
     "query",
     "random_exposures",
     "recommender_log",

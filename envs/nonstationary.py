@@ -6,7 +6,7 @@ A change costs O(actions): labels are permuted by permuting actions, not the dat
 import operator
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,7 @@ from gymnasium.spaces import Discrete
 from seqdec import checks
 from seqdec.core import Array, Environment, Key, Masked, PyTree, TimeStep
 from seqdec.envs.outcomes import in_range
+from seqdec.envs.registry import resolve
 
 
 class Changing(NamedTuple):
@@ -83,6 +84,27 @@ def nonstationary(
         return State(inner, after[0], after[1], now), _rename(timestep, state.permutation, after[1])
 
     return env._replace(reset=reset, step=step, params=params, name=f"{env.name}-{kind}")
+
+
+def permuted(
+    env: Environment | str = "digits", *, change_points: Sequence[int] = (1_000, 2_000, 3_000, 4_000), **options: Any
+) -> Environment:
+    """A bandit whose actions (labels) are all permuted at each change point; `options` are those of a named `env`."""
+    return nonstationary(resolve(env, options), change_points)
+
+
+def drifting(
+    env: Environment | str = "digits",
+    *,
+    change_points: Sequence[int] = range(250, 5_000, 250),
+    drift_std: float | None = None,
+    **options: Any,
+) -> Environment:
+    """A bandit that changes a little at each change point: two labels exchanged, or rewards that take a Gaussian step.
+
+    Which of them, and `drift_std`, as for kind="drift" of `nonstationary`; `options` are those of a named `env`.
+    """
+    return nonstationary(resolve(env, options), change_points, kind="drift", drift_std=drift_std)
 
 
 def _drift(key: Key, state: State, params: Changing) -> tuple[PyTree, Array]:

@@ -1,6 +1,6 @@
 """Environments by name."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from seqdec.core import Environment
@@ -29,6 +29,7 @@ REGISTRY: Registry[Environment] = Registry(
         "covertype": "seqdec.envs.tabular:covertype",
         "digits": "seqdec.envs.classification:digits",
         "drawnn": _query(objectives.drawnn),
+        "drifting": "seqdec.envs.nonstationary:drifting",
         "failing-branin": _query(objectives.failing_branin),
         "fashion-mnist": "seqdec.envs.classification:fashion_mnist",
         "financial": "seqdec.envs.tabular:financial",
@@ -43,6 +44,8 @@ REGISTRY: Registry[Environment] = Registry(
         "mushroom": "seqdec.envs.tabular:mushroom",
         "noisy-branin": _query(objectives.noisy_branin),
         "open-bandit": "seqdec.envs.open_bandit:open_bandit",
+        "outliers": "seqdec.envs.outliers:outliers",
+        "permuted": "seqdec.envs.nonstationary:permuted",
         "random-exposures": "seqdec.envs.recommender:random_exposures",
         "rosenbrock": _query(objectives.rosenbrock),
         "statlog": "seqdec.envs.tabular:statlog",
@@ -65,3 +68,15 @@ def make(name: str, **options: Any) -> Environment:
     Raises ValueError, with a suggestion, for an unknown name; further whatever that function raises.
     """
     return REGISTRY.make(name, **options)
+
+
+def resolve(env: Environment | str, options: Mapping[str, Any]) -> Environment:
+    """`env`, or the environment of that name with these options.
+
+    Raises TypeError for options beside an environment, and whatever `make` raises.
+    """
+    if isinstance(env, str):
+        return make(env, **options)
+    if options:
+        raise TypeError(f"{', '.join(options)}: options go with the name of an environment; {env.name} is made already")
+    return env

@@ -63,6 +63,8 @@ def build(name: str) -> Environment:
         "permuted-sleeping": lambda: envs.nonstationary(build("sleeping"), [3, 9, 10]),
         "drifting-digits": lambda: envs.nonstationary(build("digits"), [3, 9, 10], kind="drift"),
         "drifting-linear": lambda: envs.nonstationary(build("linear"), [3, 9, 10], kind="drift"),
+        "outliers": lambda: envs.outliers(build("digits-full"), share=0.3),
+        "outlying-sleeping": lambda: envs.make("outliers", env="bernoulli", share=0.3, availability=0.4, horizon=7),
         "recommender": lambda: envs.recommender_log(small_log(), horizon=7),
         "short-blocks": lambda: envs.recommender_log(small_log(keep_short=True), order="shuffled", horizon=7),
         "drifting-wheel": lambda: envs.nonstationary(build("wheel"), [3, 9, 10], kind="drift"),
@@ -85,6 +87,8 @@ CONTRACT = (
     "drifting-digits",
     "drifting-linear",
     "drifting-wheel",
+    "outliers",
+    "outlying-sleeping",
     "recommender",
     "short-blocks",
 )
@@ -524,6 +528,35 @@ def test_changes_are_vmapped_over_their_size() -> None:
     np.testing.assert_allclose(rewards[:, 1], stds * rewards[1, 1], rtol=1e-6)
 
 
+def test_named_changes_are_those_of_the_function() -> None:
+    actions = np.zeros(12, np.int32)
+    for kind, name in (("permute", "permuted"), ("drift", "drifting")):
+        named = envs.make(name, env="digits", change_points=[2, 5], full_information=True)
+        assert named.name == f"digits-{kind}"
+        plain = envs.nonstationary(build("digits-full"), [2, 5], kind=kind)
+        seen, expected = (play(env, 0, actions)[1].outcomes[:6] for env in (named, plain))
+        np.testing.assert_array_equal(seen, expected)
+
+
+# Outliers
+
+
+def test_outliers_flip_the_share_asked_for_and_regret_is_that_of_the_truth() -> None:
+    clean = envs.classification(IMAGES, LABELS, full_information=True)
+    actions = np.zeros(4000, np.int32)
+    for share in (0.0, 0.1, 1.0):
+        env = envs.outliers(clean, share=share)
+        (_, seen), (_, truth) = play(env, 0, actions), play(clean, 0, actions)
+        np.testing.assert_array_equal(seen.regret, truth.regret)
+        np.testing.assert_array_equal(seen.observation, truth.observation)
+        flipped = seen.reward != truth.reward
+        np.testing.assert_array_equal(seen.reward, np.where(flipped, 1 - truth.reward, truth.reward))
+        np.testing.assert_array_equal(seen.outcomes, np.where(flipped[:, None], 1 - truth.outcomes, truth.outcomes))
+        assert abs(flipped.mean() - share) <= 6 * np.sqrt(share * (1 - share) / 4000)
+        # As often where the reward was 1 as where it was 0.
+        assert abs(flipped[truth.reward == 1].mean() - share) <= 6 * np.sqrt(share * (1 - share) / 1000)
+
+
 # Bad input
 
 
@@ -620,6 +653,13 @@ def test_changes_are_vmapped_over_their_size() -> None:
             ValueError,
             "drift_std must be finite numbers from 0.0",
         ),
+        (
+            lambda: envs.outliers("digits", share=1.5),
+            ValueError,
+            "share must be finite numbers .* got 1.5",
+        ),
+        (lambda: envs.outliers("digts"), ValueError, "did you mean 'digits'"),
+        (lambda: envs.outliers(build("digits"), order="shuffle"), TypeError, "order: options go with the name"),
         (lambda: envs.nonstationary(envs.bernoulli([0.5]), [5]), TypeError, "two or more Discrete actions"),
     ],
 )
@@ -637,7 +677,8 @@ def test_names() -> None:
     bandits = {"bernoulli", "digits", "fashion-mnist", "gaussian", "idx", "linear", "mnist", "wheel"}
     logs = {"kuairec", "random-exposures"}
     functions = {"ackley", "branin", "drawnn", "failing-branin", "hartmann6", "levy", "noisy-branin", "rosenbrock"}
-    assert envs.names() == tuple(sorted({"open-bandit", *bandits, *logs, *functions, *envs.tables()}))
+    wrappers = {"drifting", "outliers", "permuted"}
+    assert envs.names() == tuple(sorted({"open-bandit", *bandits, *wrappers, *logs, *functions, *envs.tables()}))
 
 
 def test_the_folder_is_no_package_of_its_own() -> None:

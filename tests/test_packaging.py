@@ -37,9 +37,9 @@ APART = {("agents", "envs"), ("bo", "envs")}
 # What `import seqdec` leaves to the functions that need it.
 HEAVY = {"joblib", "matplotlib", "pandas", "pooch", "pyarrow", "scipy", "sklearn", "tqdm", "tyro"}
 GYMNASIUM_IDS = """
-Ackley Branin DrawNN FailingBranin Hartmann6 Levy NoisyBranin Rosenbrock BernoulliBandit Digits
-FashionMNIST GaussianBandit Idx KuaiRec LinearBandit MNIST RandomExposures WheelBandit Adult Census
-Covertype Financial Jester Mushroom OpenBandit Statlog
+Ackley Branin Drifting DrawNN FailingBranin Hartmann6 Outliers Permuted Levy NoisyBranin Rosenbrock BernoulliBandit
+Digits FashionMNIST GaussianBandit Idx KuaiRec LinearBandit MNIST RandomExposures WheelBandit Adult Census Covertype
+Financial Jester Mushroom OpenBandit Statlog
 """
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
