@@ -4,6 +4,7 @@ if __name__ != "seqdec.agents":
     raise ImportError(f"import this package as seqdec.agents, not as {__name__}; is the repository's root on sys.path?")
 
 from seqdec.agents.filtering import filtering
+from seqdec.agents.laplace import laplace
 from seqdec.agents.networks import scorer
 from seqdec.agents.neural import neural
 from seqdec.agents.presets import REGISTRY, ekf, from_filter, hilofi, lolofi, lrkf, make, names
@@ -15,6 +16,7 @@ __all__ = [
     "filtering",
     "from_filter",
     "hilofi",
+    "laplace",
     "linear",
     "lolofi",
     "lrkf",

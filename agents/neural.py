@@ -1,13 +1,15 @@
-r"""A network trained by any optax optimizer on the last observation only, with or without a belief over its last layer.
+r"""A network trained by any optax optimizer on minibatches drawn from a memory of observations.
 
-The belief is a Laplace approximation: Gaussian around the current weights, with the precision of a linear model in the
-features that the network had at each observation,
+Each observation is followed by `inner_steps` gradient steps on the mean loss of a minibatch: the newest observation and
+others drawn uniformly from the memory. For a network without uncertainty the loss of a row is
 
-    Lambda = I / sigma_0^2 + sum_t h_t h_t^T / R,        h_t the gradient of the observed response by the last layer,
+    1/2 sum_j (y_j - f_j(x))^2        over the responses j that were observed
 
-kept as a root of its inverse, in O(p^2) per observation for p parameters in the last layer.
+A `Head` replaces the loss, adds parameters of its own that the optimizer trains too, and keeps a belief over the last
+layer: see `seqdec.agents.laplace`.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -16,20 +18,28 @@ import jax.numpy as jnp
 import optax
 from flax import linen as nn
 
-from seqdec import linalg, policies
-from seqdec import params as parameters
+from seqdec import memory as memories
+from seqdec import policies
+from seqdec.agents.experience import Batch, Experience, finite, minibatch, recorder, remember
 from seqdec.agents.filtering import choices_for, decide
 from seqdec.agents.networks import network_for
-from seqdec.core import Acquisition, Agent, Array, HasSpaces, Masked, Network, Posterior, Predictive, PyTree
+from seqdec.checks import count
+from seqdec.core import Acquisition, Agent, Array, HasSpaces, Key, Network, Posterior, PyTree
+from seqdec.memory import Memory, MemoryState
 
 
 class NeuralState(NamedTuple):
-    """Network and optimizer, and the belief over the last layer."""
+    """Network and optimizer, belief and memory."""
 
     params: PyTree
+    """what the optimizer trains: the network's parameters, or those that the head makes of them"""
     optimizer: Any
-    root: linalg.FullRankFactor | None
-    """root of the last layer's covariance; None for a network without uncertainty"""
+    belief: Any
+    """of the head; () for a network without uncertainty"""
+    memory: MemoryState
+    """rows `Experience`"""
+    key: Array
+    """data of the key of all draws from the memory, never changed"""
 
 
 class NeuralInfo(NamedTuple):
@@ -43,165 +53,186 @@ class NeuralInfo(NamedTuple):
     """() bool: the input or the result was not finite, and the state is unchanged"""
 
 
+class Lesson(NamedTuple):
+    """What a head's belief may learn from after the gradient steps of one observation."""
+
+    newest: Experience
+    """(k, ...) the rows of this observation"""
+    batch: Batch
+    """the minibatch of the last gradient step"""
+    notes: Any
+    """those of the loss in the last gradient step"""
+    memory: MemoryState
+    """the memory, with the newest rows"""
+    good: Array
+    """() bool: False if the observation is rejected, and the result of the update is not used"""
+
+
+class Head(NamedTuple):
+    """Loss and belief of a network, as pure functions."""
+
+    init: Callable[[Key, PyTree], tuple[PyTree, Any]]
+    """(key, parameters of the network) -> params that the optimizer trains, belief"""
+    loss: Callable[[PyTree, Batch, Array], tuple[Array, tuple[Array, Any]]]
+    """(params, batch, observations so far ()) -> loss (), (expected responses (b, n), notes for `update`)"""
+    update: Callable[[PyTree, Any, Lesson], Any]
+    """(params, belief, lesson) -> belief"""
+    posterior: Callable[[PyTree, Any], Posterior]
+    """(params, belief) -> what policies ask"""
+
+
 def neural(
     spaces: HasSpaces,
     *,
     optimizer: optax.GradientTransformation,
+    head: Callable[[Network], Head] | None = None,
     policy: str | Acquisition = "epsilon_greedy",
     model: nn.Module | Network | None = None,
+    memory: Memory | None = None,
+    batch_size: int | None = 1,
     inner_steps: int = 1,
-    last_layer_std: float | None = None,
-    noise_variance: float = 0.01,
     num_candidates: int = 256,
     name: str = "neural",
     settings: Mapping[str, Any] | None = None,
 ) -> Agent:
-    """Network x optimizer, with a buffer of one observation.
+    """Network x optimizer x memory.
 
-    Each update takes `inner_steps` gradient steps on half the squared error of the last observation. Optimizers that
-    ask for the loss, such as `seqdec.optim.koala_plus_plus`, get it as the extra argument `value`.
+    Optimizers that ask for the loss, such as `seqdec.optim.koala_plus_plus`, get it as the extra argument `value`. The
+    time of an update does not depend on the size of the memory, unless `batch_size` is None.
 
     Args:
         spaces: anything with observation_space and action_space.
-        optimizer: any optax transformation, e.g. `optax.adamw(1e-4)`.
-        policy: name or acquisition of `seqdec.policies`; without `last_layer_std`, one that needs only the expected
-            responses.
+        optimizer: any optax transformation, e.g. `optax.adamw(1e-3)`.
+        head: (network) -> loss and belief, as `seqdec.agents.laplace` makes; None is a network without uncertainty.
+        policy: name or acquisition of `seqdec.policies`; without a head, one that needs only the expected responses.
         model: a flax module or `seqdec.models.Network`; None chooses as `seqdec.agents.hilofi` does.
-        inner_steps: gradient steps per observation.
-        last_layer_std: prior standard deviation sigma_0 of every parameter of the output layer; None leaves the network
-            without uncertainty.
-        noise_variance: observation variance R of the belief over the last layer.
+        memory: of `seqdec.memory`, for the observations before the newest; None is `memory.last(1)`.
+        batch_size: rows of a minibatch, the newest included: with 1 the memory is not used. None is the newest and the
+            whole memory, in every step.
+        inner_steps: gradient steps per observation, each on a minibatch of its own.
         num_candidates: points drawn per decision from a Box of actions.
         name: shown in tables and figures.
-        settings: of the optimizer, recorded in the manifest of a run.
+        settings: of the optimizer and the head, recorded in the manifest of a run.
 
     Raises:
-        TypeError: spaces of other kinds than Box and Discrete.
-        ValueError: a policy that needs uncertainty without `last_layer_std`, a setting out of its range, or a network
-            whose output layer is not known.
+        TypeError: spaces of other kinds than Box, Discrete and a Dict of candidates.
+        ValueError: a policy that needs uncertainty without a head, or a setting out of its range.
     """
     acquisition, called = policies.resolve(policy)
-    if acquisition.needs != "mean" and last_layer_std is None:
+    if acquisition.needs != "mean" and head is None:
         raise ValueError(
             f"a plain network has no uncertainty, and the policy needs {acquisition.needs!r} of it; use epsilon_greedy "
-            "or pass last_layer_std"
+            "or pass a head, such as seqdec.agents.laplace()"
         )
-    for setting, number in (("last_layer_std", last_layer_std), ("noise_variance", noise_variance)):
-        if number is not None and not number > 0:
-            raise ValueError(f"{setting} must be positive; got {number!r}")
-    if inner_steps < 1:
-        raise ValueError(f"inner_steps must be at least 1; got {inner_steps}")
+    count("inner_steps", inner_steps)
+    if batch_size is not None:
+        count("batch_size", batch_size)
+    memory = memories.last(1) if memory is None else memory
     choices = choices_for(spaces, num_candidates)
+    recording = recorder(choices, spaces)
     network = network_for(spaces, model)
+    top = point(network) if head is None else head(network)
     transform = optax.with_extra_args_support(optimizer)
-    last_layer = None if last_layer_std is None else _laplace(network, last_layer_std, noise_variance)
 
     def init(key):
-        params = network.init(key)
-        root = None if last_layer is None else last_layer.init(params)
-        return NeuralState(params, transform.init(params), root)
+        weights, rest, draws = jax.random.split(key, 3)
+        params, belief = top.init(rest, network.init(weights))
+        stored = memory.init(recording.example)
+        return NeuralState(params, transform.init(params), belief, stored, jax.random.key_data(draws))
 
     def act(key, state, observation):
-        return decide(key, acquisition, _posterior(network, last_layer, state), choices, observation)
+        return decide(key, acquisition, top.posterior(state.params, state.belief), choices, observation)
 
     def update(state, observation, action, feedback):
-        obs = observation.observation if isinstance(observation, Masked) else observation
-        x, y, observed = choices.evidence(obs, action, feedback)
+        newest = recording.rows(observation, action, feedback)
+        key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.memory.count)
+        add, draw = jax.random.split(key)
 
-        fresh, losses, innovations = _descend(network, transform, inner_steps, state, x, y, observed)
-        good = jnp.isfinite(losses[0]) & jnp.all(
-            jnp.stack([jnp.all(jnp.isfinite(p)) for p in jax.tree.leaves(fresh.params)])
-        )
-        if last_layer is not None:
-            fresh = fresh._replace(root=last_layer.update(fresh, x, observed, good))
-        kept = jax.tree.map(lambda new, old: jnp.where(good, new, old), fresh, state)
-        return kept, NeuralInfo(innovations[0], losses[0], ~good)
+        def batch_of(key):
+            return minibatch(memory, key, state.memory, newest, batch_size)
 
-    told = {"policy": called, "inner_steps": inner_steps, **(settings or {})}
-    if last_layer is not None:
-        told |= {"last_layer_std": last_layer_std, "noise_variance": noise_variance}
-    return Agent(init, act, update, name, acquisition.exact, told)
+        seen = state.memory.count + len(newest.y)
+        loss = functools.partial(_loss, top, seen)
+        keys = jax.random.split(draw, inner_steps)
+        trained = state.params, state.optimizer
+        (params, moments), responses, notes = descend(loss, transform, trained, batch_of, keys)
+        innovation = _innovation(newest, responses, jnp.ndim(feedback))
+        squares = 0.5 * jnp.sum(innovation**2)
+        good = finite(newest) & jnp.isfinite(squares) & finite(params)
+        stored = remember(memory, add, state.memory, newest, good)
+        belief = top.update(params, state.belief, Lesson(newest, batch_of(keys[-1]), notes, stored, good))
+        fresh, old = (params, moments, belief), (*trained, state.belief)
+        params, moments, belief = jax.tree.map(lambda new, old: jnp.where(good, new, old), fresh, old)
+        return NeuralState(params, moments, belief, stored, state.key), NeuralInfo(innovation, squares, ~good)
 
-
-def _descend(network, transform, inner_steps, state, x, y, observed) -> tuple[NeuralState, Array, Array]:
-    """The state after gradient steps on one observation, and the loss and innovation before each of them."""
-
-    def loss_of(params):
-        response = network.apply(params, x)
-        innovation = jnp.atleast_1d(y - (response if observed is None else response[observed]))
-        return 0.5 * jnp.sum(innovation**2), innovation
-
-    def step(state, _):
-        (loss, innovation), gradients = jax.value_and_grad(loss_of, has_aux=True)(state.params)
-        updates, optimizer_state = transform.update(gradients, state.optimizer, state.params, value=loss)
-        params = optax.apply_updates(state.params, updates)
-        return state._replace(params=params, optimizer=optimizer_state), (loss, innovation)
-
-    fresh, (losses, innovations) = jax.lax.scan(step, state, length=inner_steps)
-    return fresh, losses, innovations
+    told = {"policy": called, "inner_steps": inner_steps, "batch_size": batch_size, "memory": memory.capacity}
+    return Agent(init, act, update, name, acquisition.exact, told | dict(settings or {}))
 
 
-def _posterior(network: Network, last_layer: "_LastLayer | None", state: NeuralState) -> Posterior:
-    def mean(candidates):
-        return network.apply(state.params, candidates)
+def descend(
+    loss: Callable[[PyTree, Batch], tuple[Array, tuple[Array, Any]]],
+    transform: optax.GradientTransformationExtraArgs,
+    trained: tuple[PyTree, Any],
+    batch_of: Callable[[Key], Batch],
+    keys: Array,
+) -> tuple[tuple[PyTree, Any], Array, Any]:
+    """Gradient steps, one for each key, on minibatches of their own.
 
-    if last_layer is None:
-        return Posterior(mean, _no_uncertainty, _no_uncertainty)
+    Args:
+        loss: (params, batch) -> loss, (responses (b, n), notes).
+        transform: the optimizer.
+        trained: params and state of the optimizer.
+        batch_of: (key) -> minibatch.
+        keys: (steps,).
 
-    def draw(key):
-        params = last_layer.draw(key, state)
-        return lambda candidates: network.apply(params, candidates)
+    Returns:
+        `trained` after the steps, the responses before the first of them, and the notes of the last.
+    """
 
-    return Posterior(mean, lambda candidates: last_layer.joint(state, candidates), draw)
+    def step(trained, key):
+        params, moments = trained
+        (value, (responses, notes)), gradients = jax.value_and_grad(loss, has_aux=True)(params, batch_of(key))
+        updates, moments = transform.update(gradients, moments, params, value=value)
+        return (optax.apply_updates(params, updates), moments), (responses, notes)
 
-
-class _LastLayer(NamedTuple):
-    """A belief over the last layer of a network, whose mean is the network itself."""
-
-    init: Callable[[PyTree], linalg.FullRankFactor]
-    """(params) -> root"""
-    joint: Callable[[NeuralState, PyTree], Predictive]
-    """(state, candidates) -> predictive"""
-    draw: Callable[[Array, NeuralState], PyTree]
-    """(key, state) -> params"""
-    update: Callable[[NeuralState, PyTree, Array | None, Array], linalg.FullRankFactor]
-    """(state, x, observed, good) -> root after an observation, unchanged unless it is good"""
+    trained, (responses, notes) = jax.lax.scan(step, trained, keys)
+    return trained, responses[0], jax.tree.map(lambda leaf: leaf[-1], notes)
 
 
-def _laplace(network: Network, prior_std: float, noise_variance: float) -> _LastLayer:
-    """The Laplace approximation at the head of this file."""
+def mean_loss(losses: Array, batch: Batch) -> Array:
+    """Weighted mean over the rows of a minibatch of sums over the responses observed: losses (b, n) -> ()."""
+    each = jnp.sum(jnp.where(batch.rows.observed, losses, 0), axis=1)
+    return jnp.sum(batch.weights * each) / jnp.sum(batch.weights)
 
-    def rows_of(params, x):
-        """Expected responses (n,) and their gradients by the last layer (n, p)."""
-        mean, pull = jax.vjp(lambda params: network.apply(params, x), params)
-        (gradients,) = jax.vmap(pull)(jnp.eye(len(mean), dtype=mean.dtype))
-        return mean, parameters.ravel(parameters.split(gradients, network.is_last)[1], 1)
 
-    def init(params):
-        size = sum(leaf.size for leaf in parameters.split(params, network.is_last)[1])
-        return linalg.full_rank_from(prior_std * jnp.eye(size), 0)
+def squared_error(network: Network) -> Callable[[PyTree, Batch, Array], tuple[Array, tuple[Array, Any]]]:
+    """The loss at the head of this file, without notes."""
 
-    def joint(state, candidates):
-        mean, rows = rows_of(state.params, candidates)
-        products = rows @ state.root.columns
-        return Predictive(mean, products @ products.mT, noise_variance * jnp.eye(len(mean), dtype=mean.dtype))
+    def loss(params, batch, seen):
+        responses = jax.vmap(network.apply, (None, 0))(params, batch.rows.x)
+        return mean_loss(0.5 * (batch.rows.y - responses) ** 2, batch), (responses, ())
 
-    def draw(key, state):
-        columns = state.root.columns
-        shift = columns @ jax.random.normal(key, (columns.shape[1],), columns.dtype)
-        hidden, last = parameters.split(state.params, network.is_last)
-        moved = [leaf + piece for leaf, piece in zip(last, parameters.unravel(shift, last), strict=True)]
-        return parameters.join(state.params, network.is_last, hidden, moved)
+    return loss
 
-    def update(state, x, observed, good):
-        _, rows = rows_of(state.params, x)
-        rows = jnp.where(good, rows if observed is None else rows[jnp.atleast_1d(observed)], 0)
-        products = rows @ state.root.columns
-        cov = noise_variance * jnp.eye(len(rows), dtype=rows.dtype)
-        roots = (linalg.psd_root(products @ products.mT + cov), linalg.psd_root(cov))
-        return linalg.symmetric_downdate(state.root, products, products @ state.root.columns.mT, *roots, good).factor
 
-    return _LastLayer(init, joint, draw, update)
+def point(network: Network) -> Head:
+    """The squared error, and no uncertainty."""
+
+    def posterior(params, belief):
+        return Posterior(lambda candidates: network.apply(params, candidates), _no_uncertainty, _no_uncertainty)
+
+    loss = squared_error(network)
+    return Head(lambda key, params: (params, ()), loss, lambda params, belief, lesson: (), posterior)
+
+
+def _loss(head: Head, seen: Array, params: PyTree, batch: Batch) -> tuple[Array, tuple[Array, Any]]:
+    return head.loss(params, batch, seen)
+
+
+def _innovation(newest: Experience, responses: Array, feedback_axes: int) -> Array:
+    """Observed minus predicted: (1,) for the reward of one action, (n,) under full information."""
+    error = jnp.where(newest.observed, newest.y - responses[: len(newest.y)], 0)
+    return jnp.ravel(error) if feedback_axes else jnp.sum(error, keepdims=True).reshape(1)
 
 
 def _no_uncertainty(_):

@@ -22,6 +22,7 @@ from seqdec.agents.neural import neural
 from seqdec.core import Acquisition, Agent, Filter, HasSpaces, Network
 from seqdec.filters import Numerics
 from seqdec.likelihoods import Likelihood
+from seqdec.memory import reservoir
 from seqdec.registry import Registry, load, unknown
 
 
@@ -141,6 +142,37 @@ def _trained(spaces, optimizer, name, learning_rate, inner_steps, options) -> Ag
     return neural(spaces, optimizer=optimizer(learning_rate), inner_steps=inner_steps, **options)
 
 
+def _replay(name: str, optimizer: Callable[..., optax.GradientTransformation], learning_rate: float) -> Any:
+    """The factory of a network trained by an optimizer on minibatches of all that was seen."""
+    default_rate = learning_rate
+
+    def agent(
+        spaces: HasSpaces,
+        *,
+        policy: str | Acquisition = "greedy",
+        learning_rate: float = default_rate,
+        batch_size: int = 32,
+        capacity: int = 40_000,
+        **options: Any,
+    ) -> Agent:
+        return neural(
+            spaces, optimizer=optimizer(learning_rate), policy=policy, memory=reservoir(capacity),
+            batch_size=batch_size, name=name, settings={"learning_rate": learning_rate}, **options,
+        )  # fmt: skip
+
+    agent.__name__ = agent.__qualname__ = name
+    agent.__doc__ = f"""Network trained by {optimizer.__name__} on minibatches of all that was seen.
+
+Args:
+    spaces: anything with observation_space and action_space.
+    policy: name or acquisition of `seqdec.policies` that needs only the expected responses.
+    learning_rate: of the optimizer.
+    batch_size: rows of a minibatch, the newest included.
+    capacity: rows of the reservoir, a uniform sample of all observations.
+    **options: of `seqdec.agents.neural`: model, inner_steps, num_candidates."""
+    return agent
+
+
 ekf = from_filter("seqdec.filters.ekf:ekf", "epistemic_sampling", initial_std=math.sqrt(0.1))
 hilofi = from_filter(
     "seqdec.filters.hilofi:hilofi", "epistemic_sampling", rank=50, initial_std_hidden=math.sqrt(0.1),
@@ -158,10 +190,15 @@ REGISTRY: Registry[Agent] = Registry(
         "adamw": _adamw,
         "ekf": ekf,
         "hilofi": hilofi,
+        "last_layer_laplace": "seqdec.agents.laplace:last_layer_laplace",
         "koala++": _koala_plus_plus,
         "lolofi": lolofi,
         "lrkf": lrkf,
         "muon": _muon,
+        "replay_adamw": _replay("replay_adamw", optax.adamw, 1e-3),
+        "replay_koala++": _replay("replay_koala++", optim.koala_plus_plus, 0.3),
+        "replay_muon": _replay("replay_muon", contrib.muon, 1e-3),
+        "replay_sgd": _replay("replay_sgd", optax.sgd, 0.05),
     },
 )
 

@@ -2,7 +2,8 @@
 
 Covariances are kept as roots, Sigma = C^T C, so that they are positive semi-definite whatever the rounding:
 
-* `roots`: plain matrices: `root_of_sum` (the paper's Q_R), `low_rank_projection` (P_{d,+a}), `psd_root`, `solve_psd`;
+* `roots`: plain matrices: `root_of_sum` (the paper's Q_R), `low_rank_projection` (P_{d,+a}), `psd_root`, `solve_psd`,
+  `inverse_root`;
 * `full_rank`: `FullRankFactor`, which takes the update of a few observations in O(D^2);
 * `low_rank`: `LowRankFactor`, a rank-d root on a lazy basis, stored by `basis`, with updates in O(D d);
 * `outer`: rows of Jacobians that are outer products, and products with them;
@@ -21,7 +22,14 @@ from seqdec.linalg.low_rank import (
     times,
 )
 from seqdec.linalg.outer import Outer, Pieces, Rows, dense, gram_of, multiply, multiply_all, select
-from seqdec.linalg.roots import low_rank_projection, psd_root, random_orthonormal_rows, root_of_sum, solve_psd
+from seqdec.linalg.roots import (
+    inverse_root,
+    low_rank_projection,
+    psd_root,
+    random_orthonormal_rows,
+    root_of_sum,
+    solve_psd,
+)
 
 __all__ = [
     "Extended",
@@ -39,6 +47,7 @@ __all__ = [
     "full_rank_downdate",
     "full_rank_from",
     "gram_of",
+    "inverse_root",
     "low_rank_downdate",
     "low_rank_from",
     "low_rank_projection",

@@ -45,6 +45,19 @@ def solve_psd(root: Array, rhs: Array) -> Array:
     return solve_triangular(root, half)
 
 
+def inverse_root(precision: Array) -> Array:
+    """Upper triangular C with C C^T the inverse of a positive definite precision (n, n).
+
+    The precision is scaled to a unit diagonal first, so that directions of which much more is known than of others do
+    not hide these.
+    """
+    scale = 1 / jnp.sqrt(jnp.diagonal(precision))
+    ridge = max(1, len(precision) / 8) * relative_jitter(precision.dtype)
+    identity = jnp.eye(len(precision), dtype=precision.dtype)
+    root = cholesky(precision * scale * scale[:, None] + ridge * identity)
+    return scale[:, None] * solve_triangular(root.mT, identity)
+
+
 def low_rank_projection(rank: int, *blocks: Array, inflation: Array | float = 0.0) -> Array:
     r"""J (rank, n) with J^T J the best rank-d approximation of sum_i B_i^T B_i + a I; the paper's P_{d,+a}.
 

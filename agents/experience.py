@@ -1,0 +1,111 @@
+"""What a step teaches, as rows of a `seqdec.memory.Memory`: inputs of the network, and the responses observed.
+
+    Discrete actions                    x the context, y (n,) one response per action
+    Box actions, and Dict candidates    x (1, ...) the row that was played, y (1,)
+
+Rows of the first kind hold a mask of what was observed: one entry for a scalar reward, all under full information. Full
+information on a Dict of n candidates is n rows of the second kind.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces as gym_spaces
+
+from seqdec import memory as memories
+from seqdec.agents.filtering import Choices
+from seqdec.core import Array, HasSpaces, Key, Masked, PyTree
+from seqdec.memory import Memory, MemoryState
+
+
+class Experience(NamedTuple):
+    """One row, or several with a leading axis."""
+
+    x: PyTree
+    """input of the network"""
+    y: Array
+    """(n,) responses, zero where not observed"""
+    observed: Array
+    """(n,) bool"""
+
+
+class Recorder(NamedTuple):
+    """How the feedback of a step becomes rows."""
+
+    example: Experience
+    """shapes of one row"""
+    rows: Callable[[PyTree, Array, Array], Experience]
+    """(observation, action, feedback) -> (k, ...) rows: k = n under full information on a Dict, else 1"""
+
+
+def recorder(choices: Choices, spaces: HasSpaces) -> Recorder:
+    """The `Recorder` of an environment with these spaces."""
+    by_row = isinstance(spaces.observation_space, gym_spaces.Dict)
+    outputs = int(spaces.action_space.n) if isinstance(spaces.action_space, gym_spaces.Discrete) else 1
+
+    def rows(observation, action, feedback):
+        observation = observation.observation if isinstance(observation, Masked) else observation
+        x, y, index = choices.evidence(observation, action, feedback)
+        if by_row:
+            x = jax.tree.map(lambda leaf: leaf[:, None] if index is None else leaf[index][None, None], x)
+            y = jnp.reshape(y, (-1, 1))
+            return Experience(x, y, jnp.ones(y.shape, bool))
+        observed = jnp.ones(outputs, bool) if index is None else jnp.arange(outputs) == index
+        return jax.tree.map(lambda leaf: leaf[None], Experience(x, jnp.where(observed, y, 0), observed))
+
+    def first():
+        step = _zeros(spaces.observation_space), _zeros(spaces.action_space), jnp.zeros(())
+        return jax.tree.map(lambda leaf: leaf[0], rows(*step))
+
+    return Recorder(jax.eval_shape(first), rows)
+
+
+def _zeros(space: gym_spaces.Space) -> PyTree:
+    if isinstance(space, gym_spaces.Dict):
+        return {name: _zeros(part) for name, part in space.items()}
+    return np.zeros(space.shape or (), space.dtype)
+
+
+def finite(rows: PyTree) -> Array:
+    """() bool: no array of the tree has an entry that is not finite."""
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(rows)]))
+
+
+def remember(memory: Memory, key: Key, state: MemoryState, rows: PyTree, accept: Array) -> MemoryState:
+    """The memory with all rows (k, ...) added one after the other, unchanged unless `accept` () bool."""
+    keys = jax.random.split(key, len(jax.tree.leaves(rows)[0]))
+
+    def add(state, at):
+        return memory.add(at[0], state, at[1], accept), None
+
+    return jax.lax.scan(add, state, (keys, rows))[0]
+
+
+class Batch(NamedTuple):
+    """Rows to learn from."""
+
+    rows: PyTree
+    """(b, ...) the newest first"""
+    weights: Array
+    """(b,) 1, or 0 for a row that is not there yet"""
+
+
+def minibatch(memory: Memory, key: Key, state: MemoryState, newest: PyTree, size: int | None) -> Batch:
+    """The newest rows (k, ...), and others of the memory, which does not hold the newest yet.
+
+    Args:
+        memory: whose state it is.
+        key: of the draw.
+        state: the memory.
+        newest: rows that are in every minibatch.
+        size: b, filled up with rows drawn uniformly with replacement; None is the whole memory.
+    """
+    new = len(jax.tree.leaves(newest)[0])
+    others = memory.capacity if size is None else max(size - new, 0)
+    rows = state.rows if size is None else memory.draw(key, state, others)
+    present = jnp.arange(others) < memories.filled(state) if size is None else memories.filled(state) > 0
+    weights = jnp.concatenate([jnp.ones(new), jnp.broadcast_to(present, (others,))])
+    return Batch(jax.tree.map(lambda *parts: jnp.concatenate(parts), newest, rows), weights)

@@ -1,0 +1,141 @@
+r"""Laplace approximation of the last layer: a Gaussian around the trained weights, for exploration.
+
+For a Gaussian likelihood with variance R and the features phi of `seqdec.agents.last_layer`, the log posterior of the
+weights of a group has the curvature of a linear model,
+
+    Lambda = I / sigma_0^2 + sum_i phi_i phi_i^T / R,        w ~ N(w_trained, Lambda^{-1})
+
+The sum runs over the rows of the memory, with the features of the present network, or over all observations so far,
+each with the features that the network had at its time: the first forgets what the memory forgets, the second counts
+features that the network no longer has. A prediction is N(f(x), phi^T Lambda^{-1} phi) and noise R.
+
+Cost of an update, for G groups of F parameters: O(m G F^2 + G F^3) for a memory of m rows, O(G F^2) for all
+observations.
+
+Sources: MacKay, "A practical Bayesian framework for backpropagation networks", 1992. Last layer only: Kristiadi, Hein,
+Hennig, "Being Bayesian, even just a bit, fixes overconfidence in ReLU networks", 2020.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import linen as nn
+
+from seqdec import checks, linalg
+from seqdec import memory as memories
+from seqdec.agents.last_layer import displaced, gram, last_layer, spread
+from seqdec.agents.neural import Head, neural, squared_error
+from seqdec.core import Acquisition, Agent, HasSpaces, Network, Posterior, Predictive
+
+_OVER = ("memory", "stream")
+
+
+def laplace(*, prior_std: float = 1.0, noise_variance: float = 0.01, over: str = "memory") -> Callable[[Network], Head]:
+    """The head of a Laplace approximation; the loss is that of a network without uncertainty.
+
+    Args:
+        prior_std: prior standard deviation sigma_0 of every parameter of the last layer.
+        noise_variance: observation variance R.
+        over: what the precision sums over: "memory", the rows of the memory with present features; or "stream", all
+            observations with the features of their time.
+
+    Raises ValueError for a setting out of its range.
+    """
+    checks.positive("prior_std", prior_std)
+    checks.positive("noise_variance", noise_variance)
+    checks.choice("over", over, _OVER)
+
+    def head(network: Network) -> Head:
+        layer = last_layer(network)
+
+        def init(key, params):
+            root = prior_std * jnp.eye(layer.size)
+            return params, jnp.broadcast_to(root, (layer.groups, *root.shape))
+
+        def from_memory(params, columns, lesson):
+            rows = lesson.memory.rows
+            _, phi = jax.vmap(layer.features, (None, 0))(params, rows.x)
+            present = jnp.arange(len(rows.y)) < memories.filled(lesson.memory)
+            scale = (rows.observed & present[:, None]) / noise_variance
+            prior = jnp.eye(layer.size) / prior_std**2
+            return jax.vmap(linalg.inverse_root)(prior + gram(phi, scale, layer.groups))
+
+        def from_stream(params, columns, lesson):
+            newest = lesson.newest
+            _, phi = jax.vmap(layer.features, (None, 0))(params, newest.x)
+            phi = jnp.where(lesson.good & newest.observed[:, :, None], phi, 0)
+            rows = phi.reshape(1, -1, layer.size) if layer.groups == 1 else jnp.swapaxes(phi, 0, 1)
+
+            def condition(columns, rows):
+                products = rows @ columns
+                noise = noise_variance * jnp.eye(len(rows), dtype=rows.dtype)
+                roots = linalg.psd_root(products @ products.mT + noise), linalg.psd_root(noise)
+                factor = linalg.full_rank_from(columns.mT, 0)
+                raw_gain = products @ columns.mT
+                return linalg.symmetric_downdate(factor, products, raw_gain, *roots, lesson.good).factor.columns
+
+            return jax.vmap(condition)(columns, rows)
+
+        def posterior(params, columns):
+            def joint(candidates):
+                expected, phi = layer.features(params, candidates)
+                noise = noise_variance * jnp.eye(len(expected), dtype=expected.dtype)
+                return Predictive(expected, spread(phi, columns), noise)
+
+            def draw(key):
+                normal = jax.random.normal(key, columns.shape[:2], columns.dtype)
+                shift = jnp.einsum("gfk,gk->gf", columns, normal)
+                return displaced(layer, network, params, layer.get(params) + shift)
+
+            return Posterior(lambda candidates: network.apply(params, candidates), joint, draw)
+
+        return Head(init, squared_error(network), from_memory if over == "memory" else from_stream, posterior)
+
+    return head
+
+
+def last_layer_laplace(
+    spaces: HasSpaces,
+    *,
+    policy: str | Acquisition = "epistemic_sampling",
+    model: nn.Module | Network | None = None,
+    learning_rate: float = 1e-4,
+    inner_steps: int = 50,
+    buffer: int = 20,
+    prior_std: float = 1.0,
+    noise_variance: float = 0.01,
+    over: str = "memory",
+    num_candidates: int = 256,
+) -> Agent:
+    """Network trained by AdamW on a buffer of the last observations, with a Laplace approximation of its last layer.
+
+    Args:
+        spaces: anything with observation_space and action_space.
+        policy: name or acquisition of `seqdec.policies`.
+        model: a flax module or `seqdec.models.Network`; None chooses as `seqdec.agents.hilofi` does.
+        learning_rate: of AdamW.
+        inner_steps: gradient steps per observation, each on the newest and all of the buffer.
+        buffer: how many observations are kept.
+        prior_std: as in `laplace`.
+        noise_variance: as in `laplace`.
+        over: as in `laplace`.
+        num_candidates: points drawn per decision from a Box of actions.
+
+    Raises TypeError or ValueError for a space or a setting that does not fit.
+    """
+    told = {"learning_rate": learning_rate, "prior_std": prior_std, "noise_variance": noise_variance, "over": over}
+    return neural(
+        spaces,
+        optimizer=optax.adamw(learning_rate),
+        head=laplace(prior_std=prior_std, noise_variance=noise_variance, over=over),
+        policy=policy,
+        model=model,
+        memory=memories.last(buffer),
+        batch_size=None,
+        inner_steps=inner_steps,
+        num_candidates=num_candidates,
+        name="last_layer_laplace",
+        settings=told,
+    )

@@ -1,0 +1,123 @@
+r"""The last layer of a network as a linear model: its parameters in groups, and the features that multiply them.
+
+    f_j(x) = r_j(x) + phi_j(x)^T w_g(j),        phi_j the gradient of f_j by the group, r_j what other parameters add
+
+In a network with n outputs each output has a group of its own, phi_j = (hidden units, 1) and g(j) = j. In one that is
+applied to each candidate, and in any other, the whole layer is one group. A belief N(w_g, C_g C_g^T), independent
+between the groups, is then n matrices (F, F) where the layer's would be (n F, n F).
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from seqdec import params as parameters
+from seqdec.core import Array, Network, PyTree
+from seqdec.runtime import UNOPTIMISED
+
+
+class LastLayer(NamedTuple):
+    """The last layer of a network with n outputs: G groups of F parameters, G = n or 1."""
+
+    groups: int
+    """G"""
+    size: int
+    """F"""
+    features: Callable[[PyTree, PyTree], tuple[Array, Array]]
+    """(params, x) -> expected responses (n,), features (n, F)"""
+    get: Callable[[PyTree], Array]
+    """(params) -> weights (G, F)"""
+    put: Callable[[PyTree, Array], PyTree]
+    """(params, weights) -> params with these weights"""
+
+
+def last_layer(network: Network) -> LastLayer:
+    """The last layer of a network.
+
+    Raises:
+        ValueError: the network's output layer is not known; the message lists the paths.
+    """
+    shapes = jax.eval_shape(network.init, jax.random.key(0))
+    leaves = parameters.split(shapes, network.is_last)[1]
+    groups = _groups(network, shapes, leaves)
+    size = sum(leaf.size for leaf in leaves) // groups
+
+    def get(params):
+        _, last = parameters.split(params, network.is_last)
+        return jnp.concatenate([leaf.reshape(-1, groups) for leaf in last]).T if groups > 1 else _row(last)
+
+    def put(params, weights):
+        hidden, last = parameters.split(params, network.is_last)
+        ends = np.cumsum([leaf.size // groups for leaf in last])[:-1]
+        parts = jnp.split(weights.T if groups > 1 else weights[0], ends)
+        fresh = [part.reshape(leaf.shape).astype(leaf.dtype) for part, leaf in zip(parts, last, strict=True)]
+        return parameters.join(params, network.is_last, hidden, fresh)
+
+    def features(params, x):
+        hidden, last = parameters.split(params, network.is_last)
+        response, pull = jax.vjp(
+            lambda last: network.apply(parameters.join(params, network.is_last, hidden, last), x), last
+        )
+        if groups > 1:  # a response moves with its own column only, so that all columns are read at once
+            (slopes,) = pull(jnp.ones_like(response))
+            return response, jnp.concatenate([slope.reshape(-1, groups) for slope in slopes]).T
+        (slopes,) = jax.vmap(pull)(jnp.eye(len(response), dtype=response.dtype))
+        return response, parameters.ravel(slopes, 1)
+
+    return LastLayer(groups, size, features, get, put)
+
+
+def _row(leaves: list[Array]) -> Array:
+    return parameters.ravel(leaves)[None]
+
+
+def _groups(network: Network, shapes: PyTree, leaves: list) -> int:
+    """How many groups there are: n where entry [..., j] of every leaf belongs to output j alone, else one."""
+    if network.example is None:
+        return 1
+    outputs = jax.eval_shape(network.apply, shapes, network.example).shape[0]
+    if outputs == 1 or any(leaf.shape[-1:] != (outputs,) for leaf in leaves):
+        return 1
+    random = np.random.default_rng(0)
+    params, x = jax.tree.map(
+        lambda leaf: random.standard_normal(leaf.shape).astype(leaf.dtype), (shapes, network.example)
+    )
+    slopes = jax.jit(jax.jacobian(network.apply), compiler_options=UNOPTIMISED)(params, x)
+    others = ~np.eye(outputs, dtype=bool)
+    crossed = [np.moveaxis(np.asarray(slope), -1, 1)[others] for slope in parameters.split(slopes, network.is_last)[1]]
+    return 1 if any(np.any(slope) for slope in crossed) else outputs
+
+
+def spread(phi: Array, columns: Array) -> Array:
+    """Covariance (n, n) of responses with features (n, F), for covariances C_g C_g^T of the groups' weights."""
+    if len(columns) == 1:
+        products = phi @ columns[0]
+        return products @ products.mT
+    products = jnp.einsum("jf,jfk->jk", phi, columns)
+    return jnp.diag(jnp.sum(products**2, 1))
+
+
+def responses(phi: Array, weights: Array) -> Array:
+    """phi_j^T w_g(j): features (..., n, F), weights (G, F) -> (..., n)."""
+    return jnp.sum(phi * weights, -1)
+
+
+def gram(phi: Array, scale: Array, groups: int) -> Array:
+    """Sum of scale_ij phi_ij phi_ij^T over rows and the responses of a group: (b, n, F), (b, n) -> (G, F, F)."""
+    form = "bj,bjf,bjk->fk" if groups == 1 else "bj,bjf,bjk->jfk"
+    return jnp.einsum(form, scale, phi, phi).reshape(groups, *phi.shape[-1:] * 2)
+
+
+def moment(phi: Array, scale: Array, groups: int) -> Array:
+    """Sum of scale_ij phi_ij over rows and the responses of a group: (b, n, F), (b, n) -> (G, F)."""
+    form = "bj,bjf->f" if groups == 1 else "bj,bjf->jf"
+    return jnp.einsum(form, scale, phi).reshape(groups, -1)
+
+
+def displaced(layer: LastLayer, network: Network, params: PyTree, weights: Array) -> Callable[[PyTree], Array]:
+    """The function (candidates -> (n,)) of the network with other weights in its last layer."""
+    moved = layer.put(params, weights)
+    return lambda candidates: network.apply(moved, candidates)

@@ -1,0 +1,197 @@
+"""Networks trained on a memory, and the beliefs over their last layers, against closed forms in double precision."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import linen as nn
+
+from seqdec import agents, memory, models, optim, policies
+from seqdec import params as parameters
+from seqdec.agents import experience, last_layer
+from tests.test_agents import ARMS, CONTEXT, NUM_ARMS, NUM_FEATURES, Custom, assert_same, contexts
+
+NETWORK = models.network(Custom(), jnp.zeros(NUM_FEATURES))
+REWARDS = jnp.array([1.0, -1.0, 0.5])
+
+
+@pytest.fixture
+def double_precision():
+    with jax.enable_x64():
+        yield
+
+
+def taught(agent, steps=6, full=False):
+    """A state after some steps with actions in turn, and those of the steps before."""
+    state, update = agent.init(jax.random.key(0)), jax.jit(agent.update)
+    states = [state]
+    for step, x in enumerate(contexts(steps)):
+        state, info = update(state, x, jnp.int32(step % NUM_ARMS), REWARDS if full else REWARDS[step % NUM_ARMS])
+        assert not info.rejected
+        states.append(state)
+    return states
+
+
+# Experiences and minibatches
+
+
+def test_a_minibatch_is_the_newest_rows_and_others_of_the_memory():
+    kept, key = memory.last(3), jax.random.key(0)
+    state, newest = kept.init(jnp.float32(0)), jnp.array([9.0])
+    batch = experience.minibatch(kept, key, state, newest, 4)
+    assert batch.rows[0] == 9
+    np.testing.assert_array_equal(batch.weights, [1, 0, 0, 0])
+    for row in (1.0, 2.0):
+        state = experience.remember(kept, key, state, jnp.array([row]), jnp.bool_(True))
+    batch = experience.minibatch(kept, key, state, newest, 200)
+    assert batch.rows[0] == 9
+    assert set(np.asarray(batch.rows[1:])) == {1, 2}
+    np.testing.assert_array_equal(batch.weights, np.ones(200))
+    whole = experience.minibatch(kept, key, state, newest, None)
+    np.testing.assert_array_equal(whole.rows, [9, 1, 2, 0])
+    np.testing.assert_array_equal(whole.weights, [1, 1, 1, 0])
+
+
+@pytest.mark.parametrize("full", [False, True], ids=["one reward", "every reward"])
+def test_replay_is_a_step_on_the_mean_loss_of_what_is_in_the_memory(full):
+    """With every row in each minibatch, as `batch_size` None makes it."""
+    agent = agents.neural(
+        ARMS, optimizer=optax.sgd(0.1), model=NETWORK, memory=memory.last(4), batch_size=None, inner_steps=2
+    )
+    states = taught(agent, full=full)
+
+    def loss(params, steps):
+        errors = [REWARDS - NETWORK.apply(params, contexts(6)[step]) for step in steps]
+        if not full:
+            errors = [error[step % NUM_ARMS] for step, error in zip(steps, errors, strict=True)]
+        return 0.5 * sum(jnp.sum(error**2) for error in errors) / len(steps)
+
+    for step in (0, 2, 5):
+        params = states[step].params
+        for _ in range(2):
+            slope = jax.grad(loss)(params, list(range(max(0, step - 4), step + 1)))
+            params = jax.tree.map(lambda p, g: p - 0.1 * g, params, slope)
+        assert_same(states[step + 1].params, params, rtol=1e-4, atol=1e-6)
+
+
+def test_a_row_that_is_rejected_does_not_enter_the_memory():
+    agent = agents.make("replay_sgd", ARMS, model=NETWORK, capacity=5)
+    state = agent.init(jax.random.key(0))
+    for bad in (jnp.nan, jnp.inf, 1e30):  # the last is finite, its square is not
+        fresh, info = jax.jit(agent.update)(state, CONTEXT, jnp.int32(0), jnp.float32(bad))
+        assert info.rejected
+        assert_same(fresh, state, rtol=0)
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_no_step_copies_the_memory(seeds):
+    agent = agents.make("replay_sgd", ARMS, model=NETWORK, capacity=12_345)
+
+    def live(states):
+        def step(states, _):
+            return jax.vmap(lambda state: agent.update(state, CONTEXT, jnp.int32(0), 0.5)[0])(states), None
+
+        return jax.lax.scan(step, states, length=10)[0]
+
+    states = jax.eval_shape(jax.vmap(agent.init), jax.random.split(jax.random.key(0), seeds))
+    program = jax.jit(live, donate_argnums=0).lower(states).compile().as_text()
+    assert "12345" in program
+    assert re.findall(r"= \S*12345\S* (copy|select|concatenate)\(.*", program) == []
+
+
+# The last layer
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_features_of_the_last_layer_are_the_gradients_by_its_groups(shared):
+    network = NETWORK._replace(example=None) if shared else NETWORK
+    layer, params = last_layer.last_layer(network), NETWORK.init(jax.random.key(0))
+    assert (layer.groups, layer.size) == ((1, 21) if shared else (3, 7))
+    response, phi = layer.features(params, CONTEXT)
+    np.testing.assert_allclose(response, NETWORK.apply(params, CONTEXT), rtol=1e-6)
+    np.testing.assert_allclose(last_layer.responses(phi, layer.get(params)), response, rtol=1e-5, atol=1e-6)
+    weights = jnp.arange(21.0).reshape(layer.groups, layer.size)
+    moved = layer.put(params, weights)
+    np.testing.assert_allclose(layer.get(moved), weights)
+    np.testing.assert_allclose(NETWORK.apply(moved, CONTEXT), last_layer.responses(phi, weights), rtol=1e-5)
+
+
+class Crossed(nn.Module):
+    """Every output reads every parameter of the last layer."""
+
+    @nn.compact
+    def __call__(self, x):
+        h = nn.tanh(nn.Dense(NUM_ARMS, name="body")(x))
+        return nn.Dense(NUM_ARMS, name="head")(h)[::-1]
+
+
+def test_outputs_that_do_not_own_a_column_share_one_group():
+    network = models.network(Crossed(), jnp.zeros(NUM_FEATURES))._replace(is_last=lambda path: path[0] == "head")
+    assert last_layer.last_layer(network).groups == 1
+
+
+# Laplace
+
+
+def rows_of(params, x):
+    """Gradients (n, p) by the last layer, whatever its groups."""
+    gradients = jax.jacobian(NETWORK.apply)(params, x)
+    return np.asarray(parameters.ravel(parameters.split(gradients, NETWORK.is_last)[1], 1), np.float64)
+
+
+@pytest.mark.parametrize("over", ["memory", "stream"])
+@pytest.mark.parametrize("shared", [False, True], ids=["a group per arm", "one group"])
+@pytest.mark.parametrize("full", [False, True], ids=["one reward", "every reward"])
+def test_laplace_has_the_covariance_of_a_linear_model_in_the_features(over, shared, full, double_precision):
+    agent = agents.neural(
+        ARMS,
+        optimizer=optim.koala_plus_plus(0.3),
+        head=agents.laplace(prior_std=0.5, noise_variance=0.1, over=over),
+        model=NETWORK._replace(example=None) if shared else NETWORK,
+        policy=policies.ucb(1.0),
+        memory=memory.last(4),
+        batch_size=3,
+    )
+    states = taught(agent, full=full)
+    precision = np.eye(21) / 0.25
+    for step in range(6) if over == "stream" else range(2, 6):
+        rows = rows_of(states[step + 1 if over == "stream" else -1].params, contexts(6)[step])
+        rows = rows if full else rows[step % NUM_ARMS][None]
+        precision += rows.T @ rows / 0.1
+    rows = rows_of(states[-1].params, CONTEXT)
+    expected = rows @ np.linalg.inv(precision) @ rows.T
+    scores = NETWORK.apply(states[-1].params, CONTEXT) + np.sqrt(np.diag(expected))
+    assert agent.act(jax.random.key(1), states[-1], CONTEXT).value == np.argmax(scores)
+    layer = last_layer.last_layer(NETWORK._replace(example=None) if shared else NETWORK)
+    _, phi = layer.features(states[-1].params, CONTEXT)
+    np.testing.assert_allclose(last_layer.spread(phi, states[-1].belief), expected, rtol=1e-6, atol=1e-9)
+
+
+def test_draws_from_the_last_layer_have_its_moments():
+    agent = agents.neural(
+        ARMS, model=NETWORK, optimizer=optax.sgd(0.1), head=agents.laplace(prior_std=0.3), policy="thompson"
+    )
+    state = agent.init(jax.random.key(0))
+    actions = jax.vmap(lambda key: agent.act(key, state, CONTEXT).value)(jax.random.split(jax.random.key(1), 4000))
+    # Before any data the arms are independent and alike, whatever the network says of them being equal.
+    rows = rows_of(state.params, CONTEXT)
+    draws = np.random.default_rng(0).normal(size=(100_000, rows.shape[1])) @ (0.3 * rows).T
+    best = np.argmax(np.asarray(NETWORK.apply(state.params, CONTEXT)) + draws, 1)
+    expected = np.bincount(best, minlength=3) / len(best)
+    assert np.all(np.abs(np.bincount(actions, minlength=3) / 4000 - expected) < 6 * np.sqrt(0.25 / 4000))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"prior_std": 0.0}, "prior_std must be positive; got 0.0"),
+        ({"noise_variance": -1.0}, "noise_variance must be positive; got -1.0"),
+        ({"over": "steam"}, "did you mean 'stream'"),
+    ],
+)
+def test_settings_of_laplace_that_do_not_fit_are_refused(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        agents.laplace(**wrong)
