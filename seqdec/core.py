@@ -90,6 +90,11 @@ class Filter(NamedTuple):
     """(params, x) -> (out,) expected responses of the model with these parameters."""
     recentre: Callable[[Any, PyTree], Any] | None = None
     """(belief, params) -> belief with this mean and the same covariance; None where a belief has no free mean."""
+    update_batch: Callable[..., tuple[Any, UpdateInfo]] | None = None
+    """(belief, xs, ys, observed=None) -> (belief, info): one update with the responses at b inputs, linearised at the
+    present mean. Leaves of xs are (b, ...); ys and `observed` are (b, o), or (b,) for one response each. In `info` the
+    innovation is (b, o), and `rejected` (b,) marks the inputs that were left out because they were not finite. None
+    where it is missing."""
 
 
 class Posterior(NamedTuple):

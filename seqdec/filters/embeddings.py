@@ -118,10 +118,12 @@ def join_tables(rest: PyTree, parts: Sequence[list[Array]], tables: tuple[str, .
 def nearby(params: PyTree, x: dict[str, Array], tables: tuple[str, ...]) -> tuple[PyTree, dict[str, Array]]:
     """(params, x) with only those rows of the tables that x (n rows of each) reads, for the same response.
 
-    Derivatives by these parameters have n rows of each table, not all. A row that x reads twice appears twice.
+    Derivatives by these parameters have n rows of each table, not all. A row that x reads twice appears twice. Of b
+    inputs, x[name] (b, n), the b n rows are one after the other.
     """
-    rows = {name: params["tables"][name][x[name]] for name in tables}
-    return {**params, "tables": rows}, {**x, **{name: jnp.arange(len(x[name])) for name in tables}}
+    rows = {name: params["tables"][name][x[name].ravel()] for name in tables}
+    local = {name: jnp.arange(x[name].size).reshape(x[name].shape) for name in tables}
+    return {**params, "tables": rows}, {**x, **local}
 
 
 def sparse(flt: Filter, tables: tuple[str, ...]) -> Filter:
@@ -133,7 +135,8 @@ def sparse(flt: Filter, tables: tuple[str, ...]) -> Filter:
         params, near = nearby(belief.params, x, tables)
         split = len(belief.blocks) - len(tables)
         rows = tuple(
-            RowRoots(state.columns[x[name]], x[name]) for name, state in zip(tables, belief.blocks[split:], strict=True)
+            RowRoots(state.columns[x[name].ravel()], x[name].ravel())
+            for name, state in zip(tables, belief.blocks[split:], strict=True)
         )
         return Belief(params, (*belief.blocks[:split], *rows)), near
 
@@ -147,9 +150,16 @@ def sparse(flt: Filter, tables: tuple[str, ...]) -> Filter:
             blocks.append(RowRoots(state.columns.at[fresh.which].set(fresh.columns), None))
         return Belief({**after.params, "tables": moved}, tuple(blocks))
 
-    def update(belief, x, y, observed=None):
-        before, near = cut(belief, x)
-        after, info = flt.update(before, near, y, observed)
-        return put_back(belief, before, after), info
+    def with_few_rows(update):
+        def updated(belief, x, y, observed=None):
+            before, near = cut(belief, x)
+            after, info = update(before, near, y, observed)
+            return put_back(belief, before, after), info
 
-    return flt._replace(update=update, moments=lambda belief, x: flt.moments(*cut(belief, x)))
+        return updated
+
+    return flt._replace(
+        update=with_few_rows(flt.update),
+        update_batch=with_few_rows(flt.update_batch),
+        moments=lambda belief, x: flt.moments(*cut(belief, x)),
+    )

@@ -29,7 +29,7 @@ import jax.numpy as jnp
 from seqdec import linalg
 from seqdec import params as parameters
 from seqdec.core import Array, Filter, Key, Network, Predictive, PyTree, UpdateInfo
-from seqdec.filters import embeddings, jacobians
+from seqdec.filters import batches, embeddings, jacobians
 from seqdec.filters.bounds import error_bound
 from seqdec.filters.covariance import Belief, Covariance, Numerics, Observation
 from seqdec.likelihoods import Likelihood
@@ -103,6 +103,7 @@ def _filter(model: _Model, initial_std_table: Array | float) -> Filter:
         mean=lambda belief: belief.params,
         response=lambda params, x: model.likelihood.mean(model.network.apply(params, x)),
         recentre=lambda belief, params: belief._replace(params=params),
+        update_batch=functools.partial(_update_batch, model),
     )
     return embeddings.sparse(flt, model.network.tables)
 
@@ -170,6 +171,24 @@ def _update(
         products = [part[rows] for part in products]
     mean, noise = (at.mean, at.noise) if rows is None else (at.mean[rows], at.noise[rows][:, rows])
     return _condition(model, belief, jacobians, products, y.astype(mean.dtype) - mean, noise)
+
+
+def _update_batch(
+    model: _Model, belief: Belief, xs: PyTree, ys: Array, observed: Array | None = None
+) -> tuple[Belief, UpdateInfo]:
+    """Linearise at the mean for each input, and condition on all responses at once."""
+    ys, rows = batches.checked(xs, ys, observed)
+    over = (0, None if rows is None else 0)
+    at = jax.vmap(functools.partial(_linearise, model, belief.params), over)(xs, rows)
+    innovation, joint = batches.stacked(*at, ys, rows)
+    blocks = zip(model.covariances, belief.blocks, joint.jacobians, strict=True)
+    products = [c.project(state, jacobian) for c, state, jacobian in blocks]
+    belief, info = _condition(model, belief, joint.jacobians, products, joint.innovation, joint.noise)
+    return belief, info._replace(
+        innovation=innovation,
+        log_density=info.log_density - joint.left_out,
+        rejected=~joint.finite | info.rejected,
+    )
 
 
 def _condition(

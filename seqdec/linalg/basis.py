@@ -48,7 +48,8 @@ def multiply_piece(rows: Array | Outer, piece: Array | Extended, dtype) -> Array
             "a layer that is dense for the example that the filter was built with is none for this input: build "
             "the filter with example=None"
         )
-    appended = (rows.inputs @ piece.inputs) * (rows.deltas @ piece.deltas)
+    inputs = rows.inputs if rows.inputs.ndim == 1 else rows.input_of_row
+    appended = (inputs @ piece.inputs) * (rows.deltas @ piece.deltas)
     return jnp.concatenate([outer.multiply(rows, piece.columns, dtype), appended], axis=1)
 
 
@@ -71,9 +72,9 @@ def append(piece: Array | Extended, rows: Array | Outer, at: Array) -> Array | E
         return put_columns(piece, dense(rows).mT, at)
     assert isinstance(rows, Outer)
     place = at - piece.columns.shape[1]
-    inputs = jnp.broadcast_to(rows.inputs[:, None], (len(rows.inputs), len(rows.deltas)))
     return piece._replace(
-        inputs=put_columns(piece.inputs, inputs, place), deltas=put_columns(piece.deltas, rows.deltas.mT, place)
+        inputs=put_columns(piece.inputs, rows.input_of_row.mT, place),
+        deltas=put_columns(piece.deltas, rows.deltas.mT, place),
     )
 
 
@@ -138,8 +139,8 @@ def _chunk_of(piece, rows, coefficients: Array, appended: Array, target: Array, 
     new, out = jnp.concatenate([new, appended.mT]), len(piece.deltas)
     columns = lax.dynamic_slice_in_dim(target, first * out, count * out)
     inputs = lax.dynamic_slice_in_dim(piece.inputs, first, count)
-    latest = lax.dynamic_slice_in_dim(rows.inputs, first, count)[:, None]
-    inputs = jnp.concatenate([inputs, jnp.broadcast_to(latest, (count, len(rows.deltas)))], axis=1)
+    latest = rows._replace(inputs=lax.dynamic_slice_in_dim(rows.inputs, first, count, -1)).input_of_row
+    inputs = jnp.concatenate([inputs, latest.mT], axis=1)
     deltas = jnp.concatenate([piece.deltas, rows.deltas.mT], axis=1)
     # The coefficients are multiplied with inputs or deltas, whichever are fewer, so that the outer products are never
     # formed. Both ways give the rows in their order (`einsum` transposes them where deltas are fewer).

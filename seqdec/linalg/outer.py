@@ -23,14 +23,20 @@ class Outer(NamedTuple):
     """
 
     inputs: Array
-    """x (in,)"""
+    """x (in,), that of all rows; or (g, in), those of g groups of o / g rows each, one group after the other"""
     deltas: Array
     """(o, out)"""
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """(o, in, out)."""
-        return (len(self.deltas), len(self.inputs), self.deltas.shape[1])
+        return (len(self.deltas), self.inputs.shape[-1], self.deltas.shape[1])
+
+    @property
+    def input_of_row(self) -> Array:
+        """(o, in) x of each row."""
+        groups = jnp.atleast_2d(self.inputs)
+        return jnp.repeat(groups, len(self.deltas) // len(groups), axis=0)
 
 
 Rows = tuple[Array | Outer, ...]
@@ -40,12 +46,13 @@ Rows = tuple[Array | Outer, ...]
 def dense(rows: Array | Outer) -> Array:
     """The rows as a matrix (o, D_p); an array is (o, ...)."""
     if isinstance(rows, Outer):
-        rows = rows.inputs[:, None] * rows.deltas[:, None, :]
+        inputs = rows.inputs if rows.inputs.ndim == 1 else rows.input_of_row
+        rows = inputs[..., None] * rows.deltas[:, None, :]
     return rows.reshape(len(rows), -1)
 
 
 def select(rows: Array | Outer, which: Array) -> Array | Outer:
-    """Some of the rows."""
+    """Some of the rows; outer products with one x only."""
     return rows._replace(deltas=rows.deltas[which]) if isinstance(rows, Outer) else rows[which]
 
 
@@ -59,7 +66,9 @@ def gram_of(rows: Rows, dtype=None) -> Array:
 
     def gram(piece):
         if isinstance(piece, Outer):
-            return jnp.sum(piece.inputs**2) * product(piece.deltas, piece.deltas.mT, dtype)
+            inputs = piece.input_of_row
+            squares = jnp.sum(piece.inputs**2) if piece.inputs.ndim == 1 else product(inputs, inputs.mT, dtype)
+            return squares * product(piece.deltas, piece.deltas.mT, dtype)
         return product(piece, piece.mT, dtype)
 
     return functools.reduce(jnp.add, map(gram, rows))
@@ -74,7 +83,11 @@ def multiply(rows: Array | Outer, columns: Array, dtype) -> Array:
         return product(rows.astype(columns.dtype), columns, dtype)
     _, size, out = rows.shape
     inputs_times_columns = product(narrow_parts(rows.inputs, columns.dtype), columns.reshape(size, -1), dtype)
-    return rows.deltas @ jnp.sum(inputs_times_columns, 0).reshape(out, -1)
+    summed = jnp.sum(inputs_times_columns, 0)
+    if rows.inputs.ndim == 1:
+        return rows.deltas @ summed.reshape(out, -1)
+    groups = len(summed)
+    return (rows.deltas.reshape(groups, -1, out) @ summed.reshape(groups, out, -1)).reshape(len(rows.deltas), -1)
 
 
 def multiply_all(rows: Rows, columns: Array) -> Array:
@@ -89,7 +102,8 @@ def multiply_all(rows: Rows, columns: Array) -> Array:
         if isinstance(piece, Outer):
             before, out = offset // piece.shape[2], piece.shape[2]
             after = len(columns) // out - before - piece.shape[1]
-            total += multiply(piece._replace(inputs=jnp.pad(piece.inputs, (before, after))), columns, columns.dtype)
+            around = (*((0, 0),) * (piece.inputs.ndim - 1), (before, after))
+            total += multiply(piece._replace(inputs=jnp.pad(piece.inputs, around)), columns, columns.dtype)
         else:
             total += piece @ columns[offset : offset + size]
         offset += size
@@ -97,7 +111,7 @@ def multiply_all(rows: Rows, columns: Array) -> Array:
 
 
 def narrow_parts(vector: Array, dtype) -> Array:
-    """(parts, n) that add up to vector (n,): two narrow numbers hold twice the digits of one.
+    """(parts, ..., n) that add up to vectors (..., n): two narrow numbers hold twice the digits of one.
 
     A product with a basis in bfloat16 then loses no digits of the vector.
     """

@@ -1,0 +1,103 @@
+r"""Responses at several inputs as one observation, for `Filter.update_batch`.
+
+With b inputs of o observed responses each, linearised at one mean, J_i (o x D) and R_i (o x o) stack to
+
+    J = [J_1; ...; J_b]        R = blockdiag(R_1, ..., R_b)        eps = [y_1 - f(x_1); ...; y_b - f(x_b)]
+
+which is an ordinary observation of b o responses: S has b o rows, and the cost is that of one update with as many
+outputs, in which the rows of a dense layer stay outer products with one input for each group of o (`linalg.Outer`). For
+a linear model the result is that of b updates one after the other; for others, these linearise again after each.
+
+An input that is not finite is left out: with J_i = 0 and eps_i = 0 its gain is zero, whatever its R_i.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from seqdec.core import Array, PyTree
+from seqdec.linalg import Outer, Rows
+
+
+class Stacked(NamedTuple):
+    """One observation of b o responses."""
+
+    jacobians: tuple[Rows, ...]
+    """J_b (b o, D_p) of each block"""
+    innovation: Array
+    """(b o,), NaN if no input is finite"""
+    noise: Array
+    """R (b o, b o)"""
+    finite: Array
+    """(b,) bool, the inputs that are taken"""
+    left_out: Array
+    """() log density of the responses that are not"""
+
+
+def checked(xs: PyTree, ys: Any, observed: Any) -> tuple[Array, Array | None]:
+    """Both as (b, o) arrays.
+
+    Raises:
+        ValueError: shapes do not fit each other, or there is no input.
+    """
+    ys, rows = jnp.asarray(ys), None if observed is None else jnp.asarray(observed)
+    sizes = {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(xs)}
+    if ys.ndim not in (1, 2) or not len(ys) or sizes != {ys.shape[:1]} or (rows is not None and rows.shape != ys.shape):
+        raise ValueError(
+            "ys must be (b, o) or (b,), with b > 0 the length of every leaf of xs, and observed like ys; got ys "
+            f"{ys.shape}, xs {sorted(jnp.shape(leaf) for leaf in jax.tree.leaves(xs))} and observed "
+            f"{None if rows is None else rows.shape}"
+        )
+    wide = (len(ys), -1)
+    return ys.reshape(wide), None if rows is None else rows.reshape(wide)
+
+
+def stacked(
+    mean: Array, noise: Array, jacobians: tuple[Rows, ...], ys: Array, rows: Array | None
+) -> tuple[Array, Stacked]:
+    """The innovation of each input (b, o), and all of them as one observation.
+
+    Args:
+        mean: (b, K) expected responses.
+        noise: (b, K, K) their covariances.
+        jacobians: of each block, with a leading axis (b, o, ...), those of the observed responses.
+        ys: (b, o).
+        rows: (b, o) indices of the observed responses; None for all.
+    """
+    if rows is not None:
+        mean = jnp.take_along_axis(mean, rows, 1)
+        noise = jax.vmap(lambda cov, own: cov[own][:, own])(noise, rows)
+    if ys.shape != mean.shape:
+        raise ValueError(
+            f"ys has shape {ys.shape}, but the network has {mean.shape[1]} outputs; pass observed= for some of them"
+        )
+    innovation = ys.astype(mean.dtype) - mean
+    count, size = innovation.shape
+    tested = jax.tree.leaves((innovation, noise, jacobians))
+    finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf.reshape(count, -1)), axis=1) for leaf in tested]), axis=0)
+
+    def kept(leaf):
+        return jnp.where(finite.reshape(-1, *(1,) * (leaf.ndim - 1)), leaf, 0)
+
+    jacobians, eps, noise = jax.tree.map(kept, (jacobians, innovation, noise))
+    # The variance of what is left out is of the size of the others, so that their digits are kept.
+    largest = jnp.max(jnp.diagonal(noise, axis1=1, axis2=2))
+    largest = jnp.where(largest > 0, largest, 1)
+    noise += jnp.where(finite, 0, largest)[:, None, None] * jnp.eye(size, dtype=noise.dtype)
+    joint = jnp.einsum("bc,bij->bicj", jnp.eye(count, dtype=noise.dtype), noise).reshape(count * size, -1)
+    left_out = -0.5 * size * jnp.sum(~finite) * jnp.log(2 * math.pi * largest)
+    eps = jnp.where(jnp.any(finite), eps, jnp.nan).ravel()
+    return innovation, Stacked(tuple(map(_stack, jacobians)), eps, joint, finite, left_out)
+
+
+def _stack(rows: Rows) -> Rows:
+    """Pieces (b, o, ...) as (b o, ...)."""
+
+    def stack(part):
+        if isinstance(part, Outer):
+            return Outer(part.inputs, part.deltas.reshape(-1, part.deltas.shape[-1]))
+        return part.reshape(-1, *part.shape[2:])
+
+    return tuple(map(stack, rows))

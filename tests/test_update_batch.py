@@ -1,0 +1,182 @@
+"""`Filter.update_batch`: several inputs in one update, against single updates, the printed boxes and candidates."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.scipy.linalg import block_diag
+
+from seqdec import filters, likelihoods, linalg
+from seqdec import params as parameters
+from seqdec.filters import Numerics
+from tests.test_embeddings import MAKERS as WITH_TABLES
+from tests.test_embeddings import network, offer
+from tests.test_filters import DOUBLE, LIKELIHOODS, MAKERS, NAMES, NETWORK, BoxRun, dense_of, linear, relative, stream
+from tests.toys import network_of
+
+
+@pytest.fixture(autouse=True)
+def double_precision():
+    with jax.enable_x64(True):
+        yield
+
+
+def learned(flt, steps=4):
+    """A belief that has seen some inputs, with process noise to come."""
+    belief = flt.init(jax.random.key(1), NETWORK.init(jax.random.key(0)))
+    step = jax.jit(lambda belief, x, y, arm: flt.update_batch(flt.predict(belief), x[None], y[None], arm[None])[0])
+    for x, y, arm in zip(*stream(20, steps), strict=True):
+        belief = step(belief, x, y[arm], arm)
+    return flt.predict(belief)
+
+
+def assert_close(one, other, tolerance=1e-10):
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        assert relative(a, b) < tolerance
+
+
+@pytest.mark.parametrize(("name", "observed"), [("ekf", None), ("hilofi", None), ("hilofi", 2), ("lrkf", 2)])
+def test_one_input_is_an_ordinary_update(name, observed):
+    flt = MAKERS[name](NETWORK, LIKELIHOODS["categorical"], 1e-3, dtype=jnp.float64)
+    belief, x, y = learned(flt), jnp.array([0.3, -1.0, 0.4]), jnp.array([0.0, 0.0, 1.0, 0.0])
+    y = y if observed is None else y[observed]
+    one, info = flt.update(belief, x, y, observed)
+    which = None if observed is None else jnp.array([observed])
+    several, joint = jax.jit(flt.update_batch)(belief, x[None], y[None], which)
+    for a, b in zip(one.blocks, several.blocks, strict=True):
+        assert relative(dense_of(a), dense_of(b)) < 1e-12
+    assert_close((one.params, info.log_density), (several.params, joint.log_density), 1e-12)
+    np.testing.assert_allclose(joint.innovation, info.innovation[None], atol=1e-12)
+    assert joint.rejected.tolist() == [False]
+
+
+@pytest.mark.parametrize("observed", [None, [1, 3, 1]], ids=["all outputs", "one output each"])
+def test_for_a_linear_model_a_batch_is_the_sequence(observed):
+    flt = filters.ekf(network_of(linear), likelihoods.gaussian(0.2), initial_std=0.7, numerics=DOUBLE)
+    together = apart = flt.init(jax.random.key(0), {"weight": jnp.zeros((4, 3))})
+    xs, ys, _ = stream(21, 3)
+    which = None if observed is None else np.array(observed)
+    ys = ys if which is None else ys[np.arange(3), which]
+    together, info = jax.jit(flt.update_batch)(together, xs, ys, which)
+    density, update = 0, jax.jit(flt.update)
+    for i in range(3):
+        apart, single = update(apart, xs[i], ys[i], None if which is None else which[i])
+        density += single.log_density
+    assert relative(together.params["weight"], apart.params["weight"]) < 1e-12
+    assert relative(dense_of(together.blocks[0]), dense_of(apart.blocks[0])) < 1e-12
+    np.testing.assert_allclose(info.log_density, density, rtol=1e-12)
+
+
+class BatchBoxRun(BoxRun):
+    """The printed box with the Jacobians of several inputs on top of each other."""
+
+    @functools.cached_property
+    def _linearise(self):
+        def response(params, x, rows):
+            output = NETWORK.apply(params, x)
+            return self.likelihood.mean(output)[rows], self.likelihood.cov(output)[rows][:, rows]
+
+        def stacked(params, xs, rows):
+            mean, noise = jax.vmap(response, (None, 0, 0))(params, xs, rows)
+            found = jax.jacrev(lambda params: jax.vmap(response, (None, 0, 0))(params, xs, rows)[0].ravel())(params)
+            return mean.ravel(), block_diag(*noise), found
+
+        return jax.jit(stacked)
+
+
+def batches(count=12):
+    """Three inputs with one output each and two with two, in turn: xs, ys, observed."""
+    xs, _, arms = stream(22, 5 * count)
+    for t in range(count):
+        x, rows = xs[5 * t :][: 3 - t % 2], arms[5 * t :][: 3 - t % 2, None]
+        rows = np.concatenate([rows, (rows + 1) % 4], axis=1) if t % 2 else rows
+        yield x, (rows % 2).astype(float), rows
+
+
+def after_batches(flt, belief):
+    """The belief after each of `batches`."""
+    step = jax.jit(lambda belief, xs, ys, rows: flt.update_batch(flt.predict(belief), xs, ys, rows))
+    for batch in batches():
+        belief, info = step(belief, *batch)
+        assert not info.rejected.any()
+    return belief
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_batches_equal_the_box_with_stacked_jacobians(name):
+    """Through several emptied buffers."""
+    flt = MAKERS[name](NETWORK, LIKELIHOODS["bernoulli"], 1e-3, dtype=jnp.float64)
+    belief = flt.init(jax.random.key(1), NETWORK.init(jax.random.key(0)))
+    box = BatchBoxRun(name, LIKELIHOODS["bernoulli"], belief, 1e-3)
+    for xs, ys, rows in batches():
+        box.step(xs, ys.ravel(), rows)
+    belief = after_batches(flt, belief)
+    ours, theirs = parameters.ravel(jax.tree.leaves(belief.params)), parameters.ravel(jax.tree.leaves(box.params))
+    assert relative(ours, theirs) < 1e-10
+    for state, cov in zip(belief.blocks, box.covariances(), strict=True):
+        assert relative(dense_of(state), cov) < 1e-9
+
+
+@pytest.mark.parametrize("name", ["lrkf", "hilofi"])
+def test_batches_are_the_same_where_rows_are_kept_as_outer_products(name, monkeypatch):
+    monkeypatch.setattr(parameters, "_LARGE", 15)  # so that the kernels are pieces of their own
+    ends = []
+    for example in (None, NETWORK.example):
+        net = NETWORK._replace(example=example)
+        flt = MAKERS[name](net, LIKELIHOODS["bernoulli"], 1e-3, dtype=jnp.float64)
+        ends.append(after_batches(flt, flt.init(jax.random.key(1), NETWORK.init(jax.random.key(0)))))
+    assert isinstance(ends[1].blocks[0].factor.basis[0], linalg.Extended)
+    at = jnp.array([0.3, -1.0, 0.4])
+    assert_close(ends[0].params, ends[1].params)
+    assert_close(*(flt.moments(belief, at) for belief in ends))
+
+
+@pytest.mark.parametrize("name", ["ekf", "hilofi", "lrkf"])
+def test_inputs_that_are_not_finite_are_left_out(name):
+    flt = MAKERS[name](NETWORK, LIKELIHOODS["gaussian"], 1e-3, dtype=jnp.float64)
+    belief = learned(flt)
+    xs, ys, arms = stream(23, 4)
+    ys = ys[np.arange(4), arms]
+    update = jax.jit(flt.update_batch)
+    fewer, short = update(belief, xs[::3], ys[::3], arms[::3])
+    xs[1, 0], ys[2] = np.nan, np.inf
+    some, info = update(belief, xs, ys, arms)
+    assert info.rejected.tolist() == [False, True, True, False]
+    assert_close((fewer.params, short.log_density), (some.params, info.log_density))
+    for a, b in zip(fewer.blocks, some.blocks, strict=True):
+        assert relative(dense_of(a), dense_of(b)) < 1e-9
+    none, info = update(belief, np.full_like(xs, np.nan), ys, arms)
+    assert info.rejected.all()
+    assert_close(belief.params, none.params, 1e-15)
+    at = jnp.ones(3)
+    np.testing.assert_allclose(flt.moments(none, at).cov, flt.moments(belief, at).cov, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["ekf", "hilofi"])
+def test_inputs_of_one_candidate_are_the_candidates_of_one_input(name):
+    """Embedding tables: rows that several inputs read, some of them twice."""
+    net = network()
+    flt = WITH_TABLES[name](net)
+    belief = flt.init(jax.random.key(0), jax.tree.map(lambda p: p + 0.3, net.init(jax.random.key(1))))
+    belief = flt.predict(belief)
+    x, y = offer(np.random.default_rng(4)), np.array([0.3, -1.0, 2.0, 0.1])
+    whole, _ = flt.update(belief, x, y)
+    apart, _ = jax.jit(flt.update_batch)(belief, jax.tree.map(lambda leaf: leaf[:, None], x), y, np.zeros(4, int))
+    assert_close(whole.params, apart.params)
+    for a, b in zip(whole.blocks[-2:], apart.blocks[-2:], strict=True):
+        assert relative(a.columns @ a.columns.mT, b.columns @ b.columns.mT) < 1e-10
+
+
+def test_what_does_not_fit_is_refused_by_shape():
+    flt = filters.lrkf(NETWORK, LIKELIHOODS["gaussian"], rank=4, process_noise=1e-3, numerics=Numerics(buffer=2))
+    belief = flt.init(jax.random.key(1), NETWORK.init(jax.random.key(0)))
+    with pytest.raises(ValueError, match=r"ys \(2,\), xs \[\(3, 3\)\] and observed None"):
+        flt.update_batch(belief, jnp.ones((3, 3)), jnp.ones(2))
+    with pytest.raises(ValueError, match=r"with b > 0"):
+        flt.update_batch(belief, jnp.ones((0, 3)), jnp.ones((0, 4)))
+    with pytest.raises(ValueError, match=r"ys has shape \(2, 1\), but the network has 4 outputs"):
+        flt.update_batch(belief, jnp.ones((2, 3)), jnp.ones(2))
+    with pytest.raises(ValueError, match=r"3 outputs observed at once do not fit a buffer of 2; .* buffer=3 or more"):
+        flt.update_batch(belief, jnp.ones((3, 3)), jnp.ones(3), jnp.zeros(3, int))
