@@ -178,6 +178,7 @@ hilofi = from_filter(
     "seqdec.filters.hilofi:hilofi", "epistemic_sampling", rank=50, initial_std_hidden=math.sqrt(0.1),
     initial_std_last=math.sqrt(0.1), process_noise_hidden=1e-6, process_noise_last=1e-6,
 )  # fmt: skip
+lofi = from_filter("seqdec.filters.lofi:lofi", "predictive_sampling", rank=50, initial_std=0.1)
 lolofi = from_filter(
     "seqdec.filters.lolofi:lolofi", "predictive_sampling", rank_hidden=50, process_noise_hidden=1e-4,
     process_noise_last=1e-6,
@@ -192,6 +193,7 @@ REGISTRY: Registry[Agent] = Registry(
         "hilofi": hilofi,
         "last_layer_laplace": "seqdec.agents.laplace:last_layer_laplace",
         "koala++": _koala_plus_plus,
+        "lofi": lofi,
         "lolofi": lolofi,
         "lrkf": lrkf,
         "muon": _muon,

@@ -40,6 +40,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "hilofi": {"rank": 6, "process_noise_hidden": 1e-4, "process_noise_last": 1e-4},
     "koala++": {"learning_rate": 0.3},
     "last_layer_laplace": {"learning_rate": 1e-3, "buffer": 10, "inner_steps": 5, "over": "stream"},
+    "lofi": {"rank": 6},
     "lolofi": {"rank_hidden": 6, "rank_last": 8},
     "lrkf": {"rank": 6},
     "muon": {"learning_rate": 3e-3, "inner_steps": 5},
@@ -48,7 +49,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "replay_muon": {"learning_rate": 1e-2, "capacity": 200},
     "replay_sgd": {"learning_rate": 0.1, "capacity": 200},
 }
-FILTERS = ("ekf", "hilofi", "lolofi", "lrkf")
+FILTERS = ("ekf", "hilofi", "lofi", "lolofi", "lrkf")
 
 
 def make(name, where=ARMS, **options):

@@ -8,8 +8,9 @@ from seqdec.filters.covariance import Numerics
 from seqdec.filters.ekf import ekf
 from seqdec.filters.hilofi import hilofi
 from seqdec.filters.independent import independent
+from seqdec.filters.lofi import lofi
 from seqdec.filters.lolofi import lolofi
 from seqdec.filters.lrkf import lrkf
 from seqdec.filters.posterior import posterior
 
-__all__ = ["Numerics", "ekf", "hilofi", "independent", "lolofi", "lrkf", "posterior"]
+__all__ = ["Numerics", "ekf", "hilofi", "independent", "lofi", "lolofi", "lrkf", "posterior"]

@@ -10,7 +10,9 @@ boxes are what they are tested against, with the primitives of NumPy, and what `
 their time, as filters made by `make`.
 
 Source: Duran-Martin, Sanchez-Betancourt, Cartea, Murphy, "Martingale Posterior Neural Networks for Fast Sequential
-Decision Making", Appendix B and Algorithms 2 to 4, with the corrections of obvious misprints.
+Decision Making", Appendix B and Algorithms 2 to 4, with the corrections of obvious misprints; for `lofi`: Chang,
+Duran-Martin, Shestopaloff, Jones, Murphy, "Low-rank extended Kalman filtering for online learning of neural networks
+from streaming data".
 """
 
 import functools
@@ -103,6 +105,23 @@ def lolofi(c_l, c, jac_l, jac_h, noise, eps, q_l, q_h, using=NUMPY):
     c_new = using.p_d(len(c), q_h, c - c @ jac_h.T @ gain_h, r_half @ gain_h)
     cl_new = using.p_d(len(c_l), q_l, c_l - c_l @ jac_l.T @ gain_l, r_half @ gain_l)
     return cl_new, c_new, gain_l.T @ eps, gain_h.T @ eps
+
+
+def lofi(u, w, jac, noise, eps, q):
+    """Chang et al., LoFi: precision diag(u) + W W^T, first its time step, then the observation: -> u, W, step."""
+    ratio = 1 / (1 + q * u)
+    shrink = np.linalg.inv(np.eye(w.shape[1]) + q * w.T @ (ratio[:, None] * w))
+    u, w = ratio * u, ratio[:, None] * w @ np.linalg.cholesky(shrink)
+    precise = np.linalg.cholesky(np.linalg.inv(noise)).T
+    wide = np.concatenate([w, jac.T @ precise.T], axis=1)
+    scaled = wide / u[:, None]
+    inner = np.linalg.inv(np.eye(wide.shape[1]) + wide.T @ scaled)
+    towards = jac.T @ precise.T @ precise
+    gain = towards / u[:, None] - scaled @ inner @ scaled.T @ towards
+    left, s, _ = np.linalg.svd(wide, full_matrices=False)
+    rank = w.shape[1]
+    lost = left[:, rank:] * s[rank:]
+    return u + np.sum(lost**2, axis=1), left[:, :rank] * s[:rank], gain @ eps
 
 
 class Belief(NamedTuple):

@@ -11,7 +11,16 @@ Covariances are kept as roots, Sigma = C^T C, so that they are positive semi-def
 """
 
 from seqdec.linalg.basis import Extended, full_columns
-from seqdec.linalg.batching import cond_any, eigh, qr, sequential_vmap, svd
+from seqdec.linalg.batching import (
+    cond_any,
+    eigh,
+    lower_cholesky,
+    qr,
+    sequential_vmap,
+    solve_transposed,
+    solve_triangular,
+    svd,
+)
 from seqdec.linalg.full_rank import FullRankFactor, full_rank_downdate, full_rank_from, symmetric_downdate
 from seqdec.linalg.low_rank import (
     LowRankFactor,
@@ -27,6 +36,7 @@ from seqdec.linalg.roots import (
     low_rank_projection,
     psd_root,
     random_orthonormal_rows,
+    relative_jitter,
     root_of_sum,
     solve_psd,
 )
@@ -51,15 +61,19 @@ __all__ = [
     "low_rank_downdate",
     "low_rank_from",
     "low_rank_projection",
+    "lower_cholesky",
     "multiply",
     "multiply_all",
     "psd_root",
     "qr",
     "random_orthonormal_rows",
+    "relative_jitter",
     "root_of_sum",
     "select",
     "sequential_vmap",
     "solve_psd",
+    "solve_transposed",
+    "solve_triangular",
     "svd",
     "symmetric_downdate",
     "times",

@@ -1,0 +1,131 @@
+"""LoFi against the dense filter and the dense inverse of its precision; the printed box is in `test_filters`."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from seqdec import filters, likelihoods, models
+from seqdec import params as parameters
+from seqdec.filters import Numerics
+from seqdec.filters.lofi import Precision, diagonal_and_low_rank
+from tests.toys import compiled
+
+NETWORK = models.network(models.MLP(2, (3,)), jnp.zeros(2))
+SIZE = 3 * 3 + 4 * 2
+DOUBLE = Numerics(dtype=jnp.float64)
+
+
+@pytest.fixture(autouse=True)
+def double_precision():
+    with jax.enable_x64(True):
+        yield
+
+
+def stream(steps, seed=0):
+    generator = np.random.default_rng(seed)
+    return generator.normal(size=(steps, 2)), generator.normal(size=(steps, 2)), generator.integers(2, size=steps)
+
+
+def run(flt, data):
+    """Belief after predict and update for each observation of one output."""
+    belief = flt.init(jax.random.key(1), NETWORK.init(jax.random.key(0)))
+
+    def step(belief, seen):
+        x, y, arm = seen
+        return flt.update(flt.predict(belief), x, y[arm], arm)
+
+    return jax.jit(functools.partial(jax.lax.scan, step))(belief, data)
+
+
+def dense(state):
+    return np.linalg.inv(np.diag(state.diagonal) + np.asarray(state.factor @ state.factor.T))
+
+
+def mean_of(belief):
+    return parameters.ravel(jax.tree.leaves(belief.params))
+
+
+@pytest.mark.parametrize("q", [0.0, 1e-3])
+@pytest.mark.parametrize(
+    ("rank", "steps", "exact"),
+    [(SIZE, 60, True), (5, 5, True), (5, 40, False)],
+    ids=["full rank", "few observations", "rank too low"],
+)
+def test_nothing_is_lost_while_the_rank_suffices(rank, steps, exact, q):
+    """The dense filter's mean, covariance and densities: with all D columns, or with one for each value so far."""
+    likelihood, data = likelihoods.gaussian(0.1), stream(steps)
+    low = filters.lofi(NETWORK, likelihood, rank=rank, initial_std=0.5, process_noise=q, numerics=DOUBLE)
+    full = filters.ekf(NETWORK, likelihood, initial_std=0.5, process_noise=q, numerics=DOUBLE)
+    (ours, seen), (theirs, expected) = run(low, data), run(full, data)
+    factor = theirs.blocks[0].factor.columns
+    errors = (
+        np.abs(mean_of(ours) - mean_of(theirs)).max(),
+        np.abs(dense(ours.blocks[0]) - factor @ factor.T).max(),
+        np.abs(seen.log_density - expected.log_density).max(),
+    )
+    assert max(errors) < 1e-9 if exact else min(errors) > 1e-4
+
+
+def random_state(size=12, rank=4, seed=0):
+    """Variances over two decades, and directions of large and of small precision."""
+    generator = np.random.default_rng(seed)
+    factor = generator.normal(size=(size, rank)) * np.array([30.0, 3.0, 1.0, 0.01])
+    return Precision(jnp.asarray(10 ** generator.uniform(-1, 1, size)), jnp.asarray(factor))
+
+
+def test_draws_have_the_inverse_of_the_precision_as_covariance():
+    """Every entry within six standard errors, sqrt((Sigma_ii Sigma_jj + Sigma_ij^2) / n)."""
+    state, draws = random_state(), 200_000
+    form = diagonal_and_low_rank(4, 1.0, 0.0)
+    samples = jax.vmap(lambda key: form.draw(key, state)[0])(jax.random.split(jax.random.key(0), draws))
+    want = dense(state)
+    errors = np.sqrt((np.outer(np.diag(want), np.diag(want)) + want**2) / draws)
+    assert np.all(np.abs(samples.mean(0)) < 6 * np.sqrt(np.diag(want) / draws))
+    assert np.all(np.abs(np.cov(samples.T) - want) < 6 * errors)
+    # The test would see a sampler that forgets the factor, or adds where it has to subtract.
+    for wrong in (np.diag(1 / state.diagonal), 2 * np.diag(1 / state.diagonal) - want):
+        assert np.any(np.abs(wrong - want) > 20 * errors)
+
+
+def test_moments_and_a_time_step_are_those_of_the_dense_covariance():
+    state, rows = random_state(), (jnp.asarray(np.random.default_rng(1).normal(size=(3, 12))),)
+    form = diagonal_and_low_rank(4, 1.0, 0.3)
+    got = form.variance(state, form.project(state, rows))
+    np.testing.assert_allclose(got, rows[0] @ dense(state) @ rows[0].T, rtol=1e-10)
+    np.testing.assert_allclose(dense(form.predict(state)), dense(state) + 0.3 * np.eye(12), rtol=1e-9, atol=1e-12)
+
+
+def test_the_precision_keeps_its_diagonal_when_directions_are_dropped():
+    likelihood, data = likelihoods.gaussian(0.1), stream(30)
+    flt = compiled(filters.lofi)(NETWORK, likelihood, rank=3, initial_std=0.5, numerics=DOUBLE)
+    belief, _ = run(flt, data)
+    at, (xs, ys, _) = belief.params, stream(1, seed=5)
+    jacobian = np.asarray(parameters.ravel(jax.tree.leaves(jax.jacrev(NETWORK.apply)(at, xs[0])), 1))
+    want = np.diag(np.linalg.inv(dense(belief.blocks[0])) + jacobian.T @ jacobian / 0.1)
+    after, _ = flt.update(belief, xs[0], ys[0])
+    np.testing.assert_allclose(np.diag(np.linalg.inv(dense(after.blocks[0]))), want, rtol=1e-9)
+
+
+def test_exact_observations_stay_finite():
+    """R = 0: the observed response has next to no variance left, the belief is finite and the next update is taken."""
+    network = models.network(models.MLP(2, ()), jnp.zeros(2))
+    flt = compiled(filters.lofi)(network, likelihoods.gaussian(0.0), rank=3, initial_std=0.5)
+    belief, x = flt.init(jax.random.key(1), network.init(jax.random.key(0))), jnp.array([0.4, -1.0], jnp.float32)
+    before = flt.moments(belief, x).cov
+    for value in (0.7, 0.7, -0.2):
+        belief, info = flt.update(belief, x, jnp.float32(value), 1)
+        assert not info.rejected
+    assert 0 <= flt.moments(belief, x).cov[1, 1] < 1e-4 * before[1, 1]
+    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(belief))
+
+
+def test_settings_out_of_range_are_refused():
+    likelihood = likelihoods.gaussian(0.1)
+    with pytest.raises(ValueError, match=r"initial_std must lie in \(0, inf\); got 0"):
+        filters.lofi(NETWORK, likelihood, rank=2, initial_std=0)
+    flt = filters.lofi(NETWORK, likelihood, rank=SIZE + 1)
+    with pytest.raises(ValueError, match=f"rank {SIZE + 1} exceeds the {SIZE} parameters"):
+        flt.init(jax.random.key(1), NETWORK.init(jax.random.key(0)))
