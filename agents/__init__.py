@@ -7,7 +7,7 @@ from seqdec.agents.filtering import filtering
 from seqdec.agents.laplace import laplace
 from seqdec.agents.networks import scorer
 from seqdec.agents.neural import neural
-from seqdec.agents.presets import REGISTRY, ekf, from_filter, hilofi, lofi, lolofi, lrkf, make, names
+from seqdec.agents.presets import REGISTRY, ekf, from_filter, hilofi, lofi, lolofi, lrkf, make, names, subspace
 from seqdec.agents.recommender import linear, popularity, random
 
 __all__ = [
@@ -27,4 +27,5 @@ __all__ = [
     "popularity",
     "random",
     "scorer",
+    "subspace",
 ]

@@ -184,6 +184,7 @@ lolofi = from_filter(
     process_noise_last=1e-6,
 )  # fmt: skip
 lrkf = from_filter("seqdec.filters.lrkf:lrkf", "predictive_sampling", rank=50, process_noise=1e-4)
+subspace = from_filter("seqdec.filters.subspace:subspace", "predictive_sampling", rank=100)
 
 REGISTRY: Registry[Agent] = Registry(
     "agent",
@@ -201,6 +202,7 @@ REGISTRY: Registry[Agent] = Registry(
         "replay_koala++": _replay("replay_koala++", optim.koala_plus_plus, 0.3),
         "replay_muon": _replay("replay_muon", contrib.muon, 1e-3),
         "replay_sgd": _replay("replay_sgd", optax.sgd, 0.05),
+        "subspace": subspace,
     },
 )
 

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from seqdec.checks import positive
 from seqdec.core import Array
 
 
@@ -23,6 +24,9 @@ class Likelihood(NamedTuple):
     """(f (out,)) -> (out,) expected response"""
     cov: Callable[[Array], Array]
     """(f (out,)) -> (out, out) covariance R of the response"""
+    weight: Callable[[Array], Array] | None = None
+    """(squared innovations over their predicted variances (o,)) -> (o,) in (0, 1], how far each response is trusted;
+    None trusts all of them. See `robust`."""
 
 
 def _check_variance(name: str, value: Array | float) -> None:
@@ -82,3 +86,26 @@ def poisson(jitter: float = 1e-4) -> Likelihood:
     """Independent counts with log rates f: mean and variance exp(f), plus jitter on the variance."""
     _check_variance("jitter", jitter)
     return Likelihood(jnp.exp, lambda f: jnp.diag(jnp.exp(f) + jitter))
+
+
+def robust(likelihood: Likelihood, threshold: float) -> Likelihood:
+    r"""The same model, with less trust in responses that are far from what the belief expects.
+
+    Where the likelihood of a response is raised to the power w^2, the update is that of the noise R / w^2 (for several
+    responses: R_ij / (w_i w_j)). Here
+
+        w_i^2 = 1 / (1 + z_i^2 / c^2)      z_i = (y_i - y_hat_i) / sqrt(S_ii)
+
+    so the step of the mean stays bounded however large y_i - y_hat_i is. Moments and log densities are those of the
+    likelihood itself.
+
+    Args:
+        likelihood: observation model.
+        threshold: c, the standardised innovation whose weight is a half.
+
+    Source: Duran-Martin et al., "Outlier-robust Kalman filtering through generalised Bayes", ICML 2024, with the
+    inverse multi-quadric weight. There the innovation is measured by R; S, which it is measured by here, does not take
+    for outliers what an uncertain belief has yet to learn.
+    """
+    positive("threshold", threshold)
+    return likelihood._replace(weight=lambda squares: 1 / (1 + squares / threshold**2))

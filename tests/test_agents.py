@@ -48,8 +48,9 @@ SMALL: dict[str, dict[str, Any]] = {
     "replay_koala++": {"learning_rate": 0.3, "capacity": 200},
     "replay_muon": {"learning_rate": 1e-2, "capacity": 200},
     "replay_sgd": {"learning_rate": 0.1, "capacity": 200},
+    "subspace": {"rank": 40},
 }
-FILTERS = ("ekf", "hilofi", "lofi", "lolofi", "lrkf")
+FILTERS = ("ekf", "hilofi", "lofi", "lolofi", "lrkf", "subspace")
 
 
 def make(name, where=ARMS, **options):

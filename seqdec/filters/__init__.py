@@ -12,5 +12,6 @@ from seqdec.filters.lofi import lofi
 from seqdec.filters.lolofi import lolofi
 from seqdec.filters.lrkf import lrkf
 from seqdec.filters.posterior import posterior
+from seqdec.filters.subspace import subspace
 
-__all__ = ["Numerics", "ekf", "hilofi", "independent", "lofi", "lolofi", "lrkf", "posterior"]
+__all__ = ["Numerics", "ekf", "hilofi", "independent", "lofi", "lolofi", "lrkf", "posterior", "subspace"]

@@ -1,0 +1,48 @@
+r"""Subspace EKF: an extended Kalman filter for the coordinates of the parameters in a fixed random subspace.
+
+theta = theta_0 + B z with B (D x d), orthonormal columns drawn once, and a Gaussian belief over z (d,). With the
+Jacobian J of the expected response by theta, the filter of z is that of `seqdec.filters.ekf` with the Jacobian J B:
+
+    S = J B Sigma_z B^T J^T + R      K_z = Sigma_z B^T J^T S^{-1}
+    z += K_z (y - y_hat)             Sigma_z = (I - K_z J B) Sigma_z
+
+This is LRKF without process noise, to the last digit: its gain then never leaves the span of its first factor
+(`seqdec.filters.lrkf`). An update costs O(D d).
+
+Nothing outside the subspace is ever learned, so it is a baseline rather than a recommendation: see `docs/filters.md`.
+
+Source: Duran-Martin, Kara, Murphy, "Efficient online Bayesian inference for neural bandits", AISTATS 2022, with random
+directions; there they come from gradient descent on data of a first phase.
+"""
+
+from seqdec.core import Array, Filter, Network
+from seqdec.filters.covariance import Numerics
+from seqdec.filters.lrkf import lrkf
+from seqdec.likelihoods import Likelihood
+
+
+def subspace(
+    network: Network,
+    likelihood: Likelihood,
+    *,
+    rank: int,
+    initial_std: Array | float = 1.0,
+    initial_std_table: Array | float = 1.0,
+    numerics: Numerics = Numerics(),
+) -> Filter:
+    """Subspace EKF: a dense belief over d random directions of parameter space, all others are fixed.
+
+    Args:
+        network: of any kind; its tables get a belief for each row (`seqdec.filters.embeddings`).
+        likelihood: observation model, from `seqdec.likelihoods`.
+        rank: d, the dimension of the subspace.
+        initial_std: prior standard deviation along each direction.
+        initial_std_table: prior standard deviation of every number in an embedding table, or of each column, (width,).
+        numerics: how to compute; buffer has no effect.
+
+    Raises:
+        ValueError, TypeError: as `seqdec.filters.lrkf`.
+    """
+    return lrkf(
+        network, likelihood, rank=rank, initial_std=initial_std, initial_std_table=initial_std_table, numerics=numerics
+    )
