@@ -54,8 +54,8 @@ def scorer(
     module: nn.Module | None = None,
     *,
     tables: Collection[str] | None = None,
-    width: int = 10,
-    std: float = 10**-0.5,
+    width: int = 4,
+    std: float = 0.02,
 ) -> models.Network:
     """The network of a bandit with candidates: embeddings of their integer entries, and a module on top.
 
@@ -63,10 +63,12 @@ def scorer(
         spaces: anything whose observation_space is a Dict with one row for each candidate; integers are row numbers of
             a table, counted from 0.
         module: flax module that takes the dict of a candidate, embeddings and features, and has one output; None is
-            `models.Score`.
+            `models.Score` with intercepts, the product of the embeddings, a direct path of the features, and one hidden
+            layer of 20 units: it contains the mean of each item, the linear model and matrix factorisation.
         tables: names of the entries with embeddings; None is all integers. Other integers are left out.
         width: numbers in an embedding.
-        std: of the initial embeddings; intercepts start at zero.
+        std: of the initial embeddings; intercepts start at zero. Small, so that a filter first learns the intercepts:
+            the variance of a product of two embeddings grows with their means.
 
     Raises TypeError for observations of another kind.
     """
@@ -81,7 +83,8 @@ def scorer(
         and np.issubdtype(part.dtype, np.integer)
         and (tables is None or name in tables)
     }
-    module = models.Score() if module is None else module
+    if module is None:
+        module = models.Score(hidden=(20,), intercepts=True, product=True, linear=True)
     if not isinstance(module, models.Score):
         return models.embedded(module, example, sizes, width, std)
     spread = jnp.full(width, std).at[: int(module.intercepts)].set(0)

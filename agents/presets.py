@@ -173,17 +173,22 @@ Args:
     return agent
 
 
-ekf = from_filter("seqdec.filters.ekf:ekf", "epistemic_sampling", initial_std=math.sqrt(0.1))
+ekf = from_filter(
+    "seqdec.filters.ekf:ekf", "epistemic_sampling", initial_std=math.sqrt(0.1), initial_std_table=math.sqrt(0.1)
+)
 hilofi = from_filter(
     "seqdec.filters.hilofi:hilofi", "epistemic_sampling", rank=50, initial_std_hidden=math.sqrt(0.1),
     initial_std_last=math.sqrt(0.1), process_noise_hidden=1e-6, process_noise_last=1e-6,
+    initial_std_table=math.sqrt(0.1),
 )  # fmt: skip
 lofi = from_filter("seqdec.filters.lofi:lofi", "predictive_sampling", rank=50, initial_std=0.1)
 lolofi = from_filter(
     "seqdec.filters.lolofi:lolofi", "predictive_sampling", rank_hidden=50, process_noise_hidden=1e-4,
-    process_noise_last=1e-6,
+    process_noise_last=1e-6, initial_std_table=math.sqrt(0.1),
 )  # fmt: skip
-lrkf = from_filter("seqdec.filters.lrkf:lrkf", "predictive_sampling", rank=50, process_noise=1e-4)
+lrkf = from_filter(
+    "seqdec.filters.lrkf:lrkf", "predictive_sampling", rank=50, process_noise=1e-4, initial_std_table=math.sqrt(0.1)
+)
 subspace = from_filter("seqdec.filters.subspace:subspace", "predictive_sampling", rank=100)
 
 REGISTRY: Registry[Agent] = Registry(

@@ -58,12 +58,12 @@ SWEEPS: dict[str, dict[str, list[dict[str, Any]]]] = {
         "lrkf": grid(process_noise=(1e-4, 3e-4, 1e-3), policy=("epistemic_sampling", "predictive_sampling")),
     },
 }  # fmt: skip
-for task, intercept, rest in (("kuairec", 0.12, (0.15, 0.3)), ("random-exposures", 0.2, (0.03, 0.1))):
-    tables = tuple((intercept, *3 * [std]) for std in rest)
+TABLES = tuple((intercept, *3 * [rest]) for intercept in (0.12, 0.2) for rest in (0.2, 0.3))
+for task in ("kuairec", "random-exposures"):
     SWEEPS[task] = {
         "hilofi": grid(
-            policy=("greedy", "ucb", "epistemic_sampling"), noise_variance=(0.02, 0.05), initial_std_last=(0.1, 1.0),
-            initial_std_table=tables,
+            policy=("greedy", "ucb", "epistemic_sampling"), noise_variance=(0.05, 0.065, 0.08), initial_std_last=(0.1,),
+            initial_std_table=TABLES,
         ),
         "lrkf": grid(initial_std=(0.1, 0.3, 1.0)),
         "adamw": grid(learning_rate=(3e-4, 1e-3, 3e-3, 1e-2), policy=("greedy", "epsilon_greedy")),

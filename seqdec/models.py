@@ -28,9 +28,9 @@ __all__ = [
 ]
 
 
-def _output(out: int) -> nn.Dense:
+def _output(out: int, *, use_bias: bool = True) -> nn.Dense:
     """The last layer, initially zero: all responses are equal, and hidden units get no gradient, before any data."""
-    return nn.Dense(out, kernel_init=nn.initializers.zeros_init(), name="output")
+    return nn.Dense(out, use_bias, kernel_init=nn.initializers.zeros_init(), name="output")
 
 
 class MLP(nn.Module):
@@ -130,8 +130,12 @@ def per_candidate(scalar: Network) -> Network:
 class Score(nn.Module):
     """Expected reward of one candidate: an MLP of its embeddings and a dense layer of its features, concatenated.
 
-    The candidate is a dict. "features", which may be missing, are numbers (f,); all other entries are embeddings
-    (width,).
+    The candidate is a dict. "features" x, which may be missing, are numbers (f,); all other entries are embeddings
+    (width,), such as (a_u, p_u) of a user and (b_v, g_v) of a video. With all that is off by default
+
+        reward = MLP(p_u, g_v, D x) + a_u + b_v + p_u . g_v + w . x
+
+    The defaults are the paper's reward model.
     """
 
     dense: int = 10
@@ -140,6 +144,8 @@ class Score(nn.Module):
     """the first number of each embedding is an intercept, added directly to the output"""
     product: bool = False
     """the inner product of the embeddings is added to the output too: matrix factorisation"""
+    linear: bool = False
+    """the features are inputs of the last layer too, beside the hidden units: it then contains the linear model"""
 
     @nn.compact
     def __call__(self, candidate: dict[str, Array]) -> Array:
@@ -152,6 +158,8 @@ class Score(nn.Module):
             direct.append(jnp.sum(math.prod(parts[1:], start=parts[0]), keepdims=True))
         if "features" in candidate:
             parts.append(nn.Dense(self.dense, name="dense")(candidate["features"]))
+            if self.linear:
+                direct.append(_output(1, use_bias=False)(candidate["features"]))
         return sum(direct, MLP(1, self.hidden, name="score")(jnp.concatenate(parts)))
 
 

@@ -134,5 +134,60 @@ def test_misuse_is_refused() -> None:
 def test_a_dict_of_candidates_is_enough_for_a_preset() -> None:
     agent = agents.hilofi(ENV, rank=5)
     state = jax.eval_shape(agent.init, jax.random.key(0))
-    assert state.params["tables"]["video"].shape == (ITEMS, 10) and state.params["tables"]["user"].shape == (USERS, 10)
+    assert state.params["tables"]["video"].shape == (ITEMS, 4) and state.params["tables"]["user"].shape == (USERS, 4)
     assert agent.settings["rank"] == 5
+
+
+def test_a_belief_over_intercepts_alone_is_the_shrunken_mean_of_popularity() -> None:
+    std, noise = 0.4, 0.32  # R / std^2 = 2 prior plays of reward 0
+    model = agents.scorer(ENV, tables=("video",), std=0.0)
+    frozen = {
+        "initial_std_hidden": 0.0,
+        "initial_std_last": 0.0,
+        "process_noise_hidden": 0.0,
+        "process_noise_last": 0.0,
+    }
+    table = (std, 0.0, 0.0, 0.0)
+    agent = agents.hilofi(
+        ENV, model=model, rank=3, noise_variance=noise, policy="greedy", initial_std_table=table, **frozen
+    )
+    state = agent.init(jax.random.key(0))
+    update = jax.jit(agent.update)
+    generator = np.random.default_rng(2)
+    totals, plays = np.zeros(ITEMS), np.zeros(ITEMS)
+    for block in range(60):
+        x = {name: jnp.asarray(ids[block]) for name, ids in LOG.ids.items()}
+        x["features"] = jnp.asarray(generator.normal(size=(3, 2)), jnp.float32)
+        reward = generator.normal()
+        state, _ = update(state, x, jnp.int32(block % 3), jnp.float32(reward))
+        item = LOG.ids["video"][block, block % 3]
+        totals[item] += reward
+        plays[item] += 1
+    learnt = state.params["tables"]["video"]
+    np.testing.assert_allclose(learnt[:, 0], totals / (plays + noise / std**2), atol=1e-5)
+    np.testing.assert_array_equal(learnt[:, 1:], 0)
+    deviation = np.abs(state.blocks[-1].columns[:, 0, 0])
+    np.testing.assert_allclose(deviation**2, 1 / (1 / std**2 + plays / noise), rtol=1e-4)
+
+
+def test_the_default_network_contains_means_features_and_tastes() -> None:
+    network = agents.scorer(ENV)
+    params = network.init(jax.random.key(0))
+    row = {"user": jnp.int32(1), "video": jnp.int32(2), "features": jnp.array([0.5, -1.0])}
+    tastes = params["tables"]["user"][1, 1:] @ params["tables"]["video"][2, 1:]
+    assert network.apply(params, row)[0] == pytest.approx(tastes)
+    params["network"]["output"]["kernel"] = jnp.array([[2.0], [3.0]])
+    params["tables"]["user"] = params["tables"]["user"].at[1].set(jnp.array([0.1, 1.0, 2.0, 0.0]))
+    params["tables"]["video"] = params["tables"]["video"].at[2].set(jnp.array([0.2, 3.0, -1.0, 5.0]))
+    assert network.apply(params, row)[0] == pytest.approx(0.1 + 0.2 + (3 - 2 + 0) + (2 * 0.5 - 3))
+    paths, _ = jax.tree_util.tree_flatten_with_path(params)
+    last = {names for path, _ in paths if network.is_last(names := tuple(part.key for part in path))}
+    score = ("network", "score", "output")
+    assert last == {("network", "output", "kernel"), (*score, "kernel"), (*score, "bias")}
+
+
+def test_the_default_network_earns_more_than_popularity() -> None:
+    agent = agents.hilofi(ENV, rank=5, noise_variance=0.05, policy="ucb")
+    run = seqdec.run(agent, ENV, STEPS, seed=0, num_seeds=2)
+    popular = seqdec.run(make("popularity"), ENV, STEPS, seed=0)
+    assert value(run) > value(popular) + 0.3 * (BEST - value(popular))

@@ -70,7 +70,7 @@ def test_parity_takes_the_settings_and_the_order_of_the_paper(small: None) -> No
     assert {key: team["hilofi"].settings[key] for key in ("rank", "noise_variance", "process_noise_hidden")} == {
         "rank": 20, "noise_variance": 1e-4, "process_noise_hidden": 0.0,
     }  # fmt: skip
-    assert kuairec._model(env, True)["model"].tables == ()
+    assert kuairec._model("hilofi", env, True).tables == ()
     assert (team["lrkf"].settings["noise_variance"], team["lrkf"].settings["process_noise"]) == (1e-2, 1e-6)
 
 

@@ -1,0 +1,59 @@
+"""Why HiLoFi with the published settings earns less than popularity on a recommender's log, one change after another.
+
+    python benchmarks/recommender.py [--data DIR] [--steps 20000] [--seeds 3] [--first-seed 100]
+
+Blocks are shuffled, and features of --data are those of the next day, as in the paper's code. Each row of the table has
+the settings of the row above it and one more change; the last is that of `seqdec run kuairec`. Without --data the log
+is SYNTHETIC, with another seed than the experiment's.
+"""
+
+import argparse
+from collections.abc import Iterator
+
+import numpy as np
+
+import seqdec
+from seqdec import agents, models
+from seqdec.core import Agent, Environment
+from seqdec.data import load_kuairec, synthetic_kuairec
+from seqdec.experiments import kuairec
+
+
+def contenders(env: Environment) -> Iterator[tuple[str, Agent]]:
+    """The baseline, and HiLoFi from the published settings to ours."""
+    yield "popularity", agents.popularity(env, prior_plays=3.0)
+    asked = kuairec.KuaiRec(parity=True)
+    settings = {"std": 10**-0.5, "width": 10, "tables": ("video",)}
+    dense = agents.scorer(env, models.Score(), **settings)._replace(tables=())
+
+    def published(**changes) -> Agent:
+        return kuairec.make_agent("hilofi", env, asked, **changes)
+
+    yield "published settings", published()
+    noise = {"noise_variance": 0.065}
+    yield "R = 0.065 instead of 0.0001", published(model=dense, **noise)
+    rows = agents.scorer(env, models.Score(), **settings)
+    yield "a belief for each video's embedding", published(model=rows, initial_std_table=0.3, **noise)
+    direct = agents.scorer(env, models.Score(intercepts=True), **settings)
+    table = {"initial_std_table": (0.2, *9 * [0.3])}
+    yield "an intercept for each video", published(model=direct, **table, **noise)
+    yield "policy ucb", published(model=direct, policy="ucb", **table, **noise)
+    yield "users, products, direct features", kuairec.make_agent("hilofi", env, kuairec.KuaiRec())
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data")
+    parser.add_argument("--steps", type=int, default=20_000)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first-seed", type=int, default=100)
+    options = parser.parse_args()
+    seqdec.use_all_cores()
+    log = synthetic_kuairec(seed=7) if options.data is None else load_kuairec(options.data, feature_lag=-1)
+    env = seqdec.envs.recommender_log(log, order="shuffled")
+    steps = min(options.steps, len(log.rewards))
+    for name, agent in contenders(env):
+        run = kuairec.in_watch_ratios(seqdec.run(agent, env, steps, seed=options.first_seed, num_seeds=options.seeds))
+        mean = run.rewards.mean(1)
+        margin = f" ± {2 * mean.std(ddof=1) / np.sqrt(len(mean)):.3f}" if len(mean) > 1 else ""
+        print(f"{name:40} {mean.mean():.3f}{margin}", flush=True)
