@@ -4,7 +4,7 @@ Read `reference` first, the algorithm boxes as printed; then `kalman`, the recur
 file of a filter, which holds the form of covariance that makes it this filter.
 """
 
-from seqdec.filters.covariance import Numerics
+from seqdec.filters.covariance import Annealed, Numerics
 from seqdec.filters.ekf import ekf
 from seqdec.filters.hilofi import hilofi
 from seqdec.filters.independent import independent
@@ -14,4 +14,4 @@ from seqdec.filters.lrkf import lrkf
 from seqdec.filters.posterior import posterior
 from seqdec.filters.subspace import subspace
 
-__all__ = ["Numerics", "ekf", "hilofi", "independent", "lofi", "lolofi", "lrkf", "posterior", "subspace"]
+__all__ = ["Annealed", "Numerics", "ekf", "hilofi", "independent", "lofi", "lolofi", "lrkf", "posterior", "subspace"]

@@ -14,6 +14,7 @@ from jax.core import Tracer
 
 from seqdec import linalg
 from seqdec import params as parameters
+from seqdec.checks import non_negative, number
 from seqdec.core import Array, Key, PyTree
 from seqdec.linalg import Outer, Pieces, Rows
 
@@ -120,27 +121,77 @@ class Covariance(NamedTuple):
     """state -> (D_p, k), the columns with which `project` multiplies; None where it does more than that"""
 
 
+ProcessNoise = Array | float | Callable[[Array], Array]
+"""Variance q that arrives in a time step: a number, or a schedule, (number of steps before) -> q, as optax has them."""
+
+
+class Annealed(NamedTuple):
+    r"""The schedule q_t = q_0 / (1 + t / T)^2 after t steps.
+
+    A Kalman filter whose parameters walk with variance q settles at a gain of about sqrt(q / R), so this gain falls as
+    1 / t, as that of an average does: early observations train the network, later ones refine it.
+    """
+
+    initial: Array | float
+    """q_0"""
+    time: Array | float
+    """T, steps until q is a quarter of q_0"""
+
+    def __call__(self, steps: Array) -> Array:
+        """The variance after `steps` steps."""
+        return self.initial / (1 + steps / self.time) ** 2
+
+
 class CovarianceState(NamedTuple):
     """A factor, and the process noise that has arrived since the last update."""
 
     factor: Any
     accumulated_noise: Array
     """() variance"""
+    steps: Array | None = None
+    """() int32, time steps so far; None where process noise does not depend on them"""
 
 
-def initial_state(factor: Any, dtype: Any) -> CovarianceState:
+def initial_state(factor: Any, dtype: Any, process_noise: ProcessNoise) -> CovarianceState:
     """The state before the first step."""
-    return CovarianceState(factor, jnp.zeros((), dtype))
+    return CovarianceState(factor, jnp.zeros((), dtype), jnp.int32(0) if callable(process_noise) else None)
 
 
-def accumulate(process_noise: Array | float) -> Callable[[CovarianceState], CovarianceState]:
+def arrival(process_noise: ProcessNoise, state: CovarianceState) -> tuple[Array | float, CovarianceState]:
+    """The variance that arrives now, and the state one time step later."""
+    if not callable(process_noise):
+        return process_noise, state
+    steps = jnp.asarray(state.steps)
+    arrived = jnp.asarray(process_noise(steps), state.accumulated_noise.dtype)
+    return arrived, state._replace(steps=steps + (steps < jnp.iinfo(steps.dtype).max))
+
+
+def accumulate(process_noise: ProcessNoise) -> Callable[[CovarianceState], CovarianceState]:
     """The `predict` of a covariance that uses process noise at its next update."""
-    return lambda state: state._replace(accumulated_noise=state.accumulated_noise + process_noise)
+
+    def predict(state):
+        arrived, state = arrival(process_noise, state)
+        return state._replace(accumulated_noise=state.accumulated_noise + arrived)
+
+    return predict
 
 
-def known_zero(process_noise: Array | float) -> bool:
+def known_zero(process_noise: ProcessNoise) -> bool:
     """Whether there is no process noise, so that a low-rank covariance keeps its span and a root its size."""
-    return not isinstance(process_noise, Tracer) and bool(process_noise == 0)
+    return not isinstance(process_noise, Tracer) and not callable(process_noise) and bool(process_noise == 0)
+
+
+def check_process_noise(name: str, value: Any) -> None:
+    """Refuse a number that is not a variance; a schedule passes, unless its numbers are none.
+
+    Raises:
+        ValueError: not finite or negative.
+    """
+    if isinstance(value, Annealed):
+        non_negative(f"{name}.initial", value.initial)
+        number(f"{name}.time", value.time, exclusive=True)
+    elif not callable(value):
+        non_negative(name, value)
 
 
 def zero_where_rejected(observation: Observation, rows: Any) -> Any:

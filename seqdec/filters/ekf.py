@@ -24,10 +24,12 @@ from seqdec.core import Array, Filter, Network
 from seqdec.filters import bounds, kalman
 from seqdec.filters.covariance import (
     Covariance,
-    CovarianceState,
     CovarianceUpdate,
     Numerics,
+    ProcessNoise,
     accumulate,
+    arrival,
+    check_process_noise,
     initial_state,
     known_zero,
     pack_whole,
@@ -37,7 +39,7 @@ from seqdec.likelihoods import Likelihood
 from seqdec.linalg import Outer, Rows
 
 
-def full_rank(initial_std: Array | float, process_noise: Array | float, *, buffer: int | None) -> Covariance:
+def full_rank(initial_std: Array | float, process_noise: ProcessNoise, *, buffer: int | None) -> Covariance:
     """Sigma = T^T T (D x D), with the products F = J T^T. The recursion adds q J J^T and R to F F^T for S.
 
     Process noise enters S and the gain but not Sigma, the surrogate of HiLoFi: K^T = S^{-1} (F T + q J).
@@ -48,7 +50,8 @@ def full_rank(initial_std: Array | float, process_noise: Array | float, *, buffe
     def init(key, leaves, dtype, like):
         del key, like
         size = sum(leaf.size for leaf in leaves)
-        return initial_state(linalg.full_rank_from(initial_std * jnp.eye(size, dtype=dtype), spare), dtype)
+        factor = linalg.full_rank_from(initial_std * jnp.eye(size, dtype=dtype), spare)
+        return initial_state(factor, dtype, process_noise)
 
     def project(state, jacobian):
         return linalg.multiply_all(jacobian, state.factor.columns)
@@ -75,7 +78,7 @@ def full_rank(initial_std: Array | float, process_noise: Array | float, *, buffe
             done = linalg.full_rank_downdate(state.factor, jacobian, products, raw_gain, *roots, accept)
         noise = state.accumulated_noise
         return CovarianceUpdate(
-            CovarianceState(done.factor, jnp.where(accept, 0, noise)),
+            state._replace(factor=done.factor, accumulated_noise=jnp.where(accept, 0, noise)),
             gain_gram=done.gain @ done.gain.mT,
             process_noise=noise * bounds.joseph_norm(done.gain, jacobian),
             truncation=jnp.zeros_like(noise),
@@ -116,7 +119,7 @@ def ekf(
     likelihood: Likelihood,
     *,
     initial_std: Array | float = 1.0,
-    process_noise: Array | float = 0.0,
+    process_noise: ProcessNoise = 0.0,
     initial_std_table: Array | float = 1.0,
     numerics: Numerics = Numerics(),
 ) -> Filter:
@@ -126,7 +129,8 @@ def ekf(
         network: of any kind; its tables get a belief for each row (`seqdec.filters.embeddings`).
         likelihood: observation model, from `seqdec.likelihoods`.
         initial_std: prior standard deviation of every parameter.
-        process_noise: q, variance added to every parameter per step. A Python 0 skips the O(D^3) time update.
+        process_noise: q, variance added to every parameter per step, or a schedule of it, such as
+            `seqdec.filters.Annealed`. A Python 0 skips the O(D^3) time update.
         initial_std_table: prior standard deviation of every number in an embedding table, or of each column, (width,).
         numerics: buffer and basis_dtype have no effect; the error bounds of this exact recursion are zero.
 
@@ -134,14 +138,19 @@ def ekf(
         ValueError: a setting is out of its range; or error bounds are asked for with embedding tables.
     """
     non_negative("initial_std", initial_std)
-    non_negative("process_noise", process_noise)
+    check_process_noise("process_noise", process_noise)
 
     def predict(state):
         """Sigma <- Sigma + q I."""
+        arrived, state = arrival(process_noise, state)
         columns = state.factor.columns
-        inflation = jnp.sqrt(jnp.asarray(process_noise, columns.dtype)) * jnp.eye(len(columns), dtype=columns.dtype)
+        inflation = jnp.sqrt(jnp.asarray(arrived, columns.dtype)) * jnp.eye(len(columns), dtype=columns.dtype)
         return state._replace(factor=linalg.full_rank_from(linalg.root_of_sum(columns.mT, inflation), 0))
 
-    covariance = full_rank(initial_std, 0.0, buffer=None)
-    covariance = covariance._replace(predict=(lambda state: state) if known_zero(process_noise) else predict)
+    def init(*args):
+        state = without_noise.init(*args)
+        return initial_state(state.factor, state.accumulated_noise.dtype, process_noise)
+
+    without_noise = full_rank(initial_std, 0.0, buffer=None)
+    covariance = without_noise if known_zero(process_noise) else without_noise._replace(init=init, predict=predict)
     return kalman.single(network, likelihood, covariance, initial_std_table, numerics)

@@ -31,6 +31,8 @@ from seqdec.filters.covariance import (
     CovarianceUpdate,
     Numerics,
     Observation,
+    ProcessNoise,
+    check_process_noise,
     zero_where_rejected,
 )
 from seqdec.filters.ekf import full_rank
@@ -46,8 +48,8 @@ def hilofi(
     rank: int,
     initial_std_hidden: Array | float = 1.0,
     initial_std_last: Array | float = 1.0,
-    process_noise_hidden: Array | float = 0.0,
-    process_noise_last: Array | float = 0.0,
+    process_noise_hidden: ProcessNoise = 0.0,
+    process_noise_last: ProcessNoise = 0.0,
     initial_std_table: Array | float = 1.0,
     per_output: bool = False,
     numerics: Numerics = Numerics(),
@@ -61,7 +63,8 @@ def hilofi(
         rank: d, rows of the hidden layers' factor.
         initial_std_hidden: prior standard deviation of the hidden layers along each of d random orthonormal directions.
         initial_std_last: prior standard deviation of every parameter of the last layer.
-        process_noise_hidden: q_h, variance added to every hidden parameter per step. A Python 0 keeps the span fixed.
+        process_noise_hidden: q_h, variance added to every hidden parameter per step, or a schedule of it, such as
+            `seqdec.filters.Annealed`. A Python 0 keeps the span fixed.
         process_noise_last: q_l, likewise for the last layer.
         initial_std_table: prior standard deviation of every number in an embedding table, or of each column, (width,).
         per_output: keep Sigma_l by output, K blocks instead of one matrix K times as wide: O(D_l^2 / K) instead of
@@ -78,14 +81,14 @@ def hilofi(
     count("rank", rank)
     non_negative("initial_std_hidden", initial_std_hidden)
     non_negative("initial_std_last", initial_std_last)
-    non_negative("process_noise_hidden", process_noise_hidden)
-    non_negative("process_noise_last", process_noise_last)
+    check_process_noise("process_noise_hidden", process_noise_hidden)
+    check_process_noise("process_noise_last", process_noise_last)
     hidden = low_rank(rank, initial_std_hidden, process_noise_hidden, numerics)
     last = (by_output if per_output else full_rank)(initial_std_last, process_noise_last, buffer=numerics.buffer)
     return kalman.layered(network, likelihood, hidden, last, initial_std_table, numerics)
 
 
-def by_output(initial_std: Array | float, process_noise: Array | float, *, buffer: int | None) -> Covariance:
+def by_output(initial_std: Array | float, process_noise: ProcessNoise, *, buffer: int | None) -> Covariance:
     """As `full_rank`, but outputs apart: a root for the parameters of each output, the last axis of every leaf.
 
     With K outputs the covariance has a K-th of the entries, and it is the same one as long as every observation is of
@@ -131,9 +134,9 @@ def by_output(initial_std: Array | float, process_noise: Array | float, *, buffe
         observation = observation._replace(jacobian=jacobian)
         done = jax.vmap(one.covariance_update, (state_axes, observation_axes))(state, observation)
         variances = jax.vmap(variance_of_one, (state_axes, 1, 0))(state, observation.products, jacobian)
-        factor, accumulated_noise = done.state
+        factor, accumulated_noise, _ = done.state
         return CovarianceUpdate(
-            CovarianceState(factor._replace(filled=factor.filled[0]), accumulated_noise[0]),
+            CovarianceState(factor._replace(filled=factor.filled[0]), accumulated_noise[0], state.steps),
             gain_gram=jnp.sum(done.gain_gram, 0),
             process_noise=jnp.linalg.norm(done.process_noise),
             truncation=jnp.zeros_like(state.accumulated_noise),

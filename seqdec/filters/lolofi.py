@@ -18,7 +18,7 @@ from seqdec import params as parameters
 from seqdec.checks import count, non_negative
 from seqdec.core import Array, Filter, Network
 from seqdec.filters import kalman
-from seqdec.filters.covariance import Numerics
+from seqdec.filters.covariance import Numerics, ProcessNoise, check_process_noise
 from seqdec.filters.lrkf import low_rank
 from seqdec.likelihoods import Likelihood
 
@@ -31,8 +31,8 @@ def lolofi(
     rank_last: int | None = None,
     initial_std_hidden: Array | float = 1.0,
     initial_std_last: Array | float = 1.0,
-    process_noise_hidden: Array | float = 0.0,
-    process_noise_last: Array | float = 0.0,
+    process_noise_hidden: ProcessNoise = 0.0,
+    process_noise_last: ProcessNoise = 0.0,
     initial_std_table: Array | float = 1.0,
     numerics: Numerics = Numerics(),
 ) -> Filter:
@@ -46,7 +46,8 @@ def lolofi(
         rank_last: d_l, rows of the last layer's factor; None is 100, or as many as a smaller last layer has parameters.
         initial_std_hidden: prior standard deviation of the hidden layers along each of d_h random directions.
         initial_std_last: prior standard deviation of the last layer along each of d_l random directions.
-        process_noise_hidden: q_h, variance added to every hidden parameter per step. A Python 0 keeps the span fixed.
+        process_noise_hidden: q_h, variance added to every hidden parameter per step, or a schedule of it, such as
+            `seqdec.filters.Annealed`. A Python 0 keeps the span fixed.
         process_noise_last: q_l, likewise for the last layer.
         initial_std_table: prior standard deviation of every number in an embedding table, or of each column, (width,).
         numerics: how to compute.
@@ -61,8 +62,8 @@ def lolofi(
     count("rank_last", rank_last)
     non_negative("initial_std_hidden", initial_std_hidden)
     non_negative("initial_std_last", initial_std_last)
-    non_negative("process_noise_hidden", process_noise_hidden)
-    non_negative("process_noise_last", process_noise_last)
+    check_process_noise("process_noise_hidden", process_noise_hidden)
+    check_process_noise("process_noise_last", process_noise_last)
     hidden = low_rank(rank_hidden, initial_std_hidden, process_noise_hidden, numerics)
     last = low_rank(rank_last, initial_std_last, process_noise_last, numerics)
     return kalman.layered(network, likelihood, hidden, last, initial_std_table, numerics)

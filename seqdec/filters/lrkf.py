@@ -28,10 +28,11 @@ from seqdec.core import Array, Filter, Network
 from seqdec.filters import bounds, kalman
 from seqdec.filters.covariance import (
     Covariance,
-    CovarianceState,
     CovarianceUpdate,
     Numerics,
+    ProcessNoise,
     accumulate,
+    check_process_noise,
     initial_state,
     known_zero,
     pack_whole,
@@ -40,7 +41,7 @@ from seqdec.likelihoods import Likelihood
 from seqdec.linalg import Outer, Rows
 
 
-def low_rank(rank: int, initial_std: Array | float, process_noise: Array | float, numerics: Numerics) -> Covariance:
+def low_rank(rank: int, initial_std: Array | float, process_noise: ProcessNoise, numerics: Numerics) -> Covariance:
     """Sigma = C^T C, with the products H B. Process noise turns the span of C unless it is known to be zero.
 
     The box, line by line: `variance` is H C^T C H^T, to which `seqdec.filters.kalman` adds q H H^T and R for S;
@@ -56,7 +57,8 @@ def low_rank(rank: int, initial_std: Array | float, process_noise: Array | float
         rows = parameters.pieces(parameters.unravel(rows, [leaf.astype(dtype) for leaf in leaves]), 1)
         root = initial_std * jnp.eye(rank, dtype=dtype)
         spare = 0 if static_span else _spare_columns(rank, numerics.buffer, like)
-        return initial_state(linalg.low_rank_from(rows, root, spare, numerics.basis_dtype, like), dtype)
+        factor = linalg.low_rank_from(rows, root, spare, numerics.basis_dtype, like)
+        return initial_state(factor, dtype, process_noise)
 
     def project(state, jacobian):
         """H B."""
@@ -90,7 +92,7 @@ def low_rank(rank: int, initial_std: Array | float, process_noise: Array | float
             done = linalg.low_rank_downdate(
                 state.factor, observation.jacobian, products, *roots, noise, accept, observation.reads_done
             )
-        state = CovarianceState(done.factor, jnp.where(accept, 0, noise))
+        state = state._replace(factor=done.factor, accumulated_noise=jnp.where(accept, 0, noise))
         size = sum(math.prod(rows.shape[1:]) for rows in observation.jacobian)
         jacobian_gram = jnp.where(accept, linalg.gram_of(observation.jacobian), 0)
         terms = bounds.low_rank_terms(done.gain_gram, jacobian_gram, done.dropped, noise, size - rank)
@@ -140,7 +142,7 @@ def lrkf(
     *,
     rank: int,
     initial_std: Array | float = 1.0,
-    process_noise: Array | float = 0.0,
+    process_noise: ProcessNoise = 0.0,
     initial_std_table: Array | float = 1.0,
     numerics: Numerics = Numerics(),
 ) -> Filter:
@@ -151,7 +153,8 @@ def lrkf(
         likelihood: observation model, from `seqdec.likelihoods`.
         rank: d, rows of the factor.
         initial_std: prior standard deviation along each of d random orthonormal directions.
-        process_noise: q, variance added to every parameter per step. A Python 0 keeps the span fixed.
+        process_noise: q, variance added to every parameter per step, or a schedule of it, such as
+            `seqdec.filters.Annealed`. A Python 0 keeps the span fixed.
         initial_std_table: prior standard deviation of every number in an embedding table, or of each column, (width,).
         numerics: how to compute.
 
@@ -161,6 +164,6 @@ def lrkf(
     """
     count("rank", rank)
     non_negative("initial_std", initial_std)
-    non_negative("process_noise", process_noise)
+    check_process_noise("process_noise", process_noise)
     covariance = low_rank(rank, initial_std, process_noise, numerics)
     return kalman.single(network, likelihood, covariance, initial_std_table, numerics)
