@@ -24,7 +24,7 @@ import tempfile
 import pandas as pd
 
 import seqdec
-from seqdec import agents, data, envs, figures, models, results
+from seqdec import agents, data, envs, models, results
 from seqdec.experiments import kuairec
 
 # %% [markdown]
@@ -85,7 +85,7 @@ days = pd.DataFrame({"period": pd.to_datetime(log.days.astype(str))})
 table = results.compare(watched)
 print(log.name)
 print((table["reward"] / table["steps"]).round(3).to_string())
-figures.daily(kuairec.daily(watched, days), table, log.name)
+kuairec.daily_figure(kuairec.daily(watched, days), table, log.name)
 
 # %% [markdown]
 # 1,750 steps are too few to learn anybody's taste. `seqdec run kuairec` does the same with 20,000 steps and five seeds,

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Union
 import tyro
 
 from seqdec import experiments
-from seqdec.experiments.base import Experiment
+from seqdec.experiments.base import Experiment, description, shortened
 from seqdec.experiments.catalogue import catalogue
 from seqdec.experiments.folder import open_folder, read_manifest
 from seqdec.registry import Registry
@@ -92,17 +92,19 @@ def _parse(arguments: list[str]) -> Any:
         name, *arguments = arguments
         entry, program = entry[name], f"{program} {name}"
         entry = experiments.REGISTRY if entry is Run else entry
-    description = None
+    text = description(entry) if hasattr(entry, "quick_options") else None
     if isinstance(entry, Registry):
-        description = _DESCRIPTION if entry is COMMANDS else Run.__doc__
+        text = _DESCRIPTION if entry is COMMANDS else Run.__doc__
         subcommands = [Annotated[entry[name], tyro.conf.subcommand(name)] for name in entry]
         entry = Union[tuple(subcommands)]  # noqa: UP007 (made of a list)
     config = (tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes)
-    return tyro.cli(entry, prog=program, description=description, args=arguments, config=config)
+    return tyro.cli(entry, prog=program, description=text, args=arguments, config=config)
 
 
 def _run(experiment: Experiment) -> int:
     """Run an experiment; on an error or Ctrl-C, the parts that are finished are still saved and reported."""
+    if hasattr(experiment, "quick_options"):
+        experiment = shortened(experiment)
     try:
         plan = experiment.check()
     except (ValueError, TypeError) as error:

@@ -84,12 +84,12 @@ def test_a_second_run_takes_the_place_of_the_first(team: Any, tmp_path: Path) ->
 
 def test_classify_reports_accuracy(team: Any, tmp_path: Path, capsys: Any) -> None:
     assert cli.main(["run", "classify", "--steps", "50", "--seeds", "2", "--out", str(tmp_path)]) == 0
-    assert re.match(r" +accuracy / % +last 5 steps / %", capsys.readouterr().out)
+    assert re.match(r" +accuracy / % +last 8 steps / %", capsys.readouterr().out)
     assert files(tmp_path) == BANDIT_FILES - {"regret.png"} | {"accuracy.png"}
     row = pd.read_csv(tmp_path / "summary.csv", index_col="agent").loc["first"]
     run = Run.load(tmp_path / "runs" / "first")
     np.testing.assert_allclose(row["accuracy"], run.rewards.mean(), rtol=1e-6)
-    np.testing.assert_allclose(row["recent_accuracy"], run.rewards[:, -5:].mean(), rtol=1e-6)
+    np.testing.assert_allclose(row["recent_accuracy"], run.rewards[:, -8:].mean(), rtol=1e-6)
 
 
 def interrupt_at(monkeypatch: pytest.MonkeyPatch, call: int) -> None:
@@ -237,10 +237,11 @@ def test_real_agents_on_real_digits(tmp_path: Path, capsys: Any) -> None:
     assert all((run.rewards + run.regret == 1).all() for run in runs.values())
 
     out = tmp_path / "classify"
-    assert cli.main(["run", "classify", "--agents", "hilofi", "--steps", "300", "--seeds", "1", "--out", str(out)]) == 0
+    arguments = ["--dataset", "digits", "--agents", "hilofi", "--steps", "300"]
+    assert cli.main(["run", "classify", *arguments, "--out", str(out)]) == 0
     run = folder.load_runs(out)["hilofi"]
     assert run.rewards[:, -100:].mean() > 0.5 and run.settings["policy"] == "greedy"
-    assert "last 30 steps / %" in capsys.readouterr().out
+    assert "last 50 steps / %" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

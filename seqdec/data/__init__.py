@@ -8,6 +8,7 @@ from seqdec.data.kuairec_synthetic import synthetic_kuairec, write_kuairec
 from seqdec.data.mnist import load_fashion_mnist, load_mnist
 from seqdec.data.open_bandit import OpenBandit, average_policy, load_open_bandit
 from seqdec.data.recommender import RecommenderLog, RewardUnit, check_log, form_blocks
+from seqdec.data.snelson import load_snelson
 from seqdec.data.tabular import (
     Table,
     load_adult,
@@ -43,6 +44,7 @@ __all__ = [
     "load_mushroom",
     "load_open_bandit",
     "load_random_exposures",
+    "load_snelson",
     "load_statlog",
     "load_stocks",
     "read_idx",

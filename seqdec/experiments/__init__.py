@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping
 
-from seqdec.experiments.base import Experiment
+from seqdec.experiments.base import Experiment, Quick
 from seqdec.registry import Registry
 
 EXPERIMENTS: Mapping[str, str] = {
     "digits": "seqdec.experiments.digits:Digits",
     "mnist": "seqdec.experiments.mnist:MNIST",
+    "fashion-mnist": "seqdec.experiments.mnist:FashionMNIST",
     "classify": "seqdec.experiments.classify:Classify",
+    "in-between": "seqdec.experiments.in_between:InBetween",
     "kuairec": "seqdec.experiments.kuairec:KuaiRec",
     "tabular": "seqdec.experiments.tabular:Tabular",
     "bo": "seqdec.experiments.bo:Optimization",
@@ -22,7 +24,7 @@ COMMANDS: Mapping[str, str] = {
 }
 """`seqdec NAME`: experiments that are commands themselves."""
 
-REGISTRY: Registry[Experiment] = Registry("experiment", EXPERIMENTS)
+REGISTRY: Registry[Quick] = Registry("experiment", EXPERIMENTS)
 """The experiments of `seqdec run`."""
 
 EVERY: Registry[Experiment] = Registry("experiment", {**EXPERIMENTS, **COMMANDS})

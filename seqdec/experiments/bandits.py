@@ -35,13 +35,18 @@ class Options:
     """Options of all experiments that compare agents; None leaves a number to each agent's preset."""
 
     name: ClassVar[str]
+    quick_options: ClassVar[Mapping[str, Any]] = {"seeds": 1}
+    """What --quick sets the options to that are at their defaults."""
+    published: ClassVar[Mapping[str, str]] = {}
+    """What the figure of the paper that belongs to a picture shows, in words, by the file name of the picture."""
     tuned: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Settings of agents that do better here than those of their presets."""
     model: ClassVar[nn.Module | None] = None
     """Network of every agent; None leaves it to them."""
 
     agents: str
-    """Agents, separated by commas; hilofi+greedy is hilofi with a policy of its own. Names: seqdec list."""
+    """Agents, separated by commas; hilofi:20+greedy is hilofi with a rank and a policy of its own. Names: seqdec
+    list."""
     policy: str | None = None
     """Policy of the filtering agents that name none themselves."""
     steps: int
@@ -55,6 +60,8 @@ class Options:
     logs: bool = False
     """Also write observations, actions and rewards of each agent as logs for `seqdec ope`:
     OUT/logs/AGENT-SEED.parquet."""
+    quick: bool = False
+    """A small run for two cores: other defaults, named at the top of this help."""
     rank: int | None = None
     """Rank of the low-rank covariances."""
     process_noise: float | None = None
@@ -81,12 +88,13 @@ class Options:
         return split_names("agent", self.agents)
 
     def agent(self, name: str, env: Environment) -> Agent:
-        """The agent that "kind" or "kind+policy" stands for, with those of the options that it takes."""
-        kind, policy = contenders.split(name, agents.names())
+        """The agent that "kind:rank+policy" stands for, with those of the options that it takes."""
+        kind, rank, policy = contenders.split(name, agents.names())
         settings = {"model": self.model, **self.tuned.get(kind, {})}
         if contenders.has_filter(kind):
-            numbers = {"rank": self.rank, "process_noise": self.process_noise}
-            settings |= contenders.filter_settings(kind, settings, **numbers) | self.response()
+            numbers = {"rank": self.rank if rank is None else rank, "process_noise": self.process_noise}
+            told = {key: value for key, value in self.response().items() if key in agents.REGISTRY.parameters(kind)}
+            settings |= contenders.filter_settings(kind, settings, **numbers) | told
             settings |= {"policy": policy or self.policy} if policy or self.policy else {}
         elif policy:
             settings["policy"] = policies.make(policy)
@@ -96,16 +104,23 @@ class Options:
         """Keywords of the filtering agents that say how responses are distributed."""
         return {}
 
+    def kept(self, name: str) -> tuple[str, ...]:
+        """The diagnostics to keep of an agent."""
+        del name
+        return ("observation",) if self.logs else ()
+
     def play(self, plan: Plan) -> Iterator[tuple[str, Run]]:
         """Yield (agent, run) one agent after the other; a run that Ctrl-C cut short is the last."""
         for name, agent in plan.agents.items():
-            kept = ("observation",) if self.logs else ()
-            result = run(agent, plan.env, plan.steps, seed=self.seed, num_seeds=self.seeds, diagnostics=kept)
+            options = {"seed": self.seed, "num_seeds": self.seeds, "diagnostics": self.kept(name)}
+            result = run(agent, plan.env, plan.steps, **options)
             if self.logs:
                 for seed in result.seeds:
                     log = result.log(seed, num_actions=int(plan.env.action_space.n))  # pyright: ignore (Discrete)
                     log.save(self.out / "logs" / f"{name}-{seed}.parquet")
-                result = result._replace(diagnostics={})  # they are in the logs
+                # The observations are in the logs.
+                rest = {key: value for key, value in result.diagnostics.items() if not key.startswith("observation")}
+                result = result._replace(diagnostics=rest)
             yield name, result
             if result.interrupted:
                 raise KeyboardInterrupt
@@ -115,10 +130,16 @@ class Options:
         save_run(self.out, *parts[-1])
         write_manifest(self.out, self, [name for name, _ in parts])
 
-    @staticmethod
-    def report(folder: Path) -> str:
+    @classmethod
+    def report(cls, folder: Path) -> str:
         """Write summary.csv and the figures of the runs in `folder`; returns the table as text."""
-        return write_report(folder, load_runs(folder)).to_string()
+        runs = load_runs(folder)
+        return write_report(folder, runs, noted(cls.pictures(runs), cls.published)).to_string()
+
+    @staticmethod
+    def pictures(runs: Mapping[str, Run]) -> dict[str, "Figure"]:
+        """Figures by file name."""
+        return pictures(runs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,10 +154,10 @@ class Bandit(Options):
         return {} if self.noise_variance is None else {"noise_variance": self.noise_variance}
 
 
-def write_report(folder: Path, runs: Mapping[str, Run]) -> "pd.DataFrame":
-    """Write summary.csv and the figures of `runs`; returns the table of `readable`."""
+def write_report(folder: Path, runs: Mapping[str, Run], shown: Mapping[str, "Figure"] | None = None) -> "pd.DataFrame":
+    """Write summary.csv and figures of `runs`, by default those of `pictures`; returns the table of `readable`."""
     table = compare(runs)
-    write_summary(folder, table, pictures(runs))
+    write_summary(folder, table, pictures(runs) if shown is None else shown)
     return readable(table)
 
 
@@ -145,3 +166,12 @@ def pictures(runs: Mapping[str, Run]) -> dict[str, "Figure"]:
     from seqdec import figures
 
     return {"comparison.png": figures.comparison(runs), "regret.png": figures.regret(runs)}
+
+
+def noted(shown: dict[str, "Figure"], published: Mapping[str, str]) -> dict[str, "Figure"]:
+    """The figures, each with a line on the published figure of its file name, if there is one."""
+    from seqdec import figures
+
+    for name in shown.keys() & published.keys():
+        figures.note(shown[name], published[name])
+    return shown

@@ -1,6 +1,7 @@
 """The contract of experiments, and the checks of options that they share."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -45,6 +46,33 @@ class Experiment(Protocol):
     def report(folder: Path) -> str:
         """Write tables and figures from the results saved in `folder`; returns the table as text."""
         ...
+
+
+class Quick(Experiment, Protocol):
+    """An experiment of `seqdec run`, which has a small run."""
+
+    quick_options: ClassVar[Mapping[str, Any]]
+    """What --quick sets the options to that are at their defaults."""
+
+    @property
+    def quick(self) -> bool:
+        """Whether the options are to be those of the small run."""
+        ...
+
+
+def shortened(options: Any) -> Any:
+    """The options, with --quick those of a small run: `quick_options` in place of the defaults."""
+    if not options.quick:
+        return options
+    defaults = {field.name: field.default for field in fields(options)}
+    small = {name: value for name, value in options.quick_options.items() if getattr(options, name) == defaults[name]}
+    return replace(options, **small)
+
+
+def description(experiment: Any) -> str:
+    """The help of an experiment: its docstring, and what --quick stands for."""
+    quick = ", ".join(f"{name.replace('_', '-')} {value}" for name, value in experiment.quick_options.items())
+    return f"{experiment.__doc__}\n\n--quick, a small run for two cores, changes these defaults: {quick}."
 
 
 def split_names(kind: str, text: str, known: Collection[str] | None = None) -> list[str]:

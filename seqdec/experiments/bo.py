@@ -8,10 +8,10 @@ DIR/*.png              best value against evaluations, and against time
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -26,6 +26,9 @@ from seqdec.experiments.folder import write_manifest, write_summary
 from seqdec.persistence import write_file
 from seqdec.registry import unknown
 from seqdec.statistics import mean_and_margin
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class Problem(NamedTuple):
@@ -74,6 +77,9 @@ class Optimization:
     in the unit cube around zero. Knows hilofi and lrkf."""
     out: Path = Path("results/bo")
     """Folder for the trials, the table and the pictures."""
+    quick: bool = False
+    """A small run for two cores: other defaults, named at the top of this help."""
+    quick_options: ClassVar[Mapping[str, Any]] = {"functions": "ackley2,branin", "evaluations": 15, "runs": 2}
 
     def check(self) -> None:
         """Raises ValueError for wrong options."""
@@ -109,11 +115,9 @@ class Optimization:
     @staticmethod
     def report(folder: Path) -> str:
         """Write summary.csv and the figures of the trials in `folder`; returns the table as text."""
-        from seqdec import figures
-
         trials = pd.read_parquet(folder / "trials.parquet")
         table = summarise(trials)
-        pictures = {"progress.png": figures.progress(trials), "time.png": figures.time_to_best(table)}
+        pictures = {"progress.png": progress_figure(trials), "time.png": time_figure(table)}
         write_summary(folder, table, pictures)
         return _readable(table).to_string()
 
@@ -240,3 +244,54 @@ def _readable(table: pd.DataFrame) -> pd.DataFrame:
         "s / run": [f"{seconds:.1f}" for seconds in columns["seconds"]],
     }
     return pd.DataFrame(cells, index=table.index)
+
+
+def progress_figure(trials: pd.DataFrame) -> "Figure":
+    """Best value so far against evaluations, a panel for each function: mean over runs and 95% band.
+
+    `trials` has the columns function, method, run, evaluation, best, minimum and initial. Functions are minimised, and
+    the curves start where the initial points end.
+    """
+    from seqdec import figures
+
+    names, methods = list(dict.fromkeys(trials["function"])), list(dict.fromkeys(trials["method"]))
+    figure, axes = figures.panels(names)
+    for name, axis in zip(names, axes, strict=True):
+        here = trials.query("function == @name")
+        least = float(np.nan_to_num(here["minimum"].to_numpy()[0], nan=-np.inf))
+        first = int(here.loc[here["initial"], "evaluation"].to_numpy().max(initial=1))
+        for style, method in zip(figures.styles(methods), methods, strict=True):
+            curves = here.query("method == @method").pivot(index="run", columns="evaluation", values="best").to_numpy()
+            if len(curves):
+                evaluations = np.arange(curves.shape[1])[first - 1 :] - first + 1
+                figures.curve(axis, evaluations, curves[:, first - 1 :], method, style, (least, np.inf))
+        figures.finish_axis(axis, name, "evaluations after the initial points", "best value so far")
+    figures.legend(figure, axes, methods)
+    figure.suptitle("Best value so far, smaller is better", fontsize=12, fontweight="bold", x=0.01, ha="left")
+    return figure
+
+
+def time_figure(table: pd.DataFrame) -> "Figure":
+    """Best value at the end (mean, 95% interval) against the time to choose all points; lower left is better.
+
+    `table` is indexed by function and method, with the columns best, best_95, regret and seconds.
+    """
+    from seqdec import figures
+
+    names = list(dict.fromkeys(table.index.get_level_values("function")))
+    methods = list(dict.fromkeys(table.index.get_level_values("method")))
+    figure, axes = figures.panels(names)
+    for name, axis in zip(names, axes, strict=True):
+        for style, method in zip(figures.styles(methods), methods, strict=True):
+            if (name, method) in table.index:
+                row: Any = table.loc[(name, method)]
+                below = np.fmin(row["best_95"], row["regret"])  # no value lies below the minimum
+                error = np.nan_to_num([[below], [row["best_95"]]])
+                axis.errorbar(
+                    row["seconds"], row["best"], yerr=error, fmt="o", capsize=3, color=style["color"], label=method
+                )
+        figures.finish_axis(axis, name, "time to choose all points of a run / s", "best value at the end")
+        axis.margins(x=0.08)
+    figures.legend(figure, axes, methods)
+    figure.suptitle("Best value against time, smaller is better", fontsize=12, fontweight="bold", x=0.01, ha="left")
+    return figure

@@ -1,21 +1,41 @@
-"""Online classification of images with full information."""
+"""Online classification of images with full information.
+
+Accuracy is one-step-ahead: that of the guesses, each before its label is shown.
+
+DIR/manifest.json, runs/       options; all steps of each agent
+DIR/summary.csv                accuracy over all steps and over the last ones, with 95% intervals, and times
+DIR/accuracy.png               rolling accuracy
+DIR/ranks.png                  accuracy and time against rank, where agents have several ranks
+DIR/bounds.png                 the terms of the filters' error bounds over time, with --error-bounds
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from seqdec import envs, likelihoods
+from seqdec import agents, envs, likelihoods
 from seqdec.checks import choice
 from seqdec.core import Environment
-from seqdec.experiments.bandits import Options
+from seqdec.experiments import contenders
+from seqdec.experiments.bandits import Options, noted
+from seqdec.experiments.base import split_names
 from seqdec.experiments.folder import load_runs, write_summary
+from seqdec.filters import Numerics
 from seqdec.results import Run, compare, readable
 from seqdec.statistics import mean_and_margin, with_margin
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 DATASETS = ("digits", "mnist", "fashion-mnist")
+_TERMS = {
+    "error_bound.process_noise": "process noise",
+    "error_bound.truncation": "eigenvalues beyond the rank",
+    "error_bound.coupling": "coupling of the layers",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,50 +43,172 @@ class Classify(Options):
     """Online classification: each label is shown once the agent has guessed it; reports one-step-ahead accuracy."""
 
     name: ClassVar[str] = "classify"
+    quick_options: ClassVar[Mapping[str, Any]] = {"steps": 1000, "seeds": 1}
+    published: ClassVar[Mapping[str, str]] = {
+        "accuracy.png": "Paper, Figure 5 (MNIST): no clear difference between the methods.",
+        "ranks.png": "Paper, Figure 6 (MNIST): all methods gain a little with the rank, HiLoFi most; the time of LoFi "
+        "grows fastest with it, and HiLoFi takes longest.",
+        "bounds.png": "Paper, Figure 7 (MNIST): both terms of LRKF's bound fall over time as its accuracy rises.",
+    }
 
-    dataset: str = "digits"
+    dataset: str = "mnist"
     """Images to classify: digits, mnist or fashion-mnist."""
     agents: str = "hilofi,lolofi,lrkf"
     policy: str | None = "greedy"
-    steps: int = 1797
-    seeds: int = 3
+    steps: int = 60_000
+    seeds: int = 1
     out: Path = Path("results/classify")
+    ranks: str = ""
+    """Ranks, separated by commas: every filter that has a rank and names none runs with each of them."""
+    error_bounds: bool = False
+    """Also record the terms of the filters' error bounds at every step."""
 
     def environment(self) -> Environment:
         """The images with their labels as feedback."""
         choice("dataset", self.dataset, DATASETS)
         return envs.make(self.dataset, full_information=True)
 
+    def names(self) -> list[str]:
+        """The names of the agents, with those that --ranks adds."""
+        names = super().names()
+        if not self.ranks:
+            return names
+        ranks = split_names("rank", self.ranks)
+        every = [_ranked(name, ranks) for name in names]
+        return split_names("agent", ",".join(name for group in every for name in group))
+
     def response(self) -> dict[str, Any]:
         """Responses are the logits of a categorical distribution."""
-        return {"likelihood": likelihoods.categorical()}
+        told = {"numerics": Numerics(error_bounds=True)} if self.error_bounds else {}
+        return {"likelihood": likelihoods.categorical(), **told}
+
+    def kept(self, name: str) -> tuple[str, ...]:
+        """The diagnostics to keep of an agent."""
+        bounded = self.error_bounds and _has_bounds(contenders.split(name, agents.names()).kind)
+        return super().kept(name) + (("error_bound",) if bounded else ())
+
+    @classmethod
+    def report(cls, folder: Path) -> str:
+        """Write summary.csv and the figures of the runs in `folder`; returns the accuracies as text."""
+        runs = load_runs(folder)
+        return write_accuracies(folder, runs, noted(cls.pictures(runs), cls.published))
 
     @staticmethod
-    def report(folder: Path) -> str:
-        """Write summary.csv and the figures of the runs in `folder`; returns the accuracies as text."""
-        import pandas as pd
-
+    def pictures(runs: Mapping[str, Run]) -> dict[str, "Figure"]:
+        """Figures by file name."""
         from seqdec import figures
 
-        runs = load_runs(folder)
-        table, accuracies = compare(runs), _accuracies(runs)
-        accuracy = pd.DataFrame(accuracies, index=table.index)
-        pictures = {"comparison.png": figures.comparison(runs), "accuracy.png": figures.accuracy(runs)}
-        write_summary(folder, accuracy.join(table), pictures)
-        titles = {"accuracy": "accuracy / %", "recent_accuracy": f"last {figures.window(runs):,} steps / %"}
-        cells = {
-            title: with_margin(100 * accuracies[name], 100 * accuracies[f"{name}_95"]) for name, title in titles.items()
-        }
-        shown = pd.DataFrame(cells, index=table.index).rename_axis(None)
-        return shown.join(readable(table)[["s / 1,000 steps", "compile s", "rejected"]]).to_string()
+        shown = {"comparison.png": figures.comparison(runs), "accuracy.png": accuracy_figure(runs)}
+        if len(_by_rank(runs)) > 0:
+            shown["ranks.png"] = ranks_figure(runs)
+        if any(name in run.diagnostics for name in _TERMS for run in runs.values()):
+            shown["bounds.png"] = bounds_figure(runs)
+        return shown
+
+
+def write_accuracies(folder: Path, runs: Mapping[str, Run], shown: Mapping[str, "Figure"]) -> str:
+    """Write summary.csv and the figures of `runs`; returns the accuracies as text."""
+    import pandas as pd
+
+    table, accuracies = compare(runs), _accuracies(runs)
+    write_summary(folder, pd.DataFrame(accuracies, index=table.index).join(table), shown)
+    titles = {"accuracy": "accuracy / %", "recent_accuracy": f"last {recent(runs):,} steps / %"}
+    cells = {
+        title: with_margin(100 * accuracies[name], 100 * accuracies[f"{name}_95"]) for name, title in titles.items()
+    }
+    readable_cells = pd.DataFrame(cells, index=table.index).rename_axis(None)
+    return readable_cells.join(readable(table)[["s / 1,000 steps", "compile s", "rejected"]]).to_string()
+
+
+def recent(runs: Mapping[str, Run]) -> int:
+    """How many of the last steps the table reports: a sixth of the longest run, at most 10,000."""
+    return max(1, min(10_000, max(run.rewards.shape[1] for run in runs.values()) // 6))
 
 
 def _accuracies(runs: Mapping[str, Run]) -> dict[str, np.ndarray]:
-    """One-step-ahead accuracy of each run over all steps and over the last window, with 95% half-widths over seeds."""
-    from seqdec import figures
-
+    """One-step-ahead accuracy of each run over all steps and over the recent ones, with 95% half-widths over seeds."""
     columns = {}
-    for name, start in (("accuracy", 0), ("recent_accuracy", -figures.window(runs))):
+    for name, start in (("accuracy", 0), ("recent_accuracy", -recent(runs))):
         rows = [mean_and_margin(run.rewards[:, start:].mean(axis=1, dtype=np.float64)) for run in runs.values()]
         columns |= {name: np.array([row[0] for row in rows]), f"{name}_95": np.array([row[1] for row in rows])}
     return columns
+
+
+def _ranked(name: str, ranks: list[str]) -> list[str]:
+    """The agent with each of the ranks, if it is one that has ranks and names none; else itself."""
+    kind, rank, policy = contenders.split(name, agents.names())
+    if rank is not None or not contenders.has_rank(kind):
+        return [name]
+    return [f"{kind}:{rank}" + (f"+{policy}" if policy else "") for rank in ranks]
+
+
+def _has_bounds(kind: str) -> bool:
+    return "numerics" in agents.REGISTRY.parameters(kind)
+
+
+def _by_rank(runs: Mapping[str, Run]) -> dict[str, list[tuple[int, Run]]]:
+    """Agents that have several ranks, by their name without it: (rank, run), from the smallest rank on."""
+    groups: dict[str, list[tuple[int, Run]]] = {}
+    for name, run in runs.items():
+        kind, rank, policy = contenders.split(name, agents.names())
+        if rank is not None:
+            groups.setdefault(kind + (f"+{policy}" if policy else ""), []).append((rank, run))
+    return {name: sorted(group, key=lambda pair: pair[0]) for name, group in groups.items() if len(group) > 1}
+
+
+def accuracy_figure(runs: Mapping[str, Run]) -> "Figure":
+    """Rolling one-step-ahead accuracy, every curve labelled at its end."""
+    from seqdec import figures
+
+    def draw(axis, runs):
+        figures.average_reward(axis, runs)
+        figures.accuracy_axis(axis, f"One-step-ahead accuracy, mean of the last {figures.window(runs):,} steps")
+
+    return figures.single(runs, draw, lambda run: figures.rolling(run.rewards, figures.window(runs)))
+
+
+def ranks_figure(runs: Mapping[str, Run]) -> "Figure":
+    """Accuracy of the recent steps (mean, 95% interval) and time of a run against the rank, a line for each agent."""
+    from seqdec import figures
+
+    groups = _by_rank(runs)
+    figure, (accuracy, clock) = figures.panels(["accuracy", "time"])
+    for style, (name, group) in zip(figures.styles(groups), groups.items(), strict=True):
+        ranks = [rank for rank, _ in group]
+        samples = np.stack([run.rewards[:, -recent(runs) :].mean(axis=1, dtype=np.float64) for _, run in group], axis=1)
+        mean, margin = mean_and_margin(samples)
+        error = np.nan_to_num([np.fmin(margin, mean), np.fmin(margin, 1 - mean)])
+        accuracy.errorbar(ranks, mean, yerr=error, marker="o", ms=4, capsize=3, label=name, **style)
+        seconds = [run.run_seconds / len(run.seeds) for _, run in group]
+        clock.plot(ranks, seconds, marker="o", ms=4, label=name, **style)
+    figures.finish_axis(accuracy, "", "rank", "")
+    figures.accuracy_axis(accuracy, f"Accuracy of the last {recent(runs):,} steps")
+    figures.finish_axis(clock, "Time of a run", "rank", "seconds, without compilation")
+    clock.set_ylim(bottom=0)
+    figures.legend(figure, [accuracy], list(groups))
+    figure.suptitle(figures.title(runs), fontsize=12, fontweight="bold", x=0.01, ha="left")
+    return figure
+
+
+def bounds_figure(runs: Mapping[str, Run]) -> "Figure":
+    """The terms of the error bounds over time, mean of the last steps, and the accuracy; a line for each filter."""
+    from seqdec import figures
+
+    bounded = {name: run for name, run in runs.items() if any(term in run.diagnostics for term in _TERMS)}
+    terms = [term for term in _TERMS if any(np.any(run.diagnostics[term] > 0) for run in bounded.values())]
+    length = figures.window(bounded)
+    figure, axes = figures.panels([*terms, "accuracy"])
+    for style, (name, run) in zip(figures.styles(bounded), bounded.items(), strict=True):
+        for axis, term in zip(axes, terms, strict=False):
+            values = figures.rolling(run.diagnostics[term].astype(np.float64), length)
+            if np.any(values > 0):
+                figures.curve(axis, figures.steps(run), values, name, style, (0.0, np.inf))
+        figures.curve(axes[-1], figures.steps(run), figures.rolling(run.rewards, length), name, style, (0.0, 1.0))
+    for axis, term in zip(axes, terms, strict=False):
+        figures.finish_axis(axis, f"Bound: {_TERMS[term]}", "step", "Frobenius norm")
+        axis.set_yscale("log")
+    figures.finish_axis(axes[-1], "", "step", "")
+    figures.accuracy_axis(axes[-1], f"Accuracy, mean of the last {length:,} steps")
+    figures.legend(figure, axes, list(bounded))
+    figure.suptitle(figures.title(bounded), fontsize=12, fontweight="bold", x=0.01, ha="left")
+    return figure

@@ -1,7 +1,8 @@
-"""Agents of an experiment by "kind" or "kind+policy", such as hilofi+greedy."""
+"""Agents of an experiment by "kind", "kind:rank", "kind+policy" or both, such as hilofi:20+greedy."""
 
+import re
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
@@ -9,10 +10,35 @@ from seqdec import agents
 from seqdec.core import Agent
 
 
-def split(name: str, known: Collection[str]) -> tuple[str, str]:
-    """("kind", "policy") of "kind+policy", the policy "" if there is none; kinds such as koala++ contain "+"."""
-    kind = next((kind for kind in known if f"{name}+".startswith(f"{kind}+")), name.partition("+")[0])
-    return kind, name[len(kind) + 1 :]
+class Contender(NamedTuple):
+    """The parts of an agent's name."""
+
+    kind: str
+    rank: int | None
+    """None where the name has none"""
+    policy: str
+    """"" where the name has none"""
+
+
+def split(name: str, known: Collection[str]) -> Contender:
+    """The parts of "kind:rank+policy"; kinds such as koala++ contain "+".
+
+    Raises:
+        ValueError: the rank is not an integer, or the kind has none.
+    """
+    fitting = (kind for kind in known if name == kind or name.startswith((f"{kind}+", f"{kind}:")))
+    kind = next(fitting, re.split(r"[+:]", name)[0])
+    rank, _, policy = name[len(kind) :].partition("+")
+    if not rank:
+        return Contender(kind, None, policy)
+    if not rank[1:].isdigit() or not has_rank(kind):
+        raise ValueError(f"{name!r}: a filter's rank is an integer after a colon, as in hilofi:20; {kind} got {rank}")
+    return Contender(kind, int(rank[1:]), policy)
+
+
+def has_rank(kind: str) -> bool:
+    """Whether agents called `kind` have a rank."""
+    return kind in agents.names() and bool({"rank", "rank_hidden"} & set(agents.REGISTRY.parameters(kind)))
 
 
 def has_filter(kind: str) -> bool:

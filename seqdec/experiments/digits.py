@@ -1,5 +1,6 @@
 """The bandit on scikit-learn's handwritten digits."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,6 +22,8 @@ class Digits(Bandit):
         "lrkf": {"process_noise": 1e-2},
     }
     model: ClassVar[nn.Module | None] = models.MLP(10, features=(32, 32))
+
+    quick_options: ClassVar[Mapping[str, Any]] = {"steps": 400, "seeds": 2}
 
     agents: str = "hilofi,lolofi,lrkf,hilofi+epsilon_greedy,adamw"
     steps: int = 1500

@@ -8,7 +8,7 @@ DIR/estimates.png                 the same as a figure
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,9 @@ from seqdec.experiments.base import check_minimum
 from seqdec.experiments.folder import read_manifest, save_figure, write_manifest
 from seqdec.ope import Log, Overlap
 from seqdec.persistence import write_file
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 OPEN_BANDIT = "open-bandit"
 MODELS = ("linear", "hilofi", "lolofi", "lrkf")
@@ -78,13 +81,11 @@ class Evaluation:
     @staticmethod
     def report(folder: Path) -> str:
         """Write estimates.csv and the figure of the estimates in `folder`; returns them as text."""
-        from seqdec import figures
-
         manifest, table = read_manifest(folder), pd.read_parquet(folder / "estimates.parquet")
         policy, logged, known = manifest["options"]["policy"], manifest["logged"], manifest["known"]
         write_file(folder / "estimates.csv", lambda path: table.to_csv(path))
         title = f"Mean reward of {Path(policy).name}, estimated from {Path(manifest['log']).name}"
-        save_figure(folder / "estimates.png", figures.estimates(table, logged, known, title))
+        save_figure(folder / "estimates.png", estimates_figure(table, logged, known, title))
         return "\n".join(
             [
                 table.to_string(float_format=lambda value: f"{value:.5g}"),
@@ -223,3 +224,29 @@ def _facts(
         f"mean weight {overlap.mean_weight:.3f}, standard error {overlap.mean_weight_error:.2g}"
     )
     yield from (f"warning: {warning}" for warning in overlap.warnings)
+
+
+def estimates_figure(
+    table: pd.DataFrame, logged: tuple[float, float], known: tuple[float, float] | None, title: str
+) -> "Figure":
+    """Off-policy estimates with their intervals, beside mean rewards that are known or observed.
+
+    `table` is indexed by estimator, with the columns value, low and high; `logged` and `known` are a mean and its
+    standard error, shown with their 95% intervals.
+    """
+    from matplotlib.figure import Figure
+
+    from seqdec import figures
+
+    figure = Figure(figsize=(8.2, 4.6), dpi=140, layout="constrained")
+    axis = figure.subplots()
+    values, low, high = (table[name].to_numpy() for name in ("value", "low", "high"))
+    figures.intervals(axis, list(table.index), values, np.nan_to_num(np.maximum([values - low, high - values], 0)))
+    for name, colour, line in (("the log itself", "0.35", logged), ("the policy itself", "#D55E00", known)):
+        if line is not None:
+            axis.axvline(line[0], color=colour, lw=1.4, label=name)
+            axis.axvspan(line[0] - 1.96 * line[1], line[0] + 1.96 * line[1], color=colour, alpha=0.12, lw=0)
+    axis.set_xlabel("mean reward per decision, 95% intervals")
+    figure.legend(loc="outside lower center", ncols=2, frameon=False)
+    figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
+    return figure

@@ -4,10 +4,11 @@ Agents learn from log(1 + watch_ratio); tables and figures show watch ratios. Wi
 called so in the manifest, the tables and the figures.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -22,6 +23,9 @@ from seqdec.experiments.folder import load_runs, write_summary
 from seqdec.persistence import write_file
 from seqdec.results import Run, compare, readable
 from seqdec.statistics import mean_and_margin
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 DAYS = "days.parquet"
 _PERIODS = 50
@@ -85,6 +89,7 @@ class KuaiRec(Bandit):
     """Steps of each run, never more than the log has blocks."""
     seeds: int = 5
     out: Path = Path("results/kuairec")
+    quick_options: ClassVar[Mapping[str, Any]] = {"steps": 1000, "seeds": 2}
 
     def check(self) -> Plan:
         """The environment, the agents by name, and the day of every step.
@@ -114,14 +119,12 @@ class KuaiRec(Bandit):
     @staticmethod
     def report(folder: Path) -> str:
         """Write tables and figures, in watch ratios, of the runs in `folder`; returns the table as text."""
-        from seqdec import figures
-
         runs = {name: in_watch_ratios(run) for name, run in load_runs(folder).items()}
         table, days = compare(runs), daily(runs, pd.read_parquet(folder / DAYS))
         write_file(folder / "daily.csv", lambda path: days.to_csv(path, index=False))
         summary, shown = tables(runs, table, readable(table))
-        daily_figure = figures.daily(days, table, next(iter(runs.values())).env)
-        write_summary(folder, summary, {**pictures(runs), "daily.png": daily_figure})
+        picture = daily_figure(days, table, next(iter(runs.values())).env)
+        write_summary(folder, summary, {**pictures(runs), "daily.png": picture})
         return shown.to_string()
 
 
@@ -143,13 +146,13 @@ def _days(log: RecommenderLog, order: str, steps: int) -> pd.DataFrame:
 
 def make_agent(name: str, env: Environment, options: KuaiRec, **other: Any) -> Agent:
     """The agent that "kind" or "kind+policy" stands for, with `other` settings where they are given."""
-    kind, policy = contenders.split(name, (*_MAKERS, *agents.names()))
+    kind, rank, policy = contenders.split(name, (*_MAKERS, *agents.names()))
     choice("agent", kind, (*_MAKERS, *agents.names()))
     presets = _PAPER if options.parity else _TUNED_EXPOSURES if options.exposures else _TUNED
     settings = dict(presets.get(kind, {}))
     if kind in _FILTERING:
         settings |= {"model": _model(kind, env, options.parity)} | options.response()
-        settings |= contenders.filter_settings(kind, {}, rank=options.rank, process_noise=options.process_noise)
+        settings |= contenders.filter_settings(kind, {}, rank=rank or options.rank, process_noise=options.process_noise)
     elif kind not in _MAKERS:
         settings["model"] = _model(kind, env, options.parity)
     if kind in (*_FILTERING, "linear"):
@@ -200,3 +203,48 @@ def tables(runs: Mapping[str, Run], table: pd.DataFrame, shown: pd.DataFrame) ->
         0, "per step", [f"{m:.4f}" + ("" if np.isnan(e) else f" ± {e:.4f}") for m, e in zip(mean, margin, strict=True)]
     )
     return table.assign(per_step=mean, per_step_95=margin, log=log), shown.rename_axis(columns=log, index=None)
+
+
+def daily_figure(days: pd.DataFrame, table: pd.DataFrame, log: str) -> "Figure":
+    """Watch ratio day by day: mean of each day, sum so far (both with 95% bands over seeds), and time per 1,000 steps.
+
+    `days` has the columns agent, period, mean, mean_95, cumulative, cumulative_95; `table`, indexed by agent,
+    seconds_per_1000_steps.
+    """
+    from matplotlib.dates import DateFormatter
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FixedFormatter
+
+    from seqdec import figures
+
+    names = list(table.index)
+    looks = figures.styles(names)
+    figure = Figure(figsize=(12.6, 4.6), dpi=140, layout="constrained")
+    mean, total, clock = figure.subplots(1, 3, width_ratios=(1, 1, 0.62))
+    for style, name in zip(looks, names, strict=True):
+        rows: Any = days.loc[days["agent"] == name]
+        for axis, column in ((mean, "mean"), (total, "cumulative")):
+            middle, margin = rows[column].to_numpy(), rows[f"{column}_95"].to_numpy()
+            axis.plot(rows["period"], middle, label=name, lw=1.8, marker="o" if len(rows) == 1 else None, **style)
+            band = np.maximum(middle - margin, 0), middle + margin
+            axis.fill_between(rows["period"], *band, color=style["color"], alpha=0.16, lw=0)
+    seconds = table["seconds_per_1000_steps"].to_numpy()
+    bars = clock.barh(range(len(names)), seconds, color=[style["color"] for style in looks], height=0.6)
+    clock.bar_label(bars, fmt="%.2f", padding=3)
+    clock.set_yticks(range(len(names)), names)
+    clock.invert_yaxis()
+    dated = pd.api.types.is_datetime64_any_dtype(days["period"])
+    unit = "day" if dated else "fiftieth of the run"
+    figures.finish_axis(mean, f"Mean watch ratio of each {unit}", unit, "watch ratio per step")
+    figures.finish_axis(total, "Watch ratio, summed", unit, "watch ratio")
+    figures.finish_axis(clock, "Running time", "seconds per 1,000 steps of a seed", "")
+    clock.margins(x=0.15)
+    clock.grid(visible=False)
+    every = days["period"].unique()
+    for axis in (mean, total) if dated else ():
+        axis.set_xticks(every[:: math.ceil(len(every) / 5)])
+        axis.xaxis.set_major_formatter(DateFormatter("%d %b"))
+    clock.yaxis.set_major_formatter(FixedFormatter(names))
+    figures.legend(figure, [mean, total], names)
+    figure.suptitle(log, fontsize=12, fontweight="bold", x=0.01, ha="left")
+    return figure

@@ -14,7 +14,7 @@ DIR/TASK.png           loss against step, time and learning rate
 
 import functools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -120,6 +120,15 @@ class Optimizers:
     """First seed."""
     out: Path = Path("results/optimizers")
     """Folder for the curves, the table and the pictures."""
+    quick: bool = False
+    """A small run for two cores: other defaults, named at the top of this help."""
+    quick_options: ClassVar[Mapping[str, Any]] = {
+        "tasks": "mnist",
+        "optimizers": "adamw,muon,soap,koala_plus_plus",
+        "steps": 80,
+        "rates": 3,
+        "seeds": 2,
+    }
 
     def check(self) -> None:
         """Raises ValueError for wrong options."""

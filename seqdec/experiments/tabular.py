@@ -9,10 +9,11 @@ DIR/regret.png             the same as a figure
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pandas as pd
 
 from seqdec import agents, envs, filters, likelihoods, models, policies
@@ -24,6 +25,9 @@ from seqdec.loop.run import run
 from seqdec.persistence import write_file
 from seqdec.results import Run
 from seqdec.statistics import mean_and_margin, with_margin
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 UNIFORM = "uniform"
 _LONGEST = 50_000
@@ -99,6 +103,9 @@ class Tabular:
     """First seed."""
     out: Path = Path("results/tabular")
     """Folder for the runs, the tables and the pictures."""
+    quick: bool = False
+    """A small run for two cores: other defaults, named at the top of this help."""
+    quick_options: ClassVar[Mapping[str, Any]] = {"tables": "statlog,mushroom", "steps": 1000, "seeds": 2}
 
     def check(self) -> None:
         """Raises ValueError for wrong options."""
@@ -214,10 +221,8 @@ def summarise(runs: Mapping[str, Mapping[str, Run]]) -> pd.DataFrame:
 
 def write_comparison(folder: Path, summary: pd.DataFrame) -> str:
     """Write the table of `summarise` and its figure; returns it as text, agents by tables."""
-    from seqdec import figures
-
     write_file(folder / "summary.parquet", lambda path: summary.to_parquet(path))
-    write_summary(folder, summary, {"regret.png": figures.relative_regret(summary)})
+    write_summary(folder, summary, {"regret.png": regret_figure(summary)})
     return _readable(summary).to_string()
 
 
@@ -226,3 +231,25 @@ def _readable(summary: pd.DataFrame) -> pd.DataFrame:
     cells = with_margin(summary["regret"].to_numpy(), summary["regret_95"].to_numpy())
     shown = pd.Series(cells, index=summary.index).unstack("table", sort=False)
     return shown.rename_axis(index=None, columns="regret / % of uniform")
+
+
+def regret_figure(summary: pd.DataFrame) -> "Figure":
+    """Regret in percent of that of uniform play (mean, 95% interval), a panel for each table; left is better.
+
+    `summary` is indexed by table and agent, with the columns regret and regret_95.
+    """
+    from seqdec import figures
+
+    tables = list(dict.fromkeys(summary.index.get_level_values("table")))
+    figure, axes = figures.panels(tables)
+    for table, axis in zip(tables, axes, strict=True):
+        rows = summary.xs(table, level="table")
+        regret, margin = rows["regret"].to_numpy(), np.nan_to_num(rows["regret_95"].to_numpy())
+        figures.intervals(axis, list(rows.index), regret, np.stack([np.minimum(margin, regret), margin]))
+        for place, value in enumerate(regret):
+            axis.annotate(f"{value:.1f}", (value, place), (2, 7), textcoords="offset points", fontsize=9)
+        axis.set_title(table, **figures.TITLE)
+        axis.set_xlabel("cumulative regret / % of uniform")
+        axis.set_xlim(0, 1.2 * axis.get_xlim()[1])
+    figure.suptitle("Regret, less is better", fontsize=12, fontweight="bold", x=0.01, ha="left")
+    return figure

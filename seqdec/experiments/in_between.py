@@ -1,0 +1,374 @@
+"""In-between uncertainty: predictive bands of filters on one-dimensional data with a gap, after a single pass.
+
+Data are cut into points to learn from, held-out points among them, and a gap from which nothing is learnt. The
+deviation of the expected response should be small at the data, and large in the gap and outside.
+
+DIR/manifest.json              options
+DIR/bands.parquet              predictive of every filter and seed, after each number of observations, on a grid and at
+                               the points: data, filter, seed, observations, where, x, y, mean, std (epistemic), noise
+DIR/summary.csv                deviations, their ratios, coverage of 95% bands, errors, with 95% intervals over seeds
+DIR/DATA-KIND.png              bands of one seed: a row for each rank, a column for each number of observations
+DIR/deviation.png              deviation against input after all observations
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+
+from seqdec import filters, likelihoods, models
+from seqdec.core import Filter
+from seqdec.data import load_snelson
+from seqdec.experiments import contenders
+from seqdec.experiments.base import check_minimum, split_names
+from seqdec.experiments.folder import read_manifest, write_manifest, write_summary
+from seqdec.persistence import write_file
+from seqdec.statistics import mean_and_margin, with_margin
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_TRAIN = 120
+"""Observations of a run, as in the paper."""
+_STAGES = (10, 30, _TRAIN)
+"""Observations after which the predictive is recorded."""
+_GAIN, _BIAS_STD, _INPUT_STD = 1.5, 1.0, 2.0
+"""Initial hidden weights N(0, gain^2 / inputs), biases N(0, 1), and inputs scaled to this standard deviation: features
+of the network that bend within the data, without which no belief over weights is uncertain between them."""
+_KINDS: dict[str, Callable[..., Filter]] = {
+    "hilofi": lambda *args, rank: filters.hilofi(
+        *args, rank=rank, initial_std_hidden=0.03, initial_std_last=np.sqrt(0.5)
+    ),
+    "lrkf": lambda *args, rank: filters.lrkf(*args, rank=rank, initial_std=np.sqrt(0.5)),
+}
+
+
+class Data(NamedTuple):
+    """One-dimensional data, cut for one seed."""
+
+    x: np.ndarray
+    """(n,) inputs to learn from, in their order"""
+    y: np.ndarray
+    held_out: tuple[np.ndarray, np.ndarray]
+    """inputs and responses that are not learnt from, where there are data"""
+    gap: tuple[np.ndarray, np.ndarray]
+    """likewise, where there are none"""
+    grid: np.ndarray
+    """inputs of the figures, beyond the data by two thirds of their width at either end"""
+    noise: float
+    """variance R of the observations"""
+
+
+def _snelson(seed: int) -> Data:
+    """120 of Snelson's 200 points in random order; none from 2.4 to 3.7; R by Rice's estimate from the 120."""
+    x, y = load_snelson()
+    inside = (x > 2.4) & (x < 3.7)
+    order = np.random.default_rng(seed).permutation(np.flatnonzero(~inside))
+    train, rest = order[:_TRAIN], order[_TRAIN:]
+    return _cut(x[train], y[train], (x[rest], y[rest]), (x[inside], y[inside]), rice(x[train], y[train]))
+
+
+def _clusters(seed: int) -> Data:
+    """The generated data of the paper's code: two clusters, and a sum of cosines without noise.
+
+    x = (5 sign(n_1) + clip(n_2, -2, 2)) / 10 and y = sum_i cos(10 W_i x) / 2 over 30 W_i, all n and W from N(0, 1).
+    R = 1e-4 instead of the paper's 0 keeps the filters definite in float32.
+    """
+    fixed = np.random.default_rng(0)
+    waves = fixed.normal(size=30)
+    signs, offsets = fixed.normal(size=(2, _TRAIN + 48))
+    x = (5 * np.sign(signs) + np.clip(offsets, -2, 2)) / 10
+    x = x[np.random.default_rng(seed).permutation(len(x))]
+    gap = np.linspace(-0.25, 0.25, 21)
+    y, middle = (np.cos(10 * waves * points[:, None]).sum(axis=1) / 2 for points in (x, gap))
+    return _cut(x[:_TRAIN], y[:_TRAIN], (x[_TRAIN:], y[_TRAIN:]), (gap, middle), 1e-4)
+
+
+_DATA = {"snelson": _snelson, "clusters": _clusters}
+
+
+def _cut(x: np.ndarray, y: np.ndarray, held_out: Any, gap: Any, noise: float) -> Data:
+    reach = np.ptp(x) * 2 / 3
+    return Data(x, y, held_out, gap, np.linspace(x.min() - reach, x.max() + reach, 241), noise)
+
+
+def rice(x: np.ndarray, y: np.ndarray) -> float:
+    """Variance of the noise from differences of neighbours, mean (y_{i+1} - y_i)^2 / 2, over a smooth function.
+
+    The largest twentieth of the steps in x, the gap among them, is left out. Source: Rice, "Bandwidth choice for
+    nonparametric regression", 1984.
+    """
+    order = np.argsort(x)
+    near = np.diff(x[order]) <= np.quantile(np.diff(x[order]), 0.95)
+    return float(np.mean(np.diff(y[order])[near] ** 2) / 2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InBetween:
+    """In-between uncertainty: what filters predict between and outside one-dimensional data, after a single pass."""
+
+    name: ClassVar[str] = "in-between"
+
+    data: str = "snelson,clusters"
+    """Data sets, separated by commas: snelson, from $SEQDEC_DATA/snelson; clusters, generated."""
+    filters: str = "hilofi:1,hilofi:10,hilofi:50,lrkf:1,lrkf:10,lrkf:50,lrkf:200"
+    """Filters with their ranks, separated by commas: hilofi, whose rank is that of the hidden layers, and lrkf."""
+    seeds: int = 5
+    """Runs of each filter, with seeds SEED, SEED + 1, ... of the weights, the order and the held-out points."""
+    seed: int = 0
+    """First seed."""
+    out: Path = Path("results/in-between")
+    """Folder for the bands, the table and the pictures."""
+    quick: bool = False
+    """A small run for two cores: other defaults, named at the top of this help."""
+    quick_options: ClassVar[Mapping[str, Any]] = {"filters": "hilofi:1,hilofi:50,lrkf:50", "seeds": 2}
+
+    def check(self) -> None:
+        """Raises ValueError for wrong options and FileNotFoundError for missing data."""
+        check_minimum(self, seeds=1, seed=0)
+        for name in split_names("data set", self.data, tuple(_DATA)):
+            _DATA[name](0)
+        for name in split_names("filter", self.filters):
+            _filter(name)
+
+    def play(self, plan: None) -> Iterator[pd.DataFrame]:
+        """Yield the bands of one filter on one data set after the other, all seeds."""
+        for name in split_names("filter", self.filters):
+            compiled = programs(name)
+            for data in split_names("data set", self.data):
+                parts = [
+                    single_pass(_DATA[data](seed), seed, compiled).assign(data=data, filter=name, seed=seed)
+                    for seed in range(self.seed, self.seed + self.seeds)
+                ]
+                yield pd.concat(parts, ignore_index=True)
+
+    def save(self, parts: list[pd.DataFrame]) -> None:
+        """Write the bands and the manifest. Raises OSError where that is impossible."""
+        bands = pd.concat(parts, ignore_index=True)
+        write_file(self.out / "bands.parquet", lambda path: bands.to_parquet(path, index=False))
+        write_manifest(self.out, self)
+
+    @staticmethod
+    def report(folder: Path) -> str:
+        """Write summary.csv and the figures of the bands in `folder`; returns the table as text."""
+        read_manifest(folder)
+        bands = pd.read_parquet(folder / "bands.parquet")
+        table = summarise(bands)
+        shown = {"deviation.png": deviation_figure(bands)}
+        for data in dict.fromkeys(bands["data"]):
+            kinds = dict.fromkeys(name.partition(":")[0] for name in bands["filter"])
+            shown |= {f"{data}-{kind}.png": bands_figure(bands, data, kind) for kind in kinds}
+        write_summary(folder, table, shown)
+        return _readable(table).to_string()
+
+
+def _filter(name: str) -> tuple[str, int]:
+    """Kind and rank. Raises ValueError where either is missing or unknown."""
+    kind, rank, policy = contenders.split(name, tuple(_KINDS))
+    split_names("filter", kind, tuple(_KINDS))
+    if rank is None or rank < 1 or policy:
+        raise ValueError(f"a filter needs a rank, as in hilofi:50; got {name!r}")
+    return kind, rank
+
+
+def network() -> models.Network:
+    """An MLP of four hidden layers of 128 ELUs on one number, with wide initial weights and biases."""
+    plain = models.network(models.MLP(1, (128,) * 4), jnp.zeros(1))
+
+    def init(key):
+        params, biases = plain.init(key), jax.random.fold_in(key, 1)
+        for place, (name, layer) in enumerate(sorted(params.items())):
+            if name != "output":
+                noise = jax.random.normal(jax.random.fold_in(biases, place), layer["bias"].shape)
+                params = {**params, name: {"kernel": _GAIN * layer["kernel"], "bias": _BIAS_STD * noise}}
+        return params
+
+    return plain._replace(init=init)
+
+
+class Programs(NamedTuple):
+    """The compiled functions of one filter."""
+
+    start: Callable[..., Any]
+    """(key) -> belief"""
+    learn: Callable[..., Any]
+    """(belief, x, y, R) -> belief"""
+    predict: Callable[..., Any]
+    """(belief, inputs (n,)) -> mean and epistemic variance, (n,) each"""
+
+
+def programs(name: str) -> Programs:
+    """Those of a filter by name, for inputs that are scaled."""
+    kind, rank = _filter(name)
+    net = network()
+
+    def build(noise):
+        return _KINDS[kind](net, likelihoods.gaussian(noise), rank=rank)
+
+    def start(key):
+        weights, belief = jax.random.split(key)
+        return build(1.0).init(belief, net.init(weights))
+
+    def learn(belief, x, y, noise):
+        return build(noise).update(belief, x[None], y[None])[0]
+
+    def predict(belief, inputs):
+        def at(x):
+            moments = build(1.0).moments(belief, x[None])
+            return moments.mean[0], moments.cov[0, 0]
+
+        return jax.vmap(at)(inputs)
+
+    return Programs(jax.jit(start), jax.jit(learn), jax.jit(predict))
+
+
+def single_pass(data: Data, seed: int, filter_programs: Programs) -> pd.DataFrame:
+    """The bands of one filter and seed after each of the numbers of observations."""
+    centre, scale = data.x.mean(), data.x.std() / _INPUT_STD
+    places = {"grid": (data.grid, np.full_like(data.grid, np.nan)), "data": (data.x, data.y)}
+    places |= {"held out": data.held_out, "gap": data.gap}
+    where = np.repeat(list(places), [len(x) for x, _ in places.values()])
+    inputs, responses = (np.concatenate(parts) for parts in zip(*places.values(), strict=True))
+    padded = np.resize((inputs - centre) / scale, -(-len(inputs) // 512) * 512).astype(np.float32)
+    belief, tables = filter_programs.start(jax.random.key(seed)), []
+    for count, (x, y) in enumerate(zip(data.x, data.y, strict=True), 1):
+        scaled = jnp.float32((x - centre) / scale)
+        belief = filter_programs.learn(belief, scaled, jnp.float32(y), jnp.float32(data.noise))
+        if count in _STAGES:
+            mean, variance = (np.asarray(part)[: len(inputs)] for part in filter_programs.predict(belief, padded))
+            band = {"mean": mean, "std": np.sqrt(variance), "noise": data.noise}
+            tables.append(pd.DataFrame({"observations": count, "where": where, "x": inputs, "y": responses, **band}))
+    return pd.concat(tables, ignore_index=True)
+
+
+def summarise(bands: pd.DataFrame) -> pd.DataFrame:
+    """One row for each data set and filter, after all observations: means over seeds and 95% half-widths `_95`.
+
+    Columns: at_data, in_gap, the median deviations there; outside, the smaller of those a third of the data's width
+    beyond either end; gap_ratio and outside_ratio to that at the data; coverage, the share of held-out points within
+    the 95% band (noise included), and gap_coverage, that of the points in the gap; rmse, root mean squared error of the
+    mean at held-out points.
+    """
+    rows = []
+    final = bands.loc[bands["observations"] == bands["observations"].max()]
+    groups: Any = final.groupby(["data", "filter"], sort=False)
+    for (data, name), group in groups:
+        seeds = [_measures(run) for _, run in group.groupby("seed")]
+        row: dict[str, Any] = {"data": data, "filter": name}
+        for key in seeds[0]:
+            mean, margin = mean_and_margin(np.array([seed[key] for seed in seeds]))
+            row |= {key: float(mean), f"{key}_95": float(margin)}
+        rows.append(row)
+    return pd.DataFrame(rows).set_index(["data", "filter"])
+
+
+def _measures(run: pd.DataFrame) -> dict[str, float]:
+    """Those of one seed."""
+    at: dict[str, Any] = {where: run.loc[run["where"] == where] for where in ("grid", "data", "held out", "gap")}
+    low, high = at["data"]["x"].min(), at["data"]["x"].max()
+    ends = np.interp([low - (high - low) / 3, high + (high - low) / 3], at["grid"]["x"], at["grid"]["std"])
+    known, between, outside = float(at["data"]["std"].median()), float(at["gap"]["std"].median()), float(ends.min())
+    covered = {
+        where: float(np.mean(np.abs(at[where]["y"] - at[where]["mean"]) <= 1.96 * total_std(at[where])))
+        for where in ("held out", "gap")
+    }
+    return {
+        "at_data": known,
+        "in_gap": between,
+        "outside": outside,
+        "gap_ratio": between / known,
+        "outside_ratio": outside / known,
+        "coverage": covered["held out"],
+        "gap_coverage": covered["gap"],
+        "rmse": float(np.sqrt(np.mean((at["held out"]["y"] - at["held out"]["mean"]) ** 2))),
+    }
+
+
+def total_std(rows: pd.DataFrame) -> np.ndarray:
+    """Deviation of an observation: epistemic variance and noise."""
+    return np.sqrt(rows["std"].to_numpy() ** 2 + rows["noise"].to_numpy())
+
+
+def _readable(table: pd.DataFrame) -> pd.DataFrame:
+    """The table of `summarise` as strings."""
+    titles = {
+        "at_data": ("std at data", 1),
+        "gap_ratio": ("gap / data", 1),
+        "outside_ratio": ("outside / data", 1),
+        "coverage": ("covered / %", 100),
+        "gap_coverage": ("in the gap / %", 100),
+        "rmse": ("error", 1),
+    }
+    cells = {
+        title: with_margin(factor * table[name].to_numpy(), factor * table[f"{name}_95"].to_numpy())
+        for name, (title, factor) in titles.items()
+    }
+    return pd.DataFrame(cells, index=table.index)
+
+
+def bands_figure(bands: pd.DataFrame, data: str, kind: str) -> "Figure":
+    """Mean and 95% bands of the first seed, epistemic and with noise: a row for each rank, a column for each stage."""
+    from matplotlib.figure import Figure
+
+    from seqdec import figures
+
+    first = bands.loc[(bands["data"] == data) & (bands["seed"] == bands["seed"].min())]
+    names = [name for name in dict.fromkeys(first["filter"]) if name.partition(":")[0] == kind]
+    stages = sorted(set(first["observations"]))
+    figure = Figure(figsize=(1.0 + 3.6 * len(stages), 1.0 + 2.3 * len(names)), dpi=140, layout="constrained")
+    axes = figure.subplots(len(names), len(stages), sharex=True, sharey=True, squeeze=False)
+    colour = figures.styles([kind])[0]["color"]
+    for row, name in zip(axes, names, strict=True):
+        for axis, stage in zip(row, stages, strict=True):
+            here = first.loc[(first["filter"] == name) & (first["observations"] == stage)]
+            grid, seen = here.loc[here["where"] == "grid"], here.loc[here["where"] == "data"].iloc[:stage]
+            for deviation, alpha in ((grid["std"].to_numpy(), 0.3), (total_std(grid), 0.15)):
+                low, high = grid["mean"] - 1.96 * deviation, grid["mean"] + 1.96 * deviation
+                axis.fill_between(grid["x"], low, high, color=colour, alpha=alpha, lw=0)
+            axis.plot(grid["x"], grid["mean"], color=colour, lw=1.6)
+            axis.plot(seen["x"], seen["y"], "k.", ms=3)
+            figures.finish_axis(axis, f"rank {name.partition(':')[2]}, {stage} observations", "", "")
+    reach = 3 * float(np.abs(first.loc[first["where"] == "data", "y"]).max())
+    axes[0, 0].set_ylim(-reach, reach)
+    figure.suptitle(
+        f"{data} · {kind} · mean, 95% bands of the mean and of an observation", fontsize=12, fontweight="bold", x=0.01,
+        ha="left",
+    )  # fmt: skip
+    figures.note(figure, _PUBLISHED[kind])
+    return figure
+
+
+_PUBLISHED = {
+    "hilofi": "Paper, Figures 1, 15 and 16 (R = 0): the band covers -10 to 10 at first, narrows at the data by 30 "
+    "observations, and by 120 is wide only where there are none. Rank 1 shows nothing between the data, rank 50 does.",
+    "lrkf": "Paper, Figures 17 and 18 (R = 0): LRKF needs a rank of 200 for what HiLoFi shows with 50; rank 10 has no "
+    "band.",
+}
+
+
+def deviation_figure(bands: pd.DataFrame) -> "Figure":
+    """Epistemic deviation against input after all observations, mean over seeds, a panel for each data set."""
+    from seqdec import figures
+
+    final = bands.loc[(bands["observations"] == bands["observations"].max()) & (bands["where"] == "grid")]
+    names = list(dict.fromkeys(final["data"]))
+    figure, axes = figures.panels(names)
+    filters_shown = list(dict.fromkeys(final["filter"]))
+    for data, axis in zip(names, axes, strict=True):
+        for style, name in zip(figures.styles(filters_shown), filters_shown, strict=True):
+            here = final.loc[(final["data"] == data) & (final["filter"] == name)]
+            runs: Any = [run for _, run in here.groupby("seed")]
+            inputs = np.mean([run["x"] for run in runs], axis=0)
+            figures.curve(axis, inputs, np.stack([run["std"] for run in runs]), name, style, (0.0, np.inf))
+        points = bands.loc[(bands["data"] == data) & (bands["where"] == "data"), "x"].unique()
+        axis.plot(points, np.zeros_like(points), "|", color="0.4", ms=8, zorder=0, clip_on=False)
+        figures.finish_axis(axis, data, "input; ticks: data", "epistemic deviation")
+        axis.set_ylim(bottom=0)
+    figures.legend(figure, axes, filters_shown)
+    figure.suptitle("Deviation of the expected response", fontsize=12, fontweight="bold", x=0.01, ha="left")
+    return figure
