@@ -10,6 +10,7 @@ from matplotlib import pyplot
 from scipy import stats
 
 from seqdec import figures, persistence, results
+from seqdec.experiments import classify
 from seqdec.results import Run
 
 
@@ -201,7 +202,7 @@ def test_bands_are_t_intervals() -> None:
 def test_pictures_of_odd_runs(num_seeds: int, tmp_path: Path) -> None:
     short, blind = make_run(num_seeds, 1), make_run(num_seeds)._replace(regret=np.full((num_seeds, 40), np.nan))
     for number, figure in enumerate(
-        [short.plot(), blind.plot(), figures.regret({"x": blind}), figures.accuracy({"x": short})]
+        [short.plot(), blind.plot(), figures.regret({"x": blind}), classify.accuracy_figure({"x": short})]
     ):
         figure.savefig(tmp_path / f"{number}.png")
         assert (tmp_path / f"{number}.png").stat().st_size > 5000

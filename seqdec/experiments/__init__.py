@@ -10,10 +10,13 @@ EXPERIMENTS: Mapping[str, str] = {
     "mnist": "seqdec.experiments.mnist:MNIST",
     "fashion-mnist": "seqdec.experiments.mnist:FashionMNIST",
     "classify": "seqdec.experiments.classify:Classify",
+    "cifar": "seqdec.experiments.cifar:CIFAR",
     "in-between": "seqdec.experiments.in_between:InBetween",
     "kuairec": "seqdec.experiments.kuairec:KuaiRec",
     "tabular": "seqdec.experiments.tabular:Tabular",
     "bo": "seqdec.experiments.bo:Optimization",
+    "nonstationary": "seqdec.experiments.nonstationary:Nonstationary",
+    "outliers": "seqdec.experiments.outliers:Outliers",
     "optimizers": "seqdec.experiments.optimizers:Optimizers",
 }
 """`seqdec run NAME`: the options class, which satisfies `Experiment`."""

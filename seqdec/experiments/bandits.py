@@ -90,7 +90,7 @@ class Options:
     def agent(self, name: str, env: Environment) -> Agent:
         """The agent that "kind:rank+policy" stands for, with those of the options that it takes."""
         kind, rank, policy = contenders.split(name, agents.names())
-        settings = {"model": self.model, **self.tuned.get(kind, {})}
+        settings = self.presets(kind)
         if contenders.has_filter(kind):
             numbers = {"rank": self.rank if rank is None else rank, "process_noise": self.process_noise}
             told = {key: value for key, value in self.response().items() if key in agents.REGISTRY.parameters(kind)}
@@ -99,6 +99,10 @@ class Options:
         elif policy:
             settings["policy"] = policies.make(policy)
         return contenders.checked(agents.make(kind, env, **settings), name)
+
+    def presets(self, kind: str) -> dict[str, Any]:
+        """Keywords of the agents called `kind`, where the options give no others."""
+        return {"model": self.model, **self.tuned.get(kind, {})}
 
     def response(self) -> dict[str, Any]:
         """Keywords of the filtering agents that say how responses are distributed."""

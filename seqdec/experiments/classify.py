@@ -39,34 +39,16 @@ _TERMS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Classify(Options):
-    """Online classification: each label is shown once the agent has guessed it; reports one-step-ahead accuracy."""
+class Classification(Options):
+    """Options of online classification, whose feedback is the label."""
 
-    name: ClassVar[str] = "classify"
-    quick_options: ClassVar[Mapping[str, Any]] = {"steps": 1000, "seeds": 1}
-    published: ClassVar[Mapping[str, str]] = {
-        "accuracy.png": "Paper, Figure 5 (MNIST): no clear difference between the methods.",
-        "ranks.png": "Paper, Figure 6 (MNIST): all methods gain a little with the rank, HiLoFi most; the time of LoFi "
-        "grows fastest with it, and HiLoFi takes longest.",
-        "bounds.png": "Paper, Figure 7 (MNIST): both terms of LRKF's bound fall over time as its accuracy rises.",
-    }
+    name: ClassVar[str] = "classification"
 
-    dataset: str = "mnist"
-    """Images to classify: digits, mnist or fashion-mnist."""
-    agents: str = "hilofi,lolofi,lrkf"
     policy: str | None = "greedy"
-    steps: int = 60_000
-    seeds: int = 1
-    out: Path = Path("results/classify")
     ranks: str = ""
     """Ranks, separated by commas: every filter that has a rank and names none runs with each of them."""
     error_bounds: bool = False
     """Also record the terms of the filters' error bounds at every step."""
-
-    def environment(self) -> Environment:
-        """The images with their labels as feedback."""
-        choice("dataset", self.dataset, DATASETS)
-        return envs.make(self.dataset, full_information=True)
 
     def names(self) -> list[str]:
         """The names of the agents, with those that --ranks adds."""
@@ -104,6 +86,32 @@ class Classify(Options):
         if any(name in run.diagnostics for name in _TERMS for run in runs.values()):
             shown["bounds.png"] = bounds_figure(runs)
         return shown
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classify(Classification):
+    """Online classification: each label is shown once the agent has guessed it; reports one-step-ahead accuracy."""
+
+    name: ClassVar[str] = "classify"
+    quick_options: ClassVar[Mapping[str, Any]] = {"steps": 1000, "seeds": 1}
+    published: ClassVar[Mapping[str, str]] = {
+        "accuracy.png": "Paper, Figure 5 (MNIST): no clear difference between the methods.",
+        "ranks.png": "Paper, Figure 6 (MNIST): all methods gain a little with the rank, HiLoFi most; the time of LoFi "
+        "grows fastest with it, and HiLoFi takes longest.",
+        "bounds.png": "Paper, Figure 7 (MNIST): both terms of LRKF's bound fall over time as its accuracy rises.",
+    }
+
+    dataset: str = "mnist"
+    """Images to classify: digits, mnist or fashion-mnist."""
+    agents: str = "hilofi,lolofi,lrkf"
+    steps: int = 60_000
+    seeds: int = 1
+    out: Path = Path("results/classify")
+
+    def environment(self) -> Environment:
+        """The images with their labels as feedback."""
+        choice("dataset", self.dataset, DATASETS)
+        return envs.make(self.dataset, full_information=True)
 
 
 def write_accuracies(folder: Path, runs: Mapping[str, Run], shown: Mapping[str, "Figure"]) -> str:

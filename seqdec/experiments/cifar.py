@@ -1,0 +1,92 @@
+"""Online classification of CIFAR-10's images by networks of millions of parameters.
+
+Accuracy is one-step-ahead, in one pass over the images in their order. Files are those of `classify`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+
+from seqdec import envs
+from seqdec.checks import choice
+from seqdec.core import Array, Environment
+from seqdec.data import load_cifar10
+from seqdec.experiments.bandits import Plan
+from seqdec.experiments.classify import Classification
+from seqdec.models import PatchConv
+
+
+class VGG(nn.Module):
+    """Convolutions of 3 x 3 in blocks of given widths, ELUs, average pooling after each block, two layers of 256 units.
+
+    One image (32, 32, 3). The output layer is initially zero.
+    """
+
+    blocks: tuple[tuple[int, ...], ...] = ((64, 64), (128, 128), (256,))
+    out: int = 10
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        """Responses (out,) to one image."""
+        for block, widths in enumerate(self.blocks):
+            for place, width in enumerate(widths):
+                x = nn.elu(PatchConv(width, 3, padding=1, name=f"conv_{block}_{place}")(x))
+            x = nn.avg_pool(x, (2, 2), strides=(2, 2))
+        x = jnp.ravel(x)
+        for place in range(2):
+            x = nn.elu(nn.Dense(256, name=f"hidden_{place}")(x))
+        return nn.Dense(self.out, kernel_init=nn.initializers.zeros_init(), name="output")(x)
+
+
+NETWORKS: Mapping[str, nn.Module] = {
+    "vgg": VGG(),
+    "vgg-block": VGG(((64, 64), (128, 128), (256,), (512, 512))),
+}
+"""The paper's two networks, of 1.7 and 4.7 million parameters."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CIFAR(Classification):
+    """Online classification of CIFAR-10's first images by LRKF and AdamW, with 1.7 or 4.7 million parameters."""
+
+    name: ClassVar[str] = "cifar"
+    quick_options: ClassVar[Mapping[str, Any]] = {"agents": "lrkf:1,adamw", "steps": 40, "seeds": 1}
+    published: ClassVar[Mapping[str, str]] = {
+        "accuracy.png": "Paper, Table 4, accuracy in 10,000 images: LRKF of rank 1, 5, 10, AdamW: .3355, .3384, .3379, "
+        ".3442 with VGG; .3129, .3141, .3148, .3097 with VGG+Block.",
+    }
+    tuned: ClassVar[dict[str, dict[str, Any]]] = {
+        "adamw": {"learning_rate": 1e-4, "inner_steps": 1, "policy": "greedy"},
+    }
+
+    network: str = "vgg"
+    """Network: vgg with 1.7 million parameters, vgg-block with 4.7."""
+    agents: str = "lrkf:1,lrkf:5,lrkf:10,adamw"
+    steps: int = 10_000
+    """Images, in one pass; never more than there are."""
+    seeds: int = 1
+    out: Path = Path("results/cifar")
+
+    def check(self) -> Plan:
+        """The images, the agents by name, and the number of images.
+
+        Raises ValueError or TypeError for wrong options, and OSError for missing data.
+        """
+        choice("network", self.network, tuple(NETWORKS))
+        plan = super().check()
+        return plan._replace(steps=min(self.steps, len(plan.env.params.labels)))
+
+    def environment(self) -> Environment:
+        """The images in their order, with their labels as feedback."""
+        data = load_cifar10()
+        images, labels = (np.concatenate(parts) for parts in zip(data.train, data.test, strict=True))
+        return envs.classification(images, labels, order="sequential", full_information=True, name="cifar10")
+
+    def presets(self, kind: str) -> dict[str, Any]:
+        """The settings of all, and the network."""
+        return {**super().presets(kind), "model": NETWORKS[self.network]}

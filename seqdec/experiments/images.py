@@ -1,0 +1,35 @@
+"""Bandits on images that can be put into other environments: their options and settings by data set."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from seqdec import envs
+from seqdec.checks import choice
+from seqdec.core import Environment
+from seqdec.experiments.bandits import Bandit
+from seqdec.experiments.digits import Digits
+from seqdec.experiments.mnist import MNIST, FashionMNIST
+
+DATASETS: Mapping[str, type[Bandit]] = {"digits": Digits, "mnist": MNIST, "fashion-mnist": FashionMNIST}
+"""Data sets, with the experiment whose network and settings are used."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Images(Bandit):
+    """Options of bandits on one of several data sets."""
+
+    name: ClassVar[str] = "images"
+
+    dataset: str = "mnist"
+    """Images: digits, mnist or fashion-mnist."""
+
+    def plain(self) -> Environment:
+        """The bandit on the images."""
+        choice("dataset", self.dataset, tuple(DATASETS))
+        return envs.make(self.dataset)
+
+    def presets(self, kind: str) -> dict[str, Any]:
+        """Those of the data set's own experiment."""
+        own = DATASETS[self.dataset]
+        return {"model": own.model, **own.tuned.get(kind, {})}
