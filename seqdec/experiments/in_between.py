@@ -345,7 +345,7 @@ def bands_figure(bands: pd.DataFrame, data: str, kind: str) -> "Figure":
 
 _PUBLISHED = {
     "hilofi": "Paper, Figures 1, 15 and 16 (R = 0): the band covers -10 to 10 at first, narrows at the data by 30 "
-    "observations, and by 120 is wide only where there are none. Rank 1 shows nothing between the data, rank 50 does.",
+    "observations, and by 120 is wide only away from the data. Rank 1 shows nothing between them, rank 50 does.",
     "lrkf": "Paper, Figures 17 and 18 (R = 0): LRKF needs a rank of 200 for what HiLoFi shows with 50; rank 10 has no "
     "band.",
 }
