@@ -3,15 +3,18 @@
 if __name__ != "seqdec.agents":
     raise ImportError(f"import this package as seqdec.agents, not as {__name__}; is the repository's root on sys.path?")
 
+from seqdec.agents.auto import auto
 from seqdec.agents.filtering import filtering
 from seqdec.agents.laplace import laplace
+from seqdec.agents.linear import linear
 from seqdec.agents.networks import scorer
 from seqdec.agents.neural import neural
 from seqdec.agents.presets import REGISTRY, ekf, from_filter, hilofi, lofi, lolofi, lrkf, make, names, subspace
-from seqdec.agents.recommender import linear, popularity, random
+from seqdec.agents.recommender import popularity, random
 
 __all__ = [
     "REGISTRY",
+    "auto",
     "ekf",
     "filtering",
     "from_filter",

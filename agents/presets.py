@@ -195,10 +195,12 @@ REGISTRY: Registry[Agent] = Registry(
     "agent",
     {
         "adamw": _adamw,
+        "auto": "seqdec.agents.auto:auto",
         "ekf": ekf,
         "hilofi": hilofi,
         "last_layer_laplace": "seqdec.agents.laplace:last_layer_laplace",
         "koala++": _koala_plus_plus,
+        "linear": "seqdec.agents.linear:linear",
         "lofi": lofi,
         "lolofi": lolofi,
         "lrkf": lrkf,

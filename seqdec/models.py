@@ -34,19 +34,23 @@ def _output(out: int, *, use_bias: bool = True) -> nn.Dense:
 
 
 class MLP(nn.Module):
-    """Fully connected network on the flattened input: hidden layers of the given widths, then `out` linear units."""
+    """Fully connected network on the flattened input: hidden layers of the given widths, then `out` linear units.
+
+    With `skip` the linear units see the input too, (input, last hidden layer): the network contains the linear model.
+    """
 
     out: int
     features: tuple[int, ...] = (50, 50)
     activation: Callable[[Array], Array] = nn.elu
+    skip: bool = False
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
         """Responses (out,) to one input of any shape."""
-        x = jnp.ravel(x)
+        x = given = jnp.ravel(x)
         for index, width in enumerate(self.features):
             x = self.activation(nn.Dense(width, name=f"hidden_{index}")(x))
-        return _output(self.out)(x)
+        return _output(self.out)(jnp.concatenate([given, x]) if self.skip else x)
 
 
 class PatchConv(nn.Module):

@@ -102,7 +102,8 @@ class Options:
 
     def presets(self, kind: str) -> dict[str, Any]:
         """Keywords of the agents called `kind`, where the options give no others."""
-        return {"model": self.model, **self.tuned.get(kind, {})}
+        model = {"model": self.model} if "model" in agents.REGISTRY.parameters(kind) else {}
+        return {**model, **self.tuned.get(kind, {})}
 
     def response(self) -> dict[str, Any]:
         """Keywords of the filtering agents that say how responses are distributed."""

@@ -1,0 +1,286 @@
+r"""One agent for contexts of numbers and for images: linear and learnt regressions, weighted by what they foretold.
+
+Members. Each is a Bayesian regression with a weight vector for each action and an estimated noise variance
+(`seqdec.agents.regression`). With z the context in standard units (`seqdec.agents.units`), member 1 has the features
+(z, 3), member 2 ((z, h(z), 1) / sqrt(10), 3), h the last hidden units of a network. Contexts of more than 256 numbers,
+such as images, have member 2 only, without z, as they are.
+
+Features. Each step takes one AdamW step on a minibatch of the memory, on half the squared error of the network's
+output for rewards in standard units. All parameters shrink by learning_rate min(1, decay / t) a step, as under a prior
+that t observations outweigh. The regression has a copy of the network, which is renewed at t = 16, 32, 48, ..., later
+every t / 50 steps: the belief is then recomputed from the rows of the memory with the new features. Between these
+steps it is updated by each reward exactly.
+
+Weights. With p_j the predictive density of a reward under member j, before it is learnt,
+
+    log weight_j <- (1 - 1 / horizon) log weight_j + log p_j(reward)        sum_j weight_j = 1
+
+so that what was foretold long ago is forgotten: the member that is better now need not be the one that was better at
+first. Mean and variance of an action's reward are weighted means of the members'.
+
+Cost of a step, for n actions, F features of member 2 and b rows in a minibatch: O(n F^2) to act, O(F^2) and b gradients
+to learn. Recomputing costs O(n F^2) for each row of the memory that it takes, and O(n F^3).
+
+Sources: neural-linear: Riquelme, Tucker, Snoek, "Deep Bayesian Bandits Showdown", 2018. Weights with forgetting:
+Raftery, Karny, Ettler, "Online prediction under model uncertainty via dynamic model averaging", 2010.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import linen as nn
+from gymnasium import spaces as gym_spaces
+
+from seqdec import checks, linalg, models, policies
+from seqdec import memory as memories
+from seqdec.agents import regression, units
+from seqdec.agents.experience import Batch, finite, minibatch, recorder, remember
+from seqdec.agents.filtering import choices_for, decide
+from seqdec.agents.last_layer import LastLayer, last_layer
+from seqdec.agents.linear import with_constant
+from seqdec.agents.networks import network_for
+from seqdec.agents.neural import descend, mean_loss
+from seqdec.agents.presets import hilofi
+from seqdec.agents.regression import Answer, Regression
+from seqdec.agents.units import Units
+from seqdec.core import Acquisition, Agent, Array, HasSpaces, Network, Posterior, PyTree
+from seqdec.memory import MemoryState
+
+_RAW = 256
+"""Numbers in a context up to which it is given to the regressions directly."""
+_DEEP_STD = 0.1**0.5
+"""Prior standard deviation of member 2's weights, in that of the noise: those of member 1 have 1."""
+_ROWS = 8192
+"""Rows of the memory that the belief is recomputed from; if there are more, a random draw."""
+_FIRST = 16
+"""Steps between the first recomputations."""
+
+
+class AutoState(NamedTuple):
+    """What the agent knows."""
+
+    params: PyTree
+    """of the network in training"""
+    optimizer: Any
+    features: PyTree
+    """the copy of the network whose features member 2 has"""
+    members: tuple[Regression, ...]
+    log_weights: Array
+    """(members,), the largest is 0"""
+    contexts: Units
+    rewards: Units
+    memory: MemoryState
+    due: Array
+    """() int32, the step of the next recomputation"""
+    key: Array
+    """data of the key of all draws from the memory, never changed"""
+
+
+class AutoInfo(NamedTuple):
+    """Result of an update."""
+
+    innovation: Array
+    """(o,) observed minus predicted reward, before the update"""
+    weights: Array
+    """(members,) after the update"""
+    rejected: Array
+    """() bool: the input or the result was not finite, and the state is unchanged"""
+
+
+class _Parts(NamedTuple):
+    """What an agent is made of."""
+
+    network: Network
+    layer: LastLayer
+    raw: bool
+    """whether contexts are few numbers, which the regressions see in standard units"""
+    neglect: float
+
+
+def auto(
+    spaces: HasSpaces,
+    *,
+    policy: str | Acquisition = "epistemic_sampling",
+    model: nn.Module | Network | None = None,
+    learning_rate: float = 1e-3,
+    batch_size: int = 32,
+    capacity: int = 20_000,
+    decay: float = 1000.0,
+    horizon: float = 1000.0,
+    neglect: float = 20.0,
+    num_candidates: int = 256,
+) -> Agent:
+    """The default agent: no setting depends on the unit, the noise or the linearity of the rewards.
+
+    For Box actions, and for observations that are a Dict of candidates, it is `seqdec.agents.hilofi`.
+
+    Args:
+        spaces: anything with observation_space and action_space.
+        policy: name or acquisition of `seqdec.policies`; the joint moments are those at the head of
+            `seqdec.agents.regression`, functions are drawn at the full posterior variance.
+        model: a flax module or `seqdec.models.Network` whose output layer is dense, with one output per action; None
+            is an MLP with two hidden layers of 50 units whose output layer sees the context too, for images LeNet5.
+        learning_rate: of AdamW.
+        batch_size: rows of a minibatch, the newest included.
+        capacity: rows of the memory, a uniform sample of all observations.
+        decay: steps after which the weights of the network begin to shrink less.
+        horizon: steps after which a prediction counts e times less in the members' weights.
+        neglect: an action that was played near the context less than one in neglect x n times is explored at the full
+            posterior variance, others in proportion less.
+        num_candidates: points drawn per decision from a Box of actions.
+
+    Raises TypeError or ValueError for a space or a setting that does not fit.
+    """
+    acquisition, called = policies.resolve(policy)
+    checks.positive("learning_rate", learning_rate)
+    checks.count("batch_size", batch_size)
+    checks.number("decay", decay)
+    checks.positive("horizon", horizon)
+    checks.positive("neglect", neglect)
+    discrete = isinstance(spaces.action_space, gym_spaces.Discrete)
+    if not discrete or isinstance(spaces.observation_space, gym_spaces.Dict):
+        return hilofi(spaces, policy=policy, model=model, num_candidates=num_candidates)._replace(name="auto")
+    choices = choices_for(spaces, num_candidates)
+    recording = recorder(choices, spaces)
+    parts = _parts(spaces, model, recording.example.x.size, neglect)
+    memory, transform = memories.reservoir(capacity), optax.with_extra_args_support(optax.adam(learning_rate))
+    actions = int(spaces.action_space.n)  # pyright: ignore[reportAttributeAccessIssue] (Discrete)
+
+    def init(key):
+        weights, draws = jax.random.split(key)
+        params = parts.network.init(weights)
+        sizes = ([recording.example.x.size + 1] if parts.raw else []) + [parts.layer.size + 1]
+        members = tuple(regression.prior(actions, size) for size in sizes)
+        contexts, rewards = units.unknown(recording.example.x.shape), units.unknown(())
+        return AutoState(
+            params, transform.init(params), params, members, jnp.zeros(len(members)), contexts, rewards,
+            memory.init(recording.example), jnp.int32(_FIRST), jax.random.key_data(draws),
+        )  # fmt: skip
+
+    def act(key, state, observation):
+        return decide(key, acquisition, _posterior(parts, state), choices, observation)
+
+    def update(state, observation, action, feedback):
+        newest, single = recording.rows(observation, action, feedback), jnp.ndim(feedback) == 0
+        row = jax.tree.map(lambda leaf: leaf[0], newest)
+        key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.memory.count)
+        add, draw, again = jax.random.split(key, 3)
+        good = finite(newest)
+        error = regression.innovation(_mixed(_answers(parts, state, row.x), state.log_weights).mean, row, single)
+        contexts = units.measured(state.contexts, newest.x, good[None])
+        rewards = units.measured(state.rewards, row.y, good & row.observed)
+        phis = _features(parts, state.features, _inputs(parts, contexts, row.x))
+        pairs = zip(state.members, phis, strict=True)
+        learnt = [regression.learn(belief, phi, row, single, good) for belief, phi in pairs]
+        log_weights = (1 - 1 / horizon) * state.log_weights + jnp.stack([density for _, density in learnt])
+
+        def batch_of(key):
+            return minibatch(memory, key, state.memory, newest, batch_size)
+
+        def loss(params, batch):
+            return _loss(parts, contexts, rewards, params, batch)
+
+        trained = state.params, state.optimizer
+        (params, moments), _, _ = descend(loss, transform, trained, batch_of, draw[None])
+        shrink = learning_rate * jnp.minimum(1, decay / (state.memory.count + 1))
+        params = jax.tree.map(lambda leaf: (1 - shrink) * leaf, params)
+        fresh = state._replace(
+            params=params, optimizer=moments, members=tuple(belief for belief, _ in learnt), contexts=contexts,
+            rewards=rewards, log_weights=log_weights - jnp.max(log_weights), memory=None,
+        )  # fmt: skip
+        good = good & finite(fresh)
+        kept = jax.tree.map(lambda new, old: jnp.where(good, new, old), fresh, state._replace(memory=None))
+        stored = remember(memory, add, state.memory, newest, good)
+        state = _renewed(parts, again, kept._replace(memory=stored))
+        return state, AutoInfo(error, jax.nn.softmax(state.log_weights), ~good)
+
+    told = {
+        "policy": called, "learning_rate": learning_rate, "batch_size": batch_size, "capacity": capacity,
+        "decay": decay, "horizon": horizon, "neglect": neglect,
+    }  # fmt: skip
+    return Agent(init, act, update, "auto", acquisition.exact, told)
+
+
+def _parts(spaces: HasSpaces, model: nn.Module | Network | None, size: int, neglect: float) -> _Parts:
+    """The network and its last layer, for contexts of `size` numbers."""
+    actions = int(spaces.action_space.n)  # pyright: ignore[reportAttributeAccessIssue] (Discrete)
+    raw = size <= _RAW
+    network = network_for(spaces, models.MLP(actions, skip=True) if model is None and raw else model)
+    layer = last_layer(network)
+    if layer.groups != actions:
+        raise ValueError(
+            f"auto needs an output layer in which each of the {actions} actions has parameters of its own, as in a "
+            "dense layer; use hilofi for other networks"
+        )
+    return _Parts(network, layer, raw, neglect)
+
+
+def _inputs(parts: _Parts, contexts: Units, x: Array) -> Array:
+    """What the network sees: few numbers in standard units, many as they are."""
+    return units.bounded(contexts, x) if parts.raw else x
+
+
+def _features(parts: _Parts, params: PyTree, inputs: Array) -> tuple[Array, ...]:
+    """The features of each member, (F_j,)."""
+    _, phi = parts.layer.features(params, inputs)
+    deep = with_constant(phi[0] * _DEEP_STD)
+    return (with_constant(inputs), deep) if parts.raw else (deep,)
+
+
+def _answers(parts: _Parts, state: AutoState, x: Array) -> Answer:
+    """The members' predictions, (members, n) each."""
+    phis = _features(parts, state.features, _inputs(parts, state.contexts, x))
+    each = [regression.answer(*pair, parts.neglect) for pair in zip(state.members, phis, strict=True)]
+    return jax.tree.map(lambda *rows: jnp.stack(rows), *each)
+
+
+def _mixed(answers: Answer, log_weights: Array) -> Answer:
+    """Weighted means, (n,) each."""
+    return jax.tree.map(lambda rows: jax.nn.softmax(log_weights) @ rows, answers)
+
+
+def _posterior(parts: _Parts, state: AutoState) -> Posterior:
+    def draw(key):
+        """A member by its weight, and weights from its belief."""
+        chosen, *keys = jax.random.split(key, len(state.members) + 1)
+        member = jax.random.categorical(chosen, state.log_weights)
+        weights = [regression.drawn(*pair) for pair in zip(keys, state.members, strict=True)]
+
+        def function(x):
+            phis = _features(parts, state.features, _inputs(parts, state.contexts, x))
+            return jnp.stack([rows @ phi for rows, phi in zip(weights, phis, strict=True)])[member]
+
+        return function
+
+    return regression.question(lambda x: _mixed(_answers(parts, state, x), state.log_weights), draw)
+
+
+def _loss(parts: _Parts, contexts: Units, rewards: Units, params: PyTree, batch: Batch):
+    """Half the squared error in standard units, as `seqdec.agents.neural.descend` takes it."""
+    inputs = jax.vmap(lambda x: _inputs(parts, contexts, x))(batch.rows.x)
+    responses = jax.vmap(parts.network.apply, (None, 0))(params, inputs)
+    error = units.standard(rewards, batch.rows.y) - responses
+    return mean_loss(0.5 * error**2, batch), (responses, ())
+
+
+def _renewed(parts: _Parts, key: Array, state: AutoState) -> AutoState:
+    """The state with member 2 recomputed for the features of the present network, if this is due."""
+    most = min(_ROWS, len(state.memory.rows.y))
+    draws = jax.random.randint(key, (most,), 0, jnp.maximum(memories.filled(state.memory), 1))
+
+    def renew(kept, params, contexts, memory, draws):
+        filled = memories.filled(memory)
+        few = filled <= most
+        which = jnp.where(few, jnp.arange(most), draws)
+        counts = jnp.where(few, jnp.arange(most) < filled, True) * memory.count / jnp.minimum(filled, most)
+        rows = jax.tree.map(lambda leaf: leaf[which], memory.rows)
+        phi = jax.vmap(lambda x: _features(parts, params, _inputs(parts, contexts, x))[-1])(rows.x)
+        fresh = regression.recomputed(kept[0], phi, rows.y, rows.observed, counts)
+        return fresh, params, memory.count + jnp.maximum(_FIRST, memory.count // 50)
+
+    kept = state.members[-1], state.features, state.due
+    due = state.memory.count >= state.due
+    deep, features, due = linalg.cond_any(due, renew, kept, state.params, state.contexts, state.memory, draws)
+    return state._replace(members=(*state.members[:-1], deep), features=features, due=due)

@@ -1,0 +1,118 @@
+r"""Linear Thompson sampling and LinUCB: a weight vector for each action, or one for all candidates.
+
+For contexts of numbers each action has a Bayesian regression of its own with an estimated noise variance on (z, 3), z
+the context in standard units (`seqdec.agents.regression`, `seqdec.agents.units`): no setting depends on the unit of
+contexts or rewards. An observation costs O(F^2) for F - 1 numbers in a context.
+
+Source: Agrawal, Goyal, "Thompson sampling for contextual bandits with linear payoffs", ICML 2013; Li, Chu, Langford,
+Schapire, "A contextual-bandit approach to personalized news article recommendation", WWW 2010, for a weight vector for
+each action.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from gymnasium import spaces as gym_spaces
+
+from seqdec import checks, models, policies
+from seqdec.agents import recommender, regression, units
+from seqdec.agents.experience import finite, recorder
+from seqdec.agents.filtering import choices_for, decide
+from seqdec.agents.networks import check_candidates
+from seqdec.agents.presets import ekf
+from seqdec.agents.regression import Regression
+from seqdec.agents.units import Units
+from seqdec.core import Acquisition, Agent, Array, HasSpaces
+
+CONSTANT = 3.0
+"""The constant feature: a prior of three standard deviations of the noise for the mean reward of an action."""
+
+
+class LinearState(NamedTuple):
+    """What the agent knows."""
+
+    belief: Regression
+    contexts: Units
+
+    @property
+    def params(self) -> Array:
+        """(n, F) expected weights."""
+        return self.belief.weights
+
+
+class LinearInfo(NamedTuple):
+    """Result of an update."""
+
+    innovation: Array
+    """(o,) observed minus predicted reward, before the update"""
+    log_density: Array
+    """() of the reward, before the update, in nats"""
+    rejected: Array
+    """() bool: the input was not finite, and the state is unchanged"""
+
+
+def linear(spaces: HasSpaces, **options: Any) -> Agent:
+    """Linear regression: LinTS with a sampling policy, LinUCB with `policy="ucb"`.
+
+    Args:
+        spaces: anything with observation_space and action_space.
+        **options: for Discrete actions: policy (default "epistemic_sampling"), and neglect as in `seqdec.agents.auto`.
+            For observations that are a Dict of candidates those of `seqdec.agents.recommender.linear`; for Box actions
+            those of `seqdec.agents.ekf`, whose model is linear in the context and the action.
+
+    Raises TypeError or ValueError for a space or an option that does not fit.
+    """
+    if isinstance(spaces.observation_space, gym_spaces.Dict):
+        check_candidates(spaces)
+        return recommender.linear(spaces, **options)
+    if not isinstance(spaces.action_space, gym_spaces.Discrete):
+        return ekf(spaces, **{"model": models.MLP(1, ()), **options})._replace(name="linear")
+    return _per_action(spaces, **options)
+
+
+def with_constant(z: Array) -> Array:
+    """(z, 3) from z of any shape."""
+    return jnp.append(jnp.ravel(z), CONSTANT)
+
+
+def _per_action(
+    spaces: HasSpaces,
+    *,
+    policy: str | Acquisition = "epistemic_sampling",
+    neglect: float = 20.0,
+    num_candidates: int = 256,
+) -> Agent:
+    acquisition, called = policies.resolve(policy)
+    checks.positive("neglect", neglect)
+    choices = choices_for(spaces, num_candidates)
+    recording = recorder(choices, spaces)
+    example = recording.example.x
+    actions = int(spaces.action_space.n)  # pyright: ignore[reportAttributeAccessIssue] (Discrete)
+
+    def init(key):
+        return LinearState(regression.prior(actions, example.size + 1), units.unknown(example.shape))
+
+    def answers(state, x):
+        return regression.answer(state.belief, with_constant(units.bounded(state.contexts, x)), neglect)
+
+    def act(key, state, observation):
+        def draw(key):
+            weights = regression.drawn(key, state.belief)
+            return lambda x: weights @ with_constant(units.bounded(state.contexts, x))
+
+        question = regression.question(lambda x: answers(state, x), draw)
+        return decide(key, acquisition, question, choices, observation)
+
+    def update(state, observation, action, feedback):
+        newest, single = recording.rows(observation, action, feedback), jnp.ndim(feedback) == 0
+        row = jax.tree.map(lambda leaf: leaf[0], newest)
+        good = finite(newest)
+        error = regression.innovation(answers(state, row.x).mean, row, single)
+        contexts = units.measured(state.contexts, newest.x, good[None])
+        phi = with_constant(units.bounded(contexts, row.x))
+        belief, density = regression.learn(state.belief, phi, row, single, good)
+        return LinearState(belief, contexts), LinearInfo(error, density, ~good)
+
+    told = {"policy": called, "neglect": neglect}
+    return Agent(init, act, update, "linear", acquisition.exact, told)

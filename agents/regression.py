@@ -1,0 +1,165 @@
+r"""Bayesian linear regression with a weight vector and a noise variance for each of n responses.
+
+    y_j = w_j^T phi(x) + e        e ~ N(0, sigma_j^2)        w_j | sigma_j^2 ~ N(0, sigma_j^2 I)
+
+with sigma_j^2 as in `seqdec.agents.noise`. The covariance sigma_j^2 C_j is kept as C_j = T_j T_j^T. One observation
+(x, y) of response j, with p = T_j^T phi, s = 1 + p^T p and e = y - w_j^T phi, gives (Potter's form)
+
+    w_j += T_j p e / s        T_j -= T_j p p^T / (s + sqrt(s))
+
+in O(F^2). With C the covariance that every response would have if it had been observed in every step,
+
+    rho_j(x) = phi^T C_j phi / phi^T C phi >= 1
+
+says how many times less response j was observed near x than it might have been. `Answer.spread` is the variance that a
+policy is told for exploration,
+
+    sigma_j^2 phi^T C_j phi min(1, rho_j / (neglect n))
+
+In contexts that differ, greedy play observes each response about every n-th time, rho_j is near n, and exploring at the
+full width would cost more than it teaches. Where one response is starved, rho_j grows up to the full posterior
+variance, that of Thompson sampling.
+
+Source: the scale of exploration is ours; that contexts which differ explore by themselves: Bastani, Bayati, Khosravi,
+"Mostly exploration-free algorithms for contextual bandits", 2021. The rest is textbook.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from seqdec import linalg
+from seqdec.agents import noise as noises
+from seqdec.agents.experience import Experience
+from seqdec.agents.noise import Noise
+from seqdec.core import Array, Posterior, Predictive, PyTree
+
+
+class Regression(NamedTuple):
+    """Belief over the weights of n responses of F features."""
+
+    weights: Array
+    """(n, F)"""
+    columns: Array
+    """(n, F, F) T"""
+    shared: Array
+    """(F, F) root of the covariance of a response that was always observed"""
+    noise: Noise
+
+
+class Answer(NamedTuple):
+    """Predictions of n responses."""
+
+    mean: Array
+    """(n,)"""
+    spread: Array
+    """(n,) variance for exploration"""
+    noise: Array
+    """(n,) sigma^2"""
+
+
+def prior(responses: int, features: int) -> Regression:
+    """Before any observation."""
+    root = jnp.eye(features)
+    columns = jnp.broadcast_to(root, (responses, *root.shape))
+    return Regression(jnp.zeros((responses, features)), columns, root, noises.unknown(responses))
+
+
+def answer(belief: Regression, phi: Array, neglect: float) -> Answer:
+    """Predictions at features (F,)."""
+    own = jnp.sum(jnp.einsum("f,nfk->nk", phi, belief.columns) ** 2, 1)
+    rho = own / jnp.maximum(jnp.sum((phi @ belief.shared) ** 2), jnp.finfo(own.dtype).tiny)
+    noise = noises.variance(belief.noise)
+    told = noise * own * jnp.minimum(1, rho / (neglect * len(own)))
+    return Answer(belief.weights @ phi, told, noise)
+
+
+def question(answers: Callable[[PyTree], Answer], draw: Callable[[Array], Callable[[PyTree], Array]]) -> Posterior:
+    """What policies may ask, of (context) -> answers."""
+
+    def joint(x):
+        at = answers(x)
+        return Predictive(at.mean, jnp.diag(at.spread), jnp.diag(at.noise))
+
+    return Posterior(lambda x: answers(x).mean, joint, draw)
+
+
+def drawn(key: Array, belief: Regression) -> Array:
+    """Weights (n, F) drawn from the belief, its noise taken as it is estimated."""
+    normal = jax.random.normal(key, belief.weights.shape)
+    std = jnp.sqrt(noises.variance(belief.noise))
+    return belief.weights + std[:, None] * jnp.einsum("nfk,nk->nf", belief.columns, normal)
+
+
+def learn(belief: Regression, phi: Array, row: Experience, single: bool, accept: Array) -> tuple[Regression, Array]:
+    """The belief after one step, and the log density () of what was observed.
+
+    Args:
+        belief: before.
+        phi: (F,) features.
+        row: of the responses (n,).
+        single: whether just one of them was observed.
+        accept: () bool; False leaves the belief unchanged.
+    """
+    phi = jnp.where(accept, phi, 0)  # a product with a mask would keep NaN
+    indices = jnp.argmax(row.observed)[None] if single else jnp.arange(len(row.y))
+
+    def one(belief, index):
+        return observe(belief, phi, row.y[index], index, accept & row.observed[index])
+
+    shared = _less(belief.shared, phi @ belief.shared)
+    belief, densities = jax.lax.scan(one, belief._replace(shared=shared), indices)
+    return belief, jnp.sum(densities)
+
+
+def innovation(mean: Array, row: Experience, single: bool) -> Array:
+    """Observed minus predicted: (1,) where one response was observed, else (n,)."""
+    error = jnp.where(row.observed, row.y - mean, 0)
+    return jnp.sum(error, keepdims=True) if single else error
+
+
+def observe(belief: Regression, phi: Array, y: Array, index: Array, accept: Array) -> tuple[Regression, Array]:
+    """The belief after response `index` was y at features (F,), unchanged unless `accept`; and y's log density."""
+    columns = belief.columns[index]
+    products = jnp.where(accept, phi @ columns, 0)
+    scale = 1 + products @ products
+    innovation = jnp.where(accept, y - belief.weights[index] @ phi, 0)
+    density = noises.log_density(belief.noise, innovation, scale, index)
+    weights = belief.weights.at[index].add(columns @ products * (innovation / scale))
+    fresh = belief._replace(
+        weights=weights,
+        columns=belief.columns.at[index].set(_less(columns, products)),
+        noise=noises.learnt(belief.noise, innovation, scale, index, accept),
+    )
+    return fresh, jnp.where(accept, density, 0)
+
+
+def _less(columns: Array, products: Array) -> Array:
+    """T - T p p^T / (s + sqrt(s))."""
+    scale = 1 + products @ products
+    return columns - jnp.outer(columns @ products, products / (scale + jnp.sqrt(scale)))
+
+
+def recomputed(belief: Regression, phi: Array, y: Array, observed: Array, weights: Array) -> Regression:
+    """The belief with other features, from rows: what the noise is stays.
+
+    Args:
+        belief: before.
+        phi: (b, F) features.
+        y: (b, n) responses.
+        observed: (b, n) bool.
+        weights: (b,) how many observations a row stands for.
+    """
+    identity = jnp.eye(phi.shape[1])
+
+    def one(scale, values):
+        weighted = phi * scale[:, None]
+        root = linalg.inverse_root(identity + phi.T @ weighted)
+        return root, root @ (root.T @ (weighted.T @ values))
+
+    scales = jnp.concatenate([(observed * weights[:, None]).T, weights[None]])
+    values = jnp.concatenate([jnp.where(observed, y, 0).T, jnp.zeros((1, len(phi)))])
+    columns, fresh = jax.lax.map(lambda at: one(*at), (scales, values))
+    return belief._replace(weights=fresh[:-1], columns=columns[:-1], shared=columns[-1])

@@ -1,0 +1,241 @@
+"""Regressions with unknown noise, standard units, and the default agent, against closed forms in double precision."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+from gymnasium import spaces
+from scipy import stats
+
+from seqdec import agents, models
+from seqdec.agents import noise, regression, units
+from seqdec.agents.experience import Experience
+from tests.test_agents import ARMS, CONTEXT, NUM_ARMS, NUM_FEATURES, Spaces, assert_same, contexts
+
+N, F, T = 2, 3, 12
+RNG = np.random.default_rng(0)
+PHI, Y, PLAYED = RNG.normal(size=(T, F)), RNG.normal(size=(T, N)), RNG.integers(0, N, T)
+REWARDS = jnp.array([1.0, -1.0, 0.5])
+
+
+@pytest.fixture
+def double_precision():
+    with jax.enable_x64():
+        yield
+
+
+def observed(t):
+    return Experience(
+        jnp.asarray(PHI[t]), jnp.asarray(np.where(np.arange(N) == PLAYED[t], Y[t], 0)), jnp.arange(N) == PLAYED[t]
+    )
+
+
+def learnt(steps=T):
+    """A belief after some steps, and the log density of each."""
+    step = jax.jit(lambda belief, row: regression.learn(belief, row.x, row, True, jnp.bool_(True)))
+    belief, densities = regression.prior(N, F), []
+    for t in range(steps):
+        belief, density = step(belief, observed(t))
+        densities.append(float(density))
+    return belief, densities
+
+
+def normal_inverse_gamma(j, until=T):
+    """Mean, covariance / sigma^2 and residual sum of squares of response j, from all its rows at once."""
+    rows = PHI[:until][PLAYED[:until] == j]
+    y = Y[:until][PLAYED[:until] == j, j]
+    precision = np.eye(F) + rows.T @ rows
+    mean = np.linalg.solve(precision, rows.T @ y)
+    return mean, np.linalg.inv(precision), y @ y - mean @ precision @ mean, len(y)
+
+
+def test_a_regression_is_the_normal_inverse_gamma_posterior(double_precision):
+    belief, _ = learnt()
+    total = sum(normal_inverse_gamma(j)[2] for j in range(N)) / T
+    for j in range(N):
+        mean, cov, squares, count = normal_inverse_gamma(j)
+        np.testing.assert_allclose(belief.weights[j], mean, rtol=1e-9)
+        np.testing.assert_allclose(belief.columns[j] @ belief.columns[j].T, cov, rtol=1e-9)
+        np.testing.assert_allclose(belief.noise.squares[j], squares, rtol=1e-9)
+        np.testing.assert_allclose(noise.variance(belief.noise)[j], (4 * total + squares) / (4 + count), rtol=1e-9)
+    np.testing.assert_allclose(belief.shared @ belief.shared.T, np.linalg.inv(np.eye(F) + PHI.T @ PHI), rtol=1e-9)
+
+
+def test_what_was_foretold_is_a_student_t(double_precision):
+    _, densities = learnt()
+    for t in range(T // 2, T):
+        j = PLAYED[t]
+        mean, cov, squares, count = normal_inverse_gamma(j, t)
+        shared = sum(normal_inverse_gamma(i, t)[2] for i in range(N)) / t
+        scale = np.sqrt((4 * shared + squares) / (4 + count) * (1 + PHI[t] @ cov @ PHI[t]))
+        np.testing.assert_allclose(densities[t], stats.t.logpdf(Y[t, j], 4 + count, mean @ PHI[t], scale), rtol=1e-8)
+
+
+def test_recomputing_a_belief_from_its_rows_changes_nothing(double_precision):
+    belief, _ = learnt()
+    rows = jax.tree.map(lambda *parts: jnp.stack(parts), *map(observed, range(T)))
+    again = jax.jit(regression.recomputed)(belief, rows.x, rows.y, rows.observed, jnp.ones(T))
+    for one, other in (
+        (belief.weights, again.weights),
+        *((x @ x.mT, y @ y.mT) for x, y in zip(belief[1:3], again[1:3], strict=True)),
+    ):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-9)
+    twice = regression.recomputed(belief, *(jnp.repeat(leaf, 2, 0) for leaf in rows), jnp.full(2 * T, 0.5))
+    assert_same(twice.weights, again.weights, rtol=1e-6, atol=1e-9)
+
+
+def test_exploration_is_of_full_width_just_where_a_response_is_neglected(double_precision):
+    belief, _ = learnt()
+    phi = jnp.asarray(PHI[0])
+    own = np.array([PHI[0] @ normal_inverse_gamma(j)[1] @ PHI[0] for j in range(N)])
+    rho = own / (PHI[0] @ np.linalg.inv(np.eye(F) + PHI.T @ PHI) @ PHI[0])
+    full = noise.variance(belief.noise) * own
+    assert np.all(rho > 1)
+    np.testing.assert_allclose(regression.answer(belief, phi, 1e-9).spread, full, rtol=1e-9)
+    np.testing.assert_allclose(regression.answer(belief, phi, 20.0).spread, full * rho / 40, rtol=1e-9)
+
+
+def test_draws_have_the_moments_of_the_belief():
+    belief, _ = learnt()
+    weights = jax.vmap(lambda key: regression.drawn(key, belief))(jax.random.split(jax.random.key(0), 20_000))
+    for j in range(N):
+        cov = np.asarray(noise.variance(belief.noise)[j] * belief.columns[j] @ belief.columns[j].T)
+        size = np.sqrt(np.outer(np.diag(cov), np.diag(cov)))
+        np.testing.assert_allclose((np.cov(weights[:, j].T) - cov) / size, 0, atol=0.05)
+        np.testing.assert_allclose((weights[:, j].mean(0) - belief.weights[j]) / np.sqrt(np.diag(cov)), 0, atol=0.05)
+
+
+def test_standard_units_are_mean_and_deviation_of_all_values():
+    seen = units.unknown((F,))
+    for row in PHI:
+        seen = units.measured(seen, jnp.asarray(100 + 7 * row, jnp.float32)[None], jnp.array([True]))
+    seen = units.measured(seen, jnp.full((1, F), jnp.nan), jnp.array([False]))
+    expected = (PHI[3] - PHI.mean(0)) / PHI.std(0)
+    np.testing.assert_allclose(units.standard(seen, 100 + 7 * PHI[3]), expected, rtol=1e-3, atol=1e-4)
+    same = units.measured(units.unknown((1,)), jnp.full((5, 1), 0.3), jnp.ones(5, bool))
+    assert units.standard(same, jnp.array([0.3])) == 0
+    assert units.bounded(seen, jnp.full(F, 1e6)).max() == 5
+
+
+def test_a_skip_connection_contains_the_linear_model():
+    network = models.network(models.MLP(NUM_ARMS, (8,), skip=True), jnp.zeros(NUM_FEATURES))
+    params = network.init(jax.random.key(0))
+    kernel = jax.random.normal(jax.random.key(1), (NUM_FEATURES, NUM_ARMS))
+    params["output"]["kernel"] = jnp.concatenate([kernel, jnp.zeros((8, NUM_ARMS))])
+    np.testing.assert_allclose(network.apply(params, CONTEXT), CONTEXT @ kernel, rtol=1e-5)
+    assert network.is_last(("output", "kernel"))
+    assert not network.is_last(("hidden_0", "kernel"))
+
+
+# The agents
+
+
+@pytest.mark.parametrize("name", ["auto", "linear"])
+def test_neither_the_unit_of_contexts_nor_that_of_rewards_matters(name):
+    """A context and a reward in other units lead to the same actions."""
+    agent = agents.make(name, ARMS)
+    update, act = jax.jit(agent.update), jax.jit(agent.act)
+
+    def play(scale, shift, unit):
+        state, chosen = agent.init(jax.random.key(0)), []
+        for step, x in enumerate(contexts(30)):
+            x = scale * x + shift
+            action = act(jax.random.key(step), state, x).value
+            state, _ = update(state, x, action, unit * REWARDS[action] * x[0])
+            chosen.append(int(action))
+        return chosen
+
+    plain = play(1.0, 0.0, 1.0)
+    assert len(set(plain)) > 1
+    assert play(1.0, 0.0, 2.0**-10) == plain
+    assert play(2.0**8, 0.0, 1 / 2.0**8) == plain
+
+
+def test_weights_of_members_are_discounted_sums_of_log_densities():
+    agent = agents.auto(ARMS, horizon=5.0, model=models.MLP(NUM_ARMS, (4,), skip=True))
+    state, update = agent.init(jax.random.key(0)), jax.jit(agent.update)
+    expected = np.zeros(2)
+    for step, x in enumerate(contexts(12)):
+        before, action = state, jnp.int32(step % NUM_ARMS)
+        row = Experience(x, jnp.where(jnp.arange(NUM_ARMS) == action, REWARDS, 0), jnp.arange(NUM_ARMS) == action)
+        state, info = update(state, x, action, REWARDS[action])
+        z = units.bounded(state.contexts, x)
+        hidden = jax.nn.elu(z @ before.features["hidden_0"]["kernel"] + before.features["hidden_0"]["bias"])
+        deep = jnp.concatenate([z, hidden, jnp.ones(1)]) * 0.1**0.5
+        order = jnp.array([NUM_FEATURES + 4, *range(NUM_FEATURES + 4)])  # bias before kernel
+        phis = jnp.append(z, 3.0), jnp.append(deep[order], 3.0)
+        found = [
+            regression.learn(*pair, row, True, jnp.bool_(True))[1] for pair in zip(before.members, phis, strict=True)
+        ]
+        expected = 0.8 * expected + np.array(found)
+        np.testing.assert_allclose(info.weights, jax.nn.softmax(expected), rtol=1e-3, atol=1e-5)
+
+
+def test_what_a_linear_member_cannot_say_is_left_to_the_learnt_one():
+    agent = agents.auto(ARMS, learning_rate=1e-2, model=models.MLP(NUM_ARMS, (16,), skip=True))
+
+    def step(state, at):
+        x, t = at
+        reward = jnp.abs(x[0]) - jnp.abs(x[1]) + 0.05 * jax.random.normal(jax.random.key(t))
+        state, info = agent.update(state, x, t % NUM_ARMS, reward)
+        return state, (info.weights[1], info.innovation[0])
+
+    at = contexts(400), jnp.arange(400)
+    learnt, errors = jax.jit(lambda: jax.lax.scan(step, agent.init(jax.random.key(0)), at))()[1]
+    assert learnt[-1] > 0.99
+    assert np.mean(errors[-100:] ** 2) < 0.3 * np.mean(errors[:100] ** 2)
+
+
+@pytest.mark.parametrize("name", ["auto", "linear"])
+def test_a_rejected_update_leaves_the_state_as_it_was(name):
+    agent = agents.make(name, ARMS)
+    state, update = agent.init(jax.random.key(0)), jax.jit(agent.update)
+    state, _ = update(state, CONTEXT, jnp.int32(0), 1.0)
+    for x, reward in ((CONTEXT.at[0].set(jnp.nan), 1.0), (CONTEXT, jnp.inf)):
+        fresh, info = update(state, x, jnp.int32(1), reward)
+        assert info.rejected
+        assert_same(fresh, state, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("space", "members"),
+    [(spaces.Discrete(4), 2), (spaces.Box(0, 1, (8, 8), np.float32), 2), (spaces.Box(0, 255, (28, 28), np.uint8), 1)],
+)
+def test_auto_takes_numbers_states_and_images(space, members):
+    agent = agents.auto(Spaces(space, spaces.Discrete(NUM_ARMS)))
+    state = jax.eval_shape(agent.init, jax.random.key(0))
+    assert len(state.members) == members
+    x = jnp.zeros(space.shape, jnp.float32 if space.dtype == np.float32 else jnp.int32)
+    assert jax.eval_shape(agent.act, jax.random.key(0), state, x).value.shape == ()
+    fresh, _ = jax.eval_shape(agent.update, state, x, jnp.int32(0), jnp.float32(0))
+    assert jax.tree.map(lambda a: (a.shape, a.dtype), fresh) == jax.tree.map(lambda a: (a.shape, a.dtype), state)
+
+
+class Shared(nn.Module):
+    """All actions share the parameters of the output layer."""
+
+    @nn.compact
+    def __call__(self, x):
+        return jnp.broadcast_to(nn.Dense(1, name="output")(nn.tanh(nn.Dense(4, name="body")(x))), NUM_ARMS)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"neglect": 0.0}, "neglect must be positive; got 0.0"),
+        ({"horizon": -1.0}, "horizon must be positive; got -1.0"),
+        ({"decay": -1.0}, "decay must lie in"),
+        ({"batch_size": 0}, "batch_size must be at least 1; got 0"),
+        ({"capacity": 0}, "capacity must be at least 1; got 0"),
+    ],
+)
+def test_settings_out_of_range_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        agents.auto(ARMS, **options)
+
+
+def test_an_output_layer_that_actions_share_is_refused():
+    network = models.network(Shared(), jnp.zeros(NUM_FEATURES))._replace(is_last=lambda path: path[0] == "output")
+    with pytest.raises(ValueError, match="each of the 3 actions has parameters of its own"):
+        agents.auto(ARMS, model=network)
