@@ -13,7 +13,7 @@ _FURTHEST = 5.0
 class Units(NamedTuple):
     """Running mean and sum of squared deviations."""
 
-    count: Array
+    seen: Array
     """() how many values"""
     mean: Array
     squares: Array
@@ -28,14 +28,14 @@ def measured(units: Units, values: Array, present: Array) -> Units:
     """The units after more values (k, ...), those that are present (k,) bool."""
     mask = jnp.reshape(present, (-1, *(1,) * units.mean.ndim))
     values = jnp.where(mask, values, 0)  # a product with the mask would keep NaN
-    count = units.count + jnp.sum(present)
-    mean = units.mean + jnp.sum(mask * (values - units.mean), 0) / jnp.maximum(count, 1)
-    return Units(count, mean, units.squares + jnp.sum(mask * (values - units.mean) * (values - mean), 0))
+    seen = units.seen + jnp.sum(present)
+    mean = units.mean + jnp.sum(mask * (values - units.mean), 0) / jnp.maximum(seen, 1)
+    return Units(seen, mean, units.squares + jnp.sum(mask * (values - units.mean) * (values - mean), 0))
 
 
 def standard(units: Units, values: Array) -> Array:
     """(values - mean) / standard deviation; 0 where nothing varies yet."""
-    std = jnp.sqrt(jnp.maximum(units.squares, 0) / jnp.maximum(units.count, 1))
+    std = jnp.sqrt(jnp.maximum(units.squares, 0) / jnp.maximum(units.seen, 1))
     varies = std > 1e-6 * jnp.abs(units.mean)
     return jnp.where(varies, (values - units.mean) / jnp.where(varies, std, 1), 0)
 
