@@ -11,9 +11,11 @@ from seqdec.agents.networks import scorer
 from seqdec.agents.neural import neural
 from seqdec.agents.presets import REGISTRY, ekf, from_filter, hilofi, lofi, lolofi, lrkf, make, names, subspace
 from seqdec.agents.recommender import popularity, random
+from seqdec.agents.rehearsal import Rehearsal, rehearsing
 
 __all__ = [
     "REGISTRY",
+    "Rehearsal",
     "auto",
     "ekf",
     "filtering",
@@ -29,6 +31,7 @@ __all__ = [
     "neural",
     "popularity",
     "random",
+    "rehearsing",
     "scorer",
     "subspace",
 ]

@@ -19,6 +19,7 @@ from seqdec import likelihoods, optim, policies
 from seqdec.agents.filtering import filtering
 from seqdec.agents.networks import network_for
 from seqdec.agents.neural import neural
+from seqdec.agents.rehearsal import Rehearsal, rehearsing
 from seqdec.core import Acquisition, Agent, Filter, HasSpaces, Network
 from seqdec.filters import Numerics
 from seqdec.likelihoods import Likelihood
@@ -40,6 +41,7 @@ class FilterAgent(Protocol):
         likelihood: Likelihood | None = None,
         noise_variance: float = 0.01,
         num_candidates: int = 256,
+        rehearsal: Rehearsal | None = None,
         **settings: Any,
     ) -> Agent:
         """The agent; `settings` are keywords of the filter."""
@@ -53,7 +55,8 @@ _ARGS = """\
         else an MLP with two hidden layers of 50 units. Its output layer is found, or told by a Network's `is_last`.
     likelihood: of `seqdec.likelihoods`; None is gaussian(noise_variance).
     noise_variance: observation variance R.
-    num_candidates: points drawn per decision from a Box of actions."""
+    num_candidates: points drawn per decision from a Box of actions.
+    rehearsal: of past observations, a `seqdec.agents.Rehearsal`; None keeps none."""
 _RAISES = """\
 Raises:
     ValueError, TypeError: a setting or a space does not fit; the message names it."""
@@ -85,6 +88,7 @@ def from_filter(factory: Callable[..., Filter] | str, policy: str, **presets: An
         likelihood: Likelihood | None = None,
         noise_variance: float = 0.01,
         num_candidates: int = 256,
+        rehearsal: Rehearsal | None = None,
         **settings: Any,
     ) -> Agent:
         for key in settings:
@@ -96,12 +100,15 @@ def from_filter(factory: Callable[..., Filter] | str, policy: str, **presets: An
         told = {"policy": called, "noise_variance": noise_variance if likelihood is None else "likelihood", **chosen}
         if "numerics" in own:
             numerics = chosen.get("numerics", Numerics())
-            chosen["numerics"] = numerics._replace(share_linearisation=acquisition.needs == "joint")
+            # An average of means acts elsewhere than the filter linearises.
+            shared = acquisition.needs == "joint" and not getattr(rehearsal, "average", 0)
+            chosen["numerics"] = numerics._replace(share_linearisation=shared)
         likelihood = likelihoods.gaussian(noise_variance) if likelihood is None else likelihood
         flt = make_filter(network, likelihood, **chosen)
-        return filtering(
+        made = filtering(
             flt, acquisition, network.init, spaces, name=name, settings=told, num_candidates=num_candidates
         )
+        return made if rehearsal is None else rehearsing(made, flt, rehearsal, spaces)
 
     signature = inspect.signature(agent)
     common = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]

@@ -9,7 +9,7 @@ _QUICK: dict[str, str | bool] = {**UNOPTIMISED, "xla_cpu_use_fusion_emitters": F
 """A fifth of the compile time; not for `seqdec.run`, because rounding then depends on the number of seeds."""
 
 
-def compiled(agent: Agent, *, optimise: bool = True) -> Agent:
+def compiled(agent: Agent, *, optimise: bool = True, in_place: bool = False) -> Agent:
     """`agent` with `init`, `act` and `update` compiled when they are first called.
 
     As `jax.jit` of each of them, except that `init`, which is called once, is compiled without optimisation.
@@ -19,6 +19,8 @@ def compiled(agent: Agent, *, optimise: bool = True) -> Agent:
         optimise: False compiles `act` and `update` without optimisation too: the first decision and the first update
             then come several times as early, and each later one takes several times as long. For short runs, and for
             services in which a decision may take milliseconds.
+        in_place: `update` writes into the state it is given, which must not be used again: JAX refuses it. Otherwise
+            every update makes a copy of the state, of which a memory of observations may be by far the most.
 
     Returns:
         An agent for calls from Python only: JAX refuses to compile its functions into other programs.
@@ -39,5 +41,5 @@ def compiled(agent: Agent, *, optimise: bool = True) -> Agent:
     return agent._replace(
         init=init,
         act=jax.jit(agent.act, compiler_options=options),
-        update=jax.jit(agent.update, compiler_options=options),
+        update=jax.jit(agent.update, compiler_options=options, donate_argnums=0 if in_place else ()),
     )

@@ -1,0 +1,195 @@
+r"""Rehearsal: a filter that is shown again what it has seen, from a bounded memory.
+
+After the update with the newest observation, whose row (x, y) enters the memory, each step takes
+
+    theta, Sigma <- one more step of the filter, with k rows drawn from the memory          k = `updates`
+    theta <- theta + optimizer(gradient of the mean of |y - f(theta, x)|^2 / 2)             over a minibatch
+    theta_bar <- a_t theta_bar + (1 - a_t) theta,     a_t = min(a, t / (t + 100))           which acts, if a > 0
+
+with f the expected response and t the number of rows so far. The k rows are one joint update, `Filter.update_batch`,
+where the filter has it, and otherwise learned one after the other; process noise arrives once. The minibatch is the
+newest observation and others drawn; of a row with one observed response the loss takes this one.
+
+What this does to the covariance: a filter takes each replayed observation for a new one. After k replays a step every
+observation has been counted 1 + k times, so the belief is that of a filter with R / (1 + k): overconfident, with
+standard deviations too small by the factor sqrt(1 + k) where process noise does not hold them up. The minibatch step
+and the average move the mean and leave the covariance as it is, which then belongs to another mean than its own.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from seqdec.agents.experience import Experience, finite, recorder, remember
+from seqdec.agents.filtering import choices_for
+from seqdec.checks import count, number
+from seqdec.core import Agent, Array, Filter, HasSpaces, PyTree
+from seqdec.memory import Memory, MemoryState
+
+
+class Rehearsal(NamedTuple):
+    """What an agent does with past observations at each step: see `seqdec.agents.rehearsal`.
+
+    Each replayed update counts its observation once more, which makes the belief overconfident.
+    """
+
+    memory: Memory
+    """of observations, from `seqdec.memory`"""
+    updates: int = 1
+    """k, rows drawn from the memory for one more step of the filter"""
+    optimizer: optax.GradientTransformation | None = None
+    """any optax transformation, which moves the mean by one step on a minibatch; None leaves it to the filter"""
+    batch_size: int = 32
+    """rows of the minibatch, the newest observation among them"""
+    average: float = 0.0
+    """a in [0, 1), decay of the average of the means that acts; 0: the latest mean acts"""
+
+
+class RehearsalState(NamedTuple):
+    """The state of an agent that rehearses."""
+
+    belief: Any
+    """of the filter"""
+    memory: MemoryState
+    """rows `seqdec.agents.experience.Experience`"""
+    optimizer: Any
+    """its state; None without an optimizer"""
+    average: PyTree | None
+    """theta_bar; None where the latest mean acts"""
+    key: Array
+    """data of the key of all draws from the memory, never changed"""
+
+
+def rehearsing(agent: Agent, flt: Filter, rehearsal: Rehearsal, spaces: HasSpaces) -> Agent:
+    """`agent`, each of whose updates is followed by rehearsal.
+
+    What a rejected update brought is not stored, and nothing is learned in its step.
+
+    Args:
+        agent: of `seqdec.agents.filtering`, whose state is the belief of `flt`.
+        flt: its filter.
+        rehearsal: what to do.
+        spaces: those of the agent.
+
+    Raises:
+        ValueError, TypeError: a setting is out of its range or does not fit the filter.
+    """
+    _check(flt, rehearsal)
+    record, memory = recorder(choices_for(spaces, 1), spaces), rehearsal.memory
+    transform = None if rehearsal.optimizer is None else optax.with_extra_args_support(rehearsal.optimizer)
+
+    def init(key):
+        belief, draws = agent.init(key), jax.random.key_data(jax.random.fold_in(key, 2))
+        params = flt.mean(belief)
+        optimizer = None if transform is None else transform.init(params)
+        average = jax.tree.map(jnp.copy, params) if rehearsal.average else None
+        return RehearsalState(belief, memory.init(record.example), optimizer, average, draws)
+
+    def act(key, state, observation):
+        belief = state.belief if state.average is None else _moved(flt, state.belief, state.average)
+        return agent.act(key, belief, observation)
+
+    def update(state, observation, action, feedback):
+        belief, info = agent.update(state.belief, observation, action, feedback)
+        accept = ~jnp.any(info.rejected)
+        newest = record.rows(observation, action, feedback)
+        key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.memory.count)
+        placing, replaying, batching = jax.random.split(key, 3)
+        # Written before it is read, so that XLA need not keep the memory as it was.
+        stored = remember(memory, placing, state.memory, newest, accept)
+        state = state._replace(belief=belief, memory=stored)
+        if rehearsal.updates:
+            rows = memory.draw(replaying, stored, rehearsal.updates)
+            state = state._replace(belief=_replay(flt, belief, rows, accept, every=jnp.ndim(feedback) == 1))
+        if transform is not None:
+            rows = memory.draw(batching, stored, max(rehearsal.batch_size - len(newest.y), 0))
+            rows = jax.tree.map(lambda *parts: jnp.concatenate(parts), newest, rows)
+            state = _descend(flt, transform, state, rows, accept)
+        if rehearsal.average:
+            state = _averaged(flt, rehearsal.average, state, accept)
+        return state, info
+
+    told = {**rehearsal._asdict(), "memory": memory.capacity}
+    return agent._replace(init=init, act=act, update=update, settings={**agent.settings, "rehearsal": told})
+
+
+_START = 100
+"""Rows after which the horizon of the average is half of all that was seen."""
+
+
+def _check(flt: Filter, rehearsal: Rehearsal) -> None:
+    if not isinstance(rehearsal, Rehearsal):
+        raise TypeError(f"rehearsal must be a seqdec.agents.Rehearsal; got {rehearsal!r}")
+    if not isinstance(rehearsal.memory, Memory):
+        raise TypeError(
+            f"rehearsal.memory must be a memory, such as seqdec.memory.reservoir(10_000); got {rehearsal.memory!r}"
+        )
+    count("rehearsal.updates", rehearsal.updates, 0)
+    count("rehearsal.batch_size", rehearsal.batch_size)
+    number("rehearsal.average", rehearsal.average, 0, 1)
+    if not isinstance(rehearsal.optimizer, optax.GradientTransformation | None):
+        raise TypeError(f"rehearsal.optimizer must be an optax transformation or None; got {rehearsal.optimizer!r}")
+    if flt.recentre is None and (rehearsal.optimizer is not None or rehearsal.average):
+        raise ValueError(
+            "this filter's belief has no mean that could be moved (Filter.recentre is None): leave out "
+            "rehearsal.optimizer and rehearsal.average"
+        )
+
+
+def _moved(flt: Filter, belief: Any, params: PyTree) -> Any:
+    """The belief with this mean."""
+    assert flt.recentre is not None
+    return flt.recentre(belief, params)
+
+
+def _replay(flt: Filter, belief: Any, rows: Experience, accept: Array, *, every: bool) -> Any:
+    """The belief after a step of the filter with all of the rows (k, ...); none teaches anything unless `accept`.
+
+    Args:
+        flt: the filter.
+        belief: before.
+        rows: drawn from the memory.
+        accept: () bool.
+        every: learn all responses of a row, rather than one. A row that has not all of them teaches nothing.
+    """
+    which = None if every or rows.y.shape[1] == 1 else jnp.argmax(rows.observed, 1)[:, None]
+    # The filter leaves out what is not a number.
+    y = jnp.where(rows.observed & accept, rows.y, jnp.nan)
+    y = y if which is None else jnp.take_along_axis(y, which, 1)
+    belief = flt.predict(belief)
+    if flt.update_batch is not None:
+        return flt.update_batch(belief, rows.x, y, which)[0]
+    return jax.lax.scan(lambda belief, row: (flt.update(belief, *row)[0], None), belief, (rows.x, y, which))[0]
+
+
+def _descend(
+    flt: Filter,
+    transform: optax.GradientTransformationExtraArgs,
+    state: RehearsalState,
+    rows: Experience,
+    accept: Array,
+) -> RehearsalState:
+    """One step of the optimizer from the belief's mean, unless its result is not finite."""
+
+    def loss_of(params):
+        errors = jnp.where(rows.observed, rows.y - jax.vmap(flt.response, (None, 0))(params, rows.x), 0)
+        return 0.5 * jnp.sum(errors**2) / len(rows.y)
+
+    params = flt.mean(state.belief)
+    loss, gradients = jax.value_and_grad(loss_of)(params)
+    updates, optimizer = transform.update(gradients, state.optimizer, params, value=loss)
+    moved = optax.apply_updates(params, updates)
+    good = accept & finite(moved)
+    new, old = (moved, optimizer), (params, state.optimizer)
+    moved, optimizer = jax.tree.map(lambda new, old: jnp.where(good, new, old), new, old)
+    return state._replace(belief=_moved(flt, state.belief, moved), optimizer=optimizer)
+
+
+def _averaged(flt: Filter, decay: float, state: RehearsalState, accept: Array) -> RehearsalState:
+    """With the average of the means a step further."""
+    seen = state.memory.count.astype(jnp.float32)
+    weight = jnp.where(accept, 1 - jnp.minimum(decay, seen / (seen + _START)), 0)
+    average = jax.tree.map(lambda old, new: old + weight * (new - old), state.average, flt.mean(state.belief))
+    return state._replace(average=average)
