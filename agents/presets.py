@@ -42,6 +42,7 @@ class FilterAgent(Protocol):
         noise_variance: float = 0.01,
         num_candidates: int = 256,
         rehearsal: Rehearsal | None = None,
+        robust: float | None = None,
         **settings: Any,
     ) -> Agent:
         """The agent; `settings` are keywords of the filter."""
@@ -56,7 +57,8 @@ _ARGS = """\
     likelihood: of `seqdec.likelihoods`; None is gaussian(noise_variance).
     noise_variance: observation variance R.
     num_candidates: points drawn per decision from a Box of actions.
-    rehearsal: of past observations, a `seqdec.agents.Rehearsal`; None keeps none."""
+    rehearsal: of past observations, a `seqdec.agents.Rehearsal`; None keeps none.
+    robust: threshold of `seqdec.likelihoods.robust` against outlier rewards; None trusts every reward."""
 _RAISES = """\
 Raises:
     ValueError, TypeError: a setting or a space does not fit; the message names it."""
@@ -89,6 +91,7 @@ def from_filter(factory: Callable[..., Filter] | str, policy: str, **presets: An
         noise_variance: float = 0.01,
         num_candidates: int = 256,
         rehearsal: Rehearsal | None = None,
+        robust: float | None = None,
         **settings: Any,
     ) -> Agent:
         for key in settings:
@@ -104,6 +107,8 @@ def from_filter(factory: Callable[..., Filter] | str, policy: str, **presets: An
             shared = acquisition.needs == "joint" and not getattr(rehearsal, "average", 0)
             chosen["numerics"] = numerics._replace(share_linearisation=shared)
         likelihood = likelihoods.gaussian(noise_variance) if likelihood is None else likelihood
+        if robust is not None:
+            likelihood, told["robust"] = likelihoods.robust(likelihood, robust), robust
         flt = make_filter(network, likelihood, **chosen)
         made = filtering(
             flt, acquisition, network.init, spaces, name=name, settings=told, num_candidates=num_candidates

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seqdec import filters, likelihoods
+from seqdec import agents, envs, filters, likelihoods, models
 from tests.toys import compiled, network_of
 
 ekf = compiled(filters.ekf)
@@ -91,6 +91,24 @@ def test_low_rank_covariances_get_the_weighted_noise(name):
     _, want = after(likelihoods.gaussian(0.5 * (1 + z2 / 4)), 7.0)
     np.testing.assert_allclose(got.mean, want.mean, rtol=1e-9)
     np.testing.assert_allclose(got.cov, want.cov, rtol=1e-9)
+
+
+def test_an_agent_with_a_threshold_learns_less_from_a_reward_that_it_does_not_expect():
+    where = envs.bernoulli((0.2, 0.8))
+    means = {}
+    for threshold in (None, 2.0):
+        agent = agents.ekf(where, model=models.MLP(2, ()), robust=threshold, initial_std=1.0)
+        assert agent.settings.get("robust") == threshold
+        state, update = agent.init(jax.random.key(0)), jax.jit(agent.update)
+        for reward in [1.0] * 20 + [-20.0]:
+            state, _ = update(state, jnp.ones(1, jnp.float32), jnp.int32(1), jnp.float32(reward))
+        means[threshold] = float(agents_mean(state))
+    assert means[None] < 0.1 and means[2.0] > 0.95
+
+
+def agents_mean(belief):
+    """Expected reward of arm 1 in the context (1,)."""
+    return belief.params["output"]["kernel"][0, 1] + belief.params["output"]["bias"][1]
 
 
 def test_a_threshold_that_is_not_positive_is_refused():
