@@ -4,7 +4,8 @@
     python benchmarks/precision.py million      # float32 at input scales 1e-4, 1 and 1e4: finite, smallest eigenvalues
     python benchmarks/precision.py drift        # 100,000 digits steps in float32 and float64 on the same data
 
-Each prints one line per filter and setting; `--filters lrkf hilofi` runs some of the filters.
+Each prints one line per filter and setting; `--filters lrkf hilofi` runs some of the filters. `drift --filters lofi` is
+LoFi without process noise, whose precisions grow for ever.
 """
 
 import argparse
@@ -127,6 +128,7 @@ def drift(steps: int, names: list[str]) -> None:
         "lrkf": functools.partial(filters.lrkf, rank=20, process_noise=1e-2),
         "lolofi": functools.partial(filters.lolofi, rank_hidden=20, rank_last=50, process_noise_hidden=1e-2, **layered),
         "hilofi": functools.partial(filters.hilofi, rank=20, process_noise_hidden=1e-4, **layered),
+        "lofi": functools.partial(filters.lofi, rank=20, initial_std=0.1),
     }
     for name in names:
         make = makers[name]
@@ -142,27 +144,35 @@ def drift(steps: int, names: list[str]) -> None:
             narrow = x.astype(jnp.float32), reward.astype(jnp.float32), action
             told = [(x, reward, action), narrow, narrow]
             updated = [f.update(f.predict(b), *t)[0] for f, b, t in zip(team, beliefs, told, strict=True)]
-            return updated, reward
+            finite = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(updated)]
+            return updated, (reward, jnp.all(jnp.stack(finite)))
 
         beliefs = [flt.init(jax.random.key(1), network.init(jax.random.key(0))) for flt in team]
         # The same key draws different numbers in another dtype, so all filters start from the factors of the first.
         beliefs = [jax.tree.map(lambda own, first: first.astype(own.dtype), b, beliefs[0]) for b in beliefs]
-        beliefs, rewards = jax.jit(functools.partial(jax.lax.scan, step))(beliefs, (order, keys))
+        beliefs, (rewards, finite) = jax.jit(functools.partial(jax.lax.scan, step))(beliefs, (order, keys))
         at = [jax.vmap(lambda x, f=f, b=b: f.moments(b, x))(images[:100]) for f, b in zip(team, beliefs, strict=True)]
         print(
-            f"{name}: {steps:,} steps, reward {rewards.sum():,.0f}; largest relative error over 100 images", flush=True
+            f"{name}: {steps:,} steps, reward {rewards.sum():,.0f}, finite {bool(finite.all())}; "
+            "largest relative error over 100 images",
+            flush=True,
         )
         for label, rough in zip(list(dtypes)[1:], at[1:], strict=True):
             means = jnp.linalg.norm(rough.mean - at[0].mean, axis=1) / jnp.linalg.norm(at[0].mean, axis=1)
             spreads = jnp.linalg.norm(rough.cov - at[0].cov, axis=(1, 2)) / jnp.linalg.norm(at[0].cov, axis=(1, 2))
-            print(f"    {label}: means {means.max():.1e}, covariances {spreads.max():.1e}", flush=True)
+            least = jnp.min(jnp.linalg.eigvalsh(rough.cov) / jnp.max(rough.cov, axis=(1, 2))[:, None])
+            print(
+                f"    {label}: means {means.max():.1e}, covariances {spreads.max():.1e}, smallest eigenvalue over "
+                f"largest variance {least:.1e}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("equality", "million", "drift"))
     parser.add_argument("--steps", type=int, default=None)
-    parser.add_argument("--filters", nargs="+", choices=NAMES, default=NAMES)
+    parser.add_argument("--filters", nargs="+", choices=(*NAMES, "lofi"), default=NAMES)
     options = parser.parse_args()
     defaults = {"equality": 1000, "million": 1_000_000, "drift": 100_000}
     globals()[options.what](options.steps or defaults[options.what], options.filters)
