@@ -38,8 +38,8 @@ def stream(seed, steps=STEPS, inputs=3, outputs=4):
 def dense_of(state):
     """Covariance kept by a block."""
     factor = state.factor
-    if isinstance(state, Precision):
-        return np.linalg.inv(np.diag(state.diagonal) + factor @ factor.T)
+    if isinstance(factor, Precision):
+        return np.linalg.inv(np.diag(factor.diagonal) + factor.factor @ factor.factor.T)
     if isinstance(factor, linalg.FullRankFactor):
         return np.asarray(factor.columns @ factor.columns.T)
     rows = factor.root @ factor.coefficients @ np.concatenate(factor.basis).T
@@ -49,8 +49,8 @@ def dense_of(state):
 def factor_of(state):
     """A square (or d x D) root to start a box from; of LoFi the two parts of the precision."""
     factor = state.factor
-    if isinstance(state, Precision):
-        return np.asarray(state.diagonal), np.asarray(factor)
+    if isinstance(factor, Precision):
+        return np.asarray(factor.diagonal), np.asarray(factor.factor)
     if isinstance(factor, linalg.FullRankFactor):
         return np.asarray(factor.columns[:, : len(factor.columns)].T)
     return np.asarray(factor.root @ factor.coefficients @ np.concatenate(factor.basis).T)

@@ -10,6 +10,7 @@ import pytest
 from seqdec import filters, likelihoods, models
 from seqdec import params as parameters
 from seqdec.filters import Numerics
+from seqdec.filters.covariance import initial_state
 from seqdec.filters.lofi import Precision, diagonal_and_low_rank
 from tests.toys import compiled
 
@@ -41,7 +42,8 @@ def run(flt, data):
 
 
 def dense(state):
-    return np.linalg.inv(np.diag(state.diagonal) + np.asarray(state.factor @ state.factor.T))
+    diagonal, factor = state.factor
+    return np.linalg.inv(np.diag(diagonal) + np.asarray(factor @ factor.T))
 
 
 def mean_of(belief):
@@ -73,7 +75,8 @@ def random_state(size=12, rank=4, seed=0):
     """Variances over two decades, and directions of large and of small precision."""
     generator = np.random.default_rng(seed)
     factor = generator.normal(size=(size, rank)) * np.array([30.0, 3.0, 1.0, 0.01])
-    return Precision(jnp.asarray(10 ** generator.uniform(-1, 1, size)), jnp.asarray(factor))
+    diagonal = jnp.asarray(10 ** generator.uniform(-1, 1, size))
+    return initial_state(Precision(diagonal, jnp.asarray(factor)), jnp.float64, 0.0)
 
 
 def test_draws_have_the_inverse_of_the_precision_as_covariance():
@@ -86,7 +89,8 @@ def test_draws_have_the_inverse_of_the_precision_as_covariance():
     assert np.all(np.abs(samples.mean(0)) < 6 * np.sqrt(np.diag(want) / draws))
     assert np.all(np.abs(np.cov(samples.T) - want) < 6 * errors)
     # The test would see a sampler that forgets the factor, or adds where it has to subtract.
-    for wrong in (np.diag(1 / state.diagonal), 2 * np.diag(1 / state.diagonal) - want):
+    prior = np.diag(1 / state.factor.diagonal)
+    for wrong in (prior, 2 * prior - want):
         assert np.any(np.abs(wrong - want) > 20 * errors)
 
 

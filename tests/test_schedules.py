@@ -12,6 +12,7 @@ NETWORK = models.network(models.MLP(3, (5,)), jnp.zeros(3))
 GAUSSIAN = likelihoods.gaussian(0.1)
 MAKERS = {
     "ekf": lambda q: filters.ekf(NETWORK, GAUSSIAN, initial_std=0.5, process_noise=q),
+    "lofi": lambda q: filters.lofi(NETWORK, GAUSSIAN, rank=4, initial_std=0.5, process_noise=q),
     "lrkf": lambda q: filters.lrkf(NETWORK, GAUSSIAN, rank=4, process_noise=q),
     "hilofi by output": lambda q: filters.hilofi(
         NETWORK, GAUSSIAN, rank=4, process_noise_hidden=q, process_noise_last=q, per_output=True

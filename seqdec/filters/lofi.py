@@ -32,7 +32,7 @@ import jax
 import jax.numpy as jnp
 
 from seqdec import linalg
-from seqdec.checks import count, non_negative, number
+from seqdec.checks import count, number
 from seqdec.core import Array, Filter, Network
 from seqdec.filters import kalman
 from seqdec.filters.covariance import (
@@ -40,6 +40,10 @@ from seqdec.filters.covariance import (
     CovarianceUpdate,
     Numerics,
     Observation,
+    ProcessNoise,
+    arrival,
+    check_process_noise,
+    initial_state,
     known_zero,
     whole,
     zero_where_rejected,
@@ -56,7 +60,7 @@ class Precision(NamedTuple):
     """W (D, d)"""
 
 
-def diagonal_and_low_rank(rank: int, initial_std: Array | float, process_noise: Array | float) -> Covariance:
+def diagonal_and_low_rank(rank: int, initial_std: Array | float, process_noise: ProcessNoise) -> Covariance:
     """Sigma^{-1} = diag(u) + W W^T, with the products F = J C (K, D), so that J Sigma J^T = F F^T."""
 
     def init(key, leaves, dtype, like):
@@ -64,18 +68,21 @@ def diagonal_and_low_rank(rank: int, initial_std: Array | float, process_noise: 
         size = sum(leaf.size for leaf in leaves)
         if rank > size:
             raise ValueError(f"rank {rank} exceeds the {size} parameters; choose rank <= {size}")
-        return Precision(jnp.full(size, 1 / jnp.asarray(initial_std, dtype) ** 2), jnp.zeros((size, rank), dtype))
+        diagonal = jnp.full(size, 1 / jnp.asarray(initial_std, dtype) ** 2)
+        return initial_state(Precision(diagonal, jnp.zeros((size, rank), dtype)), dtype, process_noise)
 
     def predict(state):
         """(Sigma + q I)^{-1}, exactly; diag(rho) W (I + A^T A)^{-1/2} with A = (q diag(rho))^{1/2} W."""
-        kept = 1 / (1 + process_noise * state.diagonal)
-        _, inverse_norms, root = _scaled(jnp.sqrt(process_noise * kept)[:, None] * state.factor)
-        factor = kept[:, None] * state.factor * inverse_norms
-        return Precision(kept * state.diagonal, linalg.solve_transposed(root, factor.mT).mT)
+        arrived, state = arrival(process_noise, state)
+        diagonal, factor = state.factor
+        kept = 1 / (1 + arrived * diagonal)
+        _, inverse_norms, root = _scaled(jnp.sqrt(arrived * kept)[:, None] * factor)
+        shrunk = linalg.solve_transposed(root, (kept[:, None] * factor * inverse_norms).mT).mT
+        return state._replace(factor=Precision(kept * diagonal, shrunk))
 
     def project(state, jacobian):
         """J C."""
-        scale, unit, inner = _root(state)
+        scale, unit, inner = _root(state.factor)
         rows = whole(jacobian) * scale
         return rows - rows @ unit @ inner @ unit.mT
 
@@ -86,26 +93,28 @@ def diagonal_and_low_rank(rank: int, initial_std: Array | float, process_noise: 
     def mean_update(state, jacobian, products, weights):
         """Sigma J^T w = C F^T w with w = S^{-1} eps; the cache is nothing."""
         del jacobian
-        move = _times(state, weights @ products)
+        move = _times(state.factor, weights @ products)
         return (move,), move @ move, None
 
     def covariance_update(state, observation):
         """W and u with the rows R^{-1/2} J; what exceeds the rank goes to the diagonal."""
-        accept, observed = observation.accept, len(observation.products)
+        accept, observed, before = observation.accept, len(observation.products), state.factor
         rows = zero_where_rejected(observation, whole(observation.jacobian))
-        stack = jnp.concatenate([state.factor, _whitened(rows, state, observation).mT], axis=1)
+        stack = jnp.concatenate([before.factor, _whitened(rows, before, observation).mT], axis=1)
         vectors = linalg.eigh(stack.mT @ stack)[1]
         lost, kept = jnp.split(stack @ vectors, [observed], axis=1)
-        grown = state.diagonal + jnp.sum(lost**2, axis=1)
+        grown = before.diagonal + jnp.sum(lost**2, axis=1)
+        after = Precision(*(jnp.where(accept, new, old) for new, old in zip((grown, kept), before, strict=True)))
         return CovarianceUpdate(
-            Precision(*(jnp.where(accept, new, old) for new, old in zip((grown, kept), state, strict=True))),
-            gain_gram=_gain_gram(state, observation),
+            state._replace(factor=after),
+            gain_gram=_gain_gram(before, observation),
             process_noise=jnp.zeros((), grown.dtype),
-            truncation=_truncation(lost) / (jnp.min(state.diagonal) * jnp.min(grown)),
+            truncation=_truncation(lost) / (jnp.min(before.diagonal) * jnp.min(grown)),
         )
 
     def draw(key, state):
-        return (_times(state, jax.random.normal(key, state.diagonal.shape, state.diagonal.dtype)),)
+        diagonal = state.factor.diagonal
+        return (_times(state.factor, jax.random.normal(key, diagonal.shape, diagonal.dtype)),)
 
     return Covariance(
         init=init,
@@ -172,7 +181,7 @@ def lofi(
     *,
     rank: int,
     initial_std: Array | float = 1.0,
-    process_noise: Array | float = 0.0,
+    process_noise: ProcessNoise = 0.0,
     initial_std_table: Array | float = 1.0,
     numerics: Numerics = Numerics(),
 ) -> Filter:
@@ -184,7 +193,8 @@ def lofi(
             (1e-15 in double precision) is taken as that much, because precisions must be finite.
         rank: d, columns of the precision's factor.
         initial_std: prior standard deviation of every parameter.
-        process_noise: q, variance added to every parameter per step. A Python 0 skips the O(D d^2) time update.
+        process_noise: q, variance added to every parameter per step, or a schedule of it, such as
+            `seqdec.filters.Annealed`. A Python 0 skips the O(D d^2) time update.
         initial_std_table: prior standard deviation of every number in an embedding table, or of each column, (width,).
         numerics: buffer and basis_dtype have no effect. The error bound is that of the dropped directions.
 
@@ -194,6 +204,6 @@ def lofi(
     """
     count("rank", rank)
     number("initial_std", initial_std, exclusive=True)
-    non_negative("process_noise", process_noise)
+    check_process_noise("process_noise", process_noise)
     covariance = diagonal_and_low_rank(rank, initial_std, process_noise)
     return kalman.single(network, likelihood, covariance, initial_std_table, numerics)
