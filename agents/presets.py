@@ -58,7 +58,7 @@ _ARGS = """\
     noise_variance: observation variance R.
     num_candidates: points drawn per decision from a Box of actions.
     rehearsal: of past observations, a `seqdec.agents.Rehearsal`; None keeps none.
-    robust: threshold of `seqdec.likelihoods.robust` against outlier rewards; None trusts every reward."""
+    robust: share of 0/1 rewards that may be flipped, for `seqdec.likelihoods.robust`; None trusts every reward."""
 _RAISES = """\
 Raises:
     ValueError, TypeError: a setting or a space does not fit; the message names it."""

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from seqdec.checks import positive
+from seqdec.checks import number
 from seqdec.core import Array
 
 
@@ -25,8 +25,7 @@ class Likelihood(NamedTuple):
     cov: Callable[[Array], Array]
     """(f (out,)) -> (out, out) covariance R of the response"""
     weight: Callable[[Array], Array] | None = None
-    """(squared innovations over their predicted variances (o,)) -> (o,) in (0, 1], how far each response is trusted;
-    None trusts all of them. See `robust`."""
+    """(y - y_hat (o,)) -> (o,) in (0, 1], how far each response is trusted; None trusts all of them. See `robust`."""
 
 
 def _check_variance(name: str, value: Array | float) -> None:
@@ -88,24 +87,36 @@ def poisson(jitter: float = 1e-4) -> Likelihood:
     return Likelihood(jnp.exp, lambda f: jnp.diag(jnp.exp(f) + jitter))
 
 
-def robust(likelihood: Likelihood, threshold: float) -> Likelihood:
-    r"""The same model, with less trust in responses that are far from what the belief expects.
+_SUREST = 0.01
+"""The least probability that `robust` gives a response: beliefs are wrong about theirs."""
 
-    Where the likelihood of a response is raised to the power w^2, the update is that of the noise R / w^2 (for several
-    responses: R_ij / (w_i w_j)). Here
 
-        w_i^2 = 1 / (1 + z_i^2 / c^2)      z_i = (y_i - y_hat_i) / sqrt(S_ii)
+def robust(likelihood: Likelihood, share: float = 0.05) -> Likelihood:
+    r"""The same model of 0/1 responses, of which a share may be reported as their opposite.
 
-    so the step of the mean stays bounded however large y_i - y_hat_i is. Moments and log densities are those of the
-    likelihood itself.
+    Where the likelihood of a response is raised to a power w, the update is that of the noise R / w (for several
+    responses: R_ij / sqrt(w_i w_j)). Here w is the probability that the response was not flipped, given what the belief
+    expected: with p the probability of the response as it is reported,
+
+        w = (1 - share) p / ((1 - share) p + share (1 - p))        p = max(1 - |y - y_hat|, 0.01)
+
+    so a response that was expected counts fully, one that was as likely as not by 1 - share, and one against which the
+    belief was sure by a sixth for the default share. Moments and log densities are those of the likelihood itself.
 
     Args:
-        likelihood: observation model.
-        threshold: c, the standardised innovation whose weight is a half.
+        likelihood: observation model of responses between 0 and 1.
+        share: of the responses that are outliers, as far as is known; `docs/filters.md` has what it costs without any.
 
-    Source: Duran-Martin et al., "Outlier-robust Kalman filtering through generalised Bayes", ICML 2024, with the
-    inverse multi-quadric weight. There the innovation is measured by R; S, which it is measured by here, does not take
-    for outliers what an uncertain belief has yet to learn.
+    Raises:
+        ValueError: the share is not between 0 and 1.
+
+    Source: the weighted likelihood of Duran-Martin et al., "Outlier-robust Kalman filtering through generalised Bayes",
+    ICML 2024. Their weights are for real responses with heavy tails; this one is for flipped 0/1 responses.
     """
-    positive("threshold", threshold)
-    return likelihood._replace(weight=lambda squares: 1 / (1 + squares / threshold**2))
+    number("share", share, 0.0, 1.0)
+
+    def weight(innovation):
+        p = jnp.maximum(1 - jnp.abs(innovation), _SUREST)
+        return (1 - share) * p / ((1 - share) * p + share * (1 - p))
+
+    return likelihood._replace(weight=weight)

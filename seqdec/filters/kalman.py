@@ -250,8 +250,8 @@ def _condition(
 
 
 def _distrusted(weight: Callable[[Array], Array], innovation: Array, total: Array, noise: Array) -> tuple[Array, Array]:
-    """S and R with R_ij / (w_i w_j) for R: see `seqdec.likelihoods.robust`."""
-    trust = jnp.sqrt(weight(innovation**2 / jnp.diagonal(total)))
+    """S and R with R_ij / sqrt(w_i w_j) for R: see `seqdec.likelihoods.robust`."""
+    trust = jnp.sqrt(weight(innovation))
     weighted = noise / (trust[:, None] * trust)
     return total + weighted - noise, weighted
 
