@@ -215,8 +215,8 @@ def styles(names: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def _is_kind(name: str, kind: str) -> bool:
-    """Whether `name` is `kind`, alone or with a rank or a policy: "kind:rank+policy"."""
-    return name == kind or name.startswith((f"{kind}+", f"{kind}:"))
+    """Whether `name` is `kind`, alone or with a rank, a policy or a variant: "kind:rank+policy", "kind.variant"."""
+    return name == kind or name.startswith((f"{kind}+", f"{kind}:", f"{kind}."))
 
 
 def curve(

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from seqdec import cli, experiments, figures, models
+from seqdec.agents.experience import Batch, Experience
 from seqdec.data import load_snelson
 from seqdec.experiments import cifar, classify, contenders, folder, in_between, mnist, nonstationary, outliers
 from seqdec.experiments.base import description, shortened
@@ -59,6 +60,7 @@ def test_an_agent_has_one_colour_in_every_figure() -> None:
     )
     assert team[2] == alone and team[1]["color"] == team[3]["color"] == figures.COLOURS["hilofi"]
     assert team[1]["ls"] != team[3]["ls"] and team[5]["color"] == figures.COLOURS["koala++"]
+    assert figures.styles(["lrkf.robust"])[0] == alone
     assert len({style["color"] for style in team}) == 5  # other names take colours that are free
 
 
@@ -102,6 +104,16 @@ def test_classify_shows_ranks_and_bounds(tmp_path: Path) -> None:
     assert len(classify.bounds_figure(runs).axes) == 3  # two terms that are not zero, and accuracy
 
 
+def test_cross_entropy_of_the_rows_of_a_minibatch() -> None:
+    net = models.Network(lambda key: jnp.zeros((2, 3)), lambda params, x: x @ params, lambda path: False)
+    x, y, params = jnp.eye(2), jnp.eye(3)[:2], jnp.array([[1.0, 2.0, 0.0], [0.0, 0.0, 0.0]])
+    batch = Batch(Experience(x, y, jnp.ones((2, 3), bool)), jnp.ones(2))
+    loss, (means, _) = classify.cross_entropy(net).loss(params, batch, jnp.int32(2))
+    expected = [np.log(1 + np.e + np.e**2) - 1, np.log(3)]
+    assert float(loss) == pytest.approx(np.mean(expected), rel=1e-6)
+    np.testing.assert_allclose(means[1], np.full(3, 1 / 3), rtol=1e-6)
+
+
 def test_recovery_by_hand(tmp_path: Path) -> None:
     rewards = np.ones((2, 120), np.float32)
     rewards[0, 40:60] = 0  # one seed needs 20 steps, and 0 after the second change
@@ -131,6 +143,18 @@ def test_all_rewards_flipped_are_lost(tmp_path: Path, capsys: Any) -> None:
     lost = runs["adamw.clean"].rewards.sum(1) - (1 - runs["adamw"].rewards).sum(1)
     assert row["lost"] == pytest.approx(lost.mean()) and row["clean"] == runs["adamw.clean"].rewards.sum(1).mean()
     assert cli.main(["run", "outliers", *arguments[:-1], "2", "--out", str(tmp_path / "no")]) == 2
+
+
+def test_robust_agents_have_their_own_likelihood() -> None:
+    options = outliers.Outliers(dataset="digits", agents="lrkf,lrkf.robust+greedy", rank=2)
+    with pytest.raises(ValueError, match="unknown policy"):
+        options.check()
+    plan = outliers.Outliers(dataset="digits", agents="lrkf,lrkf+greedy.robust", rank=2).check()
+    plain, robust = plan.agents.values()
+    assert plain.settings["noise_variance"] == 0.01 and robust.settings["noise_variance"] == "likelihood"
+    assert robust.settings["policy"] == "greedy" and robust.name == "lrkf+greedy.robust"
+    with pytest.raises(ValueError, match="only filters can be robust"):
+        outliers.Outliers(dataset="digits", agents="adamw.robust").check()
 
 
 def test_an_interrupted_pair_is_compared_as_far_as_it_goes() -> None:

@@ -87,8 +87,8 @@ class Options:
             policies.make(self.policy)
         return split_names("agent", self.agents)
 
-    def agent(self, name: str, env: Environment) -> Agent:
-        """The agent that "kind:rank+policy" stands for, with those of the options that it takes."""
+    def agent(self, name: str, env: Environment, **other: Any) -> Agent:
+        """The agent that "kind:rank+policy" stands for, with the options that it takes, and `other` keywords."""
         kind, rank, policy = contenders.split(name, agents.names())
         settings = self.presets(kind)
         if contenders.has_filter(kind):
@@ -98,7 +98,7 @@ class Options:
             settings |= {"policy": policy or self.policy} if policy or self.policy else {}
         elif policy:
             settings["policy"] = policies.make(policy)
-        return contenders.checked(agents.make(kind, env, **settings), name)
+        return contenders.checked(agents.make(kind, env, **{**settings, **other}), name)
 
     def presets(self, kind: str) -> dict[str, Any]:
         """Keywords of the agents called `kind`, where the options give no others."""

@@ -60,9 +60,7 @@ class CIFAR(Classification):
         "accuracy.png": "Paper, Table 4, accuracy in 10,000 images: LRKF of rank 1, 5, 10, AdamW: .3355, .3384, .3379, "
         ".3442 with VGG; .3129, .3141, .3148, .3097 with VGG+Block.",
     }
-    tuned: ClassVar[dict[str, dict[str, Any]]] = {
-        "adamw": {"learning_rate": 1e-4, "inner_steps": 1, "policy": "greedy"},
-    }
+    tuned: ClassVar[dict[str, dict[str, Any]]] = {"adamw": {"learning_rate": 1e-4, "inner_steps": 1}}
 
     network: str = "vgg"
     """Network: vgg with 1.7 million parameters, vgg-block with 4.7."""

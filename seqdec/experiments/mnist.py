@@ -19,7 +19,7 @@ class MNIST(Bandit):
     """Bandit on the 60,000 images of MNIST with LeNet5: ten arms, reward 1 for the right one."""
 
     name: ClassVar[str] = "mnist"
-    quick_options: ClassVar[Mapping[str, Any]] = {"steps": 1000, "seeds": 1}
+    quick_options: ClassVar[Mapping[str, Any]] = {"steps": 500, "seeds": 1}
     published: ClassVar[Mapping[str, str]] = {
         "comparison.png": "Paper, Table 2, rewards in 40,000 steps: HiLoFi 31,168, LoLoFi 30,038, LRKF 28,355, LoFi "
         "23,185, last-layer Laplace 13,922. Figures 8 and 9, regret against time: LRKF is faster than LoLoFi, LoLoFi "
@@ -39,7 +39,7 @@ class MNIST(Bandit):
         "lrkf": {"policy": "epistemic_sampling", "process_noise": 3e-4},
     }
 
-    agents: str = "hilofi,lolofi,lrkf"
+    agents: str = "hilofi,lolofi,lrkf,lofi,last_layer_laplace,replay_adamw"
     steps: int = 5000
     seeds: int = 1
     out: Path = Path("results/mnist")
