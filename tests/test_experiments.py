@@ -147,7 +147,7 @@ def test_all_rewards_flipped_are_lost(tmp_path: Path, capsys: Any) -> None:
 
 def test_robust_agents_have_their_own_likelihood() -> None:
     options = outliers.Outliers(dataset="digits", agents="lrkf,lrkf.robust+greedy", rank=2)
-    with pytest.raises(ValueError, match="unknown agent .lrkf.robust"):
+    with pytest.raises(ValueError, match=r"unknown agent 'lrkf\.robust'"):
         options.check()
     plan = outliers.Outliers(dataset="digits", agents="lrkf,lrkf+greedy.robust", rank=2).check()
     plain, robust = plan.agents.values()
