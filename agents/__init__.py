@@ -4,6 +4,7 @@ if __name__ != "seqdec.agents":
     raise ImportError(f"import this package as seqdec.agents, not as {__name__}; is the repository's root on sys.path?")
 
 from seqdec.agents.auto import auto
+from seqdec.agents.averaging import averaging
 from seqdec.agents.filtering import filtering
 from seqdec.agents.laplace import laplace
 from seqdec.agents.linear import linear
@@ -17,6 +18,7 @@ __all__ = [
     "REGISTRY",
     "Rehearsal",
     "auto",
+    "averaging",
     "ekf",
     "filtering",
     "from_filter",

@@ -16,6 +16,7 @@ from flax import linen as nn
 from optax import contrib
 
 from seqdec import likelihoods, optim, policies
+from seqdec.agents.averaging import averaging
 from seqdec.agents.filtering import filtering
 from seqdec.agents.networks import network_for
 from seqdec.agents.neural import neural
@@ -58,6 +59,8 @@ _ARGS = """\
     noise_variance: observation variance R.
     num_candidates: points drawn per decision from a Box of actions.
     rehearsal: of past observations, a `seqdec.agents.Rehearsal`; None keeps none.
+    average: a in [0, 1), decay of the moving average of the means, which acts (`seqdec.agents.averaging`); 0: the
+        latest mean acts.
     robust: share of 0/1 rewards that may be flipped, for `seqdec.likelihoods.robust`; None trusts every reward."""
 _RAISES = """\
 Raises:
@@ -91,6 +94,7 @@ def from_filter(factory: Callable[..., Filter] | str, policy: str, **presets: An
         noise_variance: float = 0.01,
         num_candidates: int = 256,
         rehearsal: Rehearsal | None = None,
+        average: float = 0.0,
         robust: float | None = None,
         **settings: Any,
     ) -> Agent:
@@ -104,8 +108,7 @@ def from_filter(factory: Callable[..., Filter] | str, policy: str, **presets: An
         if "numerics" in own:
             numerics = chosen.get("numerics", Numerics())
             # An average of means acts elsewhere than the filter linearises.
-            shared = acquisition.needs == "joint" and not getattr(rehearsal, "average", 0)
-            chosen["numerics"] = numerics._replace(share_linearisation=shared)
+            chosen["numerics"] = numerics._replace(share_linearisation=acquisition.needs == "joint" and not average)
         likelihood = likelihoods.gaussian(noise_variance) if likelihood is None else likelihood
         if robust is not None:
             likelihood, told["robust"] = likelihoods.robust(likelihood, robust), robust
@@ -113,7 +116,8 @@ def from_filter(factory: Callable[..., Filter] | str, policy: str, **presets: An
         made = filtering(
             flt, acquisition, network.init, spaces, name=name, settings=told, num_candidates=num_candidates
         )
-        return made if rehearsal is None else rehearsing(made, flt, rehearsal, spaces)
+        learner = made if rehearsal is None else rehearsing(made, flt, rehearsal, spaces)
+        return learner if average == 0 else _averaging(learner, flt, average, rehearsal is not None)
 
     signature = inspect.signature(agent)
     common = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
@@ -122,6 +126,21 @@ def from_filter(factory: Callable[..., Filter] | str, policy: str, **presets: An
     agent.__name__ = agent.__qualname__ = name
     agent.__doc__ = _docstring(make_filter, own)
     return agent
+
+
+def _averaging(agent: Agent, flt: Filter, decay: float, rehearses: bool) -> Agent:
+    """The agent of a filter, acting by the average of its belief's means."""
+    recentre = flt.recentre
+    if recentre is None:
+        raise ValueError(f"the belief of {agent.name} has no mean that could be moved: leave out average={decay}")
+    if not rehearses:
+        return averaging(agent, decay, flt.mean, recentre)
+    return averaging(
+        agent,
+        decay,
+        lambda state: flt.mean(state.belief),
+        lambda state, params: state._replace(belief=recentre(state.belief, params)),
+    )
 
 
 def _docstring(make_filter: Callable[..., Filter], own: Mapping[str, Any]) -> str:

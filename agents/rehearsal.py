@@ -4,16 +4,15 @@ After the update with the newest observation, whose row (x, y) enters the memory
 
     theta, Sigma <- one more step of the filter, with k rows drawn from the memory          k = `updates`
     theta <- theta + optimizer(gradient of the mean of |y - f(theta, x)|^2 / 2)             over a minibatch
-    theta_bar <- a_t theta_bar + (1 - a_t) theta,     a_t = min(a, t / (t + 100))           which acts, if a > 0
 
-with f the expected response and t the number of rows so far. The k rows are one joint update, `Filter.update_batch`,
+with f the expected response. The k rows are one joint update, `Filter.update_batch`,
 where the filter has it, and otherwise learned one after the other; process noise arrives once. The minibatch is the
 newest observation and others drawn; of a row with one observed response the loss takes this one.
 
 What this does to the covariance: a filter takes each replayed observation for a new one. After k replays a step every
 observation has been counted 1 + k times, so the belief is that of a filter with R / (1 + k): overconfident, with
 standard deviations too small by the factor sqrt(1 + k) where process noise does not hold them up. The minibatch step
-and the average move the mean and leave the covariance as it is, which then belongs to another mean than its own.
+moves the mean and leaves the covariance as it is, which then belongs to another mean than its own.
 """
 
 from typing import Any, NamedTuple
@@ -24,8 +23,8 @@ import optax
 
 from seqdec.agents.experience import Experience, finite, recorder, remember
 from seqdec.agents.filtering import choices_for
-from seqdec.checks import count, number
-from seqdec.core import Agent, Array, Filter, HasSpaces, PyTree
+from seqdec.checks import count
+from seqdec.core import Agent, Array, Filter, HasSpaces
 from seqdec.memory import Memory, MemoryState
 
 
@@ -43,8 +42,6 @@ class Rehearsal(NamedTuple):
     """any optax transformation, which moves the mean by one step on a minibatch; None leaves it to the filter"""
     batch_size: int = 32
     """rows of the minibatch, the newest observation among them"""
-    average: float = 0.0
-    """a in [0, 1), decay of the average of the means that acts; 0: the latest mean acts"""
 
 
 class RehearsalState(NamedTuple):
@@ -56,8 +53,6 @@ class RehearsalState(NamedTuple):
     """rows `seqdec.agents.experience.Experience`"""
     optimizer: Any
     """its state; None without an optimizer"""
-    average: PyTree | None
-    """theta_bar; None where the latest mean acts"""
     key: Array
     """data of the key of all draws from the memory, never changed"""
 
@@ -82,14 +77,11 @@ def rehearsing(agent: Agent, flt: Filter, rehearsal: Rehearsal, spaces: HasSpace
 
     def init(key):
         belief, draws = agent.init(key), jax.random.key_data(jax.random.fold_in(key, 2))
-        params = flt.mean(belief)
-        optimizer = None if transform is None else transform.init(params)
-        average = jax.tree.map(jnp.copy, params) if rehearsal.average else None
-        return RehearsalState(belief, memory.init(record.example), optimizer, average, draws)
+        optimizer = None if transform is None else transform.init(flt.mean(belief))
+        return RehearsalState(belief, memory.init(record.example), optimizer, draws)
 
     def act(key, state, observation):
-        belief = state.belief if state.average is None else _moved(flt, state.belief, state.average)
-        return agent.act(key, belief, observation)
+        return agent.act(key, state.belief, observation)
 
     def update(state, observation, action, feedback):
         belief, info = agent.update(state.belief, observation, action, feedback)
@@ -107,16 +99,10 @@ def rehearsing(agent: Agent, flt: Filter, rehearsal: Rehearsal, spaces: HasSpace
             rows = memory.draw(batching, stored, max(rehearsal.batch_size - len(newest.y), 0))
             rows = jax.tree.map(lambda *parts: jnp.concatenate(parts), newest, rows)
             state = _descend(flt, transform, state, rows, accept)
-        if rehearsal.average:
-            state = _averaged(flt, rehearsal.average, state, accept)
         return state, info
 
     told = {**rehearsal._asdict(), "memory": memory.capacity}
     return agent._replace(init=init, act=act, update=update, settings={**agent.settings, "rehearsal": told})
-
-
-_START = 100
-"""Rows after which the horizon of the average is half of all that was seen."""
 
 
 def _check(flt: Filter, rehearsal: Rehearsal) -> None:
@@ -128,20 +114,10 @@ def _check(flt: Filter, rehearsal: Rehearsal) -> None:
         )
     count("rehearsal.updates", rehearsal.updates, 0)
     count("rehearsal.batch_size", rehearsal.batch_size)
-    number("rehearsal.average", rehearsal.average, 0, 1)
     if not isinstance(rehearsal.optimizer, optax.GradientTransformation | None):
         raise TypeError(f"rehearsal.optimizer must be an optax transformation or None; got {rehearsal.optimizer!r}")
-    if flt.recentre is None and (rehearsal.optimizer is not None or rehearsal.average):
-        raise ValueError(
-            "this filter's belief has no mean that could be moved (Filter.recentre is None): leave out "
-            "rehearsal.optimizer and rehearsal.average"
-        )
-
-
-def _moved(flt: Filter, belief: Any, params: PyTree) -> Any:
-    """The belief with this mean."""
-    assert flt.recentre is not None
-    return flt.recentre(belief, params)
+    if rehearsal.optimizer is not None and flt.recentre is None:
+        raise ValueError("this filter's belief has no mean that could be moved: leave out rehearsal.optimizer")
 
 
 def _replay(flt: Filter, belief: Any, rows: Experience, accept: Array, *, every: bool) -> Any:
@@ -184,12 +160,5 @@ def _descend(
     good = accept & finite(moved)
     new, old = (moved, optimizer), (params, state.optimizer)
     moved, optimizer = jax.tree.map(lambda new, old: jnp.where(good, new, old), new, old)
-    return state._replace(belief=_moved(flt, state.belief, moved), optimizer=optimizer)
-
-
-def _averaged(flt: Filter, decay: float, state: RehearsalState, accept: Array) -> RehearsalState:
-    """With the average of the means a step further."""
-    seen = state.memory.count.astype(jnp.float32)
-    weight = jnp.where(accept, 1 - jnp.minimum(decay, seen / (seen + _START)), 0)
-    average = jax.tree.map(lambda old, new: old + weight * (new - old), state.average, flt.mean(state.belief))
-    return state._replace(average=average)
+    assert flt.recentre is not None
+    return state._replace(belief=flt.recentre(state.belief, moved), optimizer=optimizer)

@@ -61,19 +61,20 @@ def test_without_updates_and_optimizer_it_is_the_plain_filter_to_the_bit():
 
 @pytest.mark.parametrize("full", [False, True], ids=["one reward", "every reward"])
 def test_the_memory_holds_what_was_learned_and_nothing_that_was_rejected(full):
-    rehearsal = Rehearsal(memory.last(100), optimizer=optax.sgd(0.01), batch_size=4, average=0.9)
+    rehearsal = Rehearsal(memory.last(100), optimizer=optax.sgd(0.01), batch_size=4)
     state, (observations, actions, feedback, rejected) = toy(rehearsal, full_information=full)(KEY)
     taken = ~np.asarray(rejected)
     assert taken.sum() == 26
     assert state.memory.count == 26
     rows = jax.tree.map(lambda leaf: np.asarray(leaf)[:26], state.memory.rows)
     np.testing.assert_array_equal(rows.x, observations[taken])
+    # Up to rounding: a compiled program may compute a reward once for each of its uses.
     if full:
-        np.testing.assert_array_equal(rows.y, feedback[taken])
+        np.testing.assert_allclose(rows.y, feedback[taken], rtol=1e-6)
         assert rows.observed.all()
     else:
         np.testing.assert_array_equal(rows.observed, np.eye(NUM_ARMS, dtype=bool)[actions[taken]])
-        np.testing.assert_array_equal(rows.y[rows.observed], feedback[taken])
+        np.testing.assert_allclose(rows.y[rows.observed], feedback[taken], rtol=1e-6)
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(state))
 
 
@@ -122,35 +123,21 @@ def test_replayed_rows_are_one_more_step_of_the_filter(joint):
 
 def test_the_optimizer_takes_one_step_on_the_mean_loss_of_the_minibatch():
     rate = 0.1
-    _, before, after = rehearsed_once(
-        Rehearsal(memory.last(1), updates=0, optimizer=optax.sgd(rate), batch_size=3, average=0.5)
-    )
+    _, before, after = rehearsed_once(Rehearsal(memory.last(1), updates=0, optimizer=optax.sgd(rate), batch_size=3))
     belief = plain()[1](before.belief, CONTEXT, jnp.float32(0.7), jnp.int32(2))
     slope = jax.grad(lambda params: 0.5 * (0.7 - NETWORK.apply(params, CONTEXT)[2]) ** 2)(belief.params)
     wanted = jax.tree.map(lambda leaf, slope: leaf - rate * slope, belief.params, slope)
     assert_same(after.belief.params, wanted, rtol=1e-5, atol=1e-6)
     assert_same(after.belief.blocks, belief.blocks, rtol=1e-5, atol=1e-6)
-    decay = 1 / 101
-    average = jax.tree.map(lambda old, new: decay * old + (1 - decay) * new, before.belief.params, wanted)
-    assert_same(after.average, average, rtol=1e-5, atol=1e-6)
-
-
-def test_the_average_acts():
-    agent, _, after = rehearsed_once(Rehearsal(memory.last(3), updates=0, average=0.9))
-    for shift in (-1e3, 1e3):
-        params = jax.tree.map(lambda leaf: leaf, after.average)
-        params["output"]["bias"] = params["output"]["bias"].at[1].add(shift)
-        action = agent.act(jax.random.key(0), after._replace(average=params), CONTEXT).value
-        assert (action == 1) == (shift > 0)
 
 
 def test_a_rejected_update_teaches_nothing():
-    agent, _, state = rehearsed_once(Rehearsal(memory.last(3), optimizer=optax.adam(0.1), average=0.5))
+    agent, _, state = rehearsed_once(Rehearsal(memory.last(3), optimizer=optax.adam(0.1)))
     update = jax.jit(agent.update)
     for action, reward in ((0, np.nan), (NUM_ARMS, 0.5), (0, np.inf)):
         after, info = update(state, CONTEXT, jnp.int32(action), jnp.float32(reward))
         assert info.rejected
-        left = lambda state: (state.belief.params, state.memory, state.optimizer, state.average)  # noqa: E731
+        left = lambda state: (state.belief.params, state.memory, state.optimizer)  # noqa: E731
         assert_same(left(after), left(state), rtol=0)
 
 
@@ -167,7 +154,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_other_spaces(case):
     where, options = CASES[case]
-    rehearsal = Rehearsal(memory.reservoir(4), optimizer=optax.adam(1e-3), batch_size=3, average=0.9)
+    rehearsal = Rehearsal(memory.reservoir(4), optimizer=optax.adam(1e-3), batch_size=3)
     agent = make(rehearsal, where, **options)
     observation = where.observation_space.sample()
     state = jax.jit(agent.init)(jax.random.key(0))
@@ -183,7 +170,7 @@ def test_other_spaces(case):
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_no_step_copies_the_memory(seeds):
     """Temporary memory of a compiled chunk is far below that of the memory, which has 16 MB a seed."""
-    rehearsal = Rehearsal(memory.reservoir(10**6), optimizer=optax.adam(1e-3), average=0.9)
+    rehearsal = Rehearsal(memory.reservoir(10**6), optimizer=optax.adam(1e-3))
     agent = make(rehearsal)
 
     def chunk(state):
@@ -216,7 +203,6 @@ def test_a_compiled_agent_updates_in_place_where_it_may():
         (Rehearsal(100), TypeError, r"rehearsal.memory must be a memory, such as .*; got 100"),
         (Rehearsal(memory.last(9), updates=-1), ValueError, "rehearsal.updates must be at least 0; got -1"),
         (Rehearsal(memory.last(9), batch_size=0), ValueError, "rehearsal.batch_size must be at least 1; got 0"),
-        (Rehearsal(memory.last(9), average=1.0), ValueError, r"rehearsal.average must lie in \[0, 1\); got 1.0"),
         (Rehearsal(memory.last(9), optimizer="adam"), TypeError, "must be an optax transformation or None; got 'adam'"),
     ],
 )
@@ -228,6 +214,6 @@ def test_wrong_settings_are_refused(rehearsal, error, message):
 def test_a_belief_without_a_free_mean_cannot_be_moved():
     flt = plain()[0]._replace(recentre=None)
     agent = agents.filtering(flt, policies.greedy(), NETWORK.init, ARMS, name="mine", settings={})
-    with pytest.raises(ValueError, match=r"no mean that could be moved \(Filter.recentre is None\)"):
-        agents.rehearsing(agent, flt, Rehearsal(memory.last(9), average=0.9), ARMS)
+    with pytest.raises(ValueError, match=r"no mean that could be moved: leave out rehearsal.optimizer"):
+        agents.rehearsing(agent, flt, Rehearsal(memory.last(9), optimizer=optax.sgd(0.1)), ARMS)
     assert agents.rehearsing(agent, flt, Rehearsal(memory.last(9)), ARMS).settings["rehearsal"]["memory"] == 9

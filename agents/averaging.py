@@ -1,0 +1,65 @@
+r"""Averaging: an agent that acts by the average of its parameters over its last steps.
+
+    theta_bar <- a_t theta_bar + (1 - a_t) theta,     a_t = min(a, t / (t + 100))
+
+with theta the parameters after the t-th update. Single observations and minibatches scatter theta around what all of
+the data say; the average has less of this scatter. It begins with a horizon of t / 100 steps, which grows up to
+1 / (1 - a), so that it does not hold back what is learned early. Learning itself goes on from theta.
+
+Source: Polyak, Juditsky, "Acceleration of stochastic approximation by averaging", 1992.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from seqdec.checks import number
+from seqdec.core import Agent, Array, PyTree
+
+_START = 100
+"""Updates after which the horizon of the average is 2, and up to which it hardly differs from the latest parameters."""
+
+
+class Averaged(NamedTuple):
+    """The state of an agent and the average of its parameters."""
+
+    state: Any
+    """of the agent"""
+    average: PyTree
+    """theta_bar"""
+    updates: Array
+    """() float, updates so far; those rejected are not counted"""
+
+
+def averaging(agent: Agent, decay: float, get: Callable[[Any], PyTree], put: Callable[[Any, PyTree], Any]) -> Agent:
+    """`agent`, acting by the average of its parameters.
+
+    Args:
+        agent: any that learns parameters.
+        decay: a in [0, 1); the average reaches over the last 1 / (1 - a) updates.
+        get: (state of the agent) -> theta.
+        put: (state of the agent, theta) -> state with these parameters.
+
+    Raises:
+        ValueError: the decay is out of range.
+    """
+    number("average", decay, 0, 1)
+
+    def init(key):
+        state = agent.init(key)
+        return Averaged(state, jax.tree.map(jnp.copy, get(state)), jnp.zeros(()))
+
+    def act(key, state, observation):
+        return agent.act(key, put(state.state, state.average), observation)
+
+    def update(state, observation, action, feedback):
+        inner, info = agent.update(state.state, observation, action, feedback)
+        taken = ~jnp.any(info.rejected)
+        updates = state.updates + taken
+        weight = jnp.where(taken, 1 - jnp.minimum(decay, updates / (updates + _START)), 0)
+        average = jax.tree.map(lambda old, new: old + weight * (new - old), state.average, get(inner))
+        return Averaged(inner, average, updates), info
+
+    return agent._replace(init=init, act=act, update=update, settings={**agent.settings, "average": decay})
