@@ -145,13 +145,13 @@ def test_all_rewards_flipped_are_lost(tmp_path: Path, capsys: Any) -> None:
     assert cli.main(["run", "outliers", *arguments[:-1], "2", "--out", str(tmp_path / "no")]) == 2
 
 
-def test_robust_agents_have_their_own_likelihood() -> None:
+def test_robust_agents_know_the_share_of_outliers() -> None:
     options = outliers.Outliers(dataset="digits", agents="lrkf,lrkf.robust+greedy", rank=2)
     with pytest.raises(ValueError, match=r"unknown agent 'lrkf\.robust'"):
         options.check()
     plan = outliers.Outliers(dataset="digits", agents="lrkf,lrkf+greedy.robust", rank=2).check()
     plain, robust = plan.agents.values()
-    assert plain.settings["noise_variance"] == 0.01 and robust.settings["noise_variance"] == "likelihood"
+    assert "robust" not in plain.settings and robust.settings["robust"] == 0.05
     assert robust.settings["policy"] == "greedy" and robust.name == "lrkf+greedy.robust"
     with pytest.raises(ValueError, match="only filters can be robust"):
         outliers.Outliers(dataset="digits", agents="adamw.robust").check()

@@ -86,7 +86,7 @@ COMMAND_LINES = [
     ("rnu digits", "unknown command 'rnu': did you mean 'run'?"),
     ("foo", "unknown command 'foo': Known: bench, list, ope, report, run"),
     ("run digts", "unknown experiment 'digts': did you mean 'digits'?"),
-    ("run foo", "unknown experiment 'foo': Known: bo, classify, "),
+    ("run foo", "unknown experiment 'foo': Known: bo, cifar, classify, "),
     ("run digits --agents hilofy", "unknown agent 'hilofy': did you mean 'hilofi'?"),
     ("run digits --agents hilofi+ts", "unknown policy 'ts': did you mean 'thompson'?"),
     ("run digits --policy foo", "unknown policy 'foo': Known: epistemic_sampling, "),

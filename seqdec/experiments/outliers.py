@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from seqdec import agents, envs, likelihoods
+from seqdec import agents, envs
 from seqdec.core import Agent, Environment
 from seqdec.experiments import contenders
 from seqdec.experiments.bandits import Plan
@@ -39,29 +39,25 @@ class Outliers(Images):
     quick_options: ClassVar[Mapping[str, Any]] = {"dataset": "digits", "steps": 600, "seeds": 2}
 
     agents: str = "hilofi,hilofi.robust,lrkf,lrkf.robust,replay_adamw"
-    """Agents, separated by commas; hilofi.robust is hilofi with the likelihood of `seqdec.likelihoods.robust`."""
+    """Agents, separated by commas; hilofi.robust is hilofi that expects flipped rewards."""
     steps: int = 10_000
     seeds: int = 3
     out: Path = Path("results/outliers")
     share: float = 0.05
     """Share of the rewards that are flipped."""
-    threshold: float = 2.0
-    """Standardised innovation at which the weight of an observation is a half, for the robust agents."""
 
     def environment(self) -> Environment:
         """The images with outliers."""
         return envs.outliers(self.plain(), share=self.share)
 
     def agent(self, name: str, env: Environment, **other: Any) -> Agent:
-        """As of other bandits; "kind.robust" has a robust likelihood with the same observation noise."""
+        """As of other bandits; "kind.robust" knows the share of flipped rewards."""
         plain = name.removesuffix(_ROBUST)
-        made = super().agent(plain, env, **other)
         if plain == name:
-            return made
-        if "likelihood" not in agents.REGISTRY.parameters(contenders.split(plain, agents.names()).kind):
+            return super().agent(name, env, **other)
+        if "robust" not in agents.REGISTRY.parameters(contenders.split(plain, agents.names()).kind):
             raise ValueError(f"{name!r}: only filters can be robust")
-        likelihood = likelihoods.robust(likelihoods.gaussian(made.settings["noise_variance"]), self.threshold)
-        return super().agent(plain, env, likelihood=likelihood)._replace(name=name)
+        return super().agent(plain, env, robust=self.share, **other)._replace(name=name)
 
     def play(self, plan: Plan) -> Iterator[tuple[str, Run]]:
         """Yield (name, run) for each agent, on the clean stream and on that with outliers."""
