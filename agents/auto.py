@@ -41,7 +41,7 @@ from seqdec.agents.filtering import choices_for, decide
 from seqdec.agents.last_layer import LastLayer, last_layer
 from seqdec.agents.linear import with_constant
 from seqdec.agents.networks import network_for
-from seqdec.agents.neural import descend, mean_loss
+from seqdec.agents.neural import descend, mean_of_rows
 from seqdec.agents.presets import hilofi
 from seqdec.agents.regression import Answer, Regression
 from seqdec.agents.units import Units
@@ -262,7 +262,7 @@ def _loss(parts: _Parts, contexts: Units, rewards: Units, params: PyTree, batch:
     inputs = jax.vmap(lambda x: _inputs(parts, contexts, x))(batch.rows.x)
     responses = jax.vmap(parts.network.apply, (None, 0))(params, inputs)
     error = units.standard(rewards, batch.rows.y) - responses
-    return mean_loss(0.5 * error**2, batch), (responses, ())
+    return mean_of_rows(0.5 * error**2, batch), (responses, ())
 
 
 def _renewed(parts: _Parts, key: Array, state: AutoState) -> AutoState:

@@ -30,6 +30,8 @@ class Experience(NamedTuple):
     """(n,) responses, zero where not observed"""
     observed: Array
     """(n,) bool"""
+    weights: Array | None = None
+    """(members,) of the networks of an ensemble"""
 
 
 class Recorder(NamedTuple):
@@ -56,17 +58,21 @@ def recorder(choices: Choices, spaces: HasSpaces) -> Recorder:
         observed = jnp.ones(outputs, bool) if index is None else jnp.arange(outputs) == index
         return jax.tree.map(lambda leaf: leaf[None], Experience(x, jnp.where(observed, y, 0), observed))
 
-    def first():
-        step = _zeros(spaces.observation_space), _zeros(spaces.action_space), jnp.zeros(())
-        return jax.tree.map(lambda leaf: leaf[0], rows(*step))
+    def zeros():
+        return first(rows(_zeros(spaces.observation_space), _zeros(spaces.action_space), jnp.zeros(())))
 
-    return Recorder(jax.eval_shape(first), rows)
+    return Recorder(jax.eval_shape(zeros), rows)
 
 
 def _zeros(space: gym_spaces.Space) -> PyTree:
     if isinstance(space, gym_spaces.Dict):
         return {name: _zeros(part) for name, part in space.items()}
     return np.zeros(space.shape or (), space.dtype)
+
+
+def first(rows: PyTree) -> PyTree:
+    """The first of rows (k, ...)."""
+    return jax.tree.map(lambda leaf: leaf[0], rows)
 
 
 def finite(rows: PyTree) -> Array:
@@ -101,11 +107,28 @@ def minibatch(memory: Memory, key: Key, state: MemoryState, newest: PyTree, size
         key: of the draw.
         state: the memory.
         newest: rows that are in every minibatch.
-        size: b, filled up with rows drawn uniformly with replacement; None is the whole memory.
+        size: b, filled up with rows drawn uniformly and with replacement from the memory and the newest; None is the
+            newest and the whole memory.
     """
     new = len(jax.tree.leaves(newest)[0])
-    others = memory.capacity if size is None else max(size - new, 0)
-    rows = state.rows if size is None else memory.draw(key, state, others)
-    present = jnp.arange(others) < memories.filled(state) if size is None else memories.filled(state) > 0
-    weights = jnp.concatenate([jnp.ones(new), jnp.broadcast_to(present, (others,))])
-    return Batch(jax.tree.map(lambda *parts: jnp.concatenate(parts), newest, rows), weights)
+    filled = memories.filled(state)
+    if size is None:
+        rows, present = state.rows, jnp.arange(memory.capacity) < filled
+    else:
+        rows, present = _drawn(memory, key, state, newest, max(size - new, 0)), jnp.ones(max(size - new, 0), bool)
+    return Batch(
+        jax.tree.map(lambda *parts: jnp.concatenate(parts), newest, rows), jnp.concatenate([jnp.ones(new), present])
+    )
+
+
+def _drawn(memory: Memory, key: Key, state: MemoryState, newest: PyTree, count: int) -> PyTree:
+    """Rows drawn from the memory and the newest rows together."""
+    new = len(jax.tree.leaves(newest)[0])
+    old, draw = jax.random.split(key)
+    which = jax.random.randint(draw, (count,), 0, new + memories.filled(state))
+
+    def choose(old, newest):
+        fresh = jnp.expand_dims(which < new, range(1, old.ndim))
+        return jnp.where(fresh, newest[jnp.minimum(which, new - 1)], old)
+
+    return jax.tree.map(choose, memory.draw(old, state, count), newest)

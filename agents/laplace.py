@@ -25,7 +25,7 @@ from flax import linen as nn
 
 from seqdec import checks, linalg
 from seqdec import memory as memories
-from seqdec.agents.last_layer import displaced, gram, last_layer, spread
+from seqdec.agents.last_layer import by_group, condition, displaced, draw_weights, gram, last_layer, spread
 from seqdec.agents.neural import Head, neural, squared_error
 from seqdec.core import Acquisition, Agent, HasSpaces, Network, Posterior, Predictive
 
@@ -65,18 +65,8 @@ def laplace(*, prior_std: float = 1.0, noise_variance: float = 0.01, over: str =
         def from_stream(params, columns, lesson):
             newest = lesson.newest
             _, phi = jax.vmap(layer.features, (None, 0))(params, newest.x)
-            phi = jnp.where(lesson.good & newest.observed[:, :, None], phi, 0)
-            rows = phi.reshape(1, -1, layer.size) if layer.groups == 1 else jnp.swapaxes(phi, 0, 1)
-
-            def condition(columns, rows):
-                products = rows @ columns
-                noise = noise_variance * jnp.eye(len(rows), dtype=rows.dtype)
-                roots = linalg.psd_root(products @ products.mT + noise), linalg.psd_root(noise)
-                factor = linalg.full_rank_from(columns.mT, 0)
-                raw_gain = products @ columns.mT
-                return linalg.symmetric_downdate(factor, products, raw_gain, *roots, lesson.good).factor.columns
-
-            return jax.vmap(condition)(columns, rows)
+            phi = by_group(jnp.where(newest.observed[:, :, None], phi, 0), layer.groups)
+            return condition(columns, jnp.where(lesson.good, phi, 0), noise_variance, lesson.good).columns
 
         def posterior(params, columns):
             def joint(candidates):
@@ -85,9 +75,7 @@ def laplace(*, prior_std: float = 1.0, noise_variance: float = 0.01, over: str =
                 return Predictive(expected, spread(phi, columns), noise)
 
             def draw(key):
-                normal = jax.random.normal(key, columns.shape[:2], columns.dtype)
-                shift = jnp.einsum("gfk,gk->gf", columns, normal)
-                return displaced(layer, network, params, layer.get(params) + shift)
+                return displaced(layer, network, params, draw_weights(key, layer.get(params), columns))
 
             return Posterior(lambda candidates: network.apply(params, candidates), joint, draw)
 

@@ -14,8 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from seqdec import linalg
 from seqdec import params as parameters
-from seqdec.core import Array, Network, PyTree
+from seqdec.core import Array, Key, Network, PyTree
 from seqdec.runtime import UNOPTIMISED
 
 
@@ -96,8 +97,13 @@ def spread(phi: Array, columns: Array) -> Array:
     if len(columns) == 1:
         products = phi @ columns[0]
         return products @ products.mT
-    products = jnp.einsum("jf,jfk->jk", phi, columns)
-    return jnp.diag(jnp.sum(products**2, 1))
+    return jnp.diag(variances(phi, columns))
+
+
+def variances(phi: Array, columns: Array) -> Array:
+    """Variances phi_j^T C_g(j) C_g(j)^T phi_j of responses: features (..., n, F) -> (..., n)."""
+    form = "...jf,fk->...jk" if len(columns) == 1 else "...jf,jfk->...jk"
+    return jnp.sum(jnp.einsum(form, phi, columns[0] if len(columns) == 1 else columns) ** 2, -1)
 
 
 def responses(phi: Array, weights: Array) -> Array:
@@ -115,6 +121,50 @@ def moment(phi: Array, scale: Array, groups: int) -> Array:
     """Sum of scale_ij phi_ij over rows and the responses of a group: (b, n, F), (b, n) -> (G, F)."""
     form = "bj,bjf->f" if groups == 1 else "bj,bjf->jf"
     return jnp.einsum(form, scale, phi).reshape(groups, -1)
+
+
+class Conditioned(NamedTuple):
+    """Roots of covariances after an observation, and what moves their means."""
+
+    columns: Array
+    """(G, F, F)"""
+    gain: Array
+    """(G, F, o) for the o responses of a group"""
+    precision: Array
+    """(G, o, o) inverse covariance of these responses before they were observed"""
+
+
+def by_group(values: Array, groups: int) -> Array:
+    """Values (k, n, ...) of k rows and n responses as (G, o, ...), o responses for each group."""
+    return values.reshape(1, -1, *values.shape[2:]) if groups == 1 else jnp.swapaxes(values, 0, 1)
+
+
+def condition(columns: Array, phi: Array, noise_variance: float, good: Array) -> Conditioned:
+    """Kalman's update of each group's covariance C C^T.
+
+    Args:
+        columns: C (G, F, F).
+        phi: features (G, o, F) of the responses observed, zero for others.
+        noise_variance: of an observation.
+        good: () bool; False leaves the covariances as they are.
+    """
+
+    def one(columns, rows):
+        products = rows @ columns
+        noise = noise_variance * jnp.eye(len(rows), dtype=rows.dtype)
+        innovation_root = linalg.psd_root(products @ products.mT + noise)
+        factor, raw_gain = linalg.full_rank_from(columns.mT, 0), products @ columns.mT
+        fresh = linalg.symmetric_downdate(factor, products, raw_gain, innovation_root, linalg.psd_root(noise), good)
+        precision = linalg.solve_psd(innovation_root, jnp.eye(len(rows), dtype=rows.dtype))
+        return Conditioned(fresh.factor.columns, fresh.gain.mT, precision)
+
+    return jax.vmap(one)(columns, phi)
+
+
+def draw_weights(key: Key, weights: Array, columns: Array) -> Array:
+    """Weights (G, F) drawn from N(weights_g, C_g C_g^T) for each group."""
+    normal = jax.random.normal(key, weights.shape, weights.dtype)
+    return weights + jnp.einsum("gfk,gk->gf", columns, normal)
 
 
 def displaced(layer: LastLayer, network: Network, params: PyTree, weights: Array) -> Callable[[PyTree], Array]:

@@ -6,7 +6,8 @@ others drawn uniformly from the memory. For a network without uncertainty the lo
     1/2 sum_j (y_j - f_j(x))^2        over the responses j that were observed
 
 A `Head` replaces the loss, adds parameters of its own that the optimizer trains too, and keeps a belief over the last
-layer: see `seqdec.agents.laplace`.
+layer. The heads: `seqdec.agents.laplace`, `seqdec.agents.vbll`, `seqdec.agents.neural_linear`, and
+`seqdec.agents.ensemble`, which trains several networks.
 """
 
 import functools
@@ -20,7 +21,7 @@ from flax import linen as nn
 
 from seqdec import memory as memories
 from seqdec import policies
-from seqdec.agents.experience import Batch, Experience, finite, minibatch, recorder, remember
+from seqdec.agents.experience import Batch, Experience, finite, first, minibatch, recorder, remember
 from seqdec.agents.filtering import choices_for, decide
 from seqdec.agents.networks import network_for
 from seqdec.checks import count
@@ -73,12 +74,14 @@ class Head(NamedTuple):
 
     init: Callable[[Key, PyTree], tuple[PyTree, Any]]
     """(key, parameters of the network) -> params that the optimizer trains, belief"""
-    loss: Callable[[PyTree, Batch, Array], tuple[Array, tuple[Array, Any]]]
-    """(params, batch, observations so far ()) -> loss (), (expected responses (b, n), notes for `update`)"""
+    loss: Callable[[PyTree, Any, Batch, Array], tuple[Array, tuple[Array, Any]]]
+    """(params, belief, batch, observations so far ()) -> loss (), (expected responses (b, n), notes for `update`)"""
     update: Callable[[PyTree, Any, Lesson], Any]
     """(params, belief, lesson) -> belief"""
     posterior: Callable[[PyTree, Any], Posterior]
     """(params, belief) -> what policies ask"""
+    tag: Callable[[Key, Experience], Experience] = lambda key, rows: rows
+    """(key, rows (k, ...)) -> rows with what the head wants remembered of them"""
 
 
 def neural(
@@ -134,29 +137,33 @@ def neural(
     top = point(network) if head is None else head(network)
     transform = optax.with_extra_args_support(optimizer)
 
+    def tagged(key):
+        row = jax.tree.map(lambda leaf: jnp.zeros((1, *leaf.shape), leaf.dtype), recording.example)
+        return first(top.tag(key, row))
+
     def init(key):
         weights, rest, draws = jax.random.split(key, 3)
         params, belief = top.init(rest, network.init(weights))
-        stored = memory.init(recording.example)
+        stored = memory.init(jax.eval_shape(tagged, rest))
         return NeuralState(params, transform.init(params), belief, stored, jax.random.key_data(draws))
 
     def act(key, state, observation):
         return decide(key, acquisition, top.posterior(state.params, state.belief), choices, observation)
 
     def update(state, observation, action, feedback):
-        newest = recording.rows(observation, action, feedback)
         key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.memory.count)
-        add, draw = jax.random.split(key)
+        add, draw, tag = jax.random.split(key, 3)
+        newest = top.tag(tag, recording.rows(observation, action, feedback))
 
         def batch_of(key):
             return minibatch(memory, key, state.memory, newest, batch_size)
 
         seen = state.memory.count + len(newest.y)
-        loss = functools.partial(_loss, top, seen)
+        loss = functools.partial(_loss, top, state.belief, seen)
         keys = jax.random.split(draw, inner_steps)
         trained = state.params, state.optimizer
         (params, moments), responses, notes = descend(loss, transform, trained, batch_of, keys)
-        innovation = _innovation(newest, responses, jnp.ndim(feedback))
+        innovation = innovation_of(newest, responses, jnp.ndim(feedback))
         squares = 0.5 * jnp.sum(innovation**2)
         good = finite(newest) & jnp.isfinite(squares) & finite(params)
         stored = remember(memory, add, state.memory, newest, good)
@@ -199,18 +206,18 @@ def descend(
     return trained, responses[0], jax.tree.map(lambda leaf: leaf[-1], notes)
 
 
-def mean_loss(losses: Array, batch: Batch) -> Array:
-    """Weighted mean over the rows of a minibatch of sums over the responses observed: losses (b, n) -> ()."""
-    each = jnp.sum(jnp.where(batch.rows.observed, losses, 0), axis=1)
-    return jnp.sum(batch.weights * each) / jnp.sum(batch.weights)
+def mean_of_rows(values: Array, batch: Batch) -> Array:
+    """Weighted mean over the rows of a minibatch of sums over the responses observed: (b, n) -> ()."""
+    each = jnp.sum(jnp.where(batch.rows.observed, values, 0), axis=1)
+    return jnp.sum(batch.weights * each) / jnp.maximum(jnp.sum(batch.weights), 1)
 
 
-def squared_error(network: Network) -> Callable[[PyTree, Batch, Array], tuple[Array, tuple[Array, Any]]]:
+def squared_error(network: Network) -> Callable[[PyTree, Any, Batch, Array], tuple[Array, tuple[Array, Any]]]:
     """The loss at the head of this file, without notes."""
 
-    def loss(params, batch, seen):
+    def loss(params, belief, batch, seen):
         responses = jax.vmap(network.apply, (None, 0))(params, batch.rows.x)
-        return mean_loss(0.5 * (batch.rows.y - responses) ** 2, batch), (responses, ())
+        return mean_of_rows(0.5 * (batch.rows.y - responses) ** 2, batch), (responses, ())
 
     return loss
 
@@ -225,11 +232,11 @@ def point(network: Network) -> Head:
     return Head(lambda key, params: (params, ()), loss, lambda params, belief, lesson: (), posterior)
 
 
-def _loss(head: Head, seen: Array, params: PyTree, batch: Batch) -> tuple[Array, tuple[Array, Any]]:
-    return head.loss(params, batch, seen)
+def _loss(head: Head, belief: Any, seen: Array, params: PyTree, batch: Batch) -> tuple[Array, tuple[Array, Any]]:
+    return head.loss(params, belief, batch, seen)
 
 
-def _innovation(newest: Experience, responses: Array, feedback_axes: int) -> Array:
+def innovation_of(newest: Experience, responses: Array, feedback_axes: int) -> Array:
     """Observed minus predicted: (1,) for the reward of one action, (n,) under full information."""
     error = jnp.where(newest.observed, newest.y - responses[: len(newest.y)], 0)
     return jnp.ravel(error) if feedback_axes else jnp.sum(error, keepdims=True).reshape(1)

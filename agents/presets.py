@@ -228,6 +228,8 @@ REGISTRY: Registry[Agent] = Registry(
         "adamw": _adamw,
         "auto": "seqdec.agents.auto:auto",
         "ekf": ekf,
+        "ensemble": "seqdec.agents.ensemble:ensemble",
+        "gp": "seqdec.agents.gp:gp",
         "hilofi": hilofi,
         "last_layer_laplace": "seqdec.agents.laplace:last_layer_laplace",
         "koala++": _koala_plus_plus,
@@ -236,11 +238,14 @@ REGISTRY: Registry[Agent] = Registry(
         "lolofi": lolofi,
         "lrkf": lrkf,
         "muon": _muon,
+        "neural_linear": "seqdec.agents.neural_linear:neural_linear",
+        "on_vbll": "seqdec.agents.vbll:on_vbll",
         "replay_adamw": _replay("replay_adamw", optax.adamw, 1e-3),
         "replay_koala++": _replay("replay_koala++", optim.koala_plus_plus, 0.3),
         "replay_muon": _replay("replay_muon", contrib.muon, 1e-3),
         "replay_sgd": _replay("replay_sgd", optax.sgd, 0.05),
         "subspace": subspace,
+        "vbll": "seqdec.agents.vbll:vbll",
     },
 )
 

@@ -42,14 +42,15 @@ def test_a_minibatch_is_the_newest_rows_and_others_of_the_memory():
     kept, key = memory.last(3), jax.random.key(0)
     state, newest = kept.init(jnp.float32(0)), jnp.array([9.0])
     batch = experience.minibatch(kept, key, state, newest, 4)
-    assert batch.rows[0] == 9
-    np.testing.assert_array_equal(batch.weights, [1, 0, 0, 0])
+    np.testing.assert_array_equal(batch.rows, [9, 9, 9, 9])
+    np.testing.assert_array_equal(batch.weights, np.ones(4))
     for row in (1.0, 2.0):
         state = experience.remember(kept, key, state, jnp.array([row]), jnp.bool_(True))
-    batch = experience.minibatch(kept, key, state, newest, 200)
+    batch = experience.minibatch(kept, key, state, newest, 901)
     assert batch.rows[0] == 9
-    assert set(np.asarray(batch.rows[1:])) == {1, 2}
-    np.testing.assert_array_equal(batch.weights, np.ones(200))
+    shares = [np.mean(batch.rows[1:] == row) for row in (9, 1, 2)]
+    np.testing.assert_allclose(shares, 1 / 3, atol=6 * np.sqrt(2 / 9 / 900))
+    np.testing.assert_array_equal(batch.weights, np.ones(901))
     whole = experience.minibatch(kept, key, state, newest, None)
     np.testing.assert_array_equal(whole.rows, [9, 1, 2, 0])
     np.testing.assert_array_equal(whole.weights, [1, 1, 1, 0])
@@ -86,9 +87,10 @@ def test_a_row_that_is_rejected_does_not_enter_the_memory():
         assert_same(fresh, state, rtol=0)
 
 
+@pytest.mark.parametrize("name", ["replay_sgd", "neural_linear"])
 @pytest.mark.parametrize("seeds", [1, 2])
-def test_no_step_copies_the_memory(seeds):
-    agent = agents.make("replay_sgd", ARMS, model=NETWORK, capacity=12_345)
+def test_no_step_copies_the_memory(name, seeds):
+    agent = agents.make(name, ARMS, model=NETWORK, capacity=12_345)
 
     def live(states):
         def step(states, _):
@@ -100,6 +102,54 @@ def test_no_step_copies_the_memory(seeds):
     program = jax.jit(live, donate_argnums=0).lower(states).compile().as_text()
     assert "12345" in program
     assert re.findall(r"= \S*12345\S* (copy|select|concatenate)\(.*", program) == []
+
+
+# Ensembles
+
+
+def test_an_ensemble_of_one_without_bootstrap_is_replay():
+    options = {"model": NETWORK, "capacity": 20, "learning_rate": 0.01, "batch_size": 4, "policy": "greedy"}
+    alone = agents.make("replay_adamw", ARMS, **options)
+    one = agents.make("ensemble", ARMS, members=1, bootstrap="none", **options)
+    for state, other in zip(taught(one), taught(alone), strict=True):
+        assert_same(jax.tree.map(lambda leaf: leaf[0], state.params), other.params, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("bootstrap", ["poisson", "bernoulli"])
+def test_members_are_trained_on_their_own_share_of_the_rows(bootstrap):
+    head = agents.members_head(members=4, bootstrap=bootstrap)(NETWORK)
+    params, belief = head.init(jax.random.key(0), NETWORK.init(jax.random.key(1)))
+    x = contexts(6)
+    rows = experience.Experience(x, jnp.ones((6, NUM_ARMS)), jnp.ones((6, NUM_ARMS), bool))
+    rows = head.tag(jax.random.key(2), rows)
+    batch = experience.Batch(rows, jnp.ones(6))
+    slopes = jax.grad(lambda params: head.loss(params, belief, batch, 6)[0])(params)
+    for member in range(4):
+        weights = rows.weights[:, member]
+
+        def loss(params, weights=weights):
+            errors = 0.5 * jnp.sum((1 - jax.vmap(NETWORK.apply, (None, 0))(params, x)) ** 2, 1)
+            return jnp.sum(weights * errors) / jnp.maximum(jnp.sum(weights), 1)
+
+        own = jax.grad(loss)(jax.tree.map(lambda leaf, m=member: leaf[m], params))
+        assert_same(jax.tree.map(lambda leaf, m=member: leaf[m], slopes), own, rtol=1e-4, atol=1e-7)
+    many = head.tag(jax.random.key(3), rows._replace(y=jnp.ones((5000, NUM_ARMS)))).weights
+    np.testing.assert_allclose([jnp.mean(many), jnp.var(many)], 1, atol=6 * np.sqrt(3 / 20_000))
+
+
+def test_the_moments_and_draws_of_an_ensemble_are_those_of_its_members():
+    head = agents.members_head(members=3, prior_scale=2.0, noise_variance=0.3)(NETWORK)
+    params, priors = head.init(jax.random.key(0), NETWORK.init(jax.random.key(1)))
+    pairs = [jax.tree.map(lambda leaf, m=member: leaf[m], (params, priors)) for member in range(3)]
+    each = np.array([NETWORK.apply(own, CONTEXT) + NETWORK.apply(prior, CONTEXT) for own, prior in pairs])
+    question = head.posterior(params, priors)
+    np.testing.assert_allclose(question.mean(CONTEXT), each.mean(0), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(question.joint(CONTEXT).cov, np.cov(each.T), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(question.joint(CONTEXT).noise, 0.3 * np.eye(NUM_ARMS), rtol=1e-6)
+    draws = jax.vmap(lambda key: question.draw(key)(CONTEXT))(jax.random.split(jax.random.key(2), 60))
+    gaps = np.abs(np.asarray(draws)[:, None] - each).max(2)
+    assert np.all(gaps.min(1) < 1e-5)
+    assert set(gaps.argmin(1)) == {0, 1, 2}
 
 
 # The last layer

@@ -21,7 +21,7 @@ FOLDERS = {"seqdec": ROOT / "seqdec", "seqdec.envs": ROOT / "envs", "seqdec.agen
 FLOORS = (
     {"core", "registry", "persistence", "statistics"},
     {"checks", "runtime"},
-    {"linalg", "likelihoods", "params", "memory", "data"},
+    {"linalg", "likelihoods", "params", "memory", "kernels", "data"},
     {"models"},
     {"filters", "policies", "optim", "envs", "ope"},
     {"agents", "bo"},

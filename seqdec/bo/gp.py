@@ -27,6 +27,7 @@ import jax.numpy as jnp
 import optax
 from jax.scipy.linalg import cholesky, solve_triangular
 
+from seqdec import kernels
 from seqdec.bo.surrogates import History, Surrogate
 from seqdec.core import Array, Key, Posterior, Predictive
 
@@ -154,20 +155,12 @@ def _descend(start: Hyperparameters, history: History, iterations: int) -> tuple
 def kernel(hyper: Hyperparameters, a: Array, b: Array) -> Array:
     """C + s k(a, b): (n, d), (m, d) -> (n, m)."""
     scales = jnp.exp(-hyper.log_length_scales)
-    a, b = a * scales, b * scales
-    squares = jnp.sum(a**2, 1)[:, None] + jnp.sum(b**2, 1) - 2 * a @ b.T
-    # sqrt has no gradient at zero; that of the kernel is zero there.
-    far = squares > 1e-20
-    r = math.sqrt(5) * jnp.sqrt(jnp.where(far, squares, 1.0))
-    decay = jnp.where(far, (1 + r + r**2 / 3) * jnp.exp(-r), 1.0)
-    return _MEAN_VARIANCE + jnp.exp(hyper.log_scale) * decay
+    return _MEAN_VARIANCE + jnp.exp(hyper.log_scale) * kernels.matern52(a * scales, b * scales)
 
 
 def _root(hyper: Hyperparameters, history: History) -> Array:
-    both = history.keep[:, None] & history.keep
     noise = jnp.exp(hyper.log_noise) + _SMALLEST_NOISE
-    diagonal = jnp.where(history.keep, noise, 1.0)
-    return cholesky(jnp.where(both, kernel(hyper, history.x, history.x), 0) + jnp.diag(diagonal), lower=True)
+    return cholesky(kernels.padded(kernel(hyper, history.x, history.x), history.keep, noise), lower=True)
 
 
 def _condition(hyper: Hyperparameters, history: History) -> State:

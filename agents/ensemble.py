@@ -1,0 +1,179 @@
+r"""Bootstrapped ensemble: networks with different initial weights, each trained on a resampling of the observations.
+
+Member m weighs observation i with w_im ~ Poisson(1), the limit of the bootstrap, or 2 Bernoulli(1/2), drawn once and
+remembered, and minimises the mean over a minibatch
+
+    sum_i w_im 1/2 |y_i - f_m(x_i)|^2 / sum_i w_im
+
+A minibatch is drawn once for all members. Thompson sampling plays the best action of one member, chosen at random; the
+expected response is the mean of the members, its covariance that of the members. With randomised priors,
+
+    f_m(x) = f(x; theta_m) + g_m(x)
+
+where g_m is a network of the same form that is never trained, with last weights N(0, beta^2 / F): where there are no
+data the members keep to their priors, and so apart.
+
+Cost of an update: that of the network times the members.
+
+Sources: Osband, Blundell, Pritzel, Van Roy, "Deep exploration via bootstrapped DQN", 2016; Osband, Aslanides, Cassirer,
+"Randomized prior functions for deep reinforcement learning", 2018.
+"""
+
+import math
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import linen as nn
+
+from seqdec import checks
+from seqdec import memory as memories
+from seqdec.agents.last_layer import last_layer
+from seqdec.agents.neural import Head, mean_of_rows, neural
+from seqdec.core import Acquisition, Agent, Array, HasSpaces, Key, Network, Posterior, Predictive, PyTree
+
+_BOOTSTRAPS = ("poisson", "bernoulli", "none")
+
+
+def members_head(
+    *, members: int = 10, bootstrap: str = "poisson", prior_scale: float = 0.0, noise_variance: float = 0.01
+) -> Callable[[Network], Head]:
+    """The head of an ensemble. Its gradient is that of each member by itself, stacked.
+
+    An optimizer sees the parameters of all members with a leading axis, so it must treat each number by itself, as SGD
+    and Adam do.
+
+    Args:
+        members: how many networks.
+        bootstrap: "poisson", "bernoulli", or "none" for weights of 1.
+        prior_scale: beta of the randomised priors; 0 is without.
+        noise_variance: observation variance of predictive distributions.
+
+    Raises TypeError or ValueError for a setting out of its range.
+    """
+    checks.count("members", members)
+    checks.choice("bootstrap", bootstrap, _BOOTSTRAPS)
+    checks.non_negative("prior_scale", prior_scale)
+    checks.positive("noise_variance", noise_variance)
+
+    def head(network: Network) -> Head:
+        prior_of = _prior(network, prior_scale) if prior_scale else None
+
+        def respond(params, prior, x):
+            response = network.apply(params, x)
+            return response if prior_of is None else response + network.apply(prior, x)
+
+        def init(key, params):
+            starts, priors = jax.random.split(key)
+            first = jax.tree.map(lambda leaf: leaf[None], params)
+            others = jax.vmap(network.init)(jax.random.split(starts, members - 1)) if members > 1 else None
+            stacked = first if others is None else jax.tree.map(lambda *parts: jnp.concatenate(parts), first, others)
+            return stacked, () if prior_of is None else jax.vmap(prior_of)(jax.random.split(priors, members))
+
+        def loss(params, priors, batch, seen):
+            def one(params, prior, weights):
+                responses = jax.vmap(respond, (None, None, 0))(params, prior, batch.rows.x)
+                errors = 0.5 * (batch.rows.y - responses) ** 2
+                return mean_of_rows(errors, batch._replace(weights=batch.weights * weights)), responses
+
+            losses, responses = jax.vmap(one)(params, priors, batch.rows.weights.T)
+            return jnp.sum(losses), (jnp.mean(responses, 0), ())
+
+        def tag(key, rows):
+            shape = len(rows.y), members
+            if bootstrap == "none":
+                return rows._replace(weights=jnp.ones(shape))
+            if bootstrap == "poisson":
+                return rows._replace(weights=_poisson(key, shape))
+            return rows._replace(weights=2.0 * jax.random.bernoulli(key, 0.5, shape))
+
+        def posterior(params, priors):
+            def each(candidates):
+                return jax.vmap(respond, (0, 0, None))(params, priors, candidates)
+
+            def joint(candidates):
+                responses = each(candidates)
+                mean = jnp.mean(responses, 0)
+                apart = (responses - mean) / jnp.sqrt(max(1, members - 1))
+                noise = noise_variance * jnp.eye(len(mean), dtype=mean.dtype)
+                return Predictive(mean, apart.T @ apart, noise)
+
+            def draw(key):
+                chosen = jax.random.randint(key, (), 0, members)
+                own, prior = jax.tree.map(lambda leaf: leaf[chosen], (params, priors))
+                return lambda candidates: respond(own, prior, candidates)
+
+            return Posterior(lambda candidates: jnp.mean(each(candidates), 0), joint, draw)
+
+        return Head(init, loss, lambda params, priors, lesson: priors, posterior, tag)
+
+    return head
+
+
+def _prior(network: Network, scale: float) -> Callable[[Key], PyTree]:
+    """(key) -> parameters of a randomised prior."""
+    layer = last_layer(network)
+
+    def draw(key):
+        body, top = jax.random.split(key)
+        weights = jax.random.normal(top, (layer.groups, layer.size)) * scale / layer.size**0.5
+        return layer.put(network.init(body), weights)
+
+    return draw
+
+
+def _poisson(key: Key, shape: tuple[int, ...]) -> Array:
+    """Poisson(1) numbers, by inversion; above 12 with a probability of 1e-10."""
+    cumulative = np.exp(-1) * np.cumsum([1 / math.factorial(k) for k in range(12)])
+    return jnp.sum(jax.random.uniform(key, (*shape, 1)) > cumulative, -1).astype(jnp.float32)
+
+
+def ensemble(
+    spaces: HasSpaces,
+    *,
+    policy: str | Acquisition = "thompson",
+    model: nn.Module | Network | None = None,
+    learning_rate: float = 1e-3,
+    inner_steps: int = 1,
+    batch_size: int = 32,
+    capacity: int = 40_000,
+    members: int = 10,
+    bootstrap: str = "poisson",
+    prior_scale: float = 0.0,
+    noise_variance: float = 0.01,
+    num_candidates: int = 256,
+) -> Agent:
+    """Bootstrapped ensemble of networks, trained by AdamW on minibatches of all that was seen.
+
+    Args:
+        spaces: anything with observation_space and action_space.
+        policy: name or acquisition of `seqdec.policies`; "thompson" plays by one member, chosen at random.
+        model: a flax module or `seqdec.models.Network`; None chooses as `seqdec.agents.hilofi` does.
+        learning_rate: of AdamW.
+        inner_steps: gradient steps per observation.
+        batch_size: rows of a minibatch, the newest included.
+        capacity: rows of the reservoir, a uniform sample of all observations.
+        members: as in `members_head`.
+        bootstrap: as in `members_head`.
+        prior_scale: as in `members_head`.
+        noise_variance: as in `members_head`.
+        num_candidates: points drawn per decision from a Box of actions.
+
+    Raises TypeError or ValueError for a space or a setting that does not fit.
+    """
+    told = {"members": members, "bootstrap": bootstrap, "prior_scale": prior_scale, "noise_variance": noise_variance}
+    return neural(
+        spaces,
+        optimizer=optax.adamw(learning_rate),
+        head=members_head(members=members, bootstrap=bootstrap, prior_scale=prior_scale, noise_variance=noise_variance),
+        policy=policy,
+        model=model,
+        memory=memories.reservoir(capacity),
+        batch_size=batch_size,
+        inner_steps=inner_steps,
+        num_candidates=num_candidates,
+        name="ensemble",
+        settings={"learning_rate": learning_rate, **told},
+    )

@@ -1,0 +1,185 @@
+r"""Gaussian process on a buffer of the last observations, with fixed hyperparameters.
+
+    f_j ~ GP(0, s k(|x - x'| / l)), k Matern-5/2         y_j = f_j(x) + e,  Var[e] = v
+
+independently for each of n Discrete actions j, on the context x; for Box actions and Dict candidates one process on the
+rows of context and action. With the rows X of the buffer at which action j was observed and their responses y,
+
+    mean(x) = k(x, X) (K + v I)^{-1} y        cov(x, x') = k(x, x') - k(x, X) (K + v I)^{-1} k(X, x')
+
+A draw is one of the responses at all candidates together, the same for the same key and the same candidates.
+Cost of an update: O(n B^3) for a buffer of B, of a decision O(n B^2).
+
+Source: Rasmussen, Williams, "Gaussian processes for machine learning", 2006, section 2.2.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces as gym_spaces
+
+from seqdec import checks, kernels, linalg, policies
+from seqdec import memory as memories
+from seqdec.agents.experience import Experience, finite, recorder, remember
+from seqdec.agents.filtering import choices_for, decide
+from seqdec.agents.neural import NeuralInfo, innovation_of
+from seqdec.core import Acquisition, Agent, Array, HasSpaces, Posterior, Predictive, PyTree
+from seqdec.memory import MemoryState
+
+
+class Process(NamedTuple):
+    """The rows of the buffer, and what predictions need of them."""
+
+    memory: MemoryState
+    """rows `Experience`"""
+    roots: Array
+    """(n, B, B) W with W^T W = (K + v I)^{-1}"""
+    weights: Array
+    """(n, B) (K + v I)^{-1} y"""
+
+
+class Kernel(NamedTuple):
+    """The covariance of responses."""
+
+    length_scale: float
+    scale: float
+    noise_variance: float
+
+    def __call__(self, a: Array, b: Array) -> Array:
+        """Covariance of rows (r, d) and (m, d): (r, m)."""
+        return self.scale * kernels.matern52(a / self.length_scale, b / self.length_scale)
+
+
+def gp(
+    spaces: HasSpaces,
+    *,
+    policy: str | Acquisition = "thompson",
+    buffer: int = 20,
+    length_scale: float = 0.1,
+    scale: float = 1.0,
+    noise_variance: float = 0.01,
+    num_candidates: int = 256,
+) -> Agent:
+    """Gaussian process with a Matern-5/2 kernel on a buffer of the last observations.
+
+    Args:
+        spaces: anything with observation_space and action_space; a Dict of candidates with numbers only.
+        policy: name or acquisition of `seqdec.policies`.
+        buffer: B, how many observations are kept.
+        length_scale: l, in units of the observation.
+        scale: prior variance s of an expected response.
+        noise_variance: v.
+        num_candidates: points drawn per decision from a Box of actions.
+
+    Raises:
+        TypeError: candidates with row numbers of a table, or spaces of other kinds.
+        ValueError: a setting out of its range.
+    """
+    checks.count("buffer", buffer)
+    for setting, value in (("length_scale", length_scale), ("scale", scale), ("noise_variance", noise_variance)):
+        checks.positive(setting, value)
+    acquisition, called = policies.resolve(policy)
+    choices = choices_for(spaces, num_candidates)
+    recording, memory = recorder(choices, spaces), memories.last(buffer)
+    kernel = Kernel(length_scale, scale, noise_variance)
+    by_row = not isinstance(spaces.action_space, gym_spaces.Discrete) or isinstance(
+        spaces.observation_space, gym_spaces.Dict
+    )
+    _check_numbers(spaces)
+
+    def init(key):
+        del key
+        return condition(kernel, memory.init(recording.example))
+
+    def act(key, state, observation):
+        return decide(key, acquisition, _posterior(kernel, state, by_row), choices, observation)
+
+    def update(state, observation, action, feedback):
+        newest = recording.rows(observation, action, feedback)
+        ask = jax.vmap(_posterior(kernel, state, by_row).mean)
+        innovation = innovation_of(newest, ask(newest.x), jnp.ndim(feedback))
+        loss = 0.5 * jnp.sum(innovation**2)
+        good = finite(newest) & jnp.isfinite(loss)
+        # The last rows are kept without a draw, so the key is not used.
+        fresh = condition(kernel, remember(memory, jax.random.key(0), state.memory, newest, good))
+        roots, weights = (
+            jnp.where(good, new, old) for new, old in ((fresh.roots, state.roots), (fresh.weights, state.weights))
+        )
+        return Process(fresh.memory, roots, weights), NeuralInfo(innovation, loss, ~good)
+
+    told = {"policy": called, "buffer": buffer, **kernel._asdict()}
+    return Agent(init, act, update, "gp", acquisition.exact, told)
+
+
+def _check_numbers(spaces: HasSpaces) -> None:
+    if isinstance(spaces.observation_space, gym_spaces.Dict):
+        for name, part in spaces.observation_space.items():
+            if not np.issubdtype(part.dtype, np.floating):
+                raise TypeError(
+                    f"a Gaussian process has no distance between row numbers, and {name!r} of the candidates holds "
+                    f"{part.dtype}; use an agent with a network"
+                )
+
+
+def _rows(x: PyTree, by_row: bool) -> Array:
+    """Inputs of the process (r, d): one row for each candidate, or one for a context."""
+    leaves = [leaf.reshape(len(leaf) if by_row else 1, -1) for leaf in jax.tree.leaves(x)]
+    return jnp.concatenate(leaves, axis=1)
+
+
+def _inputs(rows: Experience) -> Array:
+    """(B, d) those of the rows of a memory."""
+    return jnp.concatenate([leaf.reshape(len(leaf), -1) for leaf in jax.tree.leaves(rows.x)], axis=1)
+
+
+def condition(kernel: Kernel, memory: MemoryState) -> Process:
+    """The posterior given a memory."""
+    x, present = _inputs(memory.rows), jnp.arange(len(memory.rows.y)) < memories.filled(memory)
+    cov = kernel(x, x)
+
+    def one(y, observed):
+        keep = present & observed
+        columns = linalg.inverse_root(kernels.padded(cov, keep, kernel.noise_variance))
+        return columns.T, columns @ (columns.T @ jnp.where(keep, y, 0))
+
+    return Process(memory, *jax.vmap(one, (1, 1))(memory.rows.y, memory.rows.observed))
+
+
+def _posterior(kernel: Kernel, state: Process, by_row: bool) -> Posterior:
+    """Responses at a context (n actions), or at rows (r candidates)."""
+    rows = state.memory.rows
+    keep = rows.observed & (jnp.arange(len(rows.y)) < memories.filled(state.memory))[:, None]
+
+    def cross(candidates):
+        """(n, B) covariance of each response with those of its buffer, or (r, B) by row."""
+        known = kernel(_rows(candidates, by_row), _inputs(rows))
+        return jnp.where(keep.T, known, 0)
+
+    def mean(candidates):
+        return jnp.sum(cross(candidates) * state.weights, 1)
+
+    def joint(candidates):
+        known = cross(candidates)
+        if by_row:
+            part = known @ state.roots[0].T
+            inputs = _rows(candidates, True)
+            cov = kernel(inputs, inputs) - part @ part.T
+        else:
+            part = jnp.einsum("nab,nb->na", state.roots, known)
+            cov = jnp.diag(jnp.maximum(kernel.scale - jnp.sum(part**2, 1), 0))
+        noise = kernel.noise_variance * jnp.eye(len(cov), dtype=cov.dtype)
+        return Predictive(jnp.sum(known * state.weights, 1), cov, noise)
+
+    def draw(key):
+        def function(candidates):
+            at = joint(candidates)
+            normal = jax.random.normal(key, at.mean.shape, at.mean.dtype)
+            if by_row:
+                return at.mean + normal @ linalg.psd_root(at.cov)
+            return at.mean + jnp.sqrt(jnp.diagonal(at.cov)) * normal
+
+        return function
+
+    return Posterior(mean, joint, draw)

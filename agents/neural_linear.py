@@ -1,0 +1,248 @@
+r"""Neural-linear bandits: features trained on replayed minibatches, an exact Bayesian linear regression on top.
+
+For the features phi of the network (`seqdec.agents.last_layer`) the weights of a group and its noise variance have the
+conjugate prior
+
+    sigma^2 ~ InverseGamma(a_0, b_0)        w | sigma^2 ~ N(0, sigma^2 tau^2 I)
+
+and, given n rewards y, less what the rest of the network adds to them, the posterior
+
+    Lambda = I / tau^2 + sum phi phi^T      mu = Lambda^{-1} sum phi y      w | sigma^2 ~ N(mu, sigma^2 Lambda^{-1})
+    a = a_0 + n / 2                         b = b_0 + (sum y^2 - mu^T Lambda mu) / 2
+
+The sums are `Moments`. Every `every` observations they are taken over the whole memory, with the features of the
+present network; in between each observation is added with the features of its time, by the recursive form of the same
+posterior, with S = 1 + phi^T Lambda^{-1} phi and e = y - phi^T mu before it:
+
+    mu += Lambda^{-1} phi e / S         Lambda^{-1} -= Lambda^{-1} phi phi^T Lambda^{-1} / S
+    a += 1/2                            b += e^2 / (2 S)
+
+The network's own last layer is trained with the rest, and is not used to act. The expected noise variance b / (a - 1)
+scales predictive covariances; a Thompson draw draws the noise variance too.
+
+Cost of an update: O(G F^2), and every `every` steps a forward pass over the m rows of the memory and
+O(m G F^2 + G F^3).
+
+Source: Riquelme, Tucker, Snoek, "Deep Bayesian bandits showdown", 2018.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import linen as nn
+
+from seqdec import checks, linalg
+from seqdec import memory as memories
+from seqdec.agents.experience import Experience
+from seqdec.agents.last_layer import (
+    LastLayer,
+    by_group,
+    condition,
+    displaced,
+    draw_weights,
+    gram,
+    last_layer,
+    moment,
+    responses,
+    spread,
+)
+from seqdec.agents.neural import Head, Lesson, neural, squared_error
+from seqdec.core import Acquisition, Agent, Array, HasSpaces, Network, Posterior, Predictive, PyTree
+from seqdec.memory import MemoryState
+
+_CHUNK = 256
+"""Rows of the memory that pass through the network at once."""
+
+
+class Moments(NamedTuple):
+    """Sums over the responses observed of each group."""
+
+    gram: Array
+    """(G, F, F) of phi phi^T"""
+    cross: Array
+    """(G, F) of phi y"""
+    square: Array
+    """(G,) of y^2"""
+    number: Array
+    """(G,) number of responses"""
+
+
+class Regression(NamedTuple):
+    """The posterior of each group."""
+
+    weights: Array
+    """(G, F) mu"""
+    columns: Array
+    """(G, F, F) C with C C^T = Lambda^{-1}"""
+    shape: Array
+    """(G,) a"""
+    rate: Array
+    """(G,) b"""
+
+
+def neural_linear_head(
+    *, prior_std: float = 1.0, noise_variance: float = 0.01, noise_shape: float = 3.0, every: int = 100
+) -> Callable[[Network], Head]:
+    """The head of a Bayesian linear regression on trained features; the loss is that of a plain network.
+
+    Args:
+        prior_std: prior standard deviation of every weight, tau times the root of `noise_variance`.
+        noise_variance: prior mean of the noise variance, b_0 / (a_0 - 1).
+        noise_shape: a_0 > 1, how firmly.
+        every: observations between recomputations from the memory.
+
+    Raises TypeError or ValueError for a setting out of its range.
+    """
+    for setting, value in (("prior_std", prior_std), ("noise_variance", noise_variance)):
+        checks.positive(setting, value)
+    checks.number("noise_shape", noise_shape, 1.0, exclusive=True)
+    checks.count("every", every)
+    prior_precision, rate = noise_variance / prior_std**2, noise_variance * (noise_shape - 1)
+
+    def head(network: Network) -> Head:
+        layer = last_layer(network)
+
+        def solve(moments: Moments) -> Regression:
+            return regression(moments, prior_precision, noise_shape, rate)
+
+        def init(key, params):
+            zeros = jnp.zeros((layer.groups, layer.size))
+            nothing = Moments(zeros[:, :, None] * zeros[:, None], zeros, zeros[:, 0], zeros[:, 0])
+            return params, solve(nothing)
+
+        def update(params, belief, lesson: Lesson):
+            belief = absorbed(belief, layer, params, lesson.newest, lesson.good)
+            due = lesson.good & (lesson.memory.count % every < len(lesson.newest.y))
+
+            def recompute(belief, params, memory):
+                return solve(moments_of(layer, params, memory))
+
+            return linalg.cond_any(due, recompute, belief, params, lesson.memory)
+
+        return Head(init, squared_error(network), update, _posterior(network, layer))
+
+    return head
+
+
+def regression(moments: Moments, prior_precision: float, shape: float, rate: float) -> Regression:
+    """The posterior of sums of features and responses; prior_precision is 1 / tau^2."""
+    precision = moments.gram + prior_precision * jnp.eye(moments.gram.shape[1], dtype=moments.gram.dtype)
+    columns = jax.vmap(linalg.inverse_root)(precision)
+    half = jnp.einsum("gfk,gf->gk", columns, moments.cross)
+    weights = jnp.einsum("gfk,gk->gf", columns, half)
+    left = jnp.maximum(moments.square - jnp.sum(half**2, 1), 0)
+    return Regression(weights, columns, shape + moments.number / 2, rate + left / 2)
+
+
+def targets(layer: LastLayer, params: PyTree, rows: Experience) -> tuple[Array, Array]:
+    """Features (k, n, F) of rows, and what is left of y (k, n) for their weights to explain."""
+    response, phi = jax.vmap(layer.features, (None, 0))(params, rows.x)
+    return phi, rows.y - response + responses(phi, layer.get(params))
+
+
+def moments_of(layer: LastLayer, params: PyTree, memory: MemoryState) -> Moments:
+    """The sums over all rows of a memory, with the features of the network with these params."""
+    capacity, filled = len(memory.rows.y), memories.filled(memory)
+
+    def add(chunk, total):
+        index = chunk * _CHUNK + jnp.arange(min(_CHUNK, capacity))
+        rows = jax.tree.map(lambda leaf: leaf[jnp.minimum(index, capacity - 1)], memory.rows)
+        phi, y = targets(layer, params, rows)
+        seen = jnp.where(index[:, None] < filled, rows.observed, False).astype(y.dtype)
+        squares, counts = (jnp.sum(by_group(part, layer.groups), 1) for part in (seen * y**2, seen))
+        parts = Moments(gram(phi, seen, layer.groups), moment(phi, seen * y, layer.groups), squares, counts)
+        return jax.tree.map(jnp.add, total, parts)
+
+    zeros = jnp.zeros((layer.groups, layer.size), memory.rows.y.dtype)
+    nothing = Moments(zeros[:, :, None] * zeros[:, None], zeros, zeros[:, 0], zeros[:, 0])
+    return jax.lax.fori_loop(0, -(-filled // _CHUNK), add, nothing)
+
+
+def absorbed(belief: Regression, layer: LastLayer, params: PyTree, rows: Experience, good: Array) -> Regression:
+    """The posterior with some rows more, whose features are those of the network with these params."""
+    phi, y = targets(layer, params, rows)
+    phi = jnp.where(good & rows.observed[:, :, None], phi, 0)
+    errors = jnp.where(good & rows.observed, y - responses(phi, belief.weights), 0)
+    errors, seen = by_group(errors, layer.groups), by_group(rows.observed & good, layer.groups)
+    fresh = condition(belief.columns, by_group(phi, layer.groups), 1.0, good)
+    return Regression(
+        belief.weights + jnp.einsum("gfo,go->gf", fresh.gain, errors),
+        fresh.columns,
+        belief.shape + jnp.sum(seen, 1) / 2,
+        belief.rate + jnp.einsum("go,gop,gp->g", errors, fresh.precision, errors) / 2,
+    )
+
+
+def _posterior(network: Network, layer: LastLayer) -> Callable[[PyTree, Regression], Posterior]:
+    def posterior(params, belief):
+        variance = belief.rate / (belief.shape - 1)
+
+        def joint(candidates):
+            response, phi = layer.features(params, candidates)
+            mean = response + responses(phi, belief.weights - layer.get(params))
+            noise = jnp.diag(jnp.broadcast_to(variance, mean.shape))
+            return Predictive(mean, spread(phi, jnp.sqrt(variance)[:, None, None] * belief.columns), noise)
+
+        def draw(key):
+            noise, normal = jax.random.split(key)
+            std = jnp.sqrt(belief.rate / jax.random.gamma(noise, belief.shape))
+            weights = draw_weights(normal, belief.weights, std[:, None, None] * belief.columns)
+            return displaced(layer, network, params, weights)
+
+        return Posterior(displaced(layer, network, params, belief.weights), joint, draw)
+
+    return posterior
+
+
+def neural_linear(
+    spaces: HasSpaces,
+    *,
+    policy: str | Acquisition = "thompson",
+    model: nn.Module | Network | None = None,
+    learning_rate: float = 1e-3,
+    inner_steps: int = 1,
+    batch_size: int = 32,
+    capacity: int = 10_000,
+    prior_std: float = 1.0,
+    noise_variance: float = 0.01,
+    noise_shape: float = 3.0,
+    every: int = 100,
+    num_candidates: int = 256,
+) -> Agent:
+    """Features trained by AdamW on minibatches of all that was seen, and a Bayesian linear regression for each action.
+
+    Args:
+        spaces: anything with observation_space and action_space.
+        policy: name or acquisition of `seqdec.policies`.
+        model: a flax module or `seqdec.models.Network`; None chooses as `seqdec.agents.hilofi` does.
+        learning_rate: of AdamW.
+        inner_steps: gradient steps per observation.
+        batch_size: rows of a minibatch, the newest included.
+        capacity: rows of the reservoir, a uniform sample of all observations, and of the regression.
+        prior_std: as in `neural_linear_head`.
+        noise_variance: as in `neural_linear_head`.
+        noise_shape: as in `neural_linear_head`.
+        every: as in `neural_linear_head`.
+        num_candidates: points drawn per decision from a Box of actions.
+
+    Raises TypeError or ValueError for a space or a setting that does not fit.
+    """
+    told = {
+        "prior_std": prior_std, "noise_variance": noise_variance, "noise_shape": noise_shape, "every": every,
+    }  # fmt: skip
+    return neural(
+        spaces,
+        optimizer=optax.adamw(learning_rate),
+        head=neural_linear_head(**told),
+        policy=policy,
+        model=model,
+        memory=memories.reservoir(capacity),
+        batch_size=batch_size,
+        inner_steps=inner_steps,
+        num_candidates=num_candidates,
+        name="neural_linear",
+        settings={"learning_rate": learning_rate, **told},
+    )

@@ -1,0 +1,254 @@
+r"""Variational Bayesian last layers: network, covariance of the last layer and noise are trained on one bound.
+
+With features phi of the network (`seqdec.agents.last_layer`) and q(w_g) = N(m_g, S_g), S_g = L_g L_g^T, the optimizer
+trains the network, whose last layer holds m, the lower triangular L and the noise variances sigma^2. It maximises
+
+    mean_i bound_i - (1/N) [ sum_g KL(q(w_g) || N(0, sigma_0^2 I)) - sum_g log p(sigma_g^2) ]
+
+    KL = 1/2 [ (tr S + m^T m) / sigma_0^2 - F + F log sigma_0^2 - log det S ]
+    log p(sigma^2) = -1/2 [ (nu + 2) log sigma^2 + s / sigma^2 ]           inverse Wishart, up to a constant
+
+for N observations so far. The bound of a row on E_q log p(y | x) is, for responses j that were observed,
+
+    regression        sum_j log N(y_j | phi_j^T m_j, sigma_j^2) - phi_j^T S_j phi_j / (2 sigma_j^2)
+    classification    lse_{k in A} phi^T m_k - lse_k [ phi^T m_k + (phi^T S_k phi + sigma_k^2) / 2 ]
+
+lse is log sum exp, and A the classes that the feedback leaves possible: the one with reward 1 if it was seen, otherwise
+all but those with reward 0. The regression bound is the expectation itself; that of a class with its label, A = {y}, is
+the discriminative one of the paper, and Jensen's inequality extends it to the answer "not this one".
+
+A gradient step costs O(b G F^2) more than one of the network alone.
+
+Source: Harrison, Willes, Snoek, "Variational Bayesian last layers", 2024.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import linen as nn
+
+from seqdec import checks
+from seqdec import memory as memories
+from seqdec.agents.last_layer import LastLayer, displaced, draw_weights, last_layer, spread, variances
+from seqdec.agents.neural import Head, mean_of_rows, neural
+from seqdec.core import Acquisition, Agent, Array, HasSpaces, Network, Posterior, Predictive, PyTree
+
+_HEADS = ("regression", "classification")
+
+
+class Variational(NamedTuple):
+    """What the optimizer trains."""
+
+    network: PyTree
+    """the network's parameters; its last layer holds the means m"""
+    raw_root: Array
+    """(G, F, F) L below the diagonal, log L on it"""
+    log_noise: Array
+    """(G,) log sigma^2"""
+
+
+def root_of(params: Variational) -> Array:
+    """L (G, F, F), lower triangular."""
+    diagonal = jnp.exp(jnp.diagonal(params.raw_root, axis1=1, axis2=2))
+    return jnp.tril(params.raw_root, -1) + diagonal[:, :, None] * jnp.eye(diagonal.shape[1], dtype=diagonal.dtype)
+
+
+def penalty(params: Variational, means: Array, prior_std: float, degrees: float, scale: float) -> Array:
+    """KL to the prior, minus the log prior of the noise, summed over the groups; means (G, F)."""
+    squares = jnp.sum(root_of(params) ** 2) + jnp.sum(means**2)
+    log_det = 2 * jnp.sum(jnp.diagonal(params.raw_root, axis1=1, axis2=2))
+    divergence = 0.5 * (squares / prior_std**2 + means.size * (math.log(prior_std**2) - 1) - log_det)
+    log_prior = -0.5 * jnp.sum((degrees + 2) * params.log_noise + scale * jnp.exp(-params.log_noise))
+    return divergence - log_prior
+
+
+def regression_bound(y: Array, mean: Array, variance: Array, log_noise: Array) -> Array:
+    """E_q log N(y | f, sigma^2) for f ~ N(mean, variance); all arguments broadcast."""
+    squares = (y - mean) ** 2 + variance
+    return -0.5 * (math.log(2 * math.pi) + log_noise + squares * jnp.exp(-log_noise))
+
+
+def classification_bound(y: Array, observed: Array, mean: Array, variance: Array, log_noise: Array) -> Array:
+    """Lower bound on E_q log p(feedback): rewards y (n,) of 0 or 1 where observed, logits N(mean, variance) -> ()."""
+    right = observed & (y > 0.5)
+    possible = jnp.where(jnp.any(right), right, ~observed)
+    spread = mean + 0.5 * (variance + jnp.exp(log_noise))
+    return jax.nn.logsumexp(mean, where=possible) - jax.nn.logsumexp(spread)
+
+
+def variational(
+    *,
+    head: str = "regression",
+    prior_std: float = 1.0,
+    noise_variance: float = 0.01,
+    degrees: float = 1.0,
+    scale: float = 0.01,
+    regularisation: float = 1.0,
+) -> Callable[[Network], Head]:
+    """The head of a variational last layer.
+
+    Args:
+        head: "regression", or "classification" for rewards of 1 for one action and 0 for all others, on Discrete
+            actions: the expected rewards are then a softmax.
+        prior_std: prior standard deviation sigma_0 of every parameter of the last layer, and the first one of q.
+        noise_variance: the first sigma^2.
+        degrees: nu of the inverse Wishart prior.
+        scale: s of the inverse Wishart prior.
+        regularisation: factor of the terms that are divided by N; 0 leaves them out.
+
+    Raises ValueError for a setting out of its range.
+    """
+    checks.choice("head", head, _HEADS)
+    for setting, value in (("prior_std", prior_std), ("noise_variance", noise_variance)):
+        checks.positive(setting, value)
+    for setting, value in (("degrees", degrees), ("scale", scale), ("regularisation", regularisation)):
+        checks.non_negative(setting, value)
+
+    def build(network: Network) -> Head:
+        layer = last_layer(network)
+        if head == "classification" and layer.groups == 1:
+            raise ValueError(
+                "a classification head needs Discrete actions and a network with one output for each, two or more; "
+                "use head='regression'"
+            )
+
+        def init(key, params):
+            root = math.log(prior_std) * jnp.eye(layer.size)
+            noise = math.log(noise_variance) * jnp.ones(layer.groups)
+            return Variational(params, jnp.broadcast_to(root, (layer.groups, *root.shape)), noise), ()
+
+        def loss(params, belief, batch, seen):
+            mean, phi = jax.vmap(layer.features, (None, 0))(params.network, batch.rows.x)
+            variance = variances(phi, root_of(params))
+            if head == "classification":
+                bound = jax.vmap(classification_bound, (0, 0, 0, 0, None))
+                each = bound(batch.rows.y, batch.rows.observed, mean, variance, params.log_noise)
+                fit, expected = jnp.sum(batch.weights * each) / jnp.sum(batch.weights), jax.nn.softmax(mean)
+            else:
+                bounds = regression_bound(batch.rows.y, mean, variance, params.log_noise)
+                fit, expected = mean_of_rows(bounds, batch), mean
+            rest = penalty(params, layer.get(params.network), prior_std, degrees, scale)
+            return regularisation * rest / seen - fit, (expected, ())
+
+        posterior = _posterior(network, layer, head == "classification")
+        return Head(init, loss, lambda params, belief, lesson: (), posterior)
+
+    return build
+
+
+def _posterior(network: Network, layer: LastLayer, softmax: bool) -> Callable[[Variational, Any], Posterior]:
+    """Responses under q; those of a classifier are linearised at the mean for their covariance."""
+
+    def posterior(params, belief):
+        def mean(candidates):
+            response = network.apply(params.network, candidates)
+            return jax.nn.softmax(response) if softmax else response
+
+        def joint(candidates):
+            response, phi = layer.features(params.network, candidates)
+            cov, noise = spread(phi, root_of(params)), jnp.exp(params.log_noise)
+            if not softmax:
+                return Predictive(response, cov, jnp.diag(jnp.broadcast_to(noise, response.shape)))
+            p = jax.nn.softmax(response)
+            slope = jnp.diag(p) - jnp.outer(p, p)
+            return Predictive(p, slope @ cov @ slope, slope)
+
+        def draw(key):
+            weights = draw_weights(key, layer.get(params.network), root_of(params))
+            function = displaced(layer, network, params.network, weights)
+            return (lambda candidates: jax.nn.softmax(function(candidates))) if softmax else function
+
+        return Posterior(mean, joint, draw)
+
+    return posterior
+
+
+def vbll(
+    spaces: HasSpaces,
+    *,
+    policy: str | Acquisition = "epistemic_sampling",
+    model: nn.Module | Network | None = None,
+    learning_rate: float = 1e-3,
+    inner_steps: int = 10,
+    batch_size: int | None = 32,
+    capacity: int = 1000,
+    num_candidates: int = 256,
+    **options: Any,
+) -> Agent:
+    """Variational Bayesian last layer, trained by AdamW on minibatches of all that was seen.
+
+    The published experiments take 100 steps per observation, each on the whole memory: `inner_steps=100,
+    batch_size=None`.
+
+    Args:
+        spaces: anything with observation_space and action_space.
+        policy: name or acquisition of `seqdec.policies`.
+        model: a flax module or `seqdec.models.Network`; None chooses as `seqdec.agents.hilofi` does.
+        learning_rate: of AdamW.
+        inner_steps: gradient steps per observation.
+        batch_size: rows of a minibatch, the newest included; None is the whole memory.
+        capacity: rows of the reservoir, a uniform sample of all observations.
+        num_candidates: points drawn per decision from a Box of actions.
+        **options: of `variational`.
+
+    Raises TypeError or ValueError for a space or a setting that does not fit.
+    """
+    return neural(
+        spaces,
+        optimizer=optax.adamw(learning_rate),
+        head=variational(**options),
+        policy=policy,
+        model=model,
+        memory=memories.reservoir(capacity),
+        batch_size=batch_size,
+        inner_steps=inner_steps,
+        num_candidates=num_candidates,
+        name="vbll",
+        settings={"learning_rate": learning_rate, **options},
+    )
+
+
+def on_vbll(
+    spaces: HasSpaces,
+    *,
+    policy: str | Acquisition = "epistemic_sampling",
+    model: nn.Module | Network | None = None,
+    learning_rate: float = 1e-3,
+    inner_steps: int = 50,
+    buffer: int = 10,
+    regularisation: float = 0.0,
+    num_candidates: int = 256,
+    **options: Any,
+) -> Agent:
+    """Variational Bayesian last layer, trained by AdamW on a buffer of the last observations, without regularisation.
+
+    Args:
+        spaces: anything with observation_space and action_space.
+        policy: name or acquisition of `seqdec.policies`.
+        model: a flax module or `seqdec.models.Network`; None chooses as `seqdec.agents.hilofi` does.
+        learning_rate: of AdamW.
+        inner_steps: gradient steps per observation, each on the newest and all of the buffer.
+        buffer: how many observations are kept.
+        regularisation: as in `variational`.
+        num_candidates: points drawn per decision from a Box of actions.
+        **options: of `variational`.
+
+    Raises TypeError or ValueError for a space or a setting that does not fit.
+    """
+    return neural(
+        spaces,
+        optimizer=optax.adamw(learning_rate),
+        head=variational(regularisation=regularisation, **options),
+        policy=policy,
+        model=model,
+        memory=memories.last(buffer),
+        batch_size=None,
+        inner_steps=inner_steps,
+        num_candidates=num_candidates,
+        name="on_vbll",
+        settings={"learning_rate": learning_rate, "regularisation": regularisation, **options},
+    )
