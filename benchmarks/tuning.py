@@ -58,7 +58,10 @@ SWEEPS: dict[str, dict[str, list[dict[str, Any]]]] = {
         "lrkf": grid(process_noise=(1e-4, 3e-4, 1e-3), policy=("epistemic_sampling", "predictive_sampling")),
     },
 }  # fmt: skip
-TABLES = tuple((intercept, *3 * [rest]) for intercept in (0.12, 0.2) for rest in (0.2, 0.3))
+TABLES = tuple(
+    {"user": (user, *3 * [rest]), "video": (video, *3 * [rest])}
+    for user, video, rest in itertools.product((0.1, 0.2), (0.12, 0.2), (0.2, 0.3))
+)
 for task in ("kuairec", "random-exposures"):
     SWEEPS[task] = {
         "hilofi": grid(

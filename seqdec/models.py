@@ -137,7 +137,7 @@ class Score(nn.Module):
     The candidate is a dict. "features" x, which may be missing, are numbers (f,); all other entries are embeddings
     (width,), such as (a_u, p_u) of a user and (b_v, g_v) of a video. With all that is off by default
 
-        reward = MLP(p_u, g_v, D x) + a_u + b_v + p_u . g_v + w . x
+        reward = MLP(p_u, g_v, D x) + a_u + b_v + p_u . g_v + w . (x, level)
 
     The defaults are the paper's reward model.
     """
@@ -149,7 +149,10 @@ class Score(nn.Module):
     product: bool = False
     """the inner product of the embeddings is added to the output too: matrix factorisation"""
     linear: bool = False
-    """the features are inputs of the last layer too, beside the hidden units: it then contains the linear model"""
+    """the features and a constant are inputs of the last layer too, beside the hidden units: the linear model"""
+    level: float = 10.0
+    """the constant: the mean of all rewards has `level` times the prior deviation of a weight, so that it is learnt
+    from the first rewards, and an item without any starts at the mean"""
 
     @nn.compact
     def __call__(self, candidate: dict[str, Array]) -> Array:
@@ -162,8 +165,9 @@ class Score(nn.Module):
             direct.append(jnp.sum(math.prod(parts[1:], start=parts[0]), keepdims=True))
         if "features" in candidate:
             parts.append(nn.Dense(self.dense, name="dense")(candidate["features"]))
-            if self.linear:
-                direct.append(_output(1, use_bias=False)(candidate["features"]))
+        if self.linear:
+            inputs = jnp.append(candidate.get("features", jnp.zeros(0)), self.level)
+            direct.append(_output(1, use_bias=False)(inputs))
         return sum(direct, MLP(1, self.hidden, name="score")(jnp.concatenate(parts)))
 
 

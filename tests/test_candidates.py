@@ -176,10 +176,10 @@ def test_the_default_network_contains_means_features_and_tastes() -> None:
     row = {"user": jnp.int32(1), "video": jnp.int32(2), "features": jnp.array([0.5, -1.0])}
     tastes = params["tables"]["user"][1, 1:] @ params["tables"]["video"][2, 1:]
     assert network.apply(params, row)[0] == pytest.approx(tastes)
-    params["network"]["output"]["kernel"] = jnp.array([[2.0], [3.0]])
+    params["network"]["output"]["kernel"] = jnp.array([[2.0], [3.0], [0.4]])
     params["tables"]["user"] = params["tables"]["user"].at[1].set(jnp.array([0.1, 1.0, 2.0, 0.0]))
     params["tables"]["video"] = params["tables"]["video"].at[2].set(jnp.array([0.2, 3.0, -1.0, 5.0]))
-    assert network.apply(params, row)[0] == pytest.approx(0.1 + 0.2 + (3 - 2 + 0) + (2 * 0.5 - 3))
+    assert network.apply(params, row)[0] == pytest.approx(0.1 + 0.2 + (3 - 2 + 0) + (2 * 0.5 - 3) + 10 * 0.4)
     paths, _ = jax.tree_util.tree_flatten_with_path(params)
     last = {names for path, _ in paths if network.is_last(names := tuple(part.key for part in path))}
     score = ("network", "score", "output")

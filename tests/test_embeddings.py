@@ -181,6 +181,16 @@ def test_tables_and_error_bounds_are_refused_together():
         filters.lrkf(net, likelihoods.gaussian(0.1), rank=3, initial_std_table=-1.0)
 
 
+def test_each_table_has_a_prior_of_its_own():
+    net, given = network(), {"user": 0.2, "video": jnp.array([0.5, 0.3])}
+    flt = filters.lrkf(net, likelihoods.gaussian(0.1), rank=3, initial_std_table=given)
+    belief = flt.init(jax.random.key(0), net.init(jax.random.key(1)))
+    for name, cov in dense_tables(belief, net.tables).items():
+        np.testing.assert_allclose(cov, np.broadcast_to(np.diag(np.full(2, given[name]) ** 2), cov.shape), rtol=1e-6)
+    with pytest.raises(ValueError, match=r"for the tables \['user'\], but the network's are \['user', 'video'\]"):
+        filters.lrkf(net, likelihoods.gaussian(0.1), rank=3, initial_std_table={"user": 0.2})
+
+
 def test_row_numbers_without_a_table_are_left_out():
     example = {"user": jnp.int32(0), "video": jnp.int32(0)}
     net = models.embedded(models.Score(hidden=(4,)), example, {"video": 5}, 2)

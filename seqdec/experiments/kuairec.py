@@ -40,7 +40,7 @@ _BELIEF = {
     "policy": "ucb",
     "noise_variance": 0.065,
     "rank": 20,
-    "initial_std_table": (0.2, 0.3, 0.3, 0.3),
+    "initial_std_table": {"user": (0.1, 0.3, 0.3, 0.3), "video": (0.2, 0.3, 0.3, 0.3)},
 }
 _TUNED: Mapping[str, Mapping[str, Any]] = {
     "adamw": {"learning_rate": 1e-3, "inner_steps": 1, "policy": "greedy"},
@@ -51,8 +51,8 @@ _TUNED: Mapping[str, Mapping[str, Any]] = {
 }
 """Settings from `benchmarks/tuning.py kuairec`: on a log that is not reported, each agent had a grid of its own.
 
-Those of the filters serve both logs: R is near the variance of log(1 + watch ratio) within a video, the first number of
-an embedding is the intercept, whose prior deviation is that of the videos' means.
+Those of the filters serve both logs: R is near the variance of log(1 + watch ratio) within a video, and the first
+number of an embedding is the intercept, whose prior deviation is that of the means of users or videos.
 """
 _TUNED_EXPOSURES: Mapping[str, Mapping[str, Any]] = {
     **_TUNED,

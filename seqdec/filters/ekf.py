@@ -35,6 +35,7 @@ from seqdec.filters.covariance import (
     pack_whole,
     whole,
 )
+from seqdec.filters.embeddings import TableStd
 from seqdec.likelihoods import Likelihood
 from seqdec.linalg import Outer, Rows
 
@@ -120,7 +121,7 @@ def ekf(
     *,
     initial_std: Array | float = 1.0,
     process_noise: ProcessNoise = 0.0,
-    initial_std_table: Array | float = 1.0,
+    initial_std_table: TableStd = 1.0,
     numerics: Numerics = Numerics(),
 ) -> Filter:
     """EKF: one dense belief over all parameters, for small networks.
@@ -131,7 +132,8 @@ def ekf(
         initial_std: prior standard deviation of every parameter.
         process_noise: q, variance added to every parameter per step, or a schedule of it, such as
             `seqdec.filters.Annealed`. A Python 0 skips the O(D^3) time update.
-        initial_std_table: prior standard deviation of every number in an embedding table, or of each column, (width,).
+        initial_std_table: prior standard deviation of every number in an embedding table, or of each column, (width,);
+            a dict has one for each table by name.
         numerics: buffer and basis_dtype have no effect; the error bounds of this exact recursion are zero.
 
     Raises:

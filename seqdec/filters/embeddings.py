@@ -14,7 +14,7 @@ The filters know nothing of this: the belief is cut down to the rows that the in
 does the step, and the rows are put back.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -24,6 +24,9 @@ from seqdec import linalg
 from seqdec.checks import non_negative
 from seqdec.core import Array, Filter, PyTree
 from seqdec.filters.covariance import Belief, Covariance, CovarianceUpdate
+
+TableStd = Array | float | Mapping[str, Array | float]
+"""Prior standard deviations of tables: one for all numbers, one for each column (width,), or these by table."""
 
 
 class RowRoots(NamedTuple):
@@ -91,15 +94,19 @@ def table(initial_std: Array | float) -> Covariance:
     )
 
 
-def covariances(tables: tuple[str, ...], initial_std: Array | float, error_bounds: bool) -> tuple[Covariance, ...]:
+def covariances(tables: tuple[str, ...], initial_std: TableStd, error_bounds: bool) -> tuple[Covariance, ...]:
     """A covariance for each of `tables`.
 
-    Raises ValueError for a negative standard deviation, or where error bounds are wanted too.
+    Raises ValueError for a negative standard deviation, those of other tables, or where error bounds are wanted too.
     """
-    non_negative("initial_std_table", initial_std, max_ndim=1)
+    named = initial_std if isinstance(initial_std, Mapping) else dict.fromkeys(tables, initial_std)
+    if set(named) != set(tables):
+        raise ValueError(f"initial_std_table is for the tables {sorted(named)}, but the network's are {sorted(tables)}")
+    for std in named.values() if tables else [initial_std]:
+        non_negative("initial_std_table", std, max_ndim=1)
     if tables and error_bounds:
         raise ValueError(f"there are no error bounds for embedding tables; leave out error_bounds or tables={tables}")
-    return tuple(table(initial_std) for _ in tables)
+    return tuple(table(named[name]) for name in tables)
 
 
 def split_tables(params: PyTree, tables: tuple[str, ...]) -> tuple[PyTree, list[list[Array]]]:

@@ -36,6 +36,7 @@ from seqdec.filters.covariance import (
     zero_where_rejected,
 )
 from seqdec.filters.ekf import full_rank
+from seqdec.filters.embeddings import TableStd
 from seqdec.filters.lrkf import low_rank
 from seqdec.likelihoods import Likelihood
 from seqdec.linalg import Outer, Pieces, Rows
@@ -50,7 +51,7 @@ def hilofi(
     initial_std_last: Array | float = 1.0,
     process_noise_hidden: ProcessNoise = 0.0,
     process_noise_last: ProcessNoise = 0.0,
-    initial_std_table: Array | float = 1.0,
+    initial_std_table: TableStd = 1.0,
     per_output: bool = False,
     numerics: Numerics = Numerics(),
 ) -> Filter:
@@ -66,7 +67,8 @@ def hilofi(
         process_noise_hidden: q_h, variance added to every hidden parameter per step, or a schedule of it, such as
             `seqdec.filters.Annealed`. A Python 0 keeps the span fixed.
         process_noise_last: q_l, likewise for the last layer.
-        initial_std_table: prior standard deviation of every number in an embedding table, or of each column, (width,).
+        initial_std_table: prior standard deviation of every number in an embedding table, or of each column, (width,);
+            a dict has one for each table by name.
         per_output: keep Sigma_l by output, K blocks instead of one matrix K times as wide: O(D_l^2 / K) instead of
             O(D_l^2), exactly, for linear last layers of which one output is observed at a time, as in a bandit, and
             likelihoods whose responses depend on one output each (not categorical). All parameters of the last layer

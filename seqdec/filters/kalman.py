@@ -32,6 +32,7 @@ from seqdec.core import Array, Filter, Key, Network, Predictive, PyTree, UpdateI
 from seqdec.filters import batches, embeddings, jacobians
 from seqdec.filters.bounds import error_bound
 from seqdec.filters.covariance import Belief, Covariance, Numerics, Observation
+from seqdec.filters.embeddings import TableStd
 from seqdec.likelihoods import Likelihood
 from seqdec.linalg import Outer, Pieces, Rows
 
@@ -40,7 +41,7 @@ def single(
     network: Network,
     likelihood: Likelihood,
     covariance: Covariance,
-    initial_std_table: Array | float,
+    initial_std_table: TableStd,
     numerics: Numerics,
 ) -> Filter:
     """A `Filter` with one covariance for all parameters, and one for each of the network's tables."""
@@ -61,7 +62,7 @@ def layered(
     likelihood: Likelihood,
     hidden: Covariance,
     last: Covariance,
-    initial_std_table: Array | float,
+    initial_std_table: TableStd,
     numerics: Numerics,
 ) -> Filter:
     """A `Filter` with covariances for the hidden layers, the last layer, and each of the network's tables."""
@@ -91,7 +92,7 @@ class _Model(NamedTuple):
     """(params like, *lists of leaves) -> params"""
 
 
-def _filter(model: _Model, initial_std_table: Array | float) -> Filter:
+def _filter(model: _Model, initial_std_table: TableStd) -> Filter:
     tables = embeddings.covariances(model.network.tables, initial_std_table, model.numerics.error_bounds)
     model = model._replace(covariances=(*model.covariances, *tables))
     flt = Filter(

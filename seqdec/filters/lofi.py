@@ -48,6 +48,7 @@ from seqdec.filters.covariance import (
     whole,
     zero_where_rejected,
 )
+from seqdec.filters.embeddings import TableStd
 from seqdec.likelihoods import Likelihood
 
 
@@ -182,7 +183,7 @@ def lofi(
     rank: int,
     initial_std: Array | float = 1.0,
     process_noise: ProcessNoise = 0.0,
-    initial_std_table: Array | float = 1.0,
+    initial_std_table: TableStd = 1.0,
     numerics: Numerics = Numerics(),
 ) -> Filter:
     """LoFi: one belief over all parameters whose precision is a diagonal and a low-rank matrix.
@@ -195,7 +196,8 @@ def lofi(
         initial_std: prior standard deviation of every parameter.
         process_noise: q, variance added to every parameter per step, or a schedule of it, such as
             `seqdec.filters.Annealed`. A Python 0 skips the O(D d^2) time update.
-        initial_std_table: prior standard deviation of every number in an embedding table, or of each column, (width,).
+        initial_std_table: prior standard deviation of every number in an embedding table, or of each column, (width,);
+            a dict has one for each table by name.
         numerics: buffer and basis_dtype have no effect. The error bound is that of the dropped directions.
 
     Raises:

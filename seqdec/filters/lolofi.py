@@ -19,6 +19,7 @@ from seqdec.checks import count, non_negative
 from seqdec.core import Array, Filter, Network
 from seqdec.filters import kalman
 from seqdec.filters.covariance import Numerics, ProcessNoise, check_process_noise
+from seqdec.filters.embeddings import TableStd
 from seqdec.filters.lrkf import low_rank
 from seqdec.likelihoods import Likelihood
 
@@ -33,7 +34,7 @@ def lolofi(
     initial_std_last: Array | float = 1.0,
     process_noise_hidden: ProcessNoise = 0.0,
     process_noise_last: ProcessNoise = 0.0,
-    initial_std_table: Array | float = 1.0,
+    initial_std_table: TableStd = 1.0,
     numerics: Numerics = Numerics(),
 ) -> Filter:
     """LoLoFi: low-rank beliefs over the last layer and over the hidden layers.
@@ -49,7 +50,8 @@ def lolofi(
         process_noise_hidden: q_h, variance added to every hidden parameter per step, or a schedule of it, such as
             `seqdec.filters.Annealed`. A Python 0 keeps the span fixed.
         process_noise_last: q_l, likewise for the last layer.
-        initial_std_table: prior standard deviation of every number in an embedding table, or of each column, (width,).
+        initial_std_table: prior standard deviation of every number in an embedding table, or of each column, (width,);
+            a dict has one for each table by name.
         numerics: how to compute.
 
     Raises:

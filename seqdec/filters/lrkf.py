@@ -37,6 +37,7 @@ from seqdec.filters.covariance import (
     known_zero,
     pack_whole,
 )
+from seqdec.filters.embeddings import TableStd
 from seqdec.likelihoods import Likelihood
 from seqdec.linalg import Outer, Rows
 
@@ -143,7 +144,7 @@ def lrkf(
     rank: int,
     initial_std: Array | float = 1.0,
     process_noise: ProcessNoise = 0.0,
-    initial_std_table: Array | float = 1.0,
+    initial_std_table: TableStd = 1.0,
     numerics: Numerics = Numerics(),
 ) -> Filter:
     """LRKF: one low-rank belief over all parameters.
@@ -155,7 +156,8 @@ def lrkf(
         initial_std: prior standard deviation along each of d random orthonormal directions.
         process_noise: q, variance added to every parameter per step, or a schedule of it, such as
             `seqdec.filters.Annealed`. A Python 0 keeps the span fixed.
-        initial_std_table: prior standard deviation of every number in an embedding table, or of each column, (width,).
+        initial_std_table: prior standard deviation of every number in an embedding table, or of each column, (width,);
+            a dict has one for each table by name.
         numerics: how to compute.
 
     Raises:

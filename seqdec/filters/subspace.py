@@ -17,6 +17,7 @@ directions; there they come from gradient descent on data of a first phase.
 
 from seqdec.core import Array, Filter, Network
 from seqdec.filters.covariance import Numerics
+from seqdec.filters.embeddings import TableStd
 from seqdec.filters.lrkf import lrkf
 from seqdec.likelihoods import Likelihood
 
@@ -27,7 +28,7 @@ def subspace(
     *,
     rank: int,
     initial_std: Array | float = 1.0,
-    initial_std_table: Array | float = 1.0,
+    initial_std_table: TableStd = 1.0,
     numerics: Numerics = Numerics(),
 ) -> Filter:
     """Subspace EKF: a dense belief over d random directions of parameter space, all others are fixed.
@@ -37,7 +38,8 @@ def subspace(
         likelihood: observation model, from `seqdec.likelihoods`.
         rank: d, the dimension of the subspace.
         initial_std: prior standard deviation along each direction.
-        initial_std_table: prior standard deviation of every number in an embedding table, or of each column, (width,).
+        initial_std_table: prior standard deviation of every number in an embedding table, or of each column, (width,);
+            a dict has one for each table by name.
         numerics: how to compute; buffer has no effect.
 
     Raises:
