@@ -8,11 +8,12 @@ import numpy as np
 import optax
 import pytest
 from flax import linen as nn
+from gymnasium import spaces
 
 from seqdec import agents, memory, models, optim, policies
 from seqdec import params as parameters
 from seqdec.agents import experience, last_layer
-from tests.test_agents import ARMS, CONTEXT, NUM_ARMS, NUM_FEATURES, Custom, assert_same, contexts
+from tests.test_agents import ARMS, CONTEXT, NUM_ARMS, NUM_FEATURES, Custom, Spaces, assert_same, contexts
 
 NETWORK = models.network(Custom(), jnp.zeros(NUM_FEATURES))
 REWARDS = jnp.array([1.0, -1.0, 0.5])
@@ -102,6 +103,44 @@ def test_no_step_copies_the_memory(name, seeds):
     program = jax.jit(live, donate_argnums=0).lower(states).compile().as_text()
     assert "12345" in program
     assert re.findall(r"= \S*12345\S* (copy|select|concatenate)\(.*", program) == []
+
+
+# Candidates
+
+
+OFFER = spaces.Dict(item=spaces.Box(0, 5, (4,), np.int32), features=spaces.Box(-1, 1, (4, 2), np.float32))
+CANDIDATES = Spaces(OFFER, spaces.Discrete(4))
+
+
+def offer(seed=0):
+    random = np.random.default_rng(seed)
+    features = jnp.asarray(random.normal(size=(4, 2)), jnp.float32)
+    return {"item": jnp.asarray(random.integers(0, 6, 4), jnp.int32), "features": features}
+
+
+@pytest.mark.parametrize("name", ["replay_adamw", "last_layer_laplace", "vbll", "on_vbll", "neural_linear", "ensemble"])
+@pytest.mark.parametrize("full", [False, True], ids=["one reward", "every reward"])
+def test_candidates_are_learned_from_and_chosen(name, full):
+    agent = agents.make(name, CANDIDATES)
+    state = jax.eval_shape(agent.init, jax.random.key(0))
+    feedback = jnp.zeros(4) if full else jnp.float32(0)
+    fresh, info = jax.eval_shape(agent.update, state, offer(), jnp.int32(1), feedback)
+    shapes = [[(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(tree)] for tree in (fresh, state)]
+    assert shapes[0] == shapes[1]
+    assert info.innovation.shape == ((4,) if full else (1,))
+    assert jax.eval_shape(agent.act, jax.random.key(0), state, offer()).value.shape == ()
+
+
+def test_the_memory_holds_the_rows_that_were_played():
+    agent = agents.make("replay_sgd", CANDIDATES, capacity=6)
+    state, update = agent.init(jax.random.key(0)), jax.jit(agent.update)
+    state, _ = update(state, offer(0), jnp.int32(2), jnp.float32(0.5))
+    np.testing.assert_array_equal(state.memory.rows.x["features"][0, 0], offer(0)["features"][2])
+    assert (state.memory.rows.x["item"][0, 0], state.memory.rows.y[0, 0]) == (offer(0)["item"][2], 0.5)
+    state, _ = update(state, offer(1), jnp.int32(0), jnp.arange(4.0))
+    assert memory.filled(state.memory) == 5
+    np.testing.assert_array_equal(state.memory.rows.y[1:5, 0], np.arange(4))
+    np.testing.assert_array_equal(state.memory.rows.x["item"][1:5, 0], offer(1)["item"])
 
 
 # Ensembles
