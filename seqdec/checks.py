@@ -46,12 +46,12 @@ def number(name: str, value: Any, low: float = 0.0, high: float = math.inf, *, e
 
 
 def positive(name: str, value: float) -> None:
-    """Refuse a number that is not above zero; infinity passes.
+    """Refuse a number that is not above zero; infinity and traced values pass.
 
     Raises:
         ValueError: zero, negative or NaN.
     """
-    if not value > 0:
+    if not isinstance(value, Tracer) and not value > 0:
         raise ValueError(f"{name} must be positive; got {value!r}")
 
 

@@ -11,7 +11,8 @@ from seqdec import agents, envs, policies
 from seqdec.core import Agent, Environment
 from seqdec.experiments import contenders
 from seqdec.experiments.base import check_minimum, split_names
-from seqdec.experiments.folder import load_runs, save_run, write_manifest, write_summary
+from seqdec.experiments.folder import load_runs, read_manifest, save_run, write_manifest, write_summary
+from seqdec.experiments.found import described, found_for
 from seqdec.loop.run import run
 from seqdec.results import Run, compare, readable
 
@@ -66,6 +67,8 @@ class Options:
     """Rank of the low-rank covariances."""
     process_noise: float | None = None
     """Process noise variance of each parameter and step."""
+    settings: Path | None = None
+    """Settings of agents, a settings.json of `seqdec tune`; by default those stored with the experiment, if any."""
 
     def environment(self) -> Environment:
         """The environment. Raises OSError for missing data."""
@@ -90,11 +93,11 @@ class Options:
     def agent(self, name: str, env: Environment, **other: Any) -> Agent:
         """The agent that "kind:rank+policy" stands for, with the options that it takes, and `other` keywords."""
         kind, rank, policy = contenders.split(name, agents.names())
-        settings = self.presets(kind)
+        settings = {**self.presets(kind), **self.found().get(kind, {}).get("settings", {})}
         if contenders.has_filter(kind):
-            numbers = {"rank": self.rank if rank is None else rank, "process_noise": self.process_noise}
+            asked = {"rank": self.rank if rank is None else rank, "process_noise": self.process_noise}
             told = {key: value for key, value in self.response().items() if key in agents.REGISTRY.parameters(kind)}
-            settings |= contenders.filter_settings(kind, settings, **numbers) | told
+            settings |= contenders.filter_settings(kind, settings, **asked) | told
             settings |= {"policy": policy or self.policy} if policy or self.policy else {}
         elif policy:
             settings["policy"] = policies.make(policy)
@@ -102,8 +105,12 @@ class Options:
 
     def presets(self, kind: str) -> dict[str, Any]:
         """Keywords of the agents called `kind`, where the options give no others."""
-        model = {"model": self.model} if "model" in agents.REGISTRY.parameters(kind) else {}
+        model = {"model": self.model} if contenders.has_network(kind) else {}
         return {**model, **self.tuned.get(kind, {})}
+
+    def found(self) -> dict[str, dict[str, Any]]:
+        """What `seqdec tune` found for each kind of agent. Raises OSError or ValueError for a file that holds none."""
+        return found_for(self.name, self.settings)
 
     def response(self) -> dict[str, Any]:
         """Keywords of the filtering agents that say how responses are distributed."""
@@ -133,13 +140,18 @@ class Options:
     def save(self, parts: list[tuple[str, Run]]) -> None:
         """Save the last run and the manifest."""
         save_run(self.out, *parts[-1])
-        write_manifest(self.out, self, [name for name, _ in parts])
+        names = [name for name, _ in parts]
+        kinds = {contenders.split(name, agents.names()).kind for name in names}
+        tuned = {kind: entry for kind, entry in self.found().items() if kind in kinds}
+        write_manifest(self.out, self, names, tuned=tuned)
 
     @classmethod
     def report(cls, folder: Path) -> str:
         """Write summary.csv and the figures of the runs in `folder`; returns the table as text."""
         runs = load_runs(folder)
-        return write_report(folder, runs, noted(cls.pictures(runs), cls.published)).to_string()
+        table = write_report(folder, runs, noted(cls.pictures(runs), cls.published)).to_string()
+        tuned = read_manifest(folder).get("tuned")
+        return f"{table}\n\nFound by seqdec tune:\n{described(tuned)}" if tuned else table
 
     @staticmethod
     def pictures(runs: Mapping[str, Run]) -> dict[str, "Figure"]:

@@ -36,6 +36,11 @@ def split(name: str, known: Collection[str]) -> Contender:
     return Contender(kind, int(rank[1:]), policy)
 
 
+def has_network(kind: str) -> bool:
+    """Whether agents called `kind` take a `model`, by name or among other options."""
+    return kind != "linear" and bool({"model", "options"} & set(agents.REGISTRY.parameters(kind)))
+
+
 def has_rank(kind: str) -> bool:
     """Whether agents called `kind` have a rank."""
     return kind in agents.names() and bool({"rank", "rank_hidden"} & set(agents.REGISTRY.parameters(kind)))

@@ -1,5 +1,6 @@
 """The loop on the devices: chunks of a compiled scan over a functional environment."""
 
+import functools
 import re
 import time
 from collections.abc import Callable
@@ -84,25 +85,7 @@ def _compile(
     agent: Agent, env: Environment, names: tuple[str, ...], length: int, keys: Key, params: PyTree, mesh: Mesh
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """The two programs of a run: (keys, params) -> carry and (carry, params) -> (carry, record of one chunk)."""
-
-    def start(key: Key, params: PyTree) -> _Carry:
-        (reset_key, env_key), (init_key, agent_key) = split_key(key)
-        state, observation = env.reset(reset_key, params)
-        return _Carry(jnp.uint32(0), env_key, agent_key, state, observation, agent.init(init_key))
-
-    def advance(carry: _Carry, params: PyTree) -> tuple[_Carry, Record]:
-        # All keys of a chunk at once, which is cheaper than inside the scan.
-        steps = carry.step + jnp.arange(length, dtype=carry.step.dtype)
-        env_keys, agent_keys = (
-            jax.vmap(jax.random.fold_in, (None, 0))(key, steps) for key in (carry.env_key, carry.agent_key)
-        )
-
-        def step(carry, keys):
-            return _step(agent, env, names, carry, keys, params)
-
-        carry, record = jax.lax.scan(step, carry, (env_keys, agent_keys))
-        return carry._replace(step=carry.step + jnp.uint32(length)), record
-
+    start, advance = functools.partial(_start, agent, env), functools.partial(_advance, agent, env, names, length)
     by_seed, replicated = PartitionSpec("seeds"), PartitionSpec()
     placed = {"in_shardings": _placements(mesh), "out_shardings": _placements(mesh)[0]}
 
@@ -121,6 +104,43 @@ def _compile(
     starting = lower(start, keys)
     carry = starting.out_info
     return starting.compile(UNOPTIMISED), lower(advance, carry, donate_argnums=0).compile(step_options())
+
+
+def play(agent: Agent, env: Environment, num_steps: int, key: Key, params: PyTree) -> Record:
+    """The steps of one seed, as a part of another program: the agent's settings may be traced values.
+
+    Args:
+        agent: who acts.
+        env: where; its data are those in `params`.
+        num_steps: how long.
+        key: of the seed.
+        params: `env.params`.
+    """
+    return _advance(agent, env, (), num_steps, _start(agent, env, key, params), params)[1]
+
+
+def _start(agent: Agent, env: Environment, key: Key, params: PyTree) -> _Carry:
+    """Before the first step."""
+    (reset_key, env_key), (init_key, agent_key) = split_key(key)
+    state, observation = env.reset(reset_key, params)
+    return _Carry(jnp.uint32(0), env_key, agent_key, state, observation, agent.init(init_key))
+
+
+def _advance(
+    agent: Agent, env: Environment, names: tuple[str, ...], length: int, carry: _Carry, params: PyTree
+) -> tuple[_Carry, Record]:
+    """`length` steps."""
+    # All keys of a chunk at once, which is cheaper than inside the scan.
+    steps = carry.step + jnp.arange(length, dtype=carry.step.dtype)
+    env_keys, agent_keys = (
+        jax.vmap(jax.random.fold_in, (None, 0))(key, steps) for key in (carry.env_key, carry.agent_key)
+    )
+
+    def step(carry, keys):
+        return _step(agent, env, names, carry, keys, params)
+
+    carry, record = jax.lax.scan(step, carry, (env_keys, agent_keys))
+    return carry._replace(step=carry.step + jnp.uint32(length)), record
 
 
 _BATCHED_LAPACK = re.compile(r"@lapack_.*: \(tensor<\d+x\d+x\d+x")

@@ -1,0 +1,196 @@
+"""Search for an agent's settings in an experiment, on another order of its data than is reported.
+
+DIR/manifest.json      options
+DIR/trials.parquet     settings, mean reward and seconds of every trial, of all agents tuned in this folder
+DIR/settings.json      the best settings of each agent, for `seqdec run EXPERIMENT --settings DIR/settings.json`
+DIR/tuning.png         reward by trial
+"""
+
+import inspect
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import pandas as pd
+import tyro
+
+from seqdec import agents, bo, experiments
+from seqdec.agents.networks import network_for
+from seqdec.agents.ranges import ranges
+from seqdec.experiments import contenders
+from seqdec.experiments.bandits import Bandit
+from seqdec.experiments.base import check_minimum
+from seqdec.experiments.folder import read_manifest, save_figure, write_manifest
+from seqdec.experiments.found import described, read_settings, write_settings
+from seqdec.loop.device import play
+from seqdec.persistence import write_file
+from seqdec.runtime import one_blas_thread, step_options
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class Plan(NamedTuple):
+    """What the trials need."""
+
+    kind: str
+    """the agent, without its policy"""
+    start: dict[str, float]
+    """present settings, which are the first trial"""
+    space: list[bo.Real]
+    """range of each of them"""
+    reward: Callable[[Mapping[str, float]], float]
+    """settings -> mean reward of a trial"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tune:
+    """Tune an agent for an experiment: Bayesian optimisation of its numbers on the first steps of another order."""
+
+    name: ClassVar[str] = "tune"
+
+    experiment: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="EXPERIMENT")]
+    """A bandit among the experiments of `seqdec list`."""
+    agent: str
+    """Agent, as in --agents of the experiment: hilofi, or hilofi+greedy for a policy of its own."""
+    budget: int = 20
+    """Trials, the first of them with the present settings."""
+    steps: int = 1000
+    """First steps of the stream, which is all that a trial sees."""
+    seed: int = 1000
+    """Seed of the order of the data; not one that the experiment reports."""
+    seeds: int = 1
+    """Orders of a trial: SEED, SEED + 1, ..., whose mean counts."""
+    out: Path = Path("results/tune")
+    """Folder for settings, trials and the picture; agents tuned one after the other may share it."""
+
+    def check(self) -> Plan:
+        """The search space and the program of a trial.
+
+        Raises ValueError for wrong options or an experiment that is no bandit, and OSError for missing data.
+        """
+        check_minimum(self, budget=1, steps=1, seeds=1, seed=0)
+        chosen: Any = experiments.REGISTRY[self.experiment]
+        if not (isinstance(chosen, type) and issubclass(chosen, Bandit)):
+            raise ValueError(f"{self.experiment!r} is no bandit with agents that could be tuned")
+        options = chosen(agents=self.agent)
+        if self.seed < options.seed + options.seeds:
+            raise ValueError(f"seed must be above those that the experiment reports; got {self.seed}")
+        names = options.names()
+        if len(names) > 1:
+            raise ValueError(f"tune takes one agent at a time; got {self.agent!r}")
+        name = names[0]
+        kind = contenders.split(name, agents.names()).kind
+        present = {key: one.default for key, one in inspect.signature(agents.REGISTRY[kind]).parameters.items()}
+        present |= options.presets(kind) | options.found().get(kind, {}).get("settings", {})
+        limits = ranges(kind, present)
+        if not limits:
+            raise ValueError(f"{kind} has no setting that could be tuned; seqdec.agents.ranges lists those that can")
+        start = {key: min(max(float(present[key]), low), high) for key, (low, high) in limits.items()}
+        reward = _objective(options, name, self)
+        return Plan(kind, start, [bo.Real(*limit, log=True) for limit in limits.values()], reward)
+
+    def play(self, plan: Plan) -> Iterator[pd.DataFrame]:
+        """Yield the row of each trial."""
+        from tqdm import tqdm
+
+        optimizer = bo.BayesianOptimizer(plan.space, seed=self.seed, maximize=True, capacity=self.budget)
+        with tqdm(total=self.budget, desc=f"tune {self.agent}", disable=not sys.stderr.isatty()) as bar:
+            for number in range(self.budget):
+                trial = optimizer.ask() if number else optimizer.propose(list(plan.start.values()))
+                settings = dict(zip(plan.start, map(float, trial.x), strict=True))
+                began = time.perf_counter()
+                value = plan.reward(settings)
+                seconds = time.perf_counter() - began
+                optimizer.tell(trial, value)
+                bar.update()
+                bar.set_postfix(best=f"{optimizer.best[1]:.4f}")
+                row = {"agent": self.agent, "kind": plan.kind, "trial": number, "reward": value, "seconds": seconds}
+                yield pd.DataFrame([row | settings])
+
+    def save(self, parts: list[pd.DataFrame]) -> None:
+        """Write the trials so far, those of other agents in the folder with them, the best settings and the manifest.
+
+        Raises OSError where that is impossible, and ValueError for settings of another experiment in the folder.
+        """
+        own, path = pd.concat(parts, ignore_index=True), self.out / "trials.parquet"
+        others = pd.read_parquet(path).query("agent != @self.agent") if path.is_file() else None
+        trials = own if others is None or others.empty else pd.concat([others, own], ignore_index=True)
+        best = own.loc[own["reward"].idxmax()]
+        keywords = [name for name in own.columns if name not in _FIXED]
+        entry = {
+            "settings": {name: float(best[name]) for name in keywords},
+            "reward": float(best["reward"]),
+            "budget": len(own),
+            "steps": self.steps,
+            "seed": self.seed,
+            "seeds": self.seeds,
+        }
+        file = self.out / "settings.json"
+        found = read_settings(file, self.experiment) if file.is_file() else {}
+        write_file(path, lambda temporary: trials.to_parquet(temporary, index=False))
+        write_settings(file, self.experiment, {**found, own["kind"].iloc[0]: entry})
+        write_manifest(self.out, self)
+
+    @staticmethod
+    def report(folder: Path) -> str:
+        """Write the picture of the trials in `folder`; returns the best settings as text."""
+        trials = pd.read_parquet(folder / "trials.parquet")
+        save_figure(folder / "tuning.png", _picture(trials))
+        groups = trials.groupby("agent", sort=False)
+        table = pd.DataFrame(
+            {
+                "trials": groups.size(),
+                "first": groups["reward"].first(),
+                "best": groups["reward"].max(),
+                "s / trial": groups["seconds"].median(),
+                "first s": groups["seconds"].first(),
+            }
+        )
+        found = read_settings(folder / "settings.json", read_manifest(folder)["options"]["experiment"])
+        return f"{table.to_string(float_format=lambda value: f'{value:.4g}')}\n\n{described(found)}"
+
+
+_FIXED = ("agent", "kind", "trial", "reward", "seconds")
+
+
+def _objective(options: Bandit, name: str, asked: Tune) -> Callable[[Mapping[str, float]], float]:
+    """Settings -> mean reward. One program for all settings, which are its arguments."""
+    env, kind = options.environment(), contenders.split(name, agents.names()).kind
+    fixed = {}
+    if contenders.has_network(kind):
+        # Modules are made networks by small programs of their own, which cannot be part of another.
+        fixed["model"] = network_for(env, options.presets(kind).get("model"))
+
+    def mean_reward(settings, key, params):
+        return play(options.agent(name, env, **fixed, **settings), env, asked.steps, key, params).reward.mean()
+
+    compiled = jax.jit(mean_reward, compiler_options=step_options())
+    params = jax.device_put(env.params)
+    keys = [jax.random.key(asked.seed + index) for index in range(asked.seeds)]
+
+    def reward(settings: Mapping[str, float]) -> float:
+        numbers = {keyword: jnp.float32(value) for keyword, value in settings.items()}
+        with one_blas_thread():
+            return float(sum(float(compiled(numbers, key, params)) for key in keys)) / len(keys)
+
+    return reward
+
+
+def _picture(trials: pd.DataFrame) -> "Figure":
+    """Reward of each trial, and the best so far, by agent."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 3.6), layout="constrained")
+    axis = figure.subplots()
+    for name, own in trials.groupby("agent", sort=False):
+        (line,) = axis.step(own["trial"], own["reward"].cummax(), where="post", label=str(name))
+        axis.plot(own["trial"], own["reward"], "o", markersize=3, alpha=0.6, color=line.get_color())
+    axis.set(xlabel="trial", ylabel="mean reward", title="Reward of each trial, and the best so far")
+    axis.legend(frameon=False)
+    return figure
