@@ -76,7 +76,7 @@ class Tune:
         """
         check_minimum(self, budget=1, steps=1, seeds=1, seed=0)
         chosen: Any = experiments.REGISTRY[self.experiment]
-        if not (isinstance(chosen, type) and issubclass(chosen, Bandit)):
+        if Bandit not in chosen.__mro__:
             raise ValueError(f"{self.experiment!r} is no bandit with agents that could be tuned")
         options = chosen(agents=self.agent)
         if self.seed < options.seed + options.seeds:
