@@ -3,8 +3,8 @@
     python benchmarks/recommender.py [--data DIR] [--steps 20000] [--seeds 3] [--first-seed 100]
 
 Blocks are shuffled, and features of --data are those of the next day, as in the paper's code. Each row of the table has
-the settings of the row above it and one more change; the last is that of `seqdec run kuairec`. Without --data the log
-is SYNTHETIC, with another seed than the experiment's.
+the settings of the row above it and one more change, with two standard errors; the last is `seqdec run kuairec`.
+Without --data the log is SYNTHETIC, with another seed than the experiment's.
 """
 
 import argparse
