@@ -99,7 +99,8 @@ class Tune:
         """Yield the row of each trial."""
         from tqdm import tqdm
 
-        optimizer = bo.BayesianOptimizer(plan.space, seed=self.seed, maximize=True, capacity=self.budget)
+        options = {"initial": max(2, self.budget // 4), "capacity": self.budget}
+        optimizer = bo.BayesianOptimizer(plan.space, seed=self.seed, maximize=True, **options)
         with tqdm(total=self.budget, desc=f"tune {self.agent}", disable=not sys.stderr.isatty()) as bar:
             for number in range(self.budget):
                 trial = optimizer.ask() if number else optimizer.propose(list(plan.start.values()))
