@@ -108,7 +108,7 @@ def test_cross_entropy_of_the_rows_of_a_minibatch() -> None:
     net = models.Network(lambda key: jnp.zeros((2, 3)), lambda params, x: x @ params, lambda path: False)
     x, y, params = jnp.eye(2), jnp.eye(3)[:2], jnp.array([[1.0, 2.0, 0.0], [0.0, 0.0, 0.0]])
     batch = Batch(Experience(x, y, jnp.ones((2, 3), bool)), jnp.ones(2))
-    loss, (means, _) = classify.cross_entropy(net).loss(params, batch, jnp.int32(2))
+    loss, (means, _) = classify.cross_entropy(net).loss(params, (), batch, jnp.int32(2))
     expected = [np.log(1 + np.e + np.e**2) - 1, np.log(3)]
     assert float(loss) == pytest.approx(np.mean(expected), rel=1e-6)
     np.testing.assert_allclose(means[1], np.full(3, 1 / 3), rtol=1e-6)

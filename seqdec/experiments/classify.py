@@ -18,7 +18,7 @@ import jax
 import numpy as np
 
 from seqdec import agents, envs, likelihoods
-from seqdec.agents.neural import Head, mean_loss, point
+from seqdec.agents.neural import Head, mean_of_rows, point
 from seqdec.checks import choice
 from seqdec.core import Environment, Network
 from seqdec.experiments import contenders
@@ -125,10 +125,10 @@ class Classify(Classification):
 def cross_entropy(network: Network) -> Head:
     """Head of a network whose outputs are logits: no uncertainty, and the loss -sum_k y_k log softmax(f(x))_k."""
 
-    def loss(params, batch, seen):
+    def loss(params, belief, batch, seen):
         logits = jax.vmap(network.apply, (None, 0))(params, batch.rows.x)
         each = -batch.rows.y * jax.nn.log_softmax(logits)
-        return mean_loss(each, batch), (jax.nn.softmax(logits), ())
+        return mean_of_rows(each, batch), (jax.nn.softmax(logits), ())
 
     return point(network)._replace(loss=loss)
 
