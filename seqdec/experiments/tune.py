@@ -99,8 +99,9 @@ class Tune:
         """Yield the row of each trial."""
         from tqdm import tqdm
 
-        options = {"initial": max(2, self.budget // 4), "capacity": self.budget}
-        optimizer = bo.BayesianOptimizer(plan.space, seed=self.seed, maximize=True, **options)
+        optimizer = bo.BayesianOptimizer(
+            plan.space, seed=self.seed, maximize=True, initial=max(2, self.budget // 4), capacity=self.budget
+        )
         with tqdm(total=self.budget, desc=f"tune {self.agent}", disable=not sys.stderr.isatty()) as bar:
             for number in range(self.budget):
                 trial = optimizer.ask() if number else optimizer.propose(list(plan.start.values()))
