@@ -297,8 +297,19 @@ def single(
 
 
 def note(figure: Figure, text: str) -> None:
-    """A line below the figure: what the published figure beside it shows, in words."""
-    figure.supxlabel(textwrap.fill(text, 120), fontsize=9, color="0.35", x=0.01, ha="left")
+    """Text below everything else: what the published figure beside this one shows, in words. The figure grows by it."""
+    figure.draw_without_rendering()
+    # The layout leaves no room for legends at a place of their own.
+    legends = max((entry.get_window_extent().height / figure.dpi + 0.08 for entry in figure.legends), default=0.0)
+    width, height = figure.get_size_inches()
+    lines = textwrap.wrap(text, int(13 * width))
+    space = 0.17 * len(lines) + 0.12
+    figure.set_size_inches(width, height + space)
+    share, taken = space / (height + space), (space + legends) / (height + space)
+    figure.set_layout_engine("constrained", rect=(0, taken, 1, 1 - taken))
+    for entry in figure.legends:
+        entry.set_bbox_to_anchor((0, share, 1, 1 - share), transform=figure.transFigure)
+    figure.text(0.01, 0.3 * share / len(lines), "\n".join(lines), fontsize=9, color="0.35", va="bottom")
 
 
 def _spread(values: np.ndarray, gap: float) -> np.ndarray:

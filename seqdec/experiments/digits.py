@@ -23,7 +23,7 @@ class Digits(Bandit):
     }
     model: ClassVar[nn.Module | None] = models.MLP(10, features=(32, 32))
 
-    quick_options: ClassVar[Mapping[str, Any]] = {"steps": 400, "seeds": 2}
+    quick_options: ClassVar[Mapping[str, Any]] = {"steps": 400, "seeds": 5}
 
     agents: str = "hilofi,lolofi,lrkf,hilofi+epsilon_greedy,adamw"
     steps: int = 1500

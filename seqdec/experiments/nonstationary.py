@@ -34,7 +34,7 @@ class Nonstationary(Images):
     """Bandit on images whose ten labels are permuted every PERIOD steps: who recovers fastest."""
 
     name: ClassVar[str] = "nonstationary"
-    quick_options: ClassVar[Mapping[str, Any]] = {"dataset": "digits", "steps": 1500, "period": 500, "seeds": 2}
+    quick_options: ClassVar[Mapping[str, Any]] = {"dataset": "digits", "steps": 1500, "period": 500, "seeds": 5}
 
     agents: str = "hilofi,lolofi,lrkf,replay_adamw,adamw"
     steps: int = 20_000

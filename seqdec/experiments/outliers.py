@@ -36,7 +36,7 @@ class Outliers(Images):
     """Bandit on images with and without flipped rewards: how much true reward each agent loses to outliers."""
 
     name: ClassVar[str] = "outliers"
-    quick_options: ClassVar[Mapping[str, Any]] = {"dataset": "digits", "steps": 600, "seeds": 2}
+    quick_options: ClassVar[Mapping[str, Any]] = {"dataset": "digits", "steps": 600, "seeds": 5}
 
     agents: str = "hilofi,hilofi.robust,lrkf,lrkf.robust,replay_adamw"
     """Agents, separated by commas; hilofi.robust is hilofi that expects flipped rewards."""
