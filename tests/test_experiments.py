@@ -100,7 +100,7 @@ def test_classify_shows_ranks_and_bounds(tmp_path: Path) -> None:
     assert names == {"accuracy.png", "comparison.png", "ranks.png", "bounds.png"}
     _, clock = classify.ranks_figure(runs).axes
     times = [runs[f"lrkf:{rank}"].run_seconds / 3 for rank in (2, 10)]
-    np.testing.assert_allclose(clock.lines[0].get_xydata(), np.stack([[2, 10], times], axis=1))
+    np.testing.assert_allclose(np.asarray(clock.lines[0].get_xydata()), np.stack([[2, 10], times], axis=1))
     assert len(classify.bounds_figure(runs).axes) == 3  # two terms that are not zero, and accuracy
 
 
@@ -239,14 +239,14 @@ def test_in_between_from_options_to_pictures(tmp_path: Path, monkeypatch: pytest
     bands = pd.read_parquet(tmp_path / "bands.parquet")
     assert np.isfinite(bands[["mean", "std"]]).all(axis=None) and set(bands["observations"]) == {10, 30, 120}
     grid = bands[bands["where"] == "grid"]
-    spread = grid.groupby("observations")["std"].mean()
-    assert spread[10] > spread[120]
+    early, late = (grid.loc[grid["observations"] == count, "std"].mean() for count in (10, 120))
+    assert early > late
     assert {path.name for path in tmp_path.glob("*.png")} == {"clusters-hilofi.png", "deviation.png"}
     assert cli.main(["report", str(tmp_path)]) == 0
     assert capsys.readouterr().out.strip() == printed.split("\n\n")[0].strip()
 
 
 @pytest.mark.parametrize("options", [{"filters": "hilofi"}, {"filters": "adamw:5"}, {"data": "snelsn"}])
-def test_in_between_refuses(options: dict[str, str]) -> None:
+def test_in_between_refuses(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"rank|did you mean"):
         in_between.InBetween(**{"data": "clusters", **options}).check()

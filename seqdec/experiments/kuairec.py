@@ -116,8 +116,8 @@ class KuaiRec(Bandit):
         write_file(self.out / DAYS, lambda path: days.to_parquet(path, index=False))
         yield from super().play(plan)
 
-    @staticmethod
-    def report(folder: Path) -> str:
+    @classmethod
+    def report(cls, folder: Path) -> str:
         """Write tables and figures, in watch ratios, of the runs in `folder`; returns the table as text."""
         runs = {name: in_watch_ratios(run) for name, run in load_runs(folder).items()}
         table, days = compare(runs), daily(runs, pd.read_parquet(folder / DAYS))

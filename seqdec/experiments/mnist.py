@@ -65,7 +65,7 @@ def average_figure(runs: Mapping[str, Run]) -> "Figure":
     """Average reward of all steps so far (mean, 95% band), every curve labelled at its end."""
     from seqdec import figures
 
-    def average(run: Run) -> np.ndarray:
+    def average(run: figures.Run) -> np.ndarray:
         return np.cumsum(run.rewards, axis=1, dtype=np.float64) / np.arange(1, run.rewards.shape[1] + 1)
 
     def draw(axis, runs):
