@@ -83,11 +83,25 @@ def test_average_reward_since_the_start() -> None:
 
 
 def test_classify_expands_ranks_and_keeps_bounds_of_filters() -> None:
-    options = classify.Classify(agents="hilofi,lrkf:7,lolofi+ucb,adamw", ranks="2,10", error_bounds=True)
-    assert options.names() == ["hilofi:2", "hilofi:10", "lrkf:7", "lolofi:2+ucb", "lolofi:10+ucb", "adamw"]
-    assert options.kept("lrkf:7") == ("error_bound",) and options.kept("adamw") == ()
+    options = classify.Classify(agents="hilofi.rehearsal,lrkf:7,lolofi+ucb,adamw", ranks="2,10", error_bounds=True)
+    assert options.names() == [
+        "hilofi:2.rehearsal", "hilofi:10.rehearsal", "lrkf:7", "lolofi:2+ucb", "lolofi:10+ucb", "adamw",
+    ]  # fmt: skip
+    assert (
+        options.kept("hilofi:2.rehearsal") == options.kept("lrkf:7") == ("error_bound",) and options.kept("adamw") == ()
+    )
     with pytest.raises(ValueError, match="agents must differ"):
         classify.Classify(agents="hilofi,hilofi:2", ranks="2").names()
+
+
+def test_likelihoods_and_rehearsal_of_classifiers() -> None:
+    options = classify.Classify(dataset="digits", agents="lrkf:2,lrkf:2.rehearsal,subspace:2,adamw")
+    plain, rehearsed, logits, trained = options.check().agents.values()
+    assert plain.settings["noise_variance"] == 0.01 and logits.settings["noise_variance"] == "likelihood"
+    assert rehearsed.name == "lrkf:2.rehearsal" and "rehearsal" in rehearsed.settings
+    assert trained.settings["policy"] == "greedy"
+    with pytest.raises(ValueError, match="only filters can rehearse"):
+        classify.Classify(dataset="digits", agents="adamw.rehearsal").check()
 
 
 def test_classify_shows_ranks_and_bounds(tmp_path: Path) -> None:
