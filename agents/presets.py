@@ -43,7 +43,6 @@ class FilterAgent(Protocol):
         noise_variance: float = 0.01,
         num_candidates: int = 256,
         rehearsal: Rehearsal | None = None,
-        robust: float | None = None,
         **settings: Any,
     ) -> Agent:
         """The agent; `settings` are keywords of the filter."""
@@ -60,8 +59,7 @@ _ARGS = """\
     num_candidates: points drawn per decision from a Box of actions.
     rehearsal: of past observations, a `seqdec.agents.Rehearsal`; None keeps none.
     average: a in [0, 1), decay of the moving average of the means, which acts (`seqdec.agents.averaging`); 0: the
-        latest mean acts.
-    robust: share of 0/1 rewards that may be flipped, for `seqdec.likelihoods.robust`; None trusts every reward."""
+        latest mean acts."""
 _RAISES = """\
 Raises:
     ValueError, TypeError: a setting or a space does not fit; the message names it."""
@@ -95,7 +93,6 @@ def from_filter(factory: Callable[..., Filter] | str, policy: str, **presets: An
         num_candidates: int = 256,
         rehearsal: Rehearsal | None = None,
         average: float = 0.0,
-        robust: float | None = None,
         **settings: Any,
     ) -> Agent:
         for key in settings:
@@ -110,8 +107,6 @@ def from_filter(factory: Callable[..., Filter] | str, policy: str, **presets: An
             # An average of means acts elsewhere than the filter linearises.
             chosen["numerics"] = numerics._replace(share_linearisation=acquisition.needs == "joint" and not average)
         likelihood = likelihoods.gaussian(noise_variance) if likelihood is None else likelihood
-        if robust is not None:
-            likelihood, told["robust"] = likelihoods.robust(likelihood, robust), robust
         flt = make_filter(network, likelihood, **chosen)
         made = filtering(
             flt, acquisition, network.init, spaces, name=name, settings=told, num_candidates=num_candidates

@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from seqdec.checks import number
 from seqdec.core import Array
 
 
@@ -24,8 +23,6 @@ class Likelihood(NamedTuple):
     """(f (out,)) -> (out,) expected response"""
     cov: Callable[[Array], Array]
     """(f (out,)) -> (out, out) covariance R of the response"""
-    weight: Callable[[Array], Array] | None = None
-    """(y - y_hat (o,)) -> (o,) in (0, 1], how far each response is trusted; None trusts all of them. See `robust`."""
 
 
 def _check_variance(name: str, value: Array | float) -> None:
@@ -85,38 +82,3 @@ def poisson(jitter: float = 1e-4) -> Likelihood:
     """Independent counts with log rates f: mean and variance exp(f), plus jitter on the variance."""
     _check_variance("jitter", jitter)
     return Likelihood(jnp.exp, lambda f: jnp.diag(jnp.exp(f) + jitter))
-
-
-_SUREST = 0.01
-"""The least probability that `robust` gives a response: beliefs are wrong about theirs."""
-
-
-def robust(likelihood: Likelihood, share: float = 0.05) -> Likelihood:
-    r"""The same model of 0/1 responses, of which a share may be reported as their opposite.
-
-    Where the likelihood of a response is raised to a power w, the update is that of the noise R / w (for several
-    responses: R_ij / sqrt(w_i w_j)). Here w is the probability that the response was not flipped, given what the belief
-    expected: with p the probability of the response as it is reported,
-
-        w = (1 - share) p / ((1 - share) p + share (1 - p))        p = max(1 - |y - y_hat|, 0.01)
-
-    so a response that was expected counts fully, one that was as likely as not by 1 - share, and one against which the
-    belief was sure by a sixth for the default share. Moments and log densities are those of the likelihood itself.
-
-    Args:
-        likelihood: observation model of responses between 0 and 1.
-        share: of the responses that are outliers, as far as is known; `docs/filters.md` has what it costs without any.
-
-    Raises:
-        ValueError: the share is not between 0 and 1.
-
-    Source: the weighted likelihood of Duran-Martin et al., "Outlier-robust Kalman filtering through generalised Bayes",
-    ICML 2024. Their weights are for real responses with heavy tails; this one is for flipped 0/1 responses.
-    """
-    number("share", share, 0.0, 1.0)
-
-    def weight(innovation):
-        p = jnp.maximum(1 - jnp.abs(innovation), _SUREST)
-        return (1 - share) * p / ((1 - share) * p + share * (1 - p))
-
-    return likelihood._replace(weight=weight)

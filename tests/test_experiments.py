@@ -60,7 +60,7 @@ def test_an_agent_has_one_colour_in_every_figure() -> None:
     )
     assert team[2] == alone and team[1]["color"] == team[3]["color"] == figures.COLOURS["hilofi"]
     assert team[1]["ls"] != team[3]["ls"] and team[5]["color"] == figures.COLOURS["koala++"]
-    assert figures.styles(["lrkf.robust"])[0] == alone
+    assert figures.styles(["lrkf.rehearsal"])[0] == alone
     assert len({style["color"] for style in team}) == 5  # other names take colours that are free
 
 
@@ -157,18 +157,6 @@ def test_all_rewards_flipped_are_lost(tmp_path: Path, capsys: Any) -> None:
     lost = runs["adamw.clean"].rewards.sum(1) - (1 - runs["adamw"].rewards).sum(1)
     assert row["lost"] == pytest.approx(lost.mean()) and row["clean"] == runs["adamw.clean"].rewards.sum(1).mean()
     assert cli.main(["run", "outliers", *arguments[:-1], "2", "--out", str(tmp_path / "no")]) == 2
-
-
-def test_robust_agents_know_the_share_of_outliers() -> None:
-    options = outliers.Outliers(dataset="digits", agents="lrkf,lrkf.robust+greedy", rank=2)
-    with pytest.raises(ValueError, match=r"unknown agent 'lrkf\.robust'"):
-        options.check()
-    plan = outliers.Outliers(dataset="digits", agents="lrkf,lrkf+greedy.robust", rank=2).check()
-    plain, robust = plan.agents.values()
-    assert "robust" not in plain.settings and robust.settings["robust"] == 0.05
-    assert robust.settings["policy"] == "greedy" and robust.name == "lrkf+greedy.robust"
-    with pytest.raises(ValueError, match="only filters can be robust"):
-        outliers.Outliers(dataset="digits", agents="adamw.robust").check()
 
 
 def test_an_interrupted_pair_is_compared_as_far_as_it_goes() -> None:

@@ -46,8 +46,8 @@ class Options:
     """Network of every agent; None leaves it to them."""
 
     agents: str
-    """Agents, separated by commas; hilofi:20+greedy is hilofi with a rank and a policy of its own. Names: seqdec
-    list."""
+    """Agents, separated by commas; hilofi:20+greedy is hilofi with a rank and a policy of its own, hilofi.rehearsal
+    moves its mean by an AdamW step of 1e-3 on 32 of 20,000 kept observations after each update. Names: seqdec list."""
     policy: str | None = None
     """Policy of the filtering agents that name none themselves."""
     steps: int
@@ -91,8 +91,8 @@ class Options:
         return split_names("agent", self.agents)
 
     def agent(self, name: str, env: Environment, **other: Any) -> Agent:
-        """The agent that "kind:rank+policy" stands for, with the options that it takes, and `other` keywords."""
-        kind, rank, policy = contenders.split(name, agents.names())
+        """The agent called "kind:rank+policy.rehearsal", with the options that it takes and `other` keywords."""
+        kind, rank, policy = contenders.split(contenders.unrehearsed(name), agents.names())
         settings = {**self.presets(kind), **self.found().get(kind, {}).get("settings", {})}
         if contenders.has_filter(kind):
             asked = {"rank": self.rank if rank is None else rank, "process_noise": self.process_noise}
@@ -101,6 +101,7 @@ class Options:
             settings |= {"policy": policy or self.policy} if policy or self.policy else {}
         elif policy:
             settings["policy"] = policies.make(policy)
+        settings |= contenders.rehearsal(name, kind)
         return contenders.checked(agents.make(kind, env, **{**settings, **other}), name)
 
     def presets(self, kind: str) -> dict[str, Any]:
@@ -141,7 +142,7 @@ class Options:
         """Save the last run and the manifest."""
         save_run(self.out, *parts[-1])
         names = [name for name, _ in parts]
-        kinds = {contenders.split(name, agents.names()).kind for name in names}
+        kinds = {contenders.split(contenders.unrehearsed(name), agents.names()).kind for name in names}
         tuned = {kind: entry for kind, entry in self.found().items() if kind in kinds}
         write_manifest(self.out, self, names, tuned=tuned)
 

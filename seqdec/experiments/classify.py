@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import numpy as np
-import optax
 
-from seqdec import agents, envs, likelihoods, memory
+from seqdec import agents, envs, likelihoods
 from seqdec.agents.neural import Head, mean_of_rows, point
 from seqdec.checks import choice
-from seqdec.core import Agent, Environment, Network
+from seqdec.core import Environment, Network
 from seqdec.experiments import contenders
 from seqdec.experiments.bandits import Options, noted
 from seqdec.experiments.base import split_names
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DATASETS = ("digits", "mnist", "fashion-mnist")
-_REHEARSAL = ".rehearsal"
 _TRAINED = ("adamw", "muon", "koala++")
 _TERMS = {
     "error_bound.process_noise": "process noise",
@@ -71,23 +69,13 @@ class Classification(Options):
         logits = "likelihood" in agents.REGISTRY.parameters(kind)
         return ({"likelihood": likelihoods.categorical()} if logits else {}) | super().presets(kind)
 
-    def agent(self, name: str, env: Environment, **other: Any) -> Agent:
-        """As of other experiments; "kind.rehearsal" rehearses."""
-        plain = name.removesuffix(_REHEARSAL)
-        if plain == name:
-            return super().agent(name, env, **other)
-        if "rehearsal" not in agents.REGISTRY.parameters(contenders.split(plain, agents.names()).kind):
-            raise ValueError(f"{name!r}: only filters can rehearse")
-        steps = agents.Rehearsal(memory.reservoir(20_000), updates=0, optimizer=optax.adamw(1e-3))
-        return super().agent(plain, env, rehearsal=steps, **other)._replace(name=name)
-
     def response(self) -> dict[str, Any]:
         """Error bounds, if they are asked for."""
         return {"numerics": Numerics(error_bounds=True)} if self.error_bounds else {}
 
     def kept(self, name: str) -> tuple[str, ...]:
         """The diagnostics to keep of an agent."""
-        kind = contenders.split(name.removesuffix(_REHEARSAL), agents.names()).kind
+        kind = contenders.split(contenders.unrehearsed(name), agents.names()).kind
         bounded = self.error_bounds and _has_bounds(kind)
         return super().kept(name) + (("error_bound",) if bounded else ())
 
@@ -142,8 +130,6 @@ class Classify(Classification):
     dataset: str = "mnist"
     """Images to classify: digits, mnist or fashion-mnist."""
     agents: str = "hilofi,hilofi.rehearsal,lolofi,lrkf,lofi,replay_adamw"
-    """Agents, separated by commas; hilofi.rehearsal is hilofi that moves its mean by an AdamW step of 1e-3 on a
-    minibatch of 32 from 20,000 kept images after each update."""
     steps: int = 60_000
     seeds: int = 1
     out: Path = Path("results/classify")
@@ -195,8 +181,7 @@ def _accuracies(runs: Mapping[str, Run]) -> dict[str, np.ndarray]:
 
 def _ranked(name: str, ranks: list[str]) -> list[str]:
     """The agent with each of the ranks, if it is one that has ranks and names none; else itself."""
-    plain = name.removesuffix(_REHEARSAL)
-    kind, rank, _ = contenders.split(plain, agents.names())
+    kind, rank, _ = contenders.split(contenders.unrehearsed(name), agents.names())
     if rank is not None or not contenders.has_rank(kind):
         return [name]
     return [f"{kind}:{rank}{name[len(kind) :]}" for rank in ranks]
@@ -210,7 +195,7 @@ def _by_rank(runs: Mapping[str, Run]) -> dict[str, list[tuple[int, Run]]]:
     """Agents that have several ranks, by their name without it: (rank, run), from the smallest rank on."""
     groups: dict[str, list[tuple[int, Run]]] = {}
     for name, run in runs.items():
-        rank = contenders.split(name.removesuffix(_REHEARSAL), agents.names()).rank
+        rank = contenders.split(contenders.unrehearsed(name), agents.names()).rank
         if rank is not None:
             groups.setdefault(name.replace(f":{rank}", "", 1), []).append((rank, run))
     return {name: sorted(group, key=lambda pair: pair[0]) for name, group in groups.items() if len(group) > 1}

@@ -1,13 +1,16 @@
-"""Agents of an experiment by "kind", "kind:rank", "kind+policy" or both, such as hilofi:20+greedy."""
+"""Agents of an experiment by "kind:rank+policy.rehearsal", as in hilofi:20+greedy; all but the kind may be missing."""
 
 import re
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import jax
+import optax
 
-from seqdec import agents
+from seqdec import agents, memory
 from seqdec.core import Agent
+
+_REHEARSAL = ".rehearsal"
 
 
 class Contender(NamedTuple):
@@ -34,6 +37,26 @@ def split(name: str, known: Collection[str]) -> Contender:
     if not rank[1:].isdigit() or not has_rank(kind):
         raise ValueError(f"{name!r}: a filter's rank is an integer after a colon, as in hilofi:20; {kind} got {rank}")
     return Contender(kind, int(rank[1:]), policy)
+
+
+def unrehearsed(name: str) -> str:
+    """The name without ".rehearsal"."""
+    return name.removesuffix(_REHEARSAL)
+
+
+def rehearsal(name: str, kind: str) -> dict[str, agents.Rehearsal]:
+    """Keyword of the agent called `name` if that ends in ".rehearsal", else none.
+
+    It is a step of AdamW with 1e-3 on 32 of at most 20,000 observations after each update.
+
+    Raises:
+        ValueError: agents called `kind` cannot rehearse.
+    """
+    if unrehearsed(name) == name:
+        return {}
+    if "rehearsal" not in agents.REGISTRY.parameters(kind):
+        raise ValueError(f"{name!r}: only filters can rehearse")
+    return {"rehearsal": agents.Rehearsal(memory.reservoir(20_000), updates=0, optimizer=optax.adamw(1e-3))}
 
 
 def has_network(kind: str) -> bool:

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from seqdec import agents, envs
-from seqdec.core import Agent, Environment
-from seqdec.experiments import contenders
+from seqdec import envs
+from seqdec.core import Environment
 from seqdec.experiments.bandits import Plan
 from seqdec.experiments.folder import load_runs, write_summary
 from seqdec.experiments.images import Images
@@ -28,7 +27,7 @@ from seqdec.statistics import mean_and_margin, with_margin
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_CLEAN, _ROBUST = ".clean", ".robust"
+_CLEAN = ".clean"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +37,7 @@ class Outliers(Images):
     name: ClassVar[str] = "outliers"
     quick_options: ClassVar[Mapping[str, Any]] = {"dataset": "digits", "steps": 600, "seeds": 5}
 
-    agents: str = "hilofi,hilofi.robust,lrkf,lrkf.robust,replay_adamw"
-    """Agents, separated by commas; hilofi.robust is hilofi that expects flipped rewards."""
+    agents: str = "hilofi,hilofi.rehearsal,lrkf,auto,replay_adamw"
     steps: int = 10_000
     seeds: int = 3
     out: Path = Path("results/outliers")
@@ -49,15 +47,6 @@ class Outliers(Images):
     def environment(self) -> Environment:
         """The images with outliers."""
         return envs.outliers(self.plain(), share=self.share)
-
-    def agent(self, name: str, env: Environment, **other: Any) -> Agent:
-        """As of other bandits; "kind.robust" knows the share of flipped rewards."""
-        plain = name.removesuffix(_ROBUST)
-        if plain == name:
-            return super().agent(name, env, **other)
-        if "robust" not in agents.REGISTRY.parameters(contenders.split(plain, agents.names()).kind):
-            raise ValueError(f"{name!r}: only filters can be robust")
-        return super().agent(plain, env, robust=self.share, **other)._replace(name=name)
 
     def play(self, plan: Plan) -> Iterator[tuple[str, Run]]:
         """Yield (name, run) for each agent, on the clean stream and on that with outliers."""

@@ -85,7 +85,7 @@ class Tune:
         if len(names) > 1:
             raise ValueError(f"tune takes one agent at a time; got {self.agent!r}")
         name = names[0]
-        kind = contenders.split(name, agents.names()).kind
+        kind = contenders.split(contenders.unrehearsed(name), agents.names()).kind
         present = {key: one.default for key, one in inspect.signature(agents.REGISTRY[kind]).parameters.items()}
         present |= options.presets(kind) | options.found().get(kind, {}).get("settings", {})
         limits = ranges(kind, present)
@@ -163,7 +163,7 @@ _FIXED = ("agent", "kind", "trial", "reward", "seconds")
 
 def _objective(options: Bandit, name: str, asked: Tune) -> Callable[[Mapping[str, float]], float]:
     """Settings -> mean reward. One program for all settings, which are its arguments."""
-    env, kind = options.environment(), contenders.split(name, agents.names()).kind
+    env, kind = options.environment(), contenders.split(contenders.unrehearsed(name), agents.names()).kind
     fixed = {}
     if contenders.has_network(kind):
         # Modules are made networks by small programs of their own, which cannot be part of another.

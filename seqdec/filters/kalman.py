@@ -215,10 +215,6 @@ def _condition(
     log_density = -0.5 * (innovation @ weights + len(weights) * math.log(2 * math.pi)) - jnp.sum(
         jnp.log(jnp.diagonal(root))
     )
-    if model.likelihood.weight is not None:
-        total, noise = _distrusted(model.likelihood.weight, innovation, total, noise)
-        root = linalg.psd_root(total)
-        weights = linalg.solve_psd(root, innovation[:, None])[:, 0]
     # K_b (y - y_hat).
     steps, squares, caches = zip(
         *(
@@ -248,13 +244,6 @@ def _condition(
     params = _moved(model, belief, [tuple(jnp.where(accept, part, 0) for part in step) for step in steps])
     bound = error_bound(done, parts, total, noise) if model.numerics.error_bounds else None
     return Belief(params, tuple(d.state for d in done)), UpdateInfo(innovation, log_density, ~accept, bound)
-
-
-def _distrusted(weight: Callable[[Array], Array], innovation: Array, total: Array, noise: Array) -> tuple[Array, Array]:
-    """S and R with R_ij / sqrt(w_i w_j) for R: see `seqdec.likelihoods.robust`."""
-    trust = jnp.sqrt(weight(innovation))
-    weighted = noise / (trust[:, None] * trust)
-    return total + weighted - noise, weighted
 
 
 def _sample(model: _Model, key: Key, belief: Belief) -> PyTree:
