@@ -7,9 +7,9 @@ such as images, have member 2 only, without z, as they are.
 
 Features. Each step takes one AdamW step on a minibatch of the memory, on half the squared error of the network's
 output for rewards in standard units. All parameters shrink by learning_rate min(1, decay / t) a step, as under a prior
-that t observations outweigh. The regression has a copy of the network, which is renewed at t = 16, 32, 48, ..., later
-every t / 50 steps: the belief is then recomputed from the rows of the memory with the new features. Between these
-steps it is updated by each reward exactly.
+that t observations outweigh. The regression has a copy of the network whose parameters are averages over the last steps
+(`seqdec.agents.averaging`). It is renewed at t = 16, 32, 48, ..., later every t / 10 steps: the belief is then
+recomputed from the rows of the memory with the new features. Between these steps it is updated by each reward exactly.
 
 Weights. With p_j the predictive density of a reward under member j, before it is learnt,
 
@@ -19,7 +19,7 @@ so that what was foretold long ago is forgotten: the member that is better now n
 first. Mean and variance of an action's reward are weighted means of the members'.
 
 Cost of a step, for n actions, F features of member 2 and b rows in a minibatch: O(n F^2) to act, O(F^2) and b gradients
-to learn. Recomputing costs O(n F^2) for each row of the memory that it takes, and O(n F^3).
+to learn. Recomputing costs a forward pass and O(n F^2) for each row that it takes, at most 8,192, and O(n F^3).
 
 Sources: neural-linear: Riquelme, Tucker, Snoek, "Deep Bayesian Bandits Showdown", 2018. Weights with forgetting:
 Raftery, Karny, Ettler, "Online prediction under model uncertainty via dynamic model averaging", 2010.
@@ -36,6 +36,7 @@ from gymnasium import spaces as gym_spaces
 from seqdec import checks, linalg, models, policies
 from seqdec import memory as memories
 from seqdec.agents import regression, units
+from seqdec.agents.averaging import moved
 from seqdec.agents.experience import Batch, finite, minibatch, recorder, remember
 from seqdec.agents.filtering import choices_for, decide
 from seqdec.agents.last_layer import LastLayer, last_layer
@@ -52,10 +53,10 @@ _RAW = 256
 """Numbers in a context up to which it is given to the regressions directly."""
 _DEEP_STD = 0.1**0.5
 """Prior standard deviation of member 2's weights, in that of the noise: those of member 1 have 1."""
-_ROWS = 8192
-"""Rows of the memory that the belief is recomputed from; if there are more, a random draw."""
-_FIRST = 16
-"""Steps between the first recomputations."""
+_ROWS, _BLOCK = 8192, 256
+"""Rows of the memory that the belief is recomputed from, if there are more, a random draw; rows of it at a time."""
+_FIRST, _OFTEN = 16, 10
+"""Steps between the first recomputations, and recomputations while the number of observations grows e times."""
 
 
 class AutoState(NamedTuple):
@@ -64,6 +65,8 @@ class AutoState(NamedTuple):
     params: PyTree
     """of the network in training"""
     optimizer: Any
+    average: PyTree
+    """of the parameters over the last steps (`seqdec.agents.averaging`)"""
     features: PyTree
     """the copy of the network whose features member 2 has"""
     members: tuple[Regression, ...]
@@ -110,6 +113,7 @@ def auto(
     decay: float = 1000.0,
     horizon: float = 1000.0,
     neglect: float = 20.0,
+    average: float = 0.99,
     num_candidates: int = 256,
 ) -> Agent:
     """The default agent: no setting depends on the unit, the noise or the linearity of the rewards.
@@ -129,6 +133,7 @@ def auto(
         horizon: steps after which a prediction counts e times less in the members' weights.
         neglect: an action that was played near the context less than one in neglect x n times is explored at the full
             posterior variance, others in proportion less.
+        average: in [0, 1); the features are those of the average over the last 1 / (1 - average) steps.
         num_candidates: points drawn per decision from a Box of actions.
 
     Raises TypeError or ValueError for a space or a setting that does not fit.
@@ -139,6 +144,7 @@ def auto(
     checks.number("decay", decay)
     checks.positive("horizon", horizon)
     checks.positive("neglect", neglect)
+    checks.number("average", average, 0, 1)
     discrete = isinstance(spaces.action_space, gym_spaces.Discrete)
     if not discrete or isinstance(spaces.observation_space, gym_spaces.Dict):
         return hilofi(spaces, policy=policy, model=model, num_candidates=num_candidates)._replace(name="auto")
@@ -155,7 +161,7 @@ def auto(
         members = tuple(regression.prior(actions, size) for size in sizes)
         contexts, rewards = units.unknown(recording.example.x.shape), units.unknown(())
         return AutoState(
-            params, transform.init(params), params, members, jnp.zeros(len(members)), contexts, rewards,
+            params, transform.init(params), params, params, members, jnp.zeros(len(members)), contexts, rewards,
             memory.init(recording.example), jnp.int32(_FIRST), jax.random.key_data(draws),
         )  # fmt: skip
 
@@ -165,7 +171,7 @@ def auto(
     def update(state, observation, action, feedback):
         newest, single = recording.rows(observation, action, feedback), jnp.ndim(feedback) == 0
         row = jax.tree.map(lambda leaf: leaf[0], newest)
-        key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.memory.count)
+        key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.memory.seen)
         add, draw, again = jax.random.split(key, 3)
         good = finite(newest)
         error = regression.innovation(_mixed(_answers(parts, state, row.x), state.log_weights).mean, row, single)
@@ -184,11 +190,13 @@ def auto(
 
         trained = state.params, state.optimizer
         (params, moments), _, _ = descend(loss, transform, trained, batch_of, draw[None])
-        shrink = learning_rate * jnp.minimum(1, decay / (state.memory.count + 1))
+        steps = state.memory.seen + 1
+        shrink = learning_rate * jnp.minimum(1, decay / steps)
         params = jax.tree.map(lambda leaf: (1 - shrink) * leaf, params)
         fresh = state._replace(
-            params=params, optimizer=moments, members=tuple(belief for belief, _ in learnt), contexts=contexts,
-            rewards=rewards, log_weights=log_weights - jnp.max(log_weights), memory=None,
+            params=params, optimizer=moments, average=moved(state.average, params, steps, average),
+            members=tuple(belief for belief, _ in learnt), contexts=contexts, rewards=rewards,
+            log_weights=log_weights - jnp.max(log_weights), memory=None,
         )  # fmt: skip
         good = good & finite(fresh)
         kept = jax.tree.map(lambda new, old: jnp.where(good, new, old), fresh, state._replace(memory=None))
@@ -198,7 +206,7 @@ def auto(
 
     told = {
         "policy": called, "learning_rate": learning_rate, "batch_size": batch_size, "capacity": capacity,
-        "decay": decay, "horizon": horizon, "neglect": neglect,
+        "decay": decay, "horizon": horizon, "neglect": neglect, "average": average,
     }  # fmt: skip
     return Agent(init, act, update, "auto", acquisition.exact, told)
 
@@ -268,19 +276,27 @@ def _loss(parts: _Parts, contexts: Units, rewards: Units, params: PyTree, batch:
 def _renewed(parts: _Parts, key: Array, state: AutoState) -> AutoState:
     """The state with member 2 recomputed for the features of the present network, if this is due."""
     most = min(_ROWS, len(state.memory.rows.y))
-    draws = jax.random.randint(key, (most,), 0, jnp.maximum(memories.filled(state.memory), 1))
 
-    def renew(kept, params, contexts, memory, draws):
+    def renew(kept, params, contexts, memory, key):
         filled = memories.filled(memory)
-        few = filled <= most
-        which = jnp.where(few, jnp.arange(most), draws)
-        counts = jnp.where(few, jnp.arange(most) < filled, True) * memory.count / jnp.minimum(filled, most)
-        rows = jax.tree.map(lambda leaf: leaf[which], memory.rows)
-        phi = jax.vmap(lambda x: _features(parts, params, _inputs(parts, contexts, x))[-1])(rows.x)
-        fresh = regression.recomputed(kept[0], phi, rows.y, rows.observed, counts)
-        return fresh, params, memory.count + jnp.maximum(_FIRST, memory.count // 50)
+        draws = jax.random.randint(jax.random.wrap_key_data(key), (most,), 0, filled)
+        used = jnp.minimum(filled, most)
+
+        def block(index, moments):
+            places = jnp.minimum(index * _BLOCK + jnp.arange(_BLOCK), most - 1)
+            which = jnp.where(filled <= most, places, draws[places])
+            weights = jnp.where(index * _BLOCK + jnp.arange(_BLOCK) < used, memory.seen / used, 0)
+            rows = jax.tree.map(lambda leaf: leaf[which], memory.rows)
+            phi = jax.vmap(lambda x: _features(parts, params, _inputs(parts, contexts, x))[-1])(rows.x)
+            return regression.added(moments, phi, rows.y, rows.observed, weights)
+
+        moments = regression.no_rows(*kept[0].weights.shape)
+        moments = jax.lax.fori_loop(0, (used + _BLOCK - 1) // _BLOCK, block, moments)
+        later = memory.seen + jnp.maximum(_FIRST, memory.seen // _OFTEN)
+        return regression.recomputed(kept[0], moments), params, later
 
     kept = state.members[-1], state.features, state.due
-    due = state.memory.count >= state.due
-    deep, features, due = linalg.cond_any(due, renew, kept, state.params, state.contexts, state.memory, draws)
+    due = state.memory.seen >= state.due
+    given = state.average, state.contexts, state.memory, jax.random.key_data(key)
+    deep, features, due = linalg.cond_any(due, renew, kept, *given)
     return state._replace(members=(*state.members[:-1], deep), features=features, due=due)

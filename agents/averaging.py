@@ -58,8 +58,13 @@ def averaging(agent: Agent, decay: float, get: Callable[[Any], PyTree], put: Cal
         inner, info = agent.update(state.state, observation, action, feedback)
         taken = ~jnp.any(info.rejected)
         updates = state.updates + taken
-        weight = jnp.where(taken, 1 - jnp.minimum(decay, updates / (updates + _START)), 0)
-        average = jax.tree.map(lambda old, new: old + weight * (new - old), state.average, get(inner))
+        average = moved(state.average, get(inner), updates, decay, taken)
         return Averaged(inner, average, updates), info
 
     return agent._replace(init=init, act=act, update=update, settings={**agent.settings, "average": decay})
+
+
+def moved(average: PyTree, params: PyTree, updates: Array, decay: float, taken: Array | bool = True) -> PyTree:
+    """theta_bar after update number `updates`, counted from 1; as it was unless `taken`."""
+    weight = jnp.where(taken, 1 - jnp.minimum(decay, updates / (updates + _START)), 0)
+    return jax.tree.map(lambda old, new: old + weight * (new - old), average, params)

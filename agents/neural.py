@@ -151,14 +151,14 @@ def neural(
         return decide(key, acquisition, top.posterior(state.params, state.belief), choices, observation)
 
     def update(state, observation, action, feedback):
-        key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.memory.count)
+        key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.memory.seen)
         add, draw, tag = jax.random.split(key, 3)
         newest = top.tag(tag, recording.rows(observation, action, feedback))
 
         def batch_of(key):
             return minibatch(memory, key, state.memory, newest, batch_size)
 
-        seen = state.memory.count + len(newest.y)
+        seen = state.memory.seen + len(newest.y)
         loss = functools.partial(_loss, top, state.belief, seen)
         keys = jax.random.split(draw, inner_steps)
         trained = state.params, state.optimizer

@@ -115,7 +115,7 @@ def neural_linear_head(
 
         def update(params, belief, lesson: Lesson):
             belief = absorbed(belief, layer, params, lesson.newest, lesson.good)
-            due = lesson.good & (lesson.memory.count % every < len(lesson.newest.y))
+            due = lesson.good & (lesson.memory.seen % every < len(lesson.newest.y))
 
             def recompute(belief, params, memory):
                 return solve(moments_of(layer, params, memory))

@@ -142,24 +142,39 @@ def _less(columns: Array, products: Array) -> Array:
     return columns - jnp.outer(columns @ products, products / (scale + jnp.sqrt(scale)))
 
 
-def recomputed(belief: Regression, phi: Array, y: Array, observed: Array, weights: Array) -> Regression:
-    """The belief with other features, from rows: what the noise is stays.
+class Moments(NamedTuple):
+    """Weighted sums over rows, which `recomputed` takes."""
+
+    gram: Array
+    """(n + 1, F, F) of phi phi^T, over the rows in which response j was observed, last over all rows"""
+    moment: Array
+    """(n, F) of y_j phi"""
+
+
+def no_rows(responses: int, features: int) -> Moments:
+    """Sums over no rows."""
+    return Moments(jnp.zeros((responses + 1, features, features)), jnp.zeros((responses, features)))
+
+
+def added(moments: Moments, phi: Array, y: Array, observed: Array, weights: Array) -> Moments:
+    """The sums with more rows.
 
     Args:
-        belief: before.
+        moments: before.
         phi: (b, F) features.
         y: (b, n) responses.
         observed: (b, n) bool.
         weights: (b,) how many observations a row stands for.
     """
-    identity = jnp.eye(phi.shape[1])
+    scales = jnp.concatenate([observed * weights[:, None], weights[:, None]], axis=1)
+    gram = jnp.einsum("bj,bf,bk->jfk", scales, phi, phi)
+    moment = jnp.einsum("bj,bf->jf", jnp.where(observed, y, 0) * weights[:, None], phi)
+    return Moments(moments.gram + gram, moments.moment + moment)
 
-    def one(scale, values):
-        weighted = phi * scale[:, None]
-        root = linalg.inverse_root(identity + phi.T @ weighted)
-        return root, root @ (root.T @ (weighted.T @ values))
 
-    scales = jnp.concatenate([(observed * weights[:, None]).T, weights[None]])
-    values = jnp.concatenate([jnp.where(observed, y, 0).T, jnp.zeros((1, len(phi)))])
-    columns, fresh = jax.lax.map(lambda at: one(*at), (scales, values))
-    return belief._replace(weights=fresh[:-1], columns=columns[:-1], shared=columns[-1])
+def recomputed(belief: Regression, moments: Moments) -> Regression:
+    """The belief with other features, from sums over rows: what the noise is stays."""
+    identity = jnp.eye(moments.gram.shape[-1])
+    columns = jax.lax.map(lambda gram: linalg.inverse_root(identity + gram), moments.gram)
+    weights = jnp.einsum("jfk,jgk,jg->jf", columns[:-1], columns[:-1], moments.moment)
+    return belief._replace(weights=weights, columns=columns[:-1], shared=columns[-1])

@@ -87,7 +87,7 @@ def rehearsing(agent: Agent, flt: Filter, rehearsal: Rehearsal, spaces: HasSpace
         belief, info = agent.update(state.belief, observation, action, feedback)
         accept = ~jnp.any(info.rejected)
         newest = record.rows(observation, action, feedback)
-        key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.memory.count)
+        key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.memory.seen)
         placing, replaying, batching = jax.random.split(key, 3)
         # Written before it is read, so that XLA need not keep the memory as it was.
         stored = remember(memory, placing, state.memory, newest, accept)

@@ -20,7 +20,7 @@ class MemoryState(NamedTuple):
 
     rows: PyTree
     """(capacity, ...) each; those from `filled` on are zero"""
-    count: Array
+    seen: Array
     """() int32, how many were ever added; stays at the largest number when it gets there"""
 
 
@@ -60,11 +60,11 @@ def last(capacity: int) -> Memory:
 
 def filled(state: MemoryState) -> Array:
     """() int32, how many rows are in use."""
-    return jnp.minimum(state.count, len(jax.tree.leaves(state.rows)[0]))
+    return jnp.minimum(state.seen, len(jax.tree.leaves(state.rows)[0]))
 
 
 def _memory(capacity: int, place: Callable[[Key, Array], Array]) -> Memory:
-    """A memory that writes a row to `place(key, count)`, or nowhere if that is not below the capacity."""
+    """A memory that writes a row to `place(key, seen)`, or nowhere if that is not below the capacity."""
     count("capacity", capacity)
     return Memory(functools.partial(_init, capacity), functools.partial(_add, place), _draw, capacity)
 
@@ -81,10 +81,12 @@ def _add(
 ) -> MemoryState:
     capacity = len(jax.tree.leaves(state.rows)[0])
     # An index beyond the end is dropped, so that a rejected row costs no copy of the memory.
-    index = jnp.where(accept, place(key, state.count), capacity)
-    rows = jax.tree.map(lambda leaf, new: leaf.at[index].set(new, mode="drop"), state.rows, row)
-    more = jnp.asarray(accept) & (state.count < jnp.iinfo(jnp.int32).max - 1)
-    return MemoryState(rows, state.count + more)
+    index = jnp.where(accept, place(key, state.seen), capacity)
+    rows = jax.tree.map(
+        lambda leaf, new: leaf.at[index].set(jnp.asarray(new, leaf.dtype), mode="drop"), state.rows, row
+    )
+    more = jnp.asarray(accept) & (state.seen < jnp.iinfo(jnp.int32).max - 1)
+    return MemoryState(rows, state.seen + more)
 
 
 def _draw(key: Key, state: MemoryState, n: int) -> PyTree:

@@ -75,14 +75,19 @@ def test_what_was_foretold_is_a_student_t(double_precision):
 def test_recomputing_a_belief_from_its_rows_changes_nothing(double_precision):
     belief, _ = learnt()
     rows = jax.tree.map(lambda *parts: jnp.stack(parts), *map(observed, range(T)))
-    again = jax.jit(regression.recomputed)(belief, rows.x, rows.y, rows.observed, jnp.ones(T))
+    none = regression.no_rows(N, F)
+    once = regression.added(none, *rows[:3], jnp.ones(T))
+    again = jax.jit(regression.recomputed)(belief, once)
     for one, other in (
         (belief.weights, again.weights),
         *((x @ x.mT, y @ y.mT) for x, y in zip(belief[1:3], again[1:3], strict=True)),
     ):
         np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-9)
-    twice = regression.recomputed(belief, *(jnp.repeat(leaf, 2, 0) for leaf in rows), jnp.full(2 * T, 0.5))
-    assert_same(twice.weights, again.weights, rtol=1e-6, atol=1e-9)
+    halves = none
+    for part in (slice(0, 5), slice(5, T)) * 2:  # in two blocks, each row twice with half the weight
+        block = jax.tree.map(lambda leaf, part=part: leaf[part], rows)
+        halves = regression.added(halves, *block[:3], jnp.full(len(block.y), 0.5))
+    assert_same(regression.recomputed(belief, halves), again, rtol=1e-6, atol=1e-9)
 
 
 def test_exploration_is_of_full_width_just_where_a_response_is_neglected(double_precision):

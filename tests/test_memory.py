@@ -25,7 +25,7 @@ def test_everything_is_kept_up_to_the_capacity(make):
     np.testing.assert_array_equal(state.rows["value"], [1, 2, 3, 4, 5, 6, 7, 0, 0, 0])
     np.testing.assert_array_equal(state.rows["pair"][:, 1], -state.rows["value"])
     assert memory.filled(state) == 7
-    assert state.count == 7
+    assert state.seen == 7
 
 
 def test_last_keeps_the_newest_rows():

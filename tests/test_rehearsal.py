@@ -65,7 +65,7 @@ def test_the_memory_holds_what_was_learned_and_nothing_that_was_rejected(full):
     state, (observations, actions, feedback, rejected) = toy(rehearsal, full_information=full)(KEY)
     taken = ~np.asarray(rejected)
     assert taken.sum() == 26
-    assert state.memory.count == 26
+    assert state.memory.seen == 26
     rows = jax.tree.map(lambda leaf: np.asarray(leaf)[:26], state.memory.rows)
     np.testing.assert_array_equal(rows.x, observations[taken])
     # Up to rounding: a compiled program may compute a reward once for each of its uses.
@@ -161,7 +161,7 @@ def test_other_spaces(case):
     action = jax.eval_shape(agent.act, jax.random.key(0), state, observation).value
     fresh, info = jax.jit(agent.update)(state, observation, jnp.zeros(action.shape, action.dtype), jnp.float32(0.5))
     assert not info.rejected
-    assert fresh.memory.count == 1
+    assert fresh.memory.seen == 1
     described = [jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), part) for part in (state, fresh)]
     assert described[0] == described[1]
     assert all(isinstance(np.asarray(leaf), np.ndarray) for leaf in jax.tree.leaves(fresh))  # savez can save it
@@ -193,7 +193,7 @@ def test_a_compiled_agent_updates_in_place_where_it_may():
         before = state
         state, _ = agent.update(before, CONTEXT, jnp.int32(0), jnp.float32(0.5))
     assert before.memory.rows.x.is_deleted()
-    assert state.memory.count == 3
+    assert state.memory.seen == 3
 
 
 @pytest.mark.parametrize(
