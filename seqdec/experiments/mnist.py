@@ -39,7 +39,7 @@ class MNIST(Bandit):
         "lrkf": {"policy": "epistemic_sampling", "process_noise": 3e-4},
     }
 
-    agents: str = "hilofi,lolofi,lrkf,lofi,last_layer_laplace,replay_adamw"
+    agents: str = "auto,hilofi,lolofi,lrkf,lofi,last_layer_laplace,replay_adamw"
     steps: int = 5000
     seeds: int = 1
     out: Path = Path("results/mnist")

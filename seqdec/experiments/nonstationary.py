@@ -36,7 +36,7 @@ class Nonstationary(Images):
     name: ClassVar[str] = "nonstationary"
     quick_options: ClassVar[Mapping[str, Any]] = {"dataset": "digits", "steps": 1500, "period": 500, "seeds": 5}
 
-    agents: str = "hilofi,lolofi,lrkf,replay_adamw,adamw"
+    agents: str = "auto,hilofi,lolofi,lrkf,replay_adamw"
     steps: int = 20_000
     period: int = 5000
     """Steps between two changes."""

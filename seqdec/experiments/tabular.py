@@ -93,7 +93,7 @@ class Tabular:
 
     tables: str = "statlog,mushroom,financial,adult"
     """Tables, separated by commas; also census, covertype and jester."""
-    agents: str = "hilofi,linear,neural-epsilon-greedy,neural-greedy"
+    agents: str = "auto,hilofi,linear,neural-epsilon-greedy,neural-greedy"
     """Agents, separated by commas; also lolofi and lrkf."""
     steps: int | None = None
     """Steps of each run; None is one pass, 50,000 for mushroom, and at most 50,000."""
@@ -111,7 +111,7 @@ class Tabular:
         """Raises ValueError for wrong options."""
         check_minimum(self, steps=1, seeds=1, seed=0)
         split_names("table", self.tables, tuple(TUNED))
-        split_names("agent", self.agents, ("linear", *_KINDS))
+        split_names("agent", self.agents, ("auto", "linear", *_KINDS))
 
     def play(self, plan: None) -> Iterator[tuple[str, str, Run]]:
         """Yield (table, agent, run), uniform play first in each table; a run that Ctrl-C cut short is the last."""
@@ -156,6 +156,8 @@ def agent(name: str, env: Environment, **settings: Any) -> Agent:
     """The agent of this experiment called `name`, with settings of its own."""
     if name == "linear":
         return linear(env, **settings)
+    if name == "auto":  # without settings, with its own network
+        return agents.auto(env)
     return agents.make(_KINDS[name], env, **{"model": module(env), **_ALL.get(name, {}), **settings})._replace(
         name=name
     )
