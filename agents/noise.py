@@ -22,6 +22,8 @@ from seqdec.core import Array
 
 PRIOR_COUNT = 4.0
 """n_0"""
+_SMALLEST = 1e-30
+"""Variance while all rewards were as foretold, such as 0: then all actions are tried, and none is kept for ever."""
 
 
 class Noise(NamedTuple):
@@ -39,9 +41,9 @@ def unknown(responses: int) -> Noise:
 
 
 def variance(noise: Noise, prior_count: float = PRIOR_COUNT) -> Array:
-    """(n,) sigma^2; 0 before any observation."""
+    """(n,) sigma^2; where nothing was surprising yet, too small to matter in any unit, but not 0: draws still differ."""
     shared = jnp.sum(noise.squares) / jnp.maximum(jnp.sum(noise.counts), 1e-6)
-    return (prior_count * shared + noise.squares) / (prior_count + noise.counts)
+    return jnp.maximum((prior_count * shared + noise.squares) / (prior_count + noise.counts), _SMALLEST)
 
 
 def log_density(noise: Noise, innovation: Array, scale: Array, index: Array, prior_count: float = PRIOR_COUNT) -> Array:

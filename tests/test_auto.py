@@ -157,6 +157,19 @@ def test_neither_the_unit_of_contexts_nor_that_of_rewards_matters(name):
     assert play(2.0**8, 0.0, 1 / 2.0**8) == plain
 
 
+@pytest.mark.parametrize("name", ["auto", "linear"])
+def test_an_action_that_always_pays_nothing_does_not_keep_the_others_from_being_tried(name):
+    agent = agents.make(name, ARMS)
+    update, act = jax.jit(agent.update), jax.jit(agent.act)
+    state, chosen = agent.init(jax.random.key(0)), []
+    for step, x in enumerate(contexts(60)):
+        action = act(jax.random.key(step), state, x)
+        assert np.isfinite(action.propensity)
+        state, _ = update(state, x, action.value, jnp.where(action.value == 2, 1.0, 0.0))
+        chosen.append(int(action.value))
+    assert chosen[-20:].count(2) > 15
+
+
 def test_weights_of_members_are_discounted_sums_of_log_densities():
     agent = agents.auto(ARMS, horizon=5.0, model=models.MLP(NUM_ARMS, (4,), skip=True))
     state, update = agent.init(jax.random.key(0)), jax.jit(agent.update)
