@@ -41,7 +41,7 @@ def unknown(responses: int) -> Noise:
 
 
 def variance(noise: Noise, prior_count: float = PRIOR_COUNT) -> Array:
-    """(n,) sigma^2; where nothing was surprising yet, too small to matter in any unit, but not 0: draws still differ."""
+    """(n,) sigma^2; where nothing was surprising, too small to matter in any unit, but not 0: draws still differ."""
     shared = jnp.sum(noise.squares) / jnp.maximum(jnp.sum(noise.counts), 1e-6)
     return jnp.maximum((prior_count * shared + noise.squares) / (prior_count + noise.counts), _SMALLEST)
 
