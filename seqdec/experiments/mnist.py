@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from seqdec.experiments.bandits import Bandit, pictures
+from seqdec.filters import Annealed
 from seqdec.results import Run
 
 if TYPE_CHECKING:
@@ -30,13 +31,26 @@ class MNIST(Bandit):
         # A tight prior on the last layer keeps its weights small, and with them the gradients that train the layers
         # below; a wide prior or a fast one on the hidden layers explores at the start.
         "hilofi": {
-            "initial_std_hidden": 3.0,
-            "initial_std_last": 0.01,
-            "process_noise_hidden": 1e-3,
+            "noise_variance": 0.0015,
+            "initial_std_hidden": 2.1,
+            "initial_std_last": 0.0065,
+            "process_noise_hidden": 6e-4,
             "process_noise_last": 0.0,
+            "average": 0.99,
         },
-        "lolofi": {"policy": "epistemic_sampling", "initial_std_last": 0.1, "process_noise_hidden": 3e-4},
-        "lrkf": {"policy": "epistemic_sampling", "process_noise": 3e-4},
+        "lolofi": {
+            "policy": "epistemic_sampling",
+            "initial_std_last": 0.1,
+            "process_noise_hidden": 3e-4,
+            "average": 0.99,
+        },
+        # Process noise that falls lets later observations move the belief less.
+        "lrkf": {
+            "policy": "epistemic_sampling",
+            "initial_std": 1.0,
+            "process_noise": Annealed(1e-3, 3333.0),
+            "average": 0.99,
+        },
     }
 
     agents: str = "auto,hilofi,lolofi,lrkf,lofi,last_layer_laplace,replay_adamw"
