@@ -43,6 +43,7 @@ plain = models.network(models.MLP(1, (64, 64)), jnp.zeros(1))
 
 
 def bent(key):
+    """Initial parameters with wide weights and biases, so that features bend within the data."""
     params = plain.init(key)
     for place, name in enumerate(("hidden_0", "hidden_1")):
         bias = jax.random.normal(jax.random.fold_in(key, place), params[name]["bias"].shape)

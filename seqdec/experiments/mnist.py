@@ -28,9 +28,8 @@ class MNIST(Bandit):
         "average.png": "Paper, Figure 2: HiLoFi, LoLoFi and LRKF, in this order, earn most.",
     }
     tuned: ClassVar[dict[str, dict[str, Any]]] = {
-        # HiLoFi's numbers were found by `seqdec tune`, here rounded for other images too. A tight prior on the last layer
-        # keeps its weights small, and with them the gradients that train the layers below; a wide prior on the hidden
-        # layers explores at the start.
+        # HiLoFi: found by `seqdec tune`, rounded. A tight prior on the last layer keeps its weights small, and with
+        # them the gradients that train the layers below; a wide prior on the hidden layers explores at the start.
         "hilofi": {
             "noise_variance": 0.0015,
             "initial_std_hidden": 2.1,
