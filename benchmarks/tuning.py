@@ -4,12 +4,14 @@
     python benchmarks/tuning.py kuairec [AGENT ...]
     SEQDEC_DATA=folder python benchmarks/tuning.py random-exposures [AGENT ...]
     SEQDEC_DATA=folder python benchmarks/tuning.py mnist [AGENT ...]
+    SEQDEC_DATA=folder python benchmarks/tuning.py cifar [AGENT ...]
 
 Prints the mean reward of each agent and setting of its grid, for several seeds with its standard error. Settings that a
 grid does not name are those of the experiment. The recommender logs are a synthetic one with another seed than the
-experiment's and the real one in shuffled order; rewards are sums of watch ratios.
+experiment's and the real one in shuffled order; rewards are sums of watch ratios. The images of CIFAR-10 are in random
+order too; rewards are right guesses.
 
-Digits take about twenty minutes on two cores, MNIST an hour, the recommender logs more.
+Digits and CIFAR-10 take about twenty minutes on two cores, MNIST an hour, the recommender logs more.
 """
 
 import itertools
@@ -21,6 +23,7 @@ import seqdec
 from seqdec.core import Agent, Environment
 from seqdec.data import load_random_exposures, synthetic_kuairec
 from seqdec.experiments import kuairec
+from seqdec.experiments.cifar import CIFAR
 from seqdec.experiments.digits import Digits
 from seqdec.experiments.kuairec import KuaiRec
 from seqdec.experiments.mnist import MNIST
@@ -57,6 +60,10 @@ SWEEPS: dict[str, dict[str, list[dict[str, Any]]]] = {
         ),
         "lrkf": grid(process_noise=(1e-4, 3e-4, 1e-3), policy=("epistemic_sampling", "predictive_sampling")),
     },
+    "cifar": {
+        "adamw": grid(learning_rate=(1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3)),
+        "lrkf:1": grid(initial_std=(0.03, 0.1, 0.3), process_noise=(1e-6, 1e-4)),
+    },
 }  # fmt: skip
 TABLES = tuple(
     {"user": (user, *3 * [rest]), "video": (video, *3 * [rest])}
@@ -77,6 +84,7 @@ for task in ("kuairec", "random-exposures"):
         "popularity": grid(prior_plays=(1.0, 3.0, 10.0), policy=("greedy", "epsilon_greedy")),
     }  # fmt: skip
 RUNS: dict[str, dict[str, Any]] = {
+    "cifar": {"num_steps": 500, "num_seeds": 1},
     "digits": {"num_steps": 1500, "num_seeds": 5},
     "kuairec": {"num_steps": 16_000, "num_seeds": 1},
     "mnist": {"num_steps": 20_000, "num_seeds": 1},
@@ -87,9 +95,12 @@ MODELS = {"digits": Digits.model, "mnist": MNIST.model}
 
 def setting(task: str) -> tuple[Environment, Callable[..., Agent]]:
     """The environment of a task, and (name, **settings) -> agent."""
-    if task not in ("kuairec", "random-exposures"):
+    if task == "cifar":
+        data = CIFAR().environment().params
+        env = seqdec.envs.classification(data.images, data.labels, full_information=True)
+        return env, lambda name, **settings: CIFAR().agent(name, env, **settings)
+    if task in MODELS:
         env = seqdec.envs.make(task)
-
         return env, lambda name, **settings: seqdec.agents.make(name, env, model=MODELS[task], **settings)
     asked = KuaiRec(exposures=task == "random-exposures")
     log = load_random_exposures() if asked.exposures else synthetic_kuairec(seed=7)
@@ -106,7 +117,7 @@ if __name__ == "__main__":
     for name in sys.argv[2:] or SWEEPS[task]:
         for options in SWEEPS[task][name]:
             run = seqdec.run(make(name, **options), env, seed=100, **RUNS[task])
-            run = run if task in MODELS else kuairec.in_watch_ratios(run)
+            run = kuairec.in_watch_ratios(run) if task in ("kuairec", "random-exposures") else run
             total = run.rewards.sum(1)
             error = f" ± {total.std(ddof=1) / len(total) ** 0.5:.1f}" if len(total) > 1 else ""
             print(f"{name:8} {options}: {total.mean():,.1f}{error} of {RUNS[task]['num_steps']:,}", flush=True)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from seqdec.experiments.bandits import Bandit, pictures
-from seqdec.filters import Annealed
 from seqdec.results import Run
 
 if TYPE_CHECKING:
@@ -44,13 +43,7 @@ class MNIST(Bandit):
             "process_noise_hidden": 3e-4,
             "average": 0.99,
         },
-        # Process noise that falls lets later observations move the belief less.
-        "lrkf": {
-            "policy": "epistemic_sampling",
-            "initial_std": 1.0,
-            "process_noise": Annealed(1e-3, 3333.0),
-            "average": 0.99,
-        },
+        "lrkf": {"policy": "epistemic_sampling", "process_noise": 3e-4, "average": 0.99},
     }
 
     agents: str = "auto,hilofi,lolofi,lrkf,lofi,last_layer_laplace,replay_adamw"
