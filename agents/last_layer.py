@@ -86,7 +86,8 @@ def _groups(network: Network, shapes: PyTree, leaves: list) -> int:
     params, x = jax.tree.map(
         lambda leaf: random.standard_normal(leaf.shape).astype(leaf.dtype), (shapes, network.example)
     )
-    slopes = jax.jit(jax.jacobian(network.apply), compiler_options=UNOPTIMISED)(params, x)
+    with jax.ensure_compile_time_eval():  # an agent may be made inside a compiled function
+        slopes = jax.jit(jax.jacobian(network.apply), compiler_options=UNOPTIMISED)(params, x)
     others = ~np.eye(outputs, dtype=bool)
     crossed = [np.moveaxis(np.asarray(slope), -1, 1)[others] for slope in parameters.split(slopes, network.is_last)[1]]
     return 1 if any(np.any(slope) for slope in crossed) else outputs

@@ -86,3 +86,10 @@ def test_zeros_and_other_kinds_of_settings_are_not_searched():
     defaults = {"noise_variance": 0.1, "process_noise": 0.0, "rank": 10, "policy": "greedy", "initial_std": None}
     assert ranges("lrkf", defaults) == {"noise_variance": (1e-4, 1.0)}
     assert ranges("koala++", {"learning_rate": 0.3}) == {"learning_rate": (1e-2, 1e2)}
+
+
+@pytest.mark.parametrize("name", ["auto", "neural_linear"])
+def test_agents_with_a_belief_over_the_last_layer_can_be_tuned(name, tmp_path):
+    """Their last layer is found while the program of a trial is built."""
+    assert main(["tune", "digits", "--agent", name, "--budget", "1", "--steps", "10", "--out", str(tmp_path)]) == 0
+    assert name in found.read_settings(tmp_path / "settings.json", "digits")
