@@ -62,7 +62,10 @@ SWEEPS: dict[str, dict[str, list[dict[str, Any]]]] = {
     },
     "cifar": {
         "adamw": grid(learning_rate=(1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3)),
-        "lrkf:1": grid(initial_std=(0.03, 0.1, 0.3), process_noise=(1e-6, 1e-4)),
+        "lrkf:1": [
+            *grid(likelihood=(seqdec.likelihoods.categorical(),), initial_std=(0.1,), process_noise=(1e-3, 1e-2, 1e-1)),
+            *grid(likelihood=(None,), noise_variance=(0.01, 0.1), initial_std=(0.1,), process_noise=(3e-4, 1e-3)),
+        ],
     },
 }  # fmt: skip
 TABLES = tuple(
