@@ -12,10 +12,12 @@ RANGES: Mapping[str, tuple[float, float]] = {
     "initial_std_hidden": (1e-2, 10.0),
     "initial_std_last": (1e-3, 10.0),
     "last_layer_std": (1e-2, 10.0),
+    "prior_std": (1e-3, 10.0),
     "process_noise": (1e-8, 1e-1),
     "process_noise_hidden": (1e-8, 1e-1),
     "process_noise_last": (1e-8, 1e-1),
     "learning_rate": (1e-5, 1e-1),
+    "length_scale": (1e-2, 1e4),
 }
 """keyword -> (lowest, highest)"""
 
