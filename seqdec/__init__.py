@@ -6,6 +6,7 @@ from seqdec.loop.compiled import compiled
 from seqdec.loop.run import run
 from seqdec.results import Run
 from seqdec.runtime import compilation_cache, use_all_cores
+from seqdec.states import inspect, load, save
 
 __version__ = "0.1.0"
 
@@ -18,7 +19,9 @@ __all__ = [
     "core",
     "envs",
     "filters",
+    "inspect",
     "likelihoods",
+    "load",
     "maximize",
     "memory",
     "minimize",
@@ -27,5 +30,6 @@ __all__ = [
     "optim",
     "policies",
     "run",
+    "save",
     "use_all_cores",
 ]

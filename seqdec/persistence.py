@@ -1,29 +1,41 @@
-"""Atomic file writes: everything is written under a temporary name beside its target, then renamed."""
+"""Files that are written atomically, and tables and arrays that are checked when they are read.
 
+Everything is written under a temporary name beside its target, then renamed: after a crash or on a full disk the target
+is what it was. A table (parquet) or a set of arrays (safetensors) has a manifest of JSON values in the metadata of its
+file, and the SHA-256 digest of manifest and data, so that a damaged file is refused.
+"""
+
+import hashlib
 import importlib.metadata
 import json
 import os
 import platform
-import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
+import numpy as np
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow
 
 _PACKAGES = ("seqdec", "jax", "jaxlib", "flax", "optax", "gymnasium", "numpy", "scipy", "pandas", "pyarrow")
-_TABLE, _MANIFEST = "steps.parquet", "manifest.json"
+_MANIFEST, _DIGEST = "seqdec", "seqdec.sha256"
 
 
 def write_file(path: Path, write: Callable[[Path], Any]) -> None:
     """Create or replace the file `path` by what `write` writes to a temporary path. Raises OSError if it cannot."""
     with _beside(path) as temporary:
+        temporary.touch()
+        mode = temporary.stat().st_mode  # that of the process's umask, which not every library respects
         write(temporary)
+        temporary.chmod(mode)
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
         os.replace(temporary, path)
 
 
@@ -33,36 +45,124 @@ def write_json(path: Path, content: Any) -> None:
     write_file(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
-def write_folder(folder: Path, table: "pd.DataFrame", manifest: dict[str, Any]) -> None:
-    """Write a table (parquet) and its manifest (JSON) as `folder`, replacing those of an earlier call.
+def write_table(path: Path, table: "pd.DataFrame", manifest: Mapping[str, Any] | None = None) -> None:
+    """Write a table as parquet, with a manifest of JSON values. Raises OSError when `path` cannot be written."""
+    import pyarrow
+    from pyarrow import parquet
 
-    Raises FileExistsError when `folder` holds anything else, and OSError when it cannot be written.
+    content, text = pyarrow.Table.from_pandas(table), json.dumps(manifest or {})
+    signature = {_MANIFEST: text, _DIGEST: _digest(text, _columns(content))}
+    signed = content.replace_schema_metadata({**(content.schema.metadata or {}), **signature})
+    write_file(path, lambda temporary: parquet.write_table(signed, temporary))
+
+
+def read_table(path: Path, *, foreign: bool = False) -> "tuple[pd.DataFrame, dict[str, Any]]":
+    """The table and manifest that `write_table` wrote; of another parquet file, with `foreign`, the manifest is empty.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is damaged, or `write_table` did not write it.
     """
-    if folder.exists() and not (folder.is_dir() and {item.name for item in folder.iterdir()} <= {_TABLE, _MANIFEST}):
-        raise FileExistsError(f"{folder} exists and is not a saved run; choose another folder")
-    with _beside(folder) as temporary:
-        temporary.mkdir()
-        table.to_parquet(temporary / _TABLE, index=False)
-        write_json(temporary / _MANIFEST, manifest)
-        if folder.exists():
-            retired = _hidden(folder)
-            os.rename(folder, retired)
-            os.rename(temporary, folder)
-            shutil.rmtree(retired)
-        else:
-            os.rename(temporary, folder)
+    from pyarrow import parquet
+
+    _check_present(path)
+    with _reading(path):
+        content = parquet.read_table(path)
+        metadata = content.schema.metadata or {}
+        if foreign and _MANIFEST.encode() not in metadata:
+            return content.to_pandas(), {}
+        facts = {key.decode(): value.decode() for key, value in metadata.items() if key.startswith(b"seqdec")}
+        return content.to_pandas(), _verified(facts, _columns(content))
 
 
-def read_folder(folder: Path) -> "tuple[pd.DataFrame, dict[str, Any]]":
-    """The table and manifest in `folder`. Raises FileNotFoundError where there are none, ValueError where damaged."""
-    import pandas as pd
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], manifest: Mapping[str, Any]) -> None:
+    """Write arrays by name as safetensors, with a manifest of JSON values.
 
-    if not (folder / _TABLE).is_file() or not (folder / _MANIFEST).is_file():
-        raise FileNotFoundError(f"{folder} holds no saved run: {_TABLE} and {_MANIFEST} are expected in it")
+    Raises OSError when `path` cannot be written, and ValueError for a dtype that safetensors does not have.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    whole, text = {name: np.asarray(array, order="C") for name, array in arrays.items()}, json.dumps(manifest)
+    metadata = {_MANIFEST: text, _DIGEST: _digest(text, sorted(whole.items()))}
+
+    def write(temporary: Path) -> None:
+        try:
+            save_file(whole, temporary, metadata)
+        except SafetensorError as error:  # safetensors' form of an OSError
+            raise OSError(str(error)) from error
+
+    write_file(path, write)
+
+
+def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The arrays and manifest that `write_arrays` wrote.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is damaged, or `write_arrays` did not write it.
+    """
+    from safetensors import safe_open
+
+    _check_present(path)
+    with _reading(path), safe_open(path, "numpy") as file:
+        arrays = {name: file.get_tensor(name) for name in sorted(file.keys())}
+        return arrays, _verified(file.metadata() or {}, arrays.items())
+
+
+def _columns(table: "pyarrow.Table") -> Iterator[tuple[str, np.ndarray]]:
+    """Names and values of the columns, and what the file says of their types."""
+    yield "pandas", np.frombuffer((table.schema.metadata or {}).get(b"pandas", b""), np.uint8)
+    yield "schema", np.array(str(table.schema.remove_metadata()))
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        values = column.to_numpy()
+        yield name, np.array(list(map(str, values)), np.str_) if values.dtype == object else values
+
+
+def _digest(text: str, items: Iterable[tuple[str, np.ndarray]]) -> str:
+    """SHA-256 of a manifest and of arrays, with their names, dtypes and shapes."""
+    digest = hashlib.sha256(text.encode())
+    for name, array in items:
+        digest.update(f"{name} {array.dtype} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def _verified(metadata: Mapping[str, str], items: Iterable[tuple[str, np.ndarray]]) -> dict[str, Any]:
+    """The manifest, if the digest agrees."""
+    if _MANIFEST not in metadata or _DIGEST not in metadata:
+        raise ValueError("it has no manifest or no checksum, so seqdec did not write it")
+    if _digest(metadata[_MANIFEST], items) != metadata[_DIGEST]:
+        raise ValueError("its checksum is wrong")
+    return json.loads(metadata[_MANIFEST])
+
+
+def _check_present(path: Path) -> None:
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Raises every error of a parser as a ValueError that names the file and the remedy."""
     try:
-        return pd.read_parquet(folder / _TABLE), read_json(folder / _MANIFEST)
-    except (ValueError, OSError) as error:
-        raise ValueError(f"the run saved in {folder} is damaged: {error}") from error
+        yield
+    except Exception as error:
+        reason = str(error).strip() or type(error).__name__
+        raise ValueError(
+            f"{path} is damaged ({reason.splitlines()[0]}); restore it from a copy or make it anew"
+        ) from error
+
+
+def check_format(path: Path, manifest: Mapping[str, Any], known: str) -> None:
+    """Refuse a manifest of another format than `known`, "name version", as ValueError."""
+    found = manifest.get("format")
+    if found == known:
+        return
+    if isinstance(found, str) and found.rpartition(" ")[0] == known.rpartition(" ")[0]:
+        writer = manifest.get("versions", {}).get("seqdec", "unknown")
+        raise ValueError(f"{path} has the format {found!r}, not {known!r}; read it with the seqdec of version {writer}")
+    raise ValueError(f"{path} is no {known!r}: its manifest says {found!r}")
 
 
 def read_json(path: Path) -> Any:
@@ -114,8 +214,5 @@ def _beside(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise type(error)(f"cannot write {path}: {error.strerror or error}") from error
     finally:
-        if temporary.is_dir():
-            shutil.rmtree(temporary, ignore_errors=True)
-        else:
-            with suppress(OSError):
-                temporary.unlink()
+        with suppress(OSError):
+            temporary.unlink()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from seqdec import ope
-from seqdec.persistence import read_folder, write_folder
+from seqdec.persistence import check_format, read_table, write_table
 from seqdec.statistics import mean_and_margin, with_margin
 
 if TYPE_CHECKING:
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 COLUMNS = ("seed", "step", "action", "reward", "regret", "propensity", "elapsed")
 """The columns of every run's table; a diagnostic cannot have one of these names."""
 
-_FORMAT = "seqdec run 1"
+_FORMAT = "seqdec run 2"
+_TABLE = "steps.parquet"
 
 
 class Run(NamedTuple):
@@ -101,10 +102,13 @@ class Run(NamedTuple):
         )
 
     def save(self, directory: str | Path) -> None:
-        """Write `directory`/steps.parquet and manifest.json, both or neither; a run saved there before is replaced.
+        """Write `directory`/steps.parquet, with the settings and versions in its metadata; an earlier run is replaced.
 
         Raises FileExistsError when the directory holds anything else, and OSError when it cannot be written.
         """
+        folder = Path(directory)
+        if folder.exists() and not (folder.is_dir() and {item.name for item in folder.iterdir()} <= {_TABLE}):
+            raise FileExistsError(f"{folder} exists and is not a saved run; choose another folder")
         manifest = {
             "format": _FORMAT,
             "agent": self.agent,
@@ -121,18 +125,17 @@ class Run(NamedTuple):
             "settings": self.settings,
             "versions": self.versions,
         }
-        write_folder(Path(directory), self.to_pandas(), manifest)
+        write_table(folder / _TABLE, self.to_pandas(), manifest)
 
     @classmethod
     def load(cls, directory: str | Path) -> "Run":
         """Read what `save` wrote. Raises FileNotFoundError where there is no run and ValueError where it is damaged."""
-        table, manifest = read_folder(Path(directory))
-        if manifest.get("format") != _FORMAT:
-            raise ValueError(f"{directory} is not a {_FORMAT!r}: its manifest says {manifest.get('format')!r}")
-        try:
-            return _restore(table, manifest)
-        except (KeyError, ValueError) as error:
-            raise ValueError(f"the run saved in {directory} is damaged: {error}") from error
+        path = Path(directory) / _TABLE
+        if not path.is_file():
+            raise FileNotFoundError(f"{directory} holds no saved run: {_TABLE} is expected in it")
+        table, manifest = read_table(path)
+        check_format(path, manifest, _FORMAT)
+        return _restore(table, manifest)
 
     def plot(self) -> "Figure":
         """Cumulative reward, average reward, cumulative regret with 95% bands over seeds, and regret against time."""

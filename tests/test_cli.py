@@ -41,7 +41,7 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
     return err
 
 
-RUNS = {f"runs/{name}/{file}" for name in ("first", "second+greedy") for file in ("steps.parquet", "manifest.json")}
+RUNS = {f"runs/{name}/steps.parquet" for name in ("first", "second+greedy")}
 BANDIT_FILES = RUNS | {"manifest.json", "summary.csv", "comparison.png", "regret.png"}
 
 

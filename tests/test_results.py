@@ -1,12 +1,12 @@
 """Runs on disk, in tables and in pictures."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from matplotlib import pyplot
+from pyarrow import parquet
 from scipy import stats
 
 from seqdec import figures, persistence, results
@@ -63,7 +63,7 @@ def test_save_and_load_round_trip_exactly(tmp_path: Path, action_shape: tuple[in
     run = make_run(action_shape=action_shape)
     run.save(tmp_path / "deep" / "run")
     assert_equal(Run.load(tmp_path / "deep" / "run"), run)
-    assert sorted(path.name for path in (tmp_path / "deep").rglob("*")) == ["manifest.json", "run", "steps.parquet"]
+    assert sorted(path.name for path in (tmp_path / "deep").rglob("*")) == ["run", "steps.parquet"]
 
 
 def test_saving_again_replaces_the_run(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_other_files_are_never_replaced(tmp_path: Path) -> None:
 def test_unwritable_output_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for folder in (tmp_path / "file" / "run", tmp_path / "file" / "deep" / "run"):
-        with pytest.raises(OSError, match=f"cannot write {folder}: Not a directory|File exists"):
+        with pytest.raises(OSError, match=f"cannot write {folder}/steps.parquet: Not a directory|File exists"):
             make_run().save(folder)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
@@ -91,35 +91,31 @@ def test_unwritable_output_leaves_nothing(tmp_path: Path) -> None:
 def test_a_full_disk_leaves_the_old_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_run(seed=1).save(tmp_path / "run")
 
-    def full(path: Path, content: Any) -> None:
-        path.write_text('{"half"')
+    def full(table: Any, path: Path) -> None:
+        path.write_text("half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(persistence, "write_json", full)
-    with pytest.raises(OSError, match=r"cannot write .*run: No space left on device"):
+    monkeypatch.setattr(parquet, "write_table", full)
+    with pytest.raises(OSError, match=r"cannot write .*steps.parquet: No space left on device"):
         make_run(seed=2).save(tmp_path / "run")
     assert_equal(Run.load(tmp_path / "run"), make_run(seed=1))
-    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    assert [path.name for path in tmp_path.rglob("*")] == ["run", "steps.parquet"]
 
 
 def test_loading_says_what_is_wrong(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"holds no saved run: steps\.parquet and manifest\.json"):
+    with pytest.raises(FileNotFoundError, match=r"holds no saved run: steps\.parquet"):
         Run.load(tmp_path)
     make_run().save(tmp_path / "run")
-    table, manifest = tmp_path / "run" / "steps.parquet", tmp_path / "run" / "manifest.json"
-    whole, facts = table.read_bytes(), json.loads(manifest.read_text())
-
-    table.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match="damaged"):
-        Run.load(tmp_path / "run")
-    table.write_bytes(whole)
-
-    for broken in ('{"format": "seqdec run 1"', json.dumps({**facts, "num_steps": 39}), '{"format": "seqdec run 1"}'):
-        manifest.write_text(broken)
+    file = tmp_path / "run" / "steps.parquet"
+    whole = file.read_bytes()
+    for broken in (whole[: len(whole) // 2], b""):
+        file.write_bytes(broken)
         with pytest.raises(ValueError, match="damaged"):
             Run.load(tmp_path / "run")
-    manifest.write_text(json.dumps({**facts, "format": "seqdec run 9"}))
-    with pytest.raises(ValueError, match="'seqdec run 9'"):
+    file.write_bytes(whole)
+    table, manifest = persistence.read_table(file)
+    persistence.write_table(file, table, {**manifest, "format": "seqdec run 9"})
+    with pytest.raises(ValueError, match="'seqdec run 9', not 'seqdec run 2'; read it with the seqdec of version"):
         Run.load(tmp_path / "run")
 
 

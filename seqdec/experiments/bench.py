@@ -32,7 +32,7 @@ from seqdec.filters import jacobians, reference
 from seqdec.filters.lrkf import pack_pieces
 from seqdec.linalg import Pieces, Rows
 from seqdec.models import Network
-from seqdec.persistence import write_file
+from seqdec.persistence import read_table, write_file, write_table
 from seqdec.runtime import one_blas_thread
 
 _TABLE = "filters.parquet"
@@ -89,7 +89,7 @@ class Bench:
 
     def save(self, parts: list[dict[str, Any]]) -> None:
         """Write the measurements and the manifest. Raises OSError where that is impossible."""
-        write_file(self.out / _TABLE, lambda path: pd.DataFrame(parts).to_parquet(path))
+        write_table(self.out / _TABLE, pd.DataFrame(parts))
         write_manifest(self.out, self)
 
     @staticmethod
@@ -97,7 +97,7 @@ class Bench:
         """Write filters.md and filters.png from the measurements in `folder`; returns the table as text."""
         from seqdec.experiments.bench_tables import picture, text
 
-        table = pd.read_parquet(folder / _TABLE)
+        table = read_table(folder / _TABLE)[0]
         shown = text(table)
         write_file(folder / "filters.md", lambda path: path.write_text(shown + "\n"))
         save_figure(folder / "filters.png", picture(table))

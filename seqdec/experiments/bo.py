@@ -23,7 +23,7 @@ from seqdec.envs import objectives
 from seqdec.envs.objectives import Objective
 from seqdec.experiments.base import check_minimum, split_names
 from seqdec.experiments.folder import write_manifest, write_summary
-from seqdec.persistence import write_file
+from seqdec.persistence import read_table, write_table
 from seqdec.registry import unknown
 from seqdec.statistics import mean_and_margin
 
@@ -109,13 +109,13 @@ class Optimization:
     def save(self, parts: list[pd.DataFrame]) -> None:
         """Write the trials and the manifest. Raises OSError where that is impossible."""
         trials = pd.concat(parts, ignore_index=True)
-        write_file(self.out / "trials.parquet", lambda path: trials.to_parquet(path, index=False))
+        write_table(self.out / "trials.parquet", trials)
         write_manifest(self.out, self)
 
     @staticmethod
     def report(folder: Path) -> str:
         """Write summary.csv and the figures of the trials in `folder`; returns the table as text."""
-        trials = pd.read_parquet(folder / "trials.parquet")
+        trials = read_table(folder / "trials.parquet")[0]
         table = summarise(trials)
         pictures = {"progress.png": progress_figure(trials), "time.png": time_figure(table)}
         write_summary(folder, table, pictures)

@@ -23,7 +23,7 @@ from seqdec.core import Filter, PyTree
 from seqdec.experiments.base import check_minimum
 from seqdec.experiments.folder import read_manifest, save_figure, write_manifest
 from seqdec.ope import Log, Overlap
-from seqdec.persistence import write_file
+from seqdec.persistence import read_table, write_file, write_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -74,14 +74,14 @@ class Evaluation:
     def save(self, parts: list["Result"]) -> None:
         """Write the estimates and the manifest. Raises OSError where that is impossible."""
         (result,) = parts
-        write_file(self.out / "estimates.parquet", lambda path: result.estimates.to_parquet(path))
+        write_table(self.out / "estimates.parquet", result.estimates)
         known = {"overlap": result.overlap._asdict(), "logged": result.logged, "known": result.known}
         write_manifest(self.out, self, log=self.log, **known)
 
     @staticmethod
     def report(folder: Path) -> str:
         """Write estimates.csv and the figure of the estimates in `folder`; returns them as text."""
-        manifest, table = read_manifest(folder), pd.read_parquet(folder / "estimates.parquet")
+        manifest, table = read_manifest(folder), read_table(folder / "estimates.parquet")[0]
         policy, logged, known = manifest["options"]["policy"], manifest["logged"], manifest["known"]
         write_file(folder / "estimates.csv", lambda path: table.to_csv(path))
         title = f"Mean reward of {Path(policy).name}, estimated from {Path(manifest['log']).name}"
@@ -199,7 +199,7 @@ def _read_policy(path: str) -> np.ndarray:
     """Probabilities (n, k) from the columns probability_0, probability_1, ... of a file."""
     if not Path(path).is_file():
         raise FileNotFoundError(f"there is no policy {path}: a file with the columns probability_0, probability_1, ...")
-    table = pd.read_csv(path) if Path(path).suffix.lower() == ".csv" else pd.read_parquet(path)
+    table = pd.read_csv(path) if Path(path).suffix.lower() == ".csv" else read_table(path, foreign=True)[0]
     names = [f"probability_{i}" for i in range(table.shape[1])]
     if set(names) != set(table.columns):
         raise ValueError(f"{path} must have the columns {names[0]} to {names[-1]}; got {', '.join(table.columns[:6])}")

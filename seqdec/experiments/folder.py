@@ -1,7 +1,7 @@
 """The folder of an experiment: a manifest, results and what is made from them.
 
 DIR/manifest.json              experiment, options, names of the runs, versions
-DIR/runs/NAME/steps.parquet    all steps of one agent, with a manifest.json of the run
+DIR/runs/NAME/steps.parquet    all steps of one agent
 DIR/summary.csv, *.png         table and figures
 """
 

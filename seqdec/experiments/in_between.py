@@ -27,7 +27,7 @@ from seqdec.data import load_snelson
 from seqdec.experiments import contenders
 from seqdec.experiments.base import check_minimum, split_names
 from seqdec.experiments.folder import read_manifest, write_manifest, write_summary
-from seqdec.persistence import write_file
+from seqdec.persistence import read_table, write_table
 from seqdec.statistics import mean_and_margin, with_margin
 
 if TYPE_CHECKING:
@@ -150,14 +150,14 @@ class InBetween:
     def save(self, parts: list[pd.DataFrame]) -> None:
         """Write the bands and the manifest. Raises OSError where that is impossible."""
         bands = pd.concat(parts, ignore_index=True)
-        write_file(self.out / "bands.parquet", lambda path: bands.to_parquet(path, index=False))
+        write_table(self.out / "bands.parquet", bands)
         write_manifest(self.out, self)
 
     @staticmethod
     def report(folder: Path) -> str:
         """Write summary.csv and the figures of the bands in `folder`; returns the table as text."""
         read_manifest(folder)
-        bands = pd.read_parquet(folder / "bands.parquet")
+        bands = read_table(folder / "bands.parquet")[0]
         table = summarise(bands)
         shown = {"deviation.png": deviation_figure(bands)}
         for data in dict.fromkeys(bands["data"]):

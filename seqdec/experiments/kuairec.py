@@ -20,7 +20,7 @@ from seqdec.data import WATCH_RATIO, RecommenderLog, load_kuairec, load_random_e
 from seqdec.experiments import contenders
 from seqdec.experiments.bandits import Bandit, Plan, pictures
 from seqdec.experiments.folder import load_runs, write_summary
-from seqdec.persistence import write_file
+from seqdec.persistence import read_table, write_file, write_table
 from seqdec.results import Run, compare, readable
 from seqdec.statistics import mean_and_margin
 
@@ -113,14 +113,14 @@ class KuaiRec(Bandit):
         """Yield (agent, run) one agent after the other, after writing the day of every step."""
         days = plan.days
         assert days is not None
-        write_file(self.out / DAYS, lambda path: days.to_parquet(path, index=False))
+        write_table(self.out / DAYS, days)
         yield from super().play(plan)
 
     @classmethod
     def report(cls, folder: Path) -> str:
         """Write tables and figures, in watch ratios, of the runs in `folder`; returns the table as text."""
         runs = {name: in_watch_ratios(run) for name, run in load_runs(folder).items()}
-        table, days = compare(runs), daily(runs, pd.read_parquet(folder / DAYS))
+        table, days = compare(runs), daily(runs, read_table(folder / DAYS)[0])
         write_file(folder / "daily.csv", lambda path: days.to_csv(path, index=False))
         summary, shown = tables(runs, table, readable(table))
         picture = daily_figure(days, table, next(iter(runs.values())).env)

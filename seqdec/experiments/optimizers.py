@@ -35,7 +35,7 @@ from seqdec.experiments.base import check_minimum, split_names
 from seqdec.experiments.folder import save_figure, write_manifest
 from seqdec.experiments.optimizer_tables import BASELINE, CHUNKS, column, end_of, markdown, picture, summary
 from seqdec.experiments.tasks import Task
-from seqdec.persistence import write_file
+from seqdec.persistence import read_table, write_file, write_table
 
 CURVES = "curves.parquet"
 _DECADE = 0.5
@@ -151,13 +151,13 @@ class Optimizers:
     def save(self, parts: list[pd.DataFrame]) -> None:
         """Write the curves and the manifest. Raises OSError where that is impossible."""
         curves = pd.concat(parts, ignore_index=True)
-        write_file(self.out / CURVES, lambda path: curves.to_parquet(path, index=False))
+        write_table(self.out / CURVES, curves)
         write_manifest(self.out, self)
 
     @staticmethod
     def report(folder: Path) -> str:
         """Write tables and figures of the curves in `folder`; returns the tables as text."""
-        curves = pd.read_parquet(folder / CURVES)
+        curves = read_table(folder / CURVES)[0]
         table = summary(curves)
         text = "\n\n".join(markdown(str(task), rows) for task, rows in table.groupby("task", sort=False))
         write_file(folder / "summary.csv", lambda path: table.to_csv(path, index=False))

@@ -22,7 +22,7 @@ from seqdec.experiments import bandits
 from seqdec.experiments.base import check_minimum, split_names
 from seqdec.experiments.folder import load_runs, read_manifest, save_run, write_manifest, write_summary
 from seqdec.loop.run import run
-from seqdec.persistence import write_file
+from seqdec.persistence import write_table
 from seqdec.results import Run
 from seqdec.statistics import mean_and_margin, with_margin
 
@@ -223,7 +223,7 @@ def summarise(runs: Mapping[str, Mapping[str, Run]]) -> pd.DataFrame:
 
 def write_comparison(folder: Path, summary: pd.DataFrame) -> str:
     """Write the table of `summarise` and its figure; returns it as text, agents by tables."""
-    write_file(folder / "summary.parquet", lambda path: summary.to_parquet(path))
+    write_table(folder / "summary.parquet", summary)
     write_summary(folder, summary, {"regret.png": regret_figure(summary)})
     return _readable(summary).to_string()
 

@@ -28,7 +28,7 @@ from seqdec.experiments.base import check_minimum
 from seqdec.experiments.folder import read_manifest, save_figure, write_manifest
 from seqdec.experiments.found import described, read_settings, write_settings
 from seqdec.loop.device import play
-from seqdec.persistence import write_file
+from seqdec.persistence import read_table, write_table
 from seqdec.runtime import one_blas_thread, step_options
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class Tune:
         Raises OSError where that is impossible, and ValueError for settings of another experiment in the folder.
         """
         own, path = pd.concat(parts, ignore_index=True), self.out / "trials.parquet"
-        others = pd.read_parquet(path).query("agent != @self.agent") if path.is_file() else None
+        others = read_table(path)[0].query("agent != @self.agent") if path.is_file() else None
         trials = own if others is None or others.empty else pd.concat([others, own], ignore_index=True)
         best = own.loc[own["reward"].idxmax()]
         keywords = [name for name in own.columns if name not in _FIXED]
@@ -135,14 +135,14 @@ class Tune:
         }
         file = self.out / "settings.json"
         found = read_settings(file, self.experiment) if file.is_file() else {}
-        write_file(path, lambda temporary: trials.to_parquet(temporary, index=False))
+        write_table(path, trials)
         write_settings(file, self.experiment, {**found, own["kind"].iloc[0]: entry})
         write_manifest(self.out, self)
 
     @staticmethod
     def report(folder: Path) -> str:
         """Write the picture of the trials in `folder`; returns the best settings as text."""
-        trials = pd.read_parquet(folder / "trials.parquet")
+        trials = read_table(folder / "trials.parquet")[0]
         save_figure(folder / "tuning.png", _picture(trials))
         groups = trials.groupby("agent", sort=False)
         table = pd.DataFrame(

@@ -1,5 +1,7 @@
 """An agent compiled for calls from Python, as a service makes them."""
 
+import functools
+
 import jax
 
 from seqdec.core import Agent, Key, PyTree
@@ -33,6 +35,7 @@ def compiled(agent: Agent, *, optimise: bool = True, in_place: bool = False) -> 
     options = step_options() if optimise else _QUICK
     start = jax.jit(agent.init, compiler_options=_QUICK)
 
+    @functools.wraps(agent.init)  # for callers that trace it
     def init(key: Key) -> PyTree:
         # The one large factorisation.
         with one_blas_thread():

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from seqdec.persistence import write_file
+from seqdec.persistence import read_table, write_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,7 +86,7 @@ class Log(NamedTuple):
 
     def save(self, path: str | Path) -> None:
         """Write the table as parquet. Raises OSError if the file cannot be written."""
-        write_file(Path(path), lambda temporary: self.to_pandas().to_parquet(temporary, index=False))
+        write_table(Path(path), self.to_pandas())
 
     @classmethod
     def load(cls, path: str | Path, *, num_actions: int | None = None) -> "Log":
@@ -100,7 +100,7 @@ class Log(NamedTuple):
         if not path.is_file():
             raise FileNotFoundError(f"there is no log {path}; give a parquet or CSV file with the columns {_NAMES}")
         try:
-            table = pd.read_csv(path) if path.suffix.lower() == ".csv" else pd.read_parquet(path)
+            table = pd.read_csv(path) if path.suffix.lower() == ".csv" else read_table(path, foreign=True)[0]
             return cls.from_pandas(table, num_actions=num_actions)
         except (ValueError, OSError) as error:  # pyarrow's and pandas' errors are ValueErrors
             raise ValueError(f"{path}: {error}") from error

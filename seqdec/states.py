@@ -1,0 +1,134 @@
+"""States on disk: beliefs, agents' and optimizers' states and any other tree of arrays, checked when they are loaded.
+
+A state is one safetensors file. Its metadata hold a manifest (format, name and settings of the agent, path, shape and
+dtype of every leaf, versions) and a checksum of manifest and arrays. Nothing in it is executed.
+"""
+
+from collections.abc import Mapping
+from inspect import unwrap
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from seqdec.core import Agent, PyTree
+from seqdec.persistence import as_json, check_format, read_arrays, versions, write_arrays
+
+_FORMAT = "seqdec state 1"
+
+
+def save(path: str | Path, state: PyTree, agent: Agent | None = None) -> None:
+    """Write a tree of arrays as one file, atomically; a file of that name is replaced.
+
+    Args:
+        path: of the file; ".safetensors" by convention.
+        state: of an agent, a filter or an optimizer, or any other tree of arrays, random keys and numbers.
+        agent: whose state it is; its name and settings are recorded.
+
+    Raises:
+        TypeError: a leaf is no array.
+        OSError: the file cannot be written.
+    """
+    leaves = dict(named_leaves(state))
+    arrays = {name: as_array(name, leaf) for name, leaf in leaves.items()}
+    manifest = {
+        "format": _FORMAT,
+        "agent": None if agent is None else agent.name,
+        "settings": {} if agent is None else as_json(dict(agent.settings)),
+        "leaves": {name: described(leaf) for name, leaf in leaves.items()},
+        "versions": versions(),
+    }
+    write_arrays(Path(path), arrays, manifest)
+
+
+def load(path: str | Path, like: Agent | PyTree) -> PyTree:
+    """The state in a file that `save` wrote, to the bit, on JAX's default device.
+
+    Args:
+        path: of the file.
+        like: the agent whose state it is, or a tree of the same structure: a state, or the shapes that
+            `jax.eval_shape` gives of the function that makes one.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is damaged or of another format, or its leaves differ from those of `like` in path, shape
+            or dtype; the message names the first that does, and the settings that the file records.
+    """
+    arrays, manifest = read_arrays(Path(path))
+    check_format(Path(path), manifest, _FORMAT)
+    if isinstance(like, Agent):
+        like = jax.eval_shape(unwrap(like.init), jax.random.key(0))
+    wanted = dict(named_leaves(like))
+    expected, found = {name: described(leaf) for name, leaf in wanted.items()}, manifest["leaves"]
+    if expected != found:
+        raise ValueError(f"{path} holds another state: {_difference(found, expected)}. {_origin(manifest)}")
+    structure = jax.tree.structure(like)
+    return structure.unflatten(as_leaf(arrays[name], leaf) for name, leaf in wanted.items())
+
+
+def inspect(path: str | Path) -> dict[str, Any]:
+    """The manifest of a file that `save` wrote: format, agent, settings, leaves and versions.
+
+    `seqdec.agents.make(manifest["agent"], env, **manifest["settings"])` builds the agent again where all its settings
+    are numbers and names. Raises as `load`.
+    """
+    _, manifest = read_arrays(Path(path))
+    check_format(Path(path), manifest, _FORMAT)
+    return manifest
+
+
+def named_leaves(tree: PyTree) -> list[tuple[str, Any]]:
+    """The leaves of a tree, each with its path, "belief.mean"."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return [(jax.tree_util.keystr(path, simple=True, separator=".") or "state", leaf) for path, leaf in leaves]
+
+
+def described(leaf: Any) -> dict[str, Any]:
+    """Shape and dtype of a leaf; that of a random key names its generator."""
+    leaf = leaf if hasattr(leaf, "dtype") else jnp.asarray(leaf)
+    return {"shape": list(leaf.shape), "dtype": str(leaf.dtype)}
+
+
+def as_array(name: str, leaf: Any) -> np.ndarray:
+    """A leaf as a numpy array, a random key as its integers. Raises TypeError for what is no array or number."""
+    if _is_key(leaf):
+        return np.asarray(jax.random.key_data(leaf))
+    if not hasattr(leaf, "dtype") and not isinstance(leaf, int | float | complex):
+        raise TypeError(f"the leaf {name} must be an array, a random key or a number; got {type(leaf).__name__}")
+    return np.asarray(leaf if hasattr(leaf, "dtype") else jnp.asarray(leaf))
+
+
+def as_leaf(array: np.ndarray, like: Any) -> Any:
+    """The inverse of `as_array`; `like` says whether it is a random key or on the host."""
+    if isinstance(like, np.ndarray | np.generic):
+        return array
+    if not _is_key(like):
+        return jnp.asarray(array)
+    generator = jax.random.key_impl(jnp.empty((), like.dtype))  # a shape has no generator
+    return jax.random.wrap_key_data(jnp.asarray(array), impl=generator)
+
+
+def _is_key(leaf: Any) -> bool:
+    return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _difference(found: Mapping[str, Any], expected: Mapping[str, Any]) -> str:
+    """The first leaf in which two descriptions differ."""
+    for name in (*expected, *found):
+        if name not in found:
+            return f"it has no leaf {name}"
+        if name not in expected:
+            return f"it has a leaf {name}, which is not expected"
+        if found[name] != expected[name]:
+            (old, new) = (f"{leaf['dtype']} of shape {tuple(leaf['shape'])}" for leaf in (found[name], expected[name]))
+            return f"its leaf {name} is {old}, where {new} is expected"
+    return "its leaves have another order"
+
+
+def _origin(manifest: Mapping[str, Any]) -> str:
+    """What the file says of its agent, and the remedy."""
+    if manifest["agent"] is None:
+        return "Load it with a tree of the structure that was saved"
+    return f"Build the agent as it was saved: {manifest['agent']} with the settings {manifest['settings']}"

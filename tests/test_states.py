@@ -1,0 +1,170 @@
+"""States on disk: equal to the bit after a round trip, refused where damaged or of another shape."""
+
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pandas as pd
+import pytest
+
+import seqdec
+from seqdec import envs, filters, likelihoods, models, persistence, states
+
+
+def bits(tree: Any) -> list[tuple[str, bytes]]:
+    """Dtype and bytes of every leaf."""
+    return [(str(np.shape(leaf)), states.as_array("", leaf).tobytes()) for leaf in jax.tree.leaves(tree)]
+
+
+def mixed() -> dict[str, Any]:
+    """A tree of every kind of leaf."""
+    return {
+        "half": jnp.arange(5, dtype=jnp.bfloat16),
+        "key": jax.random.key(3),
+        "keys": jax.random.split(jax.random.key(1, impl="rbg"), 3),
+        "empty": jnp.zeros((0, 3)),
+        "flag": jnp.array(True),
+        "number": 3,
+        "double": np.float64(0.1),
+        "nan": jnp.array([jnp.nan, jnp.inf, -0.0]),
+    }
+
+
+def test_every_kind_of_leaf_comes_back_to_the_bit(tmp_path: Path) -> None:
+    states.save(tmp_path / "deep" / "state", mixed())
+    loaded = states.load(tmp_path / "deep" / "state", mixed())
+    assert bits(loaded) == bits(mixed()) and loaded["key"].dtype == mixed()["key"].dtype
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["state"]
+
+
+@pytest.mark.parametrize("name", ["hilofi", "lrkf", "linear", "replay_adamw"])
+def test_an_agent_goes_on_as_if_it_had_not_been_saved(name: str, tmp_path: Path) -> None:
+    env = envs.linear()
+    agent = seqdec.compiled(seqdec.agents.make(name, env), optimise=False)
+    state = agent.init(jax.random.key(0))
+    env.observation_space.seed(0)
+    x, action = env.observation_space.sample(), jnp.int32(1)
+    state, _ = agent.update(state, x, action, jnp.float32(1))
+    seqdec.save(tmp_path / "state", state, agent)
+    loaded = seqdec.load(tmp_path / "state", agent)
+    assert bits(loaded) == bits(state)
+    assert bits(agent.update(loaded, x, action, jnp.float32(0))[0]) == bits(
+        agent.update(state, x, action, jnp.float32(0))[0]
+    )
+    size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+    assert (tmp_path / "state").stat().st_size < 1.1 * size + 20_000
+    manifest = seqdec.inspect(tmp_path / "state")
+    assert manifest["agent"] == agent.name and manifest["versions"]["jax"] == jax.__version__
+    assert manifest["settings"] == persistence.as_json(dict(agent.settings))
+
+
+def test_beliefs_and_optimizer_states(tmp_path: Path) -> None:
+    network = models.network(models.MLP(2, (4,)), jnp.zeros(3))
+    params = network.init(jax.random.key(0))
+    belief = filters.ekf(network, likelihoods.gaussian(0.1)).init(jax.random.key(1), params)
+    state = optax.adamw(1e-3).init(params)
+    for tree in (belief, state, jax.random.key(5)):
+        states.save(tmp_path / "tree", tree)
+        assert bits(states.load(tmp_path / "tree", jax.eval_shape(lambda tree=tree: tree))) == bits(tree)
+
+
+def test_another_rank_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    env = envs.linear()
+    ten, twelve = (seqdec.agents.make("lrkf", env, rank=rank) for rank in (10, 12))
+    states.save(tmp_path / "state", ten.init(jax.random.key(0)), ten)
+    with pytest.raises(ValueError, match=r"of shape \(.*10\), where .*12\) is expected.*lrkf with .*'rank': 10"):
+        states.load(tmp_path / "state", twelve)
+    with pytest.raises(ValueError, match=r"it has a leaf .*which is not expected|it has no leaf"):
+        states.load(tmp_path / "state", {"mean": jnp.zeros(3)})
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        states.load(tmp_path / "nothing", ten)
+
+
+def test_any_flipped_or_missing_byte_is_refused(tmp_path: Path) -> None:
+    file, rng = tmp_path / "state", random.Random(0)
+    states.save(file, mixed())
+    whole = file.read_bytes()
+    for place in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << rng.randrange(8)
+        file.write_bytes(damaged)
+        with pytest.raises(ValueError, match="damaged"):
+            states.load(file, mixed())
+    for length in (0, 1, len(whole) // 2, len(whole) - 1):
+        file.write_bytes(whole[:length])
+        with pytest.raises(ValueError, match="damaged"):
+            states.load(file, mixed())
+
+
+def test_a_table_is_equal_or_refused(tmp_path: Path) -> None:
+    """Parquet has bytes that do not matter; a flip of any other is refused."""
+    file, rng = tmp_path / "table.parquet", random.Random(0)
+    table = pd.DataFrame({"a": [1, 2], "b": [1.0, np.nan], "c": ["x", None], "d": pd.to_datetime(["2020-01-01"] * 2)})
+    persistence.write_table(file, table, {"format": "x 1"})
+    whole, refused = file.read_bytes(), 0
+    for place in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << rng.randrange(8)
+        file.write_bytes(damaged)
+        try:
+            found, manifest = persistence.read_table(file)
+        except ValueError:
+            refused += 1
+        else:
+            assert found.equals(table) and manifest == {"format": "x 1"}
+    assert refused > 0
+
+
+def test_newer_formats_and_foreign_files_are_refused(tmp_path: Path) -> None:
+    persistence.write_arrays(tmp_path / "new", {}, {"format": "seqdec state 2", "versions": {"seqdec": "9.0"}})
+    with pytest.raises(
+        ValueError, match=r"'seqdec state 2', not 'seqdec state 1'; read it with the seqdec of version 9\.0"
+    ):
+        states.load(tmp_path / "new", {})
+    persistence.write_arrays(tmp_path / "other", {}, {"format": "seqdec optimizer 3"})
+    with pytest.raises(ValueError, match="is no 'seqdec state 1': its manifest says 'seqdec optimizer 3'"):
+        states.load(tmp_path / "other", {})
+
+
+def test_files_have_the_mode_of_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        states.save(tmp_path / "state", mixed())
+    finally:
+        os.umask(before)
+    assert (tmp_path / "state").stat().st_mode & 0o777 == 0o640
+
+
+def test_what_cannot_be_saved_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    states.save(tmp_path / "state", {"a": jnp.ones(3)})
+
+    def full(tensors: Any, path: Path, metadata: Any) -> None:
+        path.write_text("half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("safetensors.numpy.save_file", full)
+    with pytest.raises(OSError, match=r"cannot write .*state: No space left on device"):
+        states.save(tmp_path / "state", {"a": jnp.zeros(3)})
+    with pytest.raises(TypeError, match=r"the leaf name must be an array, a random key or a number; got str"):
+        states.save(tmp_path / "state", {"name": "abc"})
+    assert states.load(tmp_path / "state", {"a": jnp.ones(3)})["a"].tolist() == [1, 1, 1]
+    assert [path.name for path in tmp_path.iterdir()] == ["state"]
+
+
+def test_environments_keep_their_logs(tmp_path: Path) -> None:
+    env = envs.linear()
+    run = seqdec.run(seqdec.agents.make("linear", env), env, 20, seed=0, diagnostics=("observation",))
+    log = run.log(0)
+    log.save(tmp_path / "log.parquet")
+    assert (
+        seqdec.ope.Log.load(tmp_path / "log.parquet", num_actions=log.num_actions).reward.tolist()
+        == log.reward.tolist()
+    )
+    (tmp_path / "log.parquet").write_bytes((tmp_path / "log.parquet").read_bytes()[:-9])
+    with pytest.raises(ValueError, match=r"log\.parquet"):
+        seqdec.ope.Log.load(tmp_path / "log.parquet")
