@@ -49,6 +49,9 @@ class Run(NamedTuple):
     settings: dict[str, Any]
     """Settings of the agent, as JSON values."""
     versions: dict[str, str]
+    state: Any = None
+    """`seqdec.loop.record.RunState` after the last step, from which `seqdec.run(..., state=)` continues; its `agent` is
+    the agent's state, (num_seeds, ...). Not saved; None after an interruption and for a gymnasium.Env."""
 
     @property
     def run_seconds(self) -> float:

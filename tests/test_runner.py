@@ -112,16 +112,17 @@ def test_agents_meet_the_same_environment() -> None:
 
 
 @pytest.mark.parametrize("num_steps", [1, 2, 7, 99, 100, 101, 199, 1009, 2000, 40_000, 60_000, 99_991, 1_000_003])
-def test_chunks_cover_the_run_with_little_waste(num_steps: int) -> None:
+def test_chunks_are_short_and_divide_the_run_where_they_can(num_steps: int) -> None:
     length = chunk_length(num_steps)
-    chunks = -(-num_steps // length)
     assert 1 <= length <= 1000
-    assert chunks >= min(num_steps, 50)
-    assert chunks * length - num_steps < length <= 1 + num_steps / 100
+    assert -(-num_steps // length) >= min(num_steps, 25)
+    assert num_steps % length == 0 or num_steps in (1009, 99_991, 1_000_003)
 
 
-@pytest.mark.parametrize("num_steps", [100, 1009])
-def test_two_compilations(num_steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("num_steps", "programs"), [(100, 2), (1003, 2), (1009, 3)])
+def test_two_programs_and_one_for_a_shorter_last_chunk(
+    num_steps: int, programs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     compiled = []
     original = jax.stages.Lowered.compile
 
@@ -142,22 +143,22 @@ def test_two_compilations(num_steps: int, monkeypatch: pytest.MonkeyPatch) -> No
         return env.step(*args)
 
     run(agent._replace(act=act), env._replace(step=step), num_steps, seed=0, num_seeds=2)
-    assert len(compiled) == 2
-    assert traces["act"] == traces["step"] <= 2
+    assert len(compiled) == programs
+    assert traces["act"] == traces["step"] <= 2 * (programs - 1)
 
 
 def test_nothing_compiles_between_the_chunks(caplog: pytest.LogCaptureFixture) -> None:
     run(toy_agent(), toy_env(), 50, seed=0)
     with jax.log_compiles(True), caplog.at_level("WARNING", logger="jax"):
-        run(toy_agent(), toy_env(), 1009, seed=0)
+        run(toy_agent(), toy_env(), 1003, seed=0)
     messages = [record.getMessage() for record in caplog.records]
     assert sum("Finished XLA compilation" in message for message in messages) <= 2, messages
 
 
 def test_environment_data_are_an_argument_of_the_programs() -> None:
     env, keys = toy_env(noise=0.0), jax.vmap(jax.random.key)(np.arange(2, dtype=np.uint32))
-    start, advance = seqdec.loop.device._compile(toy_agent(), env, (), 6, keys, env.params, seqdec.loop.device._mesh(1))
-    _, record = advance(start(keys, env.params + 10), env.params + 10)
+    programs = seqdec.loop.device._programs(toy_agent(), env, (), keys, env.params, seqdec.loop.device._mesh(1))
+    _, record = programs.advance(6)(programs.start(keys, env.params + 10), env.params + 10)
     np.testing.assert_allclose(record.reward, np.array([10.2, 10.5, 10.9])[record.action], rtol=1e-6)
 
 

@@ -1,6 +1,7 @@
 """The loop on the devices: chunks of a compiled scan over a functional environment."""
 
 import functools
+import math
 import re
 import time
 from collections.abc import Callable
@@ -11,31 +12,29 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from seqdec.core import Agent, Array, Environment, Key, PyTree
-from seqdec.loop.record import Outcome, Record, check_action, rejected, select, split_key
+from seqdec.core import Agent, Environment, Key, PyTree
+from seqdec.loop.checkpoint import Checkpoint, Progress, load, save
+from seqdec.loop.record import Outcome, Record, RunState, check_action, check_state, rejected, select, split_key
 from seqdec.runtime import UNOPTIMISED, step_options
 
 _LONGEST_CHUNK = 1000
 _CHUNKS = 100
 
 
-class _Carry(NamedTuple):
-    """The state of one seed between steps; `step`, the number of steps done, changes from chunk to chunk only."""
-
-    step: Array
-    env_key: Key
-    agent_key: Key
-    env: PyTree
-    observation: PyTree
-    agent: PyTree
-
-
 def on_device(
-    agent: Agent, env: Environment, num_steps: int, seeds: range, names: tuple[str, ...], tick: Callable[[int], Any]
+    agent: Agent,
+    env: Environment,
+    num_steps: int,
+    seeds: range,
+    names: tuple[str, ...],
+    tick: Callable[[int], Any],
+    state: RunState | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> Outcome:
     """Run on the devices, chunk by chunk, with the seeds spread over all devices.
 
-    A chunk counts once its record and its time are both stored, so that an interruption leaves whole chunks.
+    An interruption leaves whole chunks. A run starts from the checkpoint, where there is one, else from `state`, else
+    from the beginning.
     """
     length = chunk_length(num_steps)
     began = time.perf_counter()
@@ -43,25 +42,55 @@ def on_device(
     per_seed, common = _placements(mesh)
     params = jax.device_put(env.params, common)
     # Every device takes the same number of seeds: some seeds run twice to fill up, and the copies are cut off below.
-    padded = np.resize(np.asarray(seeds, np.uint32), -(-len(seeds) // mesh.size) * mesh.size)
-    keys = jax.device_put(jax.vmap(jax.random.key)(padded), per_seed)
-    start, advance = _compile(agent, env, names, length, keys, params, mesh)
+    rows = np.resize(np.arange(len(seeds)), -(-len(seeds) // mesh.size) * mesh.size)
+    keys = jax.device_put(jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32)[rows]), per_seed)
+    programs = _programs(agent, env, names, keys, params, mesh)
+    like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((len(seeds), *leaf.shape[1:]), leaf.dtype), programs.state)
+    known = None if checkpoint is None else load(checkpoint, like)
+    state = state if known is None else known.state
+    if state is None:
+        carry = programs.start(keys, params)
+    else:
+        check_state(state, like)
+        carry = jax.device_put(jax.tree.map(lambda leaf: leaf[rows], state), per_seed)
+    for steps in {length, num_steps % length or length}:
+        programs.advance(steps)
     compiled = time.perf_counter()
 
-    records, clock, interrupted = [], [], False
+    # Records and times of consecutive chunks; a pair is stored as one, so that an interruption leaves whole ones.
+    chunks = [] if known is None else [(known.record, known.clock)]
+    first, earlier = (0, 0.0) if known is None else known.clock[-1]
+    compile_seconds = compiled - began + (0.0 if known is None else known.compile_seconds)
+    saved, interrupted = first, False
+    tick(first)
     try:
-        carry = start(keys, params)
-        for done in range(0, num_steps, length):
-            carry, record = advance(carry, params)
-            records.append(jax.device_get(record))
-            clock.append((done + length, time.perf_counter() - compiled))
-            tick(min(length, num_steps - done))
+        for done in range(first, num_steps, length):
+            count = min(length, num_steps - done)
+            carry, record = programs.advance(count)(carry, params)
+            part = jax.tree.map(lambda leaf: leaf[: len(seeds)], jax.device_get(record))
+            chunks.append((part, [(done + count, earlier + time.perf_counter() - compiled)]))
+            tick(count)
+            if checkpoint is not None and saved + checkpoint.every <= done + count < num_steps:
+                chunks = [_merged(chunks)]
+                present = jax.tree.map(lambda leaf: leaf[: len(seeds)], carry)
+                save(checkpoint, Progress(present, *chunks[0], compile_seconds))
+                saved = done + count
     except KeyboardInterrupt:
-        if not clock:
+        if not chunks:
             raise
         interrupted = True
-    record = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1)[: len(seeds)], *records[: len(clock)])
-    return Outcome(record, clock, compiled - began, interrupted)
+    last = None if interrupted else jax.tree.map(lambda leaf: leaf[: len(seeds)], carry)
+    return Outcome(*_merged(chunks), compile_seconds, interrupted, last)
+
+
+_Chunk = tuple[Record, list[tuple[int, float]]]
+
+
+def _merged(chunks: list[_Chunk]) -> _Chunk:
+    """Consecutive chunks as one."""
+    records, clocks = zip(*chunks, strict=True)
+    record = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *records)
+    return record, [entry for clock in clocks for entry in clock]
 
 
 def _mesh(num_seeds: int) -> Mesh:
@@ -76,16 +105,31 @@ def _placements(mesh: Mesh) -> tuple[NamedSharding, NamedSharding]:
 
 
 def chunk_length(num_steps: int) -> int:
-    """Steps in one compiled chunk: about a hundredth of the run, at most 1,000, with few steps beyond the end."""
-    chunks = max(-(-num_steps // _LONGEST_CHUNK), min(_CHUNKS, num_steps))
-    return -(-num_steps // chunks)
+    """Steps in one compiled chunk: about a hundredth of the run, at most about 1,000.
+
+    A divisor of `num_steps` where there is one near, because the steps of a last, shorter chunk are another program.
+    """
+    target = -(-num_steps // max(-(-num_steps // _LONGEST_CHUNK), min(_CHUNKS, num_steps)))
+    nearby = range(-(-target // 4), max(target, min(4 * target, _LONGEST_CHUNK)) + 1)
+    divisors = [length for length in nearby if num_steps % length == 0]
+    return min(divisors, key=lambda length: abs(math.log(length / target)), default=target)
 
 
-def _compile(
-    agent: Agent, env: Environment, names: tuple[str, ...], length: int, keys: Key, params: PyTree, mesh: Mesh
-) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """The two programs of a run: (keys, params) -> carry and (carry, params) -> (carry, record of one chunk)."""
-    start, advance = functools.partial(_start, agent, env), functools.partial(_advance, agent, env, names, length)
+class _Programs(NamedTuple):
+    """The programs of a run, each compiled when it is first called."""
+
+    start: Callable[[Key, PyTree], RunState]
+    """(keys, params) -> state"""
+    advance: Callable[[int], Callable[[RunState, PyTree], tuple[RunState, Record]]]
+    """(steps) -> (state, params) -> (state, record of so many steps)"""
+    state: RunState
+    """the shapes of a state"""
+
+
+def _programs(
+    agent: Agent, env: Environment, names: tuple[str, ...], keys: Key, params: PyTree, mesh: Mesh
+) -> _Programs:
+    """The programs of a run, for the seeds of all devices together."""
     by_seed, replicated = PartitionSpec("seeds"), PartitionSpec()
     placed = {"in_shardings": _placements(mesh), "out_shardings": _placements(mesh)[0]}
 
@@ -101,9 +145,15 @@ def _compile(
         vectorised = lower_with(lambda function: jax.vmap(function, (0, None)))
         return lower_with(_sequential) if _BATCHED_LAPACK.search(vectorised.as_text()) else vectorised
 
-    starting = lower(start, keys)
-    carry = starting.out_info
-    return starting.compile(UNOPTIMISED), lower(advance, carry, donate_argnums=0).compile(step_options())
+    starting = lower(functools.partial(_start, agent, env), keys)
+    state = starting.out_info
+
+    @functools.cache
+    def advance(length: int):
+        program = functools.partial(_advance, agent, env, names, length)
+        return lower(program, state, donate_argnums=0).compile(step_options())
+
+    return _Programs(lambda keys, params: starting.compile(UNOPTIMISED)(keys, params), advance, state)
 
 
 def play(agent: Agent, env: Environment, num_steps: int, key: Key, params: PyTree) -> Record:
@@ -119,54 +169,54 @@ def play(agent: Agent, env: Environment, num_steps: int, key: Key, params: PyTre
     return _advance(agent, env, (), num_steps, _start(agent, env, key, params), params)[1]
 
 
-def _start(agent: Agent, env: Environment, key: Key, params: PyTree) -> _Carry:
+def _start(agent: Agent, env: Environment, key: Key, params: PyTree) -> RunState:
     """Before the first step."""
     (reset_key, env_key), (init_key, agent_key) = split_key(key)
     state, observation = env.reset(reset_key, params)
-    return _Carry(jnp.uint32(0), env_key, agent_key, state, observation, agent.init(init_key))
+    return RunState(jnp.uint32(0), env_key, agent_key, state, observation, agent.init(init_key))
 
 
 def _advance(
-    agent: Agent, env: Environment, names: tuple[str, ...], length: int, carry: _Carry, params: PyTree
-) -> tuple[_Carry, Record]:
+    agent: Agent, env: Environment, names: tuple[str, ...], length: int, state: RunState, params: PyTree
+) -> tuple[RunState, Record]:
     """`length` steps."""
     # All keys of a chunk at once, which is cheaper than inside the scan.
-    steps = carry.step + jnp.arange(length, dtype=carry.step.dtype)
+    steps = state.step + jnp.arange(length, dtype=state.step.dtype)
     env_keys, agent_keys = (
-        jax.vmap(jax.random.fold_in, (None, 0))(key, steps) for key in (carry.env_key, carry.agent_key)
+        jax.vmap(jax.random.fold_in, (None, 0))(key, steps) for key in (state.env_key, state.agent_key)
     )
 
-    def step(carry, keys):
-        return _step(agent, env, names, carry, keys, params)
+    def step(state, keys):
+        return _step(agent, env, names, state, keys, params)
 
-    carry, record = jax.lax.scan(step, carry, (env_keys, agent_keys))
-    return carry._replace(step=carry.step + jnp.uint32(length)), record
+    state, record = jax.lax.scan(step, state, (env_keys, agent_keys))
+    return state._replace(step=state.step + jnp.uint32(length)), record
 
 
 _BATCHED_LAPACK = re.compile(r"@lapack_.*: \(tensor<\d+x\d+x\d+x")
 """A batched LAPACK factorisation on a CPU, which can deadlock: see `seqdec.linalg.sequential_vmap`."""
 
 
-def _sequential(function: Callable[[PyTree, PyTree], PyTree]) -> Callable[[PyTree, PyTree], PyTree]:
+def _sequential(function: Callable[..., PyTree]) -> Callable[..., PyTree]:
     """As `jax.vmap` over the first argument, but one element after the other."""
-    return lambda states, params: jax.lax.map(lambda state: function(state, params), states)
+    return lambda states, *others: jax.lax.map(lambda state: function(state, *others), states)
 
 
 def _step(
     agent: Agent,
     env: Environment,
     names: tuple[str, ...],
-    carry: _Carry,
+    state: RunState,
     keys: tuple[Key, Key],
     params: PyTree,
-) -> tuple[_Carry, Record]:
+) -> tuple[RunState, Record]:
     """One step of one seed: choose an action, step the environment, update the agent."""
     env_key, agent_key = keys
-    action = agent.act(agent_key, carry.agent, carry.observation)
+    action = agent.act(agent_key, state.agent, state.observation)
     check_action(action, env.action_space)
-    state, timestep = env.step(env_key, carry.env, action.value, params)
+    env_state, timestep = env.step(env_key, state.env, action.value, params)
     feedback = timestep.reward if timestep.outcomes is None else timestep.outcomes
-    learned, info = agent.update(carry.agent, carry.observation, action.value, feedback)
-    diagnostics = select(info, carry.observation, names)
+    learned, info = agent.update(state.agent, state.observation, action.value, feedback)
+    diagnostics = select(info, state.observation, names)
     record = Record(action.value, timestep.reward, timestep.regret, action.propensity, rejected(info), diagnostics)
-    return carry._replace(env=state, observation=timestep.observation, agent=learned), record
+    return state._replace(env=env_state, observation=timestep.observation, agent=learned), record

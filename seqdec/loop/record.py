@@ -15,6 +15,7 @@ from gymnasium.spaces import Box, Discrete
 
 from seqdec.core import Action, Array, Key, PyTree
 from seqdec.registry import unknown
+from seqdec.states import described, named_leaves
 
 
 class Record(NamedTuple):
@@ -28,15 +29,31 @@ class Record(NamedTuple):
     diagnostics: dict[str, Any]
 
 
+class RunState(NamedTuple):
+    """The state of a run between two steps, from which it continues. With several seeds every leaf is (seeds, ...)."""
+
+    step: Array
+    """() steps done since the first of the run"""
+    env_key: Key
+    agent_key: Key
+    env: PyTree
+    """state of the environment"""
+    observation: PyTree
+    agent: PyTree
+    """state of the agent"""
+
+
 class Outcome(NamedTuple):
-    """Records and timings of a run."""
+    """Records, timings and last state of a run."""
 
     record: Record
-    """Every field (seeds, steps, ...); possibly some steps more than were asked for."""
+    """Every field (seeds, steps, ...)."""
     clock: list[tuple[int, float]]
     """(steps done, seconds of running since the start), increasing."""
     compile_seconds: float
     interrupted: bool
+    state: RunState | None = None
+    """After the last step; None where the run was interrupted or on the host."""
 
 
 def split_key(key: Key) -> tuple[tuple[Key, Key], tuple[Key, Key]]:
@@ -73,3 +90,22 @@ def check_action(action: Action, space: gymnasium.Space) -> None:
             raise ValueError(f"{space} wants an action of shape {space.shape}; the agent plays shape {value.shape}")
     else:
         raise TypeError(f"the action space must be Discrete or Box; got {space}")
+
+
+def check_state(state: RunState, like: RunState) -> None:
+    """Raise for a state that is not one of this run: `like` has its shapes.
+
+    Raises:
+        TypeError: no `RunState`.
+        ValueError: other seeds, or of another agent or environment.
+    """
+    if not isinstance(state, RunState):
+        raise TypeError(f"state must be the `state` of an earlier run; got {type(state).__name__}")
+    expected, found = dict(named_leaves(like)), dict(named_leaves(state))
+    for name in {**expected, **found}:
+        shapes = [described(leaves[name]) if name in leaves else None for leaves in (found, expected)]
+        if shapes[0] != shapes[1]:
+            raise ValueError(
+                f"state is not of this agent, environment and number of seeds: its {name} is {shapes[0]}, where "
+                f"{shapes[1]} is expected; continue with those that it comes from"
+            )

@@ -2,6 +2,8 @@
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import gymnasium
 import jax
@@ -9,9 +11,10 @@ import numpy as np
 
 from seqdec.checks import count
 from seqdec.core import Agent, Environment
+from seqdec.loop.checkpoint import Checkpoint
 from seqdec.loop.device import on_device
 from seqdec.loop.host import on_host
-from seqdec.loop.record import Outcome
+from seqdec.loop.record import Outcome, RunState
 from seqdec.persistence import as_json, versions
 from seqdec.results import COLUMNS, Run
 from seqdec.runtime import one_blas_thread
@@ -26,12 +29,14 @@ def run(
     num_seeds: int = 1,
     diagnostics: Sequence[str] = (),
     progress: bool | None = None,
+    state: RunState | None = None,
+    checkpoint: str | Path | None = None,
+    checkpoint_every: int = 1000,
 ) -> Run:
     """Let `agent` act in `env` for `num_steps` steps, once for each of `num_seeds` seeds from `seed` on.
 
     A functional environment costs two compilations (start and chunk), and device memory does not grow with `num_steps`.
-    The chunks are of equal length, so the last may run a few steps too many (fewer than one in a hundred), which are
-    cut off. Its seeds are spread over all of JAX's devices of this process; a CPU is one device unless
+    Its seeds are spread over all of JAX's devices of this process; a CPU is one device unless
     `seqdec.use_all_cores` or the user makes more. The seeds of one device run side by side (`jax.vmap`), or in
     turns if the agent or the environment factorises matrices with `jnp.linalg` on a CPU (see
     `seqdec.linalg.sequential_vmap`). A gymnasium.Env is reset with seed + i and after each episode; its `info` may hold
@@ -49,9 +54,18 @@ def run(
         diagnostics: fields of the agent's update info to keep for every step; "observation" keeps the observations, of
             which `Run.log` makes a log for off-policy evaluation.
         progress: whether to show a bar on standard error; None means only on a terminal.
+        state: `Run.state` of an earlier run of this agent and environment with these seeds, which is continued: both
+            together equal one long run to the bit.
+        checkpoint: file in which a run in progress is kept. Where it exists, the run continues from it, and ends as it
+            would have without the interruption, to the bit; it is deleted when all steps are done.
+        checkpoint_every: steps between two writings of that file, rounded up to whole chunks (a hundredth of the run,
+            at most 1,000 steps).
 
-    Raises TypeError or ValueError for arguments of the wrong kind, an action that does not fit the action space, or an
-    unknown name in `diagnostics`.
+    A gymnasium.Env has no state that could be saved: it takes neither `state` nor `checkpoint`.
+
+    Raises TypeError or ValueError for arguments of the wrong kind, an action that does not fit the action space, an
+    unknown name in `diagnostics`, a state or a checkpoint of another run; OSError for a checkpoint that cannot be
+    written.
     """
     from tqdm import tqdm
 
@@ -62,15 +76,44 @@ def run(
         raise TypeError(f"agent must be a seqdec.core.Agent, as seqdec.agents.make builds; got {type(agent).__name__}")
     if not isinstance(env, Environment | gymnasium.Env):
         raise TypeError(f"env must be a seqdec.core.Environment or a gymnasium.Env; got {type(env).__name__}")
+    if not isinstance(env, Environment) and (state is not None or checkpoint is not None):
+        raise ValueError(f"{env} cannot be continued: only a functional environment takes state or checkpoint")
+    every = count("checkpoint_every", checkpoint_every)
+    facts = _facts(agent, env, num_steps, seeds, names)
+    kept = None if checkpoint is None else Checkpoint(Path(checkpoint), every, facts)
     show = sys.stderr.isatty() if progress is None else progress
     total = num_steps if isinstance(env, Environment) else num_steps * num_seeds
     bar = tqdm(total=total, desc=agent.name, unit="step", disable=not show, dynamic_ncols=True)
     with bar, one_blas_thread():
         if isinstance(env, Environment):
-            outcome = on_device(agent, env, num_steps, seeds, names, bar.update)
+            outcome = on_device(agent, env, num_steps, seeds, names, bar.update, state, kept)
         else:
             outcome = on_host(agent, env, num_steps, seeds, names, bar.update)
-    return _collect(outcome, agent, env, num_steps, seeds)
+    if kept is not None and not outcome.interrupted:
+        kept.path.unlink(missing_ok=True)
+    return _collect(outcome, agent, env, seeds)
+
+
+def _facts(
+    agent: Agent, env: Environment | gymnasium.Env, num_steps: int, seeds: range, names: tuple[str, ...]
+) -> dict[str, Any]:
+    """What two runs must have in common for one to continue the other, as JSON values."""
+    return as_json(
+        {
+            "agent": agent.name,
+            "settings": dict(agent.settings),
+            "env": _name(env),
+            "num_steps": num_steps,
+            "seeds": list(seeds),
+            "diagnostics": names,
+        }
+    )
+
+
+def _name(env: Environment | gymnasium.Env) -> str:
+    if isinstance(env, Environment):
+        return env.name
+    return env.spec.id if env.spec else type(env.unwrapped).__name__
 
 
 def _check_seed(seed: int, num_seeds: int) -> range:
@@ -91,14 +134,14 @@ def _check_diagnostics(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _collect(outcome: Outcome, agent: Agent, env: Environment | gymnasium.Env, num_steps: int, seeds: range) -> Run:
-    """The Run of an outcome, cut to the steps asked for."""
-    record = jax.tree.map(lambda leaf: leaf[:, :num_steps], outcome.record)
+def _collect(outcome: Outcome, agent: Agent, env: Environment | gymnasium.Env, seeds: range) -> Run:
+    """The Run of an outcome."""
+    record = jax.tree.map(np.asarray, outcome.record)
     num_done, steps = record.reward.shape
     known_steps, known_seconds = zip((0, 0.0), *outcome.clock, strict=True)
     return Run(
         agent=agent.name,
-        env=env.name if isinstance(env, Environment) else env.spec.id if env.spec else type(env.unwrapped).__name__,
+        env=_name(env),
         seeds=tuple(seeds[:num_done]),
         actions=record.action,
         rewards=record.reward,
@@ -112,4 +155,5 @@ def _collect(outcome: Outcome, agent: Agent, env: Environment | gymnasium.Env, n
         exact_propensity=agent.exact_propensity,
         settings=as_json(dict(agent.settings)),
         versions=versions(),
+        state=outcome.state,
     )
