@@ -5,6 +5,7 @@ Exit codes: 0: success; 1: failure; 2: usage error; 130: interrupted by Ctrl-C, 
 
 import argparse
 import sys
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ import tyro
 from seqdec import experiments
 from seqdec.experiments.base import Experiment, description, shortened
 from seqdec.experiments.catalogue import catalogue
-from seqdec.experiments.folder import open_folder, read_manifest
+from seqdec.experiments.folder import CHECKPOINT, opened, read_manifest, resumed, write_manifest
 from seqdec.registry import Registry
 from seqdec.runtime import compilation_cache, use_all_cores
 
@@ -23,7 +24,8 @@ _FAILED, _USAGE, _INTERRUPTED = 1, 2, 130
 _DESCRIPTION = """Sequential decisions with Bayesian neural filters.
 
 Every command takes --compilation-cache [DIR]: keep compiled programs in DIR (default: the user's cache folder), so that
-a later command loads instead of compiling them."""
+a later command loads instead of compiling them. --resume DIR, in place of other options, continues the experiment in
+DIR after any interruption: it ends as it would have without."""
 
 
 @dataclass(frozen=True)
@@ -49,34 +51,55 @@ COMMANDS: Registry[Any] = Registry("command", {"run": Run, **experiments.COMMAND
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (default: this process's) and return the exit code."""
-    arguments, cache = _split_global_options(sys.argv[1:] if argv is None else argv)
+    arguments, known = _split_global_options(sys.argv[1:] if argv is None else argv)
     try:
-        command = _parse(arguments)
+        command = _parse(arguments) if known.resume is None else _resumed(arguments, known.resume)
     except ValueError as error:
         return _complain(error, _USAGE)
     except SystemExit as stop:  # tyro has printed the help or the usage error
         return stop.code if isinstance(stop.code, int) else 0
     try:
         use_all_cores()
-        if cache is not None:
-            compilation_cache(cache or None)
+        if known.compilation_cache is not None:
+            compilation_cache(known.compilation_cache or None)
         if isinstance(command, List):
             return _list()
         if isinstance(command, Report):
             return _report(command.directory)
-        return _run(command)
+        return _run(command, resuming=known.resume is not None)
     except KeyboardInterrupt:
         return _complain("interrupted", _INTERRUPTED)
     except Exception as error:  # users of the command line get a message instead of a traceback
         return _complain(error, _FAILED)
 
 
-def _split_global_options(argv: Sequence[str]) -> tuple[list[str], str | None]:
-    """The arguments without --compilation-cache, and its folder: "" for the default, None without the option."""
+def _split_global_options(argv: Sequence[str]) -> tuple[list[str], argparse.Namespace]:
+    """The arguments without the options that every command has, and those.
+
+    `compilation_cache` is "" for the default folder; it and `resume` are None where they are not given.
+    """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--compilation-cache", nargs="?", const="", metavar="DIR")
+    parser.add_argument("--resume", type=Path, metavar="DIR")
     known, arguments = parser.parse_known_args(list(argv))
-    return arguments, known.compilation_cache
+    return arguments, known
+
+
+def _resumed(arguments: list[str], folder: Path) -> Experiment:
+    """The experiment that was started in `folder`, with its options.
+
+    Raises ValueError for a command that names another experiment or options, and for a folder without an experiment.
+    """
+    try:
+        name = read_manifest(folder)["experiment"]
+    except FileNotFoundError as error:
+        raise ValueError(str(error)) from error
+    if arguments not in (["run"], ["run", name], [name]):
+        raise ValueError(
+            f"--resume continues the {name} of {folder} with the options that it was started with: "
+            f"leave out {' '.join(arguments[1:] or arguments)!r}"
+        )
+    return resumed(experiments.EVERY[name], folder)  # pyright: ignore[reportArgumentType] (a class)
 
 
 def _parse(arguments: list[str]) -> Any:
@@ -101,18 +124,29 @@ def _parse(arguments: list[str]) -> Any:
     return tyro.cli(entry, prog=program, description=text, args=arguments, config=config)
 
 
-def _run(experiment: Experiment) -> int:
+def _run(experiment: Experiment, resuming: bool = False) -> int:
     """Run an experiment; on an error or Ctrl-C, the parts that are finished are still saved and reported."""
-    if hasattr(experiment, "quick_options"):
+    if hasattr(experiment, "quick_options") and not resuming:
         experiment = shortened(experiment)
     try:
         plan = experiment.check()
     except (ValueError, TypeError) as error:
         return _complain(error, _USAGE)
-    open_folder(experiment.out)
-    parts, saved, code = [], 0, 0
+    with opened(experiment.out):
+        return _play(experiment, plan, resuming)
+
+
+def _play(experiment: Experiment, plan: Any, resuming: bool) -> int:
+    """Run an experiment in its folder."""
+    if resuming:
+        parts = experiment.restore()
+    else:
+        parts = []
+        write_manifest(experiment.out, experiment, command=uuid.uuid4().hex)
+        (experiment.out / CHECKPOINT).unlink(missing_ok=True)
+    saved, code = len(parts), 0
     try:
-        for part in experiment.play(plan):
+        for part in experiment.play(plan, tuple(parts)):
             parts.append(part)
             experiment.save(parts)
             saved += 1

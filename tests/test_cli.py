@@ -30,7 +30,7 @@ def team(monkeypatch: pytest.MonkeyPatch) -> dict[str, Agent]:
 
 
 def files(place: Path) -> set[str]:
-    return {str(path.relative_to(place)) for path in place.rglob("*") if path.is_file()}
+    return {str(path.relative_to(place)) for path in place.rglob("*") if path.is_file() and path.name != ".lock"}
 
 
 def one_line(capsys: pytest.CaptureFixture[str]) -> str:
@@ -124,7 +124,7 @@ def test_ctrl_c_before_anything_is_done(
 ) -> None:
     interrupt_at(monkeypatch, 1)
     assert cli.main(["run", "digits", "--steps", "20", "--out", str(tmp_path)]) == 130
-    assert one_line(capsys) == "seqdec: interrupted\n" and files(tmp_path) == set()
+    assert one_line(capsys) == "seqdec: interrupted\n" and files(tmp_path) == {"manifest.json"}
 
 
 def test_a_failing_agent_leaves_the_others_reported(team: dict[str, Agent], tmp_path: Path, capsys: Any) -> None:

@@ -12,6 +12,9 @@ import pytest
 
 import seqdec
 from seqdec import envs, persistence, states
+from seqdec.cli import main
+from seqdec.experiments import folder
+from seqdec.experiments.bo import Optimization
 from seqdec.results import Run
 from tests.toys import toy_agent, toy_env
 
@@ -44,8 +47,8 @@ def test_a_continued_run_equals_a_long_one(num_steps: int) -> None:
         assert states.as_array("", left).tobytes() == states.as_array("", right).tobytes()
 
 
-class Stopped(Exception):
-    """In place of a kill."""
+class Stopped(BaseException):
+    """In place of a kill: no handler of errors sees it."""
 
 
 @contextmanager
@@ -112,3 +115,45 @@ def test_what_cannot_be_continued_is_refused() -> None:
         seqdec.run(seqdec.agents.make("linear", host), host, 5, seed=0, checkpoint="x")
     with pytest.raises(ValueError, match="checkpoint_every must be at least 1"):
         seqdec.run(toy_agent(), toy_env(), 5, seed=0, checkpoint_every=0)
+
+
+def test_a_killed_experiment_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """In the second agent, after a checkpoint."""
+    arguments = ["run", "digits", "--agents", "linear,linear+greedy", "--steps", "100", "--checkpoint-every", "30"]
+    assert main([*arguments, "--out", str(tmp_path / "whole")]) == 0
+    out = tmp_path / "killed"
+    with stopped_after(monkeypatch, 150):
+        main([*arguments, "--out", str(out)])
+    assert (out / "checkpoint").exists() and [path.name for path in (out / "runs").iterdir()] == ["linear"]
+    capsys.readouterr()
+    assert main(["run", "--resume", str(out), "--steps", "200"]) == 2
+    assert "leave out '--steps 200'" in capsys.readouterr().err
+    assert main(["run", "lrkf", "--resume", str(out)]) == 2
+    assert main(["run", "--resume", str(tmp_path / "nowhere")]) == 2
+    assert "holds no experiment" in capsys.readouterr().err
+    assert main(["run", "digits", "--resume", str(out)]) == 0
+    for name in ("linear", "linear+greedy"):
+        assert_equal(Run.load(out / "runs" / name), Run.load(tmp_path / "whole" / "runs" / name))
+    assert not (out / "checkpoint").exists()
+
+
+def test_a_new_run_does_not_take_an_earlier_ones_results_for_its_own(tmp_path: Path) -> None:
+    options = {"functions": "branin", "methods": "random", "evaluations": 3, "out": tmp_path}
+    first, second = Optimization(**options, runs=2), Optimization(**options, runs=2, seed=7)
+    folder.write_manifest(tmp_path, first, command="one")
+    parts = []
+    for part in first.play(first.check(), ()):
+        parts.append(part)
+        first.save(parts)
+    assert [part.equals(other) for part, other in zip(first.restore(), parts, strict=True)] == [True, True]
+    assert not list(first.play(first.check(), parts))
+    folder.write_manifest(tmp_path, second, command="two")
+    assert second.restore() == []
+    assert folder.resumed(Optimization, tmp_path) == second
+
+
+def test_a_folder_in_use_is_locked(tmp_path: Path, capsys: Any) -> None:
+    with folder.opened(tmp_path):
+        assert main(["run", "digits", "--agents", "linear", "--steps", "5", "--out", str(tmp_path)]) == 1
+    assert "is in use by another process" in capsys.readouterr().err
+    assert main(["run", "digits", "--agents", "linear", "--steps", "5", "--out", str(tmp_path)]) == 0

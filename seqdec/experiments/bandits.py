@@ -1,6 +1,6 @@
 """Experiments that compare agents in one environment: their options, runs and report."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -11,7 +11,15 @@ from seqdec import agents, envs, policies
 from seqdec.core import Agent, Environment
 from seqdec.experiments import contenders
 from seqdec.experiments.base import check_minimum, split_names
-from seqdec.experiments.folder import load_runs, read_manifest, save_run, write_manifest, write_summary
+from seqdec.experiments.folder import (
+    CHECKPOINT,
+    finished_runs,
+    load_runs,
+    read_manifest,
+    save_run,
+    write_manifest,
+    write_summary,
+)
 from seqdec.experiments.found import described, found_for
 from seqdec.loop.run import run
 from seqdec.results import Run, compare, readable
@@ -61,6 +69,9 @@ class Options:
     logs: bool = False
     """Also write observations, actions and rewards of each agent as logs for `seqdec ope`:
     OUT/logs/AGENT-SEED.parquet."""
+    checkpoint_every: int | None = None
+    """Steps between two checkpoints of the run in progress, from the last of which --resume OUT continues it; without
+    them it starts again, and only finished runs are kept."""
     quick: bool = False
     """A small run for two cores: other defaults, named at the top of this help."""
     rank: int | None = None
@@ -85,7 +96,7 @@ class Options:
 
     def names(self) -> list[str]:
         """The names of the agents. Raises ValueError for numbers out of range or an agent named twice."""
-        check_minimum(self, steps=1, seeds=1, seed=0)
+        check_minimum(self, steps=1, seeds=1, seed=0, checkpoint_every=1)
         if self.policy is not None:
             policies.make(self.policy)
         return split_names("agent", self.agents)
@@ -122,11 +133,18 @@ class Options:
         del name
         return ("observation",) if self.logs else ()
 
-    def play(self, plan: Plan) -> Iterator[tuple[str, Run]]:
+    def restore(self) -> list[tuple[str, Run]]:
+        """The finished runs by agent."""
+        return finished_runs(self.out)
+
+    def play(self, plan: Plan, finished: Sequence[tuple[str, Run]]) -> Iterator[tuple[str, Run]]:
         """Yield (agent, run) one agent after the other; a run that Ctrl-C cut short is the last."""
+        done = {name for name, _ in finished}
         for name, agent in plan.agents.items():
+            if name in done:
+                continue
             options = {"seed": self.seed, "num_seeds": self.seeds, "diagnostics": self.kept(name)}
-            result = run(agent, plan.env, plan.steps, **options)
+            result = run(agent, plan.env, plan.steps, **options, **checkpoints(self))
             if self.logs:
                 for seed in result.seeds:
                     log = result.log(seed, num_actions=int(plan.env.action_space.n))  # pyright: ignore (Discrete)
@@ -134,7 +152,7 @@ class Options:
                 # The observations are in the logs.
                 rest = {key: value for key, value in result.diagnostics.items() if not key.startswith("observation")}
                 result = result._replace(diagnostics=rest)
-            yield name, result
+            yield name, result._replace(state=None)
             if result.interrupted:
                 raise KeyboardInterrupt
 
@@ -170,6 +188,13 @@ class Bandit(Options):
     def response(self) -> dict[str, Any]:
         """The variance, if it is given."""
         return {} if self.noise_variance is None else {"noise_variance": self.noise_variance}
+
+
+def checkpoints(options: Any) -> dict[str, Any]:
+    """Keywords of `seqdec.run` for the checkpoints that the options ask for."""
+    if options.checkpoint_every is None:
+        return {}
+    return {"checkpoint": options.out / CHECKPOINT, "checkpoint_every": options.checkpoint_every}
 
 
 def write_report(folder: Path, runs: Mapping[str, Run], shown: Mapping[str, "Figure"] | None = None) -> "pd.DataFrame":

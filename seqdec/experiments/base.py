@@ -1,6 +1,6 @@
 """The contract of experiments, and the checks of options that they share."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -31,8 +31,17 @@ class Experiment(Protocol):
         """
         ...
 
-    def play(self, plan: Any) -> Iterator[Any]:
+    def restore(self) -> list[Any]:
+        """The finished parts that `save` wrote to `out`, in the order in which `play` yields them.
+
+        Raises FileNotFoundError or ValueError where files are missing or damaged.
+        """
+        ...
+
+    def play(self, plan: Any, finished: Sequence[Any]) -> Iterator[Any]:
         """Run the experiment with what `check` returned, and yield each part of the results when it is complete.
+
+        Leaves out the parts that are `finished`; the others are what they would be without them.
 
         Raises KeyboardInterrupt on Ctrl-C, after yielding a part that was cut short but can be reported.
         """

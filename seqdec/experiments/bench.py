@@ -76,7 +76,11 @@ class Bench:
             if wrong or not values:
                 raise ValueError(f"{name} must be one number or more, each at least {least}; got {values}")
 
-    def play(self, plan: None) -> Iterator[dict[str, Any]]:
+    def restore(self) -> list[dict[str, Any]]:
+        """Nothing: the measurements of a table are taken in one process."""
+        return []
+
+    def play(self, plan: None, finished: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """Yield a row for each filter, network and rank, with the columns of `bench_tables.COLUMNS`."""
         copied = copy_bandwidth()
         names = split_names("filter", self.filters)

@@ -8,7 +8,7 @@ DIR/*.png              best value against evaluations, and against time
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -22,8 +22,8 @@ from seqdec import bo
 from seqdec.envs import objectives
 from seqdec.envs.objectives import Objective
 from seqdec.experiments.base import check_minimum, split_names
-from seqdec.experiments.folder import write_manifest, write_summary
-from seqdec.persistence import read_table, write_table
+from seqdec.experiments.folder import key_of, save_parts, saved_parts, write_manifest, write_summary
+from seqdec.persistence import read_table
 from seqdec.registry import unknown
 from seqdec.statistics import mean_and_margin
 
@@ -53,6 +53,7 @@ _PARITY: dict[str, dict[str, Any]] = {
     "lrkf": {"noise_variance": 0.0, "initial_std": 1.0, "process_noise": 0.0, "rank": 50, "scale": 0.5},
 }
 _OTHERS = ("random", "evolution")
+_PART = ["function", "method", "run"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,8 +89,13 @@ class Optimization:
         for method in split_names("method", self.methods):
             _settings(method, self.parity)
 
-    def play(self, plan: None) -> Iterator[pd.DataFrame]:
+    def restore(self) -> list[pd.DataFrame]:
+        """The tables of the finished runs."""
+        return saved_parts(self.out / "trials.parquet", _PART)
+
+    def play(self, plan: None, finished: Sequence[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         """Yield one table for each run: function after function, method after method."""
+        done = {key_of(part, _PART) for part in finished}
         functions, methods = split_names("function", self.functions), split_names("method", self.methods)
         cases = [(name, method) for name in functions for method in methods]
         with tqdm(total=len(cases) * self.runs, unit="run", disable=None, dynamic_ncols=True) as bar:
@@ -102,6 +108,9 @@ class Optimization:
                     settings["search"] = bo.Search(raw_samples=2, num_restarts=1, steps=500)
                 for run in range(self.runs):
                     bar.set_description(f"{name} {method}")
+                    if (name, method, run) in done:
+                        bar.update()
+                        continue
                     values, seconds = _run(objective, evaluations, method, settings, self.seed + run)
                     bar.update()
                     yield _table(objective, name, method, run, values, seconds)
@@ -109,7 +118,7 @@ class Optimization:
     def save(self, parts: list[pd.DataFrame]) -> None:
         """Write the trials and the manifest. Raises OSError where that is impossible."""
         trials = pd.concat(parts, ignore_index=True)
-        write_table(self.out / "trials.parquet", trials)
+        save_parts(self.out / "trials.parquet", trials)
         write_manifest(self.out, self)
 
     @staticmethod

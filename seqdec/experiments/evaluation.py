@@ -5,7 +5,7 @@ DIR/estimates.parquet, .csv       value, interval and standard error of each est
 DIR/estimates.png                 the same as a figure
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
@@ -67,7 +67,11 @@ class Evaluation:
         if not _is_file(self.policy):
             choice("policy", self.policy, (*policies.names(), "uniform", "bts"))
 
-    def play(self, plan: None) -> Iterator["Result"]:
+    def restore(self) -> list["Result"]:
+        """Nothing: all estimates are one part."""
+        return []
+
+    def play(self, plan: None, finished: Sequence["Result"]) -> Iterator["Result"]:
         """Yield the estimates."""
         yield evaluate(self)
 
@@ -199,7 +203,7 @@ def _read_policy(path: str) -> np.ndarray:
     """Probabilities (n, k) from the columns probability_0, probability_1, ... of a file."""
     if not Path(path).is_file():
         raise FileNotFoundError(f"there is no policy {path}: a file with the columns probability_0, probability_1, ...")
-    table = pd.read_csv(path) if Path(path).suffix.lower() == ".csv" else read_table(path, foreign=True)[0]
+    table = pd.read_csv(path) if Path(path).suffix.lower() == ".csv" else read_table(Path(path), foreign=True)[0]
     names = [f"probability_{i}" for i in range(table.shape[1])]
     if set(names) != set(table.columns):
         raise ValueError(f"{path} must have the columns {names[0]} to {names[-1]}; got {', '.join(table.columns[:6])}")

@@ -3,14 +3,27 @@
 DIR/manifest.json              experiment, options, names of the runs, versions
 DIR/runs/NAME/steps.parquet    all steps of one agent
 DIR/summary.csv, *.png         table and figures
+DIR/checkpoint                 the run in progress, with --checkpoint-every
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
-from seqdec.persistence import as_json, check_writable, read_json, versions, write_file, write_json
+from filelock import FileLock, Timeout
+
+from seqdec.persistence import (
+    as_json,
+    check_writable,
+    read_json,
+    read_table,
+    versions,
+    write_file,
+    write_json,
+    write_table,
+)
 from seqdec.results import Run
 
 if TYPE_CHECKING:
@@ -18,12 +31,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMAT = "seqdec experiment 1"
+CHECKPOINT = "checkpoint"
+T = TypeVar("T")
 
 
-def open_folder(folder: Path) -> None:
-    """Make `folder` and check that files can be written to it, before anything is computed.
+@contextmanager
+def opened(folder: Path) -> Iterator[None]:
+    """Make `folder`, check that files can be written to it, and keep other processes from running in it.
 
-    Raises FileExistsError when it holds a manifest that is not an experiment's, and OSError when it cannot be written.
+    Raises FileExistsError when it is in use or holds a manifest that is not an experiment's, and OSError when it cannot
+    be written.
     """
     check_writable(folder)
     if (folder / "manifest.json").exists():
@@ -31,12 +48,73 @@ def open_folder(folder: Path) -> None:
             read_manifest(folder)
         except ValueError as error:
             raise FileExistsError(f"{error}; choose another folder") from error
+    lock = FileLock(folder / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise FileExistsError(f"{folder} is in use by another process; wait for it, or choose another folder") from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
-def write_manifest(folder: Path, options: Any, runs: Sequence[str] = (), **results: Any) -> None:
-    """Write the manifest of the experiment `options`: its name and options, the names of its runs, other `results`."""
+def resumed(kind: type[T], folder: Path) -> T:
+    """The options, of the class `kind`, with which the experiment in `folder` was started.
+
+    Raises as `read_manifest`, and ValueError for options that another version of seqdec wrote.
+    """
+    saved = read_manifest(folder)["options"]
+    known = {field.name: get_type_hints(kind)[field.name] for field in fields(kind)}  # pyright: ignore (a dataclass)
+    if saved.keys() != known.keys():
+        raise ValueError(f"{folder} was started with other options, {', '.join(saved.keys() ^ known.keys())}")
+    values = {name: _typed(value, known[name]) for name, value in saved.items()}
+    return kind(**{**values, "out": folder})
+
+
+def _typed(value: Any, hint: Any) -> Any:
+    """A JSON value as what an option holds."""
+    if isinstance(value, str) and Path in (hint, *get_args(hint)):
+        return Path(value)
+    return tuple(value) if isinstance(value, list) else value
+
+
+def save_parts(path: Path, table: "pd.DataFrame") -> None:
+    """Write the table of all parts so far, in the folder of an experiment."""
+    write_table(path, table, {"started": started(path.parent)})
+
+
+def saved_parts(path: Path, keys: Sequence[str]) -> "list[pd.DataFrame]":
+    """The parts that the present command wrote by `save_parts`, one for each combination of the columns `keys`."""
+    if not path.is_file():
+        return []
+    table, manifest = read_table(path)
+    if manifest.get("started") != started(path.parent):
+        return []
+    return [part.reset_index(drop=True) for _, part in table.groupby(list(keys), sort=False)]
+
+
+def key_of(part: "pd.DataFrame", keys: Sequence[str]) -> tuple[Any, ...]:
+    """The values of the columns `keys`, which are the same in all rows of a part."""
+    return tuple(part[keys].iloc[0])
+
+
+def write_manifest(
+    folder: Path, options: Any, runs: Sequence[str] = (), *, command: str | None = None, **results: Any
+) -> None:
+    """Write the manifest of the experiment `options`: its name and options, the names of its runs, other `results`.
+
+    `command` identifies the command, so that a resumed one does not take an earlier one's results for its own; None
+    keeps what the present manifest says.
+    """
+    results["started"] = command or started(folder)
     manifest = {"format": FORMAT, "experiment": options.name, "options": as_json(asdict(options)), **as_json(results)}
     write_json(folder / "manifest.json", manifest | {"runs": list(runs), "versions": versions()})
+
+
+def started(folder: Path) -> str | None:
+    """Which command wrote the manifest in `folder`; None where there is none."""
+    return read_manifest(folder).get("started") if (folder / "manifest.json").is_file() else None
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -59,8 +137,17 @@ def save_run(folder: Path, name: str, run: Run) -> None:
 
 
 def load_runs(folder: Path) -> dict[str, Run]:
-    """The runs of an experiment, in order. Raises as `Run.load` and `read_manifest` do."""
-    return {name: Run.load(folder / "runs" / name) for name in read_manifest(folder)["runs"]}
+    """The runs of an experiment, in order. Raises as `Run.load` and `read_manifest`, and ValueError where none is."""
+    names = read_manifest(folder)["runs"]
+    if not names:
+        raise ValueError(f"{folder} holds no finished run yet")
+    return {name: Run.load(folder / "runs" / name) for name in names}
+
+
+def finished_runs(folder: Path) -> list[tuple[str, Run]]:
+    """The runs that were not interrupted, by name."""
+    runs = load_runs(folder) if read_manifest(folder)["runs"] else {}
+    return [(name, run) for name, run in runs.items() if not run.interrupted]
 
 
 def write_summary(folder: Path, table: "pd.DataFrame", figures: Mapping[str, "Figure"]) -> None:

@@ -11,7 +11,7 @@ DIR/DATA-KIND.png              bands of one seed: a row for each rank, a column 
 DIR/deviation.png              deviation against input after all observations
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -26,14 +26,16 @@ from seqdec.core import Filter
 from seqdec.data import load_snelson
 from seqdec.experiments import contenders
 from seqdec.experiments.base import check_minimum, split_names
-from seqdec.experiments.folder import read_manifest, write_manifest, write_summary
-from seqdec.persistence import read_table, write_table
+from seqdec.experiments.folder import key_of, read_manifest, save_parts, saved_parts, write_manifest, write_summary
+from seqdec.persistence import read_table
 from seqdec.statistics import mean_and_margin, with_margin
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _TRAIN = 120
+_BANDS = "bands.parquet"
+_PART = ["data", "filter"]
 """Observations of a run, as in the paper."""
 _STAGES = (10, 30, _TRAIN)
 """Observations after which the predictive is recorded."""
@@ -136,11 +138,19 @@ class InBetween:
         for name in split_names("filter", self.filters):
             _filter(name)
 
-    def play(self, plan: None) -> Iterator[pd.DataFrame]:
+    def restore(self) -> list[pd.DataFrame]:
+        """The bands of the finished filters and data sets."""
+        return saved_parts(self.out / _BANDS, _PART)
+
+    def play(self, plan: None, finished: Sequence[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         """Yield the bands of one filter on one data set after the other, all seeds."""
+        done = {key_of(part, _PART) for part in finished}
         for name in split_names("filter", self.filters):
+            left = [data for data in split_names("data set", self.data) if (data, name) not in done]
+            if not left:
+                continue
             compiled = programs(name)
-            for data in split_names("data set", self.data):
+            for data in left:
                 parts = [
                     single_pass(_DATA[data](seed), seed, compiled).assign(data=data, filter=name, seed=seed)
                     for seed in range(self.seed, self.seed + self.seeds)
@@ -150,14 +160,14 @@ class InBetween:
     def save(self, parts: list[pd.DataFrame]) -> None:
         """Write the bands and the manifest. Raises OSError where that is impossible."""
         bands = pd.concat(parts, ignore_index=True)
-        write_table(self.out / "bands.parquet", bands)
+        save_parts(self.out / _BANDS, bands)
         write_manifest(self.out, self)
 
     @staticmethod
     def report(folder: Path) -> str:
         """Write summary.csv and the figures of the bands in `folder`; returns the table as text."""
         read_manifest(folder)
-        bands = read_table(folder / "bands.parquet")[0]
+        bands = read_table(folder / _BANDS)[0]
         table = summarise(bands)
         shown = {"deviation.png": deviation_figure(bands)}
         for data in dict.fromkeys(bands["data"]):

@@ -5,7 +5,7 @@ called so in the manifest, the tables and the figures.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -109,12 +109,12 @@ class KuaiRec(Bandit):
         env = envs.recommender_log(log, order=order, standardise=not self.parity)
         return Plan(env, {name: make_agent(name, env, self) for name in names}, steps, _days(log, order, steps))
 
-    def play(self, plan: Plan) -> Iterator[tuple[str, Run]]:
+    def play(self, plan: Plan, finished: Sequence[tuple[str, Run]]) -> Iterator[tuple[str, Run]]:
         """Yield (agent, run) one agent after the other, after writing the day of every step."""
         days = plan.days
         assert days is not None
         write_table(self.out / DAYS, days)
-        yield from super().play(plan)
+        yield from super().play(plan, finished)
 
     @classmethod
     def report(cls, folder: Path) -> str:

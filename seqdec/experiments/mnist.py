@@ -44,6 +44,8 @@ class MNIST(Bandit):
             "average": 0.99,
         },
         "lrkf": {"policy": "epistemic_sampling", "process_noise": 3e-4, "average": 0.99},
+        # Features of pixels up to 255 are large: with a prior of 1, twenty images leave every choice to chance.
+        "last_layer_laplace": {"prior_std": 0.01},
     }
 
     agents: str = "auto,hilofi,lolofi,lrkf,lofi,last_layer_laplace,replay_adamw"

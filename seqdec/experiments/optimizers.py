@@ -14,7 +14,7 @@ DIR/TASK.png           loss against step, time and learning rate
 
 import functools
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -32,12 +32,13 @@ from seqdec import optim
 from seqdec.core import PyTree
 from seqdec.experiments import tasks
 from seqdec.experiments.base import check_minimum, split_names
-from seqdec.experiments.folder import save_figure, write_manifest
+from seqdec.experiments.folder import key_of, save_figure, save_parts, saved_parts, write_manifest
 from seqdec.experiments.optimizer_tables import BASELINE, CHUNKS, column, end_of, markdown, picture, summary
 from seqdec.experiments.tasks import Task
-from seqdec.persistence import read_table, write_file, write_table
+from seqdec.persistence import read_table, write_file
 
 CURVES = "curves.parquet"
+_PART = ["task", "optimizer"]
 _DECADE = 0.5
 
 
@@ -136,8 +137,13 @@ class Optimizers:
         split_names("optimizer", self.optimizers, CONTENDERS)
         check_minimum(self, steps=CHUNKS, batch=1, rates=1, seeds=1, seed=0)
 
-    def play(self, plan: None) -> Iterator[pd.DataFrame]:
+    def restore(self) -> list[pd.DataFrame]:
+        """The curves of the finished contests."""
+        return saved_parts(self.out / CURVES, _PART)
+
+    def play(self, plan: None, finished: Sequence[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         """Yield the curves of one optimizer on one task after the other, AdamW's first."""
+        done = {key_of(part, _PART) for part in finished}
         chosen = [BASELINE, *(name for name in split_names("optimizer", self.optimizers) if name != BASELINE)]
         names = split_names("task", self.tasks)
         total = len(names) * len(chosen) * (self.rates + self.seeds)
@@ -146,12 +152,15 @@ class Optimizers:
                 task = tasks.make(task_name)
                 for name in chosen:
                     bar.set_description(f"{task_name} {name}")
+                    if (task_name, name) in done:
+                        bar.update(self.rates + self.seeds)
+                        continue
                     yield _contest(task, name, self, bar.update)
 
     def save(self, parts: list[pd.DataFrame]) -> None:
         """Write the curves and the manifest. Raises OSError where that is impossible."""
         curves = pd.concat(parts, ignore_index=True)
-        write_table(self.out / CURVES, curves)
+        save_parts(self.out / CURVES, curves)
         write_manifest(self.out, self)
 
     @staticmethod

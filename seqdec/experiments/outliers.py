@@ -8,7 +8,7 @@ DIR/summary.csv                true rewards on both streams and their paired dif
 DIR/loss.png                   true reward lost to outliers, and regret on both streams
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -48,12 +48,12 @@ class Outliers(Images):
         """The images with outliers."""
         return envs.outliers(self.plain(), share=self.share)
 
-    def play(self, plan: Plan) -> Iterator[tuple[str, Run]]:
+    def play(self, plan: Plan, finished: Sequence[tuple[str, Run]]) -> Iterator[tuple[str, Run]]:
         """Yield (name, run) for each agent, on the clean stream and on that with outliers."""
         clean = self.plain()
         for name, agent in plan.agents.items():
-            yield from super().play(plan._replace(env=clean, agents={name + _CLEAN: agent}))
-            yield from super().play(plan._replace(agents={name: agent}))
+            yield from super().play(plan._replace(env=clean, agents={name + _CLEAN: agent}), finished)
+            yield from super().play(plan._replace(agents={name: agent}), finished)
 
     @classmethod
     def report(cls, folder: Path) -> str:

@@ -6,7 +6,7 @@ DIR/summary.parquet, .csv  regret in percent of uniform play's on the same conte
 DIR/regret.png             the same as a figure
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -20,7 +20,15 @@ from seqdec import agents, envs, filters, likelihoods, models, policies
 from seqdec.core import Action, Agent, Array, Environment
 from seqdec.experiments import bandits
 from seqdec.experiments.base import check_minimum, split_names
-from seqdec.experiments.folder import load_runs, read_manifest, save_run, write_manifest, write_summary
+from seqdec.experiments.folder import (
+    finished_runs,
+    load_runs,
+    read_manifest,
+    save_run,
+    started,
+    write_manifest,
+    write_summary,
+)
 from seqdec.loop.run import run
 from seqdec.persistence import write_table
 from seqdec.results import Run
@@ -103,25 +111,37 @@ class Tabular:
     """First seed."""
     out: Path = Path("results/tabular")
     """Folder for the runs, the tables and the pictures."""
+    checkpoint_every: int | None = None
+    """Steps between two checkpoints of the run in progress, from the last of which --resume OUT continues it; without
+    them it starts again, and only finished runs are kept."""
     quick: bool = False
     """A small run for two cores: other defaults, named at the top of this help."""
     quick_options: ClassVar[Mapping[str, Any]] = {"tables": "statlog,mushroom", "steps": 1000, "seeds": 2}
 
     def check(self) -> None:
         """Raises ValueError for wrong options."""
-        check_minimum(self, steps=1, seeds=1, seed=0)
+        check_minimum(self, steps=1, seeds=1, seed=0, checkpoint_every=1)
         split_names("table", self.tables, tuple(TUNED))
         split_names("agent", self.agents, ("auto", "linear", *_KINDS))
 
-    def play(self, plan: None) -> Iterator[tuple[str, str, Run]]:
+    def restore(self) -> list[tuple[str, str, Run]]:
+        """The finished runs by table and agent."""
+        begun = [name for name in split_names("table", self.tables) if started(self.out / name) == started(self.out)]
+        return [(table, name, run) for table in begun for name, run in finished_runs(self.out / table)]
+
+    def play(self, plan: None, finished: Sequence[tuple[str, str, Run]]) -> Iterator[tuple[str, str, Run]]:
         """Yield (table, agent, run), uniform play first in each table; a run that Ctrl-C cut short is the last."""
+        done = {(table, name) for table, name, _ in finished}
         for table in split_names("table", self.tables):
             env = envs.make(table)
             team = {UNIFORM: uniform(env)}
             team |= {name: agent(name, env, **TUNED[table].get(name, {})) for name in split_names("agent", self.agents)}
             for name, member in team.items():
-                result = run(member, env, steps_of(self, env), seed=self.seed, num_seeds=self.seeds)
-                yield table, name, result
+                if (table, name) in done:
+                    continue
+                options = {"seed": self.seed, "num_seeds": self.seeds}
+                result = run(member, env, steps_of(self, env), **options, **bandits.checkpoints(self))
+                yield table, name, result._replace(state=None)
                 if result.interrupted:
                     raise KeyboardInterrupt
 
@@ -129,7 +149,8 @@ class Tabular:
         """Save the last run, the manifest of its table and that of the experiment."""
         table, name, result = parts[-1]
         save_run(self.out / table, name, result)
-        write_manifest(self.out / table, self, [name for other, name, _ in parts if other == table])
+        names = [name for other, name, _ in parts if other == table]
+        write_manifest(self.out / table, self, names, command=started(self.out))
         write_manifest(self.out, self)
 
     @staticmethod

@@ -9,7 +9,7 @@ DIR/tuning.png         reward by trial
 import inspect
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
@@ -25,10 +25,10 @@ from seqdec.agents.ranges import ranges
 from seqdec.experiments import contenders
 from seqdec.experiments.bandits import Bandit
 from seqdec.experiments.base import check_minimum
-from seqdec.experiments.folder import read_manifest, save_figure, write_manifest
+from seqdec.experiments.folder import read_manifest, save_figure, save_parts, saved_parts, write_manifest
 from seqdec.experiments.found import described, read_settings, write_settings
 from seqdec.loop.device import play
-from seqdec.persistence import read_table, write_table
+from seqdec.persistence import read_table
 from seqdec.runtime import one_blas_thread, step_options
 
 if TYPE_CHECKING:
@@ -95,8 +95,13 @@ class Tune:
         reward = _objective(options, name, self)
         return Plan(kind, start, [bo.Real(*limit, log=True) for limit in limits.values()], reward)
 
-    def play(self, plan: Plan) -> Iterator[pd.DataFrame]:
-        """Yield the row of each trial."""
+    def restore(self) -> list[pd.DataFrame]:
+        """The rows of the agent's finished trials."""
+        parts = saved_parts(self.out / _TRIALS, ["agent", "trial"])
+        return [part.dropna(axis=1, how="all") for part in parts if part["agent"].iloc[0] == self.agent]
+
+    def play(self, plan: Plan, finished: Sequence[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        """Yield the row of each trial; finished ones are told to the optimiser again."""
         from tqdm import tqdm
 
         optimizer = bo.BayesianOptimizer(
@@ -106,6 +111,10 @@ class Tune:
             for number in range(self.budget):
                 trial = optimizer.ask() if number else optimizer.propose(list(plan.start.values()))
                 settings = dict(zip(plan.start, map(float, trial.x), strict=True))
+                if number < len(finished):
+                    optimizer.tell(trial, float(finished[number]["reward"].iloc[0]))
+                    bar.update()
+                    continue
                 began = time.perf_counter()
                 value = plan.reward(settings)
                 seconds = time.perf_counter() - began
@@ -120,7 +129,7 @@ class Tune:
 
         Raises OSError where that is impossible, and ValueError for settings of another experiment in the folder.
         """
-        own, path = pd.concat(parts, ignore_index=True), self.out / "trials.parquet"
+        own, path = pd.concat(parts, ignore_index=True), self.out / _TRIALS
         others = read_table(path)[0].query("agent != @self.agent") if path.is_file() else None
         trials = own if others is None or others.empty else pd.concat([others, own], ignore_index=True)
         best = own.loc[own["reward"].idxmax()]
@@ -135,14 +144,14 @@ class Tune:
         }
         file = self.out / "settings.json"
         found = read_settings(file, self.experiment) if file.is_file() else {}
-        write_table(path, trials)
+        save_parts(path, trials)
         write_settings(file, self.experiment, {**found, own["kind"].iloc[0]: entry})
         write_manifest(self.out, self)
 
     @staticmethod
     def report(folder: Path) -> str:
         """Write the picture of the trials in `folder`; returns the best settings as text."""
-        trials = read_table(folder / "trials.parquet")[0]
+        trials = read_table(folder / _TRIALS)[0]
         save_figure(folder / "tuning.png", _picture(trials))
         groups = trials.groupby("agent", sort=False)
         table = pd.DataFrame(
@@ -158,6 +167,7 @@ class Tune:
         return f"{table.to_string(float_format=lambda value: f'{value:.4g}')}\n\n{described(found)}"
 
 
+_TRIALS = "trials.parquet"
 _FIXED = ("agent", "kind", "trial", "reward", "seconds")
 
 
