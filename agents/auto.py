@@ -37,7 +37,7 @@ from seqdec import checks, linalg, models, policies
 from seqdec import memory as memories
 from seqdec.agents import regression, units
 from seqdec.agents.averaging import moved
-from seqdec.agents.experience import Batch, finite, minibatch, recorder, remember
+from seqdec.agents.experience import Batch, finite, minibatch, recorder, remember, usable
 from seqdec.agents.filtering import choices_for, decide
 from seqdec.agents.last_layer import LastLayer, last_layer
 from seqdec.agents.linear import with_constant
@@ -173,7 +173,7 @@ def auto(
         row = jax.tree.map(lambda leaf: leaf[0], newest)
         key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.memory.seen)
         add, draw, again = jax.random.split(key, 3)
-        good = finite(newest)
+        good = usable(newest)
         error = regression.innovation(_mixed(_answers(parts, state, row.x), state.log_weights).mean, row, single)
         contexts = units.measured(state.contexts, newest.x, good[None])
         rewards = units.measured(state.rewards, row.y, good & row.observed)

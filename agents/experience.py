@@ -20,6 +20,9 @@ from seqdec.agents.filtering import Choices
 from seqdec.core import Array, HasSpaces, Key, Masked, PyTree
 from seqdec.memory import Memory, MemoryState
 
+_LARGEST = 1e15
+"""A square of 1e30, of which a million may be added."""
+
 
 class Experience(NamedTuple):
     """One row, or several with a leading axis."""
@@ -78,6 +81,11 @@ def first(rows: PyTree) -> PyTree:
 def finite(rows: PyTree) -> Array:
     """() bool: no array of the tree has an entry that is not finite."""
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(rows)]))
+
+
+def usable(rows: PyTree) -> Array:
+    """() bool: every entry is finite and so small that sums of its squares stay finite in float32."""
+    return jnp.all(jnp.stack([jnp.all(jnp.abs(leaf) < _LARGEST) for leaf in jax.tree.leaves(rows)]))
 
 
 def remember(memory: Memory, key: Key, state: MemoryState, rows: PyTree, accept: Array) -> MemoryState:

@@ -22,7 +22,7 @@ from gymnasium import spaces as gym_spaces
 
 from seqdec import checks, kernels, linalg, policies
 from seqdec import memory as memories
-from seqdec.agents.experience import Experience, finite, recorder, remember
+from seqdec.agents.experience import Experience, recorder, remember, usable
 from seqdec.agents.filtering import choices_for, decide
 from seqdec.agents.neural import NeuralInfo, innovation_of
 from seqdec.core import Acquisition, Agent, Array, HasSpaces, Posterior, Predictive, PyTree
@@ -101,7 +101,7 @@ def gp(
         ask = jax.vmap(_posterior(kernel, state, by_row).mean)
         innovation = innovation_of(newest, ask(newest.x), jnp.ndim(feedback))
         loss = 0.5 * jnp.sum(innovation**2)
-        good = finite(newest) & jnp.isfinite(loss)
+        good = usable(newest) & jnp.isfinite(loss)
         # The last rows are kept without a draw, so the key is not used.
         fresh = condition(kernel, remember(memory, jax.random.key(0), state.memory, newest, good))
         roots, weights = (

@@ -17,7 +17,7 @@ from gymnasium import spaces as gym_spaces
 
 from seqdec import checks, models, policies
 from seqdec.agents import recommender, regression, units
-from seqdec.agents.experience import finite, recorder
+from seqdec.agents.experience import recorder, usable
 from seqdec.agents.filtering import choices_for, decide
 from seqdec.agents.networks import check_candidates
 from seqdec.agents.presets import ekf
@@ -107,7 +107,7 @@ def _per_action(
     def update(state, observation, action, feedback):
         newest, single = recording.rows(observation, action, feedback), jnp.ndim(feedback) == 0
         row = jax.tree.map(lambda leaf: leaf[0], newest)
-        good = finite(newest)
+        good = usable(newest)
         error = regression.innovation(answers(state, row.x).mean, row, single)
         contexts = units.measured(state.contexts, newest.x, good[None])
         phi = with_constant(units.bounded(contexts, row.x))

@@ -21,7 +21,7 @@ from flax import linen as nn
 
 from seqdec import memory as memories
 from seqdec import policies
-from seqdec.agents.experience import Batch, Experience, finite, first, minibatch, recorder, remember
+from seqdec.agents.experience import Batch, Experience, finite, first, minibatch, recorder, remember, usable
 from seqdec.agents.filtering import choices_for, decide
 from seqdec.agents.networks import network_for
 from seqdec.checks import count
@@ -165,7 +165,7 @@ def neural(
         (params, moments), responses, notes = descend(loss, transform, trained, batch_of, keys)
         innovation = innovation_of(newest, responses, jnp.ndim(feedback))
         squares = 0.5 * jnp.sum(innovation**2)
-        good = finite(newest) & jnp.isfinite(squares) & finite(params)
+        good = usable(newest) & jnp.isfinite(squares) & finite(params)
         stored = remember(memory, add, state.memory, newest, good)
         belief = top.update(params, state.belief, Lesson(newest, batch_of(keys[-1]), notes, stored, good))
         fresh, old = (params, moments, belief), (*trained, state.belief)

@@ -52,7 +52,7 @@ def equality(steps: int, names: list[str]) -> None:
             print(f"{name:7} q={q:g}: {steps} steps, {differing} actions differ, means within {error:.1e}", flush=True)
 
 
-def _definiteness(belief) -> jax.Array:
+def definiteness(belief) -> jax.Array:
     """Smallest eigenvalue of every block's covariance over its largest, from the products that the filter uses."""
 
     def ratio(state):
@@ -93,7 +93,7 @@ def million(steps: int, names: list[str]) -> None:
 
                 def chunk_of(belief, keys, step=step):
                     belief, (rejected, finite, worst) = jax.lax.scan(step, belief, keys)
-                    return belief, (rejected.sum(), finite.all(), jnp.min(worst), jnp.min(_definiteness(belief)))
+                    return belief, (rejected.sum(), finite.all(), jnp.min(worst), jnp.min(definiteness(belief)))
 
                 advance = jax.jit(chunk_of, donate_argnums=0)
                 belief, seen = flt.init(jax.random.key(0), network.init(jax.random.key(1))), []
