@@ -84,7 +84,7 @@ def commands():
 @pytest.mark.parametrize("command", commands())
 def test_commands_are_understood(command, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli, "_run", lambda options: 0)
+    monkeypatch.setattr(cli, "_run", lambda options, resuming: 0)
     monkeypatch.setattr(cli, "_report", lambda folder: 0)
     assert cli.main(command.split()) == 0
 
