@@ -145,4 +145,10 @@ def filtering(
         obs = observation.observation if isinstance(observation, Masked) else observation
         return flt.update(flt.predict(state), *choices.evidence(obs, action, feedback))
 
-    return Agent(start, act, update, name, acquisition.exact, dict(settings))
+    def update_batch(state, observations, actions, rewards):
+        assert flt.update_batch is not None
+        obs = observations.observation if isinstance(observations, Masked) else observations
+        return flt.update_batch(flt.predict(state), *jax.vmap(choices.evidence)(obs, actions, rewards))
+
+    several = None if flt.update_batch is None else update_batch
+    return Agent(start, act, update, name, acquisition.exact, dict(settings), several)

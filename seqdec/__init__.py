@@ -4,6 +4,7 @@ from seqdec import agents, bo, core, envs, filters, likelihoods, memory, models,
 from seqdec.bo import maximize, minimize
 from seqdec.loop.compiled import compiled
 from seqdec.loop.run import run
+from seqdec.online.agent import OnlineAgent
 from seqdec.results import Run
 from seqdec.runtime import compilation_cache, use_all_cores
 from seqdec.states import inspect, load, save
@@ -11,6 +12,7 @@ from seqdec.states import inspect, load, save
 __version__ = "0.1.0"
 
 __all__ = [
+    "OnlineAgent",
     "Run",
     "agents",
     "bo",

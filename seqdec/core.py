@@ -181,6 +181,10 @@ class Agent(NamedTuple):
     """Whether `Action.propensity` is exact; False marks a Monte Carlo estimate."""
     settings: Mapping[str, Any]
     """The settings that the agent was built with, recorded in the manifest of a run."""
+    update_batch: Callable[[Any, PyTree, Array, Array], tuple[Any, Any]] | None = None
+    """(state, observations (b, ...), actions (b, ...), rewards (b,)) -> (state, info): one update with all of them, and
+    one step of time. A reward that is NaN teaches nothing, and `info.rejected` (b,) marks it. None where it is missing:
+    update one after the other."""
 
 
 class HasSpaces(Protocol):

@@ -176,6 +176,22 @@ def check_writable(folder: Path) -> None:
     (folder / "writable").unlink()
 
 
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other processes from using `folder`. Raises FileExistsError where one does."""
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(folder / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise FileExistsError(f"{folder} is in use by another process; wait for it, or choose another folder") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 def as_json(value: Any) -> Any:
     """`value` after a round trip through JSON: tuples become lists, and objects without a JSON form their repr."""
     return json.loads(json.dumps(value, default=repr))

@@ -28,6 +28,7 @@ FLOORS = (
     {"figures"},
     {"results"},
     {"loop"},
+    {"online"},
     {"experiments"},
     {"cli"},
 )

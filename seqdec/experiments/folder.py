@@ -12,11 +12,10 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
-from filelock import FileLock, Timeout
-
 from seqdec.persistence import (
     as_json,
     check_writable,
+    locked,
     read_json,
     read_table,
     versions,
@@ -48,15 +47,8 @@ def opened(folder: Path) -> Iterator[None]:
             read_manifest(folder)
         except ValueError as error:
             raise FileExistsError(f"{error}; choose another folder") from error
-    lock = FileLock(folder / ".lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise FileExistsError(f"{folder} is in use by another process; wait for it, or choose another folder") from None
-    try:
+    with locked(folder):
         yield
-    finally:
-        lock.release()
 
 
 def resumed(kind: type[T], folder: Path) -> T:

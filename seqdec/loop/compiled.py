@@ -1,6 +1,8 @@
 """An agent compiled for calls from Python, as a service makes them."""
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import jax
 
@@ -12,13 +14,13 @@ _QUICK: dict[str, str | bool] = {**UNOPTIMISED, "xla_cpu_use_fusion_emitters": F
 
 
 def compiled(agent: Agent, *, optimise: bool = True, in_place: bool = False) -> Agent:
-    """`agent` with `init`, `act` and `update` compiled when they are first called.
+    """`agent` with `init`, `act`, `update` and `update_batch` compiled when they are first called.
 
     As `jax.jit` of each of them, except that `init`, which is called once, is compiled without optimisation.
 
     Args:
         agent: of `seqdec.agents`, or one's own.
-        optimise: False compiles `act` and `update` without optimisation too: the first decision and the first update
+        optimise: False compiles the others without optimisation too: the first decision and the first update
             then come several times as early, and each later one takes several times as long. For short runs, and for
             services in which a decision may take milliseconds.
         in_place: `update` writes into the state it is given, which must not be used again: JAX refuses it. Otherwise
@@ -41,8 +43,12 @@ def compiled(agent: Agent, *, optimise: bool = True, in_place: bool = False) -> 
         with one_blas_thread():
             return jax.block_until_ready(start(key))
 
+    def learning(update: Callable[..., Any]) -> Callable[..., Any]:
+        return jax.jit(update, compiler_options=options, donate_argnums=0 if in_place else ())
+
     return agent._replace(
         init=init,
         act=jax.jit(agent.act, compiler_options=options),
-        update=jax.jit(agent.update, compiler_options=options, donate_argnums=0 if in_place else ()),
+        update=learning(agent.update),
+        update_batch=None if agent.update_batch is None else learning(agent.update_batch),
     )

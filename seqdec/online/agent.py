@@ -1,0 +1,530 @@
+"""`OnlineAgent`: an agent for a service that runs for months.
+
+Every decision is in the log before it is handed out, and every reward before it is learned. The belief is what the
+agent learns from its log: a process that starts again loads the last snapshot and learns what came after it, in the
+same batches, to the bit.
+
+FOLDER/decisions.sqlite     decisions and rewards (`seqdec.online.journal`)
+FOLDER/state.safetensors    the last snapshot of the agent's state
+"""
+
+import math
+import secrets
+import sys
+import threading
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import SimpleNamespace, TracebackType
+from typing import Any, Literal, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces as gym_spaces
+
+from seqdec.checks import count, positive
+from seqdec.core import Agent, HasSpaces, PyTree
+from seqdec.online import contexts
+from seqdec.online.journal import FORMAT, Arm, Entry, Journal, Reward, described_record
+from seqdec.online.learner import Learner, Lesson
+from seqdec.ope.log import Log
+from seqdec.persistence import as_json, check_format, check_writable, locked, versions
+from seqdec.states import load, save
+
+SNAPSHOT = "state.safetensors"
+_LARGEST = float(np.finfo(np.float32).max)
+_MANY = 10_000
+"""Rewards whose learning at the start shows a progress bar."""
+
+Result = Literal["learned", "repeated", "expired", "unknown", "rejected", "removed"]
+
+
+class Decision(NamedTuple):
+    """What to do, and how to report its reward."""
+
+    action: Any
+    """id of the arm, or the point of a Box"""
+    propensity: float
+    """probability with which the policy plays this arm; NaN where it is not estimated"""
+    token: str
+    """for `OnlineAgent.learn`"""
+
+
+class OnlineAgent:
+    """An agent in a service: it decides, learns from late rewards, and keeps a durable log of both. Thread-safe.
+
+        service = seqdec.OnlineAgent(seqdec.agents.auto, site, seed=0, folder="bandit")
+        decision = service.decide(features)
+        service.learn(decision.token, reward)  # at any later time, in any order
+
+    Arms have ids: 0, 1, ... for those of the action space, and the next number for each that is added. The model has
+    `capacity` outputs, one for each arm. Where none is left for another arm, the belief is computed again from the log,
+    without the rewards of removed arms, and with twice the outputs if the others need most of them. Where items come
+    and go every day, describe them by features instead: observations that are a Dict of candidates.
+
+    Args:
+        make: (spaces) -> agent, such as `seqdec.agents.auto` or `lambda spaces: seqdec.agents.hilofi(spaces, rank=10)`.
+        spaces: anything with observation_space and action_space.
+        seed: of all random choices: equal seeds, contexts and rewards give equal results.
+        folder: of log and snapshots, created if missing; what it holds is taken up again. None keeps the log in memory.
+        expire_after: seconds after which a decision takes no reward any more; None: never.
+        capacity: outputs of the model; None is the number of arms.
+        batch_size: rewards that `learn_many` learns in one update.
+        snapshot_every: batches of rewards between snapshots, so the most that a start has to learn again.
+        fsync: wait for the disk in every call, so that a loss of power loses nothing; otherwise the end of the process
+            at any point loses nothing. Costs some milliseconds a call.
+        relearn: where the folder's log was written with another agent or other settings, learn it again with this one.
+
+    Raises:
+        ValueError: the folder's log belongs to another agent, seed or space, or is damaged; a setting is out of range.
+        TypeError: `make` does not make an agent, or a space is of another kind.
+        FileExistsError: another process, or another object of this one, uses the folder.
+        OSError: the folder cannot be written.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[HasSpaces], Agent],
+        spaces: HasSpaces,
+        *,
+        seed: int,
+        folder: str | Path | None = None,
+        expire_after: float | None = None,
+        capacity: int | None = None,
+        batch_size: int = 16,
+        snapshot_every: int = 10_000,
+        fsync: bool = False,
+        relearn: bool = False,
+    ) -> None:
+        """See the class."""
+        if expire_after is not None:
+            positive("expire_after", expire_after)
+        self._make, self._spaces, self._seed = make, spaces, count("seed", seed, 0)
+        self._batch_size, self._every = count("batch_size", batch_size), count("snapshot_every", snapshot_every)
+        self._lifetime = math.inf if expire_after is None else 1e9 * expire_after
+        self._record = contexts.record_of(spaces.observation_space)
+        self._lock, self._held, self._open = threading.RLock(), ExitStack(), True
+        self._counts: Counter[str] = Counter()
+        self._folder = None if folder is None else Path(folder)
+        first = int(spaces.action_space.n) if isinstance(spaces.action_space, gym_spaces.Discrete) else 0
+        outputs = first if capacity is None else count("capacity", capacity, max(first, 1))
+        try:
+            if self._folder is not None:
+                check_writable(self._folder)
+                self._held.enter_context(locked(self._folder))
+            self._journal = Journal(self._folder, fsync=fsync)
+            self._held.callback(self._journal.close)
+            self._take_up(first, outputs, relearn)
+        except BaseException:
+            self._held.close()
+            raise
+
+    @property
+    def arms(self) -> tuple[int, ...]:
+        """The ids of the arms that may be played; empty for points of a Box."""
+        return tuple(key for key, arm in self._arms.items() if not arm.removed)
+
+    @property
+    def agent(self) -> Agent:
+        """The agent that `make` made, with an output for each arm and `capacity` in all."""
+        return self._learner.agent
+
+    @property
+    def state(self) -> PyTree:
+        """A copy of the agent's state."""
+        with self._using():
+            return jax.tree.map(jnp.copy, self._learner.state)
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Decisions and rewards in the log, and results of `learn` in this process."""
+        with self._using():
+            return {"decisions": self._journal.decisions, "rewards": self._journal.rewards, **self._counts}
+
+    def warm_up(self) -> None:
+        """Compile all programs, so that no later call has to. Changes nothing."""
+        with self._using():
+            actions = self._spaces.action_space
+            self._learner.warm_up(self._record, 0 if self._arms else np.zeros(actions.shape or (), actions.dtype))
+
+    def decide(self, context: Any, mask: Any = None) -> Decision:
+        """Choose an action, which is in the log when this returns.
+
+        Args:
+            context: an observation of the space.
+            mask: (number of ids) bool, whether each arm may be played; None: all. Removed arms never are.
+
+        Raises:
+            TypeError, ValueError: a context or mask of another kind, shape or range; nothing happens then.
+            OSError: the log cannot be written; nothing happens then.
+        """
+        record = contexts.checked(self._spaces.observation_space, self._record, context)
+        with self._using():
+            return self._decided(record[None], self._allowed(mask, ())[None])[0]
+
+    def decide_many(self, stacked: Any, masks: Any = None) -> list[Decision]:
+        """Choose an action for each of several contexts, all by the present belief: as so many calls of `decide`.
+
+        Args:
+            stacked: n contexts, stacked: (n, ...), or a dict of such arrays.
+            masks: (n, number of ids) bool; None: all arms may be played.
+
+        Raises:
+            As `decide`, for the first that is wrong; nothing happens then.
+        """
+        rows = _length(stacked)
+        records = contexts.checked(self._spaces.observation_space, self._record, stacked, rows)
+        with self._using():
+            return self._decided(records, self._allowed(masks, (rows,))) if rows else []
+
+    def learn(self, token: str, reward: Any) -> Result:
+        """Learn the reward of a decision, which is in the log when this returns.
+
+        Returns:
+            "learned"; or, where nothing is learned, "repeated": the decision has its reward, which stays; "expired";
+            "unknown": no decision has this token; "rejected": it is in the log, but would make the belief infinite;
+            "removed": it is in the log, but the arm has no output any more.
+
+        Raises:
+            TypeError, ValueError: the token is no text, or the reward no finite number; nothing happens then.
+            OSError: the log cannot be written; nothing happens then.
+        """
+        return self.learn_many([(token, reward)])[0]
+
+    def learn_many(self, pairs: Iterable[tuple[str, Any]]) -> list[Result]:
+        """Learn several rewards, those that are new in one update for each `batch_size` of them.
+
+        Agents without `Agent.update_batch` learn one after the other.
+
+        Args:
+            pairs: (token, reward) of each.
+
+        Returns:
+            What became of each, as in `learn`.
+
+        Raises:
+            As `learn`, for the first that is wrong; nothing happens then.
+        """
+        asked = [(*_parsed(token), _checked_reward(reward)) for token, reward in pairs]
+        with self._using():
+            results: list[Result] = ["repeated"] * len(asked)
+            new: dict[int, int] = {}
+            lessons: list[Reward] = []
+            oldest = self._journal.now() - self._lifetime
+            for index, (number, nonce, reward) in enumerate(asked):
+                found = self._journal.find(number)
+                if found is None or found.nonce != nonce:
+                    results[index] = "unknown"
+                elif not found.rewarded and number not in new:
+                    if found.time < oldest:
+                        results[index] = "expired"
+                    else:
+                        new[number] = index
+                        lessons.append(Reward(found.context, found.action, reward))
+            if new:
+                self._journal.add_rewards(list(new), [lesson.reward for lesson in lessons])
+                for index, result in zip(new.values(), self._learn(lessons), strict=True):
+                    results[index] = result
+                self._snapshot_if_due()
+            self._counts.update(results)
+            return results
+
+    def warm_start(self, log: Log) -> None:
+        """Learn a log of other decisions row by row, and keep it: all of it or, where that fails, nothing.
+
+        Args:
+            log: with contexts as long as a flattened observation, or action features where that is a Dict of one entry,
+                and actions that are ids of arms.
+
+        Raises:
+            ValueError: the log does not fit.
+            OSError: the log cannot be written.
+        """
+        rows, names = len(log.action), self._record.names or ()
+        features = log.context if log.action_features is None else log.action_features
+        shape = (self._record.fields or {})[names[0]][0].shape
+        if len(names) > 1 or features[0].size != math.prod(shape):
+            raise ValueError(f"a row of the log has {features[0].shape} numbers; an observation has {self._record}")
+        stacked = features.reshape(rows, *shape)
+        whole = stacked if names == (contexts.WHOLE,) else {names[0]: stacked}
+        records = contexts.checked(self._spaces.observation_space, self._record, whole, rows)
+        rewards = [_checked_reward(reward) for reward in log.reward]
+        with self._using():
+            if log.num_actions > len(self._arms):
+                raise ValueError(f"the log has {log.num_actions} actions; this agent has {len(self._arms)} arms")
+            decided = [
+                Entry(secrets.token_bytes(8), record.tobytes(), mask.tobytes(), int(action), float(propensity))
+                for record, mask, action, propensity in zip(records, log.mask, log.action, log.propensity, strict=True)
+            ]
+            before = self._journal.batches
+            self._journal.add_history(decided, rewards)
+            self._relearn(before)
+            self._snapshot_if_due()
+
+    def add_arm(self) -> int:
+        """Admit another arm, of which nothing is known yet; returns its id.
+
+        Takes as long as learning the whole log where no output is free.
+
+        Raises TypeError where actions are points of a Box or candidates.
+        """
+        with self._using():
+            self._check_arms()
+            key, used = len(self._arms), {arm.output for arm in self._arms.values()}
+            free = next((output for output in range(self._learner.outputs) if output not in used), None)
+            if free is not None:
+                self._describe({**self._arms, key: Arm(free, removed=False)})
+                return key
+            live, outputs = [*self.arms, key], self._learner.outputs
+            places = dict(zip(live, range(len(live)), strict=True))
+            learner = self._made(outputs if 2 * len(live) <= outputs else 2 * outputs)
+            with self._closed_on_error():
+                self._learner, self._generation = learner, self._generation + 1
+                self._arms = {k: Arm(places.get(k), removed=k not in places) for k in (*self._arms, key)}
+                self._relearn(0)
+                self._describe(self._arms)
+                self.snapshot()
+            return key
+
+    def remove_arm(self, arm: int) -> None:
+        """Play an arm no more; rewards of its earlier decisions are still learned.
+
+        Raises:
+            TypeError: actions are points of a Box or candidates.
+            ValueError: there is no such arm, or no other.
+        """
+        with self._using():
+            self._check_arms()
+            if arm not in self.arms or len(self.arms) == 1:
+                raise ValueError(f"arm must be one of {self.arms}, of which one has to stay; got {arm!r}")
+            self._describe({**self._arms, arm: self._arms[arm]._replace(removed=True)})
+
+    def snapshot(self) -> None:
+        """Write the state to the folder, so that a start need not learn again what was learned before."""
+        with self._using():
+            if self._folder is not None:
+                self._journal.flush()  # a snapshot must not outlast what it has learned
+                save(self._folder / SNAPSHOT, self._marked(self._learner.state, self._journal.batches), self.agent)
+            self._saved = self._journal.batches
+
+    def log(self) -> Log:
+        """The decisions whose reward and propensity are known, for `seqdec.ope`. Raises ValueError where none is."""
+        with self._using():
+            return self._journal.log(self._record)
+
+    def close(self) -> None:
+        """Write a snapshot and release the folder; the agent cannot be used any more."""
+        with self._lock:
+            if self._open:
+                try:
+                    if self._saved != self._journal.batches:
+                        self.snapshot()
+                finally:
+                    self._release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    @contextmanager
+    def _using(self) -> Iterator[None]:
+        """For one thread at a time. Raises ValueError once the agent is closed."""
+        with self._lock:
+            if not self._open:
+                raise ValueError("this agent is closed; make another one with the same folder to go on")
+            yield
+
+    @contextmanager
+    def _closed_on_error(self) -> Iterator[None]:
+        """For steps that an error may leave half-done, while the log is right: whoever goes on, opens the log again."""
+        try:
+            yield
+        except BaseException:
+            self._release()
+            raise
+
+    def _release(self) -> None:
+        self._open = False
+        self._held.close()
+
+    def _made(self, outputs: int) -> Learner:
+        """The learner of the agent with so many outputs, before it has learned anything."""
+        actions = self._spaces.action_space
+        if isinstance(actions, gym_spaces.Discrete):
+            actions = gym_spaces.Discrete(outputs)
+        agent = self._make(SimpleNamespace(observation_space=self._spaces.observation_space, action_space=actions))
+        return Learner(agent, self._seed, outputs, self._batch_size)
+
+    def _take_up(self, first: int, outputs: int, relearn: bool) -> None:
+        """Go on with the folder's log, or begin one."""
+        facts, self._arms, self._generation, self._saved = self._journal.facts(), self._journal.arms(), 0, 0
+        if not facts:
+            self._learner = self._made(outputs)
+            self._describe({key: Arm(key, removed=False) for key in range(first)}, first=first)
+            return
+        check_format(self._journal.path, facts, FORMAT)
+        own = {"seed": self._seed, "first": first, "record": described_record(self._record)}
+        for name, value in own.items():
+            if facts[name] != value:
+                raise ValueError(f"{self._journal.path} belongs to an agent whose {name} is {facts[name]}, not {value}")
+        self._generation = facts["generation"]
+        self._learner = self._made(max(outputs, facts["outputs"]))
+        told = {"agent": self.agent.name, "settings": as_json(dict(self.agent.settings))}
+        changed = any(facts[name] != value for name, value in told.items())
+        if changed and not relearn:
+            raise ValueError(
+                f"{self._journal.path} was written with {facts['agent']} {facts['settings']}, not {told['agent']} "
+                f"{told['settings']}: make that agent, or pass relearn=True to learn the log again with this one"
+            )
+        if changed or self._learner.outputs > facts["outputs"]:
+            self._generation += 1
+        else:
+            self._restore()
+        self._relearn(self._saved)
+        self._describe(self._arms)
+
+    def _restore(self) -> None:
+        """Load the snapshot, if there is one of this log and this generation of outputs."""
+        if self._folder is None or not (self._folder / SNAPSHOT).is_file():
+            return
+        try:
+            found = load(self._folder / SNAPSHOT, self._marked(self._learner.state, 0))
+        except ValueError as error:
+            warnings.warn(f"{error}; the belief is learned again from the log", RuntimeWarning, stacklevel=5)
+            return
+        if found["generation"] == self._generation:
+            if found["batch"] > self._journal.batches:
+                raise ValueError(
+                    f"{self._folder / SNAPSHOT} has learned {found['batch']} batches, of which the log has "
+                    f"{self._journal.batches}: restore {self._journal.path} from a copy, or delete the snapshot"
+                )
+            self._learner.state, self._saved = found["state"], int(found["batch"])
+
+    def _marked(self, state: PyTree, batch: int) -> PyTree:
+        """What a snapshot holds."""
+        return {"state": state, "batch": np.int64(batch), "generation": np.int64(self._generation)}
+
+    def _describe(self, arms: Mapping[int, Arm], **facts: Any) -> None:
+        """Write the arms, and what the log belongs to."""
+        facts |= {"format": FORMAT, "versions": versions(), "seed": self._seed, "generation": self._generation}
+        facts |= {"agent": self.agent.name, "settings": as_json(dict(self.agent.settings))}
+        facts |= {"outputs": self._learner.outputs, "record": described_record(self._record)}
+        self._journal.describe(facts, arms)
+        self._arms = dict(arms)
+
+    def _check_arms(self) -> None:
+        candidates = isinstance(self._spaces.observation_space, gym_spaces.Dict)
+        if candidates or not self._arms:
+            kind = "candidates, which a mask allows or not" if candidates else "points of a Box"
+            raise TypeError(f"arms can be added and removed where actions have an index; here they are {kind}")
+
+    def _allowed(self, mask: Any, lead: tuple[int, ...]) -> np.ndarray:
+        """(*lead, ids) bool, whether each arm may be played."""
+        live = np.array([not arm.removed for arm in self._arms.values()], bool)
+        if mask is None:
+            return np.broadcast_to(live, (*lead, len(live)))
+        given = np.asarray(mask)
+        if given.dtype != bool or given.shape != (*lead, len(live)):
+            raise ValueError(
+                f"the mask must be bool of shape {(*lead, len(live))}, an entry for each id of an arm; "
+                f"got {given.dtype} of shape {given.shape}"
+            )
+        allowed = given & live
+        if not allowed.any(-1).all():
+            raise ValueError(f"the mask must allow at least one of the arms {self.arms}; got {mask!r:.80}")
+        return allowed
+
+    def _decided(self, records: np.ndarray, allowed: np.ndarray) -> list[Decision]:
+        """Decide, and write the decisions to the log."""
+        owners = {arm.output: key for key, arm in self._arms.items() if arm.output is not None}
+        masks = np.zeros((len(records), self._learner.outputs), bool)
+        masks[:, list(owners)] = allowed[:, list(owners.values())]
+        made = self._learner.decide(self._journal.decisions + 1, records, masks)
+        actions = [owners[int(output)] for output in made.value] if owners else [_frozen(point) for point in made.value]
+        entries = [
+            Entry(
+                secrets.token_bytes(8),
+                record.tobytes(),
+                mask.tobytes() if owners else None,
+                action if owners else action.tobytes(),
+                float(propensity),
+            )
+            for record, mask, action, propensity in zip(records, allowed, actions, made.propensity, strict=True)
+        ]
+        first = self._journal.add_decisions(entries)
+        return [
+            Decision(action, entry.propensity, f"{first + index}-{entry.nonce.hex()}")
+            for index, (action, entry) in enumerate(zip(actions, entries, strict=True))
+        ]
+
+    def _learn(self, rewards: Sequence[Reward]) -> list[Result]:
+        """Learn one batch that is in the log."""
+        lessons = [self._lesson(reward) for reward in rewards]
+        with self._closed_on_error():
+            accepted = iter(self._learner.learn([lesson for lesson in lessons if lesson is not None]))
+        return ["removed" if lesson is None else "learned" if next(accepted) else "rejected" for lesson in lessons]
+
+    def _lesson(self, reward: Reward) -> Lesson | None:
+        """A reward for the present outputs; None where its arm has none any more."""
+        record = np.frombuffer(reward.context, self._record)[0]
+        if isinstance(reward.action, bytes):
+            space = self._spaces.action_space
+            dtype = jax.dtypes.canonicalize_dtype(space.dtype)
+            return Lesson(record, np.frombuffer(reward.action, dtype).reshape(space.shape or ()), reward.reward)
+        output = self._arms[reward.action].output
+        return None if output is None else Lesson(record, output, reward.reward)
+
+    def _relearn(self, batch: int) -> None:
+        """Learn all batches after that one."""
+        from tqdm import tqdm
+
+        total = self._journal.batches - batch
+        hidden = total < _MANY or not sys.stderr.isatty()
+        for rewards in tqdm(self._journal.batches_after(batch), "learn the log", total, disable=hidden, unit="batch"):
+            self._learn(rewards)
+
+    def _snapshot_if_due(self) -> None:
+        if self._journal.batches - self._saved >= self._every:
+            self.snapshot()
+
+
+def _length(stacked: Any) -> int:
+    """The number of stacked contexts. Raises ValueError where there is no axis to count."""
+    leaves = list(stacked.values()) if hasattr(stacked, "keys") else [stacked]
+    sizes = {np.shape(leaf)[:1] for leaf in leaves}
+    if len(sizes) != 1 or () in sizes:
+        raise ValueError(f"contexts must be stacked along a first axis; got shapes {[np.shape(leaf) for leaf in leaves]}")
+    return sizes.pop()[0]
+
+
+def _frozen(point: np.ndarray) -> np.ndarray:
+    """A copy that cannot be written."""
+    own = point.copy()
+    own.flags.writeable = False
+    return own
+
+
+def _parsed(token: Any) -> tuple[int, bytes]:
+    """Number and nonce of a token; what is none has number 0. Raises TypeError for what is no text."""
+    if not isinstance(token, str):
+        raise TypeError(f"a token is the text that `decide` returned; got {token!r:.60}")
+    number, _, nonce = token.partition("-")
+    try:
+        return int(number) if number.isascii() and number.isdigit() and len(number) < 19 else 0, bytes.fromhex(nonce)
+    except ValueError:
+        return 0, b""
+
+
+def _checked_reward(reward: Any) -> float:
+    """A finite number. Raises TypeError or ValueError."""
+    given = np.asarray(reward)
+    if given.dtype.kind not in "biuf" or given.shape != ():
+        raise TypeError(f"a reward must be a number; got {reward!r:.60}")
+    if not abs(float(given)) <= _LARGEST:
+        raise ValueError(f"a reward must be a finite number in float32; got {reward!r}")
+    return float(given)
