@@ -61,7 +61,9 @@ def averaging(agent: Agent, decay: float, get: Callable[[Any], PyTree], put: Cal
         average = moved(state.average, get(inner), updates, decay, taken)
         return Averaged(inner, average, updates), info
 
-    return agent._replace(init=init, act=act, update=update, update_batch=None, settings={**agent.settings, "average": decay})
+    return agent._replace(
+        init=init, act=act, update=update, update_batch=None, settings={**agent.settings, "average": decay}
+    )
 
 
 def moved(average: PyTree, params: PyTree, updates: Array, decay: float, taken: Array | bool = True) -> PyTree:

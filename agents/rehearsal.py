@@ -102,7 +102,9 @@ def rehearsing(agent: Agent, flt: Filter, rehearsal: Rehearsal, spaces: HasSpace
         return state, info
 
     told = {**rehearsal._asdict(), "memory": memory.capacity}
-    return agent._replace(init=init, act=act, update=update, update_batch=None, settings={**agent.settings, "rehearsal": told})
+    return agent._replace(
+        init=init, act=act, update=update, update_batch=None, settings={**agent.settings, "rehearsal": told}
+    )
 
 
 def _check(flt: Filter, rehearsal: Rehearsal) -> None:

@@ -498,7 +498,9 @@ def _length(stacked: Any) -> int:
     leaves = list(stacked.values()) if hasattr(stacked, "keys") else [stacked]
     sizes = {np.shape(leaf)[:1] for leaf in leaves}
     if len(sizes) != 1 or () in sizes:
-        raise ValueError(f"contexts must be stacked along a first axis; got shapes {[np.shape(leaf) for leaf in leaves]}")
+        raise ValueError(
+            f"contexts must be stacked along a first axis; got shapes {[np.shape(leaf) for leaf in leaves]}"
+        )
     return sizes.pop()[0]
 
 

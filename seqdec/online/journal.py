@@ -232,7 +232,9 @@ class Journal:
         except sqlite3.OperationalError as error:
             raise OSError(f"cannot use {self.path}: {error}") from error
         except sqlite3.DatabaseError as error:
-            raise ValueError(f"{self.path} is damaged or no log of decisions: {error}; restore it from a copy") from error
+            raise ValueError(
+                f"{self.path} is damaged or no log of decisions: {error}; restore it from a copy"
+            ) from error
 
 
 def read_log(folder: str | Path) -> Log:

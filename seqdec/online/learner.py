@@ -52,7 +52,7 @@ class Learner:
         self.state = fast.init(jax.random.fold_in(jax.random.key(seed), 0))
 
     def decide(self, number: int, records: np.ndarray, masks: np.ndarray) -> Action:
-        """Actions and propensities (n,) of decisions number, number + 1, ... with contexts (n,) and masks (n, outputs)."""
+        """Actions and propensities (n,) of decisions number, number + 1, ...: contexts (n,), masks (n, outputs)."""
         count = len(records)
         if count == 1:
             x = contexts.tree_of(records[0])
