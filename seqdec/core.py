@@ -199,3 +199,10 @@ class HasSpaces(Protocol):
     def action_space(self) -> gymnasium.Space:
         """Discrete or Box."""
         ...
+
+
+class Spaces(NamedTuple):
+    """What an agent must know of where it acts, where there is no environment."""
+
+    observation_space: gymnasium.Space
+    action_space: gymnasium.Space

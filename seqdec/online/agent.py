@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import SimpleNamespace, TracebackType
+from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self
 
 import jax
@@ -26,7 +26,7 @@ import numpy as np
 from gymnasium import spaces as gym_spaces
 
 from seqdec.checks import count, positive
-from seqdec.core import Agent, HasSpaces, PyTree
+from seqdec.core import Agent, HasSpaces, PyTree, Spaces
 from seqdec.online import contexts
 from seqdec.online.journal import FORMAT, Arm, Entry, Journal, Reward, described_record
 from seqdec.online.learner import Learner, Lesson
@@ -243,13 +243,14 @@ class OnlineAgent:
             ValueError: the log does not fit.
             OSError: the log cannot be written.
         """
-        rows, names = len(log.action), self._record.names or ()
+        rows, names = len(log.action), list(self._record.names or ())
+        name = names[0]
+        shape = contexts.shape_of(self._record, name)
         features = log.context if log.action_features is None else log.action_features
-        shape = (self._record.fields or {})[names[0]][0].shape
         if len(names) > 1 or features[0].size != math.prod(shape):
             raise ValueError(f"a row of the log has {features[0].shape} numbers; an observation has {self._record}")
         stacked = features.reshape(rows, *shape)
-        whole = stacked if names == (contexts.WHOLE,) else {names[0]: stacked}
+        whole = stacked if name == contexts.WHOLE else {name: stacked}
         records = contexts.checked(self._spaces.observation_space, self._record, whole, rows)
         rewards = [_checked_reward(reward) for reward in log.reward]
         with self._using():
@@ -357,7 +358,7 @@ class OnlineAgent:
         actions = self._spaces.action_space
         if isinstance(actions, gym_spaces.Discrete):
             actions = gym_spaces.Discrete(outputs)
-        agent = self._make(SimpleNamespace(observation_space=self._spaces.observation_space, action_space=actions))
+        agent = self._make(Spaces(self._spaces.observation_space, actions))
         return Learner(agent, self._seed, outputs, self._batch_size)
 
     def _take_up(self, first: int, outputs: int, relearn: bool) -> None:
@@ -445,7 +446,8 @@ class OnlineAgent:
         masks = np.zeros((len(records), self._learner.outputs), bool)
         masks[:, list(owners)] = allowed[:, list(owners.values())]
         made = self._learner.decide(self._journal.decisions + 1, records, masks)
-        actions = [owners[int(output)] for output in made.value] if owners else [_frozen(point) for point in made.value]
+        values: Any = np.asarray(made.value)
+        actions: list[Any] = [owners[int(output)] for output in values] if owners else list(map(_frozen, values))
         entries = [
             Entry(
                 secrets.token_bytes(8),
@@ -473,9 +475,8 @@ class OnlineAgent:
         """A reward for the present outputs; None where its arm has none any more."""
         record = np.frombuffer(reward.context, self._record)[0]
         if isinstance(reward.action, bytes):
-            space = self._spaces.action_space
-            dtype = jax.dtypes.canonicalize_dtype(space.dtype)
-            return Lesson(record, np.frombuffer(reward.action, dtype).reshape(space.shape or ()), reward.reward)
+            shape = self._spaces.action_space.shape or ()
+            return Lesson(record, np.frombuffer(reward.action, np.float32).reshape(shape), reward.reward)
         output = self._arms[reward.action].output
         return None if output is None else Lesson(record, output, reward.reward)
 
@@ -505,8 +506,8 @@ def _length(stacked: Any) -> int:
 
 
 def _frozen(point: np.ndarray) -> np.ndarray:
-    """A copy that cannot be written."""
-    own = point.copy()
+    """A copy in float32 that cannot be written."""
+    own = point.astype(np.float32)
     own.flags.writeable = False
     return own
 

@@ -19,6 +19,11 @@ def record_of(space: gym_spaces.Space) -> np.dtype:
     return np.dtype([(name, *_described(part)) for name, part in sorted(parts.items())])
 
 
+def shape_of(record: Any, name: str) -> tuple[int, ...]:
+    """Shape of one field of a record."""
+    return record.fields[name][0].shape
+
+
 def checked(space: gym_spaces.Space, record: np.dtype, value: Any, rows: int | None = None) -> np.ndarray:
     """An observation as a record (), or with `rows` that many observations, stacked, as records (rows,).
 

@@ -148,7 +148,7 @@ class Journal:
                 "LEFT JOIN rewards USING (number) WHERE number = ?",
                 (number,),
             ).fetchone()
-        return None if row is None else Found(*row[:4], row[4] is not None)
+        return None if row is None else Found(row[0], row[1], row[2], row[3], row[4] is not None)
 
     def batches_after(self, batch: int) -> Iterator[list[Reward]]:
         """The rewards of each later batch, in the order in which they were given."""
@@ -263,5 +263,5 @@ def record_from(described: Any) -> np.dtype:
 
 def described_record(record: np.dtype) -> list[Any]:
     """A record as JSON values."""
-    fields = record.fields or {}
-    return [[name, fields[name][0].base.str, list(fields[name][0].shape)] for name in record.names or ()]
+    fields: Any = record.fields
+    return [[name, kind.base.str, list(kind.shape)] for name, (kind, *_) in fields.items()]

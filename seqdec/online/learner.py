@@ -91,21 +91,21 @@ class Learner:
 
     def _one(self, record: np.ndarray, action: Any, reward: float) -> bool:
         x = contexts.tree_of(record)
-        self.state, info = self._update(self.state, x, _typed(action), np.float32(reward))
+        self.state, info = self._update(self.state, x, _typed(action), _typed(reward))
         return not np.any(info.rejected)
 
     def _several(self, records: np.ndarray, actions: np.ndarray, rewards: np.ndarray) -> np.ndarray:
         """(batch_size,) whether each was accepted."""
         assert self._update_batch is not None
         x = contexts.tree_of(records)
-        self.state, info = self._update_batch(self.state, x, _typed(actions), rewards.astype(np.float32))
+        self.state, info = self._update_batch(self.state, x, _typed(actions), _typed(rewards))
         return ~np.asarray(info.rejected)
 
 
-def _typed(actions: Any) -> np.ndarray:
-    """Indices as int32, points as they are."""
-    array = np.asarray(actions)
-    return array.astype(np.int32) if array.dtype.kind in "iu" else array
+def _typed(values: Any) -> Any:
+    """Indices as int32, rewards and points as float32."""
+    array = np.asarray(values)
+    return array.astype(np.int32 if array.dtype.kind in "iu" else np.float32)
 
 
 def _filled(rows: np.ndarray) -> np.ndarray:
