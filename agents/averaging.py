@@ -62,7 +62,12 @@ def averaging(agent: Agent, decay: float, get: Callable[[Any], PyTree], put: Cal
         return Averaged(inner, average, updates), info
 
     return agent._replace(
-        init=init, act=act, update=update, update_batch=None, settings={**agent.settings, "average": decay}
+        init=init,
+        act=act,
+        update=update,
+        update_batch=None,
+        act_batch=None,
+        settings={**agent.settings, "average": decay},
     )
 
 

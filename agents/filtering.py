@@ -150,5 +150,18 @@ def filtering(
         obs = observations.observation if isinstance(observations, Masked) else observations
         return flt.update_batch(flt.predict(state), *jax.vmap(choices.evidence)(obs, actions, rewards))
 
-    several = None if flt.update_batch is None else update_batch
-    return Agent(start, act, update, name, acquisition.exact, dict(settings), several)
+    def act_batch(keys, state, observations):
+        assert flt.marginals is not None
+        question = posterior(flt, state)._replace(marginals=flt.marginals(state))
+        return jax.vmap(lambda key, seen: decide(key, acquisition, question, choices, seen))(keys, observations)
+
+    return Agent(
+        start,
+        act,
+        update,
+        name,
+        acquisition.exact,
+        dict(settings),
+        update_batch if flt.update_batch is not None else None,
+        act_batch if flt.marginals is not None else None,
+    )

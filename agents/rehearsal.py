@@ -103,7 +103,12 @@ def rehearsing(agent: Agent, flt: Filter, rehearsal: Rehearsal, spaces: HasSpace
 
     told = {**rehearsal._asdict(), "memory": memory.capacity}
     return agent._replace(
-        init=init, act=act, update=update, update_batch=None, settings={**agent.settings, "rehearsal": told}
+        init=init,
+        act=act,
+        update=update,
+        update_batch=None,
+        act_batch=None,
+        settings={**agent.settings, "rehearsal": told},
     )
 
 

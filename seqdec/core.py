@@ -46,6 +46,17 @@ class Predictive(NamedTuple):
     """(out, out) observation covariance R, which data do not reduce."""
 
 
+class Marginals(NamedTuple):
+    """Gaussian prediction of `out` responses one by one, without their correlations."""
+
+    mean: Array
+    """(out,) expected response."""
+    variance: Array
+    """(out,) epistemic variance."""
+    noise: Array
+    """(out,) observation variance."""
+
+
 class ErrorBound(NamedTuple):
     """Upper bounds, in Frobenius norm, on what the covariance of one update neglects. Their sum bounds the whole."""
 
@@ -95,6 +106,9 @@ class Filter(NamedTuple):
     present mean. Leaves of xs are (b, ...); ys and `observed` are (b, o), or (b,) for one response each. In `info` the
     innovation is (b, o), and `rejected` (b,) marks the inputs that were left out because they were not finite. None
     where it is missing."""
+    marginals: Callable[[Any], Callable[[PyTree], Marginals]] | None = None
+    """(belief) -> (x -> marginals of all responses), for many inputs: what does not depend on x is computed once. None
+    where it is missing: take them from `moments`."""
 
 
 class Posterior(NamedTuple):
@@ -106,6 +120,8 @@ class Posterior(NamedTuple):
     """(candidates) -> predictive over the n responses."""
     draw: Callable[[Key], Callable[[PyTree], Array]]
     """(key) -> (candidates -> (n,)): one coherent function drawn from the belief."""
+    marginals: Callable[[PyTree], Marginals] | None = None
+    """(candidates) -> marginals of the n responses; None: take them from `joint`."""
 
 
 class Acquisition(NamedTuple):
@@ -185,6 +201,9 @@ class Agent(NamedTuple):
     """(state, observations (b, ...), actions (b, ...), rewards (b,)) -> (state, info): one update with all of them, and
     one step of time. A reward that is NaN teaches nothing, and `info.rejected` (b,) marks it. None where it is missing:
     update one after the other."""
+    act_batch: Callable[[Key, Any, PyTree], Action] | None = None
+    """(keys (b,), state, observations (b, ...)) -> actions (b, ...) and propensities (b,), as `jax.vmap` of `act` up to
+    rounding. None where it is missing."""
 
 
 class HasSpaces(Protocol):

@@ -164,6 +164,42 @@ def test_state_keeps_its_structure_and_dtypes(lab):
 
 
 @every_agent
+def test_many_decisions_at_once_are_those_of_one_after_the_other(lab):
+    if lab.agent.act_batch is None:
+        return
+    arms = len(WEIGHTS)
+    keys, masks = jax.random.split(jax.random.key(3), 20), jnp.arange(arms) != jnp.arange(20)[:, None] % arms
+    seen = Masked(CONTEXTS[:20], masks)
+    each = jax.jit(jax.vmap(lab.agent.act, (0, None, 0)))(keys, lab.state, seen)
+    many = jax.jit(lab.agent.act_batch)(keys, lab.state, seen)
+    np.testing.assert_array_equal(many.value, each.value)
+    np.testing.assert_allclose(many.propensity, each.propensity, atol=1e-3)
+
+
+@every_agent
+def test_many_rewards_at_once(lab):
+    """One alone is as in `update`; what is not finite is left out of several."""
+    learn = lab.agent.update_batch
+    if learn is None:
+        return
+    actions, rewards = jnp.arange(6) % len(WEIGHTS), jnp.linspace(0, 1, 6)
+    alone, _ = jax.jit(learn)(lab.state, CONTEXTS[:1], actions[:1], rewards[:1])
+    expected, _ = lab.update(lab.state, CONTEXTS[0], actions[0], rewards[0])
+    assert_same(learnt(alone), learnt(expected), rtol=1e-3, atol=1e-4)
+    few, _ = jax.jit(learn)(lab.state, CONTEXTS[:4], actions[:4], rewards[:4])
+    padded, info = jax.jit(learn)(lab.state, CONTEXTS[:6], actions, rewards.at[4:].set(jnp.nan))
+    assert_same(learnt(padded), learnt(few), rtol=1e-3, atol=1e-4)
+    assert info.rejected.tolist() == [False] * 4 + [True] * 2
+
+
+def test_filters_decide_and_learn_many_at_once():
+    for name in ("ekf", "hilofi", "lofi", "lolofi", "lrkf"):
+        assert lab_of(name).agent.update_batch is not None, name
+    for name in ("ekf", "hilofi", "lolofi", "lrkf"):
+        assert lab_of(name).agent.act_batch is not None, name
+
+
+@every_agent
 def test_learns_a_small_bandit_from_rewards_alone(lab):
     rewards, late = np.asarray(CONTEXTS @ WEIGHTS.T), slice(STEPS // 2, None)
     got = rewards[np.arange(STEPS), lab.action.value][:, late].mean()

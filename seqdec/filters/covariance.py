@@ -117,6 +117,8 @@ class Covariance(NamedTuple):
     """a time step: process noise arrives"""
     accumulated_noise: Callable[[Any], Array | None] = lambda state: None
     """state -> (), the variance q that has arrived since the last update; None where there is never any"""
+    variances: Callable[[Any], Callable[[Rows], Array]] | None = None
+    """(state) -> (J (K, D_p) -> the diagonal of J Sigma J^T (K,)), for many J; None: that of `variance`"""
     columns: Callable[[Any], Pieces | None] = lambda state: None
     """state -> (D_p, k), the columns with which `project` multiplies; None where it does more than that"""
 

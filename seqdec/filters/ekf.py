@@ -61,6 +61,9 @@ def full_rank(initial_std: Array | float, process_noise: ProcessNoise, *, buffer
         del state
         return products @ products.mT
 
+    def variances(state):
+        return lambda rows: jnp.sum(project(state, rows) ** 2, axis=1)
+
     def mean_update(state, jacobian, products, weights):
         """K eps = (F T + q J)^T S^{-1} eps; the cache is S K^T."""
         known = products @ state.factor.columns.mT
@@ -93,6 +96,7 @@ def full_rank(initial_std: Array | float, process_noise: ProcessNoise, *, buffer
         init=init,
         project=project,
         variance=variance,
+        variances=variances,
         mean_update=mean_update,
         covariance_update=covariance_update,
         draw=draw,

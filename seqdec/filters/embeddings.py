@@ -169,4 +169,5 @@ def sparse(flt: Filter, tables: tuple[str, ...]) -> Filter:
         update=with_few_rows(flt.update),
         update_batch=with_few_rows(flt.update_batch),
         moments=lambda belief, x: flt.moments(*cut(belief, x)),
+        marginals=None,
     )

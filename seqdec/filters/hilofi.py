@@ -33,6 +33,7 @@ from seqdec.filters.covariance import (
     Observation,
     ProcessNoise,
     check_process_noise,
+    whole,
     zero_where_rejected,
 )
 from seqdec.filters.ekf import full_rank
@@ -122,6 +123,15 @@ def by_output(initial_std: Array | float, process_noise: ProcessNoise, *, buffer
         flat = products.reshape(len(products), -1)
         return flat @ flat.mT
 
+    def variances(state):
+        covs = jnp.einsum("kdn,ken->kde", state.factor.columns, state.factor.columns)
+
+        def of_rows(rows):
+            apart = jax.vmap(whole)(_apart(rows, len(covs)))
+            return jnp.einsum("kod,kod->o", apart, apart @ covs)
+
+        return of_rows
+
     def mean_update(state, jacobian, products, weights):
         moves, squares, cache = jax.vmap(one.mean_update, (state_axes, 0, 1, None))(
             state, _apart(jacobian, len(state.factor.columns)), products, weights
@@ -153,6 +163,7 @@ def by_output(initial_std: Array | float, process_noise: ProcessNoise, *, buffer
         init=init,
         project=project,
         variance=variance,
+        variances=variances,
         mean_update=mean_update,
         covariance_update=covariance_update,
         draw=draw,

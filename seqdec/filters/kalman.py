@@ -28,7 +28,7 @@ import jax.numpy as jnp
 
 from seqdec import linalg
 from seqdec import params as parameters
-from seqdec.core import Array, Filter, Key, Network, Predictive, PyTree, UpdateInfo
+from seqdec.core import Array, Filter, Key, Marginals, Network, Predictive, PyTree, UpdateInfo
 from seqdec.filters import batches, embeddings, jacobians
 from seqdec.filters.bounds import error_bound
 from seqdec.filters.covariance import Belief, Covariance, Numerics, Observation
@@ -105,6 +105,7 @@ def _filter(model: _Model, initial_std_table: TableStd) -> Filter:
         response=lambda params, x: model.likelihood.mean(model.network.apply(params, x)),
         recentre=lambda belief, params: belief._replace(params=params),
         update_batch=functools.partial(_update_batch, model),
+        marginals=functools.partial(_marginals, model),
     )
     return embeddings.sparse(flt, model.network.tables)
 
@@ -146,6 +147,25 @@ def _moments(model: _Model, belief: Belief, x: PyTree) -> Predictive:
         arrived = functools.reduce(jnp.maximum, noise.values()) > 0
         cov = linalg.cond_any(arrived, add, cov, noise, formed, belief.params, x)
     return Predictive(at.mean, cov, at.noise)
+
+
+def _marginals(model: _Model, belief: Belief) -> Callable[[PyTree], Marginals]:
+    """X -> f, and the diagonals of J Sigma J^T and R."""
+
+    def plain(covariance, state):
+        return lambda rows: jnp.diagonal(covariance.variance(state, covariance.project(state, rows)))
+
+    parts = zip(model.covariances, belief.blocks, strict=True)
+    variances = [plain(c, state) if c.variances is None else c.variances(state) for c, state in parts]
+    noise = _accumulated_noise(model, belief)
+
+    def marginals(x):
+        at = _linearise(model, belief.params, x)
+        terms = [own(rows) for own, rows in zip(variances, at.jacobians, strict=True)]
+        terms += [q * linalg.squares_of(at.jacobians[index]) for index, q in noise.items()]
+        return Marginals(at.mean, functools.reduce(jnp.add, terms), jnp.diagonal(at.noise))
+
+    return marginals
 
 
 def _update(

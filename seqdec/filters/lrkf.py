@@ -15,6 +15,7 @@ Source: Duran-Martin, Sanchez-Betancourt, Cartea, Murphy, "Martingale Posterior 
 Decision Making", Algorithm 4.
 """
 
+import functools
 import math
 from typing import Any
 
@@ -70,6 +71,19 @@ def low_rank(rank: int, initial_std: Array | float, process_noise: ProcessNoise,
         root = products @ state.factor.coefficients.mT @ state.factor.root.mT
         return root @ root.mT
 
+    def variances(state):
+        """|C H^T|^2 of each row, with C formed once."""
+        factor = state.factor
+        rows_of_factor = jax.vmap(lambda row: linalg.times(factor, row))(factor.root)
+
+        def of_rows(rows):
+            products = (
+                linalg.multiply(own, piece.mT, piece.dtype) for own, piece in zip(rows, rows_of_factor, strict=True)
+            )
+            return jnp.sum(functools.reduce(jnp.add, products) ** 2, axis=1)
+
+        return of_rows
+
     def mean_update(state, jacobian, products, weights):
         """K eps = C^T C H^T w + q H^T w with w = S^{-1} eps, and |K eps|^2."""
         factor = state.factor
@@ -111,6 +125,7 @@ def low_rank(rank: int, initial_std: Array | float, process_noise: ProcessNoise,
         init=init,
         project=project,
         variance=variance,
+        variances=variances,
         mean_update=mean_update,
         covariance_update=covariance_update,
         draw=draw,

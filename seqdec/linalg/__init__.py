@@ -30,7 +30,7 @@ from seqdec.linalg.low_rank import (
     low_rank_from,
     times,
 )
-from seqdec.linalg.outer import Outer, Pieces, Rows, dense, gram_of, multiply, multiply_all, select
+from seqdec.linalg.outer import Outer, Pieces, Rows, dense, gram_of, multiply, multiply_all, select, squares_of
 from seqdec.linalg.roots import (
     inverse_root,
     low_rank_projection,
@@ -74,6 +74,7 @@ __all__ = [
     "solve_psd",
     "solve_transposed",
     "solve_triangular",
+    "squares_of",
     "svd",
     "symmetric_downdate",
     "times",

@@ -74,6 +74,17 @@ def gram_of(rows: Rows, dtype=None) -> Array:
     return functools.reduce(jnp.add, map(gram, rows))
 
 
+def squares_of(rows: Rows) -> Array:
+    """The diagonal of H H^T (o,) for H (o, D_p)."""
+
+    def squares(piece):
+        if isinstance(piece, Outer):
+            return jnp.sum(piece.inputs**2, -1) * jnp.sum(piece.deltas**2, -1)
+        return jnp.sum(piece**2, -1)
+
+    return functools.reduce(jnp.add, map(squares, rows))
+
+
 def multiply(rows: Array | Outer, columns: Array, dtype) -> Array:
     """Rows (o, D_p) times columns (D_p, n), summed in `dtype`.
 

@@ -14,7 +14,7 @@ _QUICK: dict[str, str | bool] = {**UNOPTIMISED, "xla_cpu_use_fusion_emitters": F
 
 
 def compiled(agent: Agent, *, optimise: bool = True, in_place: bool = False) -> Agent:
-    """`agent` with `init`, `act`, `update` and `update_batch` compiled when they are first called.
+    """`agent` with its functions compiled when they are first called.
 
     As `jax.jit` of each of them, except that `init`, which is called once, is compiled without optimisation.
 
@@ -51,4 +51,5 @@ def compiled(agent: Agent, *, optimise: bool = True, in_place: bool = False) -> 
         act=jax.jit(agent.act, compiler_options=options),
         update=learning(agent.update),
         update_batch=None if agent.update_batch is None else learning(agent.update_batch),
+        act_batch=None if agent.act_batch is None else jax.jit(agent.act_batch, compiler_options=options),
     )

@@ -47,7 +47,13 @@ class Learner:
             return agent.act(key, state, Masked(x, mask) if outputs else x)
 
         self._act = jax.jit(act, compiler_options=options)
-        self._act_many = jax.jit(jax.vmap(act, (None, None, 0, 0, 0)), compiler_options=options)
+
+        def act_many(state: PyTree, seed: Any, numbers: Any, x: PyTree, masks: Any) -> Action:
+            keys = jax.vmap(lambda number: jax.random.fold_in(jax.random.key(seed), number))(numbers)
+            act_batch = agent.act_batch or jax.vmap(agent.act, (0, None, 0))
+            return act_batch(keys, state, Masked(x, masks) if outputs else x)
+
+        self._act_many = jax.jit(act_many, compiler_options=options)
         self._update, self._update_batch = fast.update, fast.update_batch
         self.state = fast.init(jax.random.fold_in(jax.random.key(seed), 0))
 

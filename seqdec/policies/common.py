@@ -6,12 +6,20 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from seqdec.core import Array
+from seqdec.core import Array, Marginals, Posterior, PyTree
 
 
 def masked(scores: Array, mask: Array | None) -> Array:
     """Scores (n,) with -inf where the mask (n,) bool is False."""
     return scores if mask is None else jnp.where(mask, scores, -jnp.inf)
+
+
+def marginals(posterior: Posterior, candidates: PyTree) -> Marginals:
+    """The posterior's marginals of the candidates' responses."""
+    if posterior.marginals is not None:
+        return posterior.marginals(candidates)
+    at = posterior.joint(candidates)
+    return Marginals(at.mean, jnp.diagonal(at.cov), jnp.diagonal(at.noise))
 
 
 def chosen(scores: Array) -> Array:
@@ -46,7 +54,7 @@ def marginal_quadrature(marginals, samples: int):
         P(a) = E_z prod_{b != a} Phi((mean_a + std_a z - mean_b) / std_b),    z at the S midpoint quantiles of N(0, 1)
 
     Deterministic. Apart from the smoothing, the error is at most 1 / (2 S) where the other scores are certain, and much
-    smaller where they are about as uncertain as that of a. O(n^2 S).
+    smaller where they are about as uncertain as that of a. O(n^2 S) time and O(n S) memory.
 
     Args:
         marginals: (posterior, candidates) -> mean (n,) and std (n,).
@@ -61,12 +69,18 @@ def marginal_quadrature(marginals, samples: int):
     def probabilities(key, posterior, candidates, mask):
         del key
         mean, std = marginals(posterior, candidates)
-        others = ~jnp.eye(len(mean), dtype=bool) if mask is None else ~jnp.eye(len(mean), dtype=bool) & mask
-        quantiles = jax.scipy.special.ndtri((jnp.arange(samples, dtype=mean.dtype) + 0.5) / samples)
-        score = mean + std * quantiles[:, None]
-        distance = (score[:, :, None] - mean) / jnp.maximum(std, jnp.finfo(std.dtype).tiny)
-        below = 0.5 * (1 + jax.lax.erf(distance / math.sqrt(2)))
-        wins = jnp.sum(jnp.prod(jnp.where(others, below, 1), axis=2), axis=0)
+        count, dtype = len(mean), mean.dtype
+        quantiles = jax.scipy.special.ndtri((jnp.arange(samples, dtype=dtype) + 0.5) / samples)
+        score = mean[:, None] + std[:, None] * quantiles
+        scale = 1 / (math.sqrt(2) * jnp.maximum(std, jnp.finfo(dtype).tiny))
+        rivals = jnp.ones(count, bool) if mask is None else mask
+
+        def times_below(rival, product):
+            """Of each score (n, S) the probability that it is above that of one more rival."""
+            below = 0.5 + 0.5 * jax.lax.erf((score - mean[rival]) * scale[rival])
+            return product * jnp.where(rivals[rival] & (jnp.arange(count) != rival)[:, None], below, 1)
+
+        wins = jnp.sum(jax.lax.fori_loop(0, count, times_below, jnp.ones_like(score)), axis=1)
         # With many certain and equal scores the product of their halves underflows to zero for all of them.
         wins = wins + jnp.finfo(wins.dtype).tiny
         wins = wins if mask is None else jnp.where(mask, wins, 0)

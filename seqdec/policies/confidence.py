@@ -22,8 +22,8 @@ def ucb(width=1.0) -> Acquisition:
 
     def score(key, posterior, candidates, mask):
         del key
-        at = posterior.joint(candidates)
-        return common.masked(at.mean + width * jnp.sqrt(jnp.maximum(jnp.diagonal(at.cov), 0)), mask)
+        at = common.marginals(posterior, candidates)
+        return common.masked(at.mean + width * jnp.sqrt(jnp.maximum(at.variance, 0)), mask)
 
     def probabilities(key, posterior, candidates, mask):
         return common.chosen(score(key, posterior, candidates, mask))

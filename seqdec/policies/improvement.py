@@ -33,8 +33,8 @@ def log_expected_improvement(best=None) -> Acquisition:
 
     def score(key, posterior, candidates, mask):
         del key
-        at = posterior.joint(candidates)
-        std = jnp.sqrt(jnp.maximum(jnp.diagonal(at.cov), jnp.finfo(at.cov.dtype).eps ** 2))
+        at = common.marginals(posterior, candidates)
+        std = jnp.sqrt(jnp.maximum(at.variance, jnp.finfo(at.variance.dtype).eps ** 2))
         incumbent = jnp.max(common.masked(at.mean, mask)) if best is None else best
         return common.masked(jnp.log(std) + log_h((at.mean - incumbent) / std), mask)
 

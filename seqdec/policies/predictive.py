@@ -31,7 +31,7 @@ def predictive_sampling(*, joint: bool = False, propensity_samples: int = 100) -
     Raises:
         ValueError: propensity_samples is not an integer >= 0.
     """
-    return _sampling(lambda at: at.cov + at.noise, joint, propensity_samples)
+    return _sampling(True, joint, propensity_samples)
 
 
 def epistemic_sampling(*, joint: bool = False, propensity_samples: int = 100) -> Acquisition:
@@ -47,15 +47,16 @@ def epistemic_sampling(*, joint: bool = False, propensity_samples: int = 100) ->
     Raises:
         ValueError: propensity_samples is not an integer >= 0.
     """
-    return _sampling(lambda at: at.cov, joint, propensity_samples)
+    return _sampling(False, joint, propensity_samples)
 
 
-def _sampling(spread, joint: bool, propensity_samples: int) -> Acquisition:
-    """Draws from N(mean, spread(predictive))."""
+def _sampling(noisy: bool, joint: bool, propensity_samples: int) -> Acquisition:
+    """Draws from the predictive distribution, with the observation noise or without."""
 
     def marginals(posterior, candidates):
-        at = posterior.joint(candidates)
-        return at.mean, jnp.sqrt(jnp.maximum(jnp.diagonal(spread(at)), 0))
+        at = common.marginals(posterior, candidates)
+        variance = at.variance + at.noise if noisy else at.variance
+        return at.mean, jnp.sqrt(jnp.maximum(variance, 0))
 
     def separate(key, posterior, candidates, mask):
         mean, std = marginals(posterior, candidates)
@@ -63,8 +64,9 @@ def _sampling(spread, joint: bool, propensity_samples: int) -> Acquisition:
 
     def together(key, posterior, candidates, mask):
         at = posterior.joint(candidates)
+        cov = at.cov + at.noise if noisy else at.cov
         normal = jax.random.normal(key, at.mean.shape, at.mean.dtype)
-        return common.masked(at.mean + normal @ linalg.psd_root(spread(at)), mask)
+        return common.masked(at.mean + normal @ linalg.psd_root(cov), mask)
 
     if joint:
         return Acquisition(together, common.monte_carlo(together, propensity_samples), exact=False, needs="joint")
