@@ -4,6 +4,7 @@ python examples/client.py --port 8000 --threads 8 --requests 500
 """
 
 import argparse
+import contextlib
 import http.client
 import json
 import threading
@@ -17,12 +18,11 @@ def visit(port: int, requests: int, seed: int, times: list[float], results: list
     from sklearn.datasets import load_digits
 
     images, labels = load_digits(return_X_y=True)
-    connection, random = http.client.HTTPConnection("127.0.0.1", port), np.random.default_rng(seed)
-    for row in random.integers(0, len(images), requests):
-        decision = ask(connection, "/decide", {"context": (images[row] / 16).tolist()}, times)
-        body = {"token": decision["token"], "reward": int(decision["action"] == labels[row])}
-        results.append(ask(connection, "/learn", body, times)["result"])
-    connection.close()
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port)) as connection:
+        for row in np.random.default_rng(seed).integers(0, len(images), requests):
+            decision = ask(connection, "/decide", {"context": (images[row] / 16).tolist()}, times)
+            body = {"token": decision["token"], "reward": int(decision["action"] == labels[row])}
+            results.append(ask(connection, "/learn", body, times)["result"])
 
 
 def ask(connection: http.client.HTTPConnection, path: str, body: dict, times: list[float]) -> dict:

@@ -9,7 +9,7 @@ import pytest
 from seqdec import cli
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ("agents", "benchmarks", "docs", "envs", "notebooks", "seqdec", "tests")
+FOLDERS = ("agents", "benchmarks", "docs", "envs", "examples", "notebooks", "seqdec", "tests")
 PAGES = sorted([*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md"))])
 SOURCES = sorted({path.resolve() for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")})
 EXEMPT = {ROOT / "CHANGELOG.md", Path(__file__).resolve()}  # they name what does not exist

@@ -1,0 +1,53 @@
+"""The HTTP service in examples/, loaded by its client over loopback, killed and started again."""
+
+import contextlib
+import http.client
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "benchmarks")]
+
+import client  # noqa: E402  # pyright: ignore[reportMissingImports]
+import online_service as benchmark  # noqa: E402  # pyright: ignore[reportMissingImports]
+
+
+def ask(port: int, path: str, body: Any) -> tuple[int, Any]:
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port)) as connection:
+        connection.request("GET" if body is None else "POST", path, None if body is None else json.dumps(body))
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
+
+
+@pytest.mark.slow
+def test_the_service_answers_many_threads_and_survives_a_kill(tmp_path: Path) -> None:
+    process, port, _ = benchmark.started(tmp_path / "service", tmp_path / "log")
+    try:
+        compiled = (tmp_path / "log").read_text().count("XLA compilation")
+        figures = client.load(port, threads=8, requests=5)
+        assert figures["requests"] == 80 and figures["learned"] == 40
+        assert (tmp_path / "log").read_text().count("XLA compilation") == compiled > 0
+        status, decision = ask(port, "/decide", {"context": [0.5] * 64})
+        assert status == 200 and 0 <= decision["action"] < 10 and 0 < decision["propensity"] <= 1
+        report = {"token": decision["token"], "reward": 1}
+        assert ask(port, "/learn", report) == (200, {"result": "learned"})
+        status, told = ask(port, "/decide", {"context": [0.5] * 63})
+        assert status == 422 and "must have shape (64,); got (63,)" in told["error"]
+        assert ask(port, "/learn", {"token": "1-00", "reward": 1})[0] == 404
+        assert ask(port, "/learn", {"token": "1-00"})[0] == 422
+        process.send_signal(signal.SIGKILL)
+        process.wait(30)
+        process, port, _ = benchmark.started(tmp_path / "service", tmp_path / "log")
+        assert ask(port, "/learn", report) == (200, {"result": "repeated"})
+        _, counts = ask(port, "/counts", None)
+        assert counts["rewards"] == 41 and counts["decisions"] == 43  # `started` asks for one
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) in (0, -signal.SIGTERM)
+    finally:
+        process.kill()
+        process.wait(30)
