@@ -1,10 +1,12 @@
 """Bayesian optimisation in one call, for a function and its bounds."""
 
+import functools
 import inspect
 import math
 import secrets
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,7 +35,7 @@ def minimize(
     x0: Any = None,
     y0: Any = None,
     callback: Callable[..., Any] | None = None,
-    workers: int = 1,
+    workers: int | Executor | Callable[..., Iterable[Any]] = 1,
     seed: int | None = None,
     max_failures: int = 10,
     progress: bool | None = None,
@@ -56,8 +58,9 @@ def minimize(
         y0: their known values, one number or a list; then `fun` is not called for them.
         callback: called after every call of `fun`, as scipy does: with the result so far if its one argument is named
             `intermediate_result`, else with the best x so far. Raising StopIteration ends the search.
-        workers: processes that evaluate a batch, through joblib; -1 is one for each core. `fun` must then be picklable
-            by joblib, and of an exception only the message is kept.
+        workers: who evaluates a batch. A number: processes, through joblib; -1 is one for each core. An executor of
+            `concurrent.futures`, such as those of `seqdec.executors`, or a function like `map`, as scipy takes them. `fun`
+            must then be picklable by them, and of an exception only the message is kept.
         seed: of everything random; None draws one, which the result contains.
         max_failures: failed calls in a row that end the search.
         progress: whether to show a bar on standard error; None shows it on a terminal only.
@@ -120,7 +123,7 @@ class _Search:
         self.optimizer, self.fun, self.n_calls, self.callback = optimizer, fun, n_calls, callback
         self.max_failures, self.failures, self.calls, self.last = max_failures, 0, 0, ""
 
-    def run(self, given: list[Point], batch_size: int, workers: int, bar: "tqdm") -> tuple[int, str]:
+    def run(self, given: list[Point], batch_size: int, workers: Any, bar: "tqdm") -> tuple[int, str]:
         """Evaluate until the budget is spent or the search is stopped -> (status, message)."""
         try:
             while self.calls < self.n_calls:
@@ -189,8 +192,11 @@ _Outcome = tuple[float, str]
 """(value, reason of a failure)"""
 
 
-def _outcomes(fun: Callable[[Any], float], batch: Sequence[Trial], workers: int) -> Any:
+def _outcomes(fun: Callable[[Any], float], batch: Sequence[Trial], workers: Any) -> Any:
     """The outcomes of a batch, in its order; evaluated lazily if there is one worker."""
+    if isinstance(workers, Executor) or callable(workers):
+        share_out = workers.map if isinstance(workers, Executor) else workers
+        return share_out(functools.partial(_call, fun), [trial.x for trial in batch])
     if workers == 1:
         return (_call(fun, trial.x) for trial in batch)
     from joblib import Parallel, delayed  # slow to import
@@ -210,11 +216,15 @@ def _call(fun: Callable[[Any], float], x: Any) -> _Outcome:
 
 
 def _check_calls(fun: Any, workers: Any) -> None:
-    """Raises TypeError or ValueError for a function that cannot be called, or a wrong number of processes."""
+    """Raises TypeError or ValueError for a function that cannot be called, or for what are no workers."""
     if not callable(fun):
         raise TypeError(f"fun must be callable; got {fun!r}")
+    if isinstance(workers, Executor) or callable(workers):
+        return
     if isinstance(workers, bool) or not isinstance(workers, int) or (workers < 1 and workers != -1):
-        raise ValueError(f"workers must be a number of processes, or -1 for one on each core; got {workers!r}")
+        raise ValueError(
+            f"workers must be a number of processes, -1 for one on each core, an executor or a map; got {workers!r}"
+        )
 
 
 def _start_points(x0: Any, y0: Any, n_calls: int) -> tuple[list[Any], list[float]]:
