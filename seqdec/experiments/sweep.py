@@ -1,23 +1,6 @@
 """Agents x environments x settings, each with several seeds, on the cores of a machine or of a cluster.
 
-CONFIG.toml:
-
-    steps = 1000
-    seeds = 5
-    seed = 0
-
-    [environments]
-    linear = {}
-    noisy = { environment = "linear", noise_std = 0.5 }
-
-    [agents]
-    linear = {}
-    hilofi = { rank = [10, 50], policy = ["greedy", "epistemic_sampling"] }
-
-A table is named after an environment or an agent of `seqdec list`, or names one in `environment` or `agent`; its other
-keys are keywords of that factory. A list stands for one cell with each of its values, several lists for all their
-combinations; a value that is a list itself is written as a list in a list.
-
+DIR/config.toml           the configuration; its form is in docs/sweeps.md
 DIR/cells/KEY.parquet     a finished cell, one row for each seed; KEY is a digest of all that determines the cell
 DIR/sweep.parquet         all finished cells, sorted: the same bytes whatever computed them, in whatever order
 DIR/summary.csv, DIR/rewards.png
@@ -25,15 +8,16 @@ DIR/summary.csv, DIR/rewards.png
 
 import functools
 import hashlib
+import inspect
 import itertools
 import json
-import os
+import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
-from dataclasses import dataclass
+from concurrent.futures import Executor, as_completed
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -44,18 +28,18 @@ from seqdec.checks import choice
 from seqdec.core import Environment
 from seqdec.experiments.base import check_minimum
 from seqdec.experiments.folder import read_manifest, write_manifest, write_summary
+from seqdec.experiments.sweep_tables import CELL, readable, rewards_figure, short, summarise
 from seqdec.loop.run import run
-from seqdec.persistence import read_table, write_table
-from seqdec.statistics import mean_and_margin, with_margin
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from seqdec.persistence import read_table, versions, write_file, write_table
+from seqdec.registry import Registry, unknown
 
 _FORMAT = "seqdec cell 1"
-_CELLS, _TABLE = "cells", "sweep.parquet"
-_PLACE = ["environment", "agent", "settings"]
-_SHOWN = 20
-"""Cells of an environment that the picture shows."""
+_NUMBERS: Mapping[str, tuple[int, int | None]] = {"steps": (1, None), "seeds": (1, 1), "seed": (0, 0)}
+"""Least value and default of the numbers of a configuration."""
+_GROUPS: Mapping[str, tuple[str, Registry[Any]]] = {
+    "environments": ("environment", envs.REGISTRY),
+    "agents": ("agent", agents.REGISTRY),
+}
 
 
 class Part(NamedTuple):
@@ -67,28 +51,36 @@ class Part(NamedTuple):
     """in `seqdec list`"""
     options: dict[str, Any]
 
+    def settings(self) -> str:
+        """The keywords as JSON."""
+        return json.dumps(self.options, sort_keys=True)
+
 
 class Cell(NamedTuple):
-    """One agent with one choice of settings in one environment."""
+    """One agent with one choice of settings in one environment, for several seeds."""
 
     environment: Part
     agent: Part
     steps: int
-    seed: int
     seeds: int
+    seed: int
 
     def key(self) -> str:
-        """A digest of all that determines the result."""
-        return hashlib.sha256(json.dumps([_FORMAT, *self], sort_keys=True).encode()).hexdigest()[:20]
+        """A digest of all that determines the result, with the versions of seqdec and JAX in this process."""
+        content = [_FORMAT, *self, _present()]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:20]
 
-    def settings(self) -> str:
-        """The agent's keywords as JSON."""
-        return json.dumps(self.agent.options, sort_keys=True)
+    def __str__(self) -> str:
+        place, agent = (f"{part.name} {short(part.settings())}".strip() for part in self[:2])
+        return f"{agent} in {place}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """Run agents x environments x settings from a TOML file, on all cores or on a Ray cluster."""
+    """Run agents x environments x settings from a TOML file, on all cores or on a Ray cluster.
+
+    Finished cells in the folder are kept: the same command, or --resume, computes the others.
+    """
 
     name: ClassVar[str] = "sweep"
 
@@ -101,7 +93,7 @@ class Sweep:
     workers: int | None = None
     """Processes on this machine; by default one for each core."""
     out: Path = Path("results/sweep")
-    """Folder of the results; cells that are finished there are not computed again."""
+    """Folder of the results."""
 
     def check(self) -> list[Cell]:
         """The cells, each of whose environments and agents has been built once.
@@ -113,151 +105,100 @@ class Sweep:
         if self.backend == "ray":
             executors.check_ray()
         elif self.address is not None:
-            raise ValueError(f"--address belongs to --backend ray; got {self.address!r} with --backend local")
+            raise ValueError(f"--address belongs to --backend ray; got {self.address!r} with --backend {self.backend}")
+        if self.address is not None and self.workers is not None:
+            raise ValueError("--workers is for a cluster that is started here; leave it out with --address")
         return read_cells(self.config)
 
-    def restore(self) -> list[tuple[Cell, pd.DataFrame | None]]:
-        """Nothing: `play` yields what is finished too."""
+    def restore(self) -> list[tuple[str, pd.DataFrame | None]]:
+        """Nothing, because `play` yields the finished cells too."""
         return []
 
-    def play(
-        self, plan: list[Cell], finished: Sequence[tuple[Cell, pd.DataFrame | None]]
-    ) -> Iterator[tuple[Cell, pd.DataFrame | None]]:
-        """Yield (cell, its table, or None where that is saved), the saved ones first.
+    def play(self, plan: list[Cell], finished: Sequence[Any]) -> Iterator[tuple[str, pd.DataFrame | None]]:
+        """Yield (key, table) of each cell; those that are saved come first, with None for the table.
 
         Raises RuntimeError after all others are done if cells have failed.
         """
         from tqdm import tqdm
 
         cells = {cell.key(): cell for cell in plan}
-        left = {key: cell for key, cell in cells.items() if not self.file(key).is_file()}
-        failed: dict[str, Exception] = {}
-        with tqdm(total=len(cells), initial=len(cells) - len(left), unit="cell", disable=None) as bar:
-            yield from ((cell, None) for key, cell in cells.items() if key not in left)
-            for key, result in executors.completed(self.executor, run_cell, left):
+        kept = self.out / "config.toml"
+        content = self.config.read_bytes()
+        write_file(kept, lambda path: path.write_bytes(content))
+        write_manifest(self.out, replace(self, config=kept), cells=list(cells))
+        saved = [key for key in cells if _file(self.out, key).is_file()]
+        failed: dict[str, BaseException] = {}
+        with tqdm(total=len(cells), initial=len(saved), desc="sweep", unit="cell", disable=None) as bar:
+            yield from ((key, None) for key in saved)
+            for key, outcome in self._completed({key: cells[key] for key in cells if key not in saved}):
                 bar.update()
-                if isinstance(result, Exception):
-                    failed[key] = result
+                if isinstance(outcome, BaseException):
+                    failed[key] = outcome
                 else:
-                    yield cells[key], result
+                    yield key, outcome
         if failed:
-            key, error = next(iter(failed.items()))
-            raise RuntimeError(
-                f"{len(failed)} of {len(cells)} cells failed, the first {described(cells[key])}: "
-                f"{type(error).__name__}: {error}; the same command tries them again"
-            )
+            key, error = next((key, failed[key]) for key in cells if key in failed)
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise RuntimeError(f"{len(failed)} of {len(cells)} cells failed, among them {cells[key]}: {reason}")
 
-    def executor(self) -> Executor:
-        """The workers."""
-        return executors.Ray(self.address, self.workers) if self.backend == "ray" else executors.local(self.workers)
+    def _completed(self, cells: Mapping[str, Cell]) -> Iterator[tuple[str, pd.DataFrame | BaseException]]:
+        """(key, table) or (key, error) of each cell, as they are completed. Leaving the iteration ends all workers."""
+        if not cells:
+            return
+        executor = self._executor()
+        try:
+            futures = {executor.submit(run_cell, cell, key): key for key, cell in cells.items()}
+            for future in as_completed(futures):
+                yield futures[future], future.exception() or future.result()
+        finally:
+            executor.shutdown(cancel_futures=True)
 
-    def file(self, key: str) -> Path:
-        """Where a cell is saved."""
-        return self.out / _CELLS / f"{key}.parquet"
+    def _executor(self) -> Executor:
+        return executors.Ray(self.address, self.workers) if self.backend == "ray" else executors.Local(self.workers)
 
-    def save(self, parts: list[tuple[Cell, pd.DataFrame | None]]) -> None:
-        """Write the last cell and the manifest. Raises OSError where that is impossible."""
-        cell, table = parts[-1]
+    def save(self, parts: list[tuple[str, pd.DataFrame | None]]) -> None:
+        """Write the last cell. Raises OSError where that is impossible."""
+        key, table = parts[-1]
         if table is not None:
-            write_table(self.file(cell.key()), table, {"format": _FORMAT})
-        write_manifest(self.out, self, cells=[cell.key() for cell, _ in parts])
+            write_table(_file(self.out, key), table, {"format": _FORMAT})
 
     @staticmethod
     def report(folder: Path) -> str:
-        """Write sweep.parquet, summary.csv and the figure of the cells in `folder`; returns the table as text."""
-        keys = read_manifest(folder).get("cells")
-        if not keys:
+        """Write sweep.parquet, summary.csv and the figure of the finished cells; returns the table as text."""
+        planned = read_manifest(folder).get("cells", [])
+        files = [path for path in (_file(folder, key) for key in planned) if path.is_file()]
+        if not files:
             raise ValueError(f"{folder} holds no finished cell yet")
-        tables = [read_table(folder / _CELLS / f"{key}.parquet")[0] for key in keys]
-        table = pd.concat(tables, ignore_index=True).sort_values([*_PLACE, "seed"], ignore_index=True)
-        write_table(folder / _TABLE, table)
+        table = pd.concat([read_table(path)[0] for path in files])
+        table = table.sort_values([*CELL, "seed"], ignore_index=True)
+        write_table(folder / "sweep.parquet", table)
         summary = summarise(table)
         write_summary(folder, summary, {"rewards.png": rewards_figure(summary)})
-        return readable(summary).to_string(index=False)
+        missing = len(planned) - len(files)
+        text = readable(summary).to_string(index=False)
+        return f"{text}\n\n{missing} of {len(planned)} cells are not finished." if missing else text
 
 
-def read_cells(path: Path) -> list[Cell]:
-    """The cells of a configuration. Raises ValueError, TypeError or OSError naming the key, the value and the remedy."""
-    try:
-        config = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"there is no configuration {path}") from error
-    except ValueError as error:
-        raise ValueError(f"{path} is no TOML: {error}") from error
-    for key in config:
-        choice(f"key in {path}", key, ("steps", "seeds", "seed", "environments", "agents"))
-    numbers = {name: _integer(path, config, name, least) for name, least in (("steps", 1), ("seeds", 1), ("seed", 0))}
-    settings, contestants = (
-        _parts(path, config, group, word, names)
-        for group, word, names in (
-            ("environments", "environment", envs.names()),
-            ("agents", "agent", agents.names()),
-        )
-    )
-    cells = []
-    for place in settings:
-        env = _built(path, f"environments.{place.name}", place, lambda place=place: build(place))
-        for agent in contestants:
-            _built(path, f"agents.{agent.name}", agent, lambda env=env, a=agent: agents.make(a.kind, env, **a.options))
-            cells.append(Cell(place, agent, **numbers))
-    return cells
+def _file(folder: Path, key: str) -> Path:
+    """Where a cell is saved."""
+    return folder / "cells" / f"{key}.parquet"
 
 
-def _integer(path: Path, config: Mapping[str, Any], name: str, least: int) -> int:
-    """A number of the configuration; `steps` has no default."""
-    value = config.get(name, {"seeds": 1, "seed": 0}.get(name))
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{path}: {name} must be an integer of at least {least}; got {value!r}")
-    return value
+def run_cell(cell: Cell, key: str) -> pd.DataFrame:
+    """One row for each seed: rewards and regret of all steps, mean reward of the last tenth, rejected updates.
 
-
-def _parts(path: Path, config: Mapping[str, Any], group: str, word: str, known: Sequence[str]) -> list[Part]:
-    """The environments or the agents, one for each combination of the values in lists."""
-    tables = config.get(group)
-    if not isinstance(tables, dict) or not tables:
-        raise ValueError(f"{path}: [{group}] must name at least one {word}, such as linear = {{}}; got {tables!r}")
-    found = []
-    for name, table in tables.items():
-        if not isinstance(table, dict):
-            raise ValueError(f"{path}: {group}.{name} must be a table of keywords, such as {{}}; got {table!r}")
-        kind = table.get(word, name)
-        choice(f"{word} in {path}", kind, known)
-        options = {key: value if isinstance(value, list) else [value] for key, value in table.items() if key != word}
-        for values in itertools.product(*options.values()):
-            found.append(Part(name, kind, dict(zip(options, values, strict=True))))
-    return found
-
-
-def _built(path: Path, key: str, part: Part, make: Callable[[], Any]) -> Any:
-    """What `make` returns; ValueError and TypeError name the key."""
-    try:
-        return make()
-    except (ValueError, TypeError) as error:
-        raise type(error)(f"{path}: {key} with {part.options}: {error}") from error
-
-
-def build(part: Part) -> Environment:
-    """The environment; equal ones are built once in a process."""
-    return _build(part.kind, json.dumps(part.options, sort_keys=True), os.environ.get("SEQDEC_DATA"))
-
-
-@functools.lru_cache(maxsize=4)
-def _build(kind: str, options: str, data: str | None) -> Environment:
-    del data  # a part of the key
-    return envs.make(kind, **json.loads(options))
-
-
-def run_cell(cell: Cell) -> pd.DataFrame:
-    """One row for each seed: rewards and regret of all steps, mean reward of the last tenth, rejected updates."""
+    Raises RuntimeError where this process has other versions than the one that made the key.
+    """
+    if cell.key() != key:
+        raise RuntimeError(f"a worker has other versions than this machine: {_present()}")
     env = build(cell.environment)
     agent = agents.make(cell.agent.kind, env, **cell.agent.options)
     result = run(agent, env, cell.steps, seed=cell.seed, num_seeds=cell.seeds, progress=False)
     rewards = result.rewards.astype(np.float64)
+    values = (cell.environment.name, cell.environment.settings(), cell.agent.name, cell.agent.settings())
     return pd.DataFrame(
         {
-            "environment": cell.environment.name,
-            "agent": cell.agent.name,
-            "settings": cell.settings(),
+            **dict(zip(CELL, values, strict=True)),
             "seed": np.asarray(result.seeds, np.int64),
             "steps": cell.steps,
             "reward": rewards.sum(axis=1),
@@ -268,51 +209,105 @@ def run_cell(cell: Cell) -> pd.DataFrame:
     )
 
 
-def described(cell: Cell) -> str:
-    """A cell in words."""
-    return f"{cell.agent.name} {cell.settings()} in {cell.environment.name}"
+@functools.cache
+def _present() -> str:
+    """The versions that decide what a cell computes."""
+    known = versions()
+    return ", ".join(f"{package} {known[package]}" for package in ("seqdec", "jax", "jaxlib"))
 
 
-def summarise(table: pd.DataFrame) -> pd.DataFrame:
-    """One row for each cell: means over seeds with the 95% half-widths `_95`."""
-    rows = []
-    for place, group in table.groupby(_PLACE, sort=False):
-        row: dict[str, Any] = {**dict(zip(_PLACE, place, strict=True)), "seeds": len(group)}
-        for name in ("reward", "last_reward", "regret"):
-            mean, margin = mean_and_margin(group[name].to_numpy())
-            row |= {name: float(mean), f"{name}_95": float(margin)}
-        rows.append(row | {"rejected": int(group["rejected"].sum())})
-    return pd.DataFrame(rows)
+def build(part: Part) -> Environment:
+    """The environment; equal ones are built once in a process."""
+    return _build(part.kind, part.settings())
 
 
-def readable(summary: pd.DataFrame) -> pd.DataFrame:
-    """The table of `summarise` as strings, the highest reward of each environment first."""
-    ordered = summary.sort_values(["environment", "reward"], ascending=[True, False], kind="stable", ignore_index=True)
-    cells: dict[str, Any] = {name: ordered[name] for name in ("environment", "agent")}
-    cells["settings"] = [_short(settings) for settings in ordered["settings"]]
-    for name, title in (("reward", "reward"), ("last_reward", "reward a step, last tenth"), ("regret", "regret")):
-        cells[title] = with_margin(ordered[name].to_numpy(), ordered[f"{name}_95"].to_numpy())
-    return pd.DataFrame({**cells, "rejected": ordered["rejected"]})
+@functools.lru_cache(maxsize=4)
+def _build(kind: str, settings: str) -> Environment:
+    return envs.make(kind, **json.loads(settings))
 
 
-def _short(settings: str) -> str:
-    """rank=10, policy=greedy"""
-    return ", ".join(f"{name}={value}" for name, value in json.loads(settings).items())
+def read_cells(path: Path) -> list[Cell]:
+    """The cells of a configuration. Raises ValueError or OSError naming the key, the value and the remedy."""
+    try:
+        config = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ValueError(f"there is no configuration {path}") from error
+    except ValueError as error:
+        raise ValueError(f"{path} is not TOML: {error}") from error
+    for key in config:
+        choice(f"key of {path}", key, (*_NUMBERS, *_GROUPS))
+    numbers = {name: _integer(path, config, name) for name in _NUMBERS}
+    if numbers["seed"] + numbers["seeds"] > 2**32:
+        raise ValueError(f"{path}: seed + seeds must not exceed 2**32; got {numbers['seed']} + {numbers['seeds']}")
+    places, contestants = (_parts(path, config, group) for group in _GROUPS)
+    cells = []
+    for place in places:
+        env = _built(path, "environments", place, envs.REGISTRY, functools.partial(build, place))
+        for agent in contestants:
+            make = functools.partial(agents.make, agent.kind, env, **agent.options)
+            _built(path, "agents", agent, agents.REGISTRY, make)
+            cells.append(Cell(place, agent, **numbers))
+    return cells
 
 
-def rewards_figure(summary: pd.DataFrame) -> "Figure":
-    """Reward of each cell (mean, 95% interval), a panel for each environment, the best cells of each from above."""
-    from seqdec import figures
+def _integer(path: Path, config: Mapping[str, Any], name: str) -> int:
+    """A number of the configuration."""
+    least, default = _NUMBERS[name]
+    value = config.get(name, default)
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{path}: {name} must be an integer of at least {least}; got {value!r}")
+    return value
 
-    groups = dict(list(summary.groupby("environment", sort=False)))
-    figure, axes = figures.panels(list(groups))
-    for axis, (name, group) in zip(axes, groups.items(), strict=False):
-        best = group.nlargest(_SHOWN, "reward").iloc[::-1]
-        labels = [
-            f"{agent}  {_short(settings)}" for agent, settings in zip(best["agent"], best["settings"], strict=True)
-        ]
-        axis.errorbar(best["reward"], np.arange(len(best)), xerr=best["reward_95"].fillna(0), fmt="o", ms=4, capsize=2)
-        axis.set_yticks(np.arange(len(best)), labels, fontsize=8)
-        shown = f"{name}: best {_SHOWN} of {len(group)} cells" if len(group) > _SHOWN else str(name)
-        figures.finish_axis(axis, shown, "reward", "")
-    return figure
+
+def _parts(path: Path, config: Mapping[str, Any], group: str) -> list[Part]:
+    """The environments or the agents, one for each combination of the values in lists."""
+    word, registry = _GROUPS[group]
+    tables = config.get(group)
+    if not isinstance(tables, dict) or not tables:
+        raise ValueError(f"{path}: [{group}] must name at least one {word}, such as linear = {{}}; got {tables!r}")
+    found = []
+    for name, table in tables.items():
+        key = f"{path}: {group}.{name}"
+        if not isinstance(table, dict):
+            raise ValueError(f"{key} must be a table of keywords, such as {{}}; got {table!r}")
+        kind = table.get(word, name)
+        if kind not in registry:
+            raise ValueError(f"{key}: {unknown(word, kind, registry.names())}")
+        options = {one: value if isinstance(value, list) else [value] for one, value in table.items() if one != word}
+        for one, values in options.items():
+            if not values or any(value in values[:index] for index, value in enumerate(values)):
+                raise ValueError(f"{key}.{one} must list at least one value, and none twice; got {values!r}")
+        for values in itertools.product(*options.values()):
+            found.append(Part(name, kind, dict(zip(options, values, strict=True))))
+    return found
+
+
+def _built(path: Path, group: str, part: Part, registry: Registry[Any], make: Callable[[], Any]) -> Any:
+    """What `make` returns. Raises ValueError naming the key for whatever values of any type lead to."""
+    try:
+        part.settings()  # TOML has dates, JSON and keywords have not
+        return make()
+    except OSError:
+        raise
+    except Exception as error:
+        reason = _explained(error, registry.parameters(part.kind))
+        raise ValueError(f"{path}: {group}.{part.name} with {part.options}: {reason}") from error
+
+
+_UNEXPECTED = re.compile(r"([\w.<>]+)\(\) got an unexpected keyword argument '(\w+)'")
+
+
+def _explained(error: Exception, outer: Sequence[str]) -> str:
+    """The message of an error; for an unexpected keyword, which reaches a function through others, with the nearest."""
+    found = _UNEXPECTED.match(str(error))
+    if found is None:
+        return str(error) or type(error).__name__
+    name, keyword = found.groups()
+    frame = inspect.trace()[-1].frame
+    called = [one for one in (*frame.f_locals.values(), *frame.f_globals.values()) if _name(one) == name]
+    inner = [parameter for one in called[:1] for parameter in inspect.signature(one).parameters]
+    return unknown("keyword", keyword, {*outer, *inner} - {"spaces", "options"})
+
+
+def _name(value: Any) -> str | None:
+    return value.__qualname__ if inspect.isfunction(value) else None
