@@ -66,5 +66,6 @@ def rewards_figure(summary: pd.DataFrame) -> "Figure":
         margins = np.nan_to_num(best["reward_95"].to_numpy())
         figures.intervals(axis, _labels(best, "agent", "settings"), best["reward"].to_numpy(), margins)
         shown = f"{name}: best {_SHOWN} of {len(group)} cells" if len(group) > _SHOWN else str(name)
-        figures.finish_axis(axis, shown, "reward", "")
+        axis.set_title(shown, **figures.TITLE)
+        axis.set_xlabel("reward")
     return figure
