@@ -193,8 +193,8 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def as_json(value: Any) -> Any:
-    """`value` after a round trip through JSON: tuples become lists, and objects without a JSON form their repr."""
-    return json.loads(json.dumps(value, default=repr))
+    """`value` after a round trip through JSON: tuples become lists, paths strings, and other objects their repr."""
+    return json.loads(json.dumps(value, default=lambda other: str(other) if isinstance(other, Path) else repr(other)))
 
 
 def versions() -> dict[str, str]:

@@ -1,10 +1,13 @@
 """Bayesian optimisation in one call, for a function and its bounds."""
 
+import contextlib
+import functools
 import inspect
 import math
 import secrets
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,12 +17,13 @@ from seqdec.bo.optimizer import BayesianOptimizer, Exhausted, Trial
 from seqdec.bo.spaces import Point
 from seqdec.bo.surrogates import Surrogate
 from seqdec.core import Acquisition
+from seqdec.executors import width
 
 if TYPE_CHECKING:
     from scipy.optimize import OptimizeResult
     from tqdm import tqdm
 
-_DONE, _FAILED, _STOPPED, _INTERRUPTED, _EXHAUSTED = range(5)
+_DONE, _FAILED, _STOPPED, _INTERRUPTED, _EXHAUSTED, _BROKEN = range(6)
 
 
 def minimize(
@@ -29,11 +33,11 @@ def minimize(
     n_calls: int,
     surrogate: str | Surrogate = "auto",
     acquisition: str | Acquisition = "auto",
-    batch_size: int = 1,
+    batch_size: int | None = None,
     x0: Any = None,
     y0: Any = None,
     callback: Callable[..., Any] | None = None,
-    workers: int = 1,
+    workers: int | Executor | Callable[..., Iterable[Any]] = 1,
     seed: int | None = None,
     max_failures: int = 10,
     progress: bool | None = None,
@@ -51,13 +55,18 @@ def minimize(
             a gymnasium Box or Discrete.
         n_calls: number of calls of `fun`.
         surrogate, acquisition: as in `seqdec.bo.BayesianOptimizer`; the result says what "auto" chose.
-        batch_size: points chosen at a time, before any of their values is known.
+        batch_size: points chosen at a time, before any of their values is known; None is one. With an executor, points
+            under evaluation at a time; None is the number of its workers.
         x0: a point or a list of points to start from.
         y0: their known values, one number or a list; then `fun` is not called for them.
         callback: called after every call of `fun`, as scipy does: with the result so far if its one argument is named
             `intermediate_result`, else with the best x so far. Raising StopIteration ends the search.
-        workers: processes that evaluate a batch, through joblib; -1 is one for each core. `fun` must then be picklable
-            by joblib, and of an exception only the message is kept.
+        workers: who calls `fun`. A number: processes, through joblib, which evaluate a batch; -1 is one for each core.
+            A function like `map`, such as `multiprocessing.Pool.map`: it evaluates a batch. A
+            `concurrent.futures.Executor`, such as those of `seqdec.executors`: each worker that is done gets its next
+            point at once, chosen with all values known by then. The points then depend on the order in which the calls
+            end, and so on their durations: equal seeds give equal searches only where that order is equal. `fun` must
+            be picklable by processes, and of an exception only the message is kept.
         seed: of everything random; None draws one, which the result contains.
         max_failures: failed calls in a row that end the search.
         progress: whether to show a bar on standard error; None shows it on a terminal only.
@@ -67,9 +76,9 @@ def minimize(
     Returns:
         A scipy OptimizeResult: x and fun of the best call (None and NaN when all failed), nfev, success, status (0 all
         calls made, 1 too many failures in a row, 2 callback raised StopIteration, 3 Ctrl-C, 4 every point of a finite
-        space evaluated), message, x_iters and func_vals of all points (given values first, NaN for failures),
-        surrogate, acquisition, seed, and the `optimizer`, with its `trials_dataframe()` and with ask and tell to
-        continue.
+        space evaluated, 5 the executor broke or was shut down), message, x_iters and func_vals of all points (given
+        values first, NaN for failures), surrogate, acquisition, seed, and the `optimizer`, with its
+        `trials_dataframe()` and with ask and tell to continue.
 
     Raises:
         ValueError, TypeError: an argument does not fit; the message names it.
@@ -77,9 +86,9 @@ def minimize(
     """
     from tqdm import tqdm
 
-    n_calls, batch_size = checks.count("n_calls", n_calls), checks.count("batch_size", batch_size)
-    max_failures = checks.count("max_failures", max_failures)
+    n_calls, max_failures = checks.count("n_calls", n_calls), checks.count("max_failures", max_failures)
     _check_calls(fun, workers)
+    batch_size = _batch_size(batch_size, workers)
     seed = secrets.randbits(32) if seed is None else seed
     given, known = _start_points(x0, y0, n_calls)
     optimizer = BayesianOptimizer(
@@ -119,30 +128,66 @@ class _Search:
     ) -> None:
         self.optimizer, self.fun, self.n_calls, self.callback = optimizer, fun, n_calls, callback
         self.max_failures, self.failures, self.calls, self.last = max_failures, 0, 0, ""
+        self.given: list[Point] = []
 
-    def run(self, given: list[Point], batch_size: int, workers: int, bar: "tqdm") -> tuple[int, str]:
+    def run(self, given: list[Point], batch_size: int, workers: Any, bar: "tqdm") -> tuple[int, str]:
         """Evaluate until the budget is spent or the search is stopped -> (status, message)."""
+        self.given = given
+        evaluate = self._as_completed if isinstance(workers, Executor) else self._in_batches
         try:
-            while self.calls < self.n_calls:
-                size = min(batch_size, self.n_calls - self.calls)
-                batch = [self.optimizer.propose(point) for point in given[:size]]
-                given = given[size:]
-                try:
-                    batch += [self.optimizer.ask() for _ in range(size - len(batch))]
-                except Exhausted:
-                    if not batch:
-                        return _EXHAUSTED, "every point of the space has been evaluated"
-                for trial, outcome in zip(batch, _outcomes(self.fun, batch, workers), strict=True):
+            with contextlib.closing(evaluate(batch_size, workers)) as outcomes:
+                for trial, outcome in outcomes:
                     self._record(trial, outcome, bar)
-                if self.failures >= self.max_failures:
-                    return _FAILED, f"{self.failures} calls in a row failed, the last with: {self.last}"
+            if self.calls < self.n_calls and self.failures < self.max_failures:
+                return _EXHAUSTED, "every point of the space has been evaluated"
+            if self.failures >= self.max_failures:
+                return _FAILED, f"{self.failures} calls in a row failed, the last with: {self.last}"
             return _DONE, f"{self.n_calls} calls made"
         except StopIteration:
             return _STOPPED, "callback raised StopIteration"
+        except (BrokenExecutor, CancelledError) as error:
+            reason = str(error).partition("\n")[0]
+            return _BROKEN, f"the executor ended after {self.calls} calls: {type(error).__name__}: {reason}"
         except KeyboardInterrupt:
             if not self.calls:
                 raise
             return _INTERRUPTED, "interrupted"
+
+    def _goes_on(self) -> bool:
+        return self.calls < self.n_calls and self.failures < self.max_failures
+
+    def _trials(self, number: int) -> list[Trial]:
+        """The next trials, fewer where no new point is left."""
+        trials: list[Trial] = []
+        with contextlib.suppress(Exhausted):
+            while len(trials) < number:
+                trials.append(self.optimizer.propose(self.given.pop(0)) if self.given else self.optimizer.ask())
+        return trials
+
+    def _in_batches(self, size: int, workers: Any) -> "Generator[tuple[Trial, _Outcome]]":
+        """Trials and outcomes, a batch after the other."""
+        while self._goes_on() and (batch := self._trials(min(size, self.n_calls - self.calls))):
+            yield from zip(batch, _outcomes(self.fun, batch, workers), strict=True)
+
+    def _as_completed(self, size: int, executor: Executor) -> "Generator[tuple[Trial, _Outcome]]":
+        """Trials and outcomes in the order in which they are completed, with `size` under evaluation at a time.
+
+        Leaving the iteration cancels those that wait for a worker.
+        """
+        pending: dict[Future[_Outcome], Trial] = {}
+        try:
+            while self._goes_on():
+                for trial in self._trials(min(size, self.n_calls - self.calls) - len(pending)):
+                    pending[executor.submit(_call, self.fun, trial.x)] = trial
+                if not pending:
+                    return
+                done = wait(pending, return_when=FIRST_COMPLETED).done
+                # The values before the news that the executor has broken.
+                for future in sorted(done, key=lambda one: (_broken(one), pending[one].number)):
+                    yield pending.pop(future), _outcome(future)
+        finally:
+            for future in pending:
+                future.cancel()
 
     def _record(self, trial: Trial, outcome: "_Outcome", bar: "tqdm") -> None:
         value, reason = outcome
@@ -189,8 +234,10 @@ _Outcome = tuple[float, str]
 """(value, reason of a failure)"""
 
 
-def _outcomes(fun: Callable[[Any], float], batch: Sequence[Trial], workers: int) -> Any:
+def _outcomes(fun: Callable[[Any], float], batch: Sequence[Trial], workers: Any) -> Any:
     """The outcomes of a batch, in its order; evaluated lazily if there is one worker."""
+    if callable(workers):
+        return workers(functools.partial(_call, fun), [trial.x for trial in batch])
     if workers == 1:
         return (_call(fun, trial.x) for trial in batch)
     from joblib import Parallel, delayed  # slow to import
@@ -209,12 +256,38 @@ def _call(fun: Callable[[Any], float], x: Any) -> _Outcome:
         return math.nan, f"{type(error).__name__}: {error}"
 
 
+def _broken(future: "Future[_Outcome]") -> bool:
+    """Whether a future that is done tells of the end of its executor."""
+    return future.cancelled() or isinstance(future.exception(), BrokenExecutor)
+
+
+def _outcome(future: "Future[_Outcome]") -> _Outcome:
+    """The outcome of a future that is done; an exception is that of its transport. Raises where the executor ended."""
+    if not _broken(future) and (error := future.exception()) is not None:
+        return math.nan, f"{type(error).__name__}: {error}"
+    return future.result()
+
+
+def _batch_size(asked: int | None, workers: Any) -> int:
+    """How many points are under evaluation at a time."""
+    if asked is not None:
+        return checks.count("batch_size", asked)
+    number = width(workers) if isinstance(workers, Executor) else 1
+    if number is None:
+        raise ValueError(f"batch_size must say how many points {workers!r} evaluates at a time")
+    return number
+
+
 def _check_calls(fun: Any, workers: Any) -> None:
-    """Raises TypeError or ValueError for a function that cannot be called, or a wrong number of processes."""
+    """Raises TypeError or ValueError for a function that cannot be called, or for what are no workers."""
     if not callable(fun):
         raise TypeError(f"fun must be callable; got {fun!r}")
+    if isinstance(workers, Executor) or callable(workers):
+        return
     if isinstance(workers, bool) or not isinstance(workers, int) or (workers < 1 and workers != -1):
-        raise ValueError(f"workers must be a number of processes, or -1 for one on each core; got {workers!r}")
+        raise ValueError(
+            f"workers must be a number of processes, -1 for one on each core, an executor or a map; got {workers!r}"
+        )
 
 
 def _start_points(x0: Any, y0: Any, n_calls: int) -> tuple[list[Any], list[float]]:

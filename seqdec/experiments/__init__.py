@@ -22,6 +22,7 @@ EXPERIMENTS: Mapping[str, str] = {
 """`seqdec run NAME`: the options class, which satisfies `Experiment`."""
 
 COMMANDS: Mapping[str, str] = {
+    "sweep": "seqdec.experiments.sweep:Sweep",
     "tune": "seqdec.experiments.tune:Tune",
     "ope": "seqdec.experiments.evaluation:Evaluation",
     "bench": "seqdec.experiments.bench:Bench",

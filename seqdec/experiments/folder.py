@@ -52,7 +52,7 @@ def opened(folder: Path) -> Iterator[None]:
 
 
 def resumed(kind: type[T], folder: Path) -> T:
-    """The options, of the class `kind`, with which the experiment in `folder` was started.
+    """The options, of the class `kind`, with which the experiment in `folder` was started; it may have been moved.
 
     Raises as `read_manifest`, and ValueError for options that another version of seqdec wrote.
     """
@@ -61,7 +61,12 @@ def resumed(kind: type[T], folder: Path) -> T:
     if saved.keys() != known.keys():
         raise ValueError(f"{folder} was started with other options, {', '.join(saved.keys() ^ known.keys())}")
     values = {name: _typed(value, known[name]) for name, value in saved.items()}
-    return kind(**{**values, "out": folder})
+    moved = {
+        name: folder / value.relative_to(values["out"])
+        for name, value in values.items()
+        if isinstance(value, Path) and value.is_relative_to(values["out"])
+    }
+    return kind(**values | moved)
 
 
 def _typed(value: Any, hint: Any) -> Any:

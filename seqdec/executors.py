@@ -1,0 +1,239 @@
+"""Worker processes that tasks are shared out to: on this machine, or on the machines of a Ray cluster.
+
+Both are `concurrent.futures.Executor`s, as `seqdec.minimize(workers=...)` and `seqdec sweep` take them. A task whose
+worker dies runs again on another worker, three times at most.
+
+The result of a JAX program may depend on the number of devices and threads. So a worker is the same everywhere: one
+CPU device, whose thread pool has the size that one core gives it. JAX_PLATFORMS chooses another device.
+"""
+
+import contextlib
+import importlib.util
+import logging
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Mapping
+from concurrent import futures
+from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
+from typing import Any
+
+import cloudpickle
+import jax
+
+from seqdec.checks import count
+from seqdec.runtime import available_cores
+
+_RETRIES = 3
+_OBJECT_STORE_BYTES = 100_000_000
+_PINNED = {"JAX_NUM_CPU_DEVICES": "1", "NPROC": "1", "PJRT_NPROC": "1"}
+
+
+def worker_environment() -> dict[str, str]:
+    """Environment variables of every worker: this process's settings of JAX, XLA and seqdec, on one CPU device.
+
+    Where compiled programs are kept, workers have a folder of their own: other processes have other threads.
+    """
+    own = {name: value for name, value in os.environ.items() if name.startswith(("JAX_", "XLA_", "SEQDEC_"))}
+    cache = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue] (made by JAX at run time)
+    kept = {} if cache is None else {
+        "JAX_COMPILATION_CACHE_DIR": os.path.join(cache, "workers"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }  # fmt: skip
+    return {"JAX_PLATFORMS": "cpu"} | own | kept | _PINNED
+
+
+class Local(Executor):
+    """Processes on this machine. Functions, arguments and results must be picklable by cloudpickle.
+
+    What a function prints appears on standard error.
+
+    Args:
+        workers: how many; None is one for each core that this process may use.
+
+    Raises TypeError or ValueError for what is no number of processes.
+    """
+
+    def __init__(self, workers: int | None = None) -> None:
+        """See the class."""
+        self.workers = available_cores() if workers is None else count("workers", workers)
+        self._environment = {
+            **os.environ,
+            **worker_environment(),
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        }
+        # Each thread waits for the one process that computes its task, so that a death concerns no other task.
+        self._threads = ThreadPoolExecutor(self.workers)
+        self._started: list[_Process] = []
+        self._idle: list[_Process] = []
+        self._lock, self._closed = threading.Lock(), False
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """A task of one process. Its future raises RuntimeError if its workers have died too often."""
+        return self._threads.submit(self._attempt, fn, args, kwargs)
+
+    def _attempt(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        task = cloudpickle.dumps((fn, args, kwargs))
+        code: int | None = None
+        for _ in range(1 + _RETRIES):
+            process = self._process()
+            answer = process.call(task)
+            if answer is None:
+                code = process.end()
+                continue
+            self._idle.append(process)
+            result, error = pickle.loads(answer)
+            if error is not None:
+                raise error
+            return result
+        raise RuntimeError(f"its worker process died {1 + _RETRIES} times, the last time with exit code {code}")
+
+    def _process(self) -> "_Process":
+        """An idle process, or a new one."""
+        with self._lock:
+            if self._closed:
+                raise CancelledError
+            if self._idle:
+                return self._idle.pop()
+            process = _Process(self._environment)
+            self._started.append(process)
+            return process
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the processes: when all tasks are done, or, with `cancel_futures`, at once."""
+        self._threads.shutdown(wait=wait and not cancel_futures, cancel_futures=cancel_futures)
+        if not wait and not cancel_futures:
+            return  # they end with this process
+        with self._lock:
+            self._closed = True
+        for process in self._started:
+            process.end()
+
+
+class _Process:
+    """A worker process. Its standard input brings tasks, and its end, which comes with that of the driver, ends it."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        command = [sys.executable, "-c", "from seqdec.executors import serve; serve()"]
+        # In a session of its own, because Ctrl-C is for the process that asked for the work.
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True
+        )
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._tasks, self._answers = self._process.stdin, self._process.stdout
+
+    def call(self, task: bytes) -> bytes | None:
+        """The answer of `serve` to a task; None if the process has died."""
+        try:
+            pickle.dump(task, self._tasks)
+            self._tasks.flush()
+            return pickle.load(self._answers)
+        except (OSError, EOFError, ValueError, pickle.UnpicklingError):
+            return None
+
+    def end(self) -> int:
+        """Kill the process, if it lives; returns its exit code."""
+        self._process.kill()
+        code = self._process.wait()
+        self._answers.close()
+        with contextlib.suppress(OSError):
+            self._tasks.close()
+        return code
+
+
+def serve() -> None:
+    """The main function of a worker process: answer each task, (function, args, kwargs), by (result, exception)."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a task prints is no answer
+    while True:
+        try:
+            task = pickle.load(sys.stdin.buffer)
+        except EOFError:
+            return
+        try:
+            fn, args, kwargs = pickle.loads(task)
+            answer = cloudpickle.dumps((fn(*args, **kwargs), None))
+        except Exception as error:
+            answer = _pickled(error)
+        pickle.dump(answer, answers)
+        answers.flush()
+
+
+def _pickled(error: Exception) -> bytes:
+    """An answer that raises `error`, or what it says if it cannot be pickled and read again."""
+    try:
+        answer = cloudpickle.dumps((None, error))
+        pickle.loads(answer)
+    except Exception:
+        return cloudpickle.dumps((None, RuntimeError(f"{type(error).__name__}: {error}")))
+    return answer
+
+
+class Ray(Executor):
+    """The workers of a Ray cluster, each on one of its CPUs.
+
+    Functions and arguments must be picklable by cloudpickle, and seqdec must be installed on every machine.
+
+    Args:
+        address: of the cluster, as `ray.init` takes it, such as "auto" or "ray://head:10001"; None starts one on this
+            machine, reachable from it alone, which ends with the executor.
+        workers: CPUs of a cluster that is started here; None is one for each core.
+
+    Raises:
+        ImportError: Ray is not installed.
+        ConnectionError: there is no cluster at the address.
+    """
+
+    def __init__(self, address: str | None = None, workers: int | None = None) -> None:
+        """See the class."""
+        check_ray()
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        own: dict[str, Any] = {}
+        if address is None:
+            # Despite its name this applies to Linux too: all of Ray's servers then listen on 127.0.0.1.
+            os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+            number = available_cores() if workers is None else count("workers", workers)
+            own = {"num_cpus": number, "include_dashboard": False, "object_store_memory": _OBJECT_STORE_BYTES}
+        import ray  # pyright: ignore[reportMissingImports] (an extra)
+
+        self._ray = ray
+        self._futures: list[Future[Any]] = []
+        with warnings.catch_warnings():
+            # Ray's processes replace the forked one at once, so that JAX's threads do not matter.
+            warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
+            ray.init(
+                address or "local",
+                runtime_env={"env_vars": worker_environment()},
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                **own,
+            )
+        self.workers = max(1, int(ray.cluster_resources().get("CPU", 1)))
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """A task of one CPU."""
+        future = self._ray.remote(num_cpus=1, max_retries=_RETRIES)(fn).remote(*args, **kwargs).future()
+        self._futures.append(future)
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Disconnect, after all tasks if `wait` says so; a cluster that was started here ends."""
+        if wait and not cancel_futures:
+            futures.wait(self._futures)
+        self._ray.shutdown()
+
+
+def check_ray() -> None:
+    """Raises ImportError, naming the remedy, where Ray is not installed."""
+    if importlib.util.find_spec("ray") is None:
+        raise ImportError("Ray is not installed: pip install 'seqdec[ray]'")
+
+
+def width(executor: Executor) -> int | None:
+    """How many tasks an executor works on at a time, where it tells."""
+    return getattr(executor, "workers", getattr(executor, "_max_workers", None))

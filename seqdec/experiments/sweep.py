@@ -1,0 +1,313 @@
+"""Agents x environments x settings, each with several seeds, on the cores of a machine or of a cluster.
+
+DIR/config.toml           the configuration; its form is in docs/sweeps.md
+DIR/cells/KEY.parquet     a finished cell, one row for each seed; KEY is a digest of all that determines the cell
+DIR/sweep.parquet         all finished cells, sorted: the same bytes whatever computed them, in whatever order
+DIR/summary.csv, DIR/rewards.png
+"""
+
+import functools
+import hashlib
+import inspect
+import itertools
+import json
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, as_completed
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import pandas as pd
+import tyro
+
+from seqdec import agents, envs, executors
+from seqdec.checks import choice
+from seqdec.core import Environment
+from seqdec.experiments.base import check_minimum
+from seqdec.experiments.folder import read_manifest, write_manifest, write_summary
+from seqdec.experiments.sweep_tables import CELL, readable, rewards_figure, short, summarise
+from seqdec.loop.run import run
+from seqdec.persistence import read_table, versions, write_file, write_table
+from seqdec.registry import Registry, unknown
+
+_FORMAT = "seqdec cell 1"
+_NUMBERS: Mapping[str, tuple[int, int | None]] = {"steps": (1, None), "seeds": (1, 1), "seed": (0, 0)}
+"""Least value and default of the numbers of a configuration."""
+_GROUPS: Mapping[str, tuple[str, Registry[Any]]] = {
+    "environments": ("environment", envs.REGISTRY),
+    "agents": ("agent", agents.REGISTRY),
+}
+
+
+class Part(NamedTuple):
+    """An environment or an agent with its keywords."""
+
+    name: str
+    """in the results"""
+    kind: str
+    """in `seqdec list`"""
+    options: dict[str, Any]
+
+    def settings(self) -> str:
+        """The keywords as JSON."""
+        return json.dumps(self.options, sort_keys=True)
+
+
+class Cell(NamedTuple):
+    """One agent with one choice of settings in one environment, for several seeds."""
+
+    environment: Part
+    agent: Part
+    steps: int
+    seeds: int
+    seed: int
+
+    def key(self) -> str:
+        """A digest of all that determines the result, with the versions of seqdec and JAX in this process."""
+        content = [_FORMAT, *self, _present()]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:20]
+
+    def __str__(self) -> str:
+        place, agent = (f"{part.name} {short(part.settings())}".strip() for part in self[:2])
+        return f"{agent} in {place}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """Run agents x environments x settings from a TOML file, on all cores or on a Ray cluster.
+
+    Finished cells in the folder are kept: the same command, or --resume, computes the others.
+    """
+
+    name: ClassVar[str] = "sweep"
+
+    config: tyro.conf.Positional[Path]
+    """TOML file with steps, seeds, environments and agents; its form is in docs/sweeps.md."""
+    backend: str = "local"
+    """local: processes on this machine; ray: the workers of a Ray cluster (pip install 'seqdec[ray]')."""
+    address: str | None = None
+    """Address of the Ray cluster, such as auto or ray://head:10001; by default one is started on this machine."""
+    workers: int | None = None
+    """Processes on this machine; by default one for each core."""
+    out: Path = Path("results/sweep")
+    """Folder of the results."""
+
+    def check(self) -> list[Cell]:
+        """The cells, each of whose environments and agents has been built once.
+
+        Raises ValueError or TypeError for a wrong option or key, and OSError for a missing file or data.
+        """
+        choice("backend", self.backend, ("local", "ray"))
+        check_minimum(self, workers=1)
+        if self.backend == "ray":
+            executors.check_ray()
+        elif self.address is not None:
+            raise ValueError(f"--address belongs to --backend ray; got {self.address!r} with --backend {self.backend}")
+        if self.address is not None and self.workers is not None:
+            raise ValueError("--workers is for a cluster that is started here; leave it out with --address")
+        return read_cells(self.config)
+
+    def restore(self) -> list[tuple[str, pd.DataFrame | None]]:
+        """Nothing, because `play` yields the finished cells too."""
+        return []
+
+    def play(self, plan: list[Cell], finished: Sequence[Any]) -> Iterator[tuple[str, pd.DataFrame | None]]:
+        """Yield (key, table) of each cell; those that are saved come first, with None for the table.
+
+        Raises RuntimeError after all others are done if cells have failed.
+        """
+        from tqdm import tqdm
+
+        cells = {cell.key(): cell for cell in plan}
+        kept = self.out / "config.toml"
+        content = self.config.read_bytes()
+        write_file(kept, lambda path: path.write_bytes(content))
+        write_manifest(self.out, replace(self, config=kept), cells=list(cells))
+        saved = [key for key in cells if _file(self.out, key).is_file()]
+        failed: dict[str, BaseException] = {}
+        with tqdm(total=len(cells), initial=len(saved), desc="sweep", unit="cell", disable=None) as bar:
+            yield from ((key, None) for key in saved)
+            for key, outcome in self._completed({key: cells[key] for key in cells if key not in saved}):
+                bar.update()
+                if isinstance(outcome, BaseException):
+                    failed[key] = outcome
+                else:
+                    yield key, outcome
+        if failed:
+            key, error = next((key, failed[key]) for key in cells if key in failed)
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise RuntimeError(f"{len(failed)} of {len(cells)} cells failed, among them {cells[key]}: {reason}")
+
+    def _completed(self, cells: Mapping[str, Cell]) -> Iterator[tuple[str, pd.DataFrame | BaseException]]:
+        """(key, table) or (key, error) of each cell, as they are completed. Leaving the iteration ends all workers."""
+        if not cells:
+            return
+        executor = self._executor()
+        try:
+            futures = {executor.submit(run_cell, cell, key): key for key, cell in cells.items()}
+            for future in as_completed(futures):
+                yield futures[future], future.exception() or future.result()
+        finally:
+            executor.shutdown(cancel_futures=True)
+
+    def _executor(self) -> Executor:
+        return executors.Ray(self.address, self.workers) if self.backend == "ray" else executors.Local(self.workers)
+
+    def save(self, parts: list[tuple[str, pd.DataFrame | None]]) -> None:
+        """Write the last cell. Raises OSError where that is impossible."""
+        key, table = parts[-1]
+        if table is not None:
+            write_table(_file(self.out, key), table, {"format": _FORMAT})
+
+    @staticmethod
+    def report(folder: Path) -> str:
+        """Write sweep.parquet, summary.csv and the figure of the finished cells; returns the table as text."""
+        planned = read_manifest(folder).get("cells", [])
+        files = [path for path in (_file(folder, key) for key in planned) if path.is_file()]
+        if not files:
+            raise ValueError(f"{folder} holds no finished cell yet")
+        table = pd.concat([read_table(path)[0] for path in files])
+        table = table.sort_values([*CELL, "seed"], ignore_index=True)
+        write_table(folder / "sweep.parquet", table)
+        summary = summarise(table)
+        write_summary(folder, summary, {"rewards.png": rewards_figure(summary)})
+        missing = len(planned) - len(files)
+        text = readable(summary).to_string(index=False)
+        return f"{text}\n\n{missing} of {len(planned)} cells are not finished." if missing else text
+
+
+def _file(folder: Path, key: str) -> Path:
+    """Where a cell is saved."""
+    return folder / "cells" / f"{key}.parquet"
+
+
+def run_cell(cell: Cell, key: str) -> pd.DataFrame:
+    """One row for each seed: rewards and regret of all steps, mean reward of the last tenth, rejected updates.
+
+    Raises RuntimeError where this process has other versions than the one that made the key.
+    """
+    if cell.key() != key:
+        raise RuntimeError(f"a worker has other versions than this machine: {_present()}")
+    env = build(cell.environment)
+    agent = agents.make(cell.agent.kind, env, **cell.agent.options)
+    result = run(agent, env, cell.steps, seed=cell.seed, num_seeds=cell.seeds, progress=False)
+    rewards = result.rewards.astype(np.float64)
+    values = (cell.environment.name, cell.environment.settings(), cell.agent.name, cell.agent.settings())
+    return pd.DataFrame(
+        {
+            **dict(zip(CELL, values, strict=True)),
+            "seed": np.asarray(result.seeds, np.int64),
+            "steps": cell.steps,
+            "reward": rewards.sum(axis=1),
+            "last_reward": rewards[:, -max(1, cell.steps // 10) :].mean(axis=1),
+            "regret": result.regret.sum(axis=1, dtype=np.float64),
+            "rejected": result.rejected.astype(np.int64),
+        }
+    )
+
+
+@functools.cache
+def _present() -> str:
+    """The versions that decide what a cell computes."""
+    known = versions()
+    return ", ".join(f"{package} {known[package]}" for package in ("seqdec", "jax", "jaxlib"))
+
+
+def build(part: Part) -> Environment:
+    """The environment; equal ones are built once in a process."""
+    return _build(part.kind, part.settings())
+
+
+@functools.lru_cache(maxsize=4)
+def _build(kind: str, settings: str) -> Environment:
+    return envs.make(kind, **json.loads(settings))
+
+
+def read_cells(path: Path) -> list[Cell]:
+    """The cells of a configuration. Raises ValueError or OSError naming the key, the value and the remedy."""
+    try:
+        config = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ValueError(f"there is no configuration {path}") from error
+    except ValueError as error:
+        raise ValueError(f"{path} is not TOML: {error}") from error
+    for key in config:
+        choice(f"key of {path}", key, (*_NUMBERS, *_GROUPS))
+    numbers = {name: _integer(path, config, name) for name in _NUMBERS}
+    if numbers["seed"] + numbers["seeds"] > 2**32:
+        raise ValueError(f"{path}: seed + seeds must not exceed 2**32; got {numbers['seed']} + {numbers['seeds']}")
+    places, contestants = (_parts(path, config, group) for group in _GROUPS)
+    cells = []
+    for place in places:
+        env = _built(path, "environments", place, envs.REGISTRY, functools.partial(build, place))
+        for agent in contestants:
+            make = functools.partial(agents.make, agent.kind, env, **agent.options)
+            _built(path, "agents", agent, agents.REGISTRY, make)
+            cells.append(Cell(place, agent, **numbers))
+    return cells
+
+
+def _integer(path: Path, config: Mapping[str, Any], name: str) -> int:
+    """A number of the configuration."""
+    least, default = _NUMBERS[name]
+    value = config.get(name, default)
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{path}: {name} must be an integer of at least {least}; got {value!r}")
+    return value
+
+
+def _parts(path: Path, config: Mapping[str, Any], group: str) -> list[Part]:
+    """The environments or the agents, one for each combination of the values in lists."""
+    word, registry = _GROUPS[group]
+    tables = config.get(group)
+    if not isinstance(tables, dict) or not tables:
+        raise ValueError(f"{path}: [{group}] must name at least one {word}, such as linear = {{}}; got {tables!r}")
+    found = []
+    for name, table in tables.items():
+        key = f"{path}: {group}.{name}"
+        if not isinstance(table, dict):
+            raise ValueError(f"{key} must be a table of keywords, such as {{}}; got {table!r}")
+        kind = table.get(word, name)
+        if kind not in registry:
+            raise ValueError(f"{key}: {unknown(word, kind, registry.names())}")
+        options = {one: value if isinstance(value, list) else [value] for one, value in table.items() if one != word}
+        for one, values in options.items():
+            if not values or any(value in values[:index] for index, value in enumerate(values)):
+                raise ValueError(f"{key}.{one} must list at least one value, and none twice; got {values!r}")
+        for values in itertools.product(*options.values()):
+            found.append(Part(name, kind, dict(zip(options, values, strict=True))))
+    return found
+
+
+def _built(path: Path, group: str, part: Part, registry: Registry[Any], make: Callable[[], Any]) -> Any:
+    """What `make` returns. Raises ValueError naming the key for whatever values of any type lead to."""
+    try:
+        part.settings()  # TOML has dates, JSON and keywords have not
+        return make()
+    except OSError:
+        raise
+    except Exception as error:
+        reason = _explained(error, registry.parameters(part.kind))
+        raise ValueError(f"{path}: {group}.{part.name} with {part.options}: {reason}") from error
+
+
+_UNEXPECTED = re.compile(r"([\w.<>]+)\(\) got an unexpected keyword argument '(\w+)'")
+
+
+def _explained(error: Exception, outer: Sequence[str]) -> str:
+    """The message of an error; for an unexpected keyword, which reaches a function through others, with the nearest."""
+    found = _UNEXPECTED.match(str(error))
+    if found is None:
+        return str(error) or type(error).__name__
+    name, keyword = found.groups()
+    frame = inspect.trace()[-1].frame
+    called = [one for one in (*frame.f_locals.values(), *frame.f_globals.values()) if _name(one) == name]
+    inner = [parameter for one in called[:1] for parameter in inspect.signature(one).parameters]
+    return unknown("keyword", keyword, {*outer, *inner} - {"spaces", "options"})
+
+
+def _name(value: Any) -> str | None:
+    return value.__qualname__ if inspect.isfunction(value) else None
