@@ -163,7 +163,17 @@ class Action(NamedTuple):
     value: Array
     """() integer index from 0 for Discrete actions, wherever the space starts; a point of the box for Box actions."""
     propensity: Array
-    """() probability with which the agent's policy plays this index; NaN where it is not estimated."""
+    """() probability with which the agent's policy plays this index; NaN where it is not estimated, and where there was
+    nothing to choose by: in compiled code, a context that is not finite or as large as 1e15, or a mask that allows no
+    action. The value is then an index or point of the space all the same, and the row cannot be taken for a logged
+    decision. Calls from Python raise ValueError instead."""
+
+
+class Spaces(NamedTuple):
+    """What an agent is told of its environment."""
+
+    observation_space: gymnasium.Space
+    action_space: gymnasium.Space
 
 
 class Agent(NamedTuple):
@@ -181,6 +191,8 @@ class Agent(NamedTuple):
     """Whether `Action.propensity` is exact; False marks a Monte Carlo estimate."""
     settings: Mapping[str, Any]
     """The settings that the agent was built with, recorded in the manifest of a run."""
+    spaces: Spaces | None = None
+    """The spaces that the agent was built for; None where they are not known."""
 
 
 class HasSpaces(Protocol):

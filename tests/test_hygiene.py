@@ -1,12 +1,20 @@
 """What comes from outside: refused on the host with a message that helps, a counted no-op in compiled code."""
 
+import functools
+from typing import NamedTuple
+
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gymnasium import spaces
 
-from seqdec import filters, likelihoods, models
+import seqdec
+from seqdec import agents, filters, likelihoods, models
+from seqdec.core import Masked
 from seqdec.filters import Numerics
+from tests.test_agents import SMALL
 
 WIDTH, OUTPUTS = 4, 3
 NETWORK = models.network(models.MLP(OUTPUTS, (8,)), jnp.zeros(WIDTH))
@@ -223,3 +231,182 @@ def test_inputs_that_are_no_numbers_or_of_another_shape_are_refused(x, y, observ
     xs, ys = None if x is None else np.array(x)[None], [y] if isinstance(y, str) else np.array([y])
     with pytest.raises(error, match=message.replace("x must", "xs must").replace("y must", "ys must")):
         flt.update_batch(belief, xs, ys, np.array([observed]))
+
+
+# Agents
+
+
+class Where(NamedTuple):
+    observation_space: gymnasium.Space
+    action_space: gymnasium.Space
+
+
+ARMS = 5
+SITE = Where(spaces.Box(-5, 5, (WIDTH,), np.float32), spaces.Discrete(ARMS))
+CANDIDATES = Where(
+    spaces.Dict(video=spaces.Box(0, 6, (ARMS,), np.int32), features=spaces.Box(-1, 1, (ARMS, 2), np.float32)),
+    spaces.Discrete(ARMS),
+)
+GOOD = np.full(WIDTH, 0.5, np.float32)
+OFFER = {"video": np.arange(ARMS, dtype=np.int32), "features": np.zeros((ARMS, 2), np.float32)}
+
+
+def make(name, where):
+    """A small agent."""
+    model = {} if name in ("gp", "linear") else {"model": models.MLP(int(where.action_space.n), (8,))}
+    return agents.make(name, where, **{**model, **SMALL[name]})
+
+
+@functools.cache
+def agent_of(name):
+    """An agent compiled for calls from Python, and one of its states."""
+    agent = seqdec.compiled(make(name, SITE), optimise=False)
+    return agent, agent.init(jax.random.key(0))
+
+
+every_agent = pytest.mark.parametrize("name", sorted(SMALL))
+KEY = jax.random.key(0)
+
+
+@pytest.mark.parametrize(
+    ("context", "error", "message"),
+    [
+        ([0.5, np.nan, 0.5, 0.5], ValueError, r"context must hold finite numbers below 1e\+15; got nan"),
+        (
+            np.array([0.5, np.inf, 0.5, 0.5], np.float32),
+            ValueError,
+            r"context must hold finite numbers below 1e\+15; got inf",
+        ),
+        (np.array([0.5, 1e300, 0.5, 0.5]), ValueError, r"finite numbers below 1e\+15; got 1e\+300"),
+        (np.ones(3), ValueError, r"context must have shape \(4,\), as Box.*; got shape \(3,\)"),
+        (np.ones((1, 4)), ValueError, r"got shape \(1, 4\)"),
+        ([[1.0], [1.0, 2.0]], ValueError, "rows of different lengths"),
+        (["0.5", "1", "2", "3.5"], TypeError, "context must hold real numbers"),
+        (None, TypeError, "context must hold numbers; got None|real numbers"),
+        (
+            Masked(GOOD, np.ones(3, bool)),
+            ValueError,
+            r"mask must have shape \(5,\) for Discrete\(5\); got shape \(3,\)",
+        ),
+        (Masked(GOOD, np.zeros(ARMS, bool)), ValueError, "the mask allows no action"),
+        (Masked(GOOD, np.full(ARMS, 0.5)), TypeError, "the mask must hold bools"),
+    ],
+)
+def test_what_no_action_can_be_chosen_for_is_refused(context, error, message):
+    agent, state = agent_of("hilofi")
+    with pytest.raises(error, match=message):
+        agent.act(KEY, state, context)
+    with pytest.raises(error, match=message):
+        make("hilofi", SITE).act(KEY, state, context)
+
+
+@every_agent
+def test_in_compiled_code_what_no_action_can_be_chosen_for_has_no_propensity(name):
+    agent, state = agent_of(name)
+    act = jax.jit(make(name, SITE).act)
+    for value in (np.nan, np.inf, 1e18):
+        action = act(KEY, state, Masked(np.array([0.5, value, 0.5, 0.5], np.float32), np.ones(ARMS, bool)))
+        assert action.value in range(ARMS)
+        assert np.isnan(action.propensity)
+    action = act(KEY, state, Masked(GOOD, np.zeros(ARMS, bool)))
+    assert action.value in range(ARMS)
+    assert np.isnan(action.propensity)
+    mask = np.array([False, True, True, False, False])
+    assert 0 < act(KEY, state, Masked(GOOD, mask)).propensity <= 1 + 1e-6
+    assert 0 < agent.act(KEY, state, GOOD).propensity <= 1 + 1e-6
+
+
+@pytest.mark.parametrize(
+    ("context", "action", "reward", "error", "message"),
+    [
+        (GOOD, [0, 1], 1.0, ValueError, r"action must have shape \(\) for Discrete\(5\); got shape \(2,\)"),
+        (GOOD, 1.0, 1.0, TypeError, "action must be an integer, the index"),
+        (GOOD, "1", 1.0, TypeError, "action must hold real numbers; got '1'"),
+        (GOOD, None, 1.0, TypeError, "action must hold numbers; got None"),
+        (GOOD, 1, [1.0, 2.0], ValueError, r"reward must be one number, or the \(5,\) responses .*; got shape \(2,\)"),
+        (GOOD, 1, "1.0", TypeError, "reward must hold real numbers; got '1.0'"),
+        (np.ones(9), 1, 1.0, ValueError, r"context must have shape \(4,\), as Box.*; got shape \(9,\)"),
+        (np.array(["3.5"] * WIDTH), 1, 1.0, TypeError, "context must hold real numbers"),
+    ],
+)
+@pytest.mark.parametrize("name", ["auto", "hilofi", "gp", "linear", "replay_adamw"])
+def test_lessons_of_another_shape_are_refused(name, context, action, reward, error, message):
+    agent, state = agent_of(name)
+    with pytest.raises(error, match=message):
+        agent.update(state, context, action, reward)
+    with pytest.raises(error, match=message):
+        make(name, SITE).update(state, context, action, reward)
+
+
+@pytest.mark.parametrize(
+    ("offer", "error", "message"),
+    [
+        (OFFER | {"video": np.array([0, 1, 2, 3, 7], np.int32)}, ValueError, "must hold integers of Box.*; got 7"),
+        (OFFER | {"features": np.zeros((3, 2))}, ValueError, r"context\['features'\] must have shape \(5, 2\)"),
+        ({"video": OFFER["video"]}, TypeError, r"a dict with the entries \['features', 'video'\]; got \['video'\]"),
+        (np.zeros(3), TypeError, "a dict with the entries"),
+    ],
+)
+def test_candidates_that_do_not_fit_are_refused(offer, error, message):
+    agent = agents.ekf(CANDIDATES)
+    state = jax.jit(agent.init)(KEY)
+    with pytest.raises(error, match=message):
+        agent.act(KEY, state, offer)
+
+
+def test_rows_of_no_table_teach_nothing_in_compiled_code():
+    agent = agents.ekf(CANDIDATES)
+    state = jax.jit(agent.init)(KEY)
+    bad = OFFER | {"video": np.array([0, 1, 2, 3, 7], np.int32)}
+    fresh, info = jax.jit(agent.update)(state, bad, 4, 1.0)
+    assert info.rejected
+    assert_same_bits(fresh, state)
+    assert np.isnan(jax.jit(agent.act)(KEY, state, bad).propensity)
+
+
+def test_members_of_a_discrete_space_are_checked():
+    agent = agents.hilofi(Where(spaces.Discrete(4, start=2), spaces.Discrete(3)), rank=3, process_noise_hidden=0.0)
+    state = jax.jit(agent.init)(KEY)
+    with pytest.raises(ValueError, match=r"members of Discrete\(4, start=2\)"):
+        agent.act(KEY, state, 1)
+    with pytest.raises(TypeError, match="context must be an integer"):
+        agent.act(KEY, state, 2.5)
+    assert np.isnan(jax.jit(agent.act)(KEY, state, jnp.int32(1)).propensity)
+    assert jax.jit(agent.update)(state, jnp.int32(6), 0, 1.0)[1].rejected
+
+
+@every_agent
+@pytest.mark.parametrize("what", ["CartPole-v1", None, SITE.action_space], ids=["name", "nothing", "space"])
+def test_what_has_no_spaces_is_refused(name, what):
+    with pytest.raises(TypeError, match=r"an agent is built for an environment.*seqdec.envs.make"):
+        agents.make(name, what)
+
+
+def test_an_agent_of_other_spaces_is_not_run():
+    env = seqdec.envs.linear(np.eye(3, WIDTH, dtype=np.float32))
+    with pytest.raises(ValueError, match=r"hilofi was built for .* action_space is Discrete\(5\), .* Discrete\(3\)"):
+        seqdec.run(agents.hilofi(SITE, rank=4), env, 5, seed=0)
+    wide = Where(spaces.Box(-1, 1, (9,), np.float32), spaces.Discrete(3))
+    with pytest.raises(ValueError, match=r"observation_space is Box\(-1.0, 1.0, \(9,\).*; build the agent from"):
+        seqdec.run(agents.linear(wide), env, 5, seed=0)
+    with pytest.raises(ValueError, match="action_space"):
+        seqdec.run(agents.linear(SITE), seqdec.envs.FunctionalEnv(env), 5, seed=0)
+
+
+@every_agent
+@pytest.mark.parametrize("bad", [1.7e18, 1e38, np.inf, -np.inf, np.nan])
+def test_one_bad_value_leaves_an_agent_that_learns(name, bad):
+    """In the reward, then in the context: the state stays finite, and rewards are then learned."""
+    agent, state = agent_of(name)
+    contexts = np.random.default_rng(0).uniform(-1, 1, (150, WIDTH)).astype(np.float32)
+    for context in contexts[:3]:
+        state, _ = agent.update(state, context, 1, float(context[0]))
+    state, _ = agent.update(state, GOOD, 1, bad)
+    state, _ = agent.update(state, np.array([bad, 0.5, 0.5, 0.5], np.float32), 1, 0.5)
+    errors = []
+    for context in contexts[3:]:
+        state, info = agent.update(state, context, 1, float(context[0]))
+        assert not info.rejected
+        errors.append(float(info.innovation[0]))
+    assert all(np.isfinite(leaf).all() for leaf in map(np.asarray, jax.tree.leaves(state)))
+    assert np.mean(np.square(errors[-40:])) < 0.7 * np.var(contexts[:, 0])
