@@ -39,6 +39,7 @@ from seqdec.agents import regression, units
 from seqdec.agents.averaging import moved
 from seqdec.agents.experience import Batch, finite, minibatch, recorder, remember, usable
 from seqdec.agents.filtering import choices_for, decide
+from seqdec.agents.inputs import checked, spaces_of
 from seqdec.agents.last_layer import LastLayer, last_layer
 from seqdec.agents.linear import with_constant
 from seqdec.agents.networks import network_for
@@ -145,6 +146,7 @@ def auto(
     checks.positive("horizon", horizon)
     checks.positive("neglect", neglect)
     checks.number("average", average, 0, 1)
+    spaces = spaces_of(spaces)
     discrete = isinstance(spaces.action_space, gym_spaces.Discrete)
     if not discrete or isinstance(spaces.observation_space, gym_spaces.Dict):
         return hilofi(spaces, policy=policy, model=model, num_candidates=num_candidates)._replace(name="auto")
@@ -208,7 +210,7 @@ def auto(
         "policy": called, "learning_rate": learning_rate, "batch_size": batch_size, "capacity": capacity,
         "decay": decay, "horizon": horizon, "neglect": neglect, "average": average,
     }  # fmt: skip
-    return Agent(init, act, update, "auto", acquisition.exact, told)
+    return checked(Agent(init, act, update, "auto", acquisition.exact, told), spaces)
 
 
 def _parts(spaces: HasSpaces, model: nn.Module | Network | None, size: int, neglect: float) -> _Parts:

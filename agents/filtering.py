@@ -1,5 +1,6 @@
 """An agent from a filter and a policy: the policy scores actions by the belief, which is updated with the feedback."""
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
+from seqdec.agents.inputs import LARGEST, checked, spaces_of
 from seqdec.agents.networks import check_candidates
 from seqdec.core import Acquisition, Action, Agent, Array, Filter, HasSpaces, Key, Masked, Posterior, PyTree
 from seqdec.filters import posterior
@@ -22,36 +24,43 @@ class Choices(NamedTuple):
     """(candidates, index) -> action"""
     evidence: Callable[[PyTree, Array, Array], tuple[PyTree, Array, Array | None]]
     """(observation, action, feedback) -> x, y, observed of a filter's update"""
+    sound: Callable[[PyTree], Array]
+    """(observation) -> () bool: no number is NaN, infinite or too large, integers are in the range of the space"""
 
 
 def decide(key: Key, acquisition: Acquisition, question: Posterior, choices: Choices, observation: PyTree) -> Action:
-    """Score the candidates of the observation and play the best."""
+    """Score the candidates of the observation and play the best; see `Action.propensity` for what has no score."""
     obs, mask = (observation.observation, observation.mask) if isinstance(observation, Masked) else (observation, None)
     offer, score, estimate = jax.random.split(key, 3)
     candidates = choices.candidates(offer, obs)
-    index = jnp.argmax(acquisition.score(score, question, candidates, mask))
+    scores = acquisition.score(score, question, candidates, mask)
+    index = jnp.argmax(scores)
     if acquisition.probabilities is None:
         propensity = jnp.full((), jnp.nan)
     else:
         propensity = acquisition.probabilities(estimate, question, candidates, mask)[index]
+        propensity = jnp.where(choices.sound(obs) & jnp.isfinite(scores[index]), propensity, jnp.nan)
     return Action(choices.action(candidates, index), propensity)
 
 
-def discrete_choices(observe: Callable[[PyTree], Array], num_actions: int) -> Choices:
+def discrete_choices(observe: Callable[[PyTree], Array], sound: Callable[[PyTree], Array], num_actions: int) -> Choices:
     """One response of the model per action."""
 
     def evidence(observation, action, feedback):
-        if jnp.ndim(feedback) == 1:
-            return observe(observation), feedback, None
-        index = jnp.asarray(action)
         # JAX would clamp an index out of range silently; with a NaN reward the filter rejects the update.
-        played = (index >= 0) & (index < num_actions)
+        played = sound(observation) & (jnp.abs(feedback) < LARGEST)
+        if jnp.ndim(feedback) == 1:
+            return observe(observation), jnp.where(played, feedback, jnp.nan), None
+        index = jnp.asarray(action)
+        played &= (index >= 0) & (index < num_actions)
         return observe(observation), jnp.where(played, feedback, jnp.nan), jnp.clip(index, 0, num_actions - 1)
 
-    return Choices(lambda key, observation: observe(observation), lambda candidates, index: index, evidence)
+    return Choices(lambda key, observation: observe(observation), lambda candidates, index: index, evidence, sound)
 
 
-def box_choices(observe: Callable[[PyTree], Array], space: gym_spaces.Box, num_candidates: int) -> Choices:
+def box_choices(
+    observe: Callable[[PyTree], Array], sound: Callable[[PyTree], Array], space: gym_spaces.Box, num_candidates: int
+) -> Choices:
     """Uniform points of the box; the model's input is the observation and the point, concatenated."""
     low, high = (jnp.asarray(bound, jnp.float32).ravel() for bound in (space.low, space.high))
 
@@ -63,9 +72,11 @@ def box_choices(observe: Callable[[PyTree], Array], space: gym_spaces.Box, num_c
         return join(observation, jax.random.uniform(key, (num_candidates, low.size), minval=low, maxval=high))
 
     def evidence(observation, action, feedback):
-        return join(observation, jnp.ravel(action)[None]), jnp.atleast_1d(feedback), None
+        response = jnp.atleast_1d(feedback)
+        response = jnp.where(sound(observation) & (jnp.abs(response) < LARGEST), response, jnp.nan)
+        return join(observation, jnp.ravel(action)[None]), response, None
 
-    return Choices(candidates, lambda rows, index: rows[index, -low.size :].reshape(space.shape), evidence)
+    return Choices(candidates, lambda rows, index: rows[index, -low.size :].reshape(space.shape), evidence, sound)
 
 
 def choices_for(spaces: HasSpaces, num_candidates: int) -> Choices:
@@ -75,20 +86,33 @@ def choices_for(spaces: HasSpaces, num_candidates: int) -> Choices:
         TypeError: another kind of space.
         ValueError: the action box is unbounded, or num_candidates < 1.
     """
-    actions = spaces.action_space
+    spaces = spaces_of(spaces)
+    actions, sound = spaces.action_space, functools.partial(_sound, spaces.observation_space)
     if isinstance(spaces.observation_space, gym_spaces.Dict) and isinstance(actions, gym_spaces.Discrete):
         check_candidates(spaces)
-        return discrete_choices(lambda observation: jax.tree.map(jnp.asarray, observation), int(actions.n))
+        return discrete_choices(lambda observation: jax.tree.map(jnp.asarray, observation), sound, int(actions.n))
     observe = _observer(spaces.observation_space)
     if isinstance(actions, gym_spaces.Discrete):
-        return discrete_choices(observe, int(actions.n))
+        return discrete_choices(observe, sound, int(actions.n))
     if not isinstance(actions, gym_spaces.Box):
         raise TypeError(f"actions must be Discrete or Box; got {actions}. Flatten them with a gymnasium wrapper")
     if not actions.is_bounded():
         raise ValueError(f"the action box must be bounded to draw candidates from it; got {actions}")
     if num_candidates < 1:
         raise ValueError(f"num_candidates must be at least 1; got {num_candidates}")
-    return box_choices(observe, actions, num_candidates)
+    return box_choices(observe, sound, actions, num_candidates)
+
+
+def _sound(space: gym_spaces.Space, observation: PyTree) -> Array:
+    """() bool: see `Choices.sound`."""
+    if isinstance(space, gym_spaces.Dict):
+        return jnp.all(jnp.stack([_sound(part, observation[name]) for name, part in space.items()]))
+    values = jnp.asarray(observation)
+    if isinstance(space, gym_spaces.Discrete):
+        return (values >= int(space.start)) & (values < int(space.start + space.n))
+    if isinstance(space, gym_spaces.Box) and np.issubdtype(space.dtype, np.integer):
+        return jnp.all((values >= space.low.min()) & (values <= space.high.max()))
+    return jnp.all(jnp.abs(values) < LARGEST)
 
 
 def _observer(space: gym_spaces.Space) -> Callable[[PyTree], Array]:
@@ -116,7 +140,8 @@ def filtering(
     """Filter x policy.
 
     Each update is a `Filter.predict` followed by a `Filter.update`. Scalar feedback is the response of the action, a
-    vector that of every action. An update with an action out of range is rejected.
+    vector that of every action. An update with an action out of range, or with numbers that are not finite or as large
+    as 1e15, is rejected.
 
     Args:
         flt: belief over a network with one response per Discrete action; for Box actions over one that takes rows of
@@ -155,13 +180,8 @@ def filtering(
         question = posterior(flt, state)._replace(marginals=flt.marginals(state))
         return jax.vmap(lambda key, seen: decide(key, acquisition, question, choices, seen))(keys, observations)
 
-    return Agent(
-        start,
-        act,
-        update,
-        name,
-        acquisition.exact,
-        dict(settings),
+    several = (
         update_batch if flt.update_batch is not None else None,
         act_batch if flt.marginals is not None else None,
     )
+    return checked(Agent(start, act, update, name, acquisition.exact, dict(settings), *several), spaces)

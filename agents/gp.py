@@ -24,6 +24,7 @@ from seqdec import checks, kernels, linalg, policies
 from seqdec import memory as memories
 from seqdec.agents.experience import Experience, recorder, remember, usable
 from seqdec.agents.filtering import choices_for, decide
+from seqdec.agents.inputs import checked
 from seqdec.agents.neural import NeuralInfo, innovation_of
 from seqdec.core import Acquisition, Agent, Array, HasSpaces, Posterior, Predictive, PyTree
 from seqdec.memory import MemoryState
@@ -110,7 +111,7 @@ def gp(
         return Process(fresh.memory, roots, weights), NeuralInfo(innovation, loss, ~good)
 
     told = {"policy": called, "buffer": buffer, **kernel._asdict()}
-    return Agent(init, act, update, "gp", acquisition.exact, told)
+    return checked(Agent(init, act, update, "gp", acquisition.exact, told), spaces)
 
 
 def _check_numbers(spaces: HasSpaces) -> None:

@@ -19,6 +19,7 @@ from seqdec import checks, models, policies
 from seqdec.agents import recommender, regression, units
 from seqdec.agents.experience import recorder, usable
 from seqdec.agents.filtering import choices_for, decide
+from seqdec.agents.inputs import checked, spaces_of
 from seqdec.agents.networks import check_candidates
 from seqdec.agents.presets import ekf
 from seqdec.agents.regression import Regression
@@ -63,6 +64,7 @@ def linear(spaces: HasSpaces, **options: Any) -> Agent:
 
     Raises TypeError or ValueError for a space or an option that does not fit.
     """
+    spaces = spaces_of(spaces)
     if isinstance(spaces.observation_space, gym_spaces.Dict):
         check_candidates(spaces)
         return recommender.linear(spaces, **options)
@@ -115,4 +117,4 @@ def _per_action(
         return LinearState(belief, contexts), LinearInfo(error, density, ~good)
 
     told = {"policy": called, "neglect": neglect}
-    return Agent(init, act, update, "linear", acquisition.exact, told)
+    return checked(Agent(init, act, update, "linear", acquisition.exact, told), spaces)

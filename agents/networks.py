@@ -10,6 +10,7 @@ from flax import linen as nn
 from gymnasium import spaces as gym_spaces
 
 from seqdec import models
+from seqdec.agents.inputs import spaces_of
 from seqdec.core import HasSpaces
 
 _REMEDY = "For anything else use gymnasium.wrappers.FlattenObservation"
@@ -32,6 +33,7 @@ def network_for(spaces: HasSpaces, model: nn.Module | models.Network | None = No
         TypeError: the model is neither; or the observation space is of a kind that networks here do not take.
         ValueError: the model has another number of outputs.
     """
+    spaces = spaces_of(spaces)
     actions = spaces.action_space
     if isinstance(spaces.observation_space, gym_spaces.Dict):
         check_candidates(spaces)
@@ -72,7 +74,7 @@ def scorer(
 
     Raises TypeError for observations of another kind.
     """
-    parts = spaces.observation_space
+    parts = spaces_of(spaces).observation_space
     if not isinstance(parts, gym_spaces.Dict):
         raise TypeError(f"the observations must be a Dict of candidates; got {parts}")
     example = {name: jnp.zeros((part.shape or ())[1:], part.dtype) for name, part in parts.items()}
@@ -93,7 +95,7 @@ def scorer(
 
 def check_candidates(spaces: HasSpaces) -> None:
     """Raises TypeError unless the observation is a Dict of arrays with one row for each Discrete action."""
-    parts, actions = spaces.observation_space, spaces.action_space
+    parts, actions = spaces_of(spaces)
     if not isinstance(parts, gym_spaces.Dict) or not isinstance(actions, gym_spaces.Discrete):
         raise TypeError(f"candidates are a Dict that describes Discrete actions; got {parts} and {actions}. {_REMEDY}")
     for name, part in parts.items():

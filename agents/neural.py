@@ -23,6 +23,7 @@ from seqdec import memory as memories
 from seqdec import policies
 from seqdec.agents.experience import Batch, Experience, finite, first, minibatch, recorder, remember, usable
 from seqdec.agents.filtering import choices_for, decide
+from seqdec.agents.inputs import checked
 from seqdec.agents.networks import network_for
 from seqdec.checks import count
 from seqdec.core import Acquisition, Agent, Array, HasSpaces, Key, Network, Posterior, PyTree
@@ -173,7 +174,7 @@ def neural(
         return NeuralState(params, moments, belief, stored, state.key), NeuralInfo(innovation, squares, ~good)
 
     told = {"policy": called, "inner_steps": inner_steps, "batch_size": batch_size, "memory": memory.capacity}
-    return Agent(init, act, update, name, acquisition.exact, told | dict(settings or {}))
+    return checked(Agent(init, act, update, name, acquisition.exact, told | dict(settings or {})), spaces)
 
 
 def descend(

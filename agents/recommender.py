@@ -8,6 +8,7 @@ from gymnasium import spaces as gym_spaces
 
 from seqdec import models, policies
 from seqdec.agents.filtering import choices_for, decide
+from seqdec.agents.inputs import checked, spaces_of
 from seqdec.agents.networks import scorer
 from seqdec.agents.presets import ekf
 from seqdec.core import Acquisition, Agent, Array, HasSpaces, Masked, Posterior
@@ -41,7 +42,7 @@ def random(spaces: HasSpaces) -> Agent:
     def update(state, observation, action, feedback):
         return state, Info(jnp.bool_(False))
 
-    return Agent(lambda key: (), act, update, "random", True, {})
+    return checked(Agent(lambda key: (), act, update, "random", True, {}), spaces)
 
 
 def popularity(
@@ -62,7 +63,7 @@ def popularity(
         TypeError: no such row numbers.
         ValueError: prior_plays or the policy does not fit.
     """
-    parts = spaces.observation_space
+    parts = spaces_of(spaces).observation_space
     if not isinstance(parts, gym_spaces.Dict) or not isinstance(parts.get(item), gym_spaces.Box):
         raise TypeError(f"the observations must be a Dict with row numbers under {item!r}; got {parts}")
     if not prior_plays > 0:
@@ -91,7 +92,8 @@ def popularity(
         fresh = Counts(state.totals.at[row].add(reward), state.plays.at[row].add(1))
         return jax.tree.map(lambda new, old: jnp.where(good, new, old), fresh, state), Info(~good)
 
-    return Agent(init, act, update, "popularity", acquisition.exact, {"prior_plays": prior_plays, "policy": called})
+    told = {"prior_plays": prior_plays, "policy": called}
+    return checked(Agent(init, act, update, "popularity", acquisition.exact, told), spaces)
 
 
 def _count(candidates) -> int:

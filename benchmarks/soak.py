@@ -3,10 +3,10 @@
     python benchmarks/soak.py [--agents hilofi lrkf lolofi ekf linear] [--steps 1000000] [--dirty 0.01]
 
 Eight numbers, five actions, rewards linear in the numbers with noise. A share of the steps is dirty: a number of the
-context or the reward is NaN, infinite, or too large for its square. Every tenth of the run prints the memory of the
-process, updates rejected so far, mean clean reward of that tenth, whether all of the state is finite, and the smallest
-eigenvalue of a block of covariance over its largest. Exits with 1 if a state is not finite, an eigenvalue is below
--1e-5, or memory grows by more than 2% after the first tenth.
+context or the reward that is learned is NaN, infinite, or too large for its square. Every tenth of the run prints the
+memory of the process, updates rejected so far, mean clean reward of that tenth, whether all of the state is finite, and
+the smallest eigenvalue of a block of covariance over its largest. Exits with 1 if a state is not finite, an eigenvalue
+is below -1e-5, or memory grows by more than 2% after the first tenth.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def soak(name: str, steps: int, share: float) -> bool:
             if dirty[i] and place[i] < 8:
                 context = context.copy()
                 context[place[i]] = value[i]
-            action = agent.act(fold(base, np.uint32(tenth * part + i)), state, context).value
+            action = agent.act(fold(base, np.uint32(tenth * part + i)), state, contexts[i]).value
             reward = truth[int(action)] @ contexts[i] + noise[i]
             earned += 0.0 if dirty[i] else float(reward)
             state, info = agent.update(state, context, action, value[i] if dirty[i] and place[i] == 8 else reward)

@@ -5,6 +5,8 @@ No context follows a bandit's last action, so the final observation of an episod
 and the end counts as terminated: there is no later value to bootstrap from.
 """
 
+import inspect
+import warnings
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -54,14 +56,36 @@ def register() -> None:
 
 def make_env(name: str, **options: Any) -> "FunctionalEnv":
     """`seqdec.envs.make(name, **options)` as a gymnasium.Env."""
-    return FunctionalEnv(make(name, **options))
+    return FunctionalEnv(_made(name, options))
 
 
 def make_vector_env(
     name: str, num_envs: int, autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP, **options: Any
 ) -> "FunctionalVectorEnv":
     """`num_envs` copies of `seqdec.envs.make(name, **options)`, which share their data, as a gymnasium VectorEnv."""
-    return FunctionalVectorEnv(make(name, **options), num_envs, autoreset_mode=autoreset_mode)
+    return FunctionalVectorEnv(_made(name, options), num_envs, autoreset_mode=autoreset_mode)
+
+
+def _made(name: str, options: dict[str, Any]) -> Environment:
+    """The environment of an id. Raises TypeError for a missing option; warns where its data are synthetic."""
+    parameters = inspect.signature(REGISTRY[name]).parameters.values()
+    missing = [
+        p.name for p in parameters if p.default is p.empty and p.kind is not p.VAR_KEYWORD and p.name not in options
+    ]
+    if missing:
+        given = ", ".join(f"{option}=..." for option in missing)
+        raise TypeError(f"write gymnasium.make({id_of(name)!r}, {given}); see seqdec.envs.{name.replace('-', '_')}")
+    env = make(name, **options)
+    if _SYNTHETIC in env.name:
+        warnings.warn(
+            f"{id_of(name)}: the log is SYNTHETIC, not data of the platform; pass data= the folder of the real log",
+            stacklevel=2,
+        )
+    return env
+
+
+_SYNTHETIC = "SYNTHETIC"
+"""In the names of environments whose data are made up, though their name is that of real data."""
 
 
 class FunctionalEnv(gymnasium.Env):
@@ -69,7 +93,8 @@ class FunctionalEnv(gymnasium.Env):
 
     `reset()` after the end of an episode continues with the next one; with a seed, or within an episode, it restarts
     the environment. The info holds "regret" if it is known, "outcomes" under full information, and "action_mask" if
-    actions are masked.
+    actions are masked. Gymnasium's rewards are numbers, so one that is unknown, NaN, is returned as 0 with
+    "unknown_reward" in the info; `seqdec.run` takes it as unknown.
 
     Raises ValueError for an action that is out of range or masked out, and ResetNeeded for a step before `reset`.
     """
@@ -111,7 +136,10 @@ class FunctionalEnv(gymnasium.Env):
             info["regret"] = float(timestep.regret)
         if timestep.outcomes is not None:
             info["outcomes"] = np.array(timestep.outcomes)
-        return observation, float(timestep.reward), self._ended, False, info
+        reward = float(timestep.reward)
+        if np.isnan(reward):
+            reward, info["unknown_reward"] = 0.0, True
+        return observation, reward, self._ended, False, info
 
 
 class FunctionalVectorEnv(VectorEnv):
@@ -179,7 +207,7 @@ class FunctionalVectorEnv(VectorEnv):
         self._course = course
         following, timestep = jax.device_get((course.observation, timestep))
         done = timestep.done & playing
-        rewards = np.where(playing, timestep.reward, 0.0).astype(float)
+        rewards = np.where(playing & ~np.isnan(timestep.reward), timestep.reward, 0.0).astype(float)
         infos = self._show(following, timestep, playing, done)
         shown, _ = _to_numpy(self._shown)
         return shown, rewards, done, np.zeros_like(done), infos
@@ -297,9 +325,10 @@ def _infos(known: np.ndarray, **values: np.ndarray | None) -> dict[str, Any]:
 
 
 def _facts(known: np.ndarray, timestep: TimeStep) -> dict[str, Any]:
-    """The infos "regret", where it is not NaN, and "outcomes" of the copies in `known`."""
+    """The infos "regret", where it is not NaN, "unknown_reward" and "outcomes" of the copies in `known`."""
     regret, outcomes = np.asarray(timestep.regret, float), timestep.outcomes
-    infos = _infos(known & ~np.isnan(regret), regret=regret)
+    unknown = np.isnan(timestep.reward)
+    infos = _infos(known & ~np.isnan(regret), regret=regret) | _infos(known & unknown, unknown_reward=unknown)
     return infos if outcomes is None else infos | _infos(known, outcomes=np.asarray(outcomes))
 
 

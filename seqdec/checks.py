@@ -79,6 +79,50 @@ def choice(name: str, value: Any, known: Collection[str]) -> None:
         raise ValueError(unknown(name, value, known))
 
 
+def numbers(name: str, values: Any) -> Any:
+    """`values`, a tree of numbers whose leaves may be arrays, lists of numbers or traced values.
+
+    Raises:
+        TypeError: a leaf holds strings or anything else that is no real number; or there is no leaf.
+    """
+    leaves = jax.tree.leaves(values)
+    if not leaves:
+        raise TypeError(f"{name} must hold numbers; got {values!r}")
+    for leaf in leaves:
+        if not real(leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype):
+            raise TypeError(
+                f"{name} must hold real numbers; got {leaf!r}: convert it, as with float() or astype(float)"
+            )
+    return values
+
+
+def real(dtype: Any) -> bool:
+    """Whether a dtype is that of real numbers, integers or bools."""
+    return any(jnp.issubdtype(dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_))
+
+
+def integers(name: str, values: Any) -> jax.Array:
+    """`values` as an integer array. Raises TypeError for numbers of another kind."""
+    given = values if hasattr(values, "dtype") else np.asarray(values)
+    if not jnp.issubdtype(given.dtype, jnp.integer):
+        raise TypeError(f"{name} must hold integers, which count from 0; got {values!r}")
+    return jnp.asarray(given)
+
+
+def indices(name: str, values: Any, size: int, of: str) -> None:
+    """Refuse indices outside [0, size) of things that `of` calls by name; traced values pass.
+
+    Raises:
+        ValueError: with the first of them.
+    """
+    if isinstance(values, Tracer):
+        return
+    known = np.asarray(values)
+    outside = known[(known < 0) | (known >= size)]
+    if outside.size:
+        raise ValueError(f"{name} must hold indices of the {size} {of}, from 0 to {size - 1}; got {outside.ravel()[0]}")
+
+
 def array(name: str, values: Any, ndim: int, low: float = -math.inf, high: float = math.inf) -> jax.Array:
     """`values` as a float32 array.
 

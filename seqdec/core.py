@@ -179,7 +179,17 @@ class Action(NamedTuple):
     value: Array
     """() integer index from 0 for Discrete actions, wherever the space starts; a point of the box for Box actions."""
     propensity: Array
-    """() probability with which the agent's policy plays this index; NaN where it is not estimated."""
+    """() probability with which the agent's policy plays this index; NaN where it is not estimated, and where there was
+    nothing to choose by: in compiled code, a context that is not finite or as large as 1e15, or a mask that allows no
+    action. The value is then an index or point of the space all the same, and the row cannot be taken for a logged
+    decision. Calls from Python raise ValueError instead."""
+
+
+class Spaces(NamedTuple):
+    """What an agent is told of its environment."""
+
+    observation_space: gymnasium.Space
+    action_space: gymnasium.Space
 
 
 class Agent(NamedTuple):
@@ -204,6 +214,8 @@ class Agent(NamedTuple):
     act_batch: Callable[[Key, Any, PyTree], Action] | None = None
     """(keys (b,), state, observations (b, ...)) -> actions (b, ...) and propensities (b,), as `jax.vmap` of `act` up to
     rounding. None where it is missing."""
+    spaces: Spaces | None = None
+    """The spaces that the agent was built for; None where they are not known."""
 
 
 class HasSpaces(Protocol):
@@ -218,10 +230,3 @@ class HasSpaces(Protocol):
     def action_space(self) -> gymnasium.Space:
         """Discrete or Box."""
         ...
-
-
-class Spaces(NamedTuple):
-    """What an agent must know of where it acts, where there is no environment."""
-
-    observation_space: gymnasium.Space
-    action_space: gymnasium.Space

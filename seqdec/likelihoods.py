@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from seqdec.checks import numbers
 from seqdec.core import Array
 
 
@@ -23,18 +24,41 @@ class Likelihood(NamedTuple):
     """(f (out,)) -> (out,) expected response"""
     cov: Callable[[Array], Array]
     """(f (out,)) -> (out, out) covariance R of the response"""
+    mode: Callable[[Array], tuple[Array, Array]] | None = None
+    """(y (o,)) -> value and variance (o,) of the outputs f for which y speaks, where filters linearise surprising
+    responses (`seqdec.filters.trust`): for unbounded means, of one output each, whose derivative is the variance of the
+    response. None for means that are linear or bounded, which are always linearised at the belief's mean"""
 
 
-def _check_variance(name: str, value: Array | float) -> None:
-    """Raises ValueError for a variance, a vector of them or a covariance that is negative or not finite."""
+def _check_covariance(name: str, value: Array | float, max_ndim: int = 2) -> None:
+    """Raises for what is no variance, vector of variances or covariance; of traced values only the shape is checked.
+
+    Raises:
+        TypeError: not real numbers.
+        ValueError: another shape, not finite, negative, not symmetric or not positive semi-definite.
+    """
+    numbers(name, value)
+    shape = np.shape(value)
+    if len(shape) > max_ndim or (len(shape) == 2 and shape[0] != shape[1]):
+        kinds = ("a scalar", "one variance per output", "or a square covariance")[: max_ndim + 1]
+        raise ValueError(f"{name} must be {', '.join(kinds)}; got shape {shape}")
     if isinstance(value, Tracer):
         return
-    array = np.asarray(value)
-    diagonal = np.diagonal(array) if array.ndim == 2 else array
-    if array.ndim > 2 or not np.all(np.isfinite(array)) or np.any(diagonal < 0):
+    array = np.asarray(value, float)
+    if not np.all(np.isfinite(array)) or np.any((np.diagonal(array) if array.ndim == 2 else array) < 0):
         raise ValueError(
             f"{name} must be finite and not negative (a variance, not a standard deviation); got {value!r}"
         )
+    if array.ndim == 2 and array.size:
+        rounding = 1e-5 * np.max(np.abs(array))
+        if np.max(np.abs(array - array.T)) > rounding:
+            raise ValueError(f"{name} must be symmetric, as a covariance is; got {value!r}")
+        smallest = np.linalg.eigvalsh(array)[0]
+        if smallest < -rounding:
+            raise ValueError(
+                f"{name} must be positive semi-definite, as a covariance is; got {value!r}, whose smallest eigenvalue "
+                f"is {smallest:g}"
+            )
 
 
 def gaussian(noise_variance: Array | float) -> Likelihood:
@@ -45,12 +69,16 @@ def gaussian(noise_variance: Array | float) -> Likelihood:
             allowed.
 
     Raises:
-        ValueError: the variance is negative or not finite.
+        TypeError: not real numbers.
+        ValueError: a variance is negative or not finite, or a covariance is not square, symmetric and positive
+            semi-definite; or, when it is first used, its size is not the number of outputs.
     """
-    _check_variance("noise_variance", noise_variance)
+    _check_covariance("noise_variance", noise_variance)
 
     def cov(f):
         value = jnp.asarray(noise_variance, f.dtype)
+        if value.ndim and value.shape[0] != f.shape[0]:
+            raise ValueError(f"noise_variance has shape {value.shape}, but the network has {f.shape[0]} outputs")
         return value if value.ndim == 2 else jnp.diag(jnp.broadcast_to(value, f.shape))
 
     return Likelihood(lambda f: f, cov)
@@ -58,7 +86,7 @@ def gaussian(noise_variance: Array | float) -> Likelihood:
 
 def bernoulli(jitter: float = 1e-4) -> Likelihood:
     """Independent 0/1 responses with log odds f: mean sigmoid(f), variance p (1 - p) + jitter."""
-    _check_variance("jitter", jitter)
+    _check_covariance("jitter", jitter, 0)
 
     def cov(f):
         p = jax.nn.sigmoid(f)
@@ -69,7 +97,7 @@ def bernoulli(jitter: float = 1e-4) -> Likelihood:
 
 def categorical(jitter: float = 1e-4) -> Likelihood:
     """One-hot responses with logits f: mean m = softmax(f), covariance diag(m) - m m^T + jitter I."""
-    _check_variance("jitter", jitter)
+    _check_covariance("jitter", jitter, 0)
 
     def cov(f):
         m = jax.nn.softmax(f)
@@ -79,6 +107,26 @@ def categorical(jitter: float = 1e-4) -> Likelihood:
 
 
 def poisson(jitter: float = 1e-4) -> Likelihood:
-    """Independent counts with log rates f: mean and variance exp(f), plus jitter on the variance."""
-    _check_variance("jitter", jitter)
-    return Likelihood(jnp.exp, lambda f: jnp.diag(jnp.exp(f) + jitter))
+    r"""Independent counts with log rates f: mean and variance exp(f), plus jitter on the variance.
+
+    Beyond e^c, with c a third of the logarithm of the largest float (7e12 in single precision), the rate grows linearly
+    in f, e^c (1 + f - c), so that squares of rates stay finite. A surprising count y is learned as an observation of
+    the log rate with value log(1 + y) and variance 1 / (1 + y), the Gaussian approximation of the likelihood around its
+    mode, with one added to the count so that zero has a mode (`seqdec.filters.trust`).
+    """
+    _check_covariance("jitter", jitter, 0)
+
+    def mean(f):
+        inside = jnp.minimum(f, _largest(f))
+        return jnp.exp(inside) * (1 + (f - inside))
+
+    def mode(y):
+        log_rate = jnp.minimum(jnp.log1p(jnp.maximum(y, 0)), _largest(y))
+        return log_rate, jnp.exp(-log_rate)
+
+    return Likelihood(mean, lambda f: jnp.diag(mean(f) + jitter), mode)
+
+
+def _largest(values: Array) -> float:
+    """A third of the logarithm of the largest number of this dtype."""
+    return float(np.log(float(jnp.finfo(values.dtype).max))) / 3

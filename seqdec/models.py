@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
+from flax.errors import ScopeParamShapeError
 
 from seqdec.core import Array, IsLast, Key, Network, PyTree
 from seqdec.params import path_names
@@ -115,7 +116,14 @@ def network(module: nn.Module, example: PyTree) -> Network:
     """The functions of a flax module whose call takes one input, without a batch axis, of the shape of `example`."""
 
     def apply(params: PyTree, x: PyTree) -> Array:
-        return jnp.asarray(module.apply({"params": params}, x))
+        try:
+            return jnp.asarray(module.apply({"params": params}, x))
+        except ScopeParamShapeError as error:
+            wanted, found = (jax.tree.map(jnp.shape, tree) for tree in (shapes, x))
+            raise ValueError(
+                f"the network takes an input of shape {wanted}; got {found}: pass inputs of the shape that it was "
+                "built for, and parameters of its own"
+            ) from error
 
     shapes = jax.eval_shape(lambda: jax.tree.map(jnp.asarray, example))
     is_last = output_layer(module, example)
@@ -220,6 +228,9 @@ def embedded(
         return {"network": inner.init(keys[0]), "tables": tables}
 
     def apply(params: PyTree, x: dict[str, Array]) -> Array:
+        if not isinstance(x, Mapping) or not set(example) <= set(x):
+            found = sorted(x) if isinstance(x, Mapping) else type(x).__name__
+            raise ValueError(f"an input must be a dict with the entries {sorted(example)}; got {found}")
         rows = {name: params["tables"][name][x[name]] for name in sizes}
         return inner.apply(params["network"], {**{name: x[name] for name in plain}, **rows})
 

@@ -17,14 +17,13 @@ from gymnasium.utils import seeding
 from gymnasium.utils.env_checker import check_env, data_equivalence
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+import seqdec
 from seqdec import envs
 from seqdec.core import Array, Environment, Key, Masked, TimeStep
 from seqdec.envs import FunctionalEnv, FunctionalVectorEnv
 from seqdec.envs.gym import id_of
 
 IDS = {id_of(name) for name in envs.names()}
-NOT_A_NUMBER = {"seqdec/FailingBranin-v0", "seqdec/OpenBandit-v0"}
-"""Environments with rewards that are unknown, NaN, which gymnasium's checker refuses."""
 IMAGES = np.arange(5, dtype=np.uint8).reshape(5, 1)
 
 
@@ -61,7 +60,8 @@ def allowed(mask: np.ndarray, generator: np.random.Generator) -> int:
 
 
 @pytest.mark.filterwarnings("ignore:.*recommend using a symmetric and normalized space")  # boxes are the functions' own
-@pytest.mark.parametrize("id_", sorted(IDS - NOT_A_NUMBER))
+@pytest.mark.filterwarnings("ignore:seqdec/KuaiRec-v0. the log is SYNTHETIC")
+@pytest.mark.parametrize("id_", sorted(IDS))
 def test_check_env_finds_nothing(id_: str, image_home: Path) -> None:
     options = {"path": str(image_home / "mnist")} if id_ == "seqdec/Idx-v0" else {}
     check_env(gymnasium.make(id_, **options).unwrapped)  # pytest turns warnings into errors
@@ -295,3 +295,37 @@ def test_import_of_the_package_registers_the_ids() -> None:
     script = "import gymnasium, seqdec; print(gymnasium.make('seqdec/BernoulliBandit-v0').reset(seed=0))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0 and "array([1.]" in done.stdout, done.stderr
+
+
+def test_unknown_rewards_are_zero_and_said_to_be_unknown(image_home: Path) -> None:
+    env = gymnasium.make("seqdec/OpenBandit-v0")
+    vector = gymnasium.make_vec("seqdec/OpenBandit-v0", num_envs=2)
+    env.reset(seed=0)
+    vector.reset(seed=0)
+    functional = envs.open_bandit()
+    shown = np.asarray(functional.params.item)
+    for step, unknown in enumerate([False, True, True, False]):
+        action = (int(shown[step]) + unknown) % int(functional.action_space.n)  # pyright: ignore[reportAttributeAccessIssue]
+        _, reward, _, _, info = env.step(action)
+        _, rewards, _, _, infos = vector.step(np.array([action, action]))
+        assert info.get("unknown_reward", False) is unknown
+        assert np.asarray(infos.get("unknown_reward", np.zeros(2, bool))).tolist() == [unknown] * 2
+        assert np.isfinite([reward, *rewards]).all()
+
+
+def test_the_run_of_an_adapter_knows_which_rewards_are_unknown(image_home: Path) -> None:
+    env = envs.open_bandit()
+    agent = seqdec.agents.linear(env)
+    run = seqdec.run(agent, FunctionalEnv(env), 40, seed=0)
+    shown = np.asarray(env.params.item)[np.arange(40) % len(env.params.item)]
+    np.testing.assert_array_equal(np.isnan(run.rewards[0]), run.actions[0] != shown)
+
+
+def test_an_id_without_what_it_needs_says_so() -> None:
+    with pytest.raises(TypeError, match=r"write gymnasium.make\('seqdec/Idx-v0', path=...\); see seqdec.envs.idx"):
+        gymnasium.make("seqdec/Idx-v0")
+
+
+def test_a_synthetic_log_is_announced() -> None:
+    with pytest.warns(UserWarning, match=r"seqdec/KuaiRec-v0: the log is SYNTHETIC.*pass data="):
+        gymnasium.make("seqdec/KuaiRec-v0")

@@ -506,3 +506,16 @@ def test_a_compiled_agent_decides_and_learns_as_the_agent_does(optimise: bool) -
 def test_only_an_agent_can_be_compiled() -> None:
     with pytest.raises(TypeError, match="agent must be a seqdec"):
         seqdec.compiled("hilofi")  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(("name", "options"), [("CartPole-v1", {}), ("FrozenLake-v1", {"is_slippery": False})])
+def test_episodes_of_several_steps_are_warned_of_once(name: str, options: dict[str, Any]) -> None:
+    env = gymnasium.make(name, **options)
+    with pytest.warns(UserWarning, match=f"{name} has episodes of several steps.*as one of a bandit") as caught:
+        run(seqdec.agents.linear(env), env, 10, seed=3, num_seeds=2)
+    assert len(caught) == 1
+
+
+def test_bandits_of_our_own_are_not_warned_of() -> None:
+    env = gymnasium.make("seqdec/LinearBandit-v0")  # pytest turns warnings into errors
+    run(seqdec.agents.linear(env), env, 5, seed=0)

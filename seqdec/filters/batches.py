@@ -16,7 +16,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 
+from seqdec.checks import indices, integers, numbers
 from seqdec.core import Array, PyTree
 from seqdec.linalg import Outer, Rows
 
@@ -42,7 +44,7 @@ def checked(xs: PyTree, ys: Any, observed: Any) -> tuple[Array, Array | None]:
     Raises:
         ValueError: shapes do not fit each other, or there is no input.
     """
-    ys, rows = jnp.asarray(ys), None if observed is None else jnp.asarray(observed)
+    ys, rows = jnp.asarray(numbers("ys", ys)), None if observed is None else integers("observed", observed)
     sizes = {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(xs)}
     if ys.ndim not in (1, 2) or not len(ys) or sizes != {ys.shape[:1]} or (rows is not None and rows.shape != ys.shape):
         raise ValueError(
@@ -52,6 +54,20 @@ def checked(xs: PyTree, ys: Any, observed: Any) -> tuple[Array, Array | None]:
         )
     wide = (len(ys), -1)
     return ys.reshape(wide), None if rows is None else rows.reshape(wide)
+
+
+def known(ys: Array, rows: Array | None, outputs: int) -> Array:
+    """`ys` with NaN, which is rejected, where a traced index lies outside [0, outputs); JAX would clamp it silently.
+
+    Raises:
+        ValueError: an index that is not traced lies outside.
+    """
+    if rows is None:
+        return ys
+    if not isinstance(rows, Tracer):
+        indices("observed", rows, outputs, "outputs")
+        return ys
+    return jnp.where((rows >= 0) & (rows < outputs), ys, jnp.nan)
 
 
 def stacked(

@@ -14,7 +14,7 @@ from jax.core import Tracer
 
 from seqdec import linalg
 from seqdec import params as parameters
-from seqdec.checks import non_negative, number
+from seqdec.checks import count, non_negative, number
 from seqdec.core import Array, Key, PyTree
 from seqdec.linalg import Outer, Pieces, Rows
 
@@ -35,6 +35,25 @@ class Numerics(NamedTuple):
     share_linearisation: bool = True
     """linearise every output in `update`, as `moments` does, so that a compiled step that does both does it once. False
     linearises the observed outputs only: cheaper where the policy needs no moments."""
+
+
+def check_numerics(numerics: Any) -> None:
+    """Raises TypeError or ValueError for what is no `Numerics`, or a value of a field that has no meaning."""
+    if not isinstance(numerics, Numerics):
+        raise TypeError(f"numerics must be a seqdec.filters.Numerics; got {numerics!r}")
+    if numerics.buffer is not None:
+        count("numerics.buffer", numerics.buffer)
+    for name in ("dtype", "basis_dtype"):
+        value = getattr(numerics, name)
+        try:
+            floating = value is None or jnp.issubdtype(jnp.dtype(value), jnp.floating)
+        except TypeError:
+            floating = False
+        if not floating:
+            raise TypeError(f"numerics.{name} must be a floating dtype, such as jnp.float32, or None; got {value!r}")
+    for name in ("error_bounds", "share_linearisation"):
+        if not isinstance(getattr(numerics, name), bool):
+            raise TypeError(f"numerics.{name} must be True or False; got {getattr(numerics, name)!r}")
 
 
 class Belief(NamedTuple):

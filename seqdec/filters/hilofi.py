@@ -32,6 +32,7 @@ from seqdec.filters.covariance import (
     Numerics,
     Observation,
     ProcessNoise,
+    check_numerics,
     check_process_noise,
     whole,
     zero_where_rejected,
@@ -81,6 +82,7 @@ def hilofi(
             `init`, `is_last` matches nothing or everything, the rank exceeds the number of hidden parameters, or
             `per_output` does not fit.
     """
+    check_numerics(numerics)
     count("rank", rank)
     non_negative("initial_std_hidden", initial_std_hidden)
     non_negative("initial_std_last", initial_std_last)

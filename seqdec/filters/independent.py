@@ -8,7 +8,9 @@ not the O(k^2 p^2) of `seqdec.filters.ekf` over all of them, which gives the sam
 import jax
 import jax.numpy as jnp
 
+from seqdec.checks import integers, numbers
 from seqdec.core import Filter, Predictive
+from seqdec.filters.batches import known
 
 
 def independent(flt: Filter, count: int) -> Filter:
@@ -28,12 +30,18 @@ def independent(flt: Filter, count: int) -> Filter:
         return jax.vmap(flt.init)(jax.random.split(key, count), params)
 
     def update(belief, x, y, observed=None):
+        y = jnp.asarray(numbers("y", y), float)
+        if y.shape not in (((count,),) if observed is None else ((), (1,))):
+            wanted = f"({count},)" if observed is None else "() or (1,)"
+            raise ValueError(f"y must have shape {wanted} with observed {observed}; got {y.shape}")
         if observed is None:
             return jax.vmap(lambda own, value: flt.update(own, x, value[None]))(belief, y)
-        if jnp.ndim(observed):
-            raise ValueError(f"observed must be one index or None; got shape {jnp.shape(observed)}")
+        observed = integers("observed", observed)
+        if observed.ndim:
+            raise ValueError(f"observed must be one index or None; got shape {observed.shape}")
+        y = known(jnp.reshape(y, (1,)), observed, count)
         own = jax.tree.map(lambda leaf: leaf[observed], belief)
-        own, info = flt.update(own, x, jnp.reshape(y, (1,)))
+        own, info = flt.update(own, x, y)
         return jax.tree.map(lambda leaf, new: leaf.at[observed].set(new), belief, own), info
 
     def moments(belief, x):

@@ -10,6 +10,9 @@ R and process noise q_b, an observation y gives
 so a filter is a list of blocks and, for each, a form of `Covariance`: `full_rank` (`seqdec.filters.ekf`), `low_rank`
 (`seqdec.filters.lrkf`), `by_output` (`seqdec.filters.hilofi`) or `table` (`seqdec.filters.embeddings`).
 
+Where the expected response is an unbounded function of the outputs, as for counts, J, R and y_hat are those of
+`seqdec.filters.trust`, which also bounds the step of the mean.
+
 With a root Sigma_b = T^T T all this needs the product of J_b (K x D) with the n columns of T^T or of its basis. There
 are three ways to it, all timed by `benchmarks/jacobians.py`. Rows of a dense layer are outer products, which share one
 pass over the columns: a half to a twentieth of the time of whole rows (`seqdec.filters.jacobians`). Other parameters,
@@ -28,10 +31,11 @@ import jax.numpy as jnp
 
 from seqdec import linalg
 from seqdec import params as parameters
+from seqdec.checks import integers, numbers
 from seqdec.core import Array, Filter, Key, Marginals, Network, Predictive, PyTree, UpdateInfo
-from seqdec.filters import batches, embeddings, jacobians
+from seqdec.filters import batches, embeddings, jacobians, trust
 from seqdec.filters.bounds import error_bound
-from seqdec.filters.covariance import Belief, Covariance, Numerics, Observation
+from seqdec.filters.covariance import Belief, Covariance, Numerics, Observation, check_numerics
 from seqdec.filters.embeddings import TableStd
 from seqdec.likelihoods import Likelihood
 from seqdec.linalg import Outer, Pieces, Rows
@@ -93,6 +97,7 @@ class _Model(NamedTuple):
 
 
 def _filter(model: _Model, initial_std_table: TableStd) -> Filter:
+    check_numerics(model.numerics)
     tables = embeddings.covariances(model.network.tables, initial_std_table, model.numerics.error_bounds)
     model = model._replace(covariances=(*model.covariances, *tables))
     flt = Filter(
@@ -130,7 +135,7 @@ def _predict(model: _Model, belief: Belief) -> Belief:
 
 def _moments(model: _Model, belief: Belief, x: PyTree) -> Predictive:
     """f, J Sigma J^T and R of all responses."""
-    at = _linearise(model, belief.params, x)
+    at = _linearise(model, belief.params, numbers("x", x))
     products, skipped = _project_all(model, belief, x, at)
     cov, noise = functools.reduce(jnp.add, _variances(model, belief, products)), _accumulated_noise(model, belief)
     formed = {index: at.jacobians[index] for index in noise if not skipped[index]}
@@ -174,11 +179,12 @@ def _update(
     """Linearise at the mean, take the observed rows, and condition on y."""
     y, rows = _observed(y, observed)
     share = model.numerics.share_linearisation
-    at = _linearise(model, belief.params, x, None if share else rows)
+    at = _linearise(model, belief.params, numbers("x", x), None if share else rows)
     if rows is None and y.shape != at.mean.shape:
         raise ValueError(
             f"y has shape {y.shape}, but the network has {len(at.mean)} outputs; pass observed= for some of them"
         )
+    y = batches.known(y.astype(at.mean.dtype), rows, len(at.mean))
     if rows is None or not share:
         blocks = zip(model.covariances, belief.blocks, at.jacobians, strict=True)
         jacobians, products = at.jacobians, [c.project(state, jacobian) for c, state, jacobian in blocks]
@@ -191,20 +197,24 @@ def _update(
         )
         products = [part[rows] for part in products]
     mean, noise = (at.mean, at.noise) if rows is None else (at.mean[rows], at.noise[rows][:, rows])
-    return _condition(model, belief, jacobians, products, y.astype(mean.dtype) - mean, noise)
+    xs, ys, few = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], (x, y, rows))
+    region = trust.region(model.network, model.likelihood, belief.params, xs, ys, few, jnp.ones(1, bool))
+    return _condition(model, belief, jacobians, products, y - mean, noise, region)
 
 
 def _update_batch(
     model: _Model, belief: Belief, xs: PyTree, ys: Array, observed: Array | None = None
 ) -> tuple[Belief, UpdateInfo]:
     """Linearise at the mean for each input, and condition on all responses at once."""
-    ys, rows = batches.checked(xs, ys, observed)
+    ys, rows = batches.checked(numbers("xs", xs), ys, observed)
     over = (0, None if rows is None else 0)
     at = jax.vmap(functools.partial(_linearise, model, belief.params), over)(xs, rows)
+    ys = batches.known(ys.astype(at.mean.dtype), rows, at.mean.shape[1])
     innovation, joint = batches.stacked(*at, ys, rows)
+    region = trust.region(model.network, model.likelihood, belief.params, xs, ys, rows, joint.finite)
     blocks = zip(model.covariances, belief.blocks, joint.jacobians, strict=True)
     products = [c.project(state, jacobian) for c, state, jacobian in blocks]
-    belief, info = _condition(model, belief, joint.jacobians, products, joint.innovation, joint.noise)
+    belief, info = _condition(model, belief, joint.jacobians, products, joint.innovation, joint.noise, region)
     return belief, info._replace(
         innovation=innovation,
         log_density=info.log_density - joint.left_out,
@@ -213,7 +223,13 @@ def _update_batch(
 
 
 def _condition(
-    model: _Model, belief: Belief, jacobians: tuple[Rows, ...], products: list[Array], innovation: Array, noise: Array
+    model: _Model,
+    belief: Belief,
+    jacobians: tuple[Rows, ...],
+    products: list[Array],
+    innovation: Array,
+    noise: Array,
+    region: trust.Region | None,
 ) -> tuple[Belief, UpdateInfo]:
     """The recursion: S, K (y - y_hat), and the covariance of each block.
 
@@ -224,11 +240,19 @@ def _condition(
         products: (o, k) of each block.
         innovation: y - y_hat (o,).
         noise: R (o, o).
+        region: of the observation, for likelihoods that have one.
     """
     # S and S^{-1} (y - y_hat).
     parts = _variances(model, belief, products)
     for index, q in _accumulated_noise(model, belief).items():
         parts[index] += q * linalg.gram_of(jacobians[index])
+    expected = innovation
+    if region is not None:
+        variances = jnp.diagonal(functools.reduce(jnp.add, parts))
+        factors, innovation, noise = trust.scales(region, variances, innovation, noise)
+        parts = [factors[:, None] * part * factors for part in parts]
+        jacobians = tuple(trust.scaled(rows, factors) for rows in jacobians)
+        products = [trust.scaled_array(part, factors) for part in products]
     total = functools.reduce(jnp.add, parts) + noise
     root = linalg.psd_root(total)
     weights = linalg.solve_psd(root, innovation[:, None])[:, 0]
@@ -245,6 +269,9 @@ def _condition(
     )
     # Steps of finite norm leave finite parameters finite, so these need no test.
     accept = jnp.isfinite(log_density) & jnp.all(jnp.isfinite(jnp.stack(squares)))
+    if region is not None:
+        steps, fitting = trust.halved(steps, lambda steps: _moved(model, belief, list(steps)), accept, region)
+        accept &= fitting
     # Data dependency: finish all reads of the basis before writing it, so that XLA can update it in place.
     reads_done = jnp.all(jnp.isfinite(jnp.stack([part[(0,) * part.ndim] for step in steps for part in step])))
     # Sigma_b.
@@ -263,7 +290,7 @@ def _condition(
     ]
     params = _moved(model, belief, [tuple(jnp.where(accept, part, 0) for part in step) for step in steps])
     bound = error_bound(done, parts, total, noise) if model.numerics.error_bounds else None
-    return Belief(params, tuple(d.state for d in done)), UpdateInfo(innovation, log_density, ~accept, bound)
+    return Belief(params, tuple(d.state for d in done)), UpdateInfo(expected, log_density, ~accept, bound)
 
 
 def _sample(model: _Model, key: Key, belief: Belief) -> PyTree:
@@ -354,7 +381,7 @@ def mostly_dense(jacobian: Rows) -> bool:
 
 def _observed(y: Any, observed: Any) -> tuple[Array, Array | None]:
     """Both as vectors; a scalar y goes with a scalar index."""
-    y, rows = jnp.asarray(y), None if observed is None else jnp.asarray(observed)
+    y, rows = jnp.asarray(numbers("y", y)), None if observed is None else integers("observed", observed)
     shape = y.shape if rows is None else rows.shape
     if y.ndim > 1 or shape != y.shape:
         raise ValueError(f"y must be a vector with one entry per observed output; got y {y.shape} and observed {shape}")

@@ -6,11 +6,26 @@ from typing import Any
 
 import jax
 
+from seqdec.agents.inputs import check_context, check_lesson
 from seqdec.core import Agent, Key, PyTree
 from seqdec.runtime import UNOPTIMISED, one_blas_thread, step_options
 
 _QUICK: dict[str, str | bool] = {**UNOPTIMISED, "xla_cpu_use_fusion_emitters": False}
 """A fifth of the compile time; not for `seqdec.run`, because rounding then depends on the number of seeds."""
+
+
+class _Checked:
+    """A compiled function whose arguments are checked by value before each call; it has the attributes of `jax.jit`."""
+
+    def __init__(self, program: Any, check: Callable[..., None]):
+        self._program, self._check = program, check
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        self._check(*arguments, **named)
+        return self._program(*arguments, **named)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._program, name)
 
 
 def compiled(agent: Agent, *, optimise: bool = True, in_place: bool = False) -> Agent:
@@ -43,13 +58,25 @@ def compiled(agent: Agent, *, optimise: bool = True, in_place: bool = False) -> 
         with one_blas_thread():
             return jax.block_until_ready(start(key))
 
-    def learning(update: Callable[..., Any]) -> Callable[..., Any]:
-        return jax.jit(update, compiler_options=options, donate_argnums=0 if in_place else ())
+    def learning(update: Callable[..., Any] | None) -> Any:
+        return update and jax.jit(update, compiler_options=options, donate_argnums=0 if in_place else ())
 
-    return agent._replace(
+    acting, updating = jax.jit(agent.act, compiler_options=options), learning(agent.update)
+    made = agent._replace(
         init=init,
-        act=jax.jit(agent.act, compiler_options=options),
-        update=learning(agent.update),
-        update_batch=None if agent.update_batch is None else learning(agent.update_batch),
-        act_batch=None if agent.act_batch is None else jax.jit(agent.act_batch, compiler_options=options),
+        act=acting,
+        update=updating,
+        update_batch=learning(agent.update_batch),
+        act_batch=agent.act_batch and jax.jit(agent.act_batch, compiler_options=options),
     )
+    if agent.spaces is None:
+        return made
+    spaces = agent.spaces
+
+    def check_act(key, state, observation):
+        check_context(spaces, observation)
+
+    def check_update(state, observation, action, feedback):
+        check_lesson(spaces, observation, action, feedback)
+
+    return made._replace(act=_Checked(acting, check_act), update=_Checked(updating, check_update))

@@ -1,6 +1,7 @@
 """The loop on the host: a gymnasium environment, step by step, with the agent's functions compiled."""
 
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ import numpy as np
 from gymnasium.spaces import Discrete
 
 from seqdec.core import Action, Agent, Array, Key, Masked, PyTree
+from seqdec.envs.gym import FunctionalEnv
 from seqdec.loop.record import Outcome, Record, check_action, rejected, select, split_key
 from seqdec.runtime import UNOPTIMISED
 
@@ -49,6 +51,8 @@ class _HostPrograms(NamedTuple):
     """(state, observation, action, reward) -> (state, rejected, diagnostics)."""
     like: PyTree
     """An observation with the structure and dtypes that the programs were compiled for."""
+    seed: int
+    """the first"""
 
 
 def _compile_host(agent: Agent, env: gymnasium.Env, names: tuple[str, ...], seed: int) -> _HostPrograms:
@@ -71,7 +75,7 @@ def _compile_host(agent: Agent, env: gymnasium.Env, names: tuple[str, ...], seed
     acting = jax.jit(act).lower(key, step, state, like).compile()
     action = jax.eval_shape(act, key, step, state, like).value
     updating = jax.jit(update, donate_argnums=0).lower(state, like, action, _scalar(0.0)).compile()
-    return _HostPrograms(init, acting, updating, like)
+    return _HostPrograms(init, acting, updating, like, seed)
 
 
 def _episodes(env: gymnasium.Env, num_steps: int, seed: int, programs: _HostPrograms) -> Iterator[Record]:
@@ -83,12 +87,26 @@ def _episodes(env: gymnasium.Env, num_steps: int, seed: int, programs: _HostProg
         action = programs.act(agent_key, np.uint32(step), state, observation)
         value = np.asarray(action.value)
         raw, reward, terminated, truncated, info = env.step(_for_gymnasium(value, env.action_space))
-        state, refused, diagnostics = programs.update(state, observation, action.value, _scalar(reward))
+        if step == 0 and programs.seed == seed:
+            _warn_of_episodes(env, terminated or truncated)
+        reward = _scalar(np.nan if info.get("unknown_reward") else reward)
+        state, refused, diagnostics = programs.update(state, observation, action.value, reward)
         regret = _scalar(info.get("regret", np.nan))
-        yield jax.device_get(Record(value, _scalar(reward), regret, action.propensity, refused, diagnostics))
+        yield jax.device_get(Record(value, reward, regret, action.propensity, refused, diagnostics))
         if terminated or truncated:
             raw, info = env.reset()
         observation = _observe(raw, info, programs.like)
+
+
+def _warn_of_episodes(env: gymnasium.Env, ended: bool) -> None:
+    """Warn of an environment of Gymnasium's registry whose episodes have several steps, unless it is one of seqdec."""
+    if env.spec is None or ended or isinstance(env.unwrapped, FunctionalEnv):
+        return
+    warnings.warn(
+        f"{env.spec.id} has episodes of several steps: each step is learned as one of a bandit, by its own reward, "
+        "without credit for later rewards or for the states that an action leads to",
+        stacklevel=2,
+    )
 
 
 def _pack(raw: Any, info: dict[str, Any]) -> PyTree:

@@ -9,6 +9,7 @@ import gymnasium
 import jax
 import numpy as np
 
+from seqdec.agents.inputs import check_environment
 from seqdec.checks import count
 from seqdec.core import Agent, Environment
 from seqdec.loop.checkpoint import Checkpoint
@@ -40,7 +41,8 @@ def run(
     `seqdec.use_all_cores` or the user makes more. The seeds of one device run side by side (`jax.vmap`), or in
     turns if the agent or the environment factorises matrices with `jnp.linalg` on a CPU (see
     `seqdec.linalg.sequential_vmap`). A gymnasium.Env is reset with seed + i and after each episode; its `info` may hold
-    "action_mask" and "regret".
+    "action_mask" and "regret", and "unknown_reward" where the reward is none. An environment of Gymnasium's registry
+    whose episodes have several steps gets a UserWarning: every step is learned as one of a bandit.
 
     Ctrl-C returns a Run of the chunks done by then, with `interrupted` set; on the host, of the seeds finished by then
     or, in the first seed, of the steps done. If nothing is done yet, KeyboardInterrupt is raised.
@@ -64,8 +66,8 @@ def run(
     A gymnasium.Env has no state that could be saved: it takes neither `state` nor `checkpoint`.
 
     Raises TypeError or ValueError for arguments of the wrong kind, an action that does not fit the action space, an
-    unknown name in `diagnostics`, a state or a checkpoint of another run; OSError for a checkpoint that cannot be
-    written.
+    unknown name in `diagnostics`, an agent that was built for other spaces, a state or a checkpoint of another run;
+    OSError for a checkpoint that cannot be written.
     """
     from tqdm import tqdm
 
@@ -76,6 +78,7 @@ def run(
         raise TypeError(f"agent must be a seqdec.core.Agent, as seqdec.agents.make builds; got {type(agent).__name__}")
     if not isinstance(env, Environment | gymnasium.Env):
         raise TypeError(f"env must be a seqdec.core.Environment or a gymnasium.Env; got {type(env).__name__}")
+    check_environment(agent, env)
     if not isinstance(env, Environment) and (state is not None or checkpoint is not None):
         raise ValueError(f"{env} cannot be continued: only a functional environment takes state or checkpoint")
     every = count("checkpoint_every", checkpoint_every)

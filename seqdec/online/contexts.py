@@ -6,6 +6,8 @@ import jax
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
+from seqdec.agents.inputs import LARGEST
+
 WHOLE = "context"
 """Name of the only field of a record, where the space is no Dict."""
 
@@ -50,7 +52,7 @@ def checked(space: gym_spaces.Space, record: np.dtype, value: Any, rows: int | N
 def tree_of(records: np.ndarray) -> Any:
     """Records as what an agent observes: an array, or a dict of arrays."""
     names = records.dtype.names or ()
-    return np.ascontiguousarray(records[WHOLE]) if names == (WHOLE,) else {n: records[n].copy() for n in names}
+    return np.array(records[WHOLE]) if names == (WHOLE,) else {name: np.array(records[name]) for name in names}
 
 
 def _described(space: gym_spaces.Space) -> tuple[np.dtype, tuple[int, ...]]:
@@ -71,17 +73,20 @@ def _numbers(name: str, space: gym_spaces.Space, value: Any, lead: tuple[int, ..
         raise TypeError(f"{name} must be numbers; got {given.dtype} {value!r:.60}")
     if given.shape != (*lead, *shape):
         raise ValueError(f"{name} must have shape {(*lead, *shape)}; got {given.shape}")
-    if given.dtype == dtype and dtype.kind == "f":
-        wrong = ~np.isfinite(given)
-    elif dtype.kind == "f":
-        wrong = ~(np.abs(given) <= np.finfo(dtype).max)
+    if dtype.kind == "f":
+        wrong = ~(np.abs(given) < LARGEST)
     else:
-        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
-        if isinstance(space, gym_spaces.Discrete):
-            low, high = int(space.start), int(space.start + space.n) - 1
+        low, high = _range(space)
         wrong = ~((given >= low) & (given <= high) & (given == np.floor(given)))
     if wrong.any():
         first = given[wrong].flat[0]
-        need = "finite numbers" if dtype.kind == "f" else f"integers that {space} contains"
+        need = f"finite numbers below {LARGEST:g}" if dtype.kind == "f" else f"integers that {space} contains"
         raise ValueError(f"{name} must be {need}; got {first} ({int(wrong.sum())} of {given.size} entries)")
     return given.astype(dtype)
+
+
+def _range(space: Any) -> tuple[Any, Any]:
+    """The least and the largest integers of a space."""
+    if isinstance(space, gym_spaces.Discrete):
+        return int(space.start), int(space.start + space.n) - 1
+    return space.low, space.high

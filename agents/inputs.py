@@ -1,0 +1,182 @@
+"""What an agent is given: checked by shape wherever its functions are called, by value where that is on the host.
+
+In compiled code values are not known: a context that no decision can be based on gets a propensity of NaN
+(`seqdec.core.Action`), and an update with it is rejected.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces as gym_spaces
+from jax.core import Tracer
+
+from seqdec.checks import indices, numbers
+from seqdec.core import Agent, Array, HasSpaces, Key, Masked, PyTree, Spaces
+
+LARGEST = 1e15
+"""Numbers of this size and above are left out, as infinite ones are: a million squares may be added in float32."""
+
+
+def spaces_of(spaces: HasSpaces) -> Spaces:
+    """The spaces of an environment or of anything else that has them, without its data.
+
+    Raises:
+        TypeError: it has none.
+    """
+    observations, actions = (getattr(spaces, name, None) for name in Spaces._fields)
+    if not isinstance(observations, gym_spaces.Space) or not isinstance(actions, gym_spaces.Space):
+        raise TypeError(
+            "an agent is built for an environment, or for anything else with an observation_space and an action_space "
+            f"of gymnasium; got {spaces!r}: make it first, as with seqdec.envs.make(name) or gymnasium.make(id)"
+        )
+    return Spaces(observations, actions)
+
+
+def checked(agent: Agent, spaces: HasSpaces) -> Agent:
+    """`agent`, which refuses what does not fit the spaces that it was built for, and records them."""
+    own = spaces_of(spaces)
+
+    def act(key: Key, state: Any, observation: PyTree) -> Any:
+        check_context(own, observation)
+        return agent.act(key, state, observation)
+
+    def update(state: Any, observation: PyTree, action: Array, feedback: Array) -> tuple[Any, Any]:
+        check_lesson(own, observation, action, feedback)
+        return agent.update(state, observation, action, feedback)
+
+    return agent._replace(act=act, update=update, spaces=own)
+
+
+def check_context(spaces: Spaces, observation: PyTree) -> None:
+    """Refuse what no action can be chosen for.
+
+    Raises:
+        TypeError: not numbers, or not a dict for a Dict.
+        ValueError: another shape, a mask for another number of actions or without an allowed one, or, where the values
+            are known, a number that is not finite, too large, or lies outside a Discrete space or a table.
+    """
+    context, mask = observation if isinstance(observation, Masked) else (observation, None)
+    if mask is not None:
+        _check_mask(spaces, mask)
+    _check_shapes(spaces, context)
+    _check_values(spaces.observation_space, context, "context")
+
+
+def check_lesson(spaces: Spaces, observation: PyTree, action: Any, feedback: Any) -> None:
+    """Refuse an update whose shapes do not fit; values that make no sense are rejected by the agent.
+
+    Raises:
+        TypeError: not numbers; or the action is no integer where it is an index.
+        ValueError: another shape.
+    """
+    _check_shapes(spaces, observation.observation if isinstance(observation, Masked) else observation)
+    numbers("reward", feedback)
+    actions, shape = spaces.action_space, _shape(feedback)
+    responses = int(actions.n) if isinstance(actions, gym_spaces.Discrete) else 1
+    if shape not in ((), (responses,)):
+        raise ValueError(
+            f"reward must be one number, or the ({responses},) responses of every action; got shape {shape}"
+        )
+    if action is None and shape:
+        return
+    numbers("action", action)
+    wanted: Any = () if isinstance(actions, gym_spaces.Discrete) else actions.shape
+    if (found := _shape(action)) != wanted:
+        raise ValueError(
+            f"action must have shape {wanted} for {actions}; got shape {found}: update once for each action"
+        )
+    if isinstance(actions, gym_spaces.Discrete) and not jnp.issubdtype(_dtype(action), jnp.integer):
+        raise TypeError(f"action must be an integer, the index of an action of {actions}; got {action!r}")
+
+
+def check_environment(agent: Agent, env: HasSpaces) -> None:
+    """Refuse an environment with other spaces than the agent was built for; bounds of numbers may differ.
+
+    Raises:
+        ValueError: with both spaces.
+    """
+    if agent.spaces is None:
+        return
+    for name, own, other in zip(Spaces._fields, agent.spaces, spaces_of(env), strict=True):
+        if not _alike(own, other):
+            raise ValueError(
+                f"{agent.name} was built for another environment: its {name} is {own}, that of the environment is "
+                f"{other}; build the agent from the environment in which it runs"
+            )
+
+
+def _alike(own: gym_spaces.Space, other: gym_spaces.Space) -> bool:
+    if isinstance(own, gym_spaces.Dict) and isinstance(other, gym_spaces.Dict):
+        return set(own) == set(other) and all(_alike(own[name], other[name]) for name in own)
+    if isinstance(own, gym_spaces.Discrete) and isinstance(other, gym_spaces.Discrete):
+        return own.n == other.n
+    return type(own) is type(other) and own.shape == other.shape
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    return tuple(value.shape) if hasattr(value, "shape") else np.asarray(value).shape
+
+
+def _dtype(value: Any) -> Any:
+    return value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype
+
+
+def _check_mask(spaces: Spaces, mask: Any) -> None:
+    actions = spaces.action_space
+    if not isinstance(actions, gym_spaces.Discrete):
+        raise ValueError(f"a mask goes with Discrete actions; the actions are {actions}")
+    if _shape(mask) != (actions.n,):
+        raise ValueError(f"the mask must have shape ({actions.n},) for {actions}; got shape {_shape(mask)}")
+    if not (jnp.issubdtype(_dtype(mask), jnp.bool_) or jnp.issubdtype(_dtype(mask), jnp.integer)):
+        raise TypeError(f"the mask must hold bools, True where an action is allowed; got {_dtype(mask)}")
+    if not isinstance(mask, Tracer) and not np.any(np.asarray(mask)):
+        raise ValueError("the mask allows no action: it is False everywhere; ask for a decision where one is possible")
+
+
+def _check_shapes(spaces: Spaces, context: PyTree) -> None:
+    space = spaces.observation_space
+    if not isinstance(space, gym_spaces.Dict):
+        _check_shape("context", space, context)
+        return
+    if not isinstance(context, Mapping) or set(context) != set(space):
+        found = sorted(context) if isinstance(context, Mapping) else repr(context)
+        raise TypeError(f"the context must be a dict with the entries {sorted(space)}; got {found}")
+    for name in space:
+        _check_shape(f"context[{name!r}]", space[name], context[name])
+
+
+def _check_shape(name: str, space: gym_spaces.Space, values: Any) -> None:
+    try:
+        found = _shape(values)
+    except ValueError:
+        raise ValueError(f"{name} must have shape {space.shape}; got rows of different lengths: {values!r}") from None
+    numbers(name, values)
+    if found != space.shape:
+        raise ValueError(f"{name} must have shape {space.shape}, as {space}; got shape {found}")
+    if isinstance(space, gym_spaces.Discrete) and not jnp.issubdtype(_dtype(values), jnp.integer):
+        raise TypeError(f"{name} must be an integer, a member of {space}; got {values!r}")
+
+
+def _check_values(space: gym_spaces.Space, values: Any, name: str) -> None:
+    if isinstance(space, gym_spaces.Dict):
+        for entry in space:
+            _check_values(space[entry], values[entry], f"context[{entry!r}]")
+        return
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(values)):
+        return
+    known = np.asarray(values)
+    if isinstance(space, gym_spaces.Discrete):
+        indices(name, known - int(space.start), int(space.n), f"members of {space}, counted from its start")
+    elif np.issubdtype(space.dtype, np.integer) and known.dtype.kind in "iu":
+        outside = (known < space.low) | (known > space.high)  # pyright: ignore[reportAttributeAccessIssue] (Box)
+        if outside.any():
+            raise ValueError(f"{name} must hold integers of {space}; got {known[outside][0]}")
+    elif known.dtype.kind not in "biu" and not np.all(np.abs(known) < LARGEST):
+        wrong = known[~(np.abs(known) < LARGEST)][0]
+        raise ValueError(
+            f"{name} must hold finite numbers below {LARGEST:g}; got {wrong}, and no action can be chosen for it: "
+            "repair the context, or leave the decision to a default"
+        )
