@@ -1,6 +1,7 @@
 """Validation of arguments, with errors that name the argument, its value and what would be accepted."""
 
 import math
+import numbers
 import operator
 from collections.abc import Collection
 from typing import Any
@@ -11,6 +12,8 @@ import numpy as np
 from jax.core import Tracer
 
 from seqdec.registry import unknown
+
+_REAL = (np.bool_, np.integer, np.floating)
 
 
 def count(name: str, value: Any, minimum: int = 1) -> int:
@@ -43,6 +46,27 @@ def number(name: str, value: Any, low: float = 0.0, high: float = math.inf, *, e
     if not (low < value if exclusive else low <= value) or not value < high:
         bracket = "(" if exclusive else "["
         raise ValueError(f"{name} must lie in {bracket}{low:g}, {high:g}); got {value!r}")
+
+
+def real(name: str, value: Any) -> float:
+    """`value`, a number or an array that holds one, as a Python float.
+
+    Raises:
+        TypeError: not one real number. Text is refused, also that of a number.
+        ValueError: an integer that no float can hold.
+    """
+    if not isinstance(value, numbers.Real):
+        try:
+            array = np.asarray(value)
+        except ValueError:  # nested sequences of different lengths
+            array = np.array(None)
+        if array.size != 1 or not any(jnp.issubdtype(array.dtype, kind) for kind in _REAL):
+            raise TypeError(f"{name} must be a number; got {value!r}")
+        value = array.reshape(())
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name} must be a number that a float can hold; got an integer above 1e308") from None
 
 
 def positive(name: str, value: float) -> None:
