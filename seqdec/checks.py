@@ -3,6 +3,7 @@
 import math
 import operator
 from collections.abc import Collection
+from numbers import Real
 from typing import Any
 
 import jax
@@ -43,6 +44,27 @@ def number(name: str, value: Any, low: float = 0.0, high: float = math.inf, *, e
     if not (low < value if exclusive else low <= value) or not value < high:
         bracket = "(" if exclusive else "["
         raise ValueError(f"{name} must lie in {bracket}{low:g}, {high:g}); got {value!r}")
+
+
+def real(name: str, value: Any) -> float:
+    """`value`, a number or an array that holds one, as a Python float.
+
+    Raises:
+        TypeError: not one real number. Text is refused, also that of a number.
+        ValueError: an integer that no float can hold.
+    """
+    if not isinstance(value, Real):
+        try:
+            array = np.asarray(value)
+        except ValueError:  # nested sequences of different lengths
+            array = np.array(None)
+        if array.size != 1 or not is_real(array.dtype):
+            raise TypeError(f"{name} must be a number; got {value!r}")
+        value = array.reshape(())
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name} must be a number that a float can hold; got an integer above 1e308") from None
 
 
 def positive(name: str, value: float) -> None:
@@ -89,14 +111,14 @@ def numbers(name: str, values: Any) -> Any:
     if not leaves:
         raise TypeError(f"{name} must hold numbers; got {values!r}")
     for leaf in leaves:
-        if not real(leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype):
+        if not is_real(leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype):
             raise TypeError(
                 f"{name} must hold real numbers; got {leaf!r}: convert it, as with float() or astype(float)"
             )
     return values
 
 
-def real(dtype: Any) -> bool:
+def is_real(dtype: Any) -> bool:
     """Whether a dtype is that of real numbers, integers or bools."""
     return any(jnp.issubdtype(dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_))
 

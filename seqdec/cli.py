@@ -4,9 +4,12 @@ Exit codes: 0: success; 1: failure; 2: usage error; 130: interrupted by Ctrl-C, 
 """
 
 import argparse
+import signal
 import sys
+import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Union
@@ -147,9 +150,10 @@ def _play(experiment: Experiment, plan: Any, resuming: bool) -> int:
     saved, code = len(parts), 0
     try:
         for part in experiment.play(plan, tuple(parts)):
-            parts.append(part)
-            experiment.save(parts)
-            saved += 1
+            with _uninterrupted():
+                parts.append(part)
+                experiment.save(parts)
+                saved += 1
     except KeyboardInterrupt:
         code = _complain("interrupted", _INTERRUPTED)
     except Exception as error:  # the parts saved before are reported
@@ -158,6 +162,23 @@ def _play(experiment: Experiment, plan: Any, resuming: bool) -> int:
         print(experiment.report(experiment.out))
         print(f"\nResults, tables and pictures are in {experiment.out}")
     return code
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C within this context takes effect at its end."""
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+    arrived: list[Any] = []
+    signal.signal(signal.SIGINT, lambda *arguments: arrived.append(arguments))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    for arguments in arrived[:1]:
+        handler(*arguments)
 
 
 def _report(directory: Path) -> int:

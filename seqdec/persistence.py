@@ -66,7 +66,7 @@ def read_table(path: Path, *, foreign: bool = False) -> "tuple[pd.DataFrame, dic
     from pyarrow import parquet
 
     _check_present(path)
-    with _reading(path):
+    with reading(path):
         content = parquet.read_table(path)
         metadata = content.schema.metadata or {}
         if foreign and _MANIFEST.encode() not in metadata:
@@ -105,7 +105,7 @@ def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     from safetensors import safe_open
 
     _check_present(path)
-    with _reading(path), safe_open(path, "numpy") as file:
+    with reading(path), safe_open(path, "numpy") as file:
         arrays = {name: file.get_tensor(name) for name in sorted(file.keys())}
         return arrays, _verified(file.metadata() or {}, arrays.items())
 
@@ -143,15 +143,13 @@ def _check_present(path: Path) -> None:
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
+def reading(path: Path, remedy: str = "restore it from a copy or make it anew") -> Iterator[None]:
     """Raises every error of a parser as a ValueError that names the file and the remedy."""
     try:
         yield
     except Exception as error:
         reason = str(error).strip() or type(error).__name__
-        raise ValueError(
-            f"{path} is damaged ({reason.splitlines()[0]}); restore it from a copy or make it anew"
-        ) from error
+        raise ValueError(f"{path} is damaged ({reason.splitlines()[0]}); {remedy}") from error
 
 
 def check_format(path: Path, manifest: Mapping[str, Any], known: str) -> None:

@@ -1,7 +1,10 @@
 """Bayesian optimisation: spaces, surrogates against oracles, ask and tell, minimize."""
 
-import importlib
+import copy
 import math
+import random
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 from typing import Any
 
 import gymnasium
@@ -19,6 +22,7 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 import seqdec
 from seqdec import policies
 from seqdec.bo import BayesianOptimizer, Categorical, Exhausted, History, Integer, Real, Search, space_from, surrogates
+from seqdec.bo import gaussian_process as page
 from seqdec.bo import gp as make_gp
 from seqdec.bo import suggest as suggesting
 from seqdec.bo.spaces import Space
@@ -28,7 +32,6 @@ from seqdec.policies.improvement import log_h
 from seqdec.registry import Registry
 
 BOX = [(-5.0, 10.0), (0.0, 15.0)]
-page = importlib.import_module("seqdec.bo.gp")  # the function of that name hides it in the package
 QUICK = Search(raw_samples=64, num_restarts=4, steps=10)
 BRANIN = objectives.branin()
 MIXED = [Real(1e-4, 1.0, log=True), Integer(1, 4), Categorical(("relu", "elu", "tanh"))]
@@ -109,6 +112,16 @@ def test_what_counts_as_bounds(bounds: Any, dimensions: Any) -> None:
         ([Categorical(("a", "a"))], ValueError, "two or more different choices"),
         ([(0, 1, 2)], TypeError, r"bounds\[0\] must be a pair"),
         ([("a", "b")], TypeError, r"bounds\[0\] must be numbers"),
+        ([("3", "5")], TypeError, r"bounds\[0\] must be numbers; got '3' and '5'"),
+        ([(-1e308, 1e308)], ValueError, r"bounds\[0\] span more than a float can hold"),
+        ([Real(1e-300, 1e300, log=True)], ValueError, r"bounds\[0\] span more than a float can hold"),
+        ([(0, 10**400)], ValueError, r"bounds\[0\] must be a number that a float can hold"),
+        ([Integer(0, 2**60)], ValueError, r"bounds\[0\] of an Integer must lie within"),
+        ([Categorical("relu")], TypeError, "choices of a Categorical must be a tuple or list; got 'relu'"),  # pyright: ignore
+        ([Categorical({1, 2})], TypeError, "choices of a Categorical must be a tuple or list"),  # pyright: ignore
+        ([Categorical(([1], [2]))], TypeError, r"bounds\[0\]: a choice must be hashable; got \[1\]: write a list as"),
+        ([Categorical(((1, [2]), 3))], TypeError, r"bounds\[0\]: a choice must be hashable"),
+        ([Categorical((np.zeros(2), 3))], TypeError, r"bounds\[0\]: a choice must be hashable"),
         ([], ValueError, "at least one dimension"),
         (3, TypeError, "bounds must be a sequence"),
         ("ab", TypeError, "bounds must be a sequence"),
@@ -369,6 +382,85 @@ def test_more_trials_than_prepared_for() -> None:
     assert optimizer.capacity == 32 and len(optimizer.trials) == 18
 
 
+def test_many_more_points_than_prepared_for() -> None:
+    optimizer = quick()
+    for point in np.random.default_rng(0).uniform((-5, 0), (10, 15), (100, 2)):
+        optimizer.tell(point, BRANIN(point))
+    assert optimizer.ask().number == 100 and optimizer.capacity == 128
+
+
+def test_what_is_handed_out_does_not_change_the_record() -> None:
+    optimizer = quick()
+    trial = optimizer.ask()
+    with pytest.raises(ValueError, match="read-only"):
+        trial.x[:] = 0.123
+    optimizer.tell(trial, 1.0)
+    for mine in (optimizer.best[0], optimizer.evaluations()[0][0]):
+        mine[:] = 0.123
+    table = optimizer.trials_dataframe()
+    assert (
+        [table["x_0"][0], table["x_1"][0]]
+        == trial.x.tolist()
+        == optimizer.space.decode(optimizer._entries[0].unit).tolist()
+    )
+
+    mixed = BayesianOptimizer(MIXED, seed=0, search=QUICK)
+    first, point = mixed.ask(), mixed.space.point([0.1, 2, "elu"])
+    own = list(first.x)
+    second = mixed.propose(point)
+    point.x[1] = 3
+    second.x[2] = mixed.trials[1].x[2] = "tanh"
+    first.x[1] = 4 if first.x[1] == 1 else 1
+    with pytest.raises(ValueError, match="trial 0 was not asked from this optimizer at"):
+        mixed.tell(first, 1.0)
+    assert [trial.x for trial in mixed.trials] == [own, [0.1, 2, "elu"]]
+    mixed.tell(mixed.trials[0], 1.0)
+    mixed.best[0][1] = mixed.evaluations()[0][0][1] = 7
+    assert mixed.best[0] == own
+
+
+def test_threads_share_an_optimizer() -> None:
+    optimizer = quick()
+
+    def work(_: int) -> None:
+        for _ in range(5):
+            trial = optimizer.ask()
+            optimizer.tell(trial, BRANIN(trial.x))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    table = optimizer.trials_dataframe()
+    assert table["number"].tolist() == list(range(20)) and set(table["state"]) == {"complete"}
+    assert len({tuple(trial.x) for trial in optimizer.trials}) == 20
+
+
+def test_an_optimizer_can_be_copied() -> None:
+    optimizer = quick()
+    for trial in optimizer.ask(3):
+        optimizer.tell(trial, BRANIN(trial.x))
+    twin = copy.deepcopy(optimizer)
+    assert twin.ask().x.tolist() == optimizer.ask().x.tolist()
+    twin.ask()
+    assert (len(optimizer.trials), len(twin.trials)) == (4, 5)
+
+
+def test_an_interrupted_question_can_be_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    optimizer = quick()
+    for trial in optimizer.ask(4):
+        optimizer.tell(trial, BRANIN(trial.x))
+    inner = suggesting.suggest
+
+    def interrupted(*arguments: Any) -> Any:
+        inner(*arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("seqdec.bo.optimizer.suggest", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            optimizer.ask()
+    assert optimizer.ask().number == 4
+
+
 @pytest.mark.parametrize("surrogate", ["gp", "hilofi"])
 def test_saved_and_loaded_it_goes_on_to_the_bit(surrogate: str, tmp_path: Any) -> None:
     options = {"surrogate_options": {"features": (8, 8), "rank": 5}} if surrogate == "hilofi" else {}
@@ -381,11 +473,79 @@ def test_saved_and_loaded_it_goes_on_to_the_bit(surrogate: str, tmp_path: Any) -
     loaded = BayesianOptimizer.load(tmp_path / "optimizer")
     assert loaded.trials_dataframe().equals(optimizer.trials_dataframe())
     for _ in range(2):
-        points = [copy.ask() for copy in (optimizer, loaded)]
+        points = [one.ask() for one in (optimizer, loaded)]
         assert points[0].number == points[1].number and points[0].x.tolist() == points[1].x.tolist()
-        for copy, trial in zip((optimizer, loaded), points, strict=True):
-            copy.tell(trial, BRANIN(trial.x))
+        for one, trial in zip((optimizer, loaded), points, strict=True):
+            one.tell(trial, BRANIN(trial.x))
     loaded.tell(pending, 1.0)
+
+
+CHOICES = ((32, 32), (64,), ((1, (2.5, None)), "x"), np.float32(0.1), np.int64(7), np.str_("name"), True, None, "a")
+
+
+def test_every_kind_of_choice_comes_back(tmp_path: Any) -> None:
+    optimizer = BayesianOptimizer([Categorical(CHOICES), Integer(0, 3), (0, 1)], seed=0, search=QUICK)
+    for i, trial in enumerate(optimizer.ask(6)):
+        optimizer.tell(trial, float(i))
+    for choice in CHOICES:
+        optimizer.tell([choice, np.int32(2), np.float32(0.5)], 1.0)
+    optimizer.save(tmp_path / "study")
+    loaded = BayesianOptimizer.load(tmp_path / "study")
+    found = loaded.space.dimensions[0].choices  # pyright: ignore[reportAttributeAccessIssue]
+    assert found == CHOICES and list(map(type, found)) == list(map(type, CHOICES))
+    assert [trial.x for trial in loaded.trials] == [trial.x for trial in optimizer.trials]
+    assert [type(value) for value in loaded.trials[6].x[1:]] == [int, float]
+    assert loaded.ask().x == optimizer.ask().x
+
+
+def test_objects_are_searched_but_not_saved(tmp_path: Any) -> None:
+    quick().save(tmp_path / "study")
+    before = (tmp_path / "study").read_bytes()
+    for choice in (math.sin, b"bytes", 1j, Real(0, 1), (1, math.sin)):
+        optimizer = BayesianOptimizer([Categorical((choice, "other"))], seed=0, search=QUICK)
+        assert len(optimizer.ask(2)) == 2
+        with pytest.raises(TypeError, match=r"a study cannot hold .*: use a name for it, and look the name up"):
+            optimizer.save(tmp_path / "study")
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [before]
+
+
+def test_options_of_the_surrogate_come_back(tmp_path: Any) -> None:
+    options = {"features": [8, np.int64(8)], "rank": 5, "noise_variance": np.float32(1e-3)}
+    optimizer = quick(surrogate="hilofi", surrogate_options=options)
+    optimizer.save(tmp_path / "study")
+    assert BayesianOptimizer.load(tmp_path / "study")._options == {**options, "features": (8, 8)}
+
+
+def test_any_flipped_or_missing_byte_of_a_study_is_refused(tmp_path: Any) -> None:
+    file, rng = tmp_path / "study", random.Random(0)
+    optimizer = quick()
+    for trial in optimizer.ask(3):
+        optimizer.tell(trial, BRANIN(trial.x))
+    optimizer.save(file)
+    whole = file.read_bytes()
+    for place in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << rng.randrange(8)
+        file.write_bytes(damaged)
+        with pytest.raises(ValueError, match="damaged"):
+            BayesianOptimizer.load(file)
+    for length in (0, 1, len(whole) // 2, len(whole) - 1):
+        file.write_bytes(whole[:length])
+        with pytest.raises(ValueError, match="damaged"):
+            BayesianOptimizer.load(file)
+
+
+@pytest.mark.parametrize("value", ["3.5", "text", 1j, [1.0, 2.0], [1.0, [2.0]], [], {}])
+def test_a_value_is_a_number(value: Any) -> None:
+    optimizer = quick()
+    trial = optimizer.ask()
+    with pytest.raises(TypeError, match="value must be a number; got"):
+        optimizer.tell(trial, value)
+    with pytest.raises(TypeError, match=r"x\[0\] must be a number; got"):
+        optimizer.propose([value, 1.0])
+    for good in (np.float32(2), jnp.float32(2), np.array([2.0]), jnp.bfloat16(2), Fraction(2), True):
+        optimizer.tell(jnp.zeros(2), good)
+    assert optimizer.trials_dataframe()["state"].tolist() == ["pending", *["complete"] * 6]
 
 
 def test_what_cannot_be_saved_or_loaded(tmp_path: Any) -> None:
@@ -460,6 +620,24 @@ def test_every_acquisition_finds_new_points_in_the_box(acquisition: Any) -> None
         ({"surrogate": "hilofy"}, ValueError, "unknown surrogate 'hilofy': did you mean 'hilofi'"),
         ({"surrogate": 3}, TypeError, "surrogate must be a name"),
         ({"surrogate": "hilofi", "surrogate_options": {"rank": 0}}, ValueError, "rank must be at least 1; got 0"),
+        (
+            {"surrogate": "hilofi", "surrogate_options": {"scale": 0}},
+            ValueError,
+            r"scale must lie in \(0, inf\); got 0",
+        ),
+        ({"surrogate": "hilofi", "surrogate_options": {"scale": math.nan}}, ValueError, "scale must lie in"),
+        ({"surrogate": "hilofi", "surrogate_options": {"scale": "2"}}, TypeError, "scale must be a number; got '2'"),
+        ({"surrogate": "hilofi", "surrogate_options": {"growth": 0.5}}, ValueError, "growth must lie in"),
+        (
+            {"surrogate": "hilofi", "surrogate_options": {"features": (0,)}},
+            ValueError,
+            r"features\[0\] must be at least",
+        ),
+        ({"surrogate": "hilofi", "surrogate_options": {"noise_variance": -1.0}}, ValueError, "noise_variance must be"),
+        ({"surrogate": "hilofi", "surrogate_options": {"initial_std_last": math.nan}}, ValueError, "initial_std_last"),
+        ({"surrogate": "gp", "surrogate_options": {"iterations": -5}}, ValueError, "iterations must be at least 1"),
+        ({"surrogate": "gp", "surrogate_options": {"growth": math.nan}}, ValueError, "growth must lie in"),
+        ({"surrogate": "gp", "surrogate_options": {"iterations": {}}}, TypeError, "option iterations must be a number"),
         ({"acquisition": "thomson"}, ValueError, "unknown acquisition 'thomson': did you mean 'thompson'"),
         ({"acquisition": 3}, TypeError, "acquisition must be a name"),
         ({"search": Search(raw_samples=100)}, ValueError, "raw_samples must be a power of two; got 100"),
@@ -539,7 +717,7 @@ def test_a_failing_call_is_survived(bad: Any) -> None:
     result = minimum(fun)
     assert result.success and np.flatnonzero(np.isnan(result.func_vals)).tolist() == [1, 4]
     reason = result.optimizer.trials_dataframe()["reason"][1]
-    assert reason.startswith({"no": "ZeroDivisionError: no", "text": "ValueError"}.get(str(bad), "value"))
+    assert reason.startswith({"no": "ZeroDivisionError: no", "text": "TypeError"}.get(str(bad), "value"))
 
 
 def test_too_many_failures_in_a_row_end_it_with_what_is_known() -> None:
@@ -569,6 +747,26 @@ def test_callbacks_of_both_forms() -> None:
 
     result = minimum(BRANIN, callback=stop)
     assert (result.status, result.nfev, result.success) == (2, 1, False) and np.isfinite(result.fun)
+
+
+@pytest.mark.parametrize("callback", [3, lambda: None, lambda x, y: None, lambda *, other: None])
+def test_a_callback_that_cannot_be_called_is_refused_before_anything_is_evaluated(callback: Any) -> None:
+    with pytest.raises(TypeError, match="callback must"):
+        minimum(lambda x: pytest.fail("evaluated"), callback=callback)
+
+
+def test_an_exception_of_the_callback_loses_nothing() -> None:
+    def broken(x: Any) -> None:
+        broken.calls += 1
+        if broken.calls == 3:
+            raise OSError("no space left")
+
+    broken.calls = 0
+    with pytest.warns(RuntimeWarning, match="callback raised OSError: no space left; the search ends after 3 calls"):
+        result = minimum(BRANIN, callback=broken)
+    assert (result.status, result.success, result.nfev) == (6, False, 3) and np.isfinite(result.func_vals).all()
+    assert result.message.startswith("callback raised OSError") and isinstance(result.error, OSError)
+    assert result.error.__traceback__ is not None and result.optimizer.ask().number == 3
 
 
 def test_batches() -> None:
@@ -630,6 +828,8 @@ def test_a_finite_space_ends_before_the_budget() -> None:
         ({"x0": [[i, 1] for i in range(9)]}, ValueError, "x0 holds 9 points, but n_calls is 8"),
         ({"bounds": [(1, 0), (0, 1)]}, ValueError, "low < high"),
         ({"fun": 3}, TypeError, "fun must be callable"),
+        ({"x0": ["3.5", "1"]}, TypeError, r"x\[0\] must be a number; got '3.5'"),
+        ({"x0": [1.0, 2.0], "y0": "3.5"}, TypeError, "a value of y0 must be a number; got"),
         ({"nonsense": 3}, TypeError, "nonsense"),
     ],
 )

@@ -2,7 +2,7 @@
 
 from seqdec.bo.acquisitions import names as acquisition_names
 from seqdec.bo.filtered import ekf, hilofi, lolofi, lrkf
-from seqdec.bo.gp import gp
+from seqdec.bo.gaussian_process import gp
 from seqdec.bo.minimize import maximize, minimize
 from seqdec.bo.optimizer import BayesianOptimizer, Exhausted, Trial
 from seqdec.bo.spaces import Categorical, Integer, Point, Real, Space, space_from

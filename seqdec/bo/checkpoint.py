@@ -21,7 +21,7 @@ class Study(NamedTuple):
 
     space: Space
     settings: dict[str, Any]
-    """keywords of the optimiser, as JSON holds them"""
+    """keywords of the optimiser"""
     trials: list[tuple[list[Any], str, float, str]]
     """(point, status, value, reason) in the order of their numbers"""
     order: list[int]
@@ -36,14 +36,20 @@ def save(path: str | Path, study: Study) -> None:
     """Write a study atomically.
 
     Raises:
-        TypeError: a setting or a choice is neither a string nor a number.
+        TypeError: a setting or a choice is not made of strings, numbers, booleans, None, numpy scalars and tuples.
         OSError: the file cannot be written.
     """
-    space = [[type(dimension).__name__, *dimension] for dimension in study.space.dimensions]
-    content = {"format": _FORMAT, **study._asdict(), "space": space}
-    del content["state"]
-    tensors = {f"state_{i}": leaf for i, leaf in enumerate(study.state)}
-    write_arrays(Path(path), tensors, {**content, "versions": versions()})
+    options = study.settings["surrogate_options"].items()
+    content = {
+        "format": _FORMAT,
+        "space": [[type(dimension).__name__, *map(_encoded, dimension)] for dimension in study.space.dimensions],
+        "settings": study.settings | {"surrogate_options": {name: _encoded(value) for name, value in options}},
+        "trials": [[[_encoded(value) for value in x], *rest] for x, *rest in study.trials],
+        "order": study.order,
+        "standard": study.standard,
+        "versions": versions(),
+    }
+    write_arrays(Path(path), {f"state_{i}": leaf for i, leaf in enumerate(study.state)}, content)
 
 
 def load(path: str | Path, restore: Callable[[Study], T]) -> T:
@@ -55,14 +61,42 @@ def load(path: str | Path, restore: Callable[[Study], T]) -> T:
     """
     tensors, content = read_arrays(Path(path))
     check_format(Path(path), content, _FORMAT)
-    content = {name: value for name, value in content.items() if name in Study._fields}
-    space = Space(tuple(_KINDS[kind](*numbers) for kind, *numbers in content.pop("space")))
-    standard = tuple(content.pop("standard"))
-    state = [tensors[f"state_{i}"] for i in range(len(tensors))]
     try:
-        return restore(Study(space=space, standard=standard, state=state, **content))
+        options = content["settings"]["surrogate_options"].items()
+        study = Study(
+            space=Space(tuple(_KINDS[kind](*map(_decoded, values)) for kind, *values in content["space"])),
+            settings=content["settings"] | {"surrogate_options": {name: _decoded(value) for name, value in options}},
+            trials=[([_decoded(value) for value in x], *rest) for x, *rest in content["trials"]],
+            order=content["order"],
+            standard=tuple(content["standard"]),
+            state=[tensors[f"state_{i}"] for i in range(len(tensors))],
+        )
+        return restore(study)
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"the optimizer saved in {path} cannot be restored: {error}") from error
+
+
+def _encoded(value: Any) -> Any:
+    """A value as JSON, from which `_decoded` makes one of the same type. Raises TypeError for other types."""
+    if type(value) in (str, int, float, bool, type(None)):
+        return value
+    if type(value) is tuple:
+        return {"tuple": [_encoded(part) for part in value]}
+    if isinstance(value, np.generic) and value.dtype.kind in "biufU" and value.dtype != np.longdouble:
+        return {"dtype": value.dtype.str, "value": value.item()}
+    raise TypeError(
+        f"a study cannot hold {value!r}, of type {type(value).__name__}, only strings, numbers, booleans, None, numpy "
+        "scalars and tuples of these: use a name for it, and look the name up in the function"
+    )
+
+
+def _decoded(value: Any) -> Any:
+    """The inverse of `_encoded`."""
+    if not isinstance(value, dict):
+        return value
+    if "tuple" in value:
+        return tuple(map(_decoded, value["tuple"]))
+    return np.dtype(value["dtype"]).type(value["value"])
 
 
 def arrays(state: Any) -> list[np.ndarray]:

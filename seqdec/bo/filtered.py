@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, TypedDict, Unpack
 import jax
 import jax.numpy as jnp
 
-from seqdec import filters, likelihoods, models
-from seqdec.bo.surrogates import History, Surrogate
+from seqdec import checks, filters, likelihoods, models
+from seqdec.bo.surrogates import History, Surrogate, check_growth
 from seqdec.core import Array, Filter, Key, Posterior
 
 _CHUNK = 8
@@ -161,10 +161,16 @@ def over_mlp(
         noise_variance: of the responses.
         scale: a; the network's inputs lie in [-a, a].
         growth: as in `Surrogate`.
+
+    Raises:
+        ValueError, TypeError: a setting is out of its range or no number.
     """
-    network = models.network(models.MLP(1, tuple(features)), jnp.zeros(dim))
+    features = tuple(checks.count(f"features[{i}]", width) for i, width in enumerate(features))
+    noise_variance, scale = checks.real("noise_variance", noise_variance), checks.real("scale", scale)
+    checks.number("scale", scale, exclusive=True)
+    network = models.network(models.MLP(1, features), jnp.zeros(dim))
     likelihood = likelihoods.gaussian(noise_variance)
-    return filtered(lambda network: make(network, likelihood), network, scale=scale, growth=growth)
+    return filtered(lambda network: make(network, likelihood), network, scale=scale, growth=check_growth(growth))
 
 
 def filtered(

@@ -6,6 +6,7 @@ import inspect
 import math
 import secrets
 import sys
+import warnings
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from scipy.optimize import OptimizeResult
     from tqdm import tqdm
 
-_DONE, _FAILED, _STOPPED, _INTERRUPTED, _EXHAUSTED, _BROKEN = range(6)
+_DONE, _FAILED, _STOPPED, _INTERRUPTED, _EXHAUSTED, _BROKEN, _CALLBACK = range(7)
 
 
 def minimize(
@@ -60,7 +61,8 @@ def minimize(
         x0: a point or a list of points to start from.
         y0: their known values, one number or a list; then `fun` is not called for them.
         callback: called after every call of `fun`, as scipy does: with the result so far if its one argument is named
-            `intermediate_result`, else with the best x so far. Raising StopIteration ends the search.
+            `intermediate_result`, else with the best x so far. Raising StopIteration ends the search; so does any other
+            exception, which becomes a warning, and `error` of the result, so that no evaluation is lost.
         workers: who calls `fun`. A number: processes, through joblib, which evaluate a batch; -1 is one for each core.
             A function like `map`, such as `multiprocessing.Pool.map`: it evaluates a batch. A
             `concurrent.futures.Executor`, such as those of `seqdec.executors`: each worker that is done gets its next
@@ -76,8 +78,9 @@ def minimize(
     Returns:
         A scipy OptimizeResult: x and fun of the best call (None and NaN when all failed), nfev, success, status (0 all
         calls made, 1 too many failures in a row, 2 callback raised StopIteration, 3 Ctrl-C, 4 every point of a finite
-        space evaluated, 5 the executor broke or was shut down), message, x_iters and func_vals of all points (given
-        values first, NaN for failures), surrogate, acquisition, seed, and the `optimizer`, with its
+        space evaluated, 5 the executor broke or was shut down, 6 callback raised another exception, which is then
+        `error`), message, x_iters and func_vals of all points (given values first, NaN for failures), surrogate,
+        acquisition, seed, and the `optimizer`, with its
         `trials_dataframe()` and with ask and tell to continue.
 
     Raises:
@@ -115,6 +118,10 @@ def maximize(fun: Callable[[Any], float], bounds: Any, **options: Any) -> "Optim
     return minimize(fun, bounds, **options, maximize=True)
 
 
+class _CallbackError(Exception):
+    """An exception of the callback, which is the cause."""
+
+
 class _Search:
     """One run of `minimize`."""
 
@@ -129,6 +136,7 @@ class _Search:
         self.optimizer, self.fun, self.n_calls, self.callback = optimizer, fun, n_calls, callback
         self.max_failures, self.failures, self.calls, self.last = max_failures, 0, 0, ""
         self.given: list[Point] = []
+        self.error: BaseException | None = None
 
     def run(self, given: list[Point], batch_size: int, workers: Any, bar: "tqdm") -> tuple[int, str]:
         """Evaluate until the budget is spent or the search is stopped -> (status, message)."""
@@ -148,6 +156,11 @@ class _Search:
         except (BrokenExecutor, CancelledError) as error:
             reason = str(error).partition("\n")[0]
             return _BROKEN, f"the executor ended after {self.calls} calls: {type(error).__name__}: {reason}"
+        except _CallbackError as error:
+            self.error = error.__cause__
+            reason = f"callback raised {type(self.error).__name__}: {self.error}"
+            warnings.warn(f"{reason}; the search ends after {self.calls} calls", RuntimeWarning, stacklevel=3)
+            return _CALLBACK, reason
         except KeyboardInterrupt:
             if not self.calls:
                 raise
@@ -200,7 +213,12 @@ class _Search:
             so_far = self.result(_DONE, "running")
             bar.set_postfix(best=f"{so_far.fun:.6g}")
             if self.callback is not None:
-                self.callback(so_far)
+                try:
+                    self.callback(so_far)
+                except StopIteration:
+                    raise
+                except Exception as error:
+                    raise _CallbackError from error
 
     def result(self, status: int, message: str) -> "OptimizeResult":
         """The result of all calls so far."""
@@ -227,6 +245,7 @@ class _Search:
             acquisition=acquisition,
             seed=optimizer.seed,
             optimizer=optimizer,
+            **({} if self.error is None else {"error": self.error}),
         )
 
 
@@ -248,10 +267,7 @@ def _outcomes(fun: Callable[[Any], float], batch: Sequence[Trial], workers: Any)
 def _call(fun: Callable[[Any], float], x: Any) -> _Outcome:
     """(value, "") of a call; (NaN, reason) if it raises."""
     try:
-        value = np.asarray(fun(x.copy()), float)
-        if value.size != 1:
-            raise TypeError(f"fun must return one number; it returned shape {value.shape}")
-        return float(value.reshape(())), ""
+        return checks.real("the value of fun", fun(x.copy())), ""
     except Exception as error:
         return math.nan, f"{type(error).__name__}: {error}"
 
@@ -303,21 +319,28 @@ def _start_points(x0: Any, y0: Any, n_calls: int) -> tuple[list[Any], list[float
         if len(points) > n_calls:
             raise ValueError(f"x0 holds {len(points)} points, but n_calls is {n_calls}")
         return points, []
-    values = np.atleast_1d(np.asarray(y0, float)).tolist()
+    values = [checks.real("a value of y0", value) for value in np.atleast_1d(np.asarray(y0))]
     if len(values) != len(points):
         raise ValueError(f"y0 must hold one value for each of the {len(points)} points of x0; got {len(values)}")
     return points, values
 
 
 def _wrap(callback: Callable[..., Any] | None) -> "Callable[[OptimizeResult], Any] | None":
-    """The callback as a function of the result so far, for both of scipy's forms."""
+    """The callback as a function of the result so far, for both of scipy's forms. Raises TypeError for another."""
     if callback is None:
         return None
+    if not callable(callback):
+        raise TypeError(f"callback must be callable; got {callback!r}")
     try:
-        names = list(inspect.signature(callback).parameters)
-    except (TypeError, ValueError):
-        names = []
-    if names == ["intermediate_result"]:
+        signature = inspect.signature(callback)
+    except ValueError:  # of some functions written in C
+        return lambda result: callback(result.x)
+    named = list(signature.parameters) == ["intermediate_result"]
+    try:
+        signature.bind(**{"intermediate_result": None}) if named else signature.bind(None)
+    except TypeError as error:
+        raise TypeError(f"callback must take one argument, intermediate_result or x; it is {signature}") from error
+    if named:
         return lambda result: callback(intermediate_result=result)
     return lambda result: callback(result.x)
 

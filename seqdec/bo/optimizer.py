@@ -2,9 +2,10 @@
 
 import functools
 import math
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, overload
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +26,7 @@ _MANY_DIMENSIONS = 20
 _ROUND = 16
 _ENUMERABLE = 10_000
 Status = Literal["pending", "complete", "failed"]
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Trial(NamedTuple):
@@ -33,7 +35,7 @@ class Trial(NamedTuple):
     number: int
     """From 0, in the order of asking."""
     x: Any
-    """A numpy array where all dimensions are Real, else a list."""
+    """A read-only numpy array where all dimensions are Real, else a list of its own."""
 
 
 class Exhausted(RuntimeError):
@@ -43,11 +45,28 @@ class Exhausted(RuntimeError):
 class _Entry(NamedTuple):
     """The record of a trial."""
 
-    trial: Trial
+    number: int
+    x: Any
     unit: np.ndarray
     status: Status
     value: float
     reason: str
+
+    @property
+    def trial(self) -> Trial:
+        """What is handed out; changing it does not change the record."""
+        return Trial(self.number, self.x if isinstance(self.x, np.ndarray) else list(self.x))
+
+
+def _locked(method: F) -> F:
+    """The method, which one thread at a time runs."""
+
+    @functools.wraps(method)
+    def locked(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with self._lock:
+            return method(self, *args, **kwargs)
+
+    return locked  # pyright: ignore[reportReturnType] (of the same signature)
 
 
 class BayesianOptimizer:
@@ -61,7 +80,8 @@ class BayesianOptimizer:
 
     Trials may be told in any order, or never; points that were not asked for can be told as well. Pending trials enter
     the next question with their expected value. A value that is not finite, or `failed=True`, marks a failed trial: the
-    surrogate is not conditioned on it, and the scores of points near it are reduced.
+    surrogate is not conditioned on it, and the scores of points near it are reduced. Several threads may share an
+    optimiser.
 
     The first `initial` points form a Sobol sequence; then the surrogate, fitted to all values, scores candidates. Equal
     arguments, calls and values give equal suggestions.
@@ -108,7 +128,7 @@ class BayesianOptimizer:
         self.trust_region = columns > _MANY_DIMENSIONS if trust_region is None else bool(trust_region)
         self.standardize, self.search = bool(standardize), check_search(Search() if search is None else search)
         self.surrogate = surrogates.choose(columns, self.capacity) if surrogate == "auto" else surrogate
-        self._options = dict(surrogate_options or {})
+        self._options = _hashable(surrogate_options or {})
         if isinstance(self.surrogate, str):
             belief = surrogates.make(self.surrogate, columns, **self._options)
         elif isinstance(self.surrogate, Surrogate) and not self._options:
@@ -119,24 +139,33 @@ class BayesianOptimizer:
         score = acquisitions.make(self.acquisition)
         smooth = acquisitions.is_smooth(score(jnp.zeros(())))
         self._plan = Plan(self.space, belief, score, smooth, self.search)
+        self._lock = threading.RLock()
         self._entries: list[_Entry] = []
         self._order: list[int] = []
         self._state: Any = None
         self._standard = (0.0, 1.0, 0)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=threading.RLock())
+
     @property
+    @_locked
     def trials(self) -> tuple[Trial, ...]:
         """All trials, in the order of asking or telling."""
         return tuple(entry.trial for entry in self._entries)
 
     @property
+    @_locked
     def best(self) -> tuple[Any, float]:
         """(x, value) of the best complete trial, the first of equals. Raises ValueError when there is none."""
         done = [entry for entry in self._entries if entry.status == "complete"]
         if not done:
             raise ValueError("no trial is complete yet: tell a finite value first")
         entry = (max if self.maximize else min)(done, key=lambda entry: entry.value)
-        return entry.trial.x, entry.value
+        return entry.x.copy(), entry.value
 
     @overload
     def ask(self) -> Trial: ...
@@ -148,47 +177,53 @@ class BayesianOptimizer:
             return self._ask()
         return [self._ask() for _ in range(checks.count("n", n))]
 
+    @_locked
     def propose(self, x: Any) -> Trial:
-        """A pending trial at a given point. Raises ValueError if it lies outside the bounds."""
+        """A pending trial at a given point. Raises ValueError or TypeError if it is not one of the space."""
         return self._add(self.space.point(x)).trial
 
+    @_locked
     def evaluations(self) -> tuple[list[Any], np.ndarray]:
         """Points and values of all trials that were told, in the order of their numbers; NaN for failures."""
         told = [entry for entry in self._entries if entry.status != "pending"]
-        return [entry.trial.x for entry in told], np.array([entry.value for entry in told])
+        return [entry.x.copy() for entry in told], np.array([entry.value for entry in told])
 
+    @_locked
     def tell(self, trial: Any, value: float | None = None, *, failed: bool = False, reason: str = "") -> Trial:
         """Record the value of a trial, or of a point that was not asked for; returns the trial.
 
         Args:
             trial: a pending Trial, or a point.
-            value: of the function there; None, NaN or infinite: the trial failed.
+            value: of the function there, a number; None, NaN or infinite: the trial failed.
             failed: the trial failed, whatever `value` is.
             reason: for the failure.
 
         Raises:
-            ValueError: the trial was not asked from this optimiser or has been told before, or the point is outside
-                the bounds.
+            ValueError: the trial was not asked from this optimiser, was changed or has been told before, or the point
+                is outside the bounds.
+            TypeError: `value` or the point is not of numbers.
         """
         number = self._number(trial)
-        good = not failed and value is not None and math.isfinite(value)
+        told = math.nan if value is None else checks.real("value", value)
+        good = not failed and math.isfinite(told)
         if not good and not reason:
-            reason = "failed" if failed or value is None else f"value {value}"
+            reason = "failed" if failed or value is None else f"value {told}"
         entry = self._add(self.space.point(trial)) if number is None else self._entries[number]
         status: Status = "complete" if good else "failed"
-        recorded = float(value) if good and value is not None else math.nan
-        self._entries[entry.trial.number] = entry._replace(status=status, value=recorded, reason="" if good else reason)
+        recorded = entry._replace(status=status, value=told if good else math.nan, reason="" if good else reason)
+        self._entries[entry.number] = recorded
         if good:
-            self._order.append(entry.trial.number)
+            self._order.append(entry.number)
         return entry.trial
 
+    @_locked
     def trials_dataframe(self) -> "pd.DataFrame":
         """One row for each trial: number, state, value (NaN unless complete), x_0, x_1, ..., reason of a failure."""
         import pandas as pd
 
         rows = [
-            {"number": e.trial.number, "state": e.status, "value": e.value}
-            | {f"x_{i}": value for i, value in enumerate(e.trial.x)}
+            {"number": e.number, "state": e.status, "value": e.value}
+            | {f"x_{i}": value for i, value in enumerate(e.x)}
             | {"reason": e.reason}
             for e in self._entries
         ]
@@ -199,12 +234,11 @@ class BayesianOptimizer:
         """The number of a pending trial; None for a point."""
         if not isinstance(trial, Trial):
             return None
-        known = 0 <= trial.number < len(self._entries) and np.array_equal(
-            np.asarray(self._entries[trial.number].trial.x, object), np.asarray(trial.x, object)
-        )
-        if not known:
+        known = 0 <= checks.count("the number of a trial", trial.number, 0) < len(self._entries)
+        if not known or list(self._entries[trial.number].x) != self.space.values(trial.x):
             raise ValueError(
-                f"trial {trial.number} was not asked from this optimizer; tell a point instead of a trial to add it"
+                f"trial {trial.number} was not asked from this optimizer at {trial.x!r}; tell a point instead of a "
+                "trial to add it"
             )
         if self._entries[trial.number].status != "pending":
             raise ValueError(f"trial {trial.number} has been told before: it is {self._entries[trial.number].status}")
@@ -212,10 +246,12 @@ class BayesianOptimizer:
 
     def _add(self, point: Point) -> _Entry:
         """A new pending trial."""
-        entry = _Entry(Trial(len(self._entries), point.x), point.unit, "pending", math.nan, "")
+        x = point.x if isinstance(point.x, np.ndarray) else list(point.x)
+        entry = _Entry(len(self._entries), x, point.unit, "pending", math.nan, "")
         self._entries.append(entry)
         return entry
 
+    @_locked
     def _ask(self) -> Trial:
         return self._add(self._design() if self._early() else self._suggest()).trial
 
@@ -236,7 +272,7 @@ class BayesianOptimizer:
 
     def _first_new(self, units: np.ndarray) -> Point:
         """The first point of `units` (n, columns) that no trial has, else of a small space. Raises Exhausted."""
-        known = {_identity(entry.trial.x) for entry in self._entries}
+        known = {_identity(entry.x) for entry in self._entries}
         for point in map(self.space.point_at, units):
             if _identity(point.x) not in known:
                 return point
@@ -256,7 +292,8 @@ class BayesianOptimizer:
                 self._state = start(self._plan, jax.random.key(self.seed), History(trials.x, trials.y, trials.failed))
             low, high = (jnp.asarray(side, dtype) for side in self._region())
             grid = jnp.asarray(sobol(self.search.raw_samples, self.space.columns, self.search.grid), dtype)
-            self._state, unit, new = suggest(self._plan, key, self._state, trials, Region(low, high), grid)
+            state, self._state = self._state, None  # donated: after an interruption the next ask fits anew
+            self._state, unit, new = suggest(self._plan, key, state, trials, Region(low, high), grid)
             unit, new = np.asarray(unit, float), bool(new)
         if new or self.search.repeats:
             return self.space.point_at(unit)
@@ -265,7 +302,7 @@ class BayesianOptimizer:
     def _trials(self, dtype: Any) -> tuple[Trials, bool]:
         """The arguments of the compiled program, and whether the responses were standardised again."""
         if len(self._entries) >= self.capacity:
-            self.capacity *= 2
+            self.capacity <<= (len(self._entries) // self.capacity).bit_length()
             self._state, self._standard = None, (0.0, 1.0, 0)
         answered = [self._entries[number] for number in self._order]
         others = [[e for e in self._entries if e.status == status] for status in ("pending", "failed")]
@@ -305,11 +342,13 @@ class BayesianOptimizer:
         """Rows of the padded history."""
         return -(-self.capacity // _ROUND) * _ROUND
 
+    @_locked
     def save(self, path: str | Path) -> None:
         """Write everything to one file, from which `load` continues with identical suggestions.
 
         Raises:
-            TypeError: surrogate or acquisition is not given by name, or a choice is neither a string nor a number.
+            TypeError: surrogate or acquisition is not given by name, or a choice or an option of the surrogate is not
+                made of strings, numbers, booleans, None, numpy scalars and tuples. An earlier file is left as it is.
             OSError: the file cannot be written.
         """
         if not isinstance(self.surrogate, str) or not isinstance(self.acquisition, str):
@@ -326,7 +365,7 @@ class BayesianOptimizer:
             "standardize": self.standardize,
             "search": self.search._asdict(),
         }
-        trials = [(list(e.trial.x), e.status, e.value, e.reason) for e in self._entries]
+        trials = [(list(e.x), e.status, e.value, e.reason) for e in self._entries]
         state = [] if self._state is None else checkpoint.arrays(self._state)
         checkpoint.save(path, checkpoint.Study(self.space, settings, trials, self._order, self._standard, state))
 
@@ -337,11 +376,7 @@ class BayesianOptimizer:
 
     @classmethod
     def _from_study(cls, study: checkpoint.Study) -> "BayesianOptimizer":
-        options = {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in study.settings["surrogate_options"].items()
-        }
-        changed = {"surrogate_options": options, "search": Search(**study.settings["search"])}
+        changed: dict[str, Any] = {"search": Search(**study.settings["search"])}
         optimizer = cls(study.space, **study.settings | changed)
         for x, status, value, reason in study.trials:
             entry = optimizer._add(optimizer.space.point(x))
@@ -357,6 +392,17 @@ class BayesianOptimizer:
         dtype, shape = self._plan.surrogate.dtype, (self._length, self.space.columns)
         history = History(jnp.zeros(shape, dtype), jnp.zeros(self._length, dtype), jnp.int32(0))
         return jax.eval_shape(functools.partial(start, self._plan), jax.random.key(0), history)
+
+
+def _hashable(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options with lists as tuples. Raises TypeError for one that has no hash."""
+    options = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
+    for name, value in options.items():
+        try:
+            hash(value)
+        except TypeError:
+            raise TypeError(f"surrogate option {name} must be a number, a string or a tuple; got {value!r}") from None
+    return options
 
 
 def _identity(x: Any) -> tuple[Any, ...]:

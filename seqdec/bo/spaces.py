@@ -15,7 +15,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from seqdec import checks
 from seqdec.core import Array
+
+_LARGEST_INTEGER = 2**53
+"""Up to here every integer is a double."""
 
 
 class Real(NamedTuple):
@@ -38,6 +42,8 @@ class Categorical(NamedTuple):
     """One of `choices`, which have no order."""
 
     choices: tuple[Any, ...]
+    """Hashable values, all different. A study can be saved if they are strings, numbers, booleans, None, numpy scalars
+    or tuples of these."""
 
 
 Dimension = Real | Integer | Categorical
@@ -47,9 +53,9 @@ class Point(NamedTuple):
     """A point of a space in both representations."""
 
     x: Any
-    """a numpy array where all dimensions are Real, else a list"""
+    """a read-only numpy array where all dimensions are Real, else a list"""
     unit: np.ndarray
-    """(columns,) of the unit cube"""
+    """(columns,) of the unit cube, read-only"""
 
 
 class Space(NamedTuple):
@@ -82,24 +88,37 @@ class Space(NamedTuple):
         return map(list, itertools.product(*map(_values, self.dimensions)))
 
     def point(self, x: Any) -> Point:
-        """A copy of `x` with its encoding; a Point is returned as it is. Raises ValueError as `encode`."""
+        """A copy of `x`, of plain numbers and the choices given, with its encoding; a Point is returned as it is.
+
+        Raises as `encode`.
+        """
         if isinstance(x, Point):
             return x
-        unit = self.encode(x)
-        return Point(np.asarray(x, float).copy() if self.all_real else list(x), unit)
+        values = self.values(x)
+        unit = self.encode(values)
+        return Point(_read_only(np.array(values)) if self.all_real else values, _read_only(unit))
 
     def point_at(self, unit: np.ndarray) -> Point:
         """The point at (columns,) of the unit cube, with the encoding of its rounded values."""
-        x = self.decode(unit)
-        return Point(x, self.encode(x))
+        return self.point(self.decode(unit))
 
     def encode(self, x: Any) -> np.ndarray:
-        """(columns,) of the unit cube for a point. Raises ValueError if it lies outside the bounds."""
-        values = list(x) if isinstance(x, Sequence | np.ndarray) and not isinstance(x, str) else [x]
+        """(columns,) of the unit cube for a point.
+
+        Raises ValueError if it lies outside the bounds, and TypeError for a value that is not a number where one is
+        needed.
+        """
+        values = self.values(x)
+        return np.concatenate([_encode(d, value) for d, value in zip(self.dimensions, values, strict=True)])
+
+    def values(self, x: Any) -> list[Any]:
+        """The values of a point: floats, integers and choices. Raises as `encode`."""
+        x = np.asarray(x) if isinstance(x, jax.Array) else x
+        several = x.ndim > 0 if isinstance(x, np.ndarray) else isinstance(x, Sequence) and not isinstance(x, str)
+        values = list(x) if several else [x]
         if len(values) != len(self.dimensions):
             raise ValueError(f"a point has {len(self.dimensions)} values; got {len(values)}: {x!r}")
-        parts = [_encode(d, value, i) for i, (d, value) in enumerate(zip(self.dimensions, values, strict=True))]
-        return np.concatenate(parts)
+        return [_value(d, value, i) for i, (d, value) in enumerate(zip(self.dimensions, values, strict=True))]
 
     def decode(self, unit: np.ndarray) -> Any:
         """The point at (columns,) of the unit cube."""
@@ -127,7 +146,8 @@ def space_from(bounds: Any) -> Space:
             bounded `gymnasium.spaces.Box`; a `gymnasium.spaces.Discrete`.
 
     Raises:
-        ValueError: bounds that are reversed, equal, infinite or empty; the message names the dimension.
+        ValueError: bounds that are reversed, equal, infinite, too wide for a float or empty, fewer than two choices or
+            equal ones; the message names the dimension.
         TypeError: anything else.
     """
     if isinstance(bounds, Space):
@@ -171,15 +191,12 @@ def _dimension(entry: Any, index: int) -> Dimension:
 
 
 def _check(dimension: Dimension, index: int) -> Dimension:
-    """The dimension with Python numbers. Raises ValueError, naming it, for invalid limits or choices."""
+    """The dimension with Python numbers. Raises ValueError or TypeError, naming it, for invalid limits or choices."""
     if isinstance(dimension, Categorical):
-        choices = tuple(dimension.choices)
-        if len(choices) < 2 or any(choices.index(choice) != i for i, choice in enumerate(choices)):
-            raise ValueError(f"bounds[{index}] must have two or more different choices; got {choices!r}")
-        return Categorical(choices)
+        return Categorical(_check_choices(dimension.choices, f"bounds[{index}]"))
     try:
-        low, high = float(dimension.low), float(dimension.high)
-    except (TypeError, ValueError):
+        low, high = (checks.real(f"bounds[{index}]", limit) for limit in (dimension.low, dimension.high))
+    except TypeError:
         raise TypeError(f"bounds[{index}] must be numbers; got {dimension.low!r} and {dimension.high!r}") from None
     if not (math.isfinite(low) and math.isfinite(high)):
         raise ValueError(f"bounds[{index}] must be finite; got ({low}, {high}): give the range worth searching")
@@ -188,11 +205,29 @@ def _check(dimension: Dimension, index: int) -> Dimension:
         raise ValueError(f"bounds[{index}] must have low < high; got ({low}, {high}): {hint}")
     if dimension.log and low <= 0:
         raise ValueError(f"bounds[{index}] must be positive for a logarithmic scale; got ({low}, {high})")
+    if math.isinf(high / low if dimension.log else high - low):
+        raise ValueError(f"bounds[{index}] span more than a float can hold; got ({low}, {high}): narrow them")
     if isinstance(dimension, Real):
         return Real(low, high, bool(dimension.log))
     if not (low.is_integer() and high.is_integer()):
         raise ValueError(f"bounds[{index}] must be whole numbers for an Integer; got ({low}, {high})")
+    if max(-low, high) > _LARGEST_INTEGER:
+        raise ValueError(f"bounds[{index}] of an Integer must lie within +-2**53; got ({low}, {high}): use a Real")
     return Integer(int(low), int(high), bool(dimension.log))
+
+
+def _check_choices(choices: Any, name: str) -> tuple[Any, ...]:
+    """The choices as a tuple. Raises ValueError or TypeError."""
+    if isinstance(choices, str) or not isinstance(choices, Sequence | np.ndarray):
+        raise TypeError(f"{name}: the choices of a Categorical must be a tuple or list; got {choices!r}")
+    for choice in choices:
+        try:
+            hash(choice)
+        except TypeError:
+            raise TypeError(f"{name}: a choice must be hashable; got {choice!r}: write a list as a tuple") from None
+    if len(choices) < 2 or len(set(choices)) < len(choices):
+        raise ValueError(f"{name} must have two or more different choices; got {tuple(choices)!r}")
+    return tuple(choices)
 
 
 def _width(dimension: Dimension) -> int:
@@ -219,27 +254,38 @@ def _edges(dimension: Real | Integer) -> tuple[float, float]:
     return dimension.low - half, dimension.high + half
 
 
-def _encode(dimension: Dimension, value: Any, index: int) -> np.ndarray:
+def _value(dimension: Dimension, value: Any, index: int) -> Any:
+    """A value of a point as a float, an integer or one of the choices. Raises ValueError or TypeError."""
     if isinstance(dimension, Categorical):
-        if value not in dimension.choices:
-            raise ValueError(f"x[{index}] = {value!r} is none of {dimension.choices!r}")
-        return np.eye(len(dimension.choices))[dimension.choices.index(value)]
-    number = _number(value)
+        try:
+            return dimension.choices[_place(dimension, value)]
+        except (KeyError, TypeError):  # TypeError: it has no hash
+            raise ValueError(f"x[{index}] = {value!r} is none of {dimension.choices!r}") from None
+    number = checks.real(f"x[{index}]", value)
     if not dimension.low <= number <= dimension.high:
         raise ValueError(f"x[{index}] = {value!r} lies outside the bounds [{dimension.low}, {dimension.high}]")
     if isinstance(dimension, Integer) and not number.is_integer():
         raise ValueError(f"x[{index}] = {value!r} must be a whole number")
+    return int(number) if isinstance(dimension, Integer) else number
+
+
+def _place(dimension: Categorical, value: Any) -> int:
+    """The index of a choice, by hash, because a tuple and a numpy scalar cannot be compared."""
+    return {choice: i for i, choice in enumerate(dimension.choices)}[value]
+
+
+def _encode(dimension: Dimension, value: Any) -> np.ndarray:
+    if isinstance(dimension, Categorical):
+        return np.eye(len(dimension.choices))[_place(dimension, value)]
     low, high = _edges(dimension)
     if dimension.log:
-        return np.array([math.log(number / low) / math.log(high / low)])
-    return np.array([(number - low) / (high - low)])
+        return np.array([math.log(value / low) / math.log(high / low)])
+    return np.array([(value - low) / (high - low)])
 
 
-def _number(value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return math.nan
+def _read_only(array: np.ndarray) -> np.ndarray:
+    array.flags.writeable = False
+    return array
 
 
 def _decode(dimension: Dimension, part: np.ndarray) -> Any:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
+from seqdec import checks
 from seqdec.core import Array, Key, Posterior
 from seqdec.registry import Registry
 
@@ -52,11 +53,18 @@ class Surrogate(NamedTuple):
     """of the history, and of the linear algebra"""
 
 
+def check_growth(growth: Any) -> float:
+    """`growth` of a Surrogate as a float. Raises ValueError below 1, TypeError for no number."""
+    growth = checks.real("growth", growth)
+    checks.number("growth", growth, 1.0)
+    return growth
+
+
 REGISTRY: Registry[Surrogate] = Registry(
     "surrogate",
     {
         "ekf": "seqdec.bo.filtered:ekf",
-        "gp": "seqdec.bo.gp:gp",
+        "gp": "seqdec.bo.gaussian_process:gp",
         "hilofi": "seqdec.bo.filtered:hilofi",
         "lolofi": "seqdec.bo.filtered:lolofi",
         "lrkf": "seqdec.bo.filtered:lrkf",

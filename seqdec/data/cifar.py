@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from seqdec.data.idx import Dataset, Split
+from seqdec.persistence import reading
 
 _URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 _SHA256 = "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"
@@ -55,13 +56,12 @@ def _read(path: Path) -> Split:
 
 def _excerpt(path: Path) -> Dataset:
     """The excerpt, its last quarter as the test set."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            images, labels = file["x"], file["y"].astype(np.int32)
-    except (ValueError, OSError, KeyError) as error:
-        raise ValueError(f"{path} is damaged: {error}") from error
+    with reading(path, "replace it"), path.open("rb") as content, np.load(content, allow_pickle=False) as file:
+        images, labels = file["x"], file["y"].astype(np.int32)
     if images.shape[1:] != (32, 32, 3) or images.dtype != np.uint8 or labels.shape != images.shape[:1]:
         raise ValueError(f"{path}: x must be uint8 (n, 32, 32, 3) and y (n,); got {images.dtype} {images.shape}")
+    if len(images) < 4 or labels.min() < 0 or labels.max() > 9:
+        raise ValueError(f"{path}: it must hold four or more images with labels 0 to 9; replace it")
     split = len(images) * 3 // 4
     return Dataset(Split(images[:split], labels[:split]), Split(images[split:], labels[split:]))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from seqdec.data.idx import Split
+from seqdec.persistence import reading
 
 
 def load_digits() -> Split:
@@ -19,7 +20,8 @@ def load_digits() -> Split:
     """
     file = _file()
     if file.is_file():
-        rows = np.loadtxt(file, np.uint8, delimiter=",")
+        with reading(file, "install scikit-learn again"):
+            rows = np.loadtxt(file, np.uint8, delimiter=",")
         return Split(rows[:, :-1], rows[:, -1].astype(np.int32))
     from sklearn import datasets
 

@@ -14,6 +14,7 @@ import json
 import os
 import re
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -21,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from seqdec.data.recommender import RecommenderLog, RewardUnit, check_log, form_blocks
-from seqdec.persistence import write_file
+from seqdec.persistence import read_arrays, write_arrays
 
 COUNTS = (
     "like_cnt",
@@ -43,7 +44,7 @@ SLICE = "random_exposures.txt"
 SYNTHETIC = "SYNTHETIC.txt"
 """Marks a folder of generated files: the name of their log then says SYNTHETIC."""
 _URL = "https://zenodo.org/records/18164998/files/KuaiRec.zip"
-_CACHE_VERSION = 2
+_CACHE_VERSION = 3
 _MATRIX = {
     "user_id": "int32",
     "video_id": "int32",
@@ -81,8 +82,8 @@ def load_kuairec(
 
     Rows without a time, rows without features for their day and exact duplicates are left out and counted in
     `dropped`; rows may be in any order. An empty count is read as 0. The result is cached in the user's cache folder;
-    the key is made of the names, sizes and times of the files. The log of files of `write_kuairec` has SYNTHETIC in its
-    name.
+    the key is made of the names, sizes and times of the files, and a damaged cache is replaced with a warning. The log
+    of files of `write_kuairec` has SYNTHETIC in its name.
 
     Args:
         folder: the folder with the files.
@@ -102,10 +103,10 @@ def load_kuairec(
     paths = [_find(Path(folder).expanduser(), name) for name in (matrix, FEATURES)]
     stats = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
     key = json.dumps([_CACHE_VERSION, stats, size, keep_short, feature_lag])
-    cached = Path(pooch.os_cache("seqdec")) / "kuairec" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.npz"
-    if cache and cached.is_file():
-        log = _load(cached)
-    else:
+    name = f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.safetensors"
+    cached = Path(pooch.os_cache("seqdec")) / "kuairec" / name
+    log = _load(cached) if cache and cached.is_file() else None
+    if log is None:
         rows, daily = _read(paths[0], _MATRIX), _read(paths[1], _DAILY)
         log = _join(rows, daily, size, keep_short, feature_lag)
         if cache:
@@ -286,6 +287,10 @@ def load_random_exposures(path: str | os.PathLike[str] | None = None, *, size: i
         )
     except pa.ArrowInvalid as error:
         raise ValueError(_explain(file, list(types), str(error))) from error
+    for name in ("user_id", "video_id"):
+        if table.column(name).null_count:
+            line = 1 + int(np.argmax(table.column(name).is_null().to_numpy()))
+            raise ValueError(f"{file}, line {line}, column {name}: no value. Remove the line")
     user, video, ratio = (table.column(name).to_numpy() for name in types)
     wrong = ~(np.isfinite(ratio) & (ratio >= 0))
     if wrong.any():
@@ -298,13 +303,7 @@ def load_random_exposures(path: str | os.PathLike[str] | None = None, *, size: i
 
 def _save(log: RecommenderLog, path: Path) -> None:
     """Write the cache."""
-    facts = np.array(json.dumps({"name": log.name, "dropped": dict(log.dropped)}))
-
-    def write(temporary: Path) -> None:
-        with temporary.open("wb") as file:
-            np.savez(file, facts=facts, **dict(_arrays(log)))  # pyright: ignore[reportArgumentType]
-
-    write_file(path, write)
+    write_arrays(path, dict(_arrays(log)), {"name": log.name, "dropped": dict(log.dropped)})
 
 
 def _arrays(log: RecommenderLog) -> Iterator[tuple[str, np.ndarray]]:
@@ -317,11 +316,13 @@ def _arrays(log: RecommenderLog) -> Iterator[tuple[str, np.ndarray]]:
         yield f"labels.{name}", log.labels[name]
 
 
-def _load(path: Path) -> RecommenderLog:
-    """Read the cache."""
-    with np.load(path, allow_pickle=False) as file:
-        facts = json.loads(str(file["facts"]))
-        parts = {key: file[key] for key in file.files if key != "facts"}
+def _load(path: Path) -> RecommenderLog | None:
+    """The log in the cache; None, with a warning, if the file is damaged."""
+    try:
+        parts, facts = read_arrays(path)
+    except ValueError as error:
+        warnings.warn(f"the cache is made anew from the CSV files: {error}", RuntimeWarning, stacklevel=3)
+        return None
     nested = {
         field: {key.split(".")[1]: value for key, value in parts.items() if key.startswith(f"{field}.")}
         for field in ("ids", "labels")

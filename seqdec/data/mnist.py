@@ -85,6 +85,8 @@ def _load(source: Source, root: str | os.PathLike[str] | None) -> Dataset:
         shape = getattr(data, half).images.shape
         if shape != (count, 28, 28):
             raise ValueError(f"{folder} is not {source.name}: {half} images must be {(count, 28, 28)}; got {shape}")
+        if (highest := int(getattr(data, half).labels.max())) > 9:
+            raise ValueError(f"{folder} is damaged: {half} labels must be 0 to 9; got {highest}. Copy it again")
     return data
 
 

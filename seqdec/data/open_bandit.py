@@ -11,9 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from seqdec.data.text import check_last_line
+from seqdec.persistence import reading
+
 _POLICIES = ("random", "bts")
 _USER = tuple(f"user_feature_{i}" for i in range(4))
-_NEEDED = ("timestamp", "item_id", "position", "click", "propensity_score", *_USER)
+_NUMBERS = ("item_id", "position", "click", "propensity_score")
+_NEEDED = ("timestamp", *_NUMBERS, *_USER)
 _PLACES = 3
 
 
@@ -58,17 +62,19 @@ def load_open_bandit(policy: str = "random", root: str | os.PathLike[str] | None
         )
     folder = base.expanduser() / f"{policy}_all"
     items = _read(folder / "item_context.csv", ("item_id", "item_feature_0"))
-    table = _read(folder / "all.csv", _NEEDED)
+    items = _numbered(items, ["item_id", "item_feature_0"], folder / "item_context.csv")
+    affinities = [f"user-item_affinity_{i}" for i in range(len(items))]
+    table = _read(folder / "all.csv", (*_NEEDED, *affinities))
+    table = _numbered(table, [*_NUMBERS, *affinities], folder / "all.csv")
     table = _in_time(table, folder / "all.csv")
     _check(table, items, folder / "all.csv")
-    affinities = [f"user-item_affinity_{i}" for i in range(len(items))]
     numbers = items.sort_values("item_id")["item_feature_0"].to_numpy(np.float32)
-    numbers = np.broadcast_to((numbers - numbers.mean()) / numbers.std(), (len(table), len(items)))
-    place = table["position"].to_numpy() - 1
+    numbers = np.broadcast_to((numbers - numbers.mean()) / (numbers.std() or 1), (len(table), len(items)))
+    place = table["position"].to_numpy(np.int64) - 1
     users = [_one_hot(np.unique(table[name], return_inverse=True)[1]) for name in _USER]
     return OpenBandit(
         context=np.concatenate([_one_hot(place, _PLACES), *users], axis=1),
-        item=table["item_id"].to_numpy(),
+        item=table["item_id"].to_numpy(np.int64),
         place=place,
         click=table["click"].to_numpy(np.float64),
         propensity=table["propensity_score"].to_numpy(np.float64),
@@ -106,13 +112,34 @@ def _read(path: Path, needed: tuple[str, ...]) -> Any:
         raise FileNotFoundError(f"there is no {path}; put it beside all.csv, as published")
     import pandas as pd
 
-    table = pd.read_csv(path)
+    check_last_line(path, "get it as published")
+    with reading(path, "get it as published"):
+        table = pd.read_csv(path)
     missing = [name for name in needed if name not in table]
     if missing:
         hint = (
             f"the only column is {table.columns[0][:40]!r}: is the separator a comma? " if table.shape[1] == 1 else ""
         )
         raise ValueError(f"{path} has no column {missing[0]}: {hint}get the file as published")
+    return table
+
+
+def _numbered(table: Any, names: list[str], path: Path) -> Any:
+    """The table with the columns `names` as numbers.
+
+    Raises ValueError for a value that is not a finite number, or a row without a user feature.
+    """
+    import pandas as pd
+
+    table = table.assign(**{name: pd.to_numeric(table[name], errors="coerce") for name in names})
+    for name in (*names, *(user for user in _USER if user in table)):
+        wrong = table[name].isna() | (table[name].abs() == np.inf if name in names else False)
+        if wrong.any():
+            row = int(wrong.to_numpy().argmax())
+            raise ValueError(
+                f"{path}, column {name}: {table[name].iloc[row]} at line {row + 2}, where a value is needed; get the "
+                "file as published"
+            )
     return table
 
 
@@ -138,14 +165,9 @@ def _in_time(table: Any, path: Path) -> Any:
 
 
 def _check(table: Any, items: Any, path: Path) -> None:
-    """Raise ValueError for values out of range or a missing affinity column."""
+    """Raise ValueError for values out of range."""
     if sorted(items["item_id"]) != list(range(len(items))):
         raise ValueError(f"{path.parent / 'item_context.csv'}: item_id must count from 0; get the file as published")
-    absent = [name for i in range(len(items)) if (name := f"user-item_affinity_{i}") not in table]
-    if absent:
-        raise ValueError(
-            f"{path} has no column {absent[0]}, and there are {len(items)} items; get the files as published"
-        )
     score = table["propensity_score"]
     for name, good, words in (
         ("item_id", table["item_id"].isin(items["item_id"]), "an item of item_context.csv"),

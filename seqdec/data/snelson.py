@@ -5,9 +5,12 @@ www.gatsby.ucl.ac.uk/~snelson/SPGP_dist.zip.
 """
 
 import os
+import warnings
 from pathlib import Path
 
 import numpy as np
+
+from seqdec.persistence import reading
 
 _FILES = ("train_inputs", "train_outputs")
 _ARCHIVE = "snelson.npz"
@@ -26,9 +29,10 @@ def load_snelson(root: str | os.PathLike[str] | None = None) -> tuple[np.ndarray
     folder = Path(root) if root is not None else Path(home or ".") / "snelson"
     folder = folder.expanduser()
     if all((folder / name).is_file() for name in _FILES):
-        inputs, responses = (np.loadtxt(folder / name).ravel() for name in _FILES)
+        inputs, responses = (_numbers(folder / name) for name in _FILES)
     elif (folder / _ARCHIVE).is_file():
-        with np.load(folder / _ARCHIVE, allow_pickle=False) as file:
+        path = folder / _ARCHIVE
+        with reading(path, "replace it"), path.open("rb") as content, np.load(content, allow_pickle=False) as file:
             inputs, responses = file["x_train"].astype(float).ravel(), file["y_train"].astype(float).ravel()
     else:
         raise FileNotFoundError(
@@ -38,3 +42,9 @@ def load_snelson(root: str | os.PathLike[str] | None = None) -> tuple[np.ndarray
     if inputs.shape != responses.shape or not inputs.size or not np.isfinite(inputs + responses).all():
         raise ValueError(f"{folder} is damaged: {inputs.shape} inputs and {responses.shape} responses, or not finite")
     return inputs, responses
+
+
+def _numbers(path: Path) -> np.ndarray:
+    with reading(path, "replace it"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the file is empty, which is refused
+        return np.loadtxt(path).ravel()

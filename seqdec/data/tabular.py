@@ -15,7 +15,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from seqdec.data.text import check_last_line
+from seqdec.persistence import reading
+
 _CUT = 5.0
+_OCCUPATIONS = 14
+_RATING = 10.0
 
 
 class Table(NamedTuple):
@@ -92,9 +97,14 @@ def load_adult(root: Root = None) -> Table:
     """
     table = _read(_ADULT, root, ",", 15)
     known = table[table[6] != "?"]
+    if not 0 < known[6].nunique() <= _OCCUPATIONS:
+        raise ValueError(
+            f"{_ADULT.name}, column 7: it must hold at most {_OCCUPATIONS} occupations; it holds {known[6].nunique()}; "
+            f"get {_ADULT.url}"
+        )
     numbers = [0, 2, 4, 10, 11, 12]
     for column in numbers:
-        known = known.assign(**{str(column): _numbers(table, column, _ADULT)[known.index]})
+        known = known.assign(**{str(column): _numbers(known, column, _ADULT)})
     features = known.drop(columns=[6, *numbers])
     return Table(_features(features), _one_hot(known[6]))
 
@@ -139,12 +149,13 @@ def load_jester(root: Root = None) -> Table:
     19,181 people. Its checksum is not known: a download is checked by its form only.
     """
     path = _find(_JESTER, root)
-    try:
-        ratings = np.load(path, allow_pickle=False)
-    except ValueError as error:
-        raise ValueError(f"{path} is no array of numbers ({error}); get {_JESTER.url}") from error
-    if ratings.ndim != 2 or ratings.shape[1] != 40 or not np.isfinite(ratings).all():
-        raise ValueError(f"{path} must hold finite numbers (n, 40); got shape {ratings.shape}; get {_JESTER.url}")
+    with reading(path, f"it is no array of numbers; get {_JESTER.url}"):
+        ratings = np.asarray(np.load(path, allow_pickle=False)).astype(np.float64, casting="safe")
+    if ratings.ndim != 2 or ratings.shape[1] != 40 or not len(ratings) or not (np.abs(ratings) <= _RATING).all():
+        raise ValueError(
+            f"{path} must hold numbers from -{_RATING:g} to {_RATING:g} of shape (n, 40); got shape {ratings.shape}; "
+            f"get {_JESTER.url}"
+        )
     return Table(standardise(ratings[:, :32]), ratings[:, 32:].astype(np.float32))
 
 
@@ -181,7 +192,7 @@ def _words(table: Any, column: int, source: _Source, known: tuple[str, ...]) -> 
     if wrong.any():
         line = int(np.argmax(wrong))
         raise ValueError(
-            f"{source.name}, line {line + 1}, column {column + 1}: {table[column].iloc[line]!r} is none of "
+            f"{source.name}, line {table.index[line]}, column {column + 1}: {table[column].iloc[line]!r} is none of "
             f"{', '.join(known)}; get {source.url}"
         )
     return table[column]
@@ -197,8 +208,8 @@ def _numbers(table: Any, column: int, source: _Source) -> np.ndarray:
     if wrong.any():
         line = int(np.argmax(wrong))
         raise ValueError(
-            f"{source.name}, line {line + 1}, column {column + 1}: {table[column].iloc[line]!r} is not a number; "
-            f"get {source.url}"
+            f"{source.name}, line {table.index[line]}, column {column + 1}: {table[column].iloc[line]!r} is not a "
+            f"number; get {source.url}"
         )
     return values
 
@@ -227,19 +238,29 @@ def _read(
     skip: int = 0,
     rows: int | None = None,
 ) -> Any:
-    """The table in a text file, checked for its number of columns; leading spaces are removed."""
+    """The table in a text file, with the lines as index, checked for its columns; leading spaces are removed."""
     import pandas as pd
 
     path = _find(source, root)
+    if path.suffix != ".gz":  # gzip has a checksum
+        check_last_line(path, f"get {source.url}")
     settings: Any = {"header": 0 if header else None, "skiprows": skip, "nrows": rows, "dtype": str, "engine": "c"}
     try:
         table = pd.read_csv(path, sep=separator, skipinitialspace=True, keep_default_na=False, **settings)
-    except (ValueError, EOFError, OSError) as error:  # ParserError is a ValueError
+    except Exception as error:  # of pandas, gzip or zlib
         raise ValueError(f"{path} cannot be read ({str(error).strip()}); get {source.url}") from error
     if table.shape[1] != columns:
         raise ValueError(
             f"{path}, line {1 + skip}: {table.shape[1]} columns where {columns} are expected, separated by "
             f"{separator!r}; is the separator another? Get {source.url}"
+        )
+    table.index += 1 + skip + header
+    short = (table.isna() | (table == "")).to_numpy()  # pandas fills rows up
+    if short.any():
+        row = int(short.any(axis=1).argmax())
+        raise ValueError(
+            f"{path}, line {table.index[row]}: {columns - int(short[row].sum())} columns where {columns} are "
+            f"expected; get {source.url}"
         )
     return table
 

@@ -27,8 +27,8 @@ import jax.numpy as jnp
 import optax
 from jax.scipy.linalg import cholesky, solve_triangular
 
-from seqdec import kernels
-from seqdec.bo.surrogates import History, Surrogate
+from seqdec import checks, kernels
+from seqdec.bo.surrogates import History, Surrogate, check_growth
 from seqdec.core import Array, Key, Posterior, Predictive
 
 _MEAN_VARIANCE = 1.0
@@ -76,7 +76,12 @@ def gp(*, iterations: int = 30, growth: float = 1.1) -> Surrogate:
         iterations: largest number of L-BFGS iterations from each of two starts after responses were standardised
             again; a quarter of it, from the last hyperparameters, after a response was appended.
         growth: as in `Surrogate`.
+
+    Raises:
+        ValueError, TypeError: a setting is out of its range or no number.
     """
+    iterations = checks.count("iterations", iterations)
+    growth = check_growth(growth)
 
     def init(key: Key, history: History) -> State:
         del key

@@ -1,0 +1,84 @@
+"""The entry of the command `seqdec`, which Ctrl-C ends with exit code 130 at any moment.
+
+A module beside the package, because importing anything of the package imports JAX, which takes a second in which
+KeyboardInterrupt would print a traceback, or be lost: extension modules turn it into an ImportError.
+"""
+
+import os
+import signal
+import sys
+import threading
+from contextlib import suppress
+from types import FrameType
+from typing import Any
+
+_INTERRUPTED = 130
+
+
+def main() -> int:
+    """Run the command line of this process and return its exit code, or leave the process with it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell
+        return _command()
+    signal.signal(signal.SIGINT, _leave_at_once)
+    import seqdec.cli  # noqa: F401
+
+    interrupts = _Interrupts()
+    try:
+        code = _command()
+    except KeyboardInterrupt:  # once more, while the command dealt with the first
+        code = _INTERRUPTED
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if interrupts.heard and code != 0:
+        code = _INTERRUPTED
+    if code:
+        _leave(code)
+    return code
+
+
+def _command() -> int:
+    from seqdec.cli import main
+
+    return main()
+
+
+class _Interrupts:
+    """Raises KeyboardInterrupt on Ctrl-C, again if Python had to drop it.
+
+    Python drops exceptions in callbacks of the garbage collector, of which JAX has one, and in finalizers. After a long
+    call of compiled code, such a callback is often the first that Python runs.
+    """
+
+    def __init__(self) -> None:
+        self.heard, self._report = False, sys.unraisablehook
+        signal.signal(signal.SIGINT, self._interrupt)
+        sys.unraisablehook = self._dropped
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        self.heard = True
+        raise KeyboardInterrupt
+
+    def _dropped(self, dropped: Any) -> None:
+        if not issubclass(dropped.exc_type, KeyboardInterrupt):
+            return self._report(dropped)
+        again = threading.Timer(0.1, signal.raise_signal, (signal.SIGINT,))
+        again.daemon = True
+        again.start()
+
+
+def _leave_at_once(number: int, frame: FrameType | None) -> None:
+    """Ctrl-C before there is anything to save."""
+    print("seqdec: interrupted", file=sys.stderr)
+    _leave(_INTERRUPTED)
+
+
+def _leave(code: int) -> None:
+    """End the process without finalizing the interpreter.
+
+    After an interruption or an error, a computation may still run on XLA's threads. They crash the process, with a
+    segmentation fault in place of the exit code, when the interpreter unloads what they use. All files are written and
+    closed by now.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
