@@ -17,7 +17,7 @@ from gymnasium import spaces as gym_spaces
 
 from seqdec import memory as memories
 from seqdec.agents.filtering import Choices
-from seqdec.agents.inputs import LARGEST
+from seqdec.agents.inputs import moderate
 from seqdec.core import Array, HasSpaces, Key, Masked, PyTree
 from seqdec.memory import Memory, MemoryState
 
@@ -83,7 +83,7 @@ def finite(rows: PyTree) -> Array:
 
 def usable(rows: PyTree) -> Array:
     """() bool: every entry is finite and so small that sums of its squares stay finite in float32."""
-    return jnp.all(jnp.stack([jnp.all(jnp.abs(leaf) < LARGEST) for leaf in jax.tree.leaves(rows)]))
+    return jnp.all(jnp.stack([jnp.all(moderate(leaf)) for leaf in jax.tree.leaves(rows)]))
 
 
 def remember(memory: Memory, key: Key, state: MemoryState, rows: PyTree, accept: Array) -> MemoryState:

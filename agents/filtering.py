@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
-from seqdec.agents.inputs import LARGEST, checked, spaces_of
+from seqdec.agents.inputs import checked, moderate, spaces_of
 from seqdec.agents.networks import check_candidates
 from seqdec.core import Acquisition, Action, Agent, Array, Filter, HasSpaces, Key, Masked, Posterior, PyTree
 from seqdec.filters import posterior
@@ -48,7 +48,7 @@ def discrete_choices(observe: Callable[[PyTree], Array], sound: Callable[[PyTree
 
     def evidence(observation, action, feedback):
         # JAX would clamp an index out of range silently; with a NaN reward the filter rejects the update.
-        played = sound(observation) & (jnp.abs(feedback) < LARGEST)
+        played = sound(observation) & moderate(feedback)
         if jnp.ndim(feedback) == 1:
             return observe(observation), jnp.where(played, feedback, jnp.nan), None
         index = jnp.asarray(action)
@@ -73,7 +73,7 @@ def box_choices(
 
     def evidence(observation, action, feedback):
         response = jnp.atleast_1d(feedback)
-        response = jnp.where(sound(observation) & (jnp.abs(response) < LARGEST), response, jnp.nan)
+        response = jnp.where(sound(observation) & moderate(response), response, jnp.nan)
         return join(observation, jnp.ravel(action)[None]), response, None
 
     return Choices(candidates, lambda rows, index: rows[index, -low.size :].reshape(space.shape), evidence, sound)
@@ -112,7 +112,7 @@ def _sound(space: gym_spaces.Space, observation: PyTree) -> Array:
         return (values >= int(space.start)) & (values < int(space.start + space.n))
     if isinstance(space, gym_spaces.Box) and np.issubdtype(space.dtype, np.integer):
         return jnp.all((values >= space.low.min()) & (values <= space.high.max()))
-    return jnp.all(jnp.abs(values) < LARGEST)
+    return jnp.all(moderate(values))
 
 
 def _observer(space: gym_spaces.Space) -> Callable[[PyTree], Array]:

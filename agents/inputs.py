@@ -20,6 +20,12 @@ LARGEST = 1e15
 """Numbers of this size and above are left out, as infinite ones are: a million squares may be added in float32."""
 
 
+def moderate(values: Array) -> Array:
+    """Bools: which values are finite and below `LARGEST`."""
+    values = jnp.asarray(values)
+    return jnp.abs(values.astype(jnp.promote_types(values.dtype, jnp.float32))) < LARGEST
+
+
 def spaces_of(spaces: HasSpaces) -> Spaces:
     """The spaces of an environment or of anything else that has them, without its data.
 
@@ -174,9 +180,11 @@ def _check_values(space: gym_spaces.Space, values: Any, name: str) -> None:
         outside = (known < space.low) | (known > space.high)  # pyright: ignore[reportAttributeAccessIssue] (Box)
         if outside.any():
             raise ValueError(f"{name} must hold integers of {space}; got {known[outside][0]}")
-    elif known.dtype.kind not in "biu" and not np.all(np.abs(known) < LARGEST):
-        wrong = known[~(np.abs(known) < LARGEST)][0]
-        raise ValueError(
-            f"{name} must hold finite numbers below {LARGEST:g}; got {wrong}, and no action can be chosen for it: "
-            "repair the context, or leave the decision to a default"
-        )
+    elif known.dtype.kind not in "biu":
+        sizes = np.abs(known.astype(float))
+        if not np.all(sizes < LARGEST):
+            wrong = known[~(sizes < LARGEST)][0]
+            raise ValueError(
+                f"{name} must hold finite numbers below {LARGEST:g}; got {wrong}, and no action can be chosen for it: "
+                "repair the context, or leave the decision to a default"
+            )

@@ -2,11 +2,11 @@
 
     python benchmarks/soak.py [--agents hilofi lrkf lolofi ekf linear] [--steps 1000000] [--dirty 0.01]
 
-Eight numbers, five actions, rewards linear in the numbers with noise. A share of the steps is dirty: a number of the
-context or the reward that is learned is NaN, infinite, or too large for its square. Every tenth of the run prints the
-memory of the process, updates rejected so far, mean clean reward of that tenth, whether all of the state is finite, and
-the smallest eigenvalue of a block of covariance over its largest. Exits with 1 if a state is not finite, an eigenvalue
-is below -1e-5, or memory grows by more than 2% after the first tenth.
+Eight numbers, five actions, rewards linear in the numbers with noise. In a share of the steps a number of the context
+or the reward that is learned is NaN, infinite, or too large for its square. Every tenth of the run prints the memory of
+the process, updates rejected so far, mean clean reward of that tenth, whether all of the state is finite, and the
+smallest eigenvalue of a block of covariance over its largest. Exits with 1 if a state is not finite, an eigenvalue is
+below -1e-5, or memory grows by more than 2% after the first tenth.
 """
 
 import argparse

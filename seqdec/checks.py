@@ -106,15 +106,21 @@ def numbers(name: str, values: Any) -> Any:
 
     Raises:
         TypeError: a leaf holds strings or anything else that is no real number; or there is no leaf.
+        ValueError: a list is ragged, or an integer does not fit JAX's default integers.
     """
     leaves = jax.tree.leaves(values)
     if not leaves:
         raise TypeError(f"{name} must hold numbers; got {values!r}")
     for leaf in leaves:
-        if not is_real(leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype):
+        known = leaf if hasattr(leaf, "dtype") else np.asarray(leaf)
+        if not is_real(known.dtype):
             raise TypeError(
                 f"{name} must hold real numbers; got {leaf!r}: convert it, as with float() or astype(float)"
             )
+        if not isinstance(known, jax.Array) and known.dtype.kind in "iu" and known.dtype.itemsize > 4 and known.size:
+            limits = jnp.iinfo(jax.dtypes.canonicalize_dtype(int))
+            if known.min() < limits.min or known.max() > limits.max:
+                raise ValueError(f"{name} must hold integers of at most {limits.bits} bits; got {leaf!r}: pass floats")
     return values
 
 
@@ -124,7 +130,8 @@ def is_real(dtype: Any) -> bool:
 
 
 def integers(name: str, values: Any) -> jax.Array:
-    """`values` as an integer array. Raises TypeError for numbers of another kind."""
+    """`values` as an integer array. Raises TypeError for numbers of another kind, ValueError for too large ones."""
+    numbers(name, values)
     given = values if hasattr(values, "dtype") else np.asarray(values)
     if not jnp.issubdtype(given.dtype, jnp.integer):
         raise TypeError(f"{name} must hold integers, which count from 0; got {values!r}")

@@ -71,11 +71,14 @@ def gaussian(noise_variance: Array | float) -> Likelihood:
     Raises:
         TypeError: not real numbers.
         ValueError: a variance is negative or not finite, or a covariance is not square, symmetric and positive
-            semi-definite; or, when it is first used, its size is not the number of outputs.
+            semi-definite; or, when it is first used, its size is not the number of outputs or it is too large for
+            their dtype.
     """
     _check_covariance("noise_variance", noise_variance)
 
     def cov(f):
+        if not isinstance(noise_variance, Tracer) and np.max(noise_variance, initial=0) > jnp.finfo(f.dtype).max:
+            raise ValueError(f"noise_variance is infinite in {f.dtype}; got {noise_variance!r}")
         value = jnp.asarray(noise_variance, f.dtype)
         if value.ndim and value.shape[0] != f.shape[0]:
             raise ValueError(f"noise_variance has shape {value.shape}, but the network has {f.shape[0]} outputs")

@@ -118,7 +118,7 @@ def network(module: nn.Module, example: PyTree) -> Network:
     def apply(params: PyTree, x: PyTree) -> Array:
         try:
             return jnp.asarray(module.apply({"params": params}, x))
-        except ScopeParamShapeError as error:
+        except (ScopeParamShapeError, ZeroDivisionError) as error:  # the latter for an empty input
             wanted, found = (jax.tree.map(jnp.shape, tree) for tree in (shapes, x))
             raise ValueError(
                 f"the network takes an input of shape {wanted}; got {found}: pass inputs of the shape that it was "

@@ -189,6 +189,11 @@ def test_a_covariance_of_another_number_of_outputs_is_refused(noise):
         flt.init(jax.random.key(1), NETWORK.init(jax.random.key(0)))
 
 
+def test_a_variance_that_is_infinite_in_single_precision_is_refused():
+    with pytest.raises(ValueError, match=r"noise_variance is infinite in float32; got 1e\+300"):
+        likelihoods.gaussian(1e300).cov(jnp.zeros(3))
+
+
 @pytest.mark.parametrize("noise", [0.0, [1.0, 0.0, 2.0], [[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.0]]])
 def test_singular_covariances_are_taken(noise):
     cov = likelihoods.gaussian(noise).cov(jnp.zeros(3))
@@ -222,6 +227,8 @@ def test_impossible_numerics_are_refused(numerics, error, message):
         (np.ones(WIDTH), 1.0, 0.5, TypeError, "observed must hold integers"),
         (np.ones(WIDTH), 1.0, "0", TypeError, "observed must hold integers"),
         (np.ones(5), 1.0, 0, ValueError, r"takes an input of shape \(4,\); got \(5,\)"),
+        (np.ones(0), 1.0, 0, ValueError, r"takes an input of shape \(4,\); got \(0,\)"),
+        (np.ones(WIDTH), 2**40, 0, ValueError, "y must hold integers of at most 32 bits.*pass floats"),
     ],
 )
 def test_inputs_that_are_no_numbers_or_of_another_shape_are_refused(x, y, observed, error, message):
