@@ -12,6 +12,7 @@ import importlib.util
 import logging
 import os
 import pickle
+import socket
 import subprocess
 import sys
 import threading
@@ -28,6 +29,7 @@ from seqdec.checks import count
 from seqdec.runtime import available_cores
 
 _RETRIES = 3
+_CONNECT_SECONDS = 20
 _OBJECT_STORE_BYTES = 100_000_000
 _PINNED = {"JAX_NUM_CPU_DEVICES": "1", "NPROC": "1", "PJRT_NPROC": "1"}
 
@@ -191,6 +193,8 @@ class Ray(Executor):
     def __init__(self, address: str | None = None, workers: int | None = None) -> None:
         """See the class."""
         check_ray()
+        if address is not None:
+            _check_reachable(address)
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         own: dict[str, Any] = {}
@@ -226,6 +230,17 @@ class Ray(Executor):
         if wait and not cancel_futures:
             futures.wait(self._futures)
         self._ray.shutdown()
+
+
+def _check_reachable(address: str) -> None:
+    """Raises ConnectionError where nothing answers at host:port, for which Ray itself waits many minutes."""
+    host, colon, port = address.removeprefix("ray://").partition(":")
+    if not colon:
+        return  # such as "auto": Ray looks for the cluster itself
+    try:
+        socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
+    except (OSError, ValueError) as error:
+        raise ConnectionError(f"there is no Ray cluster at {address!r}: {error}") from error
 
 
 def check_ray() -> None:

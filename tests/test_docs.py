@@ -14,11 +14,11 @@ PAGES = sorted([*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (RO
 SOURCES = sorted({path.resolve() for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")})
 EXEMPT = {ROOT / "CHANGELOG.md", Path(__file__).resolve()}  # they name what does not exist
 
-GROUPS = ("bench", "ope", "report", "run")
+GROUPS = ("bench", "ope", "report", "run", "sweep")
 
 PATH = re.compile(rf"(?<![\w/.$-])(?:{'|'.join(FOLDERS)})/(?:[\w.-]+/)*[\w-]+\.(?:py|md|png|toml|yaml)\b")
 NAME = re.compile(r"`(seqdec(?:\.\w+)+)")
-COMMAND = re.compile(r"`seqdec ((?:run|ope|bench|list|report)\b[^`]*)`")
+COMMAND = re.compile(r"`seqdec ((?:run|sweep|ope|bench|list|report)\b[^`]*)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
