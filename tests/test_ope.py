@@ -459,9 +459,9 @@ def test_the_command_reads_a_policy_from_a_file_and_rebuilds_its_report(tmp_path
     [
         (["log.parquet", "--policy", "gredy"], 2, "'greedy'"),
         (["log.parquet", "--folds", "1"], 2, "folds must be 0"),
-        (["nowhere.parquet"], 1, "there is no log"),
-        (["log.parquet", "--policy", "bts"], 1, "for the log open-bandit only"),
-        (["log.parquet", "--policy", "nowhere.csv"], 1, "there is no policy"),
+        (["nowhere.parquet"], 2, "log: there is no nowhere.parquet"),
+        (["log.parquet", "--policy", "bts"], 2, "for the log open-bandit only"),
+        (["log.parquet", "--policy", "nowhere.csv"], 2, "policy: there is no nowhere.csv"),
     ],
 )
 def test_the_command_complains(

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from flax import linen as nn
 
 from seqdec import agents, envs, policies
+from seqdec.checks import choice, non_negative
 from seqdec.core import Agent, Environment
 from seqdec.experiments import contenders
-from seqdec.experiments.base import check_minimum, split_names
+from seqdec.experiments.base import check_minimum, check_seeds, split_names
 from seqdec.experiments.folder import (
     CHECKPOINT,
     finished_runs,
@@ -91,12 +92,20 @@ class Options:
         Raises ValueError or TypeError for wrong options, and OSError for missing data.
         """
         names = self.names()
+        for name in names:
+            choice("agent", contenders.split(contenders.unrehearsed(name), agents.names()).kind, agents.names())
         env = self.environment()
         return Plan(env, {name: self.agent(name, env) for name in names}, self.steps)
 
     def names(self) -> list[str]:
-        """The names of the agents. Raises ValueError for numbers out of range or an agent named twice."""
-        check_minimum(self, steps=1, seeds=1, seed=0, checkpoint_every=1)
+        """The names of the agents.
+
+        Raises ValueError for numbers out of range, settings that cannot be read, or an agent named twice.
+        """
+        check_minimum(self, steps=1, checkpoint_every=1, rank=1)
+        check_seeds(self.seed, self.seeds)
+        non_negative("process_noise", 0.0 if self.process_noise is None else self.process_noise)
+        self.found()
         if self.policy is not None:
             policies.make(self.policy)
         return split_names("agent", self.agents)

@@ -89,7 +89,10 @@ def split_names(kind: str, text: str, known: Collection[str] | None = None) -> l
 
     Raises:
         ValueError: a name is not among `known` (with a suggestion), or occurs twice.
+        TypeError: no text.
     """
+    if not isinstance(text, str):
+        raise TypeError(f"{kind}s must be a text of names separated by commas; got {text!r}")
     names = [name.strip() for name in text.split(",")]
     for name in names:
         if known is not None and name not in known:
@@ -97,6 +100,28 @@ def split_names(kind: str, text: str, known: Collection[str] | None = None) -> l
     if len(set(names)) < len(names):
         raise ValueError(f"{kind}s must differ from each other; got {text!r}")
     return names
+
+
+def check_seeds(seed: int, seeds: int = 1) -> None:
+    """Refuse seeds SEED, ..., SEED + SEEDS - 1 that are none or not all below 2**32.
+
+    Raises:
+        ValueError: with the values.
+    """
+    if seeds < 1:
+        raise ValueError(f"seeds must be at least 1; got {seeds}")
+    if seed < 0 or seed + seeds > 2**32:
+        raise ValueError(f"seed must be at least 0, and seed + seeds at most 2**32; got {seed} and {seeds}")
+
+
+def check_path(option: str, path: str | Path) -> None:
+    """Refuse the path of a file or folder that does not exist.
+
+    Raises:
+        ValueError: with the name of the option and the path.
+    """
+    if not Path(path).expanduser().exists():
+        raise ValueError(f"{option}: there is no {path}")
 
 
 def check_minimum(options: Any, **minimum: int) -> None:

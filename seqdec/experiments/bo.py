@@ -21,7 +21,7 @@ from tqdm import tqdm
 from seqdec import bo
 from seqdec.envs import objectives
 from seqdec.envs.objectives import Objective
-from seqdec.experiments.base import check_minimum, split_names
+from seqdec.experiments.base import check_minimum, check_seeds, split_names
 from seqdec.experiments.folder import key_of, save_parts, saved_parts, write_manifest, write_summary
 from seqdec.persistence import read_table
 from seqdec.registry import unknown
@@ -84,7 +84,8 @@ class Optimization:
 
     def check(self) -> None:
         """Raises ValueError for wrong options."""
-        check_minimum(self, runs=1, seed=0, evaluations=1)
+        check_minimum(self, runs=1, evaluations=1)
+        check_seeds(self.seed, self.runs)
         split_names("function", self.functions, PROBLEMS)
         for method in split_names("method", self.methods):
             _settings(method, self.parity)

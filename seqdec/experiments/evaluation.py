@@ -20,10 +20,10 @@ from seqdec import data, filters, likelihoods, models, ope, policies
 from seqdec import params as parameters
 from seqdec.checks import choice
 from seqdec.core import Filter, PyTree
-from seqdec.experiments.base import check_minimum
+from seqdec.experiments.base import check_minimum, check_path, check_seeds
 from seqdec.experiments.folder import read_manifest, save_figure, write_manifest
 from seqdec.ope import Log, Overlap
-from seqdec.persistence import read_table, write_file, write_table
+from seqdec.persistence import read_table, reading, write_file, write_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -63,9 +63,16 @@ class Evaluation:
         if self.folds < 0 or self.folds == 1:
             raise ValueError(f"folds must be 0 (prequential) or at least 2; got {self.folds}")
         check_minimum(self, samples=2, actions=1)
+        check_seeds(self.seed)
         choice("model", self.model, MODELS)
-        if not _is_file(self.policy):
+        if _is_file(self.policy):
+            check_path("policy", self.policy)
+        else:
             choice("policy", self.policy, (*policies.names(), "uniform", "bts"))
+        if self.log != OPEN_BANDIT:
+            check_path("log", self.log)
+        if self.policy == "bts" and self.log != OPEN_BANDIT:
+            raise ValueError(f"the policy bts is known for the log {OPEN_BANDIT} only; got {self.log}")
 
     def restore(self) -> list["Result"]:
         """Nothing: all estimates are one part."""
@@ -120,8 +127,7 @@ def evaluate(options: Evaluation) -> Result:
         shown, table = None, Log.load(log, num_actions=options.actions)
     known, target = None, np.empty(0)
     if options.policy == "bts":
-        if shown is None:
-            raise ValueError(f"the policy bts is known for the log {OPEN_BANDIT} only; got {log}")
+        assert shown is not None
         own = data.load_open_bandit("bts")
         target, known = data.average_policy(own)[shown.place], _mean(own.click)
     elif options.policy == "uniform":
@@ -203,7 +209,11 @@ def _read_policy(path: str) -> np.ndarray:
     """Probabilities (n, k) from the columns probability_0, probability_1, ... of a file."""
     if not Path(path).is_file():
         raise FileNotFoundError(f"there is no policy {path}: a file with the columns probability_0, probability_1, ...")
-    table = pd.read_csv(path) if Path(path).suffix.lower() == ".csv" else read_table(Path(path), foreign=True)[0]
+    if Path(path).suffix.lower() == ".csv":
+        with reading(Path(path)):
+            table = pd.read_csv(path)
+    else:
+        table = read_table(Path(path), foreign=True)[0]
     names = [f"probability_{i}" for i in range(table.shape[1])]
     if set(names) != set(table.columns):
         raise ValueError(f"{path} must have the columns {names[0]} to {names[-1]}; got {', '.join(table.columns[:6])}")

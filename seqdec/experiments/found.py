@@ -15,15 +15,24 @@ STORED = Path(__file__).parent / "settings"
 
 
 def read_settings(path: Path, experiment: str) -> dict[str, dict[str, Any]]:
-    """What was found for each agent. Raises OSError or ValueError for a file that is none, or another experiment's."""
+    """What was found for each agent.
+
+    Raises ValueError for a file that is missing, damaged or another experiment's, and OSError where it cannot be read.
+    """
+    if not path.is_file():
+        raise ValueError(f"settings: there is no file {path}")
     try:
         content = read_json(path)
     except ValueError as error:
         raise ValueError(f"{path} is damaged: {error}") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ValueError(f"{path} is not a file of settings, as `seqdec tune` writes them")
-    if content["experiment"] != experiment:
-        raise ValueError(f"{path} holds settings for {content['experiment']!r}, not for {experiment!r}")
+    if content.get("experiment") != experiment:
+        raise ValueError(f"{path} holds settings for {content.get('experiment')!r}, not for {experiment!r}")
+    found = content.get("agents")
+    entries = found.values() if isinstance(found, dict) else [None]
+    if not all(isinstance(entry, dict) and isinstance(entry.get("settings"), dict) for entry in entries):
+        raise ValueError(f"{path} is damaged: agents must be a table of settings by agent; make it anew")
     return content["agents"]
 
 

@@ -25,7 +25,7 @@ from seqdec import filters, likelihoods, models
 from seqdec.core import Filter
 from seqdec.data import load_snelson
 from seqdec.experiments import contenders
-from seqdec.experiments.base import check_minimum, split_names
+from seqdec.experiments.base import check_seeds, split_names
 from seqdec.experiments.folder import key_of, read_manifest, save_parts, saved_parts, write_manifest, write_summary
 from seqdec.persistence import read_table
 from seqdec.statistics import mean_and_margin, with_margin
@@ -132,11 +132,11 @@ class InBetween:
 
     def check(self) -> None:
         """Raises ValueError for wrong options and FileNotFoundError for missing data."""
-        check_minimum(self, seeds=1, seed=0)
-        for name in split_names("data set", self.data, tuple(_DATA)):
-            _DATA[name](0)
+        check_seeds(self.seed, self.seeds)
         for name in split_names("filter", self.filters):
             _filter(name)
+        for name in split_names("data set", self.data, tuple(_DATA)):
+            _DATA[name](0)
 
     def restore(self) -> list[pd.DataFrame]:
         """The bands of the finished filters and data sets."""

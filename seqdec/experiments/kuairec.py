@@ -19,6 +19,7 @@ from seqdec.core import Agent, Environment, Network
 from seqdec.data import WATCH_RATIO, RecommenderLog, load_kuairec, load_random_exposures, synthetic_kuairec
 from seqdec.experiments import contenders
 from seqdec.experiments.bandits import Bandit, Plan, pictures
+from seqdec.experiments.base import check_path
 from seqdec.experiments.folder import load_runs, write_summary
 from seqdec.persistence import read_table, write_file, write_table
 from seqdec.results import Run, compare, readable
@@ -102,6 +103,8 @@ class KuaiRec(Bandit):
             choice("order", self.order, ("chronological", "shuffled"))
         if self.exposures and (self.data is not None or self.parity):
             raise ValueError("--exposures has a log of its own; leave out --data and --parity")
+        if self.data is not None:
+            check_path("data", self.data)
         log = _log(self)
         timed = log.days is not None and not self.parity
         order = self.order or ("chronological" if timed else "shuffled")

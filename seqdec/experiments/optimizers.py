@@ -31,7 +31,7 @@ from tqdm import tqdm
 from seqdec import optim
 from seqdec.core import PyTree
 from seqdec.experiments import tasks
-from seqdec.experiments.base import check_minimum, split_names
+from seqdec.experiments.base import check_minimum, check_seeds, split_names
 from seqdec.experiments.folder import key_of, save_figure, save_parts, saved_parts, write_manifest
 from seqdec.experiments.optimizer_tables import BASELINE, CHUNKS, column, end_of, markdown, picture, summary
 from seqdec.experiments.tasks import Task
@@ -135,7 +135,8 @@ class Optimizers:
         """Raises ValueError for wrong options."""
         split_names("task", self.tasks, tasks.names())
         split_names("optimizer", self.optimizers, CONTENDERS)
-        check_minimum(self, steps=CHUNKS, batch=1, rates=1, seeds=1, seed=0)
+        check_minimum(self, steps=CHUNKS, batch=1, rates=1)
+        check_seeds(self.seed, self.seeds)
 
     def restore(self) -> list[pd.DataFrame]:
         """The curves of the finished contests."""

@@ -19,7 +19,7 @@ import pandas as pd
 from seqdec import agents, envs, filters, likelihoods, models, policies
 from seqdec.core import Action, Agent, Array, Environment
 from seqdec.experiments import bandits
-from seqdec.experiments.base import check_minimum, split_names
+from seqdec.experiments.base import check_minimum, check_seeds, split_names
 from seqdec.experiments.folder import (
     finished_runs,
     load_runs,
@@ -120,7 +120,8 @@ class Tabular:
 
     def check(self) -> None:
         """Raises ValueError for wrong options."""
-        check_minimum(self, steps=1, seeds=1, seed=0, checkpoint_every=1)
+        check_minimum(self, steps=1, checkpoint_every=1)
+        check_seeds(self.seed, self.seeds)
         split_names("table", self.tables, tuple(TUNED))
         split_names("agent", self.agents, ("auto", "linear", *_KINDS))
 

@@ -24,7 +24,7 @@ from seqdec.agents.networks import network_for
 from seqdec.agents.ranges import ranges
 from seqdec.experiments import contenders
 from seqdec.experiments.bandits import Bandit
-from seqdec.experiments.base import check_minimum
+from seqdec.experiments.base import check_minimum, check_seeds
 from seqdec.experiments.folder import read_manifest, save_figure, save_parts, saved_parts, write_manifest
 from seqdec.experiments.found import described, read_settings, write_settings
 from seqdec.loop.device import play
@@ -74,7 +74,8 @@ class Tune:
 
         Raises ValueError for wrong options or an experiment that is no bandit, and OSError for missing data.
         """
-        check_minimum(self, budget=1, steps=1, seeds=1, seed=0)
+        check_minimum(self, budget=1, steps=1)
+        check_seeds(self.seed, self.seeds)
         chosen: Any = experiments.REGISTRY[self.experiment]
         if Bandit not in chosen.__mro__:
             raise ValueError(f"{self.experiment!r} is no bandit with agents that could be tuned")

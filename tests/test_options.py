@@ -1,0 +1,104 @@
+"""Every option of every experiment with a wrong value: a usage error in one line, before anything is computed."""
+
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import pytest
+
+from seqdec import cli, experiments
+from seqdec.experiments.bandits import Options
+
+NEEDED = {"tune": ["digits", "--agent", "hilofi"], "ope": ["log.csv"], "bench": ["filters"]}
+"""Arguments without which a command does not run."""
+
+
+def wrong_values(hint: Any) -> tuple[str, ...]:
+    """What no option of this type accepts."""
+    kinds = {hint, *get_args(hint)}
+    if bool in kinds:
+        return ()
+    if Path in kinds:
+        return ("/nowhere/at all",)
+    if float in kinds:
+        return ("-1", "nan", "inf")
+    if int in kinds or tuple[int, ...] in kinds or Ellipsis in kinds:
+        return ("-1",)
+    return ("nope", "")
+
+
+MEANINGFUL = {("classify", "ranks", ""), ("cifar", "ranks", "")}
+
+
+def cases() -> Iterator[tuple[str, str, str]]:
+    for name in experiments.EVERY:
+        kind = experiments.EVERY[name]
+        hints = get_type_hints(kind)
+        for field in fields(kind):  # pyright: ignore[reportArgumentType] (a dataclass)
+            if field.name not in ("out", "log", "experiment", "what"):
+                every = ((name, field.name, value) for value in wrong_values(hints[field.name]))
+                yield from (case for case in every if case not in MEANINGFUL)
+
+
+def refused(arguments: list[str], capsys: Any, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The complaint about arguments, which must be a usage error of one line."""
+    for name in experiments.EVERY:
+
+        def never(self: Any, plan: Any, finished: Any) -> Any:
+            raise AssertionError("computed")
+
+        monkeypatch.setattr(experiments.EVERY[name], "play", never)
+    code = cli.main(arguments)
+    out, err = capsys.readouterr()
+    assert code == 2 and out == "" and err.startswith("seqdec: ") and len(err.splitlines()) == 1, (code, err)
+    return err
+
+
+def command(name: str) -> list[str]:
+    return [name] if name in experiments.COMMANDS else ["run", name]
+
+
+@pytest.mark.parametrize(("name", "option", "value"), list(cases()))
+def test_a_wrong_value_is_refused(
+    name: str, option: str, value: str, image_home: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "log.csv").write_text("timestamp,action,reward,propensity\n0,0,1,0.5\n1,1,0,0.5\n")
+    given = NEEDED.get(name, [])
+    if Options in experiments.EVERY[name].__mro__ and option != "agents":  # pyright: ignore
+        given = ["--agents", "lrkf"]
+    given = [part for i, part in enumerate(given) if not (option == "agent" and i)]
+    flag = f"--{option.replace('_', '-')}"
+    err = refused([*command(name), *given, f"{flag}={value}", "--out", str(tmp_path / "out")], capsys, monkeypatch)
+    assert not (tmp_path / "out").exists()
+    assert option.rstrip("s") in err.replace("-", "_") or repr(value)[1:-1] in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("ope nowhere.csv", "log: there is no nowhere.csv"),
+        ("ope log.csv --policy nowhere.csv", "policy: there is no nowhere.csv"),
+        ("ope log.csv --policy bts", "known for the log open-bandit only"),
+        ("ope log.csv --seed 4294967296", "seed must be at least 0, and seed + seeds at most 2**32"),
+        ("run mnist --settings log.csv", "log.csv is damaged"),
+        ("run digits --settings .", "settings: there is no file ."),
+        ("run digits --seed 4294967295 --seeds 2", "seed must be at least 0, and seed + seeds at most 2**32"),
+        ("run cifar --agents lrkf:x", "a filter's rank is an integer"),
+        ("bench nope", "unknown benchmark 'nope'"),
+        ("tune nope --agent hilofi", "unknown experiment 'nope'"),
+    ],
+)
+def test_other_wrong_arguments(
+    arguments: str, message: str, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SEQDEC_DATA", "/nowhere")
+    (tmp_path / "log.csv").write_text("timestamp,action,reward,propensity\n0,0,1,0.5\n1,1,0,0.5\n")
+    assert message in refused(arguments.split(), capsys, monkeypatch)
+
+
+def test_names_are_text() -> None:
+    with pytest.raises(TypeError, match=r"tables must be a text of names separated by commas; got \('nope',\)"):
+        experiments.EVERY["tabular"](tables=("nope",)).check()  # pyright: ignore
