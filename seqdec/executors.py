@@ -88,10 +88,7 @@ class Local(Executor):
                 code = process.end()
                 continue
             self._idle.append(process)
-            result, error = pickle.loads(answer)
-            if error is not None:
-                raise error
-            return result
+            return _opened(answer)
         raise RuntimeError(f"its worker process died {1 + _RETRIES} times, the last time with exit code {code}")
 
     def _process(self) -> "_Process":
@@ -148,7 +145,7 @@ class _Process:
 
 
 def serve() -> None:
-    """The main function of a worker process: answer each task, (function, args, kwargs), by (result, exception)."""
+    """The main function of a worker process: answer each task."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a task prints is no answer
     while True:
@@ -156,23 +153,35 @@ def serve() -> None:
             task = pickle.load(sys.stdin.buffer)
         except EOFError:
             return
-        try:
-            fn, args, kwargs = pickle.loads(task)
-            answer = cloudpickle.dumps((fn(*args, **kwargs), None))
-        except Exception as error:
-            answer = _pickled(error)
-        pickle.dump(answer, answers)
+        pickle.dump(answer(task), answers)
         answers.flush()
+
+
+def answer(task: bytes) -> bytes:
+    """Call the function of a task, pickled (function, args, kwargs): pickled (result, exception)."""
+    try:
+        fn, args, kwargs = pickle.loads(task)
+        return cloudpickle.dumps((fn(*args, **kwargs), None))
+    except Exception as error:
+        return _pickled(error)
 
 
 def _pickled(error: Exception) -> bytes:
     """An answer that raises `error`, or what it says if it cannot be pickled and read again."""
     try:
-        answer = cloudpickle.dumps((None, error))
-        pickle.loads(answer)
+        found = cloudpickle.dumps((None, error))
+        pickle.loads(found)
     except Exception:
         return cloudpickle.dumps((None, RuntimeError(f"{type(error).__name__}: {error}")))
-    return answer
+    return found
+
+
+def _opened(found: bytes) -> Any:
+    """The result in an answer. Raises the exception in it."""
+    result, error = pickle.loads(found)
+    if error is not None:
+        raise error
+    return result
 
 
 class Ray(Executor):
@@ -220,8 +229,11 @@ class Ray(Executor):
         self.workers = max(1, int(ray.cluster_resources().get("CPU", 1)))
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """A task of one CPU."""
-        future = self._ray.remote(num_cpus=1, max_retries=_RETRIES)(fn).remote(*args, **kwargs).future()
+        """A task of one CPU. Its future raises RuntimeError if Ray gives it up."""
+        remote = self._ray.remote(num_cpus=1, max_retries=_RETRIES)(answer)
+        found = remote.remote(cloudpickle.dumps((fn, args, kwargs))).future()
+        future: Future[Any] = Future()
+        found.add_done_callback(lambda found: _pass_on(found, future))
         self._futures.append(future)
         return future
 
@@ -230,6 +242,19 @@ class Ray(Executor):
         if wait and not cancel_futures:
             futures.wait(self._futures)
         self._ray.shutdown()
+
+
+def _pass_on(found: Future[bytes], future: Future[Any]) -> None:
+    """Set `future` to the result or the exception in an answer, unless it has been cancelled."""
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        if (error := found.exception()) is not None:
+            reason = str(error).strip().partition("\n")[0]
+            raise RuntimeError(f"Ray did not complete it: {type(error).__name__}: {reason}") from error
+        future.set_result(_opened(found.result()))
+    except Exception as error:
+        future.set_exception(error)
 
 
 def _check_reachable(address: str) -> None:

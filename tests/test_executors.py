@@ -274,6 +274,10 @@ def test_ray_runs_the_tasks_of_a_dead_worker_again(tmp_path: Path) -> None:
         assert [executor.submit(fragile, str(tmp_path), x).result() for x in xs] == [bowl(x) for x in xs]
         with pytest.raises(ZeroDivisionError):
             executor.submit(lambda: 1 / 0).result()
+        with pytest.raises(RuntimeError, match="Odd: first"):
+            executor.submit(fail_oddly).result()
+        with pytest.raises(RuntimeError, match="Ray did not complete it: WorkerCrashedError"):
+            executor.submit(die, 7).result()
     assert (tmp_path / "died").exists()
 
 
