@@ -10,7 +10,12 @@ import pytest
 from seqdec import cli, experiments
 from seqdec.experiments.bandits import Options
 
-NEEDED = {"tune": ["digits", "--agent", "hilofi"], "ope": ["log.csv"], "bench": ["filters"]}
+NEEDED = {
+    "tune": ["digits", "--agent", "hilofi"],
+    "ope": ["log.csv"],
+    "bench": ["filters"],
+    "sweep": ["sweep.toml"],
+}
 """Arguments without which a command does not run."""
 
 
@@ -36,7 +41,7 @@ def cases() -> Iterator[tuple[str, str, str]]:
         kind = experiments.EVERY[name]
         hints = get_type_hints(kind)
         for field in fields(kind):  # pyright: ignore[reportArgumentType] (a dataclass)
-            if field.name not in ("out", "log", "experiment", "what"):
+            if field.name not in ("out", "log", "experiment", "what", "config"):
                 every = ((name, field.name, value) for value in wrong_values(hints[field.name]))
                 yield from (case for case in every if case not in MEANINGFUL)
 
@@ -64,6 +69,7 @@ def test_a_wrong_value_is_refused(
     name: str, option: str, value: str, image_home: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "sweep.toml").write_text("steps = 5\nseeds = 1\n[environments]\nlinear = {}\n[agents]\nlinear = {}\n")
     (tmp_path / "log.csv").write_text("timestamp,action,reward,propensity\n0,0,1,0.5\n1,1,0,0.5\n")
     given = NEEDED.get(name, [])
     if Options in experiments.EVERY[name].__mro__ and option != "agents":  # pyright: ignore
@@ -95,6 +101,7 @@ def test_other_wrong_arguments(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SEQDEC_DATA", "/nowhere")
+    (tmp_path / "sweep.toml").write_text("steps = 5\nseeds = 1\n[environments]\nlinear = {}\n[agents]\nlinear = {}\n")
     (tmp_path / "log.csv").write_text("timestamp,action,reward,propensity\n0,0,1,0.5\n1,1,0,0.5\n")
     assert message in refused(arguments.split(), capsys, monkeypatch)
 
