@@ -131,11 +131,10 @@ def is_real(dtype: Any) -> bool:
 
 def integers(name: str, values: Any) -> jax.Array:
     """`values` as an integer array. Raises TypeError for numbers of another kind, ValueError for too large ones."""
-    numbers(name, values)
     given = values if hasattr(values, "dtype") else np.asarray(values)
     if not jnp.issubdtype(given.dtype, jnp.integer):
         raise TypeError(f"{name} must hold integers, which count from 0; got {values!r}")
-    return jnp.asarray(given)
+    return jnp.asarray(numbers(name, given))
 
 
 def indices(name: str, values: Any, size: int, of: str) -> None:
