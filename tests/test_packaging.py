@@ -20,8 +20,8 @@ FOLDERS = {"seqdec": ROOT / "seqdec", "seqdec.envs": ROOT / "envs", "seqdec.agen
 # From the ground up; a room may import from floors below its own, and from itself.
 FLOORS = (
     {"core", "registry", "persistence", "statistics"},
-    {"checks", "runtime", "states", "executors"},
-    {"linalg", "likelihoods", "params", "memory", "kernels", "data"},
+    {"checks", "runtime", "states"},
+    {"linalg", "likelihoods", "params", "memory", "kernels", "data", "executors"},
     {"models"},
     {"filters", "policies", "optim", "envs", "ope"},
     {"agents", "bo"},
