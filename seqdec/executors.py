@@ -8,7 +8,6 @@ CPU device, whose thread pool has the size that one core gives it. JAX_PLATFORMS
 """
 
 import contextlib
-import importlib
 import importlib.util
 import logging
 import os
@@ -213,7 +212,9 @@ class Ray(Executor):
             os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
             number = available_cores() if workers is None else count("workers", workers)
             own = {"num_cpus": number, "include_dashboard": False, "object_store_memory": _OBJECT_STORE_BYTES}
-        ray = self._ray = importlib.import_module("ray")  # of an extra
+        import ray  # pyright: ignore[reportMissingImports] (an extra)
+
+        self._ray = ray
         self._futures: list[Future[Any]] = []
         with warnings.catch_warnings():
             # Ray's processes replace the forked one at once, so that JAX's threads do not matter.

@@ -21,13 +21,14 @@ FOLDERS = {"seqdec": ROOT / "seqdec", "seqdec.envs": ROOT / "envs", "seqdec.agen
 FLOORS = (
     {"core", "registry", "persistence", "statistics"},
     {"checks", "runtime", "states"},
-    {"linalg", "likelihoods", "params", "memory", "kernels", "data", "executors"},
+    {"executors", "linalg", "likelihoods", "params", "memory", "kernels", "data"},
     {"models"},
     {"filters", "policies", "optim", "envs", "ope"},
     {"agents", "bo"},
     {"figures"},
     {"results"},
     {"loop"},
+    {"online"},
     {"experiments"},
     {"cli"},
 )
@@ -170,7 +171,10 @@ def test_python_has_a_lower_bound_and_nothing_else():
 
 
 def test_every_package_that_the_library_imports_is_declared():
-    declared = {Requirement(text).name for text in PROJECT["project"]["dependencies"]}
+    extras = [
+        text for name, texts in PROJECT["project"]["optional-dependencies"].items() if name != "dev" for text in texts
+    ]
+    declared = {Requirement(text).name for text in [*PROJECT["project"]["dependencies"], *extras]}
     providers = importlib.metadata.packages_distributions()
     sources = {name: path.read_text(encoding="utf-8") for name, path in MODULES.items()}
     imported = {target.split(".")[0] for source in sources.values() for target in imports(source, set(MODULES))}
