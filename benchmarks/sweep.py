@@ -8,6 +8,8 @@ done. Exits with 1 if a table differs from the first one in any byte. `pip insta
 
 import argparse
 import collections
+import contextlib
+import io
 import os
 import signal
 import sys
@@ -72,7 +74,8 @@ def measure(name: str, config: Path, cells: int, workers: int, folder: Path) -> 
     if killed:
         killer.start()
     began = time.perf_counter()
-    code = main(["sweep", str(config), "--backend", backend, "--workers", str(workers), "--out", str(out)])
+    with contextlib.redirect_stdout(io.StringIO()):
+        code = main(["sweep", str(config), "--backend", backend, "--workers", str(workers), "--out", str(out)])
     seconds = time.perf_counter() - began
     stop.set()
     if code:
@@ -89,13 +92,12 @@ if __name__ == "__main__":
     parser.add_argument("--workers", type=int, default=2)
     asked = parser.parse_args()
     sweep.run_cell = recorded_cell
-    tables, lines = [], []
+    tables = []
     with tempfile.TemporaryDirectory() as place:
         config = Path(place) / "sweep.toml"
         config.write_text(CONFIG.format(noises=[round(0.05 * (1 + i), 2) for i in range(asked.cells // 10)]))
         for name in asked.names:
             table, line = measure(name, config, asked.cells, asked.workers, Path(place))
             tables.append(table)
-            lines.append(f"{line}, bytes {'equal' if table == tables[0] else 'DIFFERENT'}")
-    print("", *lines, sep="\n")
+            print(f"{line}, bytes {'equal' if table == tables[0] else 'DIFFERENT'}", flush=True)
     sys.exit(len(set(tables)) > 1)
