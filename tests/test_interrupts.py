@@ -10,6 +10,9 @@ import pytest
 
 from seqdec.experiments.folder import load_runs, read_manifest
 
+# The child calls a function before it starts the command, so it is forked, of which JAX warns.
+pytestmark = pytest.mark.filterwarnings("ignore:os.fork.. was called:RuntimeWarning")
+
 COMMAND = str(Path(sys.executable).with_name("seqdec"))
 LONG = ("run", "digits", "--steps", "200000", "--agents", "linear,lrkf", "--seeds", "1", "--out")
 
