@@ -30,15 +30,16 @@ def independent(flt: Filter, count: int) -> Filter:
         return jax.vmap(flt.init)(jax.random.split(key, count), params)
 
     def update(belief, x, y, observed=None):
+        if observed is not None:
+            observed = integers("observed", observed)
+            if observed.ndim:
+                raise ValueError(f"observed must be one index or None; got shape {observed.shape}")
         y = jnp.asarray(numbers("y", y), float)
         if y.shape not in (((count,),) if observed is None else ((), (1,))):
             wanted = f"({count},)" if observed is None else "() or (1,)"
             raise ValueError(f"y must have shape {wanted} with observed {observed}; got {y.shape}")
         if observed is None:
             return jax.vmap(lambda own, value: flt.update(own, x, value[None]))(belief, y)
-        observed = integers("observed", observed)
-        if observed.ndim:
-            raise ValueError(f"observed must be one index or None; got shape {observed.shape}")
         y = known(jnp.reshape(y, (1,)), observed, count)
         own = jax.tree.map(lambda leaf: leaf[observed], belief)
         own, info = flt.update(own, x, y)
