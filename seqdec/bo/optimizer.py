@@ -128,7 +128,7 @@ class BayesianOptimizer:
         self.trust_region = columns > _MANY_DIMENSIONS if trust_region is None else bool(trust_region)
         self.standardize, self.search = bool(standardize), check_search(Search() if search is None else search)
         self.surrogate = surrogates.choose(columns, self.capacity) if surrogate == "auto" else surrogate
-        self._options = _hashable(surrogate_options or {})
+        self._options = _hashable({} if surrogate_options is None else surrogate_options)
         if isinstance(self.surrogate, str):
             belief = surrogates.make(self.surrogate, columns, **self._options)
         elif isinstance(self.surrogate, Surrogate) and not self._options:
@@ -394,8 +394,10 @@ class BayesianOptimizer:
         return jax.eval_shape(functools.partial(start, self._plan), jax.random.key(0), history)
 
 
-def _hashable(options: Mapping[str, Any]) -> dict[str, Any]:
+def _hashable(options: Any) -> dict[str, Any]:
     """The options with lists as tuples. Raises TypeError for one that has no hash."""
+    if not isinstance(options, Mapping):
+        raise TypeError(f"surrogate_options must be a mapping from keywords to values; got {options!r}")
     options = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
     for name, value in options.items():
         try:

@@ -81,12 +81,19 @@ class Region(NamedTuple):
 
 
 def check_search(search: Search) -> Search:
-    """`search` itself. Raises TypeError or ValueError for a setting that is not an integer or out of its range."""
+    """`search` with Python integers. Raises TypeError or ValueError for what is no integer or out of range."""
+    if not isinstance(search, Search):
+        raise TypeError(f"search must be a seqdec.bo.Search; got {search!r}")
     raw_samples = checks.count("raw_samples", search.raw_samples)
+    search = search._replace(
+        raw_samples=raw_samples,
+        num_restarts=checks.count("num_restarts", search.num_restarts),
+        steps=checks.count("steps", search.steps, 0),
+    )
     if raw_samples & (raw_samples - 1):
         raise ValueError(f"raw_samples must be a power of two; got {raw_samples}")
-    if not 1 <= search.num_restarts <= raw_samples or search.steps < 0:
-        raise ValueError(f"num_restarts must be from 1 to raw_samples={raw_samples} and steps at least 0; got {search}")
+    if search.num_restarts > raw_samples:
+        raise ValueError(f"num_restarts must be at most raw_samples={raw_samples}; got {search.num_restarts}")
     return search
 
 

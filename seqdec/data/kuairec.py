@@ -148,7 +148,7 @@ def _read(path: Path, types: dict[str, str]) -> _Table:
                         raise ValueError(f"{path}, line {line}, column {name}: no value. Remove the line")
                     chunks[name].append(column.to_numpy(zero_copy_only=False))
                 bar.update(min(batch.nbytes, bar.total - bar.n))
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowException, UnicodeDecodeError, KeyError) as error:
         raise ValueError(_explain(path, list(types), str(error))) from error
     columns = {}
     for name in types:  # one column at a time, to free its chunks before the next
@@ -285,7 +285,7 @@ def load_random_exposures(path: str | os.PathLike[str] | None = None, *, size: i
             read_options=csv.ReadOptions(use_threads=False, column_names=list(types)),
             convert_options=csv.ConvertOptions(column_types=types),
         )
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowException, UnicodeDecodeError, KeyError) as error:
         raise ValueError(_explain(file, list(types), str(error))) from error
     for name in ("user_id", "video_id"):
         if table.column(name).null_count:

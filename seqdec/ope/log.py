@@ -11,6 +11,7 @@ As a table, a log has the columns
     action_0_feature_0, ...    features of each action in this row (no column: actions have an index only)
 """
 
+import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,13 +19,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from seqdec import checks
 from seqdec.persistence import read_table, write_table
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _SCALARS = ("timestamp", "action", "reward", "propensity")
-_GROUPS = {"context": r"context_(\d+)", "mask": r"mask_(\d+)", "features": r"action_(\d+)_feature_(\d+)"}
+_INDEX = "(0|[1-9][0-9]*)"
+_GROUPS = {"context": f"context_{_INDEX}", "mask": f"mask_{_INDEX}", "features": f"action_{_INDEX}_feature_{_INDEX}"}
+_MOST_ACTIONS = 2**20
 _NAMES = "timestamp, action, reward, propensity, context_0, ..., mask_0, ..., action_0_feature_0, ..."
 
 
@@ -102,7 +106,7 @@ class Log(NamedTuple):
         try:
             table = pd.read_csv(path) if path.suffix.lower() == ".csv" else read_table(path, foreign=True)[0]
             return cls.from_pandas(table, num_actions=num_actions)
-        except (ValueError, OSError) as error:  # pyarrow's and pandas' errors are ValueErrors
+        except Exception as error:  # of pyarrow, pandas or of the checks
             raise ValueError(f"{path}: {error}") from error
 
 
@@ -131,31 +135,55 @@ def make_log(
 
     Raises:
         ValueError: naming column, row (from 0), value and remedy.
+        TypeError: `num_actions` is no integer.
     """
-    action = np.asarray(action)
-    if action.ndim != 1 or not len(action):
+    action = _array("action", action, 1)
+    if not len(action):
         raise ValueError(f"column action: a log needs at least one row; got shape {action.shape}")
     count = len(action)
     actions = _check_actions(action)
-    features = None if action_features is None else np.asarray(action_features, np.float64)
+    features = None if action_features is None else _array("action_features", action_features, 2, 3).astype(np.float64)
     if features is not None and features.ndim == 2:
         features = np.broadcast_to(features, (count, *features.shape))
-    known = [num_actions, None if mask is None else np.shape(mask)[-1], None if features is None else features.shape[1]]
+    allowed = None if mask is None else _array("mask", mask, 2)
+    known = [None if num_actions is None else checks.count("num_actions", num_actions)]
+    known += [None if array is None else array.shape[1] for array in (allowed, features)]
     sizes = {size for size in known if size is not None} or {int(actions.max()) + 1}
     if len(sizes) > 1:
         raise ValueError(f"num_actions, mask and action_features count different numbers of actions: {sorted(sizes)}")
     size = sizes.pop()
+    if size > _MOST_ACTIONS:
+        raise ValueError(f"num_actions must be at most {_MOST_ACTIONS}; got {size}: number the actions")
     log = Log(
-        context=np.zeros((count, 0)) if context is None else np.asarray(context, np.float64),
+        context=np.zeros((count, 0)) if context is None else _array("context", context, 2).astype(np.float64),
         action=actions,
-        reward=np.asarray(reward, np.float64),
-        propensity=np.asarray(propensity, np.float64),
-        mask=np.ones((count, size), bool) if mask is None else _check_mask(np.asarray(mask)),
-        timestamp=np.arange(count) if timestamp is None else np.asarray(timestamp),
+        reward=_array("reward", reward, 1).astype(np.float64),
+        propensity=_array("propensity", propensity, 1).astype(np.float64),
+        mask=np.ones((count, size), bool) if allowed is None else _check_mask(allowed),
+        timestamp=np.arange(count) if timestamp is None else _times_array(timestamp),
         action_features=features,
     )
     _check(log)
     return log
+
+
+def _array(name: str, values: Any, *axes: int) -> np.ndarray:
+    """Numbers with one of so many axes. Raises ValueError for anything else."""
+    try:
+        array = np.asarray(values)
+    except ValueError:  # nested sequences of different lengths
+        array = np.array(None)
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"column {name} must hold numbers; got {array.dtype} of shape {array.shape}")
+    if array.ndim not in axes:
+        raise ValueError(f"column {name} must have {' or '.join(map(str, axes))} axes; got shape {array.shape}")
+    return array
+
+
+def _times_array(values: Any) -> np.ndarray:
+    """Dates or numbers with one axis. Raises ValueError for anything else."""
+    array = np.asarray(values)
+    return array if array.dtype.kind == "M" and array.ndim == 1 else _array("timestamp", array, 1)
 
 
 def inputs(log: Log) -> np.ndarray:
@@ -210,7 +238,7 @@ def _check_actions(action: np.ndarray) -> np.ndarray:
     """Actions as int64."""
     if action.dtype.kind not in "iuf":
         raise ValueError(f"column action: actions must be integers from 0; got {action.dtype}: number them")
-    wrong = ~((action >= 0) & (action == np.floor(action)) & np.isfinite(action))
+    wrong = ~((action >= 0) & (action < _MOST_ACTIONS) & (action == np.floor(action)))
     _refuse("action", wrong, action, "actions must be integers from 0: number them")
     return action.astype(np.int64)
 
@@ -265,19 +293,34 @@ def _group(table: "pd.DataFrame") -> dict[str, list[tuple[int, ...]]]:
 
 def _complete(group: str, places: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
     """The indices in order. Raises ValueError if one is missing."""
-    expected = list(np.ndindex(_shape(places))) if places else []
-    missing = sorted(set(expected) - set(places))
-    if missing:
-        raise ValueError(f"there is no column {_name(group, missing[0])}, but there is {_name(group, max(places))}")
+    if not places:
+        return []
+    shape, known = _shape(places), set(places)
+    if len(known) < len(places):
+        raise ValueError(f"a column of the group {_name(group, places[0])}, ... occurs twice: drop one")
+    # One more than there are: what is missing is among them, however large the largest index.
+    expected = [_place(number, shape) for number in range(min(math.prod(shape), len(places) + 1))]
+    for place in expected:
+        if place not in known:
+            raise ValueError(f"there is no column {_name(group, place)}, but there is {_name(group, max(places))}")
     return expected
 
 
 def _shape(places: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
-    return tuple(int(top) + 1 for top in np.max(list(places), axis=0))
+    return tuple(max(indices) + 1 for indices in zip(*places, strict=True))
+
+
+def _place(number: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The indices at a place in C order."""
+    indices = []
+    for size in reversed(shape):
+        number, index = divmod(number, size)
+        indices.append(index)
+    return tuple(reversed(indices))
 
 
 def _name(group: str, place: tuple[int, ...]) -> str:
-    return re.sub(r"\(\\d\+\)", "{}", _GROUPS[group]).format(*place)
+    return _GROUPS[group].replace(_INDEX, "{}").format(*place)
 
 
 def _numbers(table: "pd.DataFrame", group: str, places: list[tuple[int, ...]]) -> np.ndarray | None:
@@ -293,7 +336,10 @@ def _column(name: str, values: Any) -> np.ndarray:
     """A column of numbers."""
     import pandas as pd
 
-    numbers: Any = pd.to_numeric(values, errors="coerce")
+    try:
+        numbers: Any = pd.to_numeric(values, errors="coerce")
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"column {name}: it holds what is not a number ({error})") from error
     wrong = (numbers.isna() & ~values.isna()).to_numpy()
     _refuse(name, wrong, values.to_numpy(), "it is not a number")
     return numbers.to_numpy()
@@ -305,6 +351,7 @@ def _times(values: Any) -> np.ndarray:
 
     if pd.api.types.is_numeric_dtype(values):
         return values.to_numpy()
+    values = values.astype(str) if values.dtype == object else values  # dates and numbers side by side
     dates: Any = pd.to_datetime(values, utc=True, errors="coerce", format="ISO8601")
     _refuse("timestamp", dates.isna().to_numpy(), values.to_numpy(), "it is neither a number nor an ISO 8601 date")
     return dates.dt.tz_localize(None).to_numpy()
