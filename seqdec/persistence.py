@@ -170,8 +170,8 @@ def read_json(path: Path) -> Any:
 
 def check_writable(folder: Path) -> None:
     """Create `folder` and a file in it, which is deleted. Raises OSError if that fails."""
-    write_file(folder / "writable", lambda temporary: temporary.touch())
-    (folder / "writable").unlink()
+    with _beside(folder / "writable") as temporary:
+        temporary.touch()
 
 
 @contextmanager

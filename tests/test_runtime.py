@@ -3,11 +3,13 @@
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import seqdec
+from seqdec.persistence import check_writable
 from seqdec.runtime import available_cores, step_options
 
 _CACHED = """
@@ -48,6 +50,12 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match="cannot write"):
         seqdec.compilation_cache(tmp_path / "file")
+
+
+def test_processes_that_start_together_share_a_folder(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(check_writable, [tmp_path / "programs"] * 400))
+    assert list((tmp_path / "programs").iterdir()) == []
 
 
 @pytest.mark.parametrize(
