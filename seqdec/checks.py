@@ -102,12 +102,13 @@ def choice(name: str, value: Any, known: Collection[str]) -> None:
 
 
 def numbers(name: str, values: Any) -> Any:
-    """`values`, a tree of numbers whose leaves may be arrays, lists of numbers or traced values.
+    """`values`, a tree of numbers whose leaves may be arrays or traced values; lists of numbers become arrays.
 
     Raises:
         TypeError: a leaf holds strings or anything else that is no real number; or there is no leaf.
         ValueError: a list is ragged, or an integer does not fit JAX's default integers.
     """
+    values = jax.tree.map(lambda leaf: _as_array(name, leaf), values, is_leaf=_is_list)
     leaves = jax.tree.leaves(values)
     if not leaves:
         raise TypeError(f"{name} must hold numbers; got {values!r}")
@@ -122,6 +123,20 @@ def numbers(name: str, values: Any) -> Any:
             if known.min() < limits.min or known.max() > limits.max:
                 raise ValueError(f"{name} must hold integers of at most {limits.bits} bits; got {leaf!r}: pass floats")
     return values
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list) and all(np.ndim(leaf) == 0 for leaf in jax.tree.leaves(value))
+
+
+def _as_array(name: str, value: Any) -> Any:
+    if not _is_list(value):
+        return value
+    traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(value))
+    try:
+        return jnp.asarray(value) if traced else np.asarray(value)
+    except ValueError:
+        raise ValueError(f"{name} must hold lists of equal lengths; got {value!r}") from None
 
 
 def is_real(dtype: Any) -> bool:

@@ -54,26 +54,30 @@ COMMANDS: Registry[Any] = Registry("command", {"run": Run, **experiments.COMMAND
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (default: this process's) and return the exit code."""
-    arguments, known = _split_global_options(sys.argv[1:] if argv is None else argv)
+    try:
+        return _execute(sys.argv[1:] if argv is None else argv)
+    except KeyboardInterrupt:
+        return _complain("interrupted", _INTERRUPTED)
+    except Exception as error:  # users of the command line get a message instead of a traceback
+        return _complain(error, _FAILED)
+
+
+def _execute(argv: Sequence[str]) -> int:
+    arguments, known = _split_global_options(argv)
     try:
         command = _parse(arguments) if known.resume is None else _resumed(arguments, known.resume)
     except ValueError as error:
         return _complain(error, _USAGE)
     except SystemExit as stop:  # tyro has printed the help or the usage error
         return stop.code if isinstance(stop.code, int) else 0
-    try:
-        use_all_cores()
-        if known.compilation_cache is not None:
-            compilation_cache(known.compilation_cache or None)
-        if isinstance(command, List):
-            return _list()
-        if isinstance(command, Report):
-            return _report(command.directory)
-        return _run(command, resuming=known.resume is not None)
-    except KeyboardInterrupt:
-        return _complain("interrupted", _INTERRUPTED)
-    except Exception as error:  # users of the command line get a message instead of a traceback
-        return _complain(error, _FAILED)
+    use_all_cores()
+    if known.compilation_cache is not None:
+        compilation_cache(known.compilation_cache or None)
+    if isinstance(command, List):
+        return _list()
+    if isinstance(command, Report):
+        return _report(command.directory)
+    return _run(command, resuming=known.resume is not None)
 
 
 def _split_global_options(argv: Sequence[str]) -> tuple[list[str], argparse.Namespace]:

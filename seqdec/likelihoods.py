@@ -42,6 +42,8 @@ def _check_covariance(name: str, value: Array | float, max_ndim: int = 2) -> Non
     if len(shape) > max_ndim or (len(shape) == 2 and shape[0] != shape[1]):
         kinds = ("a scalar", "one variance per output", "or a square covariance")[: max_ndim + 1]
         raise ValueError(f"{name} must be {', '.join(kinds)}; got shape {shape}")
+    if 0 in shape:
+        raise ValueError(f"{name} holds no variance; got {value!r}")
     if isinstance(value, Tracer):
         return
     array = np.asarray(value, float)
@@ -49,7 +51,7 @@ def _check_covariance(name: str, value: Array | float, max_ndim: int = 2) -> Non
         raise ValueError(
             f"{name} must be finite and not negative (a variance, not a standard deviation); got {value!r}"
         )
-    if array.ndim == 2 and array.size:
+    if array.ndim == 2:
         rounding = 1e-5 * np.max(np.abs(array))
         if np.max(np.abs(array - array.T)) > rounding:
             raise ValueError(f"{name} must be symmetric, as a covariance is; got {value!r}")
@@ -77,7 +79,7 @@ def gaussian(noise_variance: Array | float) -> Likelihood:
     _check_covariance("noise_variance", noise_variance)
 
     def cov(f):
-        if not isinstance(noise_variance, Tracer) and np.max(noise_variance, initial=0) > jnp.finfo(f.dtype).max:
+        if not isinstance(noise_variance, Tracer) and np.max(noise_variance) > jnp.finfo(f.dtype).max:
             raise ValueError(f"noise_variance is infinite in {f.dtype}; got {noise_variance!r}")
         value = jnp.asarray(noise_variance, f.dtype)
         if value.ndim and value.shape[0] != f.shape[0]:

@@ -135,7 +135,8 @@ def _predict(model: _Model, belief: Belief) -> Belief:
 
 def _moments(model: _Model, belief: Belief, x: PyTree) -> Predictive:
     """f, J Sigma J^T and R of all responses."""
-    at = _linearise(model, belief.params, numbers("x", x))
+    x = numbers("x", x)
+    at = _linearise(model, belief.params, x)
     products, skipped = _project_all(model, belief, x, at)
     cov, noise = functools.reduce(jnp.add, _variances(model, belief, products)), _accumulated_noise(model, belief)
     formed = {index: at.jacobians[index] for index in noise if not skipped[index]}
@@ -177,9 +178,9 @@ def _update(
     model: _Model, belief: Belief, x: PyTree, y: Array, observed: Array | None = None
 ) -> tuple[Belief, UpdateInfo]:
     """Linearise at the mean, take the observed rows, and condition on y."""
-    y, rows = _observed(y, observed)
+    x, (y, rows) = numbers("x", x), _observed(y, observed)
     share = model.numerics.share_linearisation
-    at = _linearise(model, belief.params, numbers("x", x), None if share else rows)
+    at = _linearise(model, belief.params, x, None if share else rows)
     if rows is None and y.shape != at.mean.shape:
         raise ValueError(
             f"y has shape {y.shape}, but the network has {len(at.mean)} outputs; pass observed= for some of them"
@@ -206,7 +207,8 @@ def _update_batch(
     model: _Model, belief: Belief, xs: PyTree, ys: Array, observed: Array | None = None
 ) -> tuple[Belief, UpdateInfo]:
     """Linearise at the mean for each input, and condition on all responses at once."""
-    ys, rows = batches.checked(numbers("xs", xs), ys, observed)
+    xs = numbers("xs", xs)
+    ys, rows = batches.checked(xs, ys, observed)
     over = (0, None if rows is None else 0)
     at = jax.vmap(functools.partial(_linearise, model, belief.params), over)(xs, rows)
     ys = batches.known(ys.astype(at.mean.dtype), rows, at.mean.shape[1])
