@@ -1,6 +1,6 @@
 """Time of an `OnlineAgent` and of the HTTP service in examples/: HiLoFi, rank 10, on contexts of the size of digits.
 
-python benchmarks/online_service.py [--requests 500] [--cores 0]
+    python benchmarks/online_service.py [--ranks 10 50] [--requests 500]
 
 Milliseconds of a call in the process, all calls durable; requests per second of eight threads, in another process, over
 HTTP; programs compiled after the start; seconds from the start of the service with a filled compilation cache to its

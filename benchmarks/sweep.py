@@ -46,11 +46,13 @@ def recorded_cell(cell: sweep.Cell, key: str) -> pd.DataFrame:
 
 
 def note(line: str) -> None:
+    """Append a line to the log of the sweep, from any process."""
     with Path(os.environ[LOG]).open("a") as file:
         file.write(line + "\n")
 
 
 def notes(log: Path) -> list[list[str]]:
+    """The words of each line of the log."""
     return [line.split() for line in log.read_text().splitlines()] if log.exists() else []
 
 
