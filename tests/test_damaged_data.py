@@ -184,6 +184,17 @@ def test_a_damaged_cache_is_made_anew(tmp_path: Path, monkeypatch: pytest.Monkey
     np.testing.assert_array_equal(data.load_kuairec(tmp_path / "files", size=2).rewards, expected.rewards)
 
 
+def test_a_date_that_its_timestamp_contradicts(tmp_path: Path) -> None:
+    _kuairec(tmp_path)
+    file = tmp_path / "small_matrix.csv"
+    lines = file.read_text().splitlines()
+    row = next(index for index, line in enumerate(lines[1:], 1) if ",1593" in line)
+    lines[row] = lines[row].replace(",1593", ",593")
+    file.write_text("\n".join(lines))
+    with pytest.raises(ValueError, match=r"small_matrix.csv, columns user_id, date and timestamp: block .* is older"):
+        data.load_kuairec(tmp_path, size=2, cache=False)
+
+
 def test_damaged_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = digits._file().read_bytes()
     monkeypatch.setattr(digits, "_file", lambda: tmp_path / "digits.csv.gz")

@@ -202,20 +202,23 @@ def _join(rows: _Table, daily: _Table, size: int, keep_short: bool, feature_lag:
     dropped = {"without a time": int((~timed).sum()), "without features": int((timed & (feature_row < 0)).sum())}
     fresh = _without_repetitions(rows, kept, time, ratio)
     dropped["repeated"] = len(kept) - len(fresh)
-    return form_blocks(
-        user[fresh],
-        video[fresh],
-        WATCH_RATIO.to_reward(ratio[fresh]),
-        time=time[fresh],
-        day=day[fresh],
-        features=features,
-        feature_row=feature_row[fresh],
-        size=size,
-        keep_short=keep_short,
-        name="kuairec",
-        unit=WATCH_RATIO,
-        dropped=dropped,
-    )
+    try:
+        return form_blocks(
+            user[fresh],
+            video[fresh],
+            WATCH_RATIO.to_reward(ratio[fresh]),
+            time=time[fresh],
+            day=day[fresh],
+            features=features,
+            feature_row=feature_row[fresh],
+            size=size,
+            keep_short=keep_short,
+            name="kuairec",
+            unit=WATCH_RATIO,
+            dropped=dropped,
+        )
+    except ValueError as error:
+        raise ValueError(f"{rows.path}, columns user_id, date and timestamp: {error}") from error
 
 
 def _look_up(daily: _Table, video: np.ndarray, day: np.ndarray, lag: int) -> tuple[np.ndarray, np.ndarray]:
