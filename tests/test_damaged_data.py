@@ -188,8 +188,8 @@ def test_a_date_that_its_timestamp_contradicts(tmp_path: Path) -> None:
     _kuairec(tmp_path)
     file = tmp_path / "small_matrix.csv"
     lines = file.read_text().splitlines()
-    row = next(index for index, line in enumerate(lines[1:], 1) if ",1593" in line)
-    lines[row] = lines[row].replace(",1593", ",593")
+    row = next(index for index, line in enumerate(lines[1:], 1) if ",1598" in line)
+    lines[row] = lines[row].replace(",1598", ",598")
     file.write_text("\n".join(lines))
     with pytest.raises(ValueError, match=r"small_matrix.csv, columns user_id, date and timestamp: block .* is older"):
         data.load_kuairec(tmp_path, size=2, cache=False)
