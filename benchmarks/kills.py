@@ -24,7 +24,7 @@ COMMANDS = {
     "tabular": "run tabular --tables statlog --agents linear,hilofi --steps 5000 --seeds 2 --checkpoint-every 250",
     "bo": "run bo --functions branin,hartmann6 --methods auto,gp --runs 2 --evaluations 20",
 }
-TIMES = ("elapsed", "seconds")
+TIMES = ("elapsed", "seconds", "seconds_per_1000_steps")
 
 
 def start(arguments: list[str], folder: Path, cache: Path) -> subprocess.Popen[bytes]:
