@@ -35,7 +35,8 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> Task:
     def init(key):
         return {"hidden": 0.1 * jax.random.normal(key, (4, 2)), "bias": jnp.zeros(2)}
 
-    task = Task("mnist", init, data, data, draw, loss, batch=16, steps=80)
+    held_out = jax.tree.map(lambda part: part.reshape(2, 100, *part.shape[1:]), data)
+    task = Task("mnist", init, data, held_out, draw, loss, batch=16, steps=80, long_steps=200)
     monkeypatch.setitem(tasks._MAKERS, "mnist", lambda: task)
     return task
 
@@ -74,8 +75,8 @@ def test_the_peak_of_the_rate_is_that_of_the_optimizer(toy: Task) -> None:
     """The compiled program multiplies updates by the peak; a run of optax's own loop with that rate ends alike."""
     import optax
 
-    trial = optimizers._Trial(toy, optimizers.CONTENDERS["adamw"].make, 80, 16)
-    frame = trial.run(0.02, 3)
+    trial = optimizers._Trial(toy, optimizers.CONTENDERS["adamw"].make, 80, optimizers.Optimizers())
+    frame = trial.run(0.02, 0.0, 3)
     transform = optax.adamw(optax.warmup_cosine_decay_schedule(0, 0.02, 8, 80, 0.002))
     params = toy.init(jax.random.key(3))
     state = transform.init(params)
@@ -93,6 +94,51 @@ def test_the_peak_of_the_rate_is_that_of_the_optimizer(toy: Task) -> None:
         losses.append(float(loss))
     np.testing.assert_allclose(frame["loss"], np.reshape(losses, (40, 2)).mean(1), rtol=1e-4)
     assert list(frame["step"]) == list(range(2, 81, 2))
+
+
+@pytest.mark.parametrize("perplexity", [False, True])
+def test_validation_chooses_by_held_out_data(
+    toy: Task, perplexity: bool, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(tasks._MAKERS, "mnist", lambda: toy._replace(perplexity=perplexity))
+    arguments = ["--validation", "--decays", "0,0.05", "--schedule", "steps", "--seeds", "2"]
+    assert main([*ARGUMENTS, *arguments, "--out", str(tmp_path)]) == 0
+    assert ("perplexity" if perplexity else "test accuracy") in capsys.readouterr().out
+    curves = pd.read_parquet(tmp_path / "curves.parquet")
+    assert len(curves) == 3 * (3 * 2 + 2) * 40 and curves["step"].max() == 200
+    judged = curves[curves["judged"]]
+    assert len(judged) == len(curves) / 4
+    table = pd.read_csv(tmp_path / "summary.csv").set_index("optimizer")
+    for name, rows in judged[judged["step"] == 200].groupby("optimizer"):
+        sweep = rows[rows["sweep"]].set_index(["rate", "decay"])
+        cost = sweep["test_loss"] if perplexity else 1 - sweep["test_accuracy"]
+        assert (table.loc[name, "best_rate"], table.loc[name, "best_decay"]) == pytest.approx(cost.idxmin())
+        reported = rows[~rows["sweep"]]
+        assert table.loc[name, "perplexity"] == pytest.approx(np.exp(reported["test_loss"]).mean())
+        assert table.loc[name, "test_accuracy"] == pytest.approx(reported["test_accuracy"].mean())
+    assert table.loc["sgd", "ahead_accuracy"] == pytest.approx(
+        table.loc["sgd", "test_accuracy"] - table.loc["adamw", "test_accuracy"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("schedule", "shares"),
+    [("steps", {0.04: 0.8, 0.29: 1.0, 0.31: 0.1, 0.61: 0.01, 0.91: 0.001}), ("cosine", {0.05: 1.0, 0.525: 0.5, 1: 0})],
+)
+def test_schedules_of_whole_runs(schedule: str, shares: dict[float, float]) -> None:
+    shape = optimizers._shape(optimizers.Optimizers(validation=True, schedule=schedule), 1000)
+    for share, wanted in shares.items():
+        assert float(shape(round(share * 1000))) == pytest.approx(wanted, abs=1e-6)
+
+
+def test_weight_decay_shrinks_by_its_share(toy: Task) -> None:
+    """With a rate of zero the parameters are multiplied by 1 - decay s(t) in each step."""
+    trial = optimizers._Trial(toy, optimizers.CONTENDERS["sgd"].make, 80, optimizers.Optimizers())
+    shape = optimizers._shape(optimizers.Optimizers(), 80)
+    factor = np.prod([1 - 0.01 * float(shape(count)) for count in range(80)])
+    params = jax.tree.map(lambda part: factor * part, toy.init(jax.random.key(3)))
+    loss, _ = toy.loss(params, jax.tree.map(lambda part: part[0], toy.held_out))
+    assert trial.run(0.0, 0.01, 3)["test_loss"].to_numpy()[-1] == pytest.approx(float(loss), rel=1e-5)
 
 
 def test_ctrl_c_keeps_the_optimizers_that_are_done(
@@ -119,6 +165,9 @@ def test_ctrl_c_keeps_the_optimizers_that_are_done(
         (["--tasks", "imagenet"], "unknown task 'imagenet': Known: cifar, mnist, text"),
         (["--optimizers", "adamw,adamw"], "optimizers must differ from each other; got 'adamw,adamw'"),
         (["--steps", "3"], "steps must be at least 40; got 3"),
+        (["--decays", "0,1"], "decays must be at least 0 and below 1; got '0,1'"),
+        (["--decays", "much"], "decays must be numbers, separated by commas; got 'much'"),
+        (["--schedule", "linear"], "unknown schedule 'linear': Known: cosine, steps"),
         (["--seeds", "0"], "seeds must be at least 1; got 0"),
     ],
 )
@@ -203,7 +252,7 @@ def test_cifar_is_downloaded_or_says_why_not(tmp_path: Path, monkeypatch: pytest
 def test_text_task_predicts_the_next_character_without_seeing_it() -> None:
     task = tasks.make("text")
     batch = task.draw(jax.random.key(0), task.data, 2)
-    assert batch.shape == (2, 65) and task.held_out.shape == (125, 65)
+    assert batch.shape == (2, 65) and task.held_out.shape == (1, 125, 65)
     params = task.init(jax.random.key(1))
     assert 1.0e6 < sum(leaf.size for leaf in jax.tree.leaves(params)) < 3.0e6
     module = tasks.Transformer(int(max(task.data.max(), task.held_out.max())) + 1)

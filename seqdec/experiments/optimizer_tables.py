@@ -20,10 +20,11 @@ _DIVERGED = 100.0
 def summary(curves: pd.DataFrame) -> pd.DataFrame:
     """One row for each task and optimizer, over the reported seeds.
 
-    Columns: rate, edge (the best rate lies at the end of its grid); loss over the last tenth of the steps, test_loss,
-    test_accuracy, each with the half-width `_95` of its 95% t-interval over seeds; ahead_steps and ahead_time, by how
-    much the loss lies below AdamW's (paired over seeds) after as many steps and after as much time; ms_per_step and its
-    ratio to AdamW's; state, numbers kept per parameter.
+    Columns: best_rate, best_decay, edge (the best rate lies at the end of its grid); loss over the last tenth of the
+    steps, test_loss, test_accuracy, perplexity, each with the half-width `_95` of its 95% t-interval over seeds;
+    ahead_steps and ahead_time, by how much the loss lies below AdamW's (paired over seeds) after as many steps and
+    after as much time; ahead_accuracy and ahead_perplexity, by how much these are better than AdamW's at the end;
+    ms_per_step and its ratio to AdamW's; state, numbers kept per parameter.
     """
     reported = curves.loc[~curves["sweep"]]
     rows = []
@@ -31,13 +32,19 @@ def summary(curves: pd.DataFrame) -> pd.DataFrame:
         base = reported.loc[(reported["task"] == task) & (reported["optimizer"] == BASELINE)]
         runs, base_runs = _by_seed(group), _by_seed(base)
         row: dict[str, Any] = {"task": task, "optimizer": name}
-        row |= {key: column(group, key)[0] for key in ("best_rate", "edge")}
+        row |= {key: column(group, key)[0] for key in ("best_rate", "best_decay", "edge", "validation")}
+        row["by_perplexity"] = column(group, "perplexity")[0]
         samples = {
             "loss": [end_of(run) for run in runs],
-            "test_loss": [settled(column(run, "test_loss")[:1]) for run in runs],
-            "test_accuracy": [column(run, "test_accuracy")[0] for run in runs],
+            "test_loss": [_test_loss(run) for run in runs],
+            "test_accuracy": [_accuracy(run) for run in runs],
+            "perplexity": [np.exp(_test_loss(run)) for run in runs],
             "ahead_steps": [end_of(b) - end_of(run) for run, b in zip(runs, base_runs, strict=True)],
             "ahead_time": [_ahead_in_time(run, b) for run, b in zip(runs, base_runs, strict=True)],
+            "ahead_accuracy": [_accuracy(run) - _accuracy(b) for run, b in zip(runs, base_runs, strict=True)],
+            "ahead_perplexity": [
+                np.exp(_test_loss(b)) - np.exp(_test_loss(run)) for run, b in zip(runs, base_runs, strict=True)
+            ],
         }
         for key, values in samples.items():
             with np.errstate(invalid="ignore"):  # of runs that diverged
@@ -76,6 +83,19 @@ def end_of(frame: pd.DataFrame) -> float:
     return settled(column(frame, "loss")[-CHUNKS // 10 :])
 
 
+def cost_of(frame: pd.DataFrame, perplexity: bool) -> float:
+    """What a run with validation is chosen by: the loss, or one minus the accuracy, on held-out data at its end."""
+    return _test_loss(frame) if perplexity else 1 - _accuracy(frame)
+
+
+def _test_loss(frame: pd.DataFrame) -> float:
+    return settled(column(frame, "test_loss")[-1:])
+
+
+def _accuracy(frame: pd.DataFrame) -> float:
+    return float(column(frame, "test_accuracy")[-1])
+
+
 def settled(losses: np.ndarray) -> float:
     """Their mean; infinite where the run diverged."""
     loss = float(losses.mean())
@@ -83,22 +103,44 @@ def settled(losses: np.ndarray) -> float:
 
 
 def markdown(task: str, table: pd.DataFrame) -> str:
-    """The rows of one task for people, those with the least loss first."""
-    table = table.sort_values("loss")
-    cells = {
-        "optimizer": table["optimizer"],
-        "rate": [
-            f"{rate:.2g}" + " (edge)" * edge for rate, edge in zip(table["best_rate"], table["edge"], strict=True)
-        ],
+    """The rows of one task for people, the best first."""
+    order = _order(table)
+    table = table.sort_values(order, ascending=order != "test_accuracy")
+    rates = [f"{rate:.2g}" + " (edge)" * edge for rate, edge in zip(table["best_rate"], table["edge"], strict=True)]
+    cells = {"optimizer": table["optimizer"], "rate": rates}
+    if order != "loss":
+        ahead = {"test_accuracy": "ahead_accuracy", "perplexity": "ahead_perplexity"}[order]
+        cells["decay"] = [f"{decay:.2g}" for decay in table["best_decay"]]
+        cells[order.replace("_", " ")] = with_margin(table[order].to_numpy(), table[f"{order}_95"].to_numpy())
+        cells["ahead of AdamW"] = with_margin(table[ahead].to_numpy(), table[f"{ahead}_95"].to_numpy())
+        cells["train loss"] = with_margin(table["loss"].to_numpy(), table["loss_95"].to_numpy())
+        return _rows(task, cells | _costs(table))
+    cells |= {
         "train loss": with_margin(table["loss"].to_numpy(), table["loss_95"].to_numpy()),
         "test loss": with_margin(table["test_loss"].to_numpy(), table["test_loss_95"].to_numpy()),
         "test accuracy": with_margin(table["test_accuracy"].to_numpy(), table["test_accuracy_95"].to_numpy()),
         "ahead of AdamW, steps": with_margin(table["ahead_steps"].to_numpy(), table["ahead_steps_95"].to_numpy()),
         "ahead, time": with_margin(table["ahead_time"].to_numpy(), table["ahead_time_95"].to_numpy()),
+    }
+    return _rows(task, cells | _costs(table))
+
+
+def _order(table: pd.DataFrame) -> str:
+    """The column by which the rows of one task are compared."""
+    if not table["validation"].iloc[0]:
+        return "loss"
+    return "perplexity" if table["by_perplexity"].iloc[0] else "test_accuracy"
+
+
+def _costs(table: pd.DataFrame) -> dict[str, Any]:
+    return {
         "ms / step": [f"{ms:.1f}" for ms in table["ms_per_step"]],
         "of AdamW's": [f"{ratio:.2f}" for ratio in table["time_ratio"]],
         "state / parameters": [f"{state:.2f}" for state in table["state"]],
     }
+
+
+def _rows(task: str, cells: dict[str, Any]) -> str:
     columns = list(cells)
     lines = [f"**{task}**", "", "| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
     lines += ["| " + " | ".join(map(str, row)) + " |" for row in zip(*cells.values(), strict=True)]
@@ -109,33 +151,41 @@ _COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#
 
 
 def picture(curves: pd.DataFrame, table: pd.DataFrame) -> "Figure":
-    """Loss against step and against time of AdamW and the six best, and the end of all against the learning rate."""
-    best = [name for name in table.sort_values("loss")["optimizer"] if name != BASELINE][: len(_COLOURS) - 1]
+    """Training loss, or with validation the error rate or perplexity on held-out data, of AdamW and the six best.
+
+    Against step and against time; and the end of all optimizers' sweeps against the learning rate, with its best decay.
+    """
+    table = table.sort_values(_order(table), ascending=_order(table) != "test_accuracy")
+    best = [name for name in table["optimizer"] if name != BASELINE][: len(_COLOURS) - 1]
     colours = dict(zip([BASELINE, *best], _COLOURS, strict=False))
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(14, 4.6), dpi=140, layout="constrained")
     by_step, by_time, by_rate = figure.subplots(1, 3)
     for name, colour in colours.items():
-        runs = _by_seed(curves.loc[(curves["optimizer"] == name) & ~curves["sweep"]])
-        mean, margin = mean_and_margin(np.stack([_smooth(column(run, "loss")) for run in runs]))
+        runs = [_drawn(run) for run in _by_seed(curves.loc[(curves["optimizer"] == name) & ~curves["sweep"]])]
+        mean, margin = mean_and_margin(np.stack([column(run, "drawn") for run in runs]))
         seconds = np.mean([column(run, "seconds") for run in runs], axis=0)
         for axes, x in ((by_step, column(runs[0], "step")), (by_time, seconds)):
             axes.plot(x, mean, color=colour, label=name, lw=1.6)
             axes.fill_between(x, mean - margin, mean + margin, color=colour, alpha=0.13, lw=0)
     for name in dict.fromkeys(curves["optimizer"]):
         sweep = curves.loc[(curves["optimizer"] == name) & curves["sweep"]]
-        points = [(rate, end_of(run)) for rate, run in sweep.groupby("rate")]
-        rates, ends = zip(*points, strict=True)
-        by_rate.plot(np.array(rates) / rates[len(rates) // 2], ends, "o-", color=colours.get(name, "0.8"), lw=1.2, ms=3)
-    low, high = _range(curves)
+        rates = np.unique(column(sweep, "rate"))
+        ends = [
+            min(column(_drawn(run), "drawn")[-1] for _, run in sweep.loc[sweep["rate"] == rate].groupby("decay"))
+            for rate in rates
+        ]
+        by_rate.plot(rates / rates[len(rates) // 2], ends, "o-", color=colours.get(name, "0.8"), lw=1.2, ms=3)
+    what, unit = _LABELS[_order(table)]
+    low, high = _range(_drawn(curves), unit)
     for axes, x, title in (
-        (by_step, "step", "Training loss against step"),
-        (by_time, "run time without compilation / s", "Training loss against time"),
+        (by_step, "step", f"{what} against step"),
+        (by_time, "run time without compilation / s", f"{what} against time"),
         (by_rate, "learning rate over the middle of its grid", "End of the sweep's runs; others grey"),
     ):
         axes.set_title(title, fontsize=11, loc="left")
-        axes.set(xlabel=x, ylabel="cross-entropy / nats", yscale="log", ylim=(low, high))
+        axes.set(xlabel=x, ylabel=unit, yscale="log", ylim=(low, high))
         axes.grid(axis="y", which="both", color="0.92", lw=0.7)
         axes.spines[["top", "right"]].set_visible(False)
     by_rate.set_xscale("log")
@@ -146,13 +196,35 @@ def picture(curves: pd.DataFrame, table: pd.DataFrame) -> "Figure":
     return figure
 
 
+_LABELS = {
+    "loss": ("Training loss", "cross-entropy / nats"),
+    "test_accuracy": ("Held-out data", "error rate"),
+    "perplexity": ("Held-out data", "perplexity"),
+}
+
+
+def _drawn(curves: pd.DataFrame) -> pd.DataFrame:
+    """The points of curves that a picture shows, with the column `drawn`, of which less is better."""
+    if not column(curves, "validation")[0]:
+        smooth = [_smooth(column(run, "loss")) for _, run in curves.groupby(_RUN, sort=False)]
+        return curves.assign(drawn=np.concatenate(smooth))
+    judged = curves.loc[curves["judged"]]
+    if column(curves, "perplexity")[0]:
+        return judged.assign(drawn=np.exp(judged["test_loss"]))
+    return judged.assign(drawn=1 - judged["test_accuracy"])
+
+
+_RUN = ["optimizer", "sweep", "rate", "decay", "seed"]
+
+
 def _smooth(losses: np.ndarray) -> np.ndarray:
     """Mean of the last tenth of the run's points, at every point."""
     return np.array([losses[max(0, i + 1 - CHUNKS // 10) : i + 1].mean() for i in range(len(losses))])
 
 
-def _range(curves: pd.DataFrame) -> tuple[float, float]:
-    """Limits of the loss axis: from the least to a little above where the runs begin."""
-    losses, steps = column(curves, "loss"), column(curves, "step")
-    start = np.nanmedian(losses[steps == steps.min()])
-    return 0.8 * max(float(losses[np.isfinite(losses)].min()), 1e-4), 1.5 * float(start)
+def _range(drawn: pd.DataFrame, unit: str) -> tuple[float, float]:
+    """Limits of the axis: from the least to a little above where the runs begin."""
+    values, steps = column(drawn, "drawn"), column(drawn, "step")
+    least = float(values[np.isfinite(values) & (values > 0)].min())
+    high = 1.5 * float(np.nanmedian(values[steps == steps.min()]))
+    return 0.8 * max(least, 1e-4), min(high, 1.0) if unit == "error rate" else high

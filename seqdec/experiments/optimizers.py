@@ -1,10 +1,20 @@
-"""Optimizers on real training tasks: loss against step and against time, each with a learning-rate sweep of its own.
+"""Optimizers on real training tasks: loss against step and against time, each with a sweep of its own.
 
-Every optimizer has the same number of learning rates, half a decade apart around a typical one, each tried once on a
-seed that is not reported. The rate with the lowest training loss over the last tenth of the run is then run on the
-reported seeds; all optimizers have the same initial weights and minibatches for a seed. Rates rise linearly over the
-first tenth of a run and decay along a cosine to a tenth. Times are those of the fastest run of an optimizer, without
+Every optimizer has the same number of learning rates, half a decade apart around a typical one, each tried once with
+each weight decay on a seed that is not reported. The best of these is then run on the reported seeds; all optimizers
+have the same initial weights and minibatches for a seed. Times are those of the fastest run of an optimizer, without
 compilation.
+
+The best is that with the lowest training loss over the last tenth of the run. With `--validation` runs are long enough
+to overfit, and it is that with the best accuracy or perplexity on held-out data at the end, as papers on optimizers
+choose it; the figures of the reported seeds are on the same held-out data.
+
+With s(t), which rises from 0 to 1 over the first tenth of a run and then falls along a cosine to 0.1 (with
+`--validation`: over the first twentieth, and to 0; or by a factor of 10 after 30, 60 and 90% of the run), a step is
+
+    theta <- (1 - decay s(t)) theta - rate s(t) u
+
+for the optimizer's direction u: the weight decay is decoupled from the rate, so that one grid serves all optimizers.
 
 DIR/manifest.json      options
 DIR/curves.parquet     loss and seconds of every run at 40 steps of it
@@ -13,6 +23,7 @@ DIR/TASK.png           loss against step, time and learning rate
 """
 
 import functools
+import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,17 +40,20 @@ from optax import contrib
 from tqdm import tqdm
 
 from seqdec import optim
+from seqdec.checks import choice
 from seqdec.core import PyTree
 from seqdec.experiments import tasks
 from seqdec.experiments.base import check_minimum, check_seeds, split_names
 from seqdec.experiments.folder import key_of, save_figure, save_parts, saved_parts, write_manifest
-from seqdec.experiments.optimizer_tables import BASELINE, CHUNKS, column, end_of, markdown, picture, summary
+from seqdec.experiments.optimizer_tables import BASELINE, CHUNKS, column, cost_of, end_of, markdown, picture, summary
 from seqdec.experiments.tasks import Task
 from seqdec.persistence import read_table, write_file
 
 CURVES = "curves.parquet"
 _PART = ["task", "optimizer"]
 _DECADE = 0.5
+_JUDGED = 10
+"""Points of a curve at which a run with `validation` is judged on held-out data."""
 
 
 class Contender(NamedTuple):
@@ -115,6 +129,12 @@ class Optimizers:
     """Examples in a minibatch; None leaves it to the tasks, 8 windows of text to 64 digits."""
     rates: int = 5
     """Learning rates tried for each optimizer, half a decade apart."""
+    decays: str = "0"
+    """Weight decays tried with each rate, separated by commas: shares of the parameters that a step subtracts."""
+    validation: bool = False
+    """Accuracy or perplexity on held-out data after long runs, 2,000 to 4,680 steps, instead of the training loss."""
+    schedule: str = "cosine"
+    """Of the rate after its rise: cosine, or steps by a factor of 10."""
     seeds: int = 3
     """Reported runs of each optimizer, with seeds SEED, SEED + 1, ..."""
     seed: int = 0
@@ -136,7 +156,18 @@ class Optimizers:
         split_names("task", self.tasks, tasks.names())
         split_names("optimizer", self.optimizers, CONTENDERS)
         check_minimum(self, steps=CHUNKS, batch=1, rates=1)
+        choice("schedule", self.schedule, ("cosine", "steps"))
+        for decay in self.weight_decays():
+            if not 0 <= decay < 1:
+                raise ValueError(f"decays must be at least 0 and below 1; got {self.decays!r}")
         check_seeds(self.seed, self.seeds)
+
+    def weight_decays(self) -> list[float]:
+        """`decays` as numbers. Raises ValueError where they are none."""
+        try:
+            return [float(decay) for decay in self.decays.split(",")]
+        except ValueError:
+            raise ValueError(f"decays must be numbers, separated by commas; got {self.decays!r}") from None
 
     def restore(self) -> list[pd.DataFrame]:
         """The curves of the finished contests."""
@@ -147,14 +178,15 @@ class Optimizers:
         done = {key_of(part, _PART) for part in finished}
         chosen = [BASELINE, *(name for name in split_names("optimizer", self.optimizers) if name != BASELINE)]
         names = split_names("task", self.tasks)
-        total = len(names) * len(chosen) * (self.rates + self.seeds)
+        runs = self.rates * len(self.weight_decays()) + self.seeds
+        total = len(names) * len(chosen) * runs
         with tqdm(total=total, unit="run", disable=None) as bar:
             for task_name in names:
                 task = tasks.make(task_name)
                 for name in chosen:
                     bar.set_description(f"{task_name} {name}")
                     if (task_name, name) in done:
-                        bar.update(self.rates + self.seeds)
+                        bar.update(runs)
                         continue
                     yield _contest(task, name, self, bar.update)
 
@@ -180,36 +212,44 @@ class Optimizers:
 
 def _contest(task: Task, name: str, options: Optimizers, done: Callable[[], Any]) -> pd.DataFrame:
     """The sweep of one optimizer on one task and its reported runs, as rows of curves."""
-    steps = (options.steps or task.steps) // CHUNKS * CHUNKS
-    trial = _Trial(task, CONTENDERS[name].make, steps, options.batch or task.batch)
+    steps = options.steps or (task.long_steps if options.validation else task.steps)
+    trial = _Trial(task, CONTENDERS[name].make, steps // CHUNKS * CHUNKS, options)
     grid = [CONTENDERS[name].rate * 10 ** (_DECADE * (i - (options.rates - 1) / 2)) for i in range(options.rates)]
-    frames = []
-    for rate in grid:
-        frames.append(trial.run(rate, options.seed + options.seeds).assign(sweep=True))
+    frames, ends = [], {}
+    for rate, decay in itertools.product(grid, options.weight_decays()):
+        frames.append(trial.run(rate, decay, options.seed + options.seeds).assign(sweep=True))
+        ends[rate, decay] = cost_of(frames[-1], task.perplexity) if options.validation else end_of(frames[-1])
         done()
-    ends = [end_of(frame) for frame in frames]
-    best = grid[int(np.argmin(ends))]
+    best, decay = min(ends, key=lambda pair: ends[pair])
     for seed in range(options.seed, options.seed + options.seeds):
-        frames.append(trial.run(best, seed).assign(sweep=False))
+        frames.append(trial.run(best, decay, seed).assign(sweep=False))
         done()
     edge = options.rates > 1 and best in (grid[0], grid[-1])
-    extra: dict[str, Any] = {"task": task.name, "optimizer": name, "best_rate": best, "edge": edge}
+    extra: dict[str, Any] = {"task": task.name, "optimizer": name, "best_rate": best, "best_decay": decay, "edge": edge}
     curves = pd.concat(frames, ignore_index=True)
     # Other programs can only slow a run down.
-    extra["ms_per_step"] = 1e3 * min(column(frame, "seconds")[-1] for frame in frames) / steps
+    extra["ms_per_step"] = 1e3 * min(column(frame, "seconds")[-1] for frame in frames) / trial.steps
     curves["seconds"] = 1e-3 * extra["ms_per_step"] * curves["step"]
-    return curves.assign(
-        **extra, parameters=trial.parameters, state=trial.state_size, compile_seconds=trial.compile_seconds
-    )
+    facts = {"parameters": trial.parameters, "state": trial.state_size, "compile_seconds": trial.compile_seconds}
+    return curves.assign(**extra, **facts, perplexity=task.perplexity, validation=options.validation)
+
+
+def _shape(options: Optimizers, steps: int) -> optax.Schedule:
+    """s(t), see the head of this file."""
+    rise = max(1, steps // (20 if options.validation else 10))
+    if options.schedule == "cosine":
+        return optax.warmup_cosine_decay_schedule(0.0, 1.0, rise, steps, 0.0 if options.validation else 0.1)
+    falls = optax.piecewise_constant_schedule(1.0, {int(share * steps) - rise: 0.1 for share in (0.3, 0.6, 0.9)})
+    return optax.join_schedules([optax.linear_schedule(0.0, 1.0, rise), falls], [rise])
 
 
 class _Trial:
-    """One optimizer on one task, compiled once for all rates and seeds."""
+    """One optimizer on one task, compiled once for all rates, decays and seeds."""
 
-    def __init__(self, task: Task, make: Callable, steps: int, batch: int) -> None:
+    def __init__(self, task: Task, make: Callable, steps: int, options: Optimizers) -> None:
         # Every optimizer here is linear in its learning rate, so the peak can multiply its updates, as data.
-        shape = optax.warmup_cosine_decay_schedule(0.0, 1.0, max(1, steps // 10), steps, 0.1)
-        self._task, self._steps = task, steps
+        shape = _shape(options, steps)
+        self._task, self.steps = task, steps
         self._transform = optax.with_extra_args_support(make(shape))
         params = jax.eval_shape(task.init, jax.random.key(0))
         state = jax.eval_shape(self._transform.init, params)
@@ -217,48 +257,45 @@ class _Trial:
             sum(leaf.size for leaf in jax.tree.leaves(tree)) for tree in (params, state)
         )
 
-        def step(carry, _, data, peak, seed):
+        def step(carry, _, data, peak, decay, seed):
             params, state, count = carry
-            batch_of = task.draw(jax.random.fold_in(jax.random.key(seed), count), data, batch)
+            batch_of = task.draw(jax.random.fold_in(jax.random.key(seed), count), data, options.batch or task.batch)
             (loss, _), gradients = jax.value_and_grad(task.loss, has_aux=True)(params, batch_of)
             updates, state = self._transform.update(gradients, state, params, value=loss)
-            params = optax.apply_updates(params, jax.tree.map(lambda u: peak * u, updates))
+            kept = 1 - decay * shape(count)
+            params = jax.tree.map(lambda p, u: kept * p + peak * u, params, updates)
             return (params, state, count + 1), loss
 
-        def chunk(carry, data, peak, seed):
-            body = functools.partial(step, data=data, peak=peak, seed=seed)
+        def chunk(carry, data, peak, decay, seed):
+            body = functools.partial(step, data=data, peak=peak, decay=decay, seed=seed)
             carry, losses = lax.scan(body, carry, length=steps // CHUNKS)
             return carry, jnp.mean(losses)
 
         began = time.perf_counter()
         carry = (params, state, jax.ShapeDtypeStruct((), jnp.int32))
-        number = jax.ShapeDtypeStruct((), jnp.float32), jax.ShapeDtypeStruct((), jnp.int32)
-        lowered = jax.jit(chunk, donate_argnums=0).lower(carry, task.data, *number)
+        number = jax.ShapeDtypeStruct((), jnp.float32)
+        lowered = jax.jit(chunk, donate_argnums=0).lower(
+            carry, task.data, number, number, jax.ShapeDtypeStruct((), jnp.int32)
+        )
         self._chunk = lowered.compile()
         self.compile_seconds = time.perf_counter() - began
-        self._judge = jax.jit(task.loss)
+        self._judged = range(CHUNKS // _JUDGED - 1, CHUNKS, CHUNKS // _JUDGED) if options.validation else [CHUNKS - 1]
+        self._held_out = task.held_out if options.validation else jax.tree.map(lambda part: part[:1], task.held_out)
+        self._judge = jax.jit(lambda params, batches: lax.map(lambda batch: task.loss(params, batch), batches))
 
-    def run(self, rate: float, seed: int) -> pd.DataFrame:
-        """Loss and seconds of every chunk of one run, and its loss and accuracy on held-out data."""
+    def run(self, rate: float, decay: float, seed: int) -> pd.DataFrame:
+        """Loss and seconds of every chunk of one run; loss and accuracy on held-out data at some, NaN at the others."""
         params: PyTree = self._task.init(jax.random.key(seed))
         carry = (params, self._transform.init(params), jnp.zeros((), jnp.int32))
-        peak, number = jnp.float32(rate), jnp.int32(seed)
-        losses, seconds = [], []
-        for _ in range(CHUNKS):
+        numbers = jnp.float32(rate), jnp.float32(decay), jnp.int32(seed)
+        rows, seconds = [], 0.0
+        for index in range(CHUNKS):
             began = time.perf_counter()
-            carry, loss = self._chunk(carry, self._task.data, peak, number)
-            losses.append(float(loss))
-            seconds.append(time.perf_counter() - began)
-        test_loss, test_accuracy = self._judge(carry[0], self._task.held_out)
-        stride = self._steps // CHUNKS
-        return pd.DataFrame(
-            {
-                "rate": rate,
-                "seed": seed,
-                "step": stride * np.arange(1, CHUNKS + 1),
-                "loss": losses,
-                "seconds": np.cumsum(seconds),
-                "test_loss": float(test_loss),
-                "test_accuracy": float(test_accuracy),
-            }
-        )
+            carry, loss = self._chunk(carry, self._task.data, *numbers)
+            row = {"step": self.steps // CHUNKS * (index + 1), "loss": float(loss)}
+            seconds += time.perf_counter() - began
+            judged = self._judge(carry[0], self._held_out) if index in self._judged else (np.nan, np.nan)
+            test_loss, test_accuracy = (float(np.mean(part)) for part in judged)
+            row |= {"judged": index in self._judged, "test_loss": test_loss, "test_accuracy": test_accuracy}
+            rows.append({**row, "seconds": seconds})
+        return pd.DataFrame(rows).assign(rate=rate, decay=decay, seed=seed)

@@ -16,7 +16,7 @@ from seqdec.core import Array, Key, PyTree
 from seqdec.data import load_cifar10, load_mnist
 
 _TEST = 1000
-"""Test images or windows: enough for the second digit of an accuracy."""
+"""Test images of a batch, or windows over eight: enough for the second digit of an accuracy."""
 _WINDOW = 64
 
 
@@ -29,14 +29,18 @@ class Task(NamedTuple):
     data: PyTree
     """training data, passed to `loss`"""
     held_out: PyTree
-    """one batch of data that is not trained on"""
+    """batches of data that are not trained on, stacked; short runs are judged on the first"""
     draw: Callable[[Key, PyTree, int], PyTree]
     """(key, data, size) -> a batch, drawn with replacement"""
     loss: Callable[[PyTree, PyTree], tuple[Array, Array]]
     """(params, batch) -> mean cross-entropy in nats, accuracy"""
     batch: int
     steps: int
-    """steps of a run that show the differences between optimizers"""
+    """steps of a run that show the differences in training loss between optimizers"""
+    long_steps: int
+    """steps of a run to the accuracy or perplexity at which the loss of held-out data stops falling"""
+    perplexity: bool = False
+    """what held-out data are judged by: exp(loss); False: accuracy"""
 
 
 def names() -> tuple[str, ...]:
@@ -61,9 +65,11 @@ def _classification(name: str, module: nn.Module, train, test, scale: Callable[[
     def draw(key, data, size):
         return tuple(part[jax.random.randint(key, (size,), 0, len(data[1]))] for part in data)
 
-    data, held_out = (
-        (jnp.asarray(split.images[:count]), jnp.asarray(split.labels[:count]))
-        for split, count in ((train, None), (test, _TEST))
+    data = jnp.asarray(train.images), jnp.asarray(train.labels)
+    size = min(_TEST, len(test.labels))
+    whole = len(test.labels) // size * size
+    held_out = tuple(
+        jnp.asarray(part[:whole]).reshape(-1, size, *part.shape[1:]) for part in (test.images, test.labels)
     )
     return Task(name, lambda key: module.init(key, example)["params"], data, held_out, draw, loss, **sizes)
 
@@ -77,7 +83,7 @@ def _cross_entropy(logits: Array, labels: Array) -> tuple[Array, Array]:
 def _mnist() -> Task:
     """LeNet5 on MNIST."""
     data = load_mnist()
-    return _classification("mnist", models.LeNet5(10), *data, lambda x: x / 255.0, batch=64, steps=400)
+    return _classification("mnist", models.LeNet5(10), *data, lambda x: x / 255.0, batch=64, steps=400, long_steps=4680)
 
 
 class ResNet(nn.Module):
@@ -109,7 +115,7 @@ class ResNet(nn.Module):
 def _cifar() -> Task:
     """A small residual network on CIFAR-10, or on the excerpt at hand."""
     data = load_cifar10()
-    return _classification("cifar", ResNet(), *data, lambda x: x / 127.5 - 1, batch=32, steps=400)
+    return _classification("cifar", ResNet(), *data, lambda x: x / 127.5 - 1, batch=32, steps=400, long_steps=3000)
 
 
 class Transformer(nn.Module):
@@ -159,7 +165,7 @@ def _text() -> Task:
     split = len(tokens) * 9 // 10
     module = Transformer(len(alphabet))
     starts = np.linspace(split, len(tokens) - _WINDOW - 1, _TEST // 8).astype(int)
-    held_out = jnp.asarray(np.stack([tokens[start : start + _WINDOW + 1] for start in starts]))
+    held_out = jnp.asarray(np.stack([tokens[start : start + _WINDOW + 1] for start in starts])[None])
 
     def loss(params, windows):
         logits = jax.vmap(lambda x: module.apply({"params": params}, x))(windows[:, :-1])
@@ -172,7 +178,8 @@ def _text() -> Task:
     def init(key):
         return module.init(key, jnp.zeros(_WINDOW, jnp.int32))["params"]
 
-    return Task("text", init, jnp.asarray(tokens[:split]), held_out, draw, loss, batch=8, steps=300)
+    sizes: dict[str, Any] = {"batch": 8, "steps": 300, "long_steps": 2000, "perplexity": True}
+    return Task("text", init, jnp.asarray(tokens[:split]), held_out, draw, loss, **sizes)
 
 
 _MAKERS: dict[str, Callable[[], Any]] = {"mnist": _mnist, "cifar": _cifar, "text": _text}

@@ -14,6 +14,7 @@ from seqdec.linalg.basis import Extended, full_columns
 from seqdec.linalg.batching import (
     cond_any,
     eigh,
+    eigvalsh,
     lower_cholesky,
     qr,
     sequential_vmap,
@@ -52,6 +53,7 @@ __all__ = [
     "cross",
     "dense",
     "eigh",
+    "eigvalsh",
     "fixed_span_downdate",
     "full_columns",
     "full_rank_downdate",

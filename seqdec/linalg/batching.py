@@ -52,6 +52,7 @@ cholesky = sequential_vmap(jnp.linalg.cholesky)
 lower_cholesky = sequential_vmap(functools.partial(lax.linalg.cholesky, symmetrize_input=False))
 """Reads the lower triangle only."""
 eigh = sequential_vmap(jnp.linalg.eigh)
+eigvalsh = sequential_vmap(jnp.linalg.eigvalsh)
 qr = sequential_vmap(jnp.linalg.qr)
 svd = sequential_vmap(functools.partial(jnp.linalg.svd, full_matrices=False))
 triangular_factor = sequential_vmap(functools.partial(jnp.linalg.qr, mode="r"))

@@ -5,15 +5,21 @@ for which H_{k-1} P_{k-2} = v_{k-1}, symmetric or not. With H' = H_{k-1}, v' = v
 
     lambda = (H.v' + q H.H') / S'                              alpha = H.H' / |H'|^2
     omega  = (H.v' |H'|^2 - H'.v' H.H') / |H'|^4               (0 for symmetric=False)
-    v = (alpha - lambda) v' + q (H - lambda H') + omega H'     v = p_0 H in the first step
+    v = (alpha - lambda) v' + q (H - lambda H') + omega H'
     S = H.v + q |H|^2 + R                                      u = L (v + q H) / S
 
-Memory: 2 copies of the parameters and 3 numbers per tensor. Work: three inner products and two passes. The first
-step is that of the filter with covariance p_0 I; in the paper, parameters move from the second gradient on.
+Memory: 2 copies of the parameters and 3 numbers per tensor. Work: three inner products and two passes.
+
+The first step, of a filter with covariance p_0 I, has v = p_0 H. The authors' code filters the first gradient twice
+(`first_twice`): once without a move, and then as if the same gradient came again, with
+
+    v = (1 - lambda) (p_0 + q) H = (p_0 + q) R / ((p_0 + q) |H|^2 + R) H
+
+In the text of the paper the first gradient moves nothing.
 
 The symmetric matrix of least norm is in general indefinite. Where the variance H (P + q I) H^T that it predicts for
-the loss is not positive, the step would go uphill or divide by S <= 0; there the tensor's covariance is reset to
-p_0 I. The paper does not treat this case.
+the loss is not positive, the step would go uphill or divide by S <= 0; there the tensor starts anew, with v of the
+first step. The paper does not treat this case.
 
 The loss, weight decay and `per_tensor` are described in `seqdec.optim.koala`.
 """
@@ -71,18 +77,18 @@ def _weights(
     crossed: Array,
     along: Array,
     state: ScaleByKoalaPlusPlusState,
-    initial_variance: Any,
+    first: Any,
     process_noise: Any,
     symmetric: bool,
 ) -> _Weights:
-    """The coefficients of v; those of p_0 I in the first step and where the predicted variance is not positive.
+    """The coefficients of v; `first` H in the first step and where the predicted variance is not positive.
 
     Args:
         square: (s,) |H|^2.
         crossed: (s,) H . v'.
         along: (s,) H . H'.
         state: of the last step.
-        initial_variance: p_0.
+        first: () or (s,), v over H in the first step.
         process_noise: q.
         symmetric: as in `scale_by_koala_plus_plus`.
     """
@@ -97,9 +103,9 @@ def _weights(
     restart = (state.square == 0) | (projected + process_noise * square <= 0)
     return _Weights(
         jnp.where(restart, 0, product),
-        jnp.where(restart, initial_variance, process_noise),
+        jnp.where(restart, first, process_noise),
         jnp.where(restart, 0, last_row),
-        jnp.where(restart, initial_variance * square, projected),
+        jnp.where(restart, first * square, projected),
     )
 
 
@@ -113,6 +119,7 @@ def scale_by_koala_plus_plus(
     weight_decay: Any = 0.0,
     symmetric: bool = True,
     per_tensor: bool = True,
+    first_twice: bool = False,
 ) -> optax.GradientTransformationExtraArgs:
     """KOALA++; see the head of this file. The direction is not negated.
 
@@ -125,6 +132,7 @@ def scale_by_koala_plus_plus(
         weight_decay: coupled; see `seqdec.optim.koala`.
         symmetric: the symmetric matrix of least norm; False is the paper's "NS".
         per_tensor: scalars per parameter array; see `seqdec.optim.koala`.
+        first_twice: filter the first gradient once before the first step, as the authors' code does.
 
     Raises:
         ValueError: a setting is out of its range; in `update`, `value=` is missing or no scalar.
@@ -149,7 +157,11 @@ def scale_by_koala_plus_plus(
         rows_then, products_then = jax.tree.leaves(state.row), jax.tree.leaves(state.product)
         crossed = inner_products(per_tensor, observed.rows, products_then)
         along = inner_products(per_tensor, observed.rows, rows_then)
-        weights = _weights(observed.square, crossed, along, state, initial_variance, process_noise, symmetric)
+        first = initial_variance
+        if first_twice:
+            prior = initial_variance + process_noise
+            first = prior * noise_variance / (prior * observed.square + noise_variance)
+        weights = _weights(observed.square, crossed, along, state, first, process_noise, symmetric)
         innovation_variance = weights.projected + process_noise * observed.square + noise_variance
         gain = jnp.where(observed.nonzero, observed.loss / innovation_variance, 0)
 
