@@ -23,6 +23,8 @@ import seqdec
 from seqdec.filters.covariance import Belief
 from seqdec.runtime import one_blas_thread
 
+BLOCK = 1000
+"""Steps whose contexts are drawn together."""
 ACTIONS, DIRT = 5, np.array([np.nan, np.inf, -np.inf, 1e30, -1e30], np.float32)
 
 
@@ -37,36 +39,36 @@ def soak(name: str, steps: int, share: float) -> bool:
     rng = np.random.default_rng(0)
     truth = rng.normal(size=(ACTIONS, 8)).astype(np.float32) / 8**0.5
     agent = seqdec.compiled(seqdec.agents.make(name, seqdec.envs.linear(truth)), in_place=True)
-    state, base, part = agent.init(jax.random.key(0)), jax.random.key(1), steps // 10
+    state, base, part = agent.init(jax.random.key(0)), jax.random.key(1), steps // (10 * BLOCK) * BLOCK
     finite = jax.jit(lambda tree: jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]).all())
     fold = jax.jit(jax.random.fold_in)
     rejected, sizes, passed, began = 0, [], True, time.perf_counter()
     for tenth in range(10):
-        contexts = rng.normal(size=(part, 8)).astype(np.float32)
-        noise = 0.1 * rng.normal(size=part).astype(np.float32)
-        dirty = rng.uniform(size=part) < share
-        place, value = rng.integers(9, size=part), rng.choice(DIRT, size=part)
-        earned, infos = 0.0, []
-        for i in range(part):
-            context = contexts[i]
-            if dirty[i] and place[i] < 8:
-                context = context.copy()
-                context[place[i]] = value[i]
-            action = agent.act(fold(base, np.uint32(tenth * part + i)), state, contexts[i]).value
-            reward = truth[int(action)] @ contexts[i] + noise[i]
-            earned += 0.0 if dirty[i] else float(reward)
-            state, info = agent.update(state, context, action, value[i] if dirty[i] and place[i] == 8 else reward)
-            infos.append(info.rejected)
-            if len(infos) == 1000:
-                rejected, infos = rejected + int(np.sum(jax.device_get(infos))), []
-        rejected += int(np.sum(jax.device_get(infos)))
+        earned, clean = 0.0, 0
+        for first in range(tenth * part, (tenth + 1) * part, BLOCK):
+            contexts = rng.normal(size=(BLOCK, 8)).astype(np.float32)
+            noise = 0.1 * rng.normal(size=BLOCK).astype(np.float32)
+            dirty = rng.uniform(size=BLOCK) < share
+            place, value = rng.integers(9, size=BLOCK), rng.choice(DIRT, size=BLOCK)
+            infos = []
+            for i in range(BLOCK):
+                context = contexts[i]
+                if dirty[i] and place[i] < 8:
+                    context = context.copy()
+                    context[place[i]] = value[i]
+                action = agent.act(fold(base, np.uint32(first + i)), state, contexts[i]).value
+                reward = truth[int(action)] @ contexts[i] + noise[i]
+                earned += 0.0 if dirty[i] else float(reward)
+                state, info = agent.update(state, context, action, value[i] if dirty[i] and place[i] == 8 else reward)
+                infos.append(info.rejected)
+            rejected, clean = rejected + int(np.sum(jax.device_get(infos))), clean + int(np.sum(~dirty))
         sizes.append(memory())
         ratio = float(jnp.min(definiteness(state))) if isinstance(state, Belief) else np.nan
         good = bool(finite(state)) and not ratio < -1e-5
         passed &= good
         print(
             f"{name:8} {(tenth + 1) * part:9,} steps: {sizes[-1]:6.0f} MB, {rejected:6,} rejected, "
-            f"reward {earned / (part - dirty.sum()):.3f}, {'finite' if good else 'NOT FINITE'}, "
+            f"reward {earned / clean:.3f}, {'finite' if good else 'NOT FINITE'}, "
             f"eigenvalue {ratio:.1e}, {time.perf_counter() - began:.0f} s",
             flush=True,
         )
