@@ -96,7 +96,7 @@ def test_an_integer_and_a_real_of_equal_limits_share_no_program() -> None:
     whole, real = ([kind(0, 4), kind(0, 40)] for kind in (Integer, Real))
     assert space_from(whole) != space_from(real) and space_from(whole) == space_from(whole)
     for bounds in (whole, real):
-        study = optimizer(bounds)
+        study = optimizer(bounds, surrogate="ekf", surrogate_options={"features": (4,)})
         for _ in range(5):
             trial = study.ask()
             study.tell(trial, (trial.x[0] - 1.3) ** 2 + (trial.x[1] - 22.6) ** 2)
@@ -536,6 +536,9 @@ def test_bad_fixed_values_are_refused(fixed: Any, error: type, message: str) -> 
         optimizer([(0, 1)]).ask(fixed={True: 0.5})
     with pytest.raises(ValueError, match="fixed: unknown parameter"):
         optimizer([(0, 1)]).ask(fixed={-1: 0.5})
+    with pytest.raises(ValueError, match="fixed: unknown parameter"):
+        optimizer([(0, 1), (0, 1)]).ask(fixed={1.0: 0.5})
+    assert optimizer([(0, 1), (0, 1)]).ask(fixed={np.int64(1): 0.5}).x[1] == 0.5
 
 
 def raising(x: Any) -> bool:

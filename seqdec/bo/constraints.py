@@ -52,8 +52,8 @@ def _check_linear(constraint: Linear, by_key: Mapping[Any, Dimension], name: str
     weights, low, high = constraint
     if not isinstance(weights, Mapping) or not weights:
         raise TypeError(f"{name}: the weights must be a dict from names, or indices, to numbers; got {weights!r}")
+    weights = {check_key(name, key, by_key): weight for key, weight in weights.items()}
     for key in weights:
-        check_key(name, key, by_key)
         values = () if isinstance(by_key[key], Real) else kinds.values(by_key[key])
         if not isinstance(values, range) and not all(isinstance(value, int | float | np.number) for value in values):
             raise ValueError(f"{name}: {key!r} has values that are no numbers, {values!r}: use a function instead")
@@ -71,10 +71,11 @@ def _check_linear(constraint: Linear, by_key: Mapping[Any, Dimension], name: str
     return Linear(weights, low, high)
 
 
-def check_key(name: str, key: Any, keys: Mapping[Any, Any]) -> None:
-    """Refuse a key that is not among the names, or the indices, of a space. Raises ValueError."""
-    if isinstance(key, bool | np.bool_) or key not in keys:
+def check_key(name: str, key: Any, keys: Mapping[Any, Any]) -> Any:
+    """A name, or an index, of a space as a Python string or integer. Raises ValueError for another key."""
+    if key not in keys or not isinstance(key, str | int | np.integer) or isinstance(key, bool):
         raise ValueError(f"{name}: {unknown('parameter', key, [str(known) for known in keys])}")
+    return str(key) if isinstance(key, str) else int(key)
 
 
 def violated(constraints: Sequence[Constraint], x: Any) -> Constraint | None:

@@ -161,7 +161,7 @@ def decode(dimension: Dimension, part: np.ndarray) -> Any:
     if isinstance(dimension, Categorical):
         return dimension.choices[int(np.argmax(part))]
     low, high = _edges(dimension)
-    unit = float(np.clip(part[0], 0, 1))
+    unit = min(max(float(part[0]), 0.0), 1.0)
     number = low * (high / low) ** unit if dimension.log else low + (high - low) * unit
     number = min(max(number, dimension.low), dimension.high)
     return round(number) if isinstance(dimension, Integer) else number

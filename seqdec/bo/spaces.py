@@ -235,7 +235,7 @@ class Space(NamedTuple):
 
     def decode(self, unit: np.ndarray) -> Any:
         """The point at (columns,) of the unit cube."""
-        parts = np.split(np.asarray(unit), [columns.stop for columns in self.slices[:-1]])
+        parts = [np.asarray(unit)[columns] for columns in self.slices]
         return self._assembled([kinds.decode(d, part) for d, part in zip(self.dimensions, parts, strict=True)])
 
     def _assembled(self, values: Sequence[Any]) -> Any:
@@ -267,8 +267,7 @@ class Space(NamedTuple):
         if not isinstance(given, Mapping):
             raise TypeError(f"fixed must be a dict from names, or indices, to values; got {given!r}")
         indices = {key: index for index, key in enumerate(self.keys)}
-        for key in given:
-            rules.check_key("fixed", key, indices)
+        given = {rules.check_key("fixed", key, indices): value for key, value in given.items()}
         fixed = {
             key: kinds.value(self.dimensions[indices[key]], value, f"fixed[{key!r}]") for key, value in given.items()
         }
