@@ -169,6 +169,20 @@ def test_fixed_values_are_kept_and_the_others_fit_them(bounds: Any) -> None:
         study.ask(fixed={first: 0.2, second: 0.9})
 
 
+@pytest.mark.parametrize("bounds", [SQUARE, TREE | {"a": Real(0.0, 1.0)}])
+def test_fixed_values_on_a_grid_of_queries(bounds: Any) -> None:
+    ekf: dict[str, Any] = {"surrogate": "ekf", "surrogate_options": {"features": (4,)}}
+    study = optimizer(bounds, search=QUICK._replace(grid=True), initial=2, **ekf)
+    for trial in study.ask(2):
+        study.tell(trial, trial.x["a"])
+    asked = [trial.x for trial in study.ask(4, fixed={"a": 0.3})]
+    grid = suggesting.sobol(64, study.space.columns, scramble=True)
+    units = np.array([point.unit for unit in grid if (point := study.space.point_at(unit, {"a": 0.3})) is not None])
+    distances = [np.abs(units - study.space.encode(x)).max(axis=1).min() for x in asked]
+    assert {x["a"] for x in asked} == {0.3} and max(distances) < 1e-6  # the surrogate's grid is in single precision
+    assert len(set(map(str, asked))) == 4
+
+
 def test_fixed_choices() -> None:
     study = optimizer(PLAIN)
     for _ in range(3):

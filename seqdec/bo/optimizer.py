@@ -336,12 +336,14 @@ class BayesianOptimizer:
             trials, renewed = self._trials(dtype)
             if renewed:
                 self._state = start(self._plan, jax.random.key(self.seed), History(trials.x, trials.y, trials.failed))
-            low, high = (np.clip(side, *self.space.cube(fixed)) for side in self._region())
+            cube = self.space.cube(fixed)
+            low, high = (np.clip(side, *cube) for side in self._region())
             region = Region(jnp.asarray(low, dtype), jnp.asarray(high, dtype))
             if self.space.restricted:
                 point = self._ranked(key, trials, region, Box(low, high, fixed))
             else:
-                grid = jnp.asarray(sobol(self.search.raw_samples, self.space.columns, self.search.grid), dtype)
+                grid = sobol(self.search.raw_samples, self.space.columns, self.search.grid)
+                grid = jnp.asarray(np.clip(grid, *cube), dtype)
                 state, self._state = self._state, None  # donated: after an interruption the next ask fits anew
                 self._state, unit, new = suggest(self._plan, key, state, trials, region, grid)
                 wanted = bool(new) or self.search.repeats
