@@ -19,7 +19,18 @@ from hypothesis import strategies as st
 from scipy.optimize import Bounds
 
 import seqdec
-from seqdec.bo import BayesianOptimizer, Categorical, Exhausted, Integer, Real, Search, space_from
+from seqdec.bo import (
+    BayesianOptimizer,
+    Categorical,
+    Conditional,
+    Exhausted,
+    Integer,
+    Linear,
+    Ordinal,
+    Real,
+    Search,
+    space_from,
+)
 from seqdec.ope import Log, make_log
 from seqdec.results import Run
 from tests.test_damaged_data import READERS, Reader, read
@@ -58,8 +69,15 @@ dimensions = st.one_of(
     st.builds(Integer, numbers, numbers, st.booleans()),
     st.builds(Categorical, st.lists(things, max_size=4).map(tuple)),
     st.builds(Categorical, things),
+    st.builds(Ordinal, st.lists(things, max_size=4).map(tuple)),
+)
+named = st.dictionaries(
+    st.one_of(st.sampled_from("abc"), things.filter(lambda thing: isinstance(thing, str | int))),
+    st.one_of(dimensions, st.builds(Conditional, dimensions, st.sampled_from("abc"), st.one_of(st.just((1,)), things))),
+    max_size=3,
 )
 bounds = st.one_of(
+    named,
     things,
     st.lists(st.one_of(dimensions, things), max_size=3),
     st.lists(dimensions, min_size=1, max_size=3),
@@ -71,6 +89,10 @@ good_dimensions = st.one_of(
     st.builds(Integer, st.integers(-5, 0), st.integers(1, 5), st.just(False)),
     st.builds(Real, st.floats(1e-6, 0.5), st.floats(1, 1e6), st.just(True)),
     st.just(Categorical(("a", (1, (2.0, None)), np.float32(0.1), False))),
+    st.just(Ordinal((np.int64(16), 32, "more"))),
+)
+good_names = st.dictionaries(st.sampled_from("abc"), good_dimensions, min_size=1).map(
+    lambda bounds: bounds | {"on": Integer(0, 2), "inner": Conditional(Integer(0, 2), "on", (1, 2))}
 )
 
 
@@ -84,7 +106,8 @@ def test_bounds(bounds: Any, x: Any) -> None:
     rng = np.random.default_rng(0)
     for unit in rng.random((4, space.columns)):
         point = space.point_at(unit)
-        assert np.all((point.unit >= -1e-9) & (point.unit <= 1 + 1e-9)) and space.values(point.x) == list(point.x)
+        assert point is not None and np.all((point.unit >= -1e-9) & (point.unit <= 1 + 1e-9))
+        assert space.values(point.x) == (point.x if space.names else list(point.x))
     try:
         point = space.point(x)
     except DOCUMENTED:
@@ -117,8 +140,8 @@ def test_settings_of_an_optimizer(data: st.DataObject) -> None:
 
 @fuzz
 @given(
-    bounds=st.lists(good_dimensions, min_size=1, max_size=3),
-    steps=st.lists(st.tuples(st.integers(0, 5), things), max_size=8),
+    bounds=st.one_of(st.lists(good_dimensions, min_size=1, max_size=3), good_names),
+    steps=st.lists(st.tuples(st.integers(0, 7), things), max_size=8),
 )
 def test_ask_and_tell(tmp_path_factory: pytest.TempPathFactory, bounds: Any, steps: list[tuple[int, Any]]) -> None:
     """Random designs only, because a surrogate would be compiled for each space."""
@@ -135,6 +158,10 @@ def test_ask_and_tell(tmp_path_factory: pytest.TempPathFactory, bounds: Any, ste
                 optimizer.propose(thing)
             elif kind == 4:
                 optimizer.tell(optimizer.trials[-1] if optimizer.trials else thing, thing)
+            elif kind == 5:
+                optimizer.ask(fixed=thing)
+            elif kind == 6:
+                optimizer.ask(fixed=dict.fromkeys(optimizer.space.keys, thing))
             else:
                 optimizer.tell(optimizer.ask()._replace(x=thing), 2.0)
         except (*DOCUMENTED, Exhausted):
@@ -149,7 +176,24 @@ def test_ask_and_tell(tmp_path_factory: pytest.TempPathFactory, bounds: Any, ste
 
 
 def _plain(trial: Any) -> tuple[int, list[Any]]:
-    return trial.number, list(trial.x)
+    return trial.number, list(trial.x.items() if isinstance(trial.x, dict) else trial.x)
+
+
+@fuzz
+@given(
+    st.one_of(
+        things, st.lists(st.one_of(things, st.builds(Linear, st.one_of(things, st.just({"a": 1.0})), numbers, numbers)))
+    ),
+    things,
+)
+def test_constraints(constraints: Any, answer: Any) -> None:
+    bounds = {"a": Real(0, 1), "on": Integer(0, 2)}
+    for rules in (constraints, [lambda x: answer]):
+        try:
+            optimizer = BayesianOptimizer(bounds, seed=0, constraints=rules)
+        except DOCUMENTED:
+            continue
+        assert optimizer.space.point(optimizer.ask().x).x.keys() == bounds.keys()
 
 
 @fuzz

@@ -1,11 +1,13 @@
 """Bayesian optimisation of black-box functions, with the filters and policies of the bandits."""
 
 from seqdec.bo.acquisitions import names as acquisition_names
+from seqdec.bo.constraints import Linear
+from seqdec.bo.dimensions import Categorical, Integer, Ordinal, Real
 from seqdec.bo.filtered import ekf, hilofi, lolofi, lrkf
 from seqdec.bo.gaussian_process import gp
 from seqdec.bo.minimize import maximize, minimize
 from seqdec.bo.optimizer import BayesianOptimizer, Exhausted, Trial
-from seqdec.bo.spaces import Categorical, Integer, Point, Real, Space, space_from
+from seqdec.bo.spaces import Conditional, Point, Space, space_from
 from seqdec.bo.suggest import Search
 from seqdec.bo.surrogates import History, Surrogate
 from seqdec.bo.surrogates import names as surrogate_names
@@ -13,9 +15,12 @@ from seqdec.bo.surrogates import names as surrogate_names
 __all__ = [
     "BayesianOptimizer",
     "Categorical",
+    "Conditional",
     "Exhausted",
     "History",
     "Integer",
+    "Linear",
+    "Ordinal",
     "Point",
     "Real",
     "Search",

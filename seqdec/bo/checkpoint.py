@@ -1,19 +1,21 @@
 """Saving and loading an optimisation in progress: one safetensors file, settings and trials as JSON in its header."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
 
-from seqdec.bo.spaces import Categorical, Dimension, Integer, Real, Space
+from seqdec.bo.constraints import Linear
+from seqdec.bo.dimensions import Categorical, Dimension, Integer, Ordinal, Real
+from seqdec.bo.spaces import Condition, Space
 from seqdec.persistence import check_format, read_arrays, versions, write_arrays
 from seqdec.states import as_array, as_leaf, named_leaves
 
 T = TypeVar("T")
 _FORMAT = "seqdec optimizer 3"
-_KINDS: dict[str, type[Dimension]] = {"Real": Real, "Integer": Integer, "Categorical": Categorical}
+_KINDS: dict[str, type[Dimension]] = {"Real": Real, "Integer": Integer, "Ordinal": Ordinal, "Categorical": Categorical}
 
 
 class Study(NamedTuple):
@@ -22,7 +24,7 @@ class Study(NamedTuple):
     space: Space
     settings: dict[str, Any]
     """keywords of the optimiser"""
-    trials: list[tuple[list[Any], str, float, str]]
+    trials: list[tuple[Any, str, float, str]]
     """(point, status, value, reason) in the order of their numbers"""
     order: list[int]
     """numbers of the complete trials in the order in which their values were told"""
@@ -42,9 +44,9 @@ def save(path: str | Path, study: Study) -> None:
     options = study.settings["surrogate_options"].items()
     content = {
         "format": _FORMAT,
-        "space": [[type(dimension).__name__, *map(_encoded, dimension)] for dimension in study.space.dimensions],
+        **_encoded_space(study.space),
         "settings": study.settings | {"surrogate_options": {name: _encoded(value) for name, value in options}},
-        "trials": [[[_encoded(value) for value in x], *rest] for x, *rest in study.trials],
+        "trials": [[_encoded_point(x), *rest] for x, *rest in study.trials],
         "order": study.order,
         "standard": study.standard,
         "versions": versions(),
@@ -52,8 +54,8 @@ def save(path: str | Path, study: Study) -> None:
     write_arrays(Path(path), {f"state_{i}": leaf for i, leaf in enumerate(study.state)}, content)
 
 
-def load(path: str | Path, restore: Callable[[Study], T]) -> T:
-    """`restore` of the study that `save` wrote.
+def load(path: str | Path, restore: Callable[[Study], T], functions: Sequence[Callable[[Any], bool]] = ()) -> T:
+    """`restore` of the study that `save` wrote, `functions` in place of those among its constraints.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -64,9 +66,9 @@ def load(path: str | Path, restore: Callable[[Study], T]) -> T:
     try:
         options = content["settings"]["surrogate_options"].items()
         study = Study(
-            space=Space(tuple(_KINDS[kind](*map(_decoded, values)) for kind, *values in content["space"])),
+            space=_decoded_space(content, functions),
             settings=content["settings"] | {"surrogate_options": {name: _decoded(value) for name, value in options}},
-            trials=[([_decoded(value) for value in x], *rest) for x, *rest in content["trials"]],
+            trials=[(_decoded_point(x), *rest) for x, *rest in content["trials"]],
             order=content["order"],
             standard=tuple(content["standard"]),
             state=[tensors[f"state_{i}"] for i in range(len(tensors))],
@@ -74,6 +76,42 @@ def load(path: str | Path, restore: Callable[[Study], T]) -> T:
         return restore(study)
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"the optimizer saved in {path} cannot be restored: {error}") from error
+
+
+def _encoded_space(space: Space) -> dict[str, Any]:
+    """The space as JSON. Constraints that are functions are only counted."""
+    linear = [[list(c.weights.items()), c.low, c.high] if isinstance(c, Linear) else None for c in space.constraints]
+    return {
+        "space": [[type(dimension).__name__, *map(_encoded, dimension)] for dimension in space.dimensions],
+        "names": space.names,
+        "conditions": [None if c is None else [c.parent, _encoded(c.values)] for c in space.conditions],
+        "constraints": linear,
+    }
+
+
+def _decoded_space(content: dict[str, Any], functions: Sequence[Callable[[Any], bool]]) -> Space:
+    """The space that `_encoded_space` wrote; files from before names have no entries beside "space"."""
+    conditions, constraints = content.get("conditions", []), content.get("constraints", [])
+    if len(functions) != constraints.count(None):
+        raise ValueError(
+            f"{constraints.count(None)} of its constraints are functions, which a file does not hold; got "
+            f"{len(functions)}: pass them as load(path, constraints=[...])"
+        )
+    given = iter(functions)
+    return Space(
+        tuple(_KINDS[kind](*map(_decoded, values)) for kind, *values in content["space"]),
+        tuple(content.get("names", [])),
+        tuple(None if c is None else Condition(c[0], _decoded(c[1])) for c in conditions),
+        tuple(next(given) if c is None else Linear(dict(c[0]), *c[1:]) for c in constraints),
+    )
+
+
+def _encoded_point(x: Any) -> Any:
+    return {name: _encoded(value) for name, value in x.items()} if isinstance(x, dict) else list(map(_encoded, x))
+
+
+def _decoded_point(x: Any) -> Any:
+    return {name: _decoded(value) for name, value in x.items()} if isinstance(x, dict) else list(map(_decoded, x))
 
 
 def _encoded(value: Any) -> Any:

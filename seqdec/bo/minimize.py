@@ -7,7 +7,7 @@ import math
 import secrets
 import sys
 import warnings
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
 from typing import TYPE_CHECKING, Any
 
@@ -50,10 +50,10 @@ def minimize(
         result.x, result.fun
 
     Args:
-        fun: (x) -> value. x is a numpy array where all dimensions are Real, else a list. NaN, infinity or an exception
-            make a failed call, which counts as a call and is not used by the surrogate.
-        bounds: (low, high) pairs, `seqdec.bo.Real` (also logarithmic), `Integer` and `Categorical`; or scipy Bounds, or
-            a gymnasium Box or Discrete.
+        fun: (x) -> value. x is a numpy array where all dimensions are Real, else a list, and with names a dict. NaN,
+            infinity or an exception make a failed call, which counts as a call and is not used by the surrogate.
+        bounds: (low, high) pairs, `seqdec.bo.Real` (also logarithmic), `Integer`, `Ordinal` and `Categorical`; or a
+            dict from names to these and to `Conditional`; or scipy Bounds, or a gymnasium Box or Discrete.
         n_calls: number of calls of `fun`.
         surrogate, acquisition: as in `seqdec.bo.BayesianOptimizer`; the result says what "auto" chose.
         batch_size: points chosen at a time, before any of their values is known; None is one. With an executor, points
@@ -72,8 +72,8 @@ def minimize(
         seed: of everything random; None draws one, which the result contains.
         max_failures: failed calls in a row that end the search.
         progress: whether to show a bar on standard error; None shows it on a terminal only.
-        **options: further keywords of `seqdec.bo.BayesianOptimizer`: surrogate_options, initial, trust_region,
-            standardize, search.
+        **options: further keywords of `seqdec.bo.BayesianOptimizer`: constraints, surrogate_options, initial,
+            trust_region, standardize, search.
 
     Returns:
         A scipy OptimizeResult: x and fun of the best call (None and NaN when all failed), nfev, success, status (0 all
@@ -311,9 +311,9 @@ def _start_points(x0: Any, y0: Any, n_calls: int) -> tuple[list[Any], list[float
         if y0 is not None:
             raise ValueError("y0 holds the values at x0; pass x0 as well")
         return [], []
-    first = x0[0] if len(x0) else None
-    several = isinstance(first, Sequence | np.ndarray) and not isinstance(first, str)
-    points = list(x0) if several or not len(x0) else [x0]
+    first = x0[0] if len(x0) and not isinstance(x0, Mapping) else None
+    several = isinstance(first, Sequence | np.ndarray | Mapping) and not isinstance(first, str)
+    points = list(x0) if several or not (len(x0) or isinstance(x0, Mapping)) else [x0]
     if y0 is None:
         if len(points) > n_calls:
             raise ValueError(f"x0 holds {len(points)} points, but n_calls is {n_calls}")

@@ -3,7 +3,7 @@
 import functools
 import math
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, overload
 
@@ -12,9 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from seqdec import checks
-from seqdec.bo import acquisitions, checkpoint, surrogates, trust_region
-from seqdec.bo.spaces import Point, space_from
-from seqdec.bo.suggest import Plan, Region, Search, Trials, check_search, sobol, start, suggest
+from seqdec.bo import acquisitions, checkpoint, restricted, surrogates, trust_region
+from seqdec.bo.constraints import Constraint
+from seqdec.bo.restricted import Box
+from seqdec.bo.spaces import Point, identity, space_from
+from seqdec.bo.suggest import Plan, Pool, Ranked, Region, Search, Trials, check_search, rank, sobol, start, suggest
 from seqdec.bo.surrogates import History, Surrogate
 from seqdec.core import Acquisition
 
@@ -25,6 +27,10 @@ _MANY_DIMENSIONS = 20
 """With more columns than these, the search keeps to a trust region."""
 _ROUND = 16
 _ENUMERABLE = 10_000
+_RESTRICTED_DESIGN = 12
+"""Binary logarithm of the number of points from which the design of a restricted space is chosen, at least."""
+_INCUMBENTS = 4
+"""Best points around which candidates of a restricted space lie."""
 Status = Literal["pending", "complete", "failed"]
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -35,7 +41,7 @@ class Trial(NamedTuple):
     number: int
     """From 0, in the order of asking."""
     x: Any
-    """A read-only numpy array where all dimensions are Real, else a list of its own."""
+    """A read-only numpy array where all dimensions are Real, else a list of its own; with names a dict of its own."""
 
 
 class Exhausted(RuntimeError):
@@ -55,7 +61,7 @@ class _Entry(NamedTuple):
     @property
     def trial(self) -> Trial:
         """What is handed out; changing it does not change the record."""
-        return Trial(self.number, self.x if isinstance(self.x, np.ndarray) else list(self.x))
+        return Trial(self.number, self.x if isinstance(self.x, np.ndarray) else self.x.copy())
 
 
 def _locked(method: F) -> F:
@@ -87,8 +93,11 @@ class BayesianOptimizer:
     arguments, calls and values give equal suggestions.
 
     Args:
-        bounds: as `seqdec.bo.space_from` takes them: pairs (low, high), Real, Integer, Categorical, scipy Bounds, a
-            gymnasium Box or Discrete.
+        bounds: as `seqdec.bo.space_from` takes them: pairs (low, high), Real, Integer, Ordinal, Categorical, a dict
+            from names to these and to Conditional, scipy Bounds, a gymnasium Box or Discrete. With names a point is a
+            dict.
+        constraints: `seqdec.bo.Linear`, and functions (x) -> bool, which hold at every point. A function is called for
+            about a thousand candidates with every question.
         seed: of everything random, an integer >= 0.
         maximize: whether large values are wanted; else small ones.
         surrogate: "gp", "hilofi", "lolofi", "lrkf", "ekf", "auto" (by `capacity` and dimension), or a Surrogate.
@@ -110,6 +119,7 @@ class BayesianOptimizer:
         self,
         bounds: Any,
         *,
+        constraints: Sequence[Constraint] = (),
         seed: int,
         maximize: bool = False,
         surrogate: str | Surrogate = "auto",
@@ -121,7 +131,8 @@ class BayesianOptimizer:
         standardize: bool = True,
         search: Search | None = None,
     ) -> None:
-        self.space = space_from(bounds)
+        self.space = space_from(bounds, constraints)
+        self._examples = [restricted.example(self.space)] if self.space.restricted else []
         self.maximize, self.seed = bool(maximize), checks.count("seed", seed, 0)
         self.capacity, columns = checks.count("capacity", capacity), self.space.columns
         self.initial = max(2, columns) if initial is None else checks.count("initial", initial)
@@ -138,7 +149,7 @@ class BayesianOptimizer:
         self.acquisition = belief.acquisition if acquisition == "auto" else acquisition
         score = acquisitions.make(self.acquisition)
         smooth = acquisitions.is_smooth(score(jnp.zeros(())))
-        self._plan = Plan(self.space, belief, score, smooth, self.search)
+        self._plan = Plan(self.space.product, belief, score, smooth, self.search)
         self._lock = threading.RLock()
         self._entries: list[_Entry] = []
         self._order: list[int] = []
@@ -168,14 +179,26 @@ class BayesianOptimizer:
         return entry.x.copy(), entry.value
 
     @overload
-    def ask(self) -> Trial: ...
+    def ask(self, n: None = None, *, fixed: Mapping[Any, Any] | None = None) -> Trial: ...
     @overload
-    def ask(self, n: int) -> list[Trial]: ...
-    def ask(self, n: int | None = None) -> Trial | list[Trial]:
-        """The next trial to evaluate, or a list of `n`. Raises Exhausted when no new point is left."""
+    def ask(self, n: int, *, fixed: Mapping[Any, Any] | None = None) -> list[Trial]: ...
+    def ask(self, n: int | None = None, *, fixed: Mapping[Any, Any] | None = None) -> Trial | list[Trial]:
+        """The next trial to evaluate, or a list of `n`.
+
+        Args:
+            n: number of trials; None is one, without a list.
+            fixed: values that some parameters have there, by name, or by index in a space without names; the
+                acquisition is maximised over the others.
+
+        Raises:
+            Exhausted: no new point is left.
+            ValueError, TypeError: `fixed` holds an unknown name or a value outside, or was found to contradict the
+                conditions or constraints.
+        """
+        held = self.space.fixed(fixed)
         if n is None:
-            return self._ask()
-        return [self._ask() for _ in range(checks.count("n", n))]
+            return self._ask(held)
+        return [self._ask(held) for _ in range(checks.count("n", n))]
 
     @_locked
     def propose(self, x: Any) -> Trial:
@@ -218,16 +241,19 @@ class BayesianOptimizer:
 
     @_locked
     def trials_dataframe(self) -> "pd.DataFrame":
-        """One row for each trial: number, state, value (NaN unless complete), x_0, x_1, ..., reason of a failure."""
+        """One row for each trial: number, state, value (NaN unless complete), the point, reason of a failure.
+
+        The columns of the point are x_0, x_1, ..., or the names; where a parameter is inactive, its value is missing.
+        """
         import pandas as pd
 
+        names = self.space.names or [f"x_{i}" for i in range(len(self.space.dimensions))]
         rows = [
             {"number": e.number, "state": e.status, "value": e.value}
-            | {f"x_{i}": value for i, value in enumerate(e.x)}
+            | (e.x if self.space.names else dict(zip(names, e.x, strict=True)))
             | {"reason": e.reason}
             for e in self._entries
         ]
-        names = [f"x_{i}" for i in range(len(self.space.dimensions))]
         return pd.DataFrame(rows, columns=["number", "state", "value", *names, "reason"])
 
     def _number(self, trial: Any) -> int | None:
@@ -235,7 +261,7 @@ class BayesianOptimizer:
         if not isinstance(trial, Trial):
             return None
         known = 0 <= checks.count("the number of a trial", trial.number, 0) < len(self._entries)
-        if not known or list(self._entries[trial.number].x) != self.space.values(trial.x):
+        if not known or identity(self._entries[trial.number].x) != identity(self.space.values(trial.x)):
             raise ValueError(
                 f"trial {trial.number} was not asked from this optimizer at {trial.x!r}; tell a point instead of a "
                 "trial to add it"
@@ -246,43 +272,63 @@ class BayesianOptimizer:
 
     def _add(self, point: Point) -> _Entry:
         """A new pending trial."""
-        x = point.x if isinstance(point.x, np.ndarray) else list(point.x)
+        x = point.x if isinstance(point.x, np.ndarray) else point.x.copy()
         entry = _Entry(len(self._entries), x, point.unit, "pending", math.nan, "")
         self._entries.append(entry)
         return entry
 
     @_locked
-    def _ask(self) -> Trial:
-        return self._add(self._design() if self._early() else self._suggest()).trial
+    def _ask(self, fixed: Mapping[Any, Any]) -> Trial:
+        return self._add(self._design(fixed) if self._early() else self._suggest(fixed)).trial
 
     def _early(self) -> bool:
         """Whether the next point belongs to the initial design: too few asked, or fewer than two values."""
         return len(self._entries) < self.initial or len(self._order) < 2
 
-    def _design(self) -> Point:
+    def _design(self, fixed: Mapping[Any, Any]) -> Point:
         """The next new point of a randomly shifted Sobol sequence."""
         generator = np.random.default_rng([self.seed, 0])
         index = len(self._entries)
         if self.search.grid:
             grid = sobol(self.search.raw_samples, self.space.columns, scramble=True)
-            return self._first_new(generator.permutation(grid)[index % len(grid) :])
+            return self._first_new(generator.permutation(grid)[index % len(grid) :], fixed)
         shift = generator.random(self.space.columns)
-        points = (sobol(1 << max(6, index.bit_length() + 1), self.space.columns)[index:] + shift) % 1
-        return self._first_new(points)
+        least = _RESTRICTED_DESIGN if self.space.restricted else 6
+        points = (sobol(1 << max(least, index.bit_length() + 1), self.space.columns)[index:] + shift) % 1
+        return self._first_new(points, fixed)
 
-    def _first_new(self, units: np.ndarray) -> Point:
-        """The first point of `units` (n, columns) that no trial has, else of a small space. Raises Exhausted."""
-        known = {_identity(entry.x) for entry in self._entries}
-        for point in map(self.space.point_at, units):
-            if _identity(point.x) not in known:
+    def _first_new(self, units: np.ndarray, fixed: Mapping[Any, Any]) -> Point:
+        """The first point of `units` (n, columns) that no trial has, else of the space.
+
+        Raises Exhausted, and ValueError if `fixed` excludes all that were tried.
+        """
+        known, found = {identity(entry.x) for entry in self._entries}, False
+        for point in self._points(units, fixed):
+            if identity(point.x) not in known:
                 return point
-        if self.space.size <= _ENUMERABLE:
-            for x in self.space.points():
-                if _identity(x) not in known:
-                    return self.space.point(x)
-        raise Exhausted(f"all {len(known)} points of the space have been suggested")
+            found = True
+        if fixed and not found:
+            raise ValueError(
+                f"no point with fixed={dict(fixed)} was found that satisfies all constraints and conditions"
+            )
+        left = f"with fixed={dict(fixed)} " if fixed else ""
+        raise Exhausted(f"all {len(known)} points of the space {left}have been suggested")
 
-    def _suggest(self) -> Point:
+    def _points(self, units: np.ndarray, fixed: Mapping[Any, Any]) -> Iterable[Point]:
+        """The points of the space at `units`; then all of a small one, or those that walks in a restricted one find."""
+        box = Box(*self.space.cube(fixed), fixed)
+        at = (self.space.point_at(unit, fixed) for unit in np.clip(units, box.low, box.high))
+        yield from (point for point in at if point is not None)
+        if self.space.size <= _ENUMERABLE:
+            for point in map(self.space.point, self.space.points()):
+                if not np.any((point.unit < box.low) | (point.unit > box.high)):
+                    yield point
+        elif self._examples:
+            generator = np.random.default_rng([self.seed, len(self._entries), 1])
+            for near in restricted.walk(self.space, box, self._examples, self.search.raw_samples, generator):
+                yield from near
+
+    def _suggest(self, fixed: Mapping[Any, Any]) -> Point:
         """The maximiser of the acquisition, or a random new point if that one is known."""
         number, dtype = len(self._entries), self._plan.surrogate.dtype
         with jax.enable_x64(True):  # 64-bit arrays only for surrogates that ask for them; see `Surrogate.dtype`
@@ -290,14 +336,38 @@ class BayesianOptimizer:
             trials, renewed = self._trials(dtype)
             if renewed:
                 self._state = start(self._plan, jax.random.key(self.seed), History(trials.x, trials.y, trials.failed))
-            low, high = (jnp.asarray(side, dtype) for side in self._region())
-            grid = jnp.asarray(sobol(self.search.raw_samples, self.space.columns, self.search.grid), dtype)
-            state, self._state = self._state, None  # donated: after an interruption the next ask fits anew
-            self._state, unit, new = suggest(self._plan, key, state, trials, Region(low, high), grid)
-            unit, new = np.asarray(unit, float), bool(new)
-        if new or self.search.repeats:
-            return self.space.point_at(unit)
-        return self._first_new(np.random.default_rng([self.seed, number]).random((1000, self.space.columns)))
+            cube = self.space.cube(fixed)
+            low, high = (np.clip(side, *cube) for side in self._region())
+            region = Region(jnp.asarray(low, dtype), jnp.asarray(high, dtype))
+            if self.space.restricted:
+                point = self._ranked(key, trials, region, Box(low, high, fixed))
+            else:
+                grid = sobol(self.search.raw_samples, self.space.columns, self.search.grid)
+                grid = jnp.asarray(np.clip(grid, *cube), dtype)
+                state, self._state = self._state, None  # donated: after an interruption the next ask fits anew
+                self._state, unit, new = suggest(self._plan, key, state, trials, region, grid)
+                wanted = bool(new) or self.search.repeats
+                point = self.space.point_at(np.asarray(unit, float), fixed) if wanted else None
+        if point is not None:
+            return point
+        return self._first_new(np.random.default_rng([self.seed, number]).random((1000, self.space.columns)), fixed)
+
+    def _ranked(self, key: Any, trials: Trials, region: Region, box: Box) -> Point | None:
+        """The maximiser of the acquisition in a restricted space; None if it was not found."""
+
+        def ranked(pool: Pool) -> Ranked:
+            state, self._state = self._state, None  # donated, as in `_suggest`
+            points = jnp.asarray(pool.points, trials.x.dtype)
+            self._state, found = rank(self._plan, key, state, trials, region, pool._replace(points=points))
+            return jax.device_get(found)
+
+        generator = np.random.default_rng([self.seed, len(self._entries), 2])
+        best = [self._entries[self._order[i]] for i in np.argsort(-self._responses(), kind="stable")[:_INCUMBENTS]]
+        starts = [Point(entry.x, entry.unit) for entry in best]
+        pool = restricted.candidates(self.space, self.search, box, [*starts, *self._examples], generator)
+        known = [] if self.search.repeats else [entry.unit for entry in self._entries]
+        known = np.reshape(known, (-1, self.space.columns))
+        return restricted.maximise(ranked, self.space, box, pool, known) if pool else None
 
     def _trials(self, dtype: Any) -> tuple[Trials, bool]:
         """The arguments of the compiled program, and whether the responses were standardised again."""
@@ -330,8 +400,9 @@ class BayesianOptimizer:
         if not self.trust_region:
             return np.zeros(columns), np.ones(columns)
         values = self._responses()
-        centre = self._entries[self._order[int(np.argmax(values))]].unit
-        return trust_region.box(centre, trust_region.edge(values, self.initial, columns), self.space.continuous)
+        best = self._entries[self._order[int(np.argmax(values))]]
+        confined = self.space.continuous & self.space.active(best.x)
+        return trust_region.box(best.unit, trust_region.edge(values, self.initial, columns), confined)
 
     def _responses(self) -> np.ndarray:
         """(n,) values of the complete trials, larger is better, in the order in which they were told."""
@@ -365,14 +436,23 @@ class BayesianOptimizer:
             "standardize": self.standardize,
             "search": self.search._asdict(),
         }
-        trials = [(list(e.x), e.status, e.value, e.reason) for e in self._entries]
+        trials = [(e.x if isinstance(e.x, dict) else list(e.x), e.status, e.value, e.reason) for e in self._entries]
         state = [] if self._state is None else checkpoint.arrays(self._state)
         checkpoint.save(path, checkpoint.Study(self.space, settings, trials, self._order, self._standard, state))
 
     @classmethod
-    def load(cls, path: str | Path) -> "BayesianOptimizer":
-        """Read what `save` wrote. Raises FileNotFoundError if there is no file, ValueError if it is damaged."""
-        return checkpoint.load(path, cls._from_study)
+    def load(cls, path: str | Path, constraints: Sequence[Callable[[Any], bool]] = ()) -> "BayesianOptimizer":
+        """Read what `save` wrote.
+
+        Args:
+            path: of the file.
+            constraints: the functions among the study's constraints, in their order, because a file holds none.
+
+        Raises:
+            FileNotFoundError: there is no file.
+            ValueError: it is damaged, or the study has another number of functions as constraints.
+        """
+        return checkpoint.load(path, cls._from_study, constraints)
 
     @classmethod
     def _from_study(cls, study: checkpoint.Study) -> "BayesianOptimizer":
@@ -405,7 +485,3 @@ def _hashable(options: Any) -> dict[str, Any]:
         except TypeError:
             raise TypeError(f"surrogate option {name} must be a number, a string or a tuple; got {value!r}") from None
     return options
-
-
-def _identity(x: Any) -> tuple[Any, ...]:
-    return tuple(x.tolist() if isinstance(x, np.ndarray) else x)

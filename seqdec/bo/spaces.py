@@ -1,13 +1,12 @@
-"""The domain of the function: kinds of dimensions, and their encoding in the unit cube on which surrogates work.
+"""The domain of the function: dimensions, with or without names, and their encoding in the unit cube of the surrogates.
 
-A Real takes one column of the cube, linear or logarithmic; an Integer one column, divided into one interval for each
-value; a Categorical one column for each choice, one-hot. Columns are continuous for Real dimensions only: `snap`
-rounds all others to values of the dimension.
+A point of dimensions without names is a list or an array, of those with names a dict. A parameter with a name may be
+active at some points only: elsewhere it is absent from the dict, and its columns of the cube are constant.
 """
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -15,58 +14,95 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seqdec import checks
+from seqdec.bo import constraints as rules
+from seqdec.bo import dimensions as kinds
+from seqdec.bo.constraints import Constraint
+from seqdec.bo.dimensions import Dimension, Integer, Real
 from seqdec.core import Array
+from seqdec.registry import unknown
 
-_LARGEST_INTEGER = 2**53
-"""Up to here every integer is a double."""
-
-
-class Real(NamedTuple):
-    """A real number from `low` to `high`, searched on a logarithmic scale where `log`."""
-
-    low: float
-    high: float
-    log: bool = False
+_COLUMNS = ("number", "state", "value", "reason")
+"""Columns of the table of trials that are no parameters."""
 
 
-class Integer(NamedTuple):
-    """An integer from `low` to `high`, both included, searched on a logarithmic scale where `log`."""
+class Conditional(NamedTuple):
+    """A parameter of a space with names that is active only where another has one of some values.
 
-    low: int
-    high: int
-    log: bool = False
+    Where that parameter is inactive itself, so is this one.
+    """
 
-
-class Categorical(NamedTuple):
-    """One of `choices`, which have no order."""
-
-    choices: tuple[Any, ...]
-    """Hashable values, all different. A study can be saved if they are strings, numbers, booleans, None, numpy scalars
-    or tuples of these."""
+    dimension: Dimension
+    on: str
+    """name of the other parameter, which is an Integer, an Ordinal or a Categorical"""
+    values: tuple[Any, ...]
 
 
-Dimension = Real | Integer | Categorical
+class Condition(NamedTuple):
+    """A checked condition."""
+
+    parent: int
+    """index of the parameter that decides"""
+    values: tuple[Any, ...]
+    """its values where the parameter is active"""
 
 
 class Point(NamedTuple):
     """A point of a space in both representations."""
 
     x: Any
-    """a read-only numpy array where all dimensions are Real, else a list"""
+    """a read-only numpy array where all dimensions are Real and without names, else a list, or a dict with names"""
     unit: np.ndarray
     """(columns,) of the unit cube, read-only"""
 
 
 class Space(NamedTuple):
-    """A product of dimensions. A point is a list with one value for each, or a numpy array where all are Real."""
+    """A product of dimensions, and what restricts it.
+
+    A point has one value for each dimension: it is a list, or a numpy array where all are Real. With names it is a dict
+    of the active parameters.
+    """
 
     dimensions: tuple[Dimension, ...]
+    names: tuple[str, ...] = ()
+    """of the dimensions; empty where points are lists"""
+    conditions: tuple[Condition | None, ...] = ()
+    """for each dimension with a name, what makes it active"""
+    constraints: tuple[Constraint, ...] = ()
+    """what holds at every point"""
+
+    def __eq__(self, other: object) -> bool:
+        """Whether all is equal, kinds included: a Real and an Integer of equal limits are equal as tuples."""
+        return isinstance(other, Space) and tuple(self) == tuple(other) and self._kinds == other._kinds
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash((self._kinds, self.dimensions, self.names))
+
+    @property
+    def _kinds(self) -> tuple[type, ...]:
+        return tuple(map(type, self.dimensions))
+
+    @property
+    def product(self) -> "Space":
+        """The product of the dimensions alone, in numbers: what compiled programs depend on."""
+        return Space(tuple(map(kinds.coded, self.dimensions)))
+
+    @property
+    def restricted(self) -> bool:
+        """Whether not every point of the product is one of the space."""
+        return bool(self.constraints) or any(self.conditions)
+
+    @property
+    def keys(self) -> Sequence[Any]:
+        """What a dimension is called: its name, else its index."""
+        return self.names or range(len(self.dimensions))
 
     @property
     def columns(self) -> int:
         """Columns of the unit cube."""
-        return sum(map(_width, self.dimensions))
+        return sum(map(kinds.width, self.dimensions))
 
     @property
     def all_real(self) -> bool:
@@ -76,31 +112,69 @@ class Space(NamedTuple):
     @property
     def continuous(self) -> np.ndarray:
         """(columns,) bool: the columns of Real dimensions."""
-        return np.concatenate([np.full(_width(d), isinstance(d, Real)) for d in self.dimensions])
+        return np.concatenate([np.full(kinds.width(d), isinstance(d, Real)) for d in self.dimensions])
+
+    @property
+    def slices(self) -> list[slice]:
+        """The columns of each dimension."""
+        ends = list(itertools.accumulate(map(kinds.width, self.dimensions)))
+        return [slice(*ends) for ends in zip([0, *ends], ends, strict=False)]
+
+    def cube(self, fixed: Mapping[Any, Any]) -> tuple[np.ndarray, np.ndarray]:
+        """(low, high), each (columns,): the unit cube where dimensions with `fixed` values, by key, have only these."""
+        low, high = np.zeros(self.columns), np.ones(self.columns)
+        for key, dimension, columns in zip(self.keys, self.dimensions, self.slices, strict=True):
+            if key in fixed:
+                low[columns] = high[columns] = kinds.encode(dimension, fixed[key])
+        return low, high
 
     @property
     def size(self) -> float:
-        """How many points there are; infinity with a Real dimension."""
-        return math.prod(_count(dimension) for dimension in self.dimensions)
+        """How many points there are, at most; infinity with a Real dimension."""
+        return math.prod(kinds.count(dimension) for dimension in self.dimensions)
 
-    def points(self) -> Iterator[list[Any]]:
+    def active(self, x: Any) -> np.ndarray:
+        """(columns,) bool: the columns of the parameters that are active at a point of the space."""
+        present = [not self.names or key in x for key in self.keys]
+        return np.concatenate([np.full(kinds.width(d), p) for d, p in zip(self.dimensions, present, strict=True)])
+
+    def points(self) -> Iterator[Any]:
         """All points of a finite space, one after the other."""
-        return map(list, itertools.product(*map(_values, self.dimensions)))
+        seen = set()
+        for values in itertools.product(*map(kinds.values, self.dimensions)):
+            x = self._assembled(values)
+            if not self.restricted or (identity(x) not in seen and rules.violated(self.constraints, x) is None):
+                seen.add(identity(x))
+                yield x
 
     def point(self, x: Any) -> Point:
         """A copy of `x`, of plain numbers and the choices given, with its encoding; a Point is returned as it is.
 
-        Raises as `encode`.
+        Raises as `encode`, and ValueError if `x` violates a constraint.
         """
         if isinstance(x, Point):
             return x
-        values = self.values(x)
-        unit = self.encode(values)
-        return Point(_read_only(np.array(values)) if self.all_real else values, _read_only(unit))
+        point = self._point(self.values(x))
+        if (constraint := rules.violated(self.constraints, point.x)) is not None:
+            raise ValueError(f"{point.x!r} violates the constraint {rules.describe(constraint)}")
+        return point
 
-    def point_at(self, unit: np.ndarray) -> Point:
-        """The point at (columns,) of the unit cube, with the encoding of its rounded values."""
-        return self.point(self.decode(unit))
+    def _point(self, values: Any) -> Point:
+        unit = self.encode(values)
+        return Point(_read_only(np.array(values)) if self._as_array else values, _read_only(unit))
+
+    def point_at(self, unit: np.ndarray, fixed: Mapping[Any, Any] | None = None) -> Point | None:
+        """The point at (columns,) of the unit cube, with the encoding of its rounded values.
+
+        `fixed` are values, by key, that some dimensions have instead. None where such a one is inactive or a constraint
+        is violated.
+        """
+        x = self.decode(unit)
+        if fixed and self.names and not fixed.keys() <= x.keys():
+            return None
+        for key, value in (fixed or {}).items():
+            x[key] = value
+        return self._point(self.values(x)) if rules.violated(self.constraints, x) is None else None
 
     def encode(self, x: Any) -> np.ndarray:
         """(columns,) of the unit cube for a point.
@@ -109,47 +183,137 @@ class Space(NamedTuple):
         needed.
         """
         values = self.values(x)
-        return np.concatenate([_encode(d, value) for d, value in zip(self.dimensions, values, strict=True)])
+        known = values if self.names else dict(enumerate(values))
+        return np.concatenate(
+            [
+                kinds.encode(d, known[key]) if key in known else kinds.neutral(d)
+                for key, d in zip(self.keys, self.dimensions, strict=True)
+            ]
+        )
 
-    def values(self, x: Any) -> list[Any]:
-        """The values of a point: floats, integers and choices. Raises as `encode`."""
+    def values(self, x: Any) -> Any:
+        """The values of a point, floats, integers and choices: a list, or with names a dict. Raises as `encode`."""
+        if self.names:
+            return self._named_values(x)
         x = np.asarray(x) if isinstance(x, jax.Array) else x
         several = x.ndim > 0 if isinstance(x, np.ndarray) else isinstance(x, Sequence) and not isinstance(x, str)
         values = list(x) if several else [x]
         if len(values) != len(self.dimensions):
             raise ValueError(f"a point has {len(self.dimensions)} values; got {len(values)}: {x!r}")
-        return [_value(d, value, i) for i, (d, value) in enumerate(zip(self.dimensions, values, strict=True))]
+        return [
+            kinds.value(d, value, f"x[{i}]") for i, (d, value) in enumerate(zip(self.dimensions, values, strict=True))
+        ]
+
+    def _named_values(self, x: Any) -> dict[str, Any]:
+        if not isinstance(x, Mapping):
+            raise TypeError(f"a point of this space is a dict of {', '.join(self.names)}; got {x!r}")
+        for name in x:
+            if name not in self.names:
+                raise ValueError(unknown("parameter", name, self.names))
+
+        def value(index: int) -> Any:
+            name = self.names[index]
+            if name not in x:
+                raise ValueError(f"the point {x!r} has no value of {name!r}, which is active there: add it")
+            return kinds.value(self.dimensions[index], x[name], f"x[{name!r}]")
+
+        values = {}
+        for index, name in enumerate(self.names):
+            if self._is_active(index, value):
+                values[name] = value(index)
+            elif name in x:
+                on = self.names[self.conditions[index].parent]  # pyright: ignore[reportOptionalMemberAccess]
+                raise ValueError(f"x[{name!r}] = {x[name]!r} is inactive at {on!r} = {x.get(on)!r}: leave it out")
+        return values
+
+    def _is_active(self, index: int, value: Callable[[int], Any]) -> bool:
+        """Whether a parameter is active, given the values of those that are."""
+        condition = self.conditions[index]
+        if condition is None:
+            return True
+        return self._is_active(condition.parent, value) and value(condition.parent) in {*condition.values}
 
     def decode(self, unit: np.ndarray) -> Any:
         """The point at (columns,) of the unit cube."""
-        ends = np.cumsum([_width(d) for d in self.dimensions])[:-1]
-        values = [_decode(d, part) for d, part in zip(self.dimensions, np.split(np.asarray(unit), ends), strict=True)]
-        return np.array(values) if self.all_real else values
+        parts = [np.asarray(unit)[columns] for columns in self.slices]
+        return self._assembled([kinds.decode(d, part) for d, part in zip(self.dimensions, parts, strict=True)])
+
+    def _assembled(self, values: Sequence[Any]) -> Any:
+        """The point with one value for each dimension, of which those of inactive ones are dropped."""
+        if not self.names:
+            return np.array(values) if self.all_real else list(values)
+        return {name: values[i] for i, name in enumerate(self.names) if self._is_active(i, values.__getitem__)}
+
+    @property
+    def _as_array(self) -> bool:
+        return self.all_real and not self.names
 
     def snap(self, unit: Array) -> Array:
-        """(..., columns) -> the nearest encodings of points, in the unit cube; traceable by JAX."""
+        """(..., columns) -> the nearest encodings of points of the product, in the unit cube; traceable by JAX."""
         if self.all_real:
             return unit
-        parts, start = [], 0
-        for dimension in self.dimensions:
-            part = unit[..., start : start + _width(dimension)]
-            parts.append(_snap(dimension, part))
-            start += _width(dimension)
+        parts = [kinds.snap(d, unit[..., columns]) for d, columns in zip(self.dimensions, self.slices, strict=True)]
         return jnp.concatenate(parts, axis=-1)
 
+    def fixed(self, given: Mapping[Any, Any] | None) -> dict[Any, Any]:
+        """Values by key, checked.
 
-def space_from(bounds: Any) -> Space:
+        Raises:
+            ValueError: an unknown key, a value outside, or a parameter that is inactive where the others are fixed.
+            TypeError: no mapping.
+        """
+        if given is None:
+            return {}
+        if not isinstance(given, Mapping):
+            raise TypeError(f"fixed must be a dict from names, or indices, to values; got {given!r}")
+        indices = {key: index for index, key in enumerate(self.keys)}
+        given = {rules.check_key("fixed", key, indices): value for key, value in given.items()}
+        fixed = {
+            key: kinds.value(self.dimensions[indices[key]], value, f"fixed[{key!r}]") for key, value in given.items()
+        }
+        for key in fixed if any(self.conditions) else ():
+            self._check_reachable(indices[key], fixed)
+        return fixed
+
+    def _check_reachable(self, index: int, fixed: Mapping[Any, Any]) -> None:
+        condition, name = self.conditions[index], self.names[index]
+        if condition is None:
+            return
+        on = self.names[condition.parent]
+        if on in fixed and fixed[on] not in {*condition.values}:
+            raise ValueError(f"fixed: {name!r} is inactive at {on!r} = {fixed[on]!r}: leave one of them out")
+        self._check_reachable(condition.parent, fixed)
+
+
+def identity(x: Any) -> tuple[Any, ...]:
+    """A hashable equivalent of a point."""
+    return tuple(x.items() if isinstance(x, dict) else x.tolist() if isinstance(x, np.ndarray) else x)
+
+
+def space_from(bounds: Any, constraints: Any = ()) -> Space:
     """A space from bounds in any of the usual forms.
 
     Args:
-        bounds: a Space; a sequence of (low, high) pairs, Real, Integer and Categorical; a `scipy.optimize.Bounds`; a
-            bounded `gymnasium.spaces.Box`; a `gymnasium.spaces.Discrete`.
+        bounds: a Space; a sequence of (low, high) pairs, Real, Integer, Ordinal and Categorical; a dict from names to
+            these and to Conditional; a `scipy.optimize.Bounds`; a bounded `gymnasium.spaces.Box`; a
+            `gymnasium.spaces.Discrete`.
+        constraints: Linear, and functions (x) -> bool, all of which hold at every point. Those of a Space stay.
 
     Raises:
         ValueError: bounds that are reversed, equal, infinite, too wide for a float or empty, fewer than two choices or
-            equal ones; the message names the dimension.
+            equal ones; the message names the dimension. A name that is reserved, a condition on an unknown parameter,
+            on a Real, on values it does not have or in a circle; an impossible constraint.
         TypeError: anything else.
     """
+    space = _space(bounds)
+    kept = bounds.constraints if isinstance(bounds, Space) else ()
+    return space._replace(constraints=rules.check((*kept, *rules.listed(constraints)), space.keys, space.dimensions))
+
+
+def _space(bounds: Any) -> Space:
+    """The space without its constraints."""
+    if isinstance(bounds, Mapping) or (isinstance(bounds, Space) and bounds.names):
+        return _named(dict(bounds) if isinstance(bounds, Mapping) else _declared(bounds))
     if isinstance(bounds, Space):
         dimensions = bounds.dimensions
     elif isinstance(bounds, gymnasium.spaces.Discrete):
@@ -157,13 +321,72 @@ def space_from(bounds: Any) -> Space:
     elif isinstance(bounds, gymnasium.spaces.Box):
         kind = Integer if np.issubdtype(bounds.dtype, np.integer) else Real
         dimensions = tuple(kind(*pair) for pair in zip(bounds.low.ravel(), bounds.high.ravel(), strict=True))
-    elif isinstance(bounds, Sequence | np.ndarray) and not isinstance(bounds, str | Dimension):
-        dimensions = tuple(_dimension(entry, i) for i, entry in enumerate(bounds))
+    elif isinstance(bounds, Sequence | np.ndarray) and not isinstance(bounds, str | Dimension | Conditional):
+        dimensions = tuple(_dimension(entry, f"bounds[{i}]") for i, entry in enumerate(bounds))
     else:
         dimensions = _scipy_dimensions(bounds)
     if not dimensions:
         raise ValueError("bounds must have at least one dimension; got none")
-    return Space(tuple(_check(dimension, i) for i, dimension in enumerate(dimensions)))
+    return Space(tuple(kinds.check(dimension, f"bounds[{i}]") for i, dimension in enumerate(dimensions)))
+
+
+def _named(declared: Mapping[Any, Any]) -> Space:
+    """The space of parameters by name."""
+    if not declared:
+        raise ValueError("bounds must have at least one dimension; got none")
+    for name in declared:
+        if not isinstance(name, str) or not name:
+            raise TypeError(f"the names of bounds must be strings, not empty; got {name!r}")
+        if name in _COLUMNS:
+            raise ValueError(f"bounds: the name {name!r} is that of a column of the table of trials: choose another")
+    names = tuple(map(str, declared))
+    bare = [entry.dimension if isinstance(entry, Conditional) else entry for entry in declared.values()]
+    labels = [f"bounds[{name!r}]" for name in names]
+    dimensions = [kinds.check(_dimension(entry, label), label) for entry, label in zip(bare, labels, strict=True)]
+    by_name = dict(zip(names, dimensions, strict=True))
+    conditions = tuple(
+        _condition(entry, label, by_name) if isinstance(entry, Conditional) else None
+        for entry, label in zip(declared.values(), labels, strict=True)
+    )
+    _check_circles(names, conditions)
+    return Space(tuple(dimensions), names, conditions)
+
+
+def _declared(space: Space) -> dict[str, Any]:
+    """The dict from which a space with names is made."""
+    if len(space.names) != len(space.dimensions):
+        raise ValueError(f"a space has a name for each of its {len(space.dimensions)} dimensions; got {space.names!r}")
+    if len(set(space.names)) < len(space.names):
+        raise ValueError(f"the names of a space must differ; got {space.names!r}")
+    conditions = space.conditions or (None,) * len(space.dimensions)
+    return {
+        name: dimension if c is None else Conditional(dimension, space.names[c.parent], c.values)
+        for name, dimension, c in zip(space.names, space.dimensions, conditions, strict=True)
+    }
+
+
+def _condition(entry: Conditional, label: str, by_name: Mapping[str, Dimension]) -> Condition:
+    """The condition of a parameter. Raises ValueError or TypeError."""
+    if entry.on not in by_name:
+        raise ValueError(f"{label}: the condition is on {unknown('parameter', entry.on, by_name)}")
+    parent = by_name[entry.on]
+    if isinstance(parent, Real):
+        raise ValueError(f"{label}: the condition is on {entry.on!r}, a Real; use an Integer, Ordinal or Categorical")
+    if isinstance(entry.values, str) or not isinstance(entry.values, Sequence) or not entry.values:
+        raise TypeError(f"{label}: the values of the condition must be a tuple, not empty; got {entry.values!r}")
+    values = (kinds.value(parent, value, f"{label}: {entry.on!r}") for value in entry.values)
+    return Condition(list(by_name).index(entry.on), tuple(values))
+
+
+def _check_circles(names: Sequence[str], conditions: Sequence[Condition | None]) -> None:
+    """Raises ValueError where a condition leads back to its own parameter."""
+    for index in range(len(names)):
+        path = [index]
+        while condition := conditions[path[-1]]:
+            path.append(condition.parent)
+            if path.count(condition.parent) > 1:
+                circle = " -> ".join(names[i] for i in path)
+                raise ValueError(f"the conditions of the bounds form a circle, {circle}: remove one of them")
 
 
 def _scipy_dimensions(bounds: Any) -> tuple[Dimension, ...]:
@@ -172,139 +395,26 @@ def _scipy_dimensions(bounds: Any) -> tuple[Dimension, ...]:
 
     if not isinstance(bounds, Bounds):
         raise TypeError(
-            "bounds must be a sequence of (low, high) pairs or of Real, Integer and Categorical, scipy Bounds, or a "
-            f"gymnasium Box or Discrete; got {bounds!r}"
+            "bounds must be a sequence of (low, high) pairs or of Real, Integer, Ordinal and Categorical, a dict from "
+            f"names to these, scipy Bounds, or a gymnasium Box or Discrete; got {bounds!r}"
         )
     pairs = np.broadcast_arrays(np.atleast_1d(bounds.lb), np.atleast_1d(bounds.ub))
     return tuple(Real(*pair) for pair in zip(*pairs, strict=True))
 
 
-def _dimension(entry: Any, index: int) -> Dimension:
+def _dimension(entry: Any, label: str) -> Dimension:
     if isinstance(entry, Dimension):
         return entry
+    if isinstance(entry, Conditional):
+        raise TypeError(f"{label} is a Conditional: conditions need names, so give the bounds as a dict")
     pair = list(entry) if isinstance(entry, Sequence | np.ndarray) and not isinstance(entry, str) else []
     if len(pair) != 2:
         raise TypeError(
-            f"bounds[{index}] must be a pair (low, high), a Real, an Integer or a Categorical; got {entry!r}"
+            f"{label} must be a pair (low, high), a Real, an Integer, an Ordinal or a Categorical; got {entry!r}"
         )
     return Real(pair[0], pair[1])
-
-
-def _check(dimension: Dimension, index: int) -> Dimension:
-    """The dimension with Python numbers. Raises ValueError or TypeError, naming it, for invalid limits or choices."""
-    if isinstance(dimension, Categorical):
-        return Categorical(_check_choices(dimension.choices, f"bounds[{index}]"))
-    try:
-        low, high = (checks.real(f"bounds[{index}]", limit) for limit in (dimension.low, dimension.high))
-    except TypeError:
-        raise TypeError(f"bounds[{index}] must be numbers; got {dimension.low!r} and {dimension.high!r}") from None
-    if not (math.isfinite(low) and math.isfinite(high)):
-        raise ValueError(f"bounds[{index}] must be finite; got ({low}, {high}): give the range worth searching")
-    if not low < high:
-        hint = "exchange them" if low > high else "leave a fixed value out of the bounds and put it into the function"
-        raise ValueError(f"bounds[{index}] must have low < high; got ({low}, {high}): {hint}")
-    if dimension.log and low <= 0:
-        raise ValueError(f"bounds[{index}] must be positive for a logarithmic scale; got ({low}, {high})")
-    if math.isinf(high / low if dimension.log else high - low):
-        raise ValueError(f"bounds[{index}] span more than a float can hold; got ({low}, {high}): narrow them")
-    if isinstance(dimension, Real):
-        return Real(low, high, bool(dimension.log))
-    if not (low.is_integer() and high.is_integer()):
-        raise ValueError(f"bounds[{index}] must be whole numbers for an Integer; got ({low}, {high})")
-    if max(-low, high) > _LARGEST_INTEGER:
-        raise ValueError(f"bounds[{index}] of an Integer must lie within +-2**53; got ({low}, {high}): use a Real")
-    return Integer(int(low), int(high), bool(dimension.log))
-
-
-def _check_choices(choices: Any, name: str) -> tuple[Any, ...]:
-    """The choices as a tuple. Raises ValueError or TypeError."""
-    if isinstance(choices, str) or not isinstance(choices, Sequence | np.ndarray):
-        raise TypeError(f"{name}: the choices of a Categorical must be a tuple or list; got {choices!r}")
-    for choice in choices:
-        try:
-            hash(choice)
-        except TypeError:
-            raise TypeError(f"{name}: a choice must be hashable; got {choice!r}: write a list as a tuple") from None
-    if len(choices) < 2 or len(set(choices)) < len(choices):
-        raise ValueError(f"{name} must have two or more different choices; got {tuple(choices)!r}")
-    return tuple(choices)
-
-
-def _width(dimension: Dimension) -> int:
-    return len(dimension.choices) if isinstance(dimension, Categorical) else 1
-
-
-def _count(dimension: Dimension) -> float:
-    if isinstance(dimension, Integer):
-        return dimension.high - dimension.low + 1
-    return len(dimension.choices) if isinstance(dimension, Categorical) else math.inf
-
-
-def _values(dimension: Dimension) -> Sequence[Any]:
-    if isinstance(dimension, Integer):
-        return range(dimension.low, dimension.high + 1)
-    if isinstance(dimension, Categorical):
-        return dimension.choices
-    raise ValueError("a space with a Real dimension has no list of points")
-
-
-def _edges(dimension: Real | Integer) -> tuple[float, float]:
-    """The numbers at 0 and 1 of the column; an integer's interval extends half a unit to each side."""
-    half = 0.5 if isinstance(dimension, Integer) else 0.0
-    return dimension.low - half, dimension.high + half
-
-
-def _value(dimension: Dimension, value: Any, index: int) -> Any:
-    """A value of a point as a float, an integer or one of the choices. Raises ValueError or TypeError."""
-    if isinstance(dimension, Categorical):
-        try:
-            return dimension.choices[_place(dimension, value)]
-        except (KeyError, TypeError):  # TypeError: it has no hash
-            raise ValueError(f"x[{index}] = {value!r} is none of {dimension.choices!r}") from None
-    number = checks.real(f"x[{index}]", value)
-    if not dimension.low <= number <= dimension.high:
-        raise ValueError(f"x[{index}] = {value!r} lies outside the bounds [{dimension.low}, {dimension.high}]")
-    if isinstance(dimension, Integer) and not number.is_integer():
-        raise ValueError(f"x[{index}] = {value!r} must be a whole number")
-    return int(number) if isinstance(dimension, Integer) else number
-
-
-def _place(dimension: Categorical, value: Any) -> int:
-    """The index of a choice, by hash, because a tuple and a numpy scalar cannot be compared."""
-    return {choice: i for i, choice in enumerate(dimension.choices)}[value]
-
-
-def _encode(dimension: Dimension, value: Any) -> np.ndarray:
-    if isinstance(dimension, Categorical):
-        return np.eye(len(dimension.choices))[_place(dimension, value)]
-    low, high = _edges(dimension)
-    if dimension.log:
-        return np.array([math.log(value / low) / math.log(high / low)])
-    return np.array([(value - low) / (high - low)])
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:
     array.flags.writeable = False
     return array
-
-
-def _decode(dimension: Dimension, part: np.ndarray) -> Any:
-    if isinstance(dimension, Categorical):
-        return dimension.choices[int(np.argmax(part))]
-    low, high = _edges(dimension)
-    unit = float(np.clip(part[0], 0, 1))
-    number = low * (high / low) ** unit if dimension.log else low + (high - low) * unit
-    number = min(max(number, dimension.low), dimension.high)
-    return round(number) if isinstance(dimension, Integer) else number
-
-
-def _snap(dimension: Dimension, part: Array) -> Array:
-    if isinstance(dimension, Real):
-        return part
-    if isinstance(dimension, Categorical):
-        return jax.nn.one_hot(jnp.argmax(part, axis=-1), len(dimension.choices), dtype=part.dtype)
-    low, high = _edges(dimension)
-    ratio = math.log(high / low) if dimension.log else 0.0
-    number = low * jnp.exp(ratio * part) if dimension.log else low + (high - low) * part
-    whole = jnp.clip(jnp.round(number), dimension.low, dimension.high)
-    return jnp.log(whole / low) / ratio if dimension.log else (whole - low) / (high - low)

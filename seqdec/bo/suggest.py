@@ -2,7 +2,9 @@
 
 Candidates are a randomly shifted Sobol sequence in the search region, and perturbations of the best points so far on
 several scales. Projected gradient ascent in the continuous columns runs from the best of them in parallel; integers and
-categories, which have no gradient, are searched by the candidates alone. Known points are excluded.
+categories, which have no gradient, are searched by the candidates alone. Known points are excluded. Of a space with
+conditions or constraints the candidates come from the host (see `seqdec.bo.restricted`), and all are returned with
+their scores.
 """
 
 import functools
@@ -23,7 +25,7 @@ _INCUMBENTS = 4
 _SCALES = (0.2, 0.05, 0.0125, 0.003)
 _MOVED = 20
 """Average number of columns that a perturbation changes, at most."""
-_SAME = 1e-6
+SAME = 1e-6
 """Points that differ by less in every column of the cube are equal."""
 _FAILURE_RADIUS = 0.1
 
@@ -80,6 +82,28 @@ class Region(NamedTuple):
     """(d,)"""
 
 
+class Pool(NamedTuple):
+    """Candidates of a space with conditions or constraints: arrays, of the host or the device."""
+
+    points: Any
+    """(n, d)"""
+    free: Any
+    """(n, d) bool: the continuous columns of active parameters, in which the ascent moves"""
+    fit: Any
+    """() bool: whether the surrogate is to be fitted first"""
+
+
+class Ranked(NamedTuple):
+    """Scored points: those of the pool, then the ends of the ascents; arrays, of the host or the device."""
+
+    points: Any
+    """(n + s, d)"""
+    scores: Any
+    """(n + s,)"""
+    starts: Any
+    """(s,) int32: the points of the pool from which the ascents started"""
+
+
 def check_search(search: Search) -> Search:
     """`search` with Python integers. Raises TypeError or ValueError for what is no integer or out of range."""
     if not isinstance(search, Search):
@@ -118,8 +142,23 @@ def start(plan: Plan, key: Key, history: History) -> Any:
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
 def suggest(plan: Plan, key: Key, state: Any, trials: Trials, region: Region, grid: Array) -> tuple[Any, Array, Array]:
     """(state, next point (d,), whether it is a new one): fit, then maximise."""
-    surrogate, known = plan.surrogate, History(trials.x, trials.y, trials.answered)
-    state = surrogate.fit(state, known)
+    state = plan.surrogate.fit(state, History(trials.x, trials.y, trials.answered))
+    ranked = _maximise(plan, key, _with_pending(plan, state, trials), trials, region, grid)
+    point, new = _best_new(ranked.points, ranked.scores, trials, plan.search.repeats)
+    return state, point, new
+
+
+@functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
+def rank(plan: Plan, key: Key, state: Any, trials: Trials, region: Region, pool: Pool) -> tuple[Any, Ranked]:
+    """(state, scored points): fit, then score and improve the candidates of the host."""
+    known = History(trials.x, trials.y, trials.answered)
+    state = jax.lax.cond(pool.fit, plan.surrogate.fit, lambda state, _: state, state, known)
+    return state, _maximise(plan, key, _with_pending(plan, state, trials), trials, region, pool)
+
+
+def _with_pending(plan: Plan, state: Any, trials: Trials) -> Any:
+    """The state conditioned on the pending trials, with their expected values, as well."""
+    surrogate = plan.surrogate
 
     def with_expected(state: Any) -> Any:
         expected = surrogate.posterior(state).mean(trials.x)
@@ -129,12 +168,10 @@ def suggest(plan: Plan, key: Key, state: Any, trials: Trials, region: Region, gr
         )
         return surrogate.condition_on(state, history)
 
-    conditioned = jax.lax.cond(trials.pending > 0, with_expected, lambda state: state, state)
-    point, new = _maximise(plan, key, conditioned, trials, region, grid)
-    return state, point, new
+    return jax.lax.cond(trials.pending > 0, with_expected, lambda state: state, state)
 
 
-def _maximise(plan: Plan, key: Key, state: Any, trials: Trials, region: Region, grid: Array) -> tuple[Array, Array]:
+def _maximise(plan: Plan, key: Key, state: Any, trials: Trials, region: Region, grid: Array | Pool) -> Ranked:
     posterior, (shift, perturb, acquire) = plan.surrogate.posterior(state), jax.random.split(key, 3)
     keep = jnp.arange(len(trials.x)) < trials.answered + trials.pending
     means = jnp.where(keep, posterior.mean(trials.x), -jnp.inf)
@@ -147,7 +184,10 @@ def _maximise(plan: Plan, key: Key, state: Any, trials: Trials, region: Region, 
         value = acquisition.score(key, posterior, x[None], None)[0]
         return value + _log_feasibility(x, trials)
 
-    if plan.search.grid:
+    free = jnp.asarray(plan.space.continuous)
+    if isinstance(grid, Pool):
+        pool, free = grid.points, grid.free
+    elif plan.search.grid:
         pool = plan.space.snap(grid)
     else:
         pool = _candidates(plan.space, shift, perturb, trials, means, region, grid)
@@ -155,12 +195,14 @@ def _maximise(plan: Plan, key: Key, state: Any, trials: Trials, region: Region, 
         scores = jax.vmap(score, (None, 0))(acquire, pool)
     else:
         scores = jax.vmap(score)(jax.random.split(acquire, len(pool)), pool)
+    first = jnp.zeros(0, jnp.int32)
     if plan.smooth and plan.search.steps and not plan.search.grid:
         _, first = jax.lax.top_k(scores, plan.search.num_restarts)
-        climbed = _climb(lambda x: score(acquire, x), pool[first], region, plan)
+        free = free[first] if free.ndim == 2 else free
+        climbed = _climb(lambda x: score(acquire, x), pool[first], free, region, plan.search.steps)
         pool = jnp.concatenate([pool, climbed])
         scores = jnp.concatenate([scores, jax.vmap(score, (None, 0))(acquire, climbed)])
-    return _best_new(pool, jnp.where(jnp.isfinite(scores), scores, -jnp.inf), trials, plan.search.repeats)
+    return Ranked(pool, jnp.where(jnp.isfinite(scores), scores, -jnp.inf), first)
 
 
 def _best_new(pool: Array, scores: Array, trials: Trials, repeats: bool) -> tuple[Array, Array]:
@@ -192,12 +234,11 @@ def _candidates(space, shift, perturb, trials, means, region, grid) -> Array:
     return space.snap(jnp.concatenate([even, near]))
 
 
-def _climb(score: Callable[[Array], Array], points: Array, region: Region, plan: Plan) -> Array:
-    """(s, d) points after `steps` of Adam, each projected onto the region."""
-    free = jnp.asarray(plan.space.continuous)
+def _climb(score: Callable[[Array], Array], points: Array, free: Array, region: Region, steps: int) -> Array:
+    """(s, d) points after `steps` of Adam in the `free` columns, (d,) or (s, d), each projected onto the region."""
     solver = optax.chain(
         optax.scale_by_adam(b1=0.8, b2=0.95),
-        optax.scale_by_schedule(optax.cosine_decay_schedule(0.05, plan.search.steps)),
+        optax.scale_by_schedule(optax.cosine_decay_schedule(0.05, steps)),
     )
     width = region.high - region.low
     ascent = jax.vmap(jax.grad(score))
@@ -210,7 +251,7 @@ def _climb(score: Callable[[Array], Array], points: Array, region: Region, plan:
         points = optax.projections.projection_box(moved, region.low, region.high)
         return points, state
 
-    return jax.lax.fori_loop(0, plan.search.steps, step, (points, solver.init(points)))[0]
+    return jax.lax.fori_loop(0, steps, step, (points, solver.init(points)))[0]
 
 
 def _log_feasibility(x: Array, trials: Trials) -> Array:
@@ -230,4 +271,4 @@ def _log_feasibility(x: Array, trials: Trials) -> Array:
 
 def _is_new(x: Array, trials: Trials) -> Array:
     known = jnp.arange(len(trials.x)) < trials.answered + trials.pending + trials.failed
-    return ~jnp.any(known & (jnp.max(jnp.abs(trials.x - x), axis=1) < _SAME))
+    return ~jnp.any(known & (jnp.max(jnp.abs(trials.x - x), axis=1) < SAME))

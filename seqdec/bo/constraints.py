@@ -1,0 +1,116 @@
+"""Constraints on the points of a space, which are known before a point is evaluated."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from seqdec import checks
+from seqdec.bo import dimensions as kinds
+from seqdec.bo.dimensions import Dimension, Real
+from seqdec.registry import unknown
+
+
+class Linear(NamedTuple):
+    """low <= sum of weight times value <= high; a parameter that is inactive at a point adds nothing."""
+
+    weights: Mapping[Any, float]
+    """by name, or by index in a space without names; of dimensions whose values are numbers"""
+    low: float = -math.inf
+    high: float = math.inf
+
+
+Constraint = Linear | Callable[[Any], bool]
+"""A Linear, or a function of a point that says whether it may be evaluated."""
+
+
+def check(given: Sequence[Any], keys: Sequence[Any], dimensions: Sequence[Dimension]) -> tuple[Constraint, ...]:
+    """The constraints with Python numbers.
+
+    Raises:
+        ValueError, TypeError: neither a Linear nor a function, or a Linear with an unknown key, without a finite
+            limit, or that leaves no volume; the message names the constraint.
+    """
+    by_key = dict(zip(keys, dimensions, strict=True))
+    for i, constraint in enumerate(given):
+        if not isinstance(constraint, Linear) and not callable(constraint):
+            raise TypeError(f"constraints[{i}] must be a Linear or a function (x) -> bool; got {constraint!r}")
+    return tuple(
+        _check_linear(c, by_key, f"constraints[{i}]") if isinstance(c, Linear) else c for i, c in enumerate(given)
+    )
+
+
+def listed(given: Any) -> Sequence[Any]:
+    """Constraints as a sequence. Raises TypeError for none."""
+    if not isinstance(given, Sequence) or isinstance(given, str | Linear):
+        raise TypeError(f"constraints must be a list of Linear and of functions; got {given!r}")
+    return given
+
+
+def _check_linear(constraint: Linear, by_key: Mapping[Any, Dimension], name: str) -> Linear:
+    weights, low, high = constraint
+    if not isinstance(weights, Mapping) or not weights:
+        raise TypeError(f"{name}: the weights must be a dict from names, or indices, to numbers; got {weights!r}")
+    weights = {check_key(name, key, by_key): weight for key, weight in weights.items()}
+    for key in weights:
+        values = () if isinstance(by_key[key], Real) else kinds.values(by_key[key])
+        if not isinstance(values, range) and not all(isinstance(value, int | float | np.number) for value in values):
+            raise ValueError(f"{name}: {key!r} has values that are no numbers, {values!r}: use a function instead")
+    weights = {key: checks.real(f"{name}: the weight of {key!r}", weight) for key, weight in weights.items()}
+    low, high = checks.real(f"{name}: low", low), checks.real(f"{name}: high", high)
+    if not all(map(math.isfinite, weights.values())) or not any(weights.values()):
+        raise ValueError(f"{name}: the weights must be finite and not all zero; got {weights!r}")
+    if not low <= high or low == math.inf or high == -math.inf or (math.isinf(low) and math.isinf(high)):
+        raise ValueError(f"{name} must have low <= high, one of them finite; got low={low}, high={high}")
+    if low == high and any(isinstance(by_key[key], Real) for key in weights):
+        raise ValueError(
+            f"{name} has low == high == {low}, which no random point satisfies: leave one of its parameters out and "
+            "compute it in the function"
+        )
+    return Linear(weights, low, high)
+
+
+def check_key(name: str, key: Any, keys: Mapping[Any, Any]) -> Any:
+    """A name, or an index, of a space as a Python string or integer. Raises ValueError for another key."""
+    if key not in keys or not isinstance(key, str | int | np.integer) or isinstance(key, bool):
+        raise ValueError(f"{name}: {unknown('parameter', key, [str(known) for known in keys])}")
+    return str(key) if isinstance(key, str) else int(key)
+
+
+def violated(constraints: Sequence[Constraint], x: Any) -> Constraint | None:
+    """The first constraint that does not hold at a point.
+
+    Raises:
+        ValueError: a function raises. TypeError: it returns something other than True or False.
+    """
+    return next((constraint for constraint in constraints if not holds(constraint, x)), None)
+
+
+def holds(constraint: Constraint, x: Any) -> bool:
+    """Whether a constraint holds at a point. Raises as `violated`."""
+    if isinstance(constraint, Linear):
+        active = x.keys() if isinstance(x, dict) else range(len(x))
+        total = sum(weight * x[key] for key, weight in constraint.weights.items() if key in active)
+        return bool(constraint.low <= total <= constraint.high)
+    try:
+        answer = constraint(x.copy())
+    except Exception as error:
+        raise ValueError(
+            f"the constraint {describe(constraint)} raised {type(error).__name__}: {error} at {x!r}; it must return "
+            "True or False at every point within the bounds"
+        ) from error
+    if np.shape(answer) != () or np.asarray(answer).dtype.kind != "b":
+        raise TypeError(
+            f"the constraint {describe(constraint)} returned {answer!r} at {x!r}; it must return True or False: bool()"
+        )
+    return bool(answer)
+
+
+def describe(constraint: Constraint) -> str:
+    """A constraint as a formula, or the name of its function."""
+    if not isinstance(constraint, Linear):
+        return getattr(constraint, "__qualname__", repr(constraint))
+    total = " + ".join(f"{weight:g} * {key!r}" for key, weight in constraint.weights.items())
+    low = f"{constraint.low:g} <= " if math.isfinite(constraint.low) else ""
+    return f"{low}{total}" + (f" <= {constraint.high:g}" if math.isfinite(constraint.high) else "")

@@ -1,0 +1,196 @@
+"""Candidates of spaces with conditions or constraints, chosen and checked by the host.
+
+Points of a Sobol sequence that are in the space, and perturbations of known points of it; where few points of the
+sequence are, perturbations of those found before, a random walk in the space. The compiled program scores them and
+ascends from the best; an ascent that leaves the space is cut off where it does, and the program scores its end again.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from seqdec.bo import constraints as rules
+from seqdec.bo.constraints import Linear
+from seqdec.bo.dimensions import Integer, Real
+from seqdec.bo.spaces import Point, Space
+from seqdec.bo.suggest import SAME, Pool, Ranked, Search, sobol
+
+_TRIED = 8192
+"""Points of the cube that are tried before a space is declared empty, and of a finite one at most listed."""
+_ROUNDS = 32
+"""Rounds of perturbations until there are enough candidates."""
+_SCALES = (0.2, 0.05, 0.0125, 0.003)
+_MOVED = 20
+"""Average number of columns that a perturbation changes, at most."""
+_REDRAWN = 0.2
+"""Probability that a perturbation draws a dimension that is not continuous anew."""
+_HALVINGS = 20
+
+
+class Box(NamedTuple):
+    """Where candidates are sought."""
+
+    low: np.ndarray
+    """(columns,)"""
+    high: np.ndarray
+    """(columns,)"""
+    fixed: Mapping[Any, Any]
+    """values of dimensions, by key; `low` and `high` are equal there"""
+
+
+def example(space: Space) -> Point:
+    """A point of the space. Raises ValueError if none is found."""
+    if (middle := space.point_at(np.full(space.columns, 0.5))) is not None:
+        return middle
+    units = sobol(_TRIED, space.columns, scramble=True)
+    found = next((point for unit in units if (point := space.point_at(unit)) is not None), None)
+    if found is None and space.size <= _TRIED:
+        found = next(map(space.point, space.points()), None)
+    elif found is None:
+        found = _by_programming(space)
+    if found is not None:
+        return found
+    shares = (np.mean([rules.holds(c, space.decode(unit)) for unit in units[:1024]]) for c in space.constraints)
+    each = (f"{rules.describe(c)} holds at {share:.1%}" for c, share in zip(space.constraints, shares, strict=True))
+    raise ValueError(
+        f"no point within the bounds was found that satisfies all constraints; of {_TRIED} tried, {', '.join(each)}: "
+        "correct or widen a constraint, or narrow the bounds to where all hold"
+    )
+
+
+def _by_programming(space: Space) -> Point | None:
+    """The point farthest from the limits of the linear constraints, if it is one of the space.
+
+    Found by mixed-integer programming over the numbers, all other dimensions being in the middle.
+    """
+    from scipy.optimize import Bounds, LinearConstraint, milp
+
+    numbers = {k: d for k, d in zip(space.keys, space.dimensions, strict=True) if isinstance(d, Real | Integer)}
+    linear = [c for c in space.constraints if isinstance(c, Linear) and c.weights.keys() <= numbers.keys()]
+    if not linear:
+        return None
+    lows, highs = (np.array([getattr(d, side) for d in numbers.values()], float) for side in ("low", "high"))
+    rows = np.array([[c.weights.get(key, 0.0) for key in numbers] for c in linear])
+    distances = np.linalg.norm(rows * (highs - lows), axis=1)  # of one unit of the cube; the last variable counts them
+    sides: list[tuple[int, Any, Any]] = [(-1, [c.low for c in linear], np.inf), (1, -np.inf, [c.high for c in linear])]
+    limits: tuple[Any, Any] = np.append(lows, 0.0), np.append(highs, 1.0)
+    solution = milp(
+        np.append(np.zeros(len(numbers)), -1.0),
+        constraints=[LinearConstraint(np.column_stack([rows, s * distances]), *between) for s, *between in sides],
+        bounds=Bounds(*limits),
+        integrality=np.array([*(isinstance(d, Integer) for d in numbers.values()), False], int),
+    )
+    if solution.x is None:
+        return None
+    values = np.clip(solution.x[:-1], lows, highs)
+    x = space.decode(np.full(space.columns, 0.5))
+    for (key, dimension), value in zip(numbers.items(), values.tolist(), strict=True):
+        if not space.names or key in x:
+            x[key] = round(value) if isinstance(dimension, Integer) else value
+    return space.point(x) if rules.violated(space.constraints, x) is None else None
+
+
+def candidates(
+    space: Space, search: Search, box: Box, starts: Sequence[Point], rng: np.random.Generator
+) -> list[Point]:
+    """Points of a box of the space, as many as `search` wants: repeated where fewer are found, empty where none is."""
+    grid, columns = sobol(search.raw_samples, space.columns, search.grid), space.columns
+    if search.grid:
+        number, found = len(grid), inside(space, box, grid)
+    else:
+        even = box.low + (box.high - box.low) * ((grid + rng.random(columns)) % 1)
+        number, found = len(grid) * 3 // 2, inside(space, box, even)
+    for more in () if search.grid else walk(space, box, starts, len(grid) // 2, rng):
+        found += more
+        if len(found) >= number:
+            break
+    return list(itertools.islice(itertools.cycle(found), number))
+
+
+def walk(
+    space: Space, box: Box, starts: Sequence[Point], count: int, rng: np.random.Generator
+) -> Iterator[list[Point]]:
+    """Points of a box of the space near `starts`, then near those as well, by rounds of at most `count`."""
+    centres = list(starts)
+    for _ in range(_ROUNDS):
+        found = inside(
+            space, box, _perturbed(space, box, [centres[i] for i in rng.integers(len(centres), size=count)], rng)
+        )
+        yield found
+        centres += found
+
+
+def inside(space: Space, box: Box, units: np.ndarray) -> list[Point]:
+    """The points of the space at rows `units` (n, columns) of the cube, moved into the box."""
+    points = (space.point_at(unit, box.fixed) for unit in np.clip(units, box.low, box.high))
+    return [point for point in points if point is not None]
+
+
+def _perturbed(space: Space, box: Box, centres: Sequence[Point], rng: np.random.Generator) -> np.ndarray:
+    """(n, columns): a perturbation of each of n points; columns of inactive parameters are drawn anew."""
+    shape = len(centres), space.columns
+    active = np.array([space.active(point.x) for point in centres])
+    rows = np.where(active, np.array([point.unit for point in centres]), rng.random(shape))
+    moved = rng.random(shape) < rng.uniform(1 / space.columns, min(1.0, _MOVED / space.columns), (len(centres), 1))
+    scales = np.resize(_SCALES, (len(centres), 1)) * (box.high - box.low)
+    rows = rows + np.where(moved, scales * rng.normal(size=shape), 0)
+    for dimension, columns in zip(space.dimensions, space.slices, strict=True):
+        redrawn = (rng.random(len(centres)) < _REDRAWN) & (not isinstance(dimension, Real))
+        rows[redrawn, columns] = rng.random((len(centres), columns.stop - columns.start))[redrawn]
+    return rows
+
+
+def maximise(
+    rank: Callable[[Pool], Ranked], space: Space, box: Box, pool: list[Point], known: np.ndarray
+) -> Point | None:
+    """The point with the best score that is none of `known` (m, columns); None where all are.
+
+    Args:
+        rank: the compiled program.
+        space: with conditions or constraints.
+        box: where to search.
+        pool: candidates, not empty.
+        known: encodings of known points.
+    """
+    ranked = rank(_arrays(space, pool, fit=True))
+    best, left = _best_inside(space, box, pool, ranked, known)
+    if left:
+        ends = [_last_inside(space, box, pool[ranked.starts[i]].unit, ranked.points[len(pool) + i]) for i in left]
+        worst = np.argsort(ranked.scores[: len(pool)], kind="stable")
+        for index, point in zip(worst, filter(None, ends), strict=False):
+            pool[index] = point
+        best, _ = _best_inside(space, box, pool, rank(_arrays(space, pool, fit=False)), known)
+    return best
+
+
+def _arrays(space: Space, pool: Sequence[Point], *, fit: bool) -> Pool:
+    free = np.array([space.active(point.x) for point in pool]) & space.continuous
+    return Pool(np.array([point.unit for point in pool]), free, np.array(fit))
+
+
+def _best_inside(
+    space: Space, box: Box, pool: Sequence[Point], ranked: Ranked, known: np.ndarray
+) -> tuple[Point | None, list[int]]:
+    """The best new point of the space, and the ascents with better scores that ended outside."""
+    left = []
+    for index in np.argsort(-np.asarray(ranked.scores), kind="stable"):
+        if index < len(pool):
+            point = pool[index]
+        elif (point := space.point_at(np.asarray(ranked.points[index], float), box.fixed)) is None:
+            left.append(int(index) - len(pool))
+            continue
+        if not np.any(np.abs(known - point.unit).max(axis=1, initial=0) < SAME):
+            return point, left
+    return None, left
+
+
+def _last_inside(space: Space, box: Box, start: np.ndarray, end: np.ndarray) -> Point | None:
+    """The last point of the space, by bisection, on the way from a point inside to one outside."""
+    low, high, last = 0.0, 1.0, None
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        point = space.point_at(start + middle * (end - start), box.fixed)
+        low, high, last = (low, middle, last) if point is None else (middle, high, point)
+    return last
