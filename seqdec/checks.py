@@ -126,7 +126,11 @@ def numbers(name: str, values: Any) -> Any:
 
 
 def _is_list(value: Any) -> bool:
-    return isinstance(value, list) and all(np.ndim(leaf) == 0 for leaf in jax.tree.leaves(value))
+    """Whether a value is a list of real numbers, which may be nested."""
+    if not isinstance(value, list):
+        return False
+    leaves = [leaf if hasattr(leaf, "dtype") else np.asarray(leaf) for leaf in jax.tree.leaves(value)]
+    return all(np.ndim(leaf) == 0 and is_real(leaf.dtype) for leaf in leaves)
 
 
 def _as_array(name: str, value: Any) -> Any:
