@@ -215,6 +215,11 @@ def test_arguments_of_minimize(data: st.DataObject) -> None:
     assert result.success == (result.status in (0, 4)) and (math.isnan(result.fun) or result.fun in result.func_vals)
 
 
+def assert_sound(log: Log) -> None:
+    assert log.mask[np.arange(len(log.action)), log.action].all() and np.isfinite(log.reward).all()
+    assert ((log.propensity > 0) & (log.propensity <= 1)).all() and log.context.ndim == 2
+
+
 columns = st.one_of(
     things,
     st.lists(numbers, min_size=3, max_size=3),
@@ -243,8 +248,7 @@ def test_columns_of_a_log(data: st.DataObject) -> None:
         log = make_log(**arguments | {name: data.draw(columns) for name in sorted(changed)})
     except DOCUMENTED:
         return
-    assert log.mask[np.arange(len(log.action)), log.action].all() and np.isfinite(log.reward).all()
-    assert ((log.propensity > 0) & (log.propensity <= 1)).all() and log.context.ndim == 2
+    assert_sound(log)
 
 
 names = st.one_of(
@@ -261,9 +265,11 @@ def test_tables_as_logs(names: list[str], rows: list[list[Any]]) -> None:
     known = ["timestamp", "action", "reward", "propensity"]
     table = pd.DataFrame([row[: 4 + len(names)] for row in rows], columns=pd.Index([*known, *names]), dtype=object)
     try:
-        Log.from_pandas(table)
+        log = Log.from_pandas(table)
     except DOCUMENTED:
         return
+    assert_sound(log)
+    assert len(log.action) == len(rows)
 
 
 # Files
