@@ -4,7 +4,7 @@ from seqdec.bo.acquisitions import names as acquisition_names
 from seqdec.bo.filtered import ekf, hilofi, lolofi, lrkf
 from seqdec.bo.gaussian_process import gp
 from seqdec.bo.minimize import maximize, minimize
-from seqdec.bo.optimizer import BayesianOptimizer, Exhausted, Trial
+from seqdec.bo.optimizer import BayesianOptimizer, Exhausted, Prediction, Recommendation, Trial
 from seqdec.bo.spaces import Categorical, Integer, Point, Real, Space, space_from
 from seqdec.bo.suggest import Search
 from seqdec.bo.surrogates import History, Surrogate
@@ -17,7 +17,9 @@ __all__ = [
     "History",
     "Integer",
     "Point",
+    "Prediction",
     "Real",
+    "Recommendation",
     "Search",
     "Space",
     "Surrogate",

@@ -1,7 +1,7 @@
 r"""Exact Gaussian process with hyperparameters fitted to the history: the surrogate for few dimensions and queries.
 
     f ~ GP(0, c + s k(r)),   r^2 = sum_i (x_i - x'_i)^2 / l_i^2,   k(r) = (1 + sqrt5 r + 5 r^2 / 3) exp(-sqrt5 r)
-    y = f(x) + e,            Var[e] = v
+    y = f(x) + e,            Var[e] = v, or as given for the response
 
 Matern-5/2 with one length scale for each dimension; the constant c = 1 is the prior variance of the mean. The
 hyperparameters (l, s, v) maximise the marginal likelihood times the priors
@@ -64,6 +64,8 @@ class State(NamedTuple):
     on the diagonal of padded rows"""
     weights: Array
     """(N,) inverse covariance times the responses"""
+    noise: Array
+    """(N,) variances of the responses' noise"""
 
 
 _PRIOR_VARIANCES = Hyperparameters(1.0, 1.0, 1.0)
@@ -106,7 +108,12 @@ def gp(*, iterations: int = 30, growth: float = 1.1) -> Surrogate:
     def condition_on(state: State, history: History) -> State:
         return _condition(state.hyper, history)
 
-    return Surrogate(init, fit, condition_on, posterior, growth, "log_expected_improvement", jnp.float64)
+    def noise_variance(state: State) -> Array:
+        return jnp.exp(state.hyper.log_noise)
+
+    return Surrogate(
+        init, fit, condition_on, posterior, growth, "log_expected_improvement", jnp.float64, noise_variance
+    )
 
 
 def _centre(x: Array) -> Hyperparameters:
@@ -163,16 +170,23 @@ def kernel(hyper: Hyperparameters, a: Array, b: Array) -> Array:
     return _MEAN_VARIANCE + jnp.exp(hyper.log_scale) * kernels.matern52(a * scales, b * scales)
 
 
+def _noise(hyper: Hyperparameters, history: History) -> Array:
+    """(N,) variances of the responses' noise."""
+    estimated = jnp.full(len(history.y), jnp.exp(hyper.log_noise))
+    known = estimated if history.noise is None else jnp.where(history.noise < 0, estimated, history.noise)
+    return known + _SMALLEST_NOISE
+
+
 def _root(hyper: Hyperparameters, history: History) -> Array:
-    noise = jnp.exp(hyper.log_noise) + _SMALLEST_NOISE
-    return cholesky(kernels.padded(kernel(hyper, history.x, history.x), history.keep, noise), lower=True)
+    cov = kernels.padded(kernel(hyper, history.x, history.x), history.keep, _noise(hyper, history))
+    return cholesky(cov, lower=True)
 
 
 def _condition(hyper: Hyperparameters, history: History) -> State:
     root = _root(hyper, history)
     whiten = solve_triangular(root, jnp.eye(len(root), dtype=root.dtype), lower=True)
     weights = whiten.T @ (whiten @ jnp.where(history.keep, history.y, 0))
-    return State(hyper, jnp.asarray(False), history.x, history.keep, whiten, weights)
+    return State(hyper, jnp.asarray(False), history.x, history.keep, whiten, weights, _noise(hyper, history))
 
 
 def posterior(state: State) -> Posterior:
@@ -193,7 +207,7 @@ def posterior(state: State) -> Posterior:
 
     def draw(key):
         prior, noisy = _prior_draw(key, hyper, state.x.shape[1])
-        error = jnp.sqrt(jnp.exp(hyper.log_noise) + _SMALLEST_NOISE) * jax.random.normal(noisy, state.keep.shape)
+        error = jnp.sqrt(state.noise) * jax.random.normal(noisy, state.keep.shape)
         change = state.whiten.T @ (state.whiten @ jnp.where(state.keep, prior(state.x) + error, 0))
         return lambda candidates: prior(candidates) + cross(candidates) @ (state.weights - change)
 

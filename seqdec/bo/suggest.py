@@ -69,6 +69,8 @@ class Trials(NamedTuple):
     """() int32"""
     failed: Array
     """() int32"""
+    noise: Any = None
+    """(N,) as in `History`"""
 
 
 class Region(NamedTuple):
@@ -118,20 +120,27 @@ def start(plan: Plan, key: Key, history: History) -> Any:
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
 def suggest(plan: Plan, key: Key, state: Any, trials: Trials, region: Region, grid: Array) -> tuple[Any, Array, Array]:
     """(state, next point (d,), whether it is a new one): fit, then maximise."""
-    surrogate, known = plan.surrogate, History(trials.x, trials.y, trials.answered)
+    surrogate, known = plan.surrogate, History(trials.x, trials.y, trials.answered, trials.noise)
     state = surrogate.fit(state, known)
 
     def with_expected(state: Any) -> Any:
         expected = surrogate.posterior(state).mean(trials.x)
         rows = jnp.arange(len(trials.y))
-        history = History(
-            trials.x, jnp.where(rows < trials.answered, trials.y, expected), trials.answered + trials.pending
-        )
+        responses = jnp.where(rows < trials.answered, trials.y, expected)
+        history = History(trials.x, responses, trials.answered + trials.pending, trials.noise)
         return surrogate.condition_on(state, history)
 
     conditioned = jax.lax.cond(trials.pending > 0, with_expected, lambda state: state, state)
     point, new = _maximise(plan, key, conditioned, trials, region, grid)
     return state, point, new
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def marginals(surrogate: Surrogate, state: Any, x: Array) -> tuple[Array, Array]:
+    """((n,) means, (n,) standard deviations) of the function at rows `x` (n, d), in warped units."""
+    posterior = surrogate.posterior(state)
+    at = jax.vmap(lambda row: posterior.joint(row[None]))(x)
+    return at.mean[:, 0], jnp.sqrt(jnp.maximum(at.cov[:, 0, 0], 0))
 
 
 def _maximise(plan: Plan, key: Key, state: Any, trials: Trials, region: Region, grid: Array) -> tuple[Array, Array]:
