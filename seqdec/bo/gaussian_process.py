@@ -6,11 +6,12 @@ r"""Exact Gaussian process with hyperparameters fitted to the history: the surro
 Matern-5/2 with one length scale for each dimension; the constant c = 1 is the prior variance of the mean. The
 hyperparameters (l, s, v) maximise the marginal likelihood times the priors
 
-    log l_i ~ N(log sqrt d - 1/2, 1),    log s ~ N(0, 1),    log v ~ N(-10, 1)
+    log l_i ~ N(log sqrt d - 1/2, 1),    log s ~ N(0, 1),    log v ~ N(-10, 9)
 
-with the moments (mean, variance) given. The first fit runs L-BFGS from two starts near the centre of the priors and
-keeps the better end; later fits start from the last hyperparameters. Everything is in double precision, because the
-kernel matrix is close to singular where many points lie near an optimum.
+with the moments (mean, variance) given. The first fit runs L-BFGS from three starts, the centre of the priors, shorter
+length scales and a larger noise, and keeps the best end, that of the larger noise only if it is better by five nats;
+later fits start from the last hyperparameters. Everything is in double precision, because the kernel matrix is close to
+singular where many points lie near an optimum.
 Fitting costs O(N^3) per iteration and a prediction O(N^2), for a history padded to N.
 
 Sources: Rasmussen, Williams, "Gaussian processes for machine learning", 2006. Length scales that grow as sqrt d:
@@ -34,6 +35,8 @@ from seqdec.core import Array, Key, Posterior, Predictive
 _MEAN_VARIANCE = 1.0
 _FEATURES = 1024
 _SMALLEST_NOISE = 1e-8
+_EVIDENCE = 5.0
+"""Nats by which the end of the start with a larger noise must be better than the others."""
 _GRADIENT = 0.1
 """Gradient norm of the loss, in nats, below which L-BFGS stops."""
 
@@ -68,14 +71,14 @@ class State(NamedTuple):
     """(N,) variances of the responses' noise"""
 
 
-_PRIOR_VARIANCES = Hyperparameters(1.0, 1.0, 1.0)
+_PRIOR_VARIANCES = Hyperparameters(1.0, 1.0, 9.0)
 
 
 def gp(*, iterations: int = 30, growth: float = 1.1) -> Surrogate:
     """Exact Gaussian process with Matern-5/2 kernel.
 
     Args:
-        iterations: largest number of L-BFGS iterations from each of two starts after responses were standardised
+        iterations: largest number of L-BFGS iterations from each of three starts after responses were standardised
             again; a quarter of it, from the last hyperparameters, after a response was appended.
         growth: as in `Surrogate`.
 
@@ -93,8 +96,10 @@ def gp(*, iterations: int = 30, growth: float = 1.1) -> Surrogate:
     def fit_from_prior(_: Hyperparameters, history: History) -> Hyperparameters:
         centre = _centre(history.x)
         shorter = centre._replace(log_length_scales=centre.log_length_scales - 1)
-        starts = jax.tree.map(lambda *leaves: jnp.stack(leaves), centre, shorter)
+        noisy = centre._replace(log_noise=centre.log_noise + 8)
+        starts = jax.tree.map(lambda *leaves: jnp.stack(leaves), centre, shorter, noisy)
         ends, losses = jax.lax.map(lambda start: _descend(start, history, iterations), starts)
+        losses = losses + jnp.array([0.0, 0.0, _EVIDENCE], losses.dtype)
         best = jnp.argmin(jnp.where(jnp.isfinite(losses), losses, jnp.inf))
         return jax.tree.map(lambda leaf: leaf[best], ends)
 

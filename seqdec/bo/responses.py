@@ -7,9 +7,8 @@ with Yeo and Johnson's transform of power p between 0 and 2, increasing and smoo
     psi(u) = ((1 + u)^p - 1) / p              for u >= 0,    log(1 + u)   for p = 0
     psi(u) = -((1 - u)^(2 - p) - 1) / (2 - p)    for u < 0,    -log(1 - u)  for p = 2
 
-p = 1 is the identity. p > 1 compresses responses far below c, which is then the best one; p < 1 those far above c,
-which is then the worst one. m and d standardise the warped responses. Since psi increases, the order of the responses,
-and so the best one, is kept.
+p = 1 is the identity; p = 1.5 and 2 compress responses far below c, which is then the best one. m and d standardise the
+warped responses. Since psi increases, the order of the responses, and so the best one, is kept.
 
 Power and scale are those of a grid with the largest marginal likelihood of the responses as they are, which is that of
 the warped ones times the Jacobian of the warp (Snelson, Rasmussen, Ghahramani, "Warped Gaussian processes", 2003):
@@ -20,9 +19,10 @@ the warped ones times the Jacobian of the warp (Snelson, Rasmussen, Ghahramani, 
 with the amplitude at its maximum, and the largest value over a grid of length scales l and noise variances v with the
 prior log l ~ N(-1/2, 1). A priori the identity has probability one half, and the others share the rest.
 
-Outliers: where the sorted distances t from the best response jump by a factor of ten within the worst quarter, the
-responses beyond may have nothing to do with the function. They are left out if that increases the likelihood, in which
-each of them has the prior probability 1/20 and the density 1 / (q (1 + t / q)^2) for the largest distance q kept.
+Outliers: where the sorted distances t from the best response jump by a factor of ten or more within the worst quarter,
+the responses beyond the largest jump may have nothing to do with the function. They are left out if that increases the
+likelihood, in which each of them has the prior probability 1/20 and the density 1 / (t (1 + log(t / q))^2) for the
+largest distance q kept.
 
 Source of psi: Yeo, Johnson, "A new family of power transformations to improve normality or symmetry", 2000.
 """
@@ -32,17 +32,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-_LENGTH_SCALES = np.array([0.1, 0.2, 0.4, 0.8, 1.6])
+_LENGTH_SCALES = np.array([0.1, 0.2, 0.4, 0.8, 1.6, 3.2])
 """In units of the root of the number of columns."""
-_NOISE_VARIANCES = np.array([1e-6, 1e-4, 1e-2, 1e-1, 1.0])
-_POWERS = (0.0, 0.5, 1.5, 2.0)
-_SCALES = 8
+_NOISE_VARIANCES = np.array([1e-10, 1e-8, 1e-6, 1e-4, 1e-2, 1e-1, 1.0])
+_POWERS = (1.5, 2.0)
+_SCALES, _LEAST = 8, 0.25
+"""Number of scales for each power, between this quantile of the distances from the origin and the largest one."""
 _FEWEST = 5
 """Responses below which nothing but the identity is fitted."""
 _MOST = 256
 """Responses that are used for the fit, at most."""
-_JUMP, _WORST = 10.0, 0.75
+_JUMP, _WORST, _OUTLIER = 10.0, 0.75, 0.05
+"""Ratio of distances beyond which outliers are suspected, in which part of them, and their prior probability."""
 _FAR = 10.0
+"""A new warped response beyond it calls for a new warp."""
 
 
 class Warp(NamedTuple):
@@ -116,30 +119,38 @@ def _inverse(w: np.ndarray, power: float) -> np.ndarray:
 
 def standardized(y: np.ndarray) -> Warp:
     """The identity, standardised."""
-    std = float(y.std())
-    return Warp(mean=float(y.mean()), std=std if std > 0 else 1.0, fitted=len(y))
+    size = float(np.abs(y).max(initial=0.0)) or 1.0  # squares of large responses overflow
+    std = float((y / size).std())
+    return Warp(scale=size, mean=float((y / size).mean()), std=std if std > 0 else 1.0, fitted=len(y))
 
 
 def fit(x: np.ndarray, y: np.ndarray) -> Warp:
     """The warp of the largest marginal likelihood, for responses `y` (n,) at the points `x` (n, d) of the unit cube."""
-    if len(y) < _FEWEST or not y.std() > 0:
-        return standardized(y)
+    identity = standardized(y)
+    if len(y) < _FEWEST or y.min() == y.max():
+        return identity
     rows = np.unique(np.linspace(0, len(y) - 1, min(len(y), _MOST)).astype(int))
-    some = y[rows]
-    if not some.std() > 0:
-        return standardized(y)
-    log_likelihood, warp = _best(x[rows], some)
-    fence = _fence(some)
-    kept = some >= fence
-    if not kept.all() and some[kept].std() > 0:
-        gaps = some.max() - some
-        largest = gaps[kept].max()
-        outliers = np.sum(math.log(0.05 / largest) - 2 * np.log1p(gaps[~kept] / largest))
-        clean, without = _best(x[rows][kept], some[kept])
-        if clean + outliers > log_likelihood:
-            warp = without._replace(fence=fence)
-    inner = warp._replace(mean=0.0, std=1.0).forward(y[y >= warp.fence])
-    return warp._replace(mean=float(inner.mean()), std=float(inner.std()), fitted=len(y))
+    warp = _among(x[rows], y[rows] / identity.scale)
+    origin, scale, fence = (part * identity.scale for part in (warp.origin, warp.scale, warp.fence))
+    warp = Warp(origin, scale, warp.power, fence=fence)
+    inner = warp.forward(y[y >= fence])
+    return warp._replace(mean=float(inner.mean()), std=float(inner.std()) or 1.0, fitted=len(y))
+
+
+def _among(x: np.ndarray, y: np.ndarray) -> Warp:
+    """The best warp, with or without outliers; neither mean nor std are fitted."""
+    if y.min() == y.max():
+        return Warp()
+    log_likelihood, warp = _best(x, y)
+    fence = _fence(y)
+    kept = y >= fence
+    if kept.all() or y[kept].min() == y.max():
+        return warp
+    gaps = y.max() - y
+    far = np.log(gaps[~kept])
+    outliers = np.sum(math.log(_OUTLIER) - far - 2 * np.log1p(far - math.log(gaps[kept].max())))
+    clean, without = _best(x[kept], y[kept])
+    return without._replace(fence=fence) if clean + outliers > log_likelihood else warp
 
 
 def _best(x: np.ndarray, y: np.ndarray) -> tuple[float, Warp]:
@@ -155,14 +166,12 @@ def _best(x: np.ndarray, y: np.ndarray) -> tuple[float, Warp]:
 
 
 def _candidates(y: np.ndarray) -> list[Warp]:
-    """The identity first; powers and scales about either end."""
-    warps = [Warp(origin=float(np.median(y)), scale=float(np.ptp(y)))]
-    for power in _POWERS:
-        origin = float(y.max() if power > 1 else y.min())
-        gaps = np.abs(y - origin)
-        least = np.quantile(gaps[gaps > 0], 0.1)
-        warps += [Warp(origin, float(scale), power) for scale in np.geomspace(least, gaps.max(), _SCALES)]
-    return warps
+    """The identity first; then powers and scales about the best response."""
+    best = float(y.max())
+    gaps = best - y
+    scales = np.geomspace(np.quantile(gaps[gaps > 0], _LEAST), gaps.max(), _SCALES)
+    warps = [Warp(best, float(scale), power) for power in _POWERS for scale in scales]
+    return [Warp(float(np.median(y)), float(gaps.max())), *warps]
 
 
 def _log_likelihoods(x: np.ndarray, w: np.ndarray) -> np.ndarray:
@@ -185,10 +194,10 @@ def _log_likelihoods(x: np.ndarray, w: np.ndarray) -> np.ndarray:
 def _fence(y: np.ndarray) -> float:
     """The response below which all are suspected to be outliers; -infinity if none is."""
     gaps = np.sort(y.max() - y)
-    first = max(1, math.ceil(_WORST * len(gaps)) - 1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        jumps = np.flatnonzero(gaps[first + 1 :] > _JUMP * gaps[first:-1])
-    jumps = jumps[gaps[first + jumps] > 0]
-    if not len(jumps):
+    gaps = gaps[max(1, math.ceil(_WORST * len(gaps)) - 1) :]
+    gaps = gaps[gaps > 0]
+    if len(gaps) < 2:
         return -math.inf
-    return float(y.max() - math.sqrt(gaps[first + jumps[0]] * gaps[first + jumps[0] + 1]))
+    jumps = gaps[1:] / gaps[:-1]
+    last = int(np.argmax(jumps))
+    return float(y.max() - gaps[last] * math.sqrt(jumps[last])) if jumps[last] > _JUMP else -math.inf
