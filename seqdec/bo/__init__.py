@@ -6,7 +6,7 @@ from seqdec.bo.dimensions import Categorical, Integer, Ordinal, Real
 from seqdec.bo.filtered import ekf, hilofi, lolofi, lrkf
 from seqdec.bo.gaussian_process import gp
 from seqdec.bo.minimize import maximize, minimize
-from seqdec.bo.optimizer import BayesianOptimizer, Exhausted, Trial
+from seqdec.bo.optimizer import BayesianOptimizer, Exhausted, Prediction, Recommendation, Trial
 from seqdec.bo.spaces import Conditional, Point, Space, space_from
 from seqdec.bo.suggest import Search
 from seqdec.bo.surrogates import History, Surrogate
@@ -22,7 +22,9 @@ __all__ = [
     "Linear",
     "Ordinal",
     "Point",
+    "Prediction",
     "Real",
+    "Recommendation",
     "Search",
     "Space",
     "Surrogate",

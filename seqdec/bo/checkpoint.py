@@ -24,14 +24,14 @@ class Study(NamedTuple):
     space: Space
     settings: dict[str, Any]
     """keywords of the optimiser"""
-    trials: list[tuple[Any, str, float, str]]
-    """(point, status, value, reason) in the order of their numbers"""
+    trials: list[tuple[Any, str, float, str, float | None]]
+    """(point, status, value, reason, standard deviation of the noise) in the order of their numbers"""
     order: list[int]
     """numbers of the complete trials in the order in which their values were told"""
-    standard: tuple[float, float, int]
-    """mean and scale of the responses, and how many there were when these were computed"""
+    warp: tuple[Any, ...]
+    """of the responses, see `seqdec.bo.responses.Warp`; empty in studies of earlier versions"""
     state: list[np.ndarray]
-    """arrays of the surrogate's state, see `arrays`; empty before the first fit"""
+    """arrays of the surrogate's state, see `arrays`; empty before the first fit, and without a warp"""
 
 
 def save(path: str | Path, study: Study) -> None:
@@ -48,7 +48,7 @@ def save(path: str | Path, study: Study) -> None:
         "settings": study.settings | {"surrogate_options": {name: _encoded(value) for name, value in options}},
         "trials": [[_encoded_point(x), *rest] for x, *rest in study.trials],
         "order": study.order,
-        "standard": study.standard,
+        "warp": study.warp,
         "versions": versions(),
     }
     write_arrays(Path(path), {f"state_{i}": leaf for i, leaf in enumerate(study.state)}, content)
@@ -65,13 +65,14 @@ def load(path: str | Path, restore: Callable[[Study], T], functions: Sequence[Ca
     check_format(Path(path), content, _FORMAT)
     try:
         options = content["settings"]["surrogate_options"].items()
+        warp = tuple(content.get("warp", ()))
         study = Study(
             space=_decoded_space(content, functions),
             settings=content["settings"] | {"surrogate_options": {name: _decoded(value) for name, value in options}},
             trials=[(_decoded_point(x), *rest) for x, *rest in content["trials"]],
             order=content["order"],
-            standard=tuple(content["standard"]),
-            state=[tensors[f"state_{i}"] for i in range(len(tensors))],
+            warp=warp,
+            state=[tensors[f"state_{i}"] for i in range(len(tensors))] if warp else [],
         )
         return restore(study)
     except (KeyError, TypeError, ValueError) as error:

@@ -1,16 +1,17 @@
 r"""Exact Gaussian process with hyperparameters fitted to the history: the surrogate for few dimensions and queries.
 
     f ~ GP(0, c + s k(r)),   r^2 = sum_i (x_i - x'_i)^2 / l_i^2,   k(r) = (1 + sqrt5 r + 5 r^2 / 3) exp(-sqrt5 r)
-    y = f(x) + e,            Var[e] = v
+    y = f(x) + e,            Var[e] = v, or as given for the response
 
 Matern-5/2 with one length scale for each dimension; the constant c = 1 is the prior variance of the mean. The
 hyperparameters (l, s, v) maximise the marginal likelihood times the priors
 
-    log l_i ~ N(log sqrt d - 1/2, 1),    log s ~ N(0, 1),    log v ~ N(-10, 1)
+    log l_i ~ N(log sqrt d - 1/2, 1),    log s ~ N(0, 1),    log v ~ N(-10, 9)
 
-with the moments (mean, variance) given. The first fit runs L-BFGS from two starts near the centre of the priors and
-keeps the better end; later fits start from the last hyperparameters. Everything is in double precision, because the
-kernel matrix is close to singular where many points lie near an optimum.
+with the moments (mean, variance) given. The first fit runs L-BFGS from three starts, the centre of the priors, shorter
+length scales and a larger noise, and keeps the best end, that of the larger noise only if it is better by five nats;
+later fits start from the last hyperparameters. Everything is in double precision, because the kernel matrix is close to
+singular where many points lie near an optimum.
 Fitting costs O(N^3) per iteration and a prediction O(N^2), for a history padded to N.
 
 Sources: Rasmussen, Williams, "Gaussian processes for machine learning", 2006. Length scales that grow as sqrt d:
@@ -34,6 +35,8 @@ from seqdec.core import Array, Key, Posterior, Predictive
 _MEAN_VARIANCE = 1.0
 _FEATURES = 1024
 _SMALLEST_NOISE = 1e-8
+_EVIDENCE = 5.0
+"""Nats by which the end of the start with a larger noise must be better than the others."""
 _GRADIENT = 0.1
 """Gradient norm of the loss, in nats, below which L-BFGS stops."""
 
@@ -64,16 +67,18 @@ class State(NamedTuple):
     on the diagonal of padded rows"""
     weights: Array
     """(N,) inverse covariance times the responses"""
+    noise: Array
+    """(N,) variances of the responses' noise"""
 
 
-_PRIOR_VARIANCES = Hyperparameters(1.0, 1.0, 1.0)
+_PRIOR_VARIANCES = Hyperparameters(1.0, 1.0, 9.0)
 
 
 def gp(*, iterations: int = 30, growth: float = 1.1) -> Surrogate:
     """Exact Gaussian process with Matern-5/2 kernel.
 
     Args:
-        iterations: largest number of L-BFGS iterations from each of two starts after responses were standardised
+        iterations: largest number of L-BFGS iterations from each of three starts after responses were standardised
             again; a quarter of it, from the last hyperparameters, after a response was appended.
         growth: as in `Surrogate`.
 
@@ -91,8 +96,10 @@ def gp(*, iterations: int = 30, growth: float = 1.1) -> Surrogate:
     def fit_from_prior(_: Hyperparameters, history: History) -> Hyperparameters:
         centre = _centre(history.x)
         shorter = centre._replace(log_length_scales=centre.log_length_scales - 1)
-        starts = jax.tree.map(lambda *leaves: jnp.stack(leaves), centre, shorter)
+        noisy = centre._replace(log_noise=centre.log_noise + 8)
+        starts = jax.tree.map(lambda *leaves: jnp.stack(leaves), centre, shorter, noisy)
         ends, losses = jax.lax.map(lambda start: _descend(start, history, iterations), starts)
+        losses = losses + jnp.array([0.0, 0.0, _EVIDENCE], losses.dtype)
         best = jnp.argmin(jnp.where(jnp.isfinite(losses), losses, jnp.inf))
         return jax.tree.map(lambda leaf: leaf[best], ends)
 
@@ -106,7 +113,12 @@ def gp(*, iterations: int = 30, growth: float = 1.1) -> Surrogate:
     def condition_on(state: State, history: History) -> State:
         return _condition(state.hyper, history)
 
-    return Surrogate(init, fit, condition_on, posterior, growth, "log_expected_improvement", jnp.float64)
+    def noise_variance(state: State) -> Array:
+        return jnp.exp(state.hyper.log_noise)
+
+    return Surrogate(
+        init, fit, condition_on, posterior, growth, "log_expected_improvement", jnp.float64, noise_variance
+    )
 
 
 def _centre(x: Array) -> Hyperparameters:
@@ -163,16 +175,23 @@ def kernel(hyper: Hyperparameters, a: Array, b: Array) -> Array:
     return _MEAN_VARIANCE + jnp.exp(hyper.log_scale) * kernels.matern52(a * scales, b * scales)
 
 
+def _noise(hyper: Hyperparameters, history: History) -> Array:
+    """(N,) variances of the responses' noise."""
+    estimated = jnp.full(len(history.y), jnp.exp(hyper.log_noise))
+    known = estimated if history.noise is None else jnp.where(history.noise < 0, estimated, history.noise)
+    return known + _SMALLEST_NOISE
+
+
 def _root(hyper: Hyperparameters, history: History) -> Array:
-    noise = jnp.exp(hyper.log_noise) + _SMALLEST_NOISE
-    return cholesky(kernels.padded(kernel(hyper, history.x, history.x), history.keep, noise), lower=True)
+    cov = kernels.padded(kernel(hyper, history.x, history.x), history.keep, _noise(hyper, history))
+    return cholesky(cov, lower=True)
 
 
 def _condition(hyper: Hyperparameters, history: History) -> State:
     root = _root(hyper, history)
     whiten = solve_triangular(root, jnp.eye(len(root), dtype=root.dtype), lower=True)
     weights = whiten.T @ (whiten @ jnp.where(history.keep, history.y, 0))
-    return State(hyper, jnp.asarray(False), history.x, history.keep, whiten, weights)
+    return State(hyper, jnp.asarray(False), history.x, history.keep, whiten, weights, _noise(hyper, history))
 
 
 def posterior(state: State) -> Posterior:
@@ -193,7 +212,7 @@ def posterior(state: State) -> Posterior:
 
     def draw(key):
         prior, noisy = _prior_draw(key, hyper, state.x.shape[1])
-        error = jnp.sqrt(jnp.exp(hyper.log_noise) + _SMALLEST_NOISE) * jax.random.normal(noisy, state.keep.shape)
+        error = jnp.sqrt(state.noise) * jax.random.normal(noisy, state.keep.shape)
         change = state.whiten.T @ (state.whiten @ jnp.where(state.keep, prior(state.x) + error, 0))
         return lambda candidates: prior(candidates) + cross(candidates) @ (state.weights - change)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqdec import checks
-from seqdec.bo.optimizer import BayesianOptimizer, Exhausted, Trial
+from seqdec.bo.optimizer import BayesianOptimizer, Exhausted, Recommendation, Trial
 from seqdec.bo.spaces import Point
 from seqdec.bo.surrogates import Surrogate
 from seqdec.core import Acquisition
@@ -73,10 +73,13 @@ def minimize(
         max_failures: failed calls in a row that end the search.
         progress: whether to show a bar on standard error; None shows it on a terminal only.
         **options: further keywords of `seqdec.bo.BayesianOptimizer`: constraints, surrogate_options, initial,
-            trust_region, standardize, search.
+            trust_region, standardize, warp, noise_std, search.
 
     Returns:
-        A scipy OptimizeResult: x and fun of the best call (None and NaN when all failed), nfev, success, status (0 all
+        A scipy OptimizeResult: x and fun, with kind "observed" those of the best call (None and NaN when all failed);
+        where the surrogate finds noise, kind "predicted", x is the evaluated point with the best posterior mean, fun
+        the mean there and fun_interval its 95% interval (`BayesianOptimizer.recommend`; a callback receives the best
+        call so far). Then nfev, success, status (0 all
         calls made, 1 too many failures in a row, 2 callback raised StopIteration, 3 Ctrl-C, 4 every point of a finite
         space evaluated, 5 the executor broke or was shut down, 6 callback raised another exception, which is then
         `error`), message, x_iters and func_vals of all points (given values first, NaN for failures), surrogate,
@@ -109,7 +112,7 @@ def minimize(
     sign = "max" if optimizer.maximize else "min"
     with tqdm(total=n_calls, desc=f"{sign}imize {_name(surrogate, optimizer.surrogate)}", disable=not show) as bar:
         status, message = search.run([] if known else points, batch_size, workers, bar)
-    return search.result(status, message)
+    return search.result(status, message, final=True)
 
 
 def maximize(fun: Callable[[Any], float], bounds: Any, **options: Any) -> "OptimizeResult":
@@ -219,21 +222,25 @@ class _Search:
                 except Exception as error:
                     raise _CallbackError from error
 
-    def result(self, status: int, message: str) -> "OptimizeResult":
-        """The result of all calls so far."""
+    def result(self, status: int, message: str, final: bool = False) -> "OptimizeResult":
+        """The result of all calls so far; of the best one unless it is `final`."""
         from scipy.optimize import OptimizeResult
 
         optimizer = self.optimizer
         points, values = optimizer.evaluations()
         done = bool(np.isfinite(values).any())
-        x, value = optimizer.best if done else (None, math.nan)
+        best = Recommendation(None, math.nan, math.nan, math.nan, "observed")
+        if done:
+            best = optimizer.recommend() if final and optimizer.is_fitted else Recommendation.observed(*optimizer.best)
         if not done and status == _DONE:
             status, message = _FAILED, f"all {self.calls} calls failed, the last with: {self.last}"
         surrogate = optimizer.surrogate if isinstance(optimizer.surrogate, str) else "custom"
         acquisition = optimizer.acquisition if isinstance(optimizer.acquisition, str) else "custom"
         return OptimizeResult(
-            x=x,
-            fun=value,
+            x=best.x,
+            fun=best.value,
+            fun_interval=(best.low, best.high),
+            kind=best.kind,
             nfev=self.calls,
             success=status in (_DONE, _EXHAUSTED),
             status=status,

@@ -12,11 +12,25 @@ import jax.numpy as jnp
 import numpy as np
 
 from seqdec import checks
-from seqdec.bo import acquisitions, checkpoint, restricted, surrogates, trust_region
+from seqdec.bo import acquisitions, checkpoint, responses, restricted, surrogates, trust_region
 from seqdec.bo.constraints import Constraint
+from seqdec.bo.responses import Warp
 from seqdec.bo.restricted import Box
 from seqdec.bo.spaces import Point, identity, space_from
-from seqdec.bo.suggest import Plan, Pool, Ranked, Region, Search, Trials, check_search, rank, sobol, start, suggest
+from seqdec.bo.suggest import (
+    Plan,
+    Pool,
+    Ranked,
+    Region,
+    Search,
+    Trials,
+    check_search,
+    marginals,
+    rank,
+    sobol,
+    start,
+    suggest,
+)
 from seqdec.bo.surrogates import History, Surrogate
 from seqdec.core import Acquisition
 
@@ -31,6 +45,10 @@ _RESTRICTED_DESIGN = 12
 """Binary logarithm of the number of points from which the design of a restricted space is chosen, at least."""
 _INCUMBENTS = 4
 """Best points around which candidates of a restricted space lie."""
+_NOISY = 1e-3
+"""Estimated share of noise in the variance of the warped responses above which they count as noisy."""
+_DEVIATIONS = 1.959964
+"""Half-width of a 95% interval."""
 Status = Literal["pending", "complete", "failed"]
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -42,6 +60,32 @@ class Trial(NamedTuple):
     """From 0, in the order of asking."""
     x: Any
     """A read-only numpy array where all dimensions are Real, else a list of its own; with names a dict of its own."""
+
+
+class Prediction(NamedTuple):
+    """Belief about the function at a point, without noise, in the units of its values."""
+
+    mean: float
+    low: float
+    """The function lies between `low` and `high` with probability 95%."""
+    high: float
+
+
+class Recommendation(NamedTuple):
+    """The evaluated point to be used."""
+
+    x: Any
+    value: float
+    """Of the function there: as told, or the mean of the prediction."""
+    low: float
+    """The function lies between `low` and `high` with probability 95%; both are `value` where it was observed."""
+    high: float
+    kind: Literal["observed", "predicted"]
+
+    @classmethod
+    def observed(cls, x: Any, value: float) -> "Recommendation":
+        """A point whose value is known without noise."""
+        return cls(x, value, value, value, "observed")
 
 
 class Exhausted(RuntimeError):
@@ -57,6 +101,7 @@ class _Entry(NamedTuple):
     status: Status
     value: float
     reason: str
+    noise_std: float | None = None
 
     @property
     def trial(self) -> Trial:
@@ -109,6 +154,10 @@ class BayesianOptimizer:
         trust_region: search a box around the best point that grows with success and shrinks without; None does so
             with more than 20 columns.
         standardize: responses to mean 0 and variance 1 before the surrogate is fitted.
+        warp: fit an increasing transform of the responses before they are standardised, and leave outliers out, as
+            `seqdec.bo.responses` says; without effect where `standardize` is False.
+        noise_std: standard deviation of the noise of the values; 0: they are exact; None: it is estimated. `tell` takes
+            that of a single value. Needs a surrogate with a model of the noise, "gp".
         search: how the acquisition is maximised.
 
     Raises:
@@ -129,6 +178,8 @@ class BayesianOptimizer:
         capacity: int = 128,
         trust_region: bool | None = None,
         standardize: bool = True,
+        warp: bool = True,
+        noise_std: float | None = None,
         search: Search | None = None,
     ) -> None:
         self.space = space_from(bounds, constraints)
@@ -138,6 +189,7 @@ class BayesianOptimizer:
         self.initial = max(2, columns) if initial is None else checks.count("initial", initial)
         self.trust_region = columns > _MANY_DIMENSIONS if trust_region is None else bool(trust_region)
         self.standardize, self.search = bool(standardize), check_search(Search() if search is None else search)
+        self.warp = bool(warp)
         self.surrogate = surrogates.choose(columns, self.capacity) if surrogate == "auto" else surrogate
         self._options = _hashable({} if surrogate_options is None else surrogate_options)
         if isinstance(self.surrogate, str):
@@ -150,11 +202,13 @@ class BayesianOptimizer:
         score = acquisitions.make(self.acquisition)
         smooth = acquisitions.is_smooth(score(jnp.zeros(())))
         self._plan = Plan(self.space.product, belief, score, smooth, self.search)
+        self.noise_std = self._checked_noise(noise_std)
         self._lock = threading.RLock()
         self._entries: list[_Entry] = []
         self._order: list[int] = []
         self._state: Any = None
-        self._standard = (0.0, 1.0, 0)
+        self._warp = Warp()
+        self._fitted: tuple[Any, Warp] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_lock"}
@@ -177,6 +231,42 @@ class BayesianOptimizer:
             raise ValueError("no trial is complete yet: tell a finite value first")
         entry = (max if self.maximize else min)(done, key=lambda entry: entry.value)
         return entry.x.copy(), entry.value
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether the surrogate has chosen a point."""
+        return self._state is not None
+
+    @_locked
+    def predict(self, x: Any) -> Prediction:
+        """Mean and 95% interval of the function at the point `x`, given all values told.
+
+        The belief is Gaussian in warped units. The optimiser stays as it is.
+
+        Raises:
+            ValueError: `x` lies outside the bounds, or fewer than two values are known.
+            TypeError: `x` is no point of the space.
+        """
+        unit = self.space.point(x).unit
+        if len(self._order) < 2:
+            raise ValueError(f"a prediction needs two values or more; got {len(self._order)}: tell further ones first")
+        return self._predictions(unit[None])[0]
+
+    @_locked
+    def recommend(self) -> Recommendation:
+        """The evaluated point to be used.
+
+        With noise, known or estimated, it is the one with the best posterior mean in warped units, and `value` is
+        "predicted"; without, or with a surrogate that has no model of the noise, it is `best`, and "observed". Raises
+        ValueError when no trial is complete.
+        """
+        if len(self._order) < 2 or not self._is_noisy():
+            return Recommendation.observed(*self.best)
+        entries = [self._entries[number] for number in self._order]
+        means, _ = self._marginals(np.stack([entry.unit for entry in entries]))
+        best = entries[int(np.argmax(means))]
+        mean, low, high = self._predictions(best.unit[None])[0]
+        return Recommendation(best.x.copy(), mean, low, high, "predicted")
 
     @overload
     def ask(self, n: None = None, *, fixed: Mapping[Any, Any] | None = None) -> Trial: ...
@@ -212,29 +302,40 @@ class BayesianOptimizer:
         return [entry.x.copy() for entry in told], np.array([entry.value for entry in told])
 
     @_locked
-    def tell(self, trial: Any, value: float | None = None, *, failed: bool = False, reason: str = "") -> Trial:
+    def tell(
+        self,
+        trial: Any,
+        value: float | None = None,
+        *,
+        noise_std: float | None = None,
+        failed: bool = False,
+        reason: str = "",
+    ) -> Trial:
         """Record the value of a trial, or of a point that was not asked for; returns the trial.
 
         Args:
             trial: a pending Trial, or a point.
             value: of the function there, a number; None, NaN or infinite: the trial failed.
+            noise_std: standard deviation of the noise of `value`; None is that of the optimiser. Trials with and
+                without one may be mixed: where neither is given, one variance is estimated for all of them.
             failed: the trial failed, whatever `value` is.
             reason: for the failure.
 
         Raises:
             ValueError: the trial was not asked from this optimiser, was changed or has been told before, or the point
-                is outside the bounds.
-            TypeError: `value` or the point is not of numbers.
+                is outside the bounds; `noise_std` is negative, or the surrogate has no model of the noise.
+            TypeError: `value`, `noise_std` or the point is not of numbers.
         """
-        number = self._number(trial)
+        number, noise_std = self._number(trial), self._checked_noise(noise_std)
         told = math.nan if value is None else checks.real("value", value)
         good = not failed and math.isfinite(told)
         if not good and not reason:
             reason = "failed" if failed or value is None else f"value {told}"
         entry = self._add(self.space.point(trial)) if number is None else self._entries[number]
         status: Status = "complete" if good else "failed"
-        recorded = entry._replace(status=status, value=told if good else math.nan, reason="" if good else reason)
-        self._entries[entry.number] = recorded
+        value = told if good else math.nan
+        recorded = entry._replace(status=status, value=value, reason="" if good else reason, noise_std=noise_std)
+        self._entries[entry.number], self._fitted = recorded, None
         if good:
             self._order.append(entry.number)
         return entry.trial
@@ -275,6 +376,7 @@ class BayesianOptimizer:
         x = point.x if isinstance(point.x, np.ndarray) else point.x.copy()
         entry = _Entry(len(self._entries), x, point.unit, "pending", math.nan, "")
         self._entries.append(entry)
+        self._fitted = None
         return entry
 
     @_locked
@@ -330,6 +432,18 @@ class BayesianOptimizer:
 
     def _suggest(self, fixed: Mapping[Any, Any]) -> Point:
         """The maximiser of the acquisition, or a random new point if that one is known."""
+        found = self._fit_and_maximise(fixed)
+        point = self.space.point_at(found, fixed) if isinstance(found, np.ndarray) else found
+        if point is not None:
+            return point
+        generator = np.random.default_rng([self.seed, len(self._entries)])
+        return self._first_new(generator.random((1000, self.space.columns)), fixed)
+
+    def _fit_and_maximise(self, fixed: Mapping[Any, Any]) -> Point | np.ndarray | None:
+        """The maximiser of the acquisition, a point of the cube except in restricted spaces; None if it is not new.
+
+        The fitted surrogate is kept.
+        """
         number, dtype = len(self._entries), self._plan.surrogate.dtype
         with jax.enable_x64(True):  # 64-bit arrays only for surrogates that ask for them; see `Surrogate.dtype`
             key = jax.random.fold_in(jax.random.key(self.seed), number)
@@ -340,17 +454,12 @@ class BayesianOptimizer:
             low, high = (np.clip(side, *cube) for side in self._region())
             region = Region(jnp.asarray(low, dtype), jnp.asarray(high, dtype))
             if self.space.restricted:
-                point = self._ranked(key, trials, region, Box(low, high, fixed))
-            else:
-                grid = sobol(self.search.raw_samples, self.space.columns, self.search.grid)
-                grid = jnp.asarray(np.clip(grid, *cube), dtype)
-                state, self._state = self._state, None  # donated: after an interruption the next ask fits anew
-                self._state, unit, new = suggest(self._plan, key, state, trials, region, grid)
-                wanted = bool(new) or self.search.repeats
-                point = self.space.point_at(np.asarray(unit, float), fixed) if wanted else None
-        if point is not None:
-            return point
-        return self._first_new(np.random.default_rng([self.seed, number]).random((1000, self.space.columns)), fixed)
+                return self._ranked(key, trials, region, Box(low, high, fixed))
+            grid = sobol(self.search.raw_samples, self.space.columns, self.search.grid)
+            grid = jnp.asarray(np.clip(grid, *cube), dtype)
+            state, self._state = self._state, None  # donated: after an interruption the next ask fits anew
+            self._state, unit, new = suggest(self._plan, key, state, trials, region, grid)
+            return np.asarray(unit, float) if new or self.search.repeats else None
 
     def _ranked(self, key: Any, trials: Trials, region: Region, box: Box) -> Point | None:
         """The maximiser of the acquisition in a restricted space; None if it was not found."""
@@ -369,30 +478,112 @@ class BayesianOptimizer:
         known = np.reshape(known, (-1, self.space.columns))
         return restricted.maximise(ranked, self.space, box, pool, known) if pool else None
 
+    def _belief(self) -> tuple[Any, Warp]:
+        """(surrogate's state, warp), fitted to all values as for the next question, which stays what it is.
+
+        The program is that of a question, so that nothing else is compiled.
+        """
+        if self._fitted is None:
+            kept = self._state, self._warp, self.capacity
+            try:
+                self._state = jax.tree.map(lambda leaf: leaf.copy(), self._state)
+                self._fit_and_maximise({})
+                self._fitted = self._state, self._warp
+            finally:
+                self._state, self._warp, self.capacity = kept
+        return self._fitted
+
+    def _marginals(self, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(means (n,), standard deviations (n,)) of the function at `units` (n, columns), warped; larger is better."""
+        (state, _), rows, found = self._belief(), self._length, []
+        with jax.enable_x64(True):
+            for block in np.split(units, range(rows, len(units), rows)):
+                x = np.zeros((rows, self.space.columns))
+                x[: len(block)] = block
+                at = marginals(self._plan.surrogate, state, jnp.asarray(x, self._plan.surrogate.dtype))
+                found.append(np.stack(at)[:, : len(block)])
+        means, stds = np.concatenate(found, 1).astype(float)
+        return means, stds
+
+    def _predictions(self, units: np.ndarray) -> list[Prediction]:
+        """The predictions at `units` (n, columns)."""
+        means, stds = self._marginals(units)
+        sign, warp = 1 if self.maximize else -1, self._belief()[1]
+        limits = [sign * warp.inverse(means + side * _DEVIATIONS * stds) for side in (-sign, sign)]
+        columns = [sign * warp.expected_inverse(means, stds), *limits]
+        return [Prediction(mean, low, high) for mean, low, high in np.stack(columns, 1).tolist()]
+
+    def _is_noisy(self) -> bool:
+        """Whether values are known or estimated to be noisy."""
+        estimate = self._plan.surrogate.noise_variance
+        if estimate is None:
+            return False
+        known = [self._noise_of(self._entries[number]) for number in self._order]
+        if None not in known:
+            return any(known)
+        return any(known) or float(estimate(self._belief()[0])) > _NOISY
+
+    def _noise_of(self, entry: _Entry) -> float | None:
+        """Standard deviation of the noise of a value; None if it is not known."""
+        return self.noise_std if entry.noise_std is None else entry.noise_std
+
+    def _checked_noise(self, noise_std: Any) -> float | None:
+        """`noise_std` as a float. Raises ValueError or TypeError if it is no deviation or the surrogate uses none."""
+        if noise_std is None:
+            return None
+        noise_std = checks.real("noise_std", noise_std)
+        checks.number("noise_std", noise_std)
+        if self._plan.surrogate.noise_variance is None:
+            raise ValueError(
+                f"noise_std is not used by the surrogate {self.surrogate!r}, got {noise_std}: leave it out, or choose "
+                'surrogate="gp"'
+            )
+        return noise_std
+
     def _trials(self, dtype: Any) -> tuple[Trials, bool]:
         """The arguments of the compiled program, and whether the responses were standardised again."""
         if len(self._entries) >= self.capacity:
             self.capacity <<= (len(self._entries) // self.capacity).bit_length()
-            self._state, self._standard = None, (0.0, 1.0, 0)
-        answered = [self._entries[number] for number in self._order]
-        others = [[e for e in self._entries if e.status == status] for status in ("pending", "failed")]
-        values = self._responses()
-        renewed = self._state is None or len(values) >= self._standard[2] * self._plan.surrogate.growth
+            self._state, self._warp = None, Warp()
+        complete, values = [self._entries[number] for number in self._order], self._responses()
+        renewed = self._is_renewal_due(values)
         if renewed:
-            self._standard = (*self._scales(values), len(values))
-        centre, scale, _ = self._standard
+            self._warp = self._fit_warp(complete, values)
+        kept = values >= self._warp.fence
+        answered, outliers = ([entry for entry, k in zip(complete, kept, strict=True) if k == side] for side in (1, 0))
+        pending, failed = ([e for e in self._entries if e.status == status] for status in ("pending", "failed"))
+        groups = answered, pending, failed + outliers
         x, y = np.zeros((self._length, self.space.columns)), np.zeros(self._length)
-        rows = [entry.unit for entry in answered + others[0] + others[1]]
-        x[: len(rows)], y[: len(values)] = rows, (values - centre) / scale
-        counts = [jnp.int32(len(group)) for group in (answered, *others)]
-        return Trials(jnp.asarray(x, dtype), jnp.asarray(y, dtype), *counts), renewed
+        rows = [entry.unit for group in groups for entry in group]
+        x[: len(rows)], y[: len(answered)] = rows, self._warp.forward(values[kept])
+        noise = None
+        if self._plan.surrogate.noise_variance is not None:
+            noise = jnp.asarray(self._noise(answered, values[kept]), dtype)
+        counts = [jnp.int32(len(group)) for group in groups]
+        return Trials(jnp.asarray(x, dtype), jnp.asarray(y, dtype), *counts, noise=noise), renewed
 
-    def _scales(self, values: np.ndarray) -> tuple[float, float]:
-        """Mean and standard deviation of the responses; 0 and 1 without standardisation."""
+    def _is_renewal_due(self, values: np.ndarray) -> bool:
+        """Whether the warp is to be fitted again, and with it the surrogate from its prior."""
+        warp = self._warp
+        if self._state is None or len(values) >= warp.fitted * self._plan.surrogate.growth:
+            return True
+        return self.standardize and self.warp and warp.is_far(values[warp.fitted :])
+
+    def _fit_warp(self, complete: list[_Entry], values: np.ndarray) -> Warp:
+        """The warp for all responses."""
         if not self.standardize:
-            return 0.0, 1.0
-        std = float(values.std())
-        return float(values.mean()), std if std > 0 else 1.0
+            return Warp(fitted=len(values))
+        if not self.warp:
+            return responses.standardized(values)
+        return responses.fit(np.stack([entry.unit for entry in complete]), values)
+
+    def _noise(self, answered: list[_Entry], values: np.ndarray) -> np.ndarray:
+        """(N,) variances of the warped responses' noise, to first order; negative where it is estimated."""
+        known = [-1.0 if (std := self._noise_of(entry)) is None else std for entry in answered]
+        default = -1.0 if self.noise_std is None else self.noise_std
+        noise = np.full(self._length, default) * self._warp.slope(self._warp.inverse(np.zeros(1)))
+        noise[: len(known)] = np.array(known) * self._warp.slope(values)
+        return np.where(noise < 0, -1.0, noise**2)
 
     def _region(self) -> tuple[np.ndarray, np.ndarray]:
         """(low, high) of the box to search, each (columns,)."""
@@ -401,8 +592,9 @@ class BayesianOptimizer:
             return np.zeros(columns), np.ones(columns)
         values = self._responses()
         best = self._entries[self._order[int(np.argmax(values))]]
+        warped = self._warp.forward(np.maximum(values, self._warp.fence))
         confined = self.space.continuous & self.space.active(best.x)
-        return trust_region.box(best.unit, trust_region.edge(values, self.initial, columns), confined)
+        return trust_region.box(best.unit, trust_region.edge(warped, self.initial, columns), confined)
 
     def _responses(self) -> np.ndarray:
         """(n,) values of the complete trials, larger is better, in the order in which they were told."""
@@ -434,11 +626,16 @@ class BayesianOptimizer:
             "capacity": self.capacity,
             "trust_region": self.trust_region,
             "standardize": self.standardize,
+            "warp": self.warp,
+            "noise_std": self.noise_std,
             "search": self.search._asdict(),
         }
-        trials = [(e.x if isinstance(e.x, dict) else list(e.x), e.status, e.value, e.reason) for e in self._entries]
+        trials = [
+            (e.x if isinstance(e.x, dict) else list(e.x), e.status, e.value, e.reason, e.noise_std)
+            for e in self._entries
+        ]
         state = [] if self._state is None else checkpoint.arrays(self._state)
-        checkpoint.save(path, checkpoint.Study(self.space, settings, trials, self._order, self._standard, state))
+        checkpoint.save(path, checkpoint.Study(self.space, settings, trials, self._order, tuple(self._warp), state))
 
     @classmethod
     def load(cls, path: str | Path, constraints: Sequence[Callable[[Any], bool]] = ()) -> "BayesianOptimizer":
@@ -458,10 +655,13 @@ class BayesianOptimizer:
     def _from_study(cls, study: checkpoint.Study) -> "BayesianOptimizer":
         changed: dict[str, Any] = {"search": Search(**study.settings["search"])}
         optimizer = cls(study.space, **study.settings | changed)
-        for x, status, value, reason in study.trials:
+        for x, *recorded in study.trials:
             entry = optimizer._add(optimizer.space.point(x))
-            optimizer._entries[-1] = entry._replace(status=status, value=value, reason=reason)
-        optimizer._order, optimizer._standard = study.order, study.standard
+            told = dict(zip(("status", "value", "reason", "noise_std"), recorded, strict=False))
+            optimizer._entries[-1] = entry._replace(**told)
+        optimizer._order = study.order
+        if study.warp:
+            optimizer._warp = Warp._make(study.warp)
         if study.state:
             with jax.enable_x64(True):
                 optimizer._state = checkpoint.state_of(study.state, optimizer._state_shapes())

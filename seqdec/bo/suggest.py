@@ -71,6 +71,8 @@ class Trials(NamedTuple):
     """() int32"""
     failed: Array
     """() int32"""
+    noise: Any = None
+    """(N,) as in `History`"""
 
 
 class Region(NamedTuple):
@@ -142,7 +144,7 @@ def start(plan: Plan, key: Key, history: History) -> Any:
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
 def suggest(plan: Plan, key: Key, state: Any, trials: Trials, region: Region, grid: Array) -> tuple[Any, Array, Array]:
     """(state, next point (d,), whether it is a new one): fit, then maximise."""
-    state = plan.surrogate.fit(state, History(trials.x, trials.y, trials.answered))
+    state = plan.surrogate.fit(state, History(trials.x, trials.y, trials.answered, trials.noise))
     ranked = _maximise(plan, key, _with_pending(plan, state, trials), trials, region, grid)
     point, new = _best_new(ranked.points, ranked.scores, trials, plan.search.repeats)
     return state, point, new
@@ -151,7 +153,7 @@ def suggest(plan: Plan, key: Key, state: Any, trials: Trials, region: Region, gr
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
 def rank(plan: Plan, key: Key, state: Any, trials: Trials, region: Region, pool: Pool) -> tuple[Any, Ranked]:
     """(state, scored points): fit, then score and improve the candidates of the host."""
-    known = History(trials.x, trials.y, trials.answered)
+    known = History(trials.x, trials.y, trials.answered, trials.noise)
     state = jax.lax.cond(pool.fit, plan.surrogate.fit, lambda state, _: state, state, known)
     return state, _maximise(plan, key, _with_pending(plan, state, trials), trials, region, pool)
 
@@ -163,12 +165,19 @@ def _with_pending(plan: Plan, state: Any, trials: Trials) -> Any:
     def with_expected(state: Any) -> Any:
         expected = surrogate.posterior(state).mean(trials.x)
         rows = jnp.arange(len(trials.y))
-        history = History(
-            trials.x, jnp.where(rows < trials.answered, trials.y, expected), trials.answered + trials.pending
-        )
+        responses = jnp.where(rows < trials.answered, trials.y, expected)
+        history = History(trials.x, responses, trials.answered + trials.pending, trials.noise)
         return surrogate.condition_on(state, history)
 
     return jax.lax.cond(trials.pending > 0, with_expected, lambda state: state, state)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def marginals(surrogate: Surrogate, state: Any, x: Array) -> tuple[Array, Array]:
+    """((n,) means, (n,) standard deviations) of the function at rows `x` (n, d), in warped units."""
+    posterior = surrogate.posterior(state)
+    at = jax.vmap(lambda row: posterior.joint(row[None]))(x)
+    return at.mean[:, 0], jnp.sqrt(jnp.maximum(at.cov[:, 0, 0], 0))
 
 
 def _maximise(plan: Plan, key: Key, state: Any, trials: Trials, region: Region, grid: Array | Pool) -> Ranked:

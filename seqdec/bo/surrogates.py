@@ -26,6 +26,8 @@ class History(NamedTuple):
     """(N,) standardised responses"""
     filled: Array
     """() int32 rows that hold a point"""
+    noise: Any = None
+    """(N,) known variances of the responses' noise, negative where it is to be estimated; None: everywhere"""
 
     @property
     def keep(self) -> Array:
@@ -51,6 +53,9 @@ class Surrogate(NamedTuple):
     """The acquisition used for "auto"."""
     dtype: Any
     """of the history, and of the linear algebra"""
+    noise_variance: Callable[[Any], Array] | None = None
+    """(state) -> () estimated variance of the responses' noise; None: the surrogate estimates none, and does not use
+    `History.noise`."""
 
 
 def check_growth(growth: Any) -> float:

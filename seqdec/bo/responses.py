@@ -1,0 +1,203 @@
+r"""Monotone warp of the responses, by which they become smooth enough for a stationary Gaussian process.
+
+    z = (psi((y - c) / s) - m) / d
+
+with Yeo and Johnson's transform of power p between 0 and 2, increasing and smooth from the reals onto the reals:
+
+    psi(u) = ((1 + u)^p - 1) / p              for u >= 0,    log(1 + u)   for p = 0
+    psi(u) = -((1 - u)^(2 - p) - 1) / (2 - p)    for u < 0,    -log(1 - u)  for p = 2
+
+p = 1 is the identity; p = 1.5 and 2 compress responses far below c, which is then the best one. m and d standardise the
+warped responses. Since psi increases, the order of the responses, and so the best one, is kept.
+
+Power and scale are those of a grid with the largest marginal likelihood of the responses as they are, which is that of
+the warped ones times the Jacobian of the warp (Snelson, Rasmussen, Ghahramani, "Warped Gaussian processes", 2003):
+
+    log p(y) = -n/2 log(w' M^-1 w / n) - 1/2 log det M + sum_i log psi'((y_i - c) / s) / s,    w = psi - mean psi
+    M = 1 1' + k(r / (l sqrt d)) + v I
+
+with the amplitude at its maximum, and the largest value over a grid of length scales l and noise variances v with the
+prior log l ~ N(-1/2, 1). A priori the identity has probability one half, and the others share the rest.
+
+Outliers: where the sorted distances t from the best response jump by a factor of ten or more within the worst quarter,
+the responses beyond the largest jump may have nothing to do with the function. They are left out if that increases the
+likelihood, in which each of them has the prior probability 1/20 and the density 1 / (t (1 + log(t / q))^2) for the
+largest distance q kept.
+
+Source of psi: Yeo, Johnson, "A new family of power transformations to improve normality or symmetry", 2000.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+_LENGTH_SCALES = np.array([0.1, 0.2, 0.4, 0.8, 1.6, 3.2])
+"""In units of the root of the number of columns."""
+_NOISE_VARIANCES = np.array([1e-10, 1e-8, 1e-6, 1e-4, 1e-2, 1e-1, 1.0])
+_POWERS = (1.5, 2.0)
+_SCALES, _LEAST = 8, 0.25
+"""Number of scales for each power, between this quantile of the distances from the origin and the largest one."""
+_FEWEST = 5
+"""Responses below which nothing but the identity is fitted."""
+_MOST = 256
+"""Responses that are used for the fit, at most."""
+_JUMP, _WORST, _OUTLIER = 10.0, 0.75, 0.05
+"""Ratio of distances beyond which outliers are suspected, in which part of them, and their prior probability."""
+_FAR = 10.0
+"""A new warped response beyond it calls for a new warp."""
+
+
+class Warp(NamedTuple):
+    """The warp z of responses y, of which larger ones are better."""
+
+    origin: float = 0.0
+    """c"""
+    scale: float = 1.0
+    """s > 0"""
+    power: float = 1.0
+    """p"""
+    mean: float = 0.0
+    """m"""
+    std: float = 1.0
+    """d > 0"""
+    fence: float = -math.inf
+    """Responses below it are outliers."""
+    fitted: int = 0
+    """Responses that it was fitted to."""
+
+    def forward(self, y: np.ndarray) -> np.ndarray:
+        """The warps z of `y`."""
+        return (_psi((y - self.origin) / self.scale, self.power) - self.mean) / self.std
+
+    def slope(self, y: np.ndarray) -> np.ndarray:
+        """The derivative of z at `y`."""
+        return np.exp(_log_slope((y - self.origin) / self.scale, self.power)) / (self.scale * self.std)
+
+    def inverse(self, z: np.ndarray) -> np.ndarray:
+        """The responses y whose warps are `z`."""
+        return self.origin + self.scale * _inverse_psi(z * self.std + self.mean, self.power)
+
+    def expected_inverse(self, mean: np.ndarray, std: np.ndarray) -> np.ndarray:
+        """E y for z ~ N(mean, std^2), by Gauss-Hermite quadrature."""
+        if self.power == 1:
+            return self.inverse(mean)
+        nodes, weights = np.polynomial.hermite_e.hermegauss(32)
+        return self.inverse(mean[..., None] + std[..., None] * nodes) @ (weights / weights.sum())
+
+    def is_far(self, y: np.ndarray) -> bool:
+        """Whether some of `y` are far from the responses that it was fitted to, outliers apart."""
+        return bool(np.any(np.abs(self.forward(y[y >= self.fence])) > _FAR))
+
+
+def _psi(u: np.ndarray, power: float) -> np.ndarray:
+    return np.where(u >= 0, _box_cox(np.maximum(u, 0), power), -_box_cox(np.maximum(-u, 0), 2 - power))
+
+
+def _inverse_psi(w: np.ndarray, power: float) -> np.ndarray:
+    return np.where(w >= 0, _inverse(np.maximum(w, 0), power), -_inverse(np.maximum(-w, 0), 2 - power))
+
+
+def _log_slope(u: np.ndarray, power: float) -> np.ndarray:
+    """Log psi'(u)."""
+    return np.where(u >= 0, power - 1, 1 - power) * np.log1p(np.abs(u))
+
+
+def _box_cox(u: np.ndarray, power: float) -> np.ndarray:
+    """((1 + u)^p - 1) / p for u >= 0."""
+    if power == 1:  # the identity, to the last digit
+        return u
+    return np.log1p(u) if power == 0 else np.expm1(power * np.log1p(u)) / power
+
+
+def _inverse(w: np.ndarray, power: float) -> np.ndarray:
+    """The inverse of `_box_cox` for w >= 0."""
+    if power == 1:
+        return w
+    return np.expm1(w) if power == 0 else np.expm1(np.log1p(power * w) / power)
+
+
+def standardized(y: np.ndarray) -> Warp:
+    """The identity, standardised."""
+    size = float(np.abs(y).max(initial=0.0)) or 1.0  # squares of large responses overflow
+    std = float((y / size).std())
+    return Warp(scale=size, mean=float((y / size).mean()), std=std if std > 0 else 1.0, fitted=len(y))
+
+
+def fit(x: np.ndarray, y: np.ndarray) -> Warp:
+    """The warp of the largest marginal likelihood, for responses `y` (n,) at the points `x` (n, d) of the unit cube."""
+    identity = standardized(y)
+    if len(y) < _FEWEST or y.min() == y.max():
+        return identity
+    rows = np.unique(np.linspace(0, len(y) - 1, min(len(y), _MOST)).astype(int))
+    warp = _among(x[rows], y[rows] / identity.scale)
+    origin, scale, fence = (part * identity.scale for part in (warp.origin, warp.scale, warp.fence))
+    warp = Warp(origin, scale, warp.power, fence=fence)
+    inner = warp.forward(y[y >= fence])
+    return warp._replace(mean=float(inner.mean()), std=float(inner.std()) or 1.0, fitted=len(y))
+
+
+def _among(x: np.ndarray, y: np.ndarray) -> Warp:
+    """The best warp, with or without outliers; neither mean nor std are fitted."""
+    if y.min() == y.max():
+        return Warp()
+    log_likelihood, warp = _best(x, y)
+    fence = _fence(y)
+    kept = y >= fence
+    if kept.all() or y[kept].min() == y.max():
+        return warp
+    gaps = y.max() - y
+    far = np.log(gaps[~kept])
+    outliers = np.sum(math.log(_OUTLIER) - far - 2 * np.log1p(far - math.log(gaps[kept].max())))
+    clean, without = _best(x[kept], y[kept])
+    return without._replace(fence=fence) if clean + outliers > log_likelihood else warp
+
+
+def _best(x: np.ndarray, y: np.ndarray) -> tuple[float, Warp]:
+    """(log likelihood plus log prior, warp) of the best candidate; mean and std are those of the identity."""
+    warps = _candidates(y)
+    warped = np.stack([warp.forward(y) for warp in warps], 1)
+    jacobians = np.array([np.sum(np.log(warp.slope(y))) for warp in warps])
+    prior = np.full(len(warps), -math.log(2 * (len(warps) - 1)))
+    prior[0] = -math.log(2)
+    scores = _log_likelihoods(x, warped - warped.mean(0)) + jacobians + prior
+    best = int(np.argmax(np.where(np.isfinite(scores), scores, -np.inf)))
+    return float(scores[best]), warps[best]
+
+
+def _candidates(y: np.ndarray) -> list[Warp]:
+    """The identity first; then powers and scales about the best response."""
+    best = float(y.max())
+    gaps = best - y
+    scales = np.geomspace(np.quantile(gaps[gaps > 0], _LEAST), gaps.max(), _SCALES)
+    warps = [Warp(best, float(scale), power) for power in _POWERS for scale in scales]
+    return [Warp(float(np.median(y)), float(gaps.max())), *warps]
+
+
+def _log_likelihoods(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """(k,) log likelihoods of the columns of `w` (n, k), the largest over length scales and noise variances."""
+    count = len(w)
+    squares = np.maximum(np.sum(x**2, 1)[:, None] + np.sum(x**2, 1) - 2 * x @ x.T, 0)
+    best = np.full(w.shape[1], -np.inf)
+    for length in _LENGTH_SCALES:
+        r = np.sqrt(5 * squares / x.shape[1]) / length
+        values, vectors = np.linalg.eigh(1 + (1 + r + r**2 / 3) * np.exp(-r))
+        rotated = (vectors.T @ w) ** 2
+        spectra = np.maximum(values, 0)[:, None] + _NOISE_VARIANCES
+        amplitudes = rotated.T @ (1 / spectra) / count
+        found = -0.5 * count * np.log(amplitudes) - 0.5 * np.log(spectra).sum(0)
+        prior = -0.5 * (math.log(length) + 0.5) ** 2
+        best = np.maximum(best, found.max(1) + prior)
+    return best
+
+
+def _fence(y: np.ndarray) -> float:
+    """The response below which all are suspected to be outliers; -infinity if none is."""
+    gaps = np.sort(y.max() - y)
+    gaps = gaps[max(1, math.ceil(_WORST * len(gaps)) - 1) :]
+    gaps = gaps[gaps > 0]
+    if len(gaps) < 2:
+        return -math.inf
+    jumps = gaps[1:] / gaps[:-1]
+    last = int(np.argmax(jumps))
+    return float(y.max() - gaps[last] * math.sqrt(jumps[last])) if jumps[last] > _JUMP else -math.inf
