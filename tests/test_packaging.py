@@ -25,7 +25,7 @@ FLOORS = (
     {"models"},
     {"filters", "policies", "optim", "envs", "ope"},
     {"agents", "bo"},
-    {"figures"},
+    {"figures", "integrations"},
     {"results"},
     {"loop"},
     {"online"},

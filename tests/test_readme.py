@@ -1,5 +1,9 @@
-"""The Python blocks of README.md, CONTRIBUTING.md and docs/ run as printed, and README's first example comes early."""
+"""The Python blocks of README.md, CONTRIBUTING.md and docs/ run as printed, and README's first example comes early.
 
+A block that imports an extra runs only where that is installed.
+"""
+
+import importlib.util
 import re
 from pathlib import Path
 
@@ -11,6 +15,7 @@ import seqdec
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+EXTRAS = ("optuna",)
 PAGES = [ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -18,6 +23,11 @@ def blocks_of(text):
     """The Python blocks of a page, each after as many empty lines as precede it, so that errors show the true line."""
     found = re.finditer(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     return ["\n" * text.count("\n", 0, match.start(1)) + match[1] for match in found]
+
+
+def is_runnable(block):
+    """Whether the extra that a block imports is installed."""
+    return all(importlib.util.find_spec(name) for name in EXTRAS if f"import {name}\n" in block)
 
 
 BLOCKS = blocks_of(README)
@@ -46,6 +56,11 @@ def test_blocks_are_found_at_their_lines():
     assert caught.tb.tb_next.tb_lineno == 4
 
 
+def test_only_blocks_that_import_an_extra_may_be_left_out():
+    assert is_runnable("import optunas") and is_runnable("import seqdec")
+    assert is_runnable("import optuna\n") == (importlib.util.find_spec("optuna") is not None)
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("elsewhere")
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
@@ -58,5 +73,5 @@ def test_block_of_the_readme_runs_by_itself(block):
 @pytest.mark.parametrize("page", SNIPPETS)
 def test_blocks_of_a_page_run_one_after_the_other(page):
     namespace = {}
-    for block in SNIPPETS[page]:
+    for block in filter(is_runnable, SNIPPETS[page]):
         exec(compile(block, f"{page}.md", "exec"), namespace)

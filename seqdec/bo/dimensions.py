@@ -97,7 +97,9 @@ def _check_choices(dimension: Ordinal | Categorical, name: str) -> tuple[Any, ..
 
 
 def coded(dimension: Dimension) -> Dimension:
-    """The dimension with numbers in place of choices: all that its columns depend on."""
+    """All that the dimension's columns depend on: numbers in place of choices, the unit interval for any Real."""
+    if isinstance(dimension, Real):
+        return Real(0.0, 1.0)
     if isinstance(dimension, Ordinal):
         return Integer(0, len(dimension.choices) - 1)
     return Categorical(tuple(range(width(dimension)))) if isinstance(dimension, Categorical) else dimension

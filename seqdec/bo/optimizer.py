@@ -400,16 +400,18 @@ class BayesianOptimizer:
         return self._first_new(points, fixed)
 
     def _first_new(self, units: np.ndarray, fixed: Mapping[Any, Any]) -> Point:
-        """The first point of `units` (n, columns) that no trial has, else of the space.
+        """The first point of `units` (n, columns) that no trial has, else of the space, else with repeats a known one.
 
         Raises Exhausted, and ValueError if `fixed` excludes all that were tried.
         """
-        known, found = {identity(entry.x) for entry in self._entries}, False
+        known, found = {identity(entry.x) for entry in self._entries}, None
         for point in self._points(units, fixed):
             if identity(point.x) not in known:
                 return point
-            found = True
-        if fixed and not found:
+            found = found or point
+        if found is not None and self.search.repeats:
+            return found
+        if fixed and found is None:
             raise ValueError(
                 f"no point with fixed={dict(fixed)} was found that satisfies all constraints and conditions"
             )

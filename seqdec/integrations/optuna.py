@@ -1,0 +1,290 @@
+"""An Optuna sampler with the surrogates and acquisitions of `seqdec.bo`.
+
+Everything that it knows of a study comes from its storage. Parameters that occur in the same complete trials form a
+group. Groups are sampled one after the other, those of the most trials first, each by an optimiser of its parameters
+and of those that occur wherever it does, which are held at the values that they have by then. So a parameter of one
+branch of a conditional space is modelled jointly with those of all branches, on the trials of its branch.
+"""
+
+import math
+import secrets
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from seqdec import checks
+from seqdec.bo import BayesianOptimizer, Categorical, Exhausted, Integer, Real, Search, Trial
+from seqdec.bo.dimensions import Dimension
+
+try:
+    from optuna.samplers import BaseSampler, RandomSampler  # pyright: ignore[reportMissingImports] (an extra)
+except ImportError as error:
+    raise ImportError("Optuna is not installed: pip install 'seqdec[optuna]'") from error
+
+from optuna.distributions import (  # pyright: ignore[reportMissingImports]
+    BaseDistribution,
+    CategoricalDistribution,
+    IntDistribution,
+)
+from optuna.samplers._base import _process_constraints_after_trial  # pyright: ignore[reportMissingImports]
+from optuna.study import Study, StudyDirection  # pyright: ignore[reportMissingImports]
+from optuna.trial import FrozenTrial, TrialState  # pyright: ignore[reportMissingImports]
+
+_FAILED = math.inf
+"""The value of a failed trial."""
+
+
+class Sampler(BaseSampler):
+    """Optuna sampler that asks a `seqdec.bo.BayesianOptimizer`.
+
+        study = optuna.create_study(sampler=Sampler(seed=0))
+        study.optimize(objective, n_trials=40)
+
+    Parameters are known once a trial that has them is complete; until then, and where the distribution of a parameter
+    changes from trial to trial, the independent sampler draws them. Then come the points of a Sobol sequence up to
+    `n_startup_trials`, then those of the acquisition. In a conditional space each branch has its own model, of the
+    trials that took it. Points are repeated only where all points of a finite space are known.
+
+    - Running trials, also of other processes, enter with their expected value.
+    - Failed trials, and values that are not finite, are not modelled; the scores of points near them are reduced.
+    - Pruned trials have their last intermediate value; without one they count as failed.
+    - Infeasible trials, with a constraint greater than 0 (from `constraints_func` or `Trial.set_constraint`), count as
+      failed: the constraints themselves are not modelled.
+
+    Equal seeds and values give equal trials in one process without threads. Processes that share a study need
+    different seeds. Threads may share a sampler. A pickled sampler holds its settings only: the rest is in the storage.
+
+    Args:
+        seed: of everything random, an integer >= 0; None is a random one.
+        n_startup_trials: trials before the surrogate is used, which needs two values in any case; None is one for each
+            column of the unit cube (a number has one column, a choice among n has n), but at least two.
+        independent_sampler: for parameters that are not known; None is `optuna.samplers.RandomSampler`.
+        constraints_func: (trial) -> values, stored with each complete or pruned trial; the trial is feasible where
+            none is greater than 0.
+        **options: further keywords of `seqdec.bo.BayesianOptimizer`, such as `surrogate`, `acquisition`, `capacity`,
+            `noise_std` or `search`.
+
+    Raises:
+        ValueError, TypeError: an argument does not fit. A study of several objectives raises ValueError when it asks
+            for a parameter.
+    """
+
+    def __init__(
+        self,
+        *,
+        seed: int | None = None,
+        n_startup_trials: int | None = None,
+        independent_sampler: BaseSampler | None = None,
+        constraints_func: Callable[[FrozenTrial], Sequence[float]] | None = None,
+        **options: Any,
+    ) -> None:
+        self._seed = _random_seed() if seed is None else checks.count("seed", seed, 0)
+        startup = None if n_startup_trials is None else checks.count("n_startup_trials", n_startup_trials, 0)
+        self._initial = None if startup is None else max(1, startup)
+        self._independent_sampler = independent_sampler or RandomSampler(seed=seed)
+        self._constraints_func, self._options = constraints_func, options
+        # Raises here, rather than in the first trial.
+        BayesianOptimizer([(0.0, 1.0)], constraints=(), seed=0, maximize=False, initial=1, **options)
+        self._models: dict[Any, _Model] = {}
+        self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("_models", "_lock")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _models={}, _lock=threading.Lock())
+
+    def reseed_rng(self) -> None:
+        """Draw another seed, for the independent sampler and for models that are made from now on."""
+        self._seed = _random_seed()
+        self._independent_sampler.reseed_rng()
+
+    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        """The parameters of the complete trials, except those with one value and those whose distribution changes."""
+        found: dict[str, BaseDistribution] = {}
+        changing = set()
+        for other in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
+            for name, distribution in other.distributions.items():
+                if found.setdefault(name, distribution) != distribution:
+                    changing.add(name)
+        return {name: found[name] for name in sorted(found.keys() - changing) if not found[name].single()}
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """Values of all parameters of the search space. Raises ValueError for a study of several objectives."""
+        _check_one_objective(study)
+        trials = [other for other in study.get_trials(deepcopy=False) if other.number != trial.number]
+        chosen: dict[str, Any] = {}
+        with self._lock:
+            models, self._models = self._models, {}
+            for space in _spaces(trials, search_space):
+                key = study.direction, tuple(space)
+                model = models.get(key)
+                if model is None or model.space != space:
+                    model = _Model(space, self._optimizer_options(study))
+                chosen = (
+                    model.ask(trial.number, trials, {name: chosen[name] for name in space if name in chosen}) | chosen
+                )
+                self._models[key] = model
+        return {name: _external(search_space[name], value) for name, value in chosen.items()}
+
+    def _optimizer_options(self, study: Study) -> dict[str, Any]:
+        maximize = study.direction == StudyDirection.MAXIMIZE
+        return {"seed": self._seed, "maximize": maximize, "initial": self._initial, **self._options}
+
+    def sample_independent(
+        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        """A value by the independent sampler. Raises ValueError for a study of several objectives."""
+        _check_one_objective(study)
+        return self._independent_sampler.sample_independent(study, trial, param_name, param_distribution)
+
+    def before_trial(self, study: Study, trial: FrozenTrial) -> None:
+        """That of the independent sampler."""
+        self._independent_sampler.before_trial(study, trial)
+
+    def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
+        """Store the constraints."""
+        if self._constraints_func is not None:
+            _process_constraints_after_trial(self._constraints_func, study, trial, state)
+        self._independent_sampler.after_trial(study, trial, state, values)
+
+
+class _Record(NamedTuple):
+    """What a study says of a trial."""
+
+    x: tuple[Any, ...]
+    """point of the model's space"""
+    value: float | None
+    """None while the trial runs; `_FAILED`"""
+
+
+class _Model:
+    """An optimiser of some parameters of a study, which follows its trials."""
+
+    def __init__(self, space: dict[str, BaseDistribution], options: dict[str, Any]) -> None:
+        self.space, self._options = space, options
+        self._start()
+
+    def _start(self, repeats: bool = False) -> None:
+        """Forget all trials; with `repeats` points may be chosen again from now on."""
+        if repeats:
+            self._options["search"] = self._options.get("search", Search())._replace(repeats=True)
+        self._optimizer = BayesianOptimizer([_dimension(d) for d in self.space.values()], **self._options)
+        self._records: dict[int, _Record] = {}
+        self._pending: dict[int, Trial] = {}
+
+    def ask(self, number: int, trials: list[FrozenTrial], fixed: Mapping[str, Any]) -> dict[str, Any]:
+        """The parameters of a new trial, given the other trials; those among `fixed` have the values there."""
+        held = {index: fixed[name] for index, name in enumerate(self.space) if name in fixed}
+        self._follow(trials)
+        try:
+            asked = self._optimizer.ask(fixed=held)
+        except Exhausted:
+            self._start(repeats=True)
+            self._follow(trials)
+            asked = self._optimizer.ask(fixed=held)
+        self._records[number], self._pending[number] = _Record(tuple(asked.x), None), asked
+        return dict(zip(self.space, asked.x, strict=True))
+
+    def _follow(self, trials: list[FrozenTrial]) -> None:
+        """Tell what is new, or all if a trial is not what it was."""
+        known = {trial.number: record for trial in trials if (record := self._record(trial)) is not None}
+        running = {trial.number for trial in trials if trial.state == TrialState.RUNNING}
+        if not all(_continues(old, known.get(number), number in running) for number, old in self._records.items()):
+            self._start()
+        for number, record in known.items():
+            if record != self._records.get(number):
+                asked = self._pending.pop(number, None) or self._optimizer.propose(record.x)
+                if record.value is None:
+                    self._pending[number] = asked
+                else:
+                    self._optimizer.tell(asked, record.value)
+                self._records[number] = record
+
+    def _record(self, trial: FrozenTrial) -> _Record | None:
+        """The record of a trial; None unless it has all parameters of the model."""
+        if trial.state == TrialState.WAITING or any(trial.distributions.get(n) != d for n, d in self.space.items()):
+            return None
+        x = tuple(_internal(distribution, trial.params[name]) for name, distribution in self.space.items())
+        return _Record(x, _value(trial))
+
+
+def _continues(old: _Record, new: _Record | None, running: bool) -> bool:
+    """Whether a record can follow another; None is that of a trial that has not all parameters yet."""
+    if new is None:
+        return old.value is None and running
+    return new.x == old.x and old.value in (None, new.value)
+
+
+def _value(trial: FrozenTrial) -> float | None:
+    """What is told of a trial."""
+    if trial.state == TrialState.RUNNING:
+        return None
+    value = None
+    if trial.state == TrialState.COMPLETE:
+        value = trial.value
+    elif trial.state == TrialState.PRUNED and trial.last_step is not None:
+        value = trial.intermediate_values[trial.last_step]
+    return value if value is not None and math.isfinite(value) and _is_feasible(trial) else _FAILED
+
+
+def _is_feasible(trial: FrozenTrial) -> bool:
+    """Whether no constraint of the trial is greater than 0."""
+    stored = [v for name, v in trial.system_attrs.items() if name.partition(":")[0] == "constraints" and v is not None]
+    return all(np.all(np.asarray(values) <= 0) for values in stored)
+
+
+def _spaces(
+    trials: list[FrozenTrial], search_space: dict[str, BaseDistribution]
+) -> Iterator[dict[str, BaseDistribution]]:
+    """For each set of complete trials in which some parameters occur, the parameters that occur in all of them."""
+    complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
+    occurs = {
+        name: frozenset(trial.number for trial in complete if trial.distributions.get(name) == distribution)
+        for name, distribution in search_space.items()
+    }
+    for group in sorted(dict.fromkeys(occurs.values()), key=len, reverse=True):
+        yield {name: distribution for name, distribution in search_space.items() if occurs[name] >= group}
+
+
+def _check_one_objective(study: Study) -> None:
+    if len(study.directions) > 1:
+        raise ValueError(
+            f"seqdec's Sampler has one objective; the study has {len(study.directions)}: return a weighted sum of "
+            "them, or use a sampler for several, such as optuna.samplers.TPESampler"
+        )
+
+
+def _random_seed() -> int:
+    return secrets.randbits(31)
+
+
+def _dimension(distribution: Any) -> Dimension:
+    """The dimension of a parameter: choices and steps are numbered."""
+    if isinstance(distribution, CategoricalDistribution):
+        return Categorical(tuple(range(len(distribution.choices))))
+    low, high, log = distribution.low, distribution.high, distribution.log
+    if _is_stepped(distribution):
+        return Integer(0, round((high - low) / distribution.step))
+    return Integer(low, high, log) if isinstance(distribution, IntDistribution) else Real(low, high, log)
+
+
+def _internal(distribution: Any, value: Any) -> Any:
+    """A value of a parameter in its dimension."""
+    number = distribution.to_internal_repr(value)
+    return round((number - distribution.low) / distribution.step) if _is_stepped(distribution) else number
+
+
+def _external(distribution: Any, value: Any) -> Any:
+    """A value of the dimension in that of the parameter."""
+    if _is_stepped(distribution):
+        value = min(distribution.low + value * distribution.step, distribution.high)
+    return distribution.to_external_repr(value)
+
+
+def _is_stepped(distribution: Any) -> bool:
+    return not isinstance(distribution, CategoricalDistribution) and bool(distribution.step) and not distribution.log

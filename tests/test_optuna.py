@@ -1,0 +1,369 @@
+"""The Optuna sampler: Optuna's own tests of samplers, and how it follows the trials of a study."""
+
+import functools
+import math
+import pickle
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from seqdec.bo import BayesianOptimizer, Search, space_from
+
+optuna = pytest.importorskip("optuna", reason="Optuna is not installed")
+
+from optuna.distributions import (  # noqa: E402
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.testing import pytest_samplers  # noqa: E402
+from optuna.trial import TrialState, create_trial  # noqa: E402
+
+from seqdec.integrations.optuna import Sampler  # noqa: E402
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+ROOT = Path(__file__).parents[1]
+SMALL = Search(raw_samples=16, num_restarts=2, steps=2)
+OPTIONS: dict[str, Any] = {"capacity": 32, "search": SMALL, "surrogate": "gp", "surrogate_options": {"iterations": 2}}
+small = functools.partial(Sampler, **OPTIONS)
+MODULE: Any = sys.modules[Sampler.__module__]
+UNIT = FloatDistribution(0.0, 1.0)
+
+
+@pytest.mark.slow
+class TestBasic(pytest_samplers.BasicSamplerTestCase):
+    @pytest.fixture
+    def sampler(self) -> Callable[[], Sampler]:
+        return functools.partial(small, n_startup_trials=0)
+
+
+@pytest.mark.slow
+class TestRelative(pytest_samplers.RelativeSamplerTestCase):
+    @pytest.fixture
+    def sampler(self) -> Callable[[], Sampler]:
+        return functools.partial(small, n_startup_trials=0)
+
+
+class TestSingleOnly(pytest_samplers.SingleOnlySamplerTestCase):
+    @pytest.fixture
+    def sampler(self) -> Callable[[], Sampler]:
+        return functools.partial(small, n_startup_trials=0)
+
+
+def told(sampler: Sampler, *names: str) -> list[tuple[str, float]]:
+    """(state, value) of the trials of the optimiser of some parameters."""
+    (model,) = [model for (_, found), model in sampler._models.items() if found == names]
+    table = model._optimizer.trials_dataframe()
+    return list(zip(table["state"], table["value"], strict=True))
+
+
+def question(sampler: Any, study: Any) -> dict[str, Any]:
+    """The parameters that a sampler chooses for a new trial."""
+    trial = study.ask()._cached_frozen_trial
+    return sampler.sample_relative(study, trial, sampler.infer_relative_search_space(study, trial))
+
+
+def add(study: Any, value: float | None, state: Any = TrialState.COMPLETE, **params: float) -> None:
+    distributions = dict.fromkeys(params, UNIT)
+    study.add_trial(create_trial(value=value, params=params, distributions=distributions, state=state))
+
+
+def mixed(trial: Any) -> float:
+    a, b = trial.suggest_float("a", 1, 9), trial.suggest_float("b", 1, 9, log=True)
+    c, d = trial.suggest_float("c", 1, 9, step=1), trial.suggest_int("d", 1, 9)
+    e, f = trial.suggest_int("e", 1, 9, log=True), trial.suggest_int("f", 1, 9, step=2)
+    return a + b + c + d + e + f + trial.suggest_categorical("g", [1, 2])
+
+
+def points(seed: int = 0, direction: str = "minimize", sign: int = 1) -> list[dict[str, Any]]:
+    """The parameters of the trials of a study whose last ones are modelled."""
+    study = optuna.create_study(sampler=small(seed=seed, n_startup_trials=3), direction=direction)
+    study.optimize(lambda trial: sign * mixed(trial), n_trials=6)
+    return [trial.params for trial in study.trials]
+
+
+@pytest.mark.slow
+def test_a_question_is_that_of_an_optimizer_with_the_same_trials() -> None:
+    sampler = small(seed=3, n_startup_trials=2)
+    study = optuna.create_study(sampler=sampler)
+    optimizer = BayesianOptimizer(
+        [(0.0, 1.0)] * 2,
+        seed=3,
+        initial=2,
+        capacity=32,
+        search=SMALL,
+        surrogate="gp",
+        surrogate_options={"iterations": 2},
+    )
+    for x, y in ((0.1, 0.5), (0.8, 0.2), (0.4, 0.9)):
+        add(study, (x - 0.3) ** 2 + y, x=x, y=y)
+        optimizer.tell([x, y], (x - 0.3) ** 2 + y)
+    for _ in range(3):  # the earlier ones are pending: the trial runs, without parameters yet
+        x, y = optimizer.ask().x
+        assert question(sampler, study) == {"x": x, "y": y}
+    assert [state for state, _ in told(sampler, "x", "y")] == ["complete"] * 3 + ["pending"] * 3
+
+
+def test_what_is_told_of_each_state() -> None:
+    study = optuna.create_study(sampler=small(seed=0, n_startup_trials=19))
+    add(study, 2.0, x=0.1)
+    add(study, math.inf, x=0.2)
+    add(study, None, TrialState.FAIL, x=0.3)
+    add(study, None, TrialState.FAIL)
+    add(study, None, TrialState.PRUNED, x=0.4)
+    for value in (5.0, math.nan):
+        values = {0: 7.0, 3: value}
+        study.add_trial(
+            create_trial(
+                state=TrialState.PRUNED, params={"x": 0.5}, distributions={"x": UNIT}, intermediate_values=values
+            )
+        )
+    for name, stored in (("constraints", [-1.0, 0.5]), ("constraints:c", 0.5), ("constraints", [0.0, -1.0])):
+        study.add_trial(
+            create_trial(value=1.0, params={"x": 0.6}, distributions={"x": UNIT}, system_attrs={name: stored})
+        )
+    study.ask({"x": UNIT})  # it runs
+    study.enqueue_trial({"x": 0.7})  # it waits
+    sampler = small(seed=0, n_startup_trials=19)  # which knows the study from its storage only
+    trial = create_trial(value=0.0)  # not asked, so that the queue stays as it is
+    trial.number = 100
+    sampler.sample_relative(study, trial, {"x": UNIT})
+    states = ["complete", "failed", "failed", "failed", "complete", "failed", "failed", "failed", "complete"]
+    assert [state for state, _ in told(sampler, "x")] == [*states, "pending", "pending"]
+    np.testing.assert_array_equal([value for state, value in told(sampler, "x") if state == "complete"], [2, 5, 1])
+
+
+def test_an_optimizer_follows_its_study_and_is_made_anew_only_where_a_trial_is_not_what_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, model = [], MODULE._Model
+    start = model._start
+    monkeypatch.setattr(model, "_start", lambda self, **options: made.append(self) or start(self, **options))
+    sampler = small(seed=0, n_startup_trials=20)
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(lambda trial: trial.suggest_float("x", 0, 1) + trial.suggest_float("y", 0, 1), n_trials=8, catch=())
+    assert len(made) == 1 and [state for state, _ in told(sampler, "x", "y")] == ["complete"] * 7 + ["pending"]
+    study.enqueue_trial({"x": 0.25})  # y is that of a question whose x was another one
+    study.optimize(lambda trial: trial.suggest_float("y", 0, 1) + trial.suggest_float("x", 0, 1), n_trials=2)
+    assert len(made) == 2
+    values = [trial.value for trial in study.trials]
+    assert [value for state, value in told(sampler, "x", "y") if state == "complete"] == values[:9]
+    other = optuna.create_study(sampler=sampler)
+    add(other, 0.5, x=0.5, y=0.25)
+    assert question(sampler, other).keys() == {"x", "y"}
+    assert len(made) == 3 and [state for state, _ in told(sampler, "x", "y")] == ["complete", "pending"]
+
+
+def test_a_failed_trial_without_its_parameters_is_no_longer_pending() -> None:
+    sampler = small(seed=0, n_startup_trials=20)
+    study = optuna.create_study(sampler=sampler)
+    add(study, 1.0, x=0.5, y=0.5)
+
+    def fail(trial: Any) -> float:
+        trial.suggest_float("x", 0, 1)
+        raise RuntimeError
+
+    study.optimize(fail, n_trials=1, catch=RuntimeError)
+    question(sampler, study)
+    assert [state for state, _ in told(sampler, "x", "y")] == ["complete", "pending"]
+
+
+@pytest.mark.parametrize(
+    ("distribution", "values"),
+    [
+        (FloatDistribution(-1.5, 2.5), [-1.5, 0.1, 2.5]),
+        (FloatDistribution(1e-7, 10.0, log=True), [1e-7, 1.0, 10.0]),
+        (FloatDistribution(-10.2, 10.2, step=0.1), [-10.2, 0.1, 10.2]),
+        (IntDistribution(-7, 3), list(range(-7, 4))),
+        (IntDistribution(-7, 9, step=4), [-7, -3, 1, 5, 9]),
+        (IntDistribution(1, 100, log=True), [1, 10, 100]),
+        (CategoricalDistribution((None, math.nan, "a", 2, True)), [None, math.nan, "a", 2, True]),
+    ],
+)
+def test_values_come_back_from_their_dimension(distribution: Any, values: list[Any]) -> None:
+    space = space_from([MODULE._dimension(distribution)])
+    for value in values:
+        inside = space.point_at(space.encode([MODULE._internal(distribution, value)])).x[0]
+        found = MODULE._external(distribution, inside)
+        assert type(found) is type(value)
+        is_close = isinstance(value, float) and math.isclose(found, value, rel_tol=1e-12, abs_tol=1e-12)
+        assert is_close or found is value or found == value
+        assert distribution._contains(distribution.to_internal_repr(found))
+
+
+@pytest.mark.slow
+def test_equal_seeds_give_equal_trials_also_in_another_process() -> None:
+    code = "from tests.test_optuna import points; print(points())"
+    other = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    here = points()
+    assert other.stdout.strip() == str(here)
+    assert points(direction="maximize", sign=-1) == here
+    assert points(seed=1)[1:] != here[1:]
+
+
+def test_reseeding_changes_the_points() -> None:
+    def run(reseed: bool) -> list[Any]:
+        sampler = small(seed=0, n_startup_trials=9)
+        if reseed:
+            sampler.reseed_rng()
+        study = optuna.create_study(sampler=sampler)
+        study.optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=3)
+        return [trial.params for trial in study.trials]
+
+    assert run(False) == run(False)
+    assert all(one != other for one, other in zip(run(True), run(False), strict=True))
+
+
+def test_a_pickled_sampler_goes_on() -> None:
+    sampler = small(seed=0, n_startup_trials=9)
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=3)
+    other = pickle.loads(pickle.dumps(sampler))
+    assert question(other, study).keys() == {"x"}
+    assert [state for state, _ in told(other, "x")][:3] == ["complete"] * 3
+
+
+def test_parameters_of_a_branch_are_modelled_with_those_of_all_trials() -> None:
+    study = optuna.create_study()
+    add(study, 1.0, a=0.1, b=0.2)
+    add(study, 2.0, a=0.2, b=0.3, c=0.1)
+    add(study, 3.0, a=0.4, b=0.5, d=0.1)
+    study.add_trial(
+        create_trial(value=1.0, params={"a": 0.3, "b": 1.5}, distributions={"a": UNIT, "b": FloatDistribution(0, 2)})
+    )
+    sampler = small(seed=0, n_startup_trials=9)
+    trial = study.ask()._cached_frozen_trial
+    space = sampler.infer_relative_search_space(study, trial)
+    assert list(space) == ["a", "c", "d"]  # the range of b changes
+    chosen = sampler.sample_relative(study, trial, space)
+    assert chosen.keys() == space.keys()
+    assert [names for _, names in sampler._models] == [("a",), ("a", "c"), ("a", "d")]
+    assert told(sampler, "a", "c")[0] == ("complete", 2.0) and told(sampler, "a", "d")[0] == ("complete", 3.0)
+    for names in ("ac", "ad"):
+        (model,) = [model for (_, found), model in sampler._models.items() if found == tuple(names)]
+        assert model._optimizer.trials[-1].x[0] == chosen["a"]
+
+
+@pytest.mark.slow
+def test_points_of_a_finite_space_are_repeated_after_all_of_them() -> None:
+    study = optuna.create_study(sampler=small(seed=0, n_startup_trials=0))
+    study.optimize(lambda trial: trial.suggest_int("value", 0, 3) % 2, n_trials=9)
+    values = [trial.params["value"] for trial in study.trials]
+    assert sorted(values[:4]) == [0, 1, 2, 3] and {*values[4:]} <= {0, 1, 2, 3}
+    failing = optuna.create_study(sampler=small(seed=0))
+    add(failing, None, TrialState.FAIL, x=0.5)
+    failing.optimize(lambda trial: trial.suggest_int("x", 0, 1) and math.nan, n_trials=9)
+    assert {trial.params["x"] for trial in failing.trials[1:]} == {0, 1}
+
+
+@pytest.mark.parametrize("pruner", [optuna.pruners.MedianPruner(2, 0), optuna.pruners.HyperbandPruner(1, 4, 2)])
+def test_a_study_with_a_pruner_ends(pruner: Any) -> None:
+    def objective(trial: Any) -> float:
+        x = trial.suggest_float("x", -1, 1)
+        for step in range(4):
+            trial.report(x**2 + 1 / (1 + step), step)
+            if trial.should_prune():
+                raise optuna.TrialPruned
+        return x**2
+
+    study = optuna.create_study(sampler=small(seed=0, n_startup_trials=9), pruner=pruner)
+    study.optimize(objective, n_trials=20)
+    states = {trial.state for trial in study.trials}
+    assert states == {TrialState.COMPLETE, TrialState.PRUNED}
+
+
+def test_constraints_are_stored() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        sampler = small(seed=0, n_startup_trials=9, constraints_func=lambda trial: (trial.params["x"] - 0.5,))
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=6)
+    xs = [trial.params["x"] for trial in study.trials]
+    assert [trial.system_attrs["constraints"] for trial in study.trials] == [(x - 0.5,) for x in xs]
+    question(sampler, study)
+    assert [state for state, _ in told(sampler, "x")][:6] == ["failed" if x > 0.5 else "complete" for x in xs]
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(ValueError, match="surrogate"):
+        Sampler(surrogate="hilofy")
+    with pytest.raises(TypeError, match="acquisitions"):
+        Sampler(acquisitions="ucb")
+    with pytest.raises(TypeError, match="maximize"):
+        Sampler(maximize=True)
+    with pytest.raises(ValueError, match="n_startup_trials must be at least 0; got -1"):
+        Sampler(n_startup_trials=-1)
+    study = optuna.create_study(directions=["minimize"] * 2, sampler=Sampler(seed=0))
+    with pytest.raises(ValueError, match="the study has 2: return a weighted sum"):
+        study.ask().suggest_float("x", 0, 1)
+
+
+def slow_bowl(trial: Any) -> float:
+    x, y = trial.suggest_float("x", -1, 1), trial.suggest_int("y", -5, 5)
+    time.sleep(0.05)
+    return x**2 + y**2
+
+
+def work(url: str, seed: int, total: int) -> None:
+    """Take part in a study until `total` trials are complete; prints the number of each trial that it completed."""
+    sampler = small(seed=seed)
+    study = optuna.load_study(study_name="shared", storage=url, sampler=sampler)
+    done = optuna.study.MaxTrialsCallback(total, states=(TrialState.COMPLETE,))
+    study.optimize(slow_bowl, callbacks=[lambda _, trial: print(trial.number, flush=True), done])
+    check(sampler, study)
+
+
+def check(sampler: Sampler, study: Any) -> None:
+    """The optimiser knows each trial once, with its value."""
+    (model,) = sampler._models.values()
+    values = {trial.number: trial.value for trial in study.get_trials()}
+    complete = {number: record.value for number, record in model._records.items() if record.value is not None}
+    assert complete == {number: values[number] for number in complete}
+    states = [state for state, _ in told(sampler, *model.space)]
+    assert states.count("complete") == len(complete) and len(states) == len(model._records)
+
+
+@pytest.mark.slow
+def test_processes_share_a_study_of_which_one_is_killed(tmp_path: Path) -> None:
+    url, total = f"sqlite:///{tmp_path}/study.db", 24
+    study = optuna.create_study(study_name="shared", storage=url)
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; from tests.test_optuna import work; work(sys.argv[1], *map(int, sys.argv[2:]))",
+    ]
+    started = [
+        subprocess.Popen(
+            [*command, url, str(seed), str(total)], cwd=Path(__file__).parents[1], stdout=subprocess.PIPE, text=True
+        )
+        for seed in range(4)
+    ]
+    victim = started[0]
+    assert victim.stdout is not None
+    first = victim.stdout.readline()
+    while len(study.get_trials(states=(TrialState.COMPLETE,))) < total // 3:
+        time.sleep(0.05)
+    victim.kill()
+    outputs = [process.communicate()[0].split() for process in started]
+    assert [process.returncode for process in started] == [-signal.SIGKILL, 0, 0, 0]
+    reported = [int(number) for output in (first.split(), *outputs) for number in output]
+    trials = study.get_trials()
+    complete = {trial.number for trial in trials if trial.state == TrialState.COMPLETE}
+    assert [trial.number for trial in trials] == list(range(len(trials)))
+    assert len(reported) == len({*reported}) and {*reported} <= complete and len(complete) >= total
+    unreported = complete - {*reported}  # that of the killed process, if it was killed before it could print the number
+    left = {trial.number for trial in trials} - complete
+    assert len(unreported | left) <= 1
+    sampler = small(seed=9)
+    study.sampler = sampler
+    study.optimize(slow_bowl, n_trials=3)
+    check(sampler, study)
+    assert len(study.get_trials(states=(TrialState.COMPLETE,))) == len(complete) + 3
