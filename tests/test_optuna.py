@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from seqdec.bo import BayesianOptimizer, Search, space_from
+from seqdec.bo.spaces import identity
 
 optuna = pytest.importorskip("optuna", reason="Optuna is not installed")
 
@@ -191,7 +192,7 @@ def test_a_failed_trial_without_its_parameters_is_no_longer_pending() -> None:
 def test_values_come_back_from_their_dimension(distribution: Any, values: list[Any]) -> None:
     space = space_from([MODULE._dimension(distribution)])
     for value in values:
-        inside = space.point_at(space.encode([MODULE._internal(distribution, value)])).x[0]
+        (inside,) = identity(space.point_at(space.encode([MODULE._internal(distribution, value)])).x)
         found = MODULE._external(distribution, inside)
         assert type(found) is type(value)
         is_close = isinstance(value, float) and math.isclose(found, value, rel_tol=1e-12, abs_tol=1e-12)

@@ -17,6 +17,7 @@ import numpy as np
 from seqdec import checks
 from seqdec.bo import BayesianOptimizer, Categorical, Exhausted, Integer, Real, Search, Trial
 from seqdec.bo.dimensions import Dimension
+from seqdec.bo.spaces import identity
 
 try:
     from optuna.samplers import BaseSampler, RandomSampler  # pyright: ignore[reportMissingImports] (an extra)
@@ -94,7 +95,8 @@ class Sampler(BaseSampler):
         return {name: value for name, value in vars(self).items() if name not in ("_models", "_lock")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _models={}, _lock=threading.Lock())
+        for name, value in {**state, "_models": {}, "_lock": threading.Lock()}.items():
+            setattr(self, name, value)
 
     def reseed_rng(self) -> None:
         """Draw another seed, for the independent sampler and for models that are made from now on."""
@@ -187,8 +189,9 @@ class _Model:
             self._start(repeats=True)
             self._follow(trials)
             asked = self._optimizer.ask(fixed=held)
-        self._records[number], self._pending[number] = _Record(tuple(asked.x), None), asked
-        return dict(zip(self.space, asked.x, strict=True))
+        x = identity(asked.x)
+        self._records[number], self._pending[number] = _Record(x, None), asked
+        return dict(zip(self.space, x, strict=True))
 
     def _follow(self, trials: list[FrozenTrial]) -> None:
         """Tell what is new, or all if a trial is not what it was."""
