@@ -584,6 +584,13 @@ def test_a_finite_space_is_searched_once() -> None:
         optimizer.ask()
 
 
+def test_the_design_of_a_finite_space_is_repeated_where_repeats_are_allowed() -> None:
+    optimizer = BayesianOptimizer(FINITE, seed=0, capacity=16, search=QUICK._replace(repeats=True))
+    trials = optimizer.ask(9)  # without a value all belong to the design
+    assert len({tuple(trial.x) for trial in trials[:6]}) == 6
+    assert {tuple(trial.x) for trial in trials[6:]} <= {tuple(trial.x) for trial in trials[:6]}
+
+
 def test_the_trust_region_grows_with_success_and_shrinks_without() -> None:
     assert edge(np.array([0.0, 1.0]), 2, 5) == 0.8
     assert edge(np.array([0.0, 1.0, 2.0, 3.0, 4.0]), 2, 5) == 1.6

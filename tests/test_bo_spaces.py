@@ -116,6 +116,7 @@ def test_spaces_of_equal_columns_share_programs() -> None:
     three(TREE)
     counts = suggesting.suggest._cache_size(), suggesting.rank._cache_size()
     three(list(PLAIN.values()))
+    three(PLAIN | {"rate": Real(-3.0, 7.0)})  # the columns of a Real do not depend on its limits
     three({"r": PLAIN["rate"], "n": PLAIN["layers"], "z": Categorical((1, (2, 3), None))})
     study = optimizer(PLAIN, initial=2)
     for value in (1.0, 2.0):

@@ -313,12 +313,17 @@ def slow_bowl(trial: Any) -> float:
     return x**2 + y**2
 
 
-def work(url: str, seed: int, total: int) -> None:
-    """Take part in a study until `total` trials are complete; prints the number of each trial that it completed."""
+def work(url: str, seed: int) -> None:
+    """Take part in a study until it says so; prints the number of each trial that this process completed."""
     sampler = small(seed=seed)
     study = optuna.load_study(study_name="shared", storage=url, sampler=sampler)
-    done = optuna.study.MaxTrialsCallback(total, states=(TrialState.COMPLETE,))
-    study.optimize(slow_bowl, callbacks=[lambda _, trial: print(trial.number, flush=True), done])
+
+    def report(study: Any, trial: Any) -> None:
+        print(trial.number, flush=True)
+        if "stop" in study.user_attrs:
+            study.stop()
+
+    study.optimize(slow_bowl, callbacks=[report])
     check(sampler, study)
 
 
@@ -334,32 +339,31 @@ def check(sampler: Sampler, study: Any) -> None:
 
 @pytest.mark.slow
 def test_processes_share_a_study_of_which_one_is_killed(tmp_path: Path) -> None:
-    url, total = f"sqlite:///{tmp_path}/study.db", 24
+    url = f"sqlite:///{tmp_path}/study.db"
     study = optuna.create_study(study_name="shared", storage=url)
-    command = [
-        sys.executable,
-        "-c",
-        "import sys; from tests.test_optuna import work; work(sys.argv[1], *map(int, sys.argv[2:]))",
-    ]
-    started = [
-        subprocess.Popen(
-            [*command, url, str(seed), str(total)], cwd=Path(__file__).parents[1], stdout=subprocess.PIPE, text=True
-        )
-        for seed in range(4)
-    ]
+    code = "from tests.test_optuna import work; work({!r}, {})"
+    commands = [[sys.executable, "-c", code.format(url, seed)] for seed in range(4)]
+    started = [subprocess.Popen(each, cwd=ROOT, stdout=subprocess.PIPE, text=True) for each in commands]
+
+    def wait_for(count: int) -> None:
+        while len(study.get_trials(states=(TrialState.COMPLETE,))) < count:
+            assert not any(process.poll() for process in started[1:])
+            time.sleep(0.05)
+
     victim = started[0]
     assert victim.stdout is not None
     first = victim.stdout.readline()
-    while len(study.get_trials(states=(TrialState.COMPLETE,))) < total // 3:
-        time.sleep(0.05)
+    wait_for(8)
     victim.kill()
+    wait_for(len(study.trials) + 9)
+    study.set_user_attr("stop", True)
     outputs = [process.communicate()[0].split() for process in started]
     assert [process.returncode for process in started] == [-signal.SIGKILL, 0, 0, 0]
     reported = [int(number) for output in (first.split(), *outputs) for number in output]
     trials = study.get_trials()
     complete = {trial.number for trial in trials if trial.state == TrialState.COMPLETE}
     assert [trial.number for trial in trials] == list(range(len(trials)))
-    assert len(reported) == len({*reported}) and {*reported} <= complete and len(complete) >= total
+    assert len(reported) == len({*reported}) and {*reported} <= complete
     unreported = complete - {*reported}  # that of the killed process, if it was killed before it could print the number
     left = {trial.number for trial in trials} - complete
     assert len(unreported | left) <= 1
