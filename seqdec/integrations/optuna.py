@@ -118,18 +118,16 @@ class Sampler(BaseSampler):
     ) -> dict[str, Any]:
         """Values of all parameters of the search space. Raises ValueError for a study of several objectives."""
         _check_one_objective(study)
-        trials = [other for other in study.get_trials(deepcopy=False) if other.number != trial.number]
         chosen: dict[str, Any] = {}
-        with self._lock:
+        with self._lock:  # also for reading the trials: they must not be older than those that the models know
+            trials = [other for other in study.get_trials(deepcopy=False) if other.number != trial.number]
             models, self._models = self._models, {}
             for space in _spaces(trials, search_space):
                 key = study.direction, tuple(space)
                 model = models.get(key)
                 if model is None or model.space != space:
                     model = _Model(space, self._optimizer_options(study))
-                chosen = (
-                    model.ask(trial.number, trials, {name: chosen[name] for name in space if name in chosen}) | chosen
-                )
+                chosen |= model.ask(trial.number, trials, chosen)
                 self._models[key] = model
         return {name: _external(search_space[name], value) for name, value in chosen.items()}
 
@@ -174,7 +172,7 @@ class _Model:
     def _start(self, repeats: bool = False) -> None:
         """Forget all trials; with `repeats` points may be chosen again from now on."""
         if repeats:
-            self._options["search"] = self._options.get("search", Search())._replace(repeats=True)
+            self._options["search"] = (self._options.get("search") or Search())._replace(repeats=True)
         self._optimizer = BayesianOptimizer([_dimension(d) for d in self.space.values()], **self._options)
         self._records: dict[int, _Record] = {}
         self._pending: dict[int, Trial] = {}
