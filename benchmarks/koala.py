@@ -8,7 +8,7 @@ lowest        the loss minus 0.9 times the lowest value so far of its moving ave
 known floor   the loss minus 0.9 times the loss at the end of the default's runs
 variance      R tracks the variance of the loss over the minibatch
 
-Learning rates are half a decade apart around 0.1, with warm-up and a cosine; the best is chosen on a seed that is not
+Learning rates are half a decade apart around 0.316, with warm-up and a cosine; the best is chosen on a seed that is not
 reported. Prints the loss over the last tenth of the steps, and by how much it lies below the default's on the same
 seeds, with 95% intervals.
 """
@@ -71,7 +71,7 @@ def training(task: Task, steps: int, variance: bool = False, **settings: Any) ->
 def compare(name: str, options: argparse.Namespace) -> None:
     """Print the figures of one task."""
     task = tasks.make(name)
-    grid = 0.1 * 10 ** (0.5 * (np.arange(options.rates) - (options.rates - 1) / 2))
+    grid = 0.316 * 10 ** (0.5 * (np.arange(options.rates) - (options.rates - 1) / 2))
     programs, ends = {}, {}
     for variant, settings in VARIANTS.items():
         kinds = tuple((key, value) for key, value in settings.items() if key in ("first_twice", "variance"))

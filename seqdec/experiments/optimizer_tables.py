@@ -112,8 +112,9 @@ def markdown(task: str, table: pd.DataFrame) -> str:
     if order != "loss":
         ahead = {"test_accuracy": "ahead_accuracy", "perplexity": "ahead_perplexity"}[order]
         cells["decay"] = [f"{decay:.2g}" for decay in table["best_decay"]]
-        cells[order.replace("_", " ")] = with_margin(table[order].to_numpy(), table[f"{order}_95"].to_numpy())
-        cells["ahead of AdamW"] = with_margin(table[ahead].to_numpy(), table[f"{ahead}_95"].to_numpy())
+        title, unit = ("perplexity", 1) if order == "perplexity" else ("test accuracy / %", 100)
+        cells[title] = with_margin(unit * table[order].to_numpy(), unit * table[f"{order}_95"].to_numpy())
+        cells["ahead of AdamW"] = with_margin(unit * table[ahead].to_numpy(), unit * table[f"{ahead}_95"].to_numpy())
         cells["train loss"] = with_margin(table["loss"].to_numpy(), table["loss_95"].to_numpy())
         return _rows(task, cells | _costs(table))
     cells |= {
