@@ -1,6 +1,6 @@
 """Training loss of KOALA++ with other observations of the loss, each with a sweep of learning rates of its own.
 
-    python benchmarks/koala.py [TASK ...] [--rates 5] [--seeds 3] [--steps N]
+    python benchmarks/koala.py [TASK ...] [--rates 5] [--seeds 3] [--steps N] [--variants VARIANT ...]
 
 default       the loss, and R tracks its square, as in `seqdec run optimizers`
 first_twice   the first gradient is filtered twice, as the authors' code does
@@ -73,7 +73,8 @@ def compare(name: str, options: argparse.Namespace) -> None:
     task = tasks.make(name)
     grid = 0.316 * 10 ** (0.5 * (np.arange(options.rates) - (options.rates - 1) / 2))
     programs, ends = {}, {}
-    for variant, settings in VARIANTS.items():
+    for variant in dict.fromkeys(["default", *options.variants]):
+        settings = VARIANTS[variant]
         kinds = tuple((key, value) for key, value in settings.items() if key in ("first_twice", "variance"))
         if kinds not in programs:
             programs[kinds] = training(task, options.steps or task.steps, **dict(kinds))
@@ -93,6 +94,7 @@ if __name__ == "__main__":
     parser.add_argument("--rates", type=int, default=5)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=None)
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS), metavar="VARIANT")
     arguments = parser.parse_args()
     for chosen in arguments.tasks:
         compare(chosen, arguments)
