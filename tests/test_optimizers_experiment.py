@@ -14,7 +14,7 @@ import pytest
 from seqdec import models
 from seqdec.cli import main
 from seqdec.data import load_cifar10
-from seqdec.experiments import optimizers, tasks
+from seqdec.experiments import optimizer_tables, optimizers, tasks
 from seqdec.experiments.tasks import Task
 
 
@@ -133,6 +133,12 @@ def test_runs_of_the_sweep_can_be_shorter_than_the_reported(toy: Task, tmp_path:
     pd.testing.assert_frame_equal(both.loc[both["sweep"], columns], short.loc[short["sweep"], columns])
     assert both.groupby("sweep")["step"].max().to_dict() == {True: 80, False: 160}
     assert (both["rate"] == both["best_rate"])[~both["sweep"]].all()
+
+
+def test_perplexity_of_a_run_that_diverged_is_drawn_without_overflow() -> None:
+    facts = {"validation": True, "perplexity": True, "judged": True}
+    drawn = optimizer_tables._drawn(pd.DataFrame({"test_loss": [2.0, 1e6]}).assign(**facts))["drawn"]
+    np.testing.assert_allclose(drawn, np.exp([2.0, 100.0]))
 
 
 @pytest.mark.parametrize(

@@ -213,7 +213,7 @@ def _drawn(curves: pd.DataFrame) -> pd.DataFrame:
         return curves.assign(drawn=np.concatenate(smooth))
     judged = curves.loc[curves["judged"]]
     if column(curves, "perplexity")[0]:
-        return judged.assign(drawn=np.exp(judged["test_loss"]))
+        return judged.assign(drawn=np.exp(np.minimum(judged["test_loss"], _DIVERGED)))
     return judged.assign(drawn=1 - judged["test_accuracy"])
 
 
