@@ -1,11 +1,12 @@
-"""Directions of the steps of KOALA++ and FISMO against gradients, momentum and Muon, in a training run by KOALA++.
+"""Directions of the steps of KOALA++ and FISMO, and the momentum of self-tuning SGD, in a training run by KOALA++.
 
     python benchmarks/directions.py mnist cifar text
 
 Prints medians over the tensors and over the second half of the run: the cosine between successive minibatch gradients,
 between KOALA++'s step and the current gradient, and between momentum 0.9 and the current gradient. For matrices, the
 cosine between the steps of FISMO and of Muon without Nesterov's momentum (FISMO with identity factors), and the largest
-condition number of FISMO's factors at the end; the same with its scale-free statistics.
+condition number of FISMO's factors at the end; the same with its scale-free statistics. In what share of the steps
+self-tuning SGD takes each of its momenta.
 """
 
 import argparse
@@ -17,6 +18,8 @@ import optax
 
 from seqdec import optim
 from seqdec.experiments import tasks
+
+MOMENTA = (0.01, 0.9, 0.99)
 
 
 def cosines(left, right) -> jax.Array:
@@ -33,6 +36,7 @@ def measure(name: str, rate: float, steps: int) -> dict[str, float]:
     muon = optim.scale_by_fismo(gamma=1.0, interval=20)
     printed = optim.scale_by_fismo(interval=20)
     free = optim.scale_by_fismo(interval=20, statistics="scale_free", mu=0.1)
+    tuned = optim.scale_by_self_tuning(MOMENTA)
     start = task.init(jax.random.key(0))
     is_matrix = jax.tree.leaves(optim.hidden_matrices(start))
 
@@ -40,11 +44,12 @@ def measure(name: str, rate: float, steps: int) -> dict[str, float]:
         return [leaf for leaf, selected in zip(jax.tree.leaves(tree), is_matrix, strict=True) if selected]
 
     def step(carry, number):
-        params, last, state, *states = carry
+        params, last, state, tuning, *states = carry
         batch = task.draw(jax.random.fold_in(jax.random.key(0), number), task.data, task.batch)
         loss, gradients = jax.value_and_grad(lambda params: task.loss(params, batch)[0])(params)
         steps, state = koala.update(gradients, state, params, value=loss)
         averaged, states[0] = momentum.update(gradients, states[0])
+        _, tuning = tuned.update(gradients, tuning)
         rows, directions = jax.tree.leaves(gradients), []
         for index, method in enumerate((muon, printed, free), 1):
             direction, states[index] = method.update(matrices(gradients), states[index])
@@ -56,14 +61,13 @@ def measure(name: str, rate: float, steps: int) -> dict[str, float]:
             cosines(directions[1], directions[0]),
             cosines(directions[2], directions[0]),
         )
-        return (optax.apply_updates(params, steps), rows, state, *states), measured
+        return (optax.apply_updates(params, steps), rows, state, tuning, *states), (*measured, tuning.chosen)
 
     states = (momentum.init(start), *(method.init(matrices(start)) for method in (muon, printed, free)))
     zeros = [jnp.zeros_like(leaf) for leaf in jax.tree.leaves(start)]
-    carry = (start, zeros, koala.init(start), *states)
-    (*_, printed_state, free_state), measured = jax.jit(lambda carry: jax.lax.scan(step, carry, jnp.arange(steps)))(
-        carry
-    )
+    carry = (start, zeros, koala.init(start), tuned.init(start), *states)
+    run = jax.jit(lambda carry: jax.lax.scan(step, carry, jnp.arange(steps)))
+    (*_, printed_state, free_state), (*measured, chosen) = run(carry)
     titles = (
         "successive gradients",
         "KOALA++ and gradient",
@@ -75,6 +79,8 @@ def measure(name: str, rate: float, steps: int) -> dict[str, float]:
     for title, state in (("condition", printed_state), ("scale-free condition", free_state)):
         factors = state.matrices.left + state.matrices.right
         result[title] = max(float(np.linalg.cond(np.asarray(factor, float))) for factor in factors)
+    for index, value in enumerate(MOMENTA):
+        result[f"takes momentum {value}"] = float(np.mean(chosen[steps // 2 :] == index))
     return result
 
 

@@ -14,7 +14,7 @@ import pytest
 from seqdec import models
 from seqdec.cli import main
 from seqdec.data import load_cifar10
-from seqdec.experiments import optimizers, tasks
+from seqdec.experiments import optimizer_tables, optimizers, tasks
 from seqdec.experiments.tasks import Task
 
 
@@ -59,6 +59,8 @@ def test_run_fills_the_folder_and_report_rebuilds_it(toy: Task, tmp_path: Path, 
     assert list(table.index) == ["adamw", "sgd", "koala_plus_plus"]
     assert table.loc["adamw", "ahead_steps"] == 0 and table.loc["adamw", "time_ratio"] == 1
     assert table.loc["koala_plus_plus", "state"] == pytest.approx((2 * 10 + 3 * 2 + 1 + 1) / 10)
+    assert table.loc["koala_plus_plus", "state_bytes"] == 4 * (2 * 10 + 3 * 2 + 1 + 1)
+    assert "state / kB" in printed
     for name, rows in curves.groupby("optimizer"):
         ends = {rate: run["loss"].to_numpy()[-4:].mean() for rate, run in rows[rows["sweep"]].groupby("rate")}
         assert min(ends, key=ends.__getitem__) == pytest.approx(table.loc[name, "best_rate"])
@@ -121,6 +123,24 @@ def test_validation_chooses_by_held_out_data(
     )
 
 
+def test_runs_of_the_sweep_can_be_shorter_than_the_reported(toy: Task, tmp_path: Path) -> None:
+    """They are what runs of that many steps are, and choose the rate."""
+    brief = [*ARGUMENTS, "--seeds", "1", "--seed", "2"]
+    assert main([*brief, "--steps", "160", "--sweep-steps", "80", "--out", str(tmp_path / "both")]) == 0
+    assert main([*brief, "--steps", "80", "--out", str(tmp_path / "short")]) == 0
+    both, short = (pd.read_parquet(tmp_path / name / "curves.parquet") for name in ("both", "short"))
+    columns = ["optimizer", "rate", "seed", "step", "loss", "best_rate"]
+    pd.testing.assert_frame_equal(both.loc[both["sweep"], columns], short.loc[short["sweep"], columns])
+    assert both.groupby("sweep")["step"].max().to_dict() == {True: 80, False: 160}
+    assert (both["rate"] == both["best_rate"])[~both["sweep"]].all()
+
+
+def test_perplexity_of_a_run_that_diverged_is_drawn_without_overflow() -> None:
+    facts = {"validation": True, "perplexity": True, "judged": True}
+    drawn = optimizer_tables._drawn(pd.DataFrame({"test_loss": [2.0, 1e6]}).assign(**facts))["drawn"]
+    np.testing.assert_allclose(drawn, np.exp([2.0, 100.0]))
+
+
 @pytest.mark.parametrize(
     ("schedule", "shares"),
     [("steps", {0.04: 0.8, 0.29: 1.0, 0.31: 0.1, 0.61: 0.01, 0.91: 0.001}), ("cosine", {0.05: 1.0, 0.525: 0.5, 1: 0})],
@@ -165,6 +185,7 @@ def test_ctrl_c_keeps_the_optimizers_that_are_done(
         (["--tasks", "imagenet"], "unknown task 'imagenet': Known: cifar, mnist, text"),
         (["--optimizers", "adamw,adamw"], "optimizers must differ from each other; got 'adamw,adamw'"),
         (["--steps", "3"], "steps must be at least 40; got 3"),
+        (["--sweep-steps", "3"], "sweep_steps must be at least 40; got 3"),
         (["--decays", "0,1"], "decays must be at least 0 and below 1; got '0,1'"),
         (["--decays", "much"], "decays must be numbers, separated by commas; got 'much'"),
         (["--schedule", "linear"], "unknown schedule 'linear': Known: cosine, steps"),

@@ -24,7 +24,7 @@ def summary(curves: pd.DataFrame) -> pd.DataFrame:
     steps, test_loss, test_accuracy, perplexity, each with the half-width `_95` of its 95% t-interval over seeds;
     ahead_steps and ahead_time, by how much the loss lies below AdamW's (paired over seeds) after as many steps and
     after as much time; ahead_accuracy and ahead_perplexity, by how much these are better than AdamW's at the end;
-    ms_per_step and its ratio to AdamW's; state, numbers kept per parameter.
+    ms_per_step and its ratio to AdamW's; state, numbers kept per parameter, and state_bytes of all of them.
     """
     reported = curves.loc[~curves["sweep"]]
     rows = []
@@ -53,6 +53,7 @@ def summary(curves: pd.DataFrame) -> pd.DataFrame:
         row["ms_per_step"] = column(group, "ms_per_step").min()
         row["time_ratio"] = row["ms_per_step"] / column(base, "ms_per_step").min()
         row["state"] = column(group, "state")[0] / column(group, "parameters")[0]
+        row["state_bytes"] = column(group, "state_bytes")[0]
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -111,8 +112,9 @@ def markdown(task: str, table: pd.DataFrame) -> str:
     if order != "loss":
         ahead = {"test_accuracy": "ahead_accuracy", "perplexity": "ahead_perplexity"}[order]
         cells["decay"] = [f"{decay:.2g}" for decay in table["best_decay"]]
-        cells[order.replace("_", " ")] = with_margin(table[order].to_numpy(), table[f"{order}_95"].to_numpy())
-        cells["ahead of AdamW"] = with_margin(table[ahead].to_numpy(), table[f"{ahead}_95"].to_numpy())
+        title, unit = ("perplexity", 1) if order == "perplexity" else ("test accuracy / %", 100)
+        cells[title] = with_margin(unit * table[order].to_numpy(), unit * table[f"{order}_95"].to_numpy())
+        cells["ahead of AdamW"] = with_margin(unit * table[ahead].to_numpy(), unit * table[f"{ahead}_95"].to_numpy())
         cells["train loss"] = with_margin(table["loss"].to_numpy(), table["loss_95"].to_numpy())
         return _rows(task, cells | _costs(table))
     cells |= {
@@ -136,6 +138,7 @@ def _costs(table: pd.DataFrame) -> dict[str, Any]:
     return {
         "ms / step": [f"{ms:.1f}" for ms in table["ms_per_step"]],
         "of AdamW's": [f"{ratio:.2f}" for ratio in table["time_ratio"]],
+        "state / kB": [f"{size / 1e3:,.1f}" for size in table["state_bytes"]],
         "state / parameters": [f"{state:.2f}" for state in table["state"]],
     }
 
@@ -210,7 +213,7 @@ def _drawn(curves: pd.DataFrame) -> pd.DataFrame:
         return curves.assign(drawn=np.concatenate(smooth))
     judged = curves.loc[curves["judged"]]
     if column(curves, "perplexity")[0]:
-        return judged.assign(drawn=np.exp(judged["test_loss"]))
+        return judged.assign(drawn=np.exp(np.minimum(judged["test_loss"], _DIVERGED)))
     return judged.assign(drawn=1 - judged["test_accuracy"])
 
 

@@ -7,7 +7,8 @@ compilation.
 
 The best is that with the lowest training loss over the last tenth of the run. With `--validation` runs are long enough
 to overfit, and it is that with the best accuracy or perplexity on held-out data at the end, as papers on optimizers
-choose it; the figures of the reported seeds are on the same held-out data.
+choose it; the figures of the reported seeds are on the same held-out data. `--sweep-steps` makes the sweep's runs
+shorter than the reported ones, each with a whole schedule.
 
 With s(t), which rises from 0 to 1 over the first tenth of a run and then falls along a cosine to 0.1 (with
 `--validation`: over the first twentieth, and to 0; or by a factor of 10 after 30, 60 and 90% of the run), a step is
@@ -17,7 +18,7 @@ With s(t), which rises from 0 to 1 over the first tenth of a run and then falls 
 for the optimizer's direction u: the weight decay is decoupled from the rate, so that one grid serves all optimizers.
 
 DIR/manifest.json      options
-DIR/curves.parquet     loss and seconds of every run at 40 steps of it
+DIR/curves.parquet     loss and seconds of every run at 40 steps of it, bytes of the optimizer's state
 DIR/summary.csv, .md   table: losses, differences to AdamW's, time, state
 DIR/TASK.png           loss against step, time and learning rate
 """
@@ -89,20 +90,22 @@ CONTENDERS: dict[str, Contender] = {
     "adamw": Contender(optax.adamw, 3e-3),
     "sgd": Contender(_sgd(0.9), 0.1),
     "muon": Contender(_muon, 0.1),
-    "shampoo": Contender(functools.partial(optim.shampoo, decay=0.95, interval=20), 0.03),
+    "shampoo": Contender(functools.partial(optim.shampoo, decay=0.95, interval=20), 0.01),
     "soap": Contender(functools.partial(optim.soap, b2=0.99, b3=0.95, interval=20), 3e-3),
-    "koala_plus_plus": Contender(_KOALA, 0.1),
+    "koala_plus_plus": Contender(_KOALA, 0.316),
     "racs": Contender(optim.racs, 0.2),
     "alice": Contender(functools.partial(optim.alice, **_LOW_RANK), 0.06),
     "fismo": Contender(functools.partial(optim.fismo, interval=20), 0.1),
     "self_tuning_sgd": Contender(optim.self_tuning_sgd, 0.1),
     "sgd_0.01": Contender(_sgd(0.01), 0.1),
     "sgd_0.99": Contender(_sgd(0.99), 0.01),
+    "self_tuning_sgd_0.9": Contender(functools.partial(optim.self_tuning_sgd, momenta=(0.01, 0.9, 0.99)), 0.1),
     "self_tuning_adamw": Contender(optim.self_tuning_adamw, 1e-3),
     "self_tuning_muon": Contender(optim.self_tuning_muon, 0.1),
-    "fismo_scale_free": Contender(functools.partial(optim.fismo, interval=20, statistics="scale_free", mu=0.1), 0.1),
+    "fismo_scale_free": Contender(functools.partial(optim.fismo, interval=20, statistics="scale_free", mu=0.1), 0.0316),
     "eigen_adam": Contender(functools.partial(optim.eigen_adam, b2=0.99, b3=0.95, interval=20), 3e-3),
     "alice_0": Contender(functools.partial(optim.alice_0, **_LOW_RANK), 0.06),
+    "koala_plus_plus_authors": Contender(functools.partial(optim.koala_plus_plus, first_twice=True), 1.0),
     "koala_v": Contender(optim.koala_v, 0.6),
     "koala_m": Contender(optim.koala_m, 0.6),
     "swan": Contender(optim.swan, 0.2),
@@ -125,6 +128,8 @@ class Optimizers:
     """Optimizers, separated by commas; adamw is always among them."""
     steps: int | None = None
     """Steps of each run; None leaves it to the tasks, 300 to 400."""
+    sweep_steps: int | None = None
+    """Steps of the runs that choose rate and decay; None: as many as those of the reported runs."""
     batch: int | None = None
     """Examples in a minibatch; None leaves it to the tasks, 8 windows of text to 64 digits."""
     rates: int = 5
@@ -155,7 +160,7 @@ class Optimizers:
         """Raises ValueError for wrong options."""
         split_names("task", self.tasks, tasks.names())
         split_names("optimizer", self.optimizers, CONTENDERS)
-        check_minimum(self, steps=CHUNKS, batch=1, rates=1)
+        check_minimum(self, steps=CHUNKS, sweep_steps=CHUNKS, batch=1, rates=1)
         choice("schedule", self.schedule, ("cosine", "steps"))
         for decay in self.weight_decays():
             if not 0 <= decay < 1:
@@ -213,11 +218,13 @@ class Optimizers:
 def _contest(task: Task, name: str, options: Optimizers, done: Callable[[], Any]) -> pd.DataFrame:
     """The sweep of one optimizer on one task and its reported runs, as rows of curves."""
     steps = options.steps or (task.long_steps if options.validation else task.steps)
-    trial = _Trial(task, CONTENDERS[name].make, steps // CHUNKS * CHUNKS, options)
+    trial = _Trial(task, CONTENDERS[name].make, steps, options)
+    brief = options.sweep_steps
+    short = trial if brief is None else _Trial(task, CONTENDERS[name].make, brief, options)
     grid = [CONTENDERS[name].rate * 10 ** (_DECADE * (i - (options.rates - 1) / 2)) for i in range(options.rates)]
     frames, ends = [], {}
     for rate, decay in itertools.product(grid, options.weight_decays()):
-        frames.append(trial.run(rate, decay, options.seed + options.seeds).assign(sweep=True))
+        frames.append(short.run(rate, decay, options.seed + options.seeds).assign(sweep=True))
         ends[rate, decay] = cost_of(frames[-1], task.perplexity) if options.validation else end_of(frames[-1])
         done()
     best, decay = min(ends, key=lambda pair: ends[pair])
@@ -228,10 +235,9 @@ def _contest(task: Task, name: str, options: Optimizers, done: Callable[[], Any]
     extra: dict[str, Any] = {"task": task.name, "optimizer": name, "best_rate": best, "best_decay": decay, "edge": edge}
     curves = pd.concat(frames, ignore_index=True)
     # Other programs can only slow a run down.
-    extra["ms_per_step"] = 1e3 * min(column(frame, "seconds")[-1] for frame in frames) / trial.steps
+    extra["ms_per_step"] = 1e3 * min(column(frame, "seconds")[-1] / column(frame, "step")[-1] for frame in frames)
     curves["seconds"] = 1e-3 * extra["ms_per_step"] * curves["step"]
-    facts = {"parameters": trial.parameters, "state": trial.state_size, "compile_seconds": trial.compile_seconds}
-    return curves.assign(**extra, **facts, perplexity=task.perplexity, validation=options.validation)
+    return curves.assign(**extra, **trial.facts, perplexity=task.perplexity, validation=options.validation)
 
 
 def _shape(options: Optimizers, steps: int) -> optax.Schedule:
@@ -248,14 +254,14 @@ class _Trial:
 
     def __init__(self, task: Task, make: Callable, steps: int, options: Optimizers) -> None:
         # Every optimizer here is linear in its learning rate, so the peak can multiply its updates, as data.
+        steps = steps // CHUNKS * CHUNKS
         shape = _shape(options, steps)
         self._task, self.steps = task, steps
         self._transform = optax.with_extra_args_support(make(shape))
         params = jax.eval_shape(task.init, jax.random.key(0))
         state = jax.eval_shape(self._transform.init, params)
-        self.parameters, self.state_size = (
-            sum(leaf.size for leaf in jax.tree.leaves(tree)) for tree in (params, state)
-        )
+        parameters, numbers = (sum(leaf.size for leaf in jax.tree.leaves(tree)) for tree in (params, state))
+        size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
 
         def step(carry, _, data, peak, decay, seed):
             params, state, count = carry
@@ -278,7 +284,9 @@ class _Trial:
             carry, task.data, number, number, jax.ShapeDtypeStruct((), jnp.int32)
         )
         self._chunk = lowered.compile()
-        self.compile_seconds = time.perf_counter() - began
+        seconds = time.perf_counter() - began
+        sizes = {"parameters": parameters, "state": numbers, "state_bytes": size}
+        self.facts = {**sizes, "compile_seconds": seconds}
         self._judged = range(CHUNKS // _JUDGED - 1, CHUNKS, CHUNKS // _JUDGED) if options.validation else [CHUNKS - 1]
         self._held_out = task.held_out if options.validation else jax.tree.map(lambda part: part[:1], task.held_out)
         self._judge = jax.jit(lambda params, batches: lax.map(lambda batch: task.loss(params, batch), batches))
