@@ -9,12 +9,9 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from seqdec import checks
-from seqdec.core import Array
 
 _LARGEST_INTEGER = 2**53
 """Up to here every integer is a double."""
@@ -96,15 +93,6 @@ def _check_choices(dimension: Ordinal | Categorical, name: str) -> tuple[Any, ..
     return tuple(choices)
 
 
-def coded(dimension: Dimension) -> Dimension:
-    """All that the dimension's columns depend on: numbers in place of choices, the unit interval for any Real."""
-    if isinstance(dimension, Real):
-        return Real(0.0, 1.0)
-    if isinstance(dimension, Ordinal):
-        return Integer(0, len(dimension.choices) - 1)
-    return Categorical(tuple(range(width(dimension)))) if isinstance(dimension, Categorical) else dimension
-
-
 def width(dimension: Dimension) -> int:
     """Columns of the unit cube."""
     return len(dimension.choices) if isinstance(dimension, Categorical) else 1
@@ -142,7 +130,7 @@ def value(dimension: Dimension, given: Any, name: str) -> Any:
 def encode(dimension: Dimension, value: Any) -> np.ndarray:
     """(width,) columns of the unit cube for one of its values."""
     if isinstance(dimension, Ordinal):
-        return encode(coded(dimension), _place(dimension, value))
+        return encode(_places(dimension), _place(dimension, value))
     if isinstance(dimension, Categorical):
         return np.eye(len(dimension.choices))[_place(dimension, value)]
     low, high = _edges(dimension)
@@ -159,7 +147,7 @@ def neutral(dimension: Dimension) -> np.ndarray:
 def decode(dimension: Dimension, part: np.ndarray) -> Any:
     """The value nearest to (width,) columns of the unit cube."""
     if isinstance(dimension, Ordinal):
-        return dimension.choices[decode(coded(dimension), part)]
+        return dimension.choices[decode(_places(dimension), part)]
     if isinstance(dimension, Categorical):
         return dimension.choices[int(np.argmax(part))]
     low, high = _edges(dimension)
@@ -169,25 +157,30 @@ def decode(dimension: Dimension, part: np.ndarray) -> Any:
     return round(number) if isinstance(dimension, Integer) else number
 
 
-def snap(dimension: Dimension, part: Array) -> Array:
-    """(..., width) columns -> the nearest encodings of values; traceable by JAX."""
+def snap(dimension: Dimension, part: np.ndarray) -> np.ndarray:
+    """(n, width) columns -> the nearest encodings of values."""
     if isinstance(dimension, Real):
         return part
     if isinstance(dimension, Ordinal):
-        return snap(coded(dimension), part)
+        return snap(_places(dimension), part)
     if isinstance(dimension, Categorical):
-        return jax.nn.one_hot(jnp.argmax(part, axis=-1), len(dimension.choices), dtype=part.dtype)
+        return np.eye(len(dimension.choices))[np.argmax(part, axis=-1)]
     low, high = _edges(dimension)
     ratio = math.log(high / low) if dimension.log else 0.0
-    number = low * jnp.exp(ratio * part) if dimension.log else low + (high - low) * part
-    whole = jnp.clip(jnp.round(number), dimension.low, dimension.high)
-    return jnp.log(whole / low) / ratio if dimension.log else (whole - low) / (high - low)
+    number = low * np.exp(ratio * part) if dimension.log else low + (high - low) * part
+    whole = np.clip(np.round(number), dimension.low, dimension.high)
+    return np.log(whole / low) / ratio if dimension.log else (whole - low) / (high - low)
 
 
 def _edges(dimension: Real | Integer) -> tuple[float, float]:
     """The numbers at 0 and 1 of the column; an integer's interval extends half a unit to each side."""
     half = 0.5 if isinstance(dimension, Integer) else 0.0
     return dimension.low - half, dimension.high + half
+
+
+def _places(dimension: Ordinal) -> Integer:
+    """The indices of the choices."""
+    return Integer(0, len(dimension.choices) - 1)
 
 
 def _place(dimension: Ordinal | Categorical, value: Any) -> int:

@@ -212,4 +212,5 @@ def filtered(
     def posterior(state: State) -> Posterior:
         return filters.posterior(flt, state.belief)
 
-    return Surrogate(init, condition_on, condition_on, posterior, growth, "thompson", jnp.float32)
+    fit, extend = jax.jit(condition_on, donate_argnums=0), jax.jit(condition_on)
+    return Surrogate(jax.jit(init), fit, extend, posterior, growth, "thompson", jnp.float32)

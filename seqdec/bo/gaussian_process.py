@@ -8,11 +8,11 @@ hyperparameters (l, s, v) maximise the marginal likelihood times the priors
 
     log l_i ~ N(log sqrt d - 1/2, 1),    log s ~ N(0, 1),    log v ~ N(-10, 9)
 
-with the moments (mean, variance) given. The first fit runs L-BFGS from three starts, the centre of the priors, shorter
-length scales and a larger noise, and keeps the best end, that of the larger noise only if it is better by five nats;
-later fits start from the last hyperparameters. Everything is in double precision, because the kernel matrix is close to
-singular where many points lie near an optimum.
-Fitting costs O(N^3) per iteration and a prediction O(N^2), for a history padded to N.
+with the moments (mean, variance) given, by L-BFGS with the gradient in closed form. The first fit has three starts, the
+centre of the priors, shorter length scales and a larger noise, and keeps the best end, that of the larger noise only if
+it is better by five nats; later fits start from the last hyperparameters. Everything is in double precision, because
+the kernel matrix is close to singular where many points lie near an optimum. Fitting n points costs O(n^3) for each
+iteration, on the host without compilation, and a prediction O(N^2), for a history padded to N.
 
 Sources: Rasmussen, Williams, "Gaussian processes for machine learning", 2006. Length scales that grow as sqrt d:
 Hvarfner, Hellsten, Nardi, "Vanilla Bayesian optimization performs great in high dimensions", 2024. Function draws by
@@ -25,8 +25,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
-from jax.scipy.linalg import cholesky, solve_triangular
+import numpy as np
 
 from seqdec import checks, kernels
 from seqdec.bo.surrogates import History, Surrogate, check_growth
@@ -56,18 +55,18 @@ class State(NamedTuple):
     """Hyperparameters, and the posterior given the history."""
 
     hyper: Hyperparameters
-    unfitted: Array
+    unfitted: Any
     """() bool: the hyperparameters have not been fitted"""
-    x: Array
+    x: Any
     """(N, d)"""
-    keep: Array
+    keep: Any
     """(N,) bool"""
-    whiten: Array
+    whiten: Any
     """(N, N) inverse of the lower Cholesky factor of the responses' covariance, so that predictions are products; one
     on the diagonal of padded rows"""
-    weights: Array
+    weights: Any
     """(N,) inverse covariance times the responses"""
-    noise: Array
+    noise: Any
     """(N,) variances of the responses' noise"""
 
 
@@ -90,83 +89,129 @@ def gp(*, iterations: int = 30, growth: float = 1.1) -> Surrogate:
 
     def init(key: Key, history: History) -> State:
         del key
-        empty = history._replace(filled=jnp.int32(0))
-        return _condition(_centre(history.x), empty)._replace(unfitted=jnp.asarray(True))
-
-    def fit_from_prior(_: Hyperparameters, history: History) -> Hyperparameters:
-        centre = _centre(history.x)
-        shorter = centre._replace(log_length_scales=centre.log_length_scales - 1)
-        noisy = centre._replace(log_noise=centre.log_noise + 8)
-        starts = jax.tree.map(lambda *leaves: jnp.stack(leaves), centre, shorter, noisy)
-        ends, losses = jax.lax.map(lambda start: _descend(start, history, iterations), starts)
-        losses = losses + jnp.array([0.0, 0.0, _EVIDENCE], losses.dtype)
-        best = jnp.argmin(jnp.where(jnp.isfinite(losses), losses, jnp.inf))
-        return jax.tree.map(lambda leaf: leaf[best], ends)
-
-    def fit_from_last(hyper: Hyperparameters, history: History) -> Hyperparameters:
-        end, loss = _descend(hyper, history, max(1, iterations // 4))
-        return jax.tree.map(lambda new, old: jnp.where(jnp.isfinite(loss), new, old), end, hyper)
+        empty = history._replace(filled=0)
+        return _condition(_centre(np.shape(history.x)[1]), empty)._replace(unfitted=np.array(True))
 
     def fit(state: State, history: History) -> State:
-        return _condition(jax.lax.cond(state.unfitted, fit_from_prior, fit_from_last, state.hyper, history), history)
+        known = _known(history)
+        if state.unfitted:
+            return _condition(_fit_from_prior(known, iterations), history)
+        end, loss = _descend(state.hyper, known, max(1, iterations // 4))
+        return _condition(end if math.isfinite(loss) else state.hyper, history)
 
     def condition_on(state: State, history: History) -> State:
         return _condition(state.hyper, history)
 
     def noise_variance(state: State) -> Array:
-        return jnp.exp(state.hyper.log_noise)
+        return np.exp(state.hyper.log_noise)
 
     return Surrogate(
         init, fit, condition_on, posterior, growth, "log_expected_improvement", jnp.float64, noise_variance
     )
 
 
-def _centre(x: Array) -> Hyperparameters:
-    """The means of the priors, for points `x` (N, d)."""
-    dim, dtype = x.shape[1], x.dtype
-    scale = 0.5 * math.log(dim) - 0.5
-    return Hyperparameters(jnp.full(dim, scale, dtype), jnp.zeros((), dtype), jnp.full((), -10.0, dtype))
+class _Known(NamedTuple):
+    """The rows of a history that hold a point, on the host."""
+
+    x: np.ndarray
+    """(n, d)"""
+    y: np.ndarray
+    """(n,)"""
+    noise: np.ndarray
+    """(n,) known variances of the responses' noise, negative where it is estimated"""
 
 
-def negative_log_prior(hyper: Hyperparameters) -> Array:
-    """Negative log prior density, up to a constant."""
-
-    def part(value: Array, mean: Array, variance: float) -> Array:
-        return jnp.sum((value - mean) ** 2) / (2 * variance)
-
-    parts = jax.tree.map(part, hyper, _centre(hyper.log_length_scales[None]), _PRIOR_VARIANCES)
-    return sum(parts, jnp.zeros(()))
+def _known(history: History) -> _Known:
+    count = int(history.filled)
+    noise = np.full(count, -1.0) if history.noise is None else np.asarray(history.noise, float)[:count]
+    return _Known(np.asarray(history.x, float)[:count], np.asarray(history.y, float)[:count], noise)
 
 
-def negative_log_likelihood(hyper: Hyperparameters, history: History) -> Array:
-    """Negative log marginal likelihood of the responses, up to a constant."""
-    root = _root(hyper, history)
-    y = jnp.where(history.keep, history.y, 0)
-    return 0.5 * jnp.sum(solve_triangular(root, y, lower=True) ** 2) + jnp.sum(jnp.log(jnp.diagonal(root)))
+def _centre(dim: int) -> Hyperparameters:
+    """The means of the priors, for `dim` columns."""
+    return Hyperparameters(np.full(dim, 0.5 * math.log(dim) - 0.5), np.zeros(()), np.full((), -10.0))
 
 
-def _descend(start: Hyperparameters, history: History, iterations: int) -> tuple[Hyperparameters, Array]:
+def _fit_from_prior(known: _Known, iterations: int) -> Hyperparameters:
+    centre = _centre(known.x.shape[1])
+    shorter = centre._replace(log_length_scales=centre.log_length_scales - 1)
+    noisy = centre._replace(log_noise=centre.log_noise + 8)
+    ends, losses = zip(*(_descend(start, known, iterations) for start in (centre, shorter, noisy)), strict=True)
+    penalised = np.add(losses, (0.0, 0.0, _EVIDENCE))
+    return ends[int(np.argmin(np.where(np.isfinite(penalised), penalised, np.inf)))]
+
+
+def _descend(start: Hyperparameters, known: _Known, iterations: int) -> tuple[Hyperparameters, float]:
     """L-BFGS from `start` -> (end, loss there)."""
+    from scipy.optimize import minimize
 
-    def loss(hyper):
-        return negative_log_likelihood(hyper, history) + negative_log_prior(hyper)
+    def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        parts = negative_log_likelihood(_unflatten(flat), known), negative_log_prior(_unflatten(flat))
+        return sum(value for value, _ in parts), sum((_flatten(slope) for _, slope in parts), np.zeros(len(flat)))
 
-    solver = optax.lbfgs(memory_size=8, linesearch=optax.scale_by_zoom_linesearch(max_linesearch_steps=6))
-    value_and_grad = optax.value_and_grad_from_state(loss)
+    limits = {"maxiter": iterations, "gtol": _GRADIENT, "maxcor": 8}
+    found = minimize(loss, _flatten(start), jac=True, method="L-BFGS-B", options=limits)
+    return _unflatten(found.x), float(found.fun)
 
-    def step(carry):
-        count, hyper, state, _ = carry
-        value, gradient = value_and_grad(hyper, state=state)
-        updates, state = solver.update(gradient, state, hyper, value=value, grad=gradient, value_fn=loss)
-        moved = jax.tree.map(jnp.add, hyper, updates)
-        return count + 1, moved, state, optax.tree.norm(gradient)
 
-    def unfinished(carry):
-        return (carry[0] < iterations) & (carry[3] > _GRADIENT)
+def _flatten(hyper: Hyperparameters) -> np.ndarray:
+    return np.concatenate([hyper.log_length_scales, [hyper.log_scale, hyper.log_noise]])
 
-    start_carry = (0, start, solver.init(start), jnp.full((), jnp.inf, start.log_scale.dtype))
-    _, end, state, _ = jax.lax.while_loop(unfinished, step, start_carry)
-    return end, optax.tree.get(state, "value")
+
+def _unflatten(flat: np.ndarray) -> Hyperparameters:
+    return Hyperparameters(flat[:-2], flat[-2], flat[-1])
+
+
+def negative_log_prior(hyper: Hyperparameters) -> tuple[float, Hyperparameters]:
+    """(negative log prior density up to a constant, its gradient)."""
+    centred = jax.tree.map(np.subtract, hyper, _centre(len(hyper.log_length_scales)))
+    value = sum(float(np.sum(part**2)) / (2 * var) for part, var in zip(centred, _PRIOR_VARIANCES, strict=True))
+    return value, jax.tree.map(np.divide, centred, _PRIOR_VARIANCES)
+
+
+def negative_log_likelihood(hyper: Hyperparameters, known: _Known) -> tuple[float, Hyperparameters]:
+    """(negative log marginal likelihood of the responses up to a constant, its gradient).
+
+    With the covariance M of the responses and w = M^-1 y, a derivative is tr(G dM), where G = (M^-1 - w w') / 2.
+    """
+    scales, amplitude = np.exp(-hyper.log_length_scales), math.exp(hyper.log_scale)
+    scaled = known.x * scales
+    r = _distances(scaled)
+    decay = np.exp(-r)
+    prior = (1 + r + r**2 / 3) * decay
+    noise = _noise(hyper, known)
+    inverse, weights, log_determinant = _solve(_MEAN_VARIANCE + amplitude * prior + np.diag(noise), known.y)
+    slope = (inverse - np.outer(weights, weights)) / 2
+    # The derivative by a squared scaled distance, -5/6 (1 + r) exp(-r), times those distances by columns.
+    by_square = slope * (1 + r) * decay
+    columns = 2 * (by_square.sum(1) @ scaled**2 - np.einsum("nd,nd->d", scaled, by_square @ scaled))
+    estimated = np.where(known.noise < 0, np.diagonal(slope), 0).sum() * math.exp(hyper.log_noise)
+    gradient = Hyperparameters(amplitude * 5 / 3 * columns, amplitude * np.sum(slope * prior), estimated)
+    return 0.5 * float(known.y @ weights) + 0.5 * log_determinant, gradient
+
+
+def _distances(scaled: np.ndarray) -> np.ndarray:
+    """(n, n) sqrt 5 times the distances between rows (n, d)."""
+    norms = np.sum(scaled**2, 1)
+    squares = np.maximum(norms[:, None] + norms - 2 * scaled @ scaled.T, 0)
+    np.fill_diagonal(squares, 0)
+    return np.sqrt(5 * squares)
+
+
+def _solve(cov: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    """(inverse, inverse times y, log determinant) of a positive definite matrix (n, n)."""
+    whiten, log_determinant = _whitener(cov)
+    inverse = whiten.T @ whiten
+    return inverse, inverse @ y, log_determinant
+
+
+def _whitener(cov: np.ndarray) -> tuple[np.ndarray, float]:
+    """(inverse of the lower Cholesky factor, log determinant) of a positive definite matrix (n, n)."""
+    from scipy.linalg import lapack
+
+    root = np.linalg.cholesky(cov)
+    whiten, _ = lapack.dtrtri(root, lower=1)
+    return whiten, 2 * float(np.sum(np.log(np.diagonal(root))))
 
 
 def kernel(hyper: Hyperparameters, a: Array, b: Array) -> Array:
@@ -175,23 +220,22 @@ def kernel(hyper: Hyperparameters, a: Array, b: Array) -> Array:
     return _MEAN_VARIANCE + jnp.exp(hyper.log_scale) * kernels.matern52(a * scales, b * scales)
 
 
-def _noise(hyper: Hyperparameters, history: History) -> Array:
-    """(N,) variances of the responses' noise."""
-    estimated = jnp.full(len(history.y), jnp.exp(hyper.log_noise))
-    known = estimated if history.noise is None else jnp.where(history.noise < 0, estimated, history.noise)
-    return known + _SMALLEST_NOISE
-
-
-def _root(hyper: Hyperparameters, history: History) -> Array:
-    cov = kernels.padded(kernel(hyper, history.x, history.x), history.keep, _noise(hyper, history))
-    return cholesky(cov, lower=True)
+def _noise(hyper: Hyperparameters, known: _Known) -> np.ndarray:
+    """(n,) variances of the responses' noise."""
+    return np.where(known.noise < 0, math.exp(hyper.log_noise), known.noise) + _SMALLEST_NOISE
 
 
 def _condition(hyper: Hyperparameters, history: History) -> State:
-    root = _root(hyper, history)
-    whiten = solve_triangular(root, jnp.eye(len(root), dtype=root.dtype), lower=True)
-    weights = whiten.T @ (whiten @ jnp.where(history.keep, history.y, 0))
-    return State(hyper, jnp.asarray(False), history.x, history.keep, whiten, weights, _noise(hyper, history))
+    known, length = _known(history), len(history.y)
+    count, noise = len(known.y), _noise(hyper, known)
+    r = _distances(known.x * np.exp(-hyper.log_length_scales))
+    cov = _MEAN_VARIANCE + math.exp(hyper.log_scale) * (1 + r + r**2 / 3) * np.exp(-r) + np.diag(noise)
+    whiten, weights = np.eye(length), np.zeros(length)
+    whiten[:count, :count] = _whitener(cov)[0] if count else 0
+    weights[:count] = whiten[:count, :count].T @ (whiten[:count, :count] @ known.y)
+    noises = np.concatenate([noise, np.zeros(length - count)])
+    keep = np.arange(length) < count
+    return State(hyper, np.array(False), np.asarray(history.x, float), keep, whiten, weights, noises)
 
 
 def posterior(state: State) -> Posterior:

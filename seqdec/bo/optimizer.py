@@ -12,25 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from seqdec import checks
-from seqdec.bo import acquisitions, checkpoint, responses, restricted, surrogates, trust_region
+from seqdec.bo import acquisitions, checkpoint, responses, restricted, suggest, surrogates, trust_region
 from seqdec.bo.constraints import Constraint
 from seqdec.bo.responses import Warp
 from seqdec.bo.restricted import Box
 from seqdec.bo.spaces import Point, identity, space_from
-from seqdec.bo.suggest import (
-    Plan,
-    Pool,
-    Ranked,
-    Region,
-    Search,
-    Trials,
-    check_search,
-    marginals,
-    rank,
-    sobol,
-    start,
-    suggest,
-)
+from seqdec.bo.suggest import Plan, Ranked, Region, Search, Trials, check_search, sobol
 from seqdec.bo.surrogates import History, Surrogate
 from seqdec.core import Acquisition
 
@@ -39,12 +26,11 @@ if TYPE_CHECKING:
 
 _MANY_DIMENSIONS = 20
 """With more columns than these, the search keeps to a trust region."""
-_ROUND = 16
+_SHORTEST = 4
+"""Binary logarithm of the smallest number of rows of the padded history."""
 _ENUMERABLE = 10_000
 _RESTRICTED_DESIGN = 12
 """Binary logarithm of the number of points from which the design of a restricted space is chosen, at least."""
-_INCUMBENTS = 4
-"""Best points around which candidates of a restricted space lie."""
 _NOISY = 1e-3
 """Estimated share of noise in the variance of the warped responses above which they count as noisy."""
 _DEVIATIONS = 1.959964
@@ -201,7 +187,7 @@ class BayesianOptimizer:
         self.acquisition = belief.acquisition if acquisition == "auto" else acquisition
         score = acquisitions.make(self.acquisition)
         smooth = acquisitions.is_smooth(score(jnp.zeros(())))
-        self._plan = Plan(self.space.product, belief, score, smooth, self.search)
+        self._plan = Plan(belief, score, smooth, self.search)
         self.noise_std = self._checked_noise(noise_std)
         self._lock = threading.RLock()
         self._entries: list[_Entry] = []
@@ -434,62 +420,53 @@ class BayesianOptimizer:
 
     def _suggest(self, fixed: Mapping[Any, Any]) -> Point:
         """The maximiser of the acquisition, or a random new point if that one is known."""
-        found = self._fit_and_maximise(fixed)
+        found = self._maximise(fixed)
         point = self.space.point_at(found, fixed) if isinstance(found, np.ndarray) else found
         if point is not None:
             return point
         generator = np.random.default_rng([self.seed, len(self._entries)])
         return self._first_new(generator.random((1000, self.space.columns)), fixed)
 
-    def _fit_and_maximise(self, fixed: Mapping[Any, Any]) -> Point | np.ndarray | None:
-        """The maximiser of the acquisition, a point of the cube except in restricted spaces; None if it is not new.
-
-        The fitted surrogate is kept.
-        """
-        number, dtype = len(self._entries), self._plan.surrogate.dtype
+    def _maximise(self, fixed: Mapping[Any, Any]) -> Point | np.ndarray | None:
+        """The maximiser of the acquisition, a point of the cube except in restricted spaces; None if all are known."""
+        number, surrogate = len(self._entries), self._plan.surrogate
         with jax.enable_x64(True):  # 64-bit arrays only for surrogates that ask for them; see `Surrogate.dtype`
+            trials = self._fit()
+            belief = suggest.believe(surrogate, self._state, trials)
+            region = Region(*(np.clip(side, *self.space.cube(fixed)) for side in self._region()))
             key = jax.random.fold_in(jax.random.key(self.seed), number)
-            trials, renewed = self._trials(dtype)
-            if renewed:
-                self._state = start(self._plan, jax.random.key(self.seed), History(trials.x, trials.y, trials.failed))
-            cube = self.space.cube(fixed)
-            low, high = (np.clip(side, *cube) for side in self._region())
-            region = Region(jnp.asarray(low, dtype), jnp.asarray(high, dtype))
-            if self.space.restricted:
-                return self._ranked(key, trials, region, Box(low, high, fixed))
-            grid = sobol(self.search.raw_samples, self.space.columns, self.search.grid)
-            grid = jnp.asarray(np.clip(grid, *cube), dtype)
-            state, self._state = self._state, None  # donated: after an interruption the next ask fits anew
-            self._state, unit, new = suggest(self._plan, key, state, trials, region, grid)
-            return np.asarray(unit, float) if new or self.search.repeats else None
+            generator = np.random.default_rng([self.seed, number, 2])
 
-    def _ranked(self, key: Any, trials: Trials, region: Region, box: Box) -> Point | None:
-        """The maximiser of the acquisition in a restricted space; None if it was not found."""
+            def ranked(points: np.ndarray, free: np.ndarray) -> Ranked:
+                return suggest.rank(self._plan, key, belief, trials, region, points, free)
 
-        def ranked(pool: Pool) -> Ranked:
-            state, self._state = self._state, None  # donated, as in `_suggest`
-            points = jnp.asarray(pool.points, trials.x.dtype)
-            self._state, found = rank(self._plan, key, state, trials, region, pool._replace(points=points))
-            return jax.device_get(found)
+            known = [] if self.search.repeats else [entry.unit for entry in self._entries]
+            known = np.reshape(known, (-1, self.space.columns))
+            if not self.space.restricted:
+                best = trials.x[np.argsort(-belief.means, kind="stable")[: suggest.INCUMBENTS]]
+                pool = suggest.candidates(self.space, self.search, region, best, generator)
+                return suggest.best_new(ranked(pool, np.broadcast_to(self.space.continuous, pool.shape)), known)
+            box, order = Box(*region, fixed), np.argsort(-self._responses(), kind="stable")
+            best = [self._entries[self._order[i]] for i in order[: suggest.INCUMBENTS]]
+            starts = [*(Point(entry.x, entry.unit) for entry in best), *self._examples]
+            pool = restricted.candidates(self.space, self.search, box, starts, generator)
+            return restricted.maximise(ranked, self.space, box, pool, known) if pool else None
 
-        generator = np.random.default_rng([self.seed, len(self._entries), 2])
-        best = [self._entries[self._order[i]] for i in np.argsort(-self._responses(), kind="stable")[:_INCUMBENTS]]
-        starts = [Point(entry.x, entry.unit) for entry in best]
-        pool = restricted.candidates(self.space, self.search, box, [*starts, *self._examples], generator)
-        known = [] if self.search.repeats else [entry.unit for entry in self._entries]
-        known = np.reshape(known, (-1, self.space.columns))
-        return restricted.maximise(ranked, self.space, box, pool, known) if pool else None
+    def _fit(self) -> Trials:
+        """Fit the surrogate to all values; returns the arguments of the compiled programs."""
+        trials, renewed = self._trials(self._plan.surrogate.dtype)
+        state, self._state = None if renewed else self._state, None  # after an interruption the next fit is anew
+        self._state = suggest.fit(self._plan.surrogate, jax.random.key(self.seed), state, trials)
+        return trials
 
     def _belief(self) -> tuple[Any, Warp]:
-        """(surrogate's state, warp), fitted to all values as for the next question, which stays what it is.
-
-        The program is that of a question, so that nothing else is compiled.
-        """
+        """(surrogate's state, warp), fitted to all values as for the next question, which stays what it is."""
         if self._fitted is None:
             kept = self._state, self._warp, self.capacity
             try:
-                self._state = jax.tree.map(lambda leaf: leaf.copy(), self._state)
-                self._fit_and_maximise({})
+                self._state = jax.tree.map(lambda leaf: leaf.copy(), self._state)  # `fit` may reuse its memory
+                with jax.enable_x64(True):
+                    self._fit()
                 self._fitted = self._state, self._warp
             finally:
                 self._state, self._warp, self.capacity = kept
@@ -502,7 +479,7 @@ class BayesianOptimizer:
             for block in np.split(units, range(rows, len(units), rows)):
                 x = np.zeros((rows, self.space.columns))
                 x[: len(block)] = block
-                at = marginals(self._plan.surrogate, state, jnp.asarray(x, self._plan.surrogate.dtype))
+                at = suggest.marginals(self._plan.surrogate, state, x.astype(self._plan.surrogate.dtype))
                 found.append(np.stack(at)[:, : len(block)])
         means, stds = np.concatenate(found, 1).astype(float)
         return means, stds
@@ -560,9 +537,9 @@ class BayesianOptimizer:
         x[: len(rows)], y[: len(answered)] = rows, self._warp.forward(values[kept])
         noise = None
         if self._plan.surrogate.noise_variance is not None:
-            noise = jnp.asarray(self._noise(answered, values[kept]), dtype)
-        counts = [jnp.int32(len(group)) for group in groups]
-        return Trials(jnp.asarray(x, dtype), jnp.asarray(y, dtype), *counts, noise=noise), renewed
+            noise = self._noise(answered, values[kept]).astype(dtype)
+        counts = [np.int32(len(group)) for group in groups]
+        return Trials(x.astype(dtype), y.astype(dtype), *counts, noise=noise), renewed
 
     def _is_renewal_due(self, values: np.ndarray) -> bool:
         """Whether the warp is to be fitted again, and with it the surrogate from its prior."""
@@ -604,8 +581,8 @@ class BayesianOptimizer:
 
     @property
     def _length(self) -> int:
-        """Rows of the padded history."""
-        return -(-self.capacity // _ROUND) * _ROUND
+        """Rows of the padded history, a power of two, so that studies share programs."""
+        return 1 << max(_SHORTEST, (self.capacity - 1).bit_length())
 
     @_locked
     def save(self, path: str | Path) -> None:
@@ -666,14 +643,14 @@ class BayesianOptimizer:
             optimizer._warp = Warp._make(study.warp)
         if study.state:
             with jax.enable_x64(True):
-                optimizer._state = checkpoint.state_of(study.state, optimizer._state_shapes())
+                optimizer._state = checkpoint.state_of(study.state, optimizer._prior())
         return optimizer
 
-    def _state_shapes(self) -> Any:
-        """The shapes of the surrogate's state."""
+    def _prior(self) -> Any:
+        """The surrogate's state before the first fit."""
         dtype, shape = self._plan.surrogate.dtype, (self._length, self.space.columns)
-        history = History(jnp.zeros(shape, dtype), jnp.zeros(self._length, dtype), jnp.int32(0))
-        return jax.eval_shape(functools.partial(start, self._plan), jax.random.key(0), history)
+        history = History(np.zeros(shape, dtype), np.zeros(self._length, dtype), np.int32(0))
+        return self._plan.surrogate.init(jax.random.key(0), history)
 
 
 def _hashable(options: Any) -> dict[str, Any]:

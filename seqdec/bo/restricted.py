@@ -15,17 +15,12 @@ from seqdec.bo import constraints as rules
 from seqdec.bo.constraints import Linear
 from seqdec.bo.dimensions import Integer, Real
 from seqdec.bo.spaces import Point, Space
-from seqdec.bo.suggest import SAME, Pool, Ranked, Search, sobol
+from seqdec.bo.suggest import Ranked, Region, Search, is_new, perturbed, sobol
 
 _TRIED = 8192
 """Points of the cube that are tried before a space is declared empty, and of a finite one at most listed."""
 _ROUNDS = 32
 """Rounds of perturbations until there are enough candidates."""
-_SCALES = (0.2, 0.05, 0.0125, 0.003)
-_MOVED = 20
-"""Average number of columns that a perturbation changes, at most."""
-_REDRAWN = 0.2
-"""Probability that a perturbation draws a dimension that is not continuous anew."""
 _HALVINGS = 20
 
 
@@ -130,44 +125,38 @@ def inside(space: Space, box: Box, units: np.ndarray) -> list[Point]:
 
 def _perturbed(space: Space, box: Box, centres: Sequence[Point], rng: np.random.Generator) -> np.ndarray:
     """(n, columns): a perturbation of each of n points; columns of inactive parameters are drawn anew."""
-    shape = len(centres), space.columns
-    active = np.array([space.active(point.x) for point in centres])
-    rows = np.where(active, np.array([point.unit for point in centres]), rng.random(shape))
-    moved = rng.random(shape) < rng.uniform(1 / space.columns, min(1.0, _MOVED / space.columns), (len(centres), 1))
-    scales = np.resize(_SCALES, (len(centres), 1)) * (box.high - box.low)
-    rows = rows + np.where(moved, scales * rng.normal(size=shape), 0)
-    for dimension, columns in zip(space.dimensions, space.slices, strict=True):
-        redrawn = (rng.random(len(centres)) < _REDRAWN) & (not isinstance(dimension, Real))
-        rows[redrawn, columns] = rng.random((len(centres), columns.stop - columns.start))[redrawn]
-    return rows
+    units, active = np.array([point.unit for point in centres]), np.array([space.active(p.x) for p in centres])
+    rows = np.where(active, units, rng.random(units.shape))
+    return perturbed(space, Region(box.low, box.high), rows, rng)
 
 
 def maximise(
-    rank: Callable[[Pool], Ranked], space: Space, box: Box, pool: list[Point], known: np.ndarray
+    rank: Callable[[np.ndarray, np.ndarray], Ranked], space: Space, box: Box, pool: list[Point], known: np.ndarray
 ) -> Point | None:
     """The point with the best score that is none of `known` (m, columns); None where all are.
 
     Args:
-        rank: the compiled program.
+        rank: (candidates (n, columns), columns in which each may move (n, columns)) -> them and the ascents, scored.
         space: with conditions or constraints.
         box: where to search.
         pool: candidates, not empty.
         known: encodings of known points.
     """
-    ranked = rank(_arrays(space, pool, fit=True))
+    ranked = rank(*_arrays(space, pool))
     best, left = _best_inside(space, box, pool, ranked, known)
     if left:
         ends = [_last_inside(space, box, pool[ranked.starts[i]].unit, ranked.points[len(pool) + i]) for i in left]
         worst = np.argsort(ranked.scores[: len(pool)], kind="stable")
         for index, point in zip(worst, filter(None, ends), strict=False):
             pool[index] = point
-        best, _ = _best_inside(space, box, pool, rank(_arrays(space, pool, fit=False)), known)
+        best, _ = _best_inside(space, box, pool, rank(*_arrays(space, pool)), known)
     return best
 
 
-def _arrays(space: Space, pool: Sequence[Point], *, fit: bool) -> Pool:
-    free = np.array([space.active(point.x) for point in pool]) & space.continuous
-    return Pool(np.array([point.unit for point in pool]), free, np.array(fit))
+def _arrays(space: Space, pool: Sequence[Point]) -> tuple[np.ndarray, np.ndarray]:
+    """(encodings (n, columns), the continuous columns of active parameters (n, columns))."""
+    active = np.array([space.active(point.x) for point in pool])
+    return np.array([point.unit for point in pool]), active & space.continuous
 
 
 def _best_inside(
@@ -175,13 +164,13 @@ def _best_inside(
 ) -> tuple[Point | None, list[int]]:
     """The best new point of the space, and the ascents with better scores that ended outside."""
     left = []
-    for index in np.argsort(-np.asarray(ranked.scores), kind="stable"):
+    for index in np.argsort(-ranked.scores, kind="stable"):
         if index < len(pool):
             point = pool[index]
-        elif (point := space.point_at(np.asarray(ranked.points[index], float), box.fixed)) is None:
+        elif (point := space.point_at(ranked.points[index].astype(float), box.fixed)) is None:
             left.append(int(index) - len(pool))
             continue
-        if not np.any(np.abs(known - point.unit).max(axis=1, initial=0) < SAME):
+        if is_new(point.unit, known):
             return point, left
     return None, left
 

@@ -11,14 +11,12 @@ from typing import Any, NamedTuple
 
 import gymnasium
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from seqdec.bo import constraints as rules
 from seqdec.bo import dimensions as kinds
 from seqdec.bo.constraints import Constraint
 from seqdec.bo.dimensions import Dimension, Integer, Real
-from seqdec.core import Array
 from seqdec.registry import unknown
 
 _COLUMNS = ("number", "state", "value", "reason")
@@ -83,11 +81,6 @@ class Space(NamedTuple):
     @property
     def _kinds(self) -> tuple[type, ...]:
         return tuple(map(type, self.dimensions))
-
-    @property
-    def product(self) -> "Space":
-        """The product of the dimensions alone, in numbers: what compiled programs depend on."""
-        return Space(tuple(map(kinds.coded, self.dimensions)))
 
     @property
     def restricted(self) -> bool:
@@ -248,12 +241,12 @@ class Space(NamedTuple):
     def _as_array(self) -> bool:
         return self.all_real and not self.names
 
-    def snap(self, unit: Array) -> Array:
-        """(..., columns) -> the nearest encodings of points of the product, in the unit cube; traceable by JAX."""
+    def snap(self, units: np.ndarray) -> np.ndarray:
+        """(..., columns) of the unit cube -> the nearest encodings of points of the product of the dimensions."""
         if self.all_real:
-            return unit
-        parts = [kinds.snap(d, unit[..., columns]) for d, columns in zip(self.dimensions, self.slices, strict=True)]
-        return jnp.concatenate(parts, axis=-1)
+            return units
+        parts = [kinds.snap(d, units[..., columns]) for d, columns in zip(self.dimensions, self.slices, strict=True)]
+        return np.concatenate(parts, axis=-1)
 
     def fixed(self, given: Mapping[Any, Any] | None) -> dict[Any, Any]:
         """Values by key, checked.

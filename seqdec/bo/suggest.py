@@ -1,10 +1,10 @@
-"""The next point to evaluate: the acquisition maximised over the unit cube, in one compiled program.
+"""The next point to evaluate: the acquisition maximised over the unit cube.
 
 Candidates are a randomly shifted Sobol sequence in the search region, and perturbations of the best points so far on
 several scales. Projected gradient ascent in the continuous columns runs from the best of them in parallel; integers and
-categories, which have no gradient, are searched by the candidates alone. Known points are excluded. Of a space with
-conditions or constraints the candidates come from the host (see `seqdec.bo.restricted`), and all are returned with
-their scores.
+categories, which have no gradient, are searched by the candidates alone. Known points are excluded. The host chooses
+the candidates, so that the compiled programs depend on the number of columns only, not on the space. For a space with
+conditions or constraints see `seqdec.bo.restricted`.
 """
 
 import functools
@@ -17,14 +17,18 @@ import numpy as np
 import optax
 
 from seqdec import checks
+from seqdec.bo.dimensions import Real
 from seqdec.bo.spaces import Space
 from seqdec.bo.surrogates import History, Surrogate
 from seqdec.core import Acquisition, Array, Key
 
-_INCUMBENTS = 4
+INCUMBENTS = 4
+"""Best points so far that are perturbed."""
 _SCALES = (0.2, 0.05, 0.0125, 0.003)
 _MOVED = 20
 """Average number of columns that a perturbation changes, at most."""
+_REDRAWN = 0.2
+"""Probability that a perturbation draws a dimension that is not continuous anew."""
 SAME = 1e-6
 """Points that differ by less in every column of the cube are equal."""
 _FAILURE_RADIUS = 0.1
@@ -49,7 +53,6 @@ class Search(NamedTuple):
 class Plan(NamedTuple):
     """Static arguments of the compiled programs; hashable."""
 
-    space: Space
     surrogate: Surrogate
     acquisition: Callable[[Array], Acquisition]
     """(best response so far) -> acquisition"""
@@ -61,15 +64,15 @@ class Plan(NamedTuple):
 class Trials(NamedTuple):
     """All known points in the order answered, pending, failed; padded to N rows."""
 
-    x: Array
+    x: Any
     """(N, d)"""
-    y: Array
+    y: Any
     """(N,) standardised responses of the answered points"""
-    answered: Array
+    answered: Any
     """() int32, their number"""
-    pending: Array
+    pending: Any
     """() int32"""
-    failed: Array
+    failed: Any
     """() int32"""
     noise: Any = None
     """(N,) as in `History`"""
@@ -78,32 +81,30 @@ class Trials(NamedTuple):
 class Region(NamedTuple):
     """The box of the unit cube to search."""
 
-    low: Array
+    low: np.ndarray
     """(d,)"""
-    high: Array
+    high: np.ndarray
     """(d,)"""
 
 
-class Pool(NamedTuple):
-    """Candidates of a space with conditions or constraints: arrays, of the host or the device."""
+class Belief(NamedTuple):
+    """What candidates are scored by."""
 
-    points: Any
-    """(n, d)"""
-    free: Any
-    """(n, d) bool: the continuous columns of active parameters, in which the ascent moves"""
-    fit: Any
-    """() bool: whether the surrogate is to be fitted first"""
+    state: Any
+    """of the surrogate, pending points included"""
+    means: np.ndarray
+    """(n,) at the answered and pending points"""
 
 
 class Ranked(NamedTuple):
-    """Scored points: those of the pool, then the ends of the ascents; arrays, of the host or the device."""
+    """Scored points: candidates, then the ends of the ascents."""
 
-    points: Any
+    points: np.ndarray
     """(n + s, d)"""
-    scores: Any
+    scores: np.ndarray
     """(n + s,)"""
-    starts: Any
-    """(s,) int32: the points of the pool from which the ascents started"""
+    starts: np.ndarray
+    """(s,) the candidates from which the ascents started"""
 
 
 def check_search(search: Search) -> Search:
@@ -135,41 +136,82 @@ def sobol(count: int, columns: int, scramble: bool = False) -> np.ndarray:
     return qmc.Sobol(columns, scramble=scramble, **by).random(count)
 
 
+def fit(surrogate: Surrogate, key: Key, state: Any, trials: Trials) -> Any:
+    """The state fitted to the answered points; from the prior, with the key, if `state` is None."""
+    history = History(trials.x, trials.y, trials.answered, trials.noise)
+    return surrogate.fit(surrogate.init(key, history) if state is None else state, history)
+
+
+def believe(surrogate: Surrogate, state: Any, trials: Trials) -> Belief:
+    """The belief of a fitted state, conditioned on the pending points, with their expected values, as well."""
+    expected, count = np.asarray(means(surrogate, state, trials.x)), int(trials.answered + trials.pending)
+    if not trials.pending:
+        return Belief(state, expected[:count])
+    y = np.where(np.arange(len(expected)) < trials.answered, trials.y, expected)
+    state = surrogate.condition_on(state, History(trials.x, y, np.int32(count), trials.noise))
+    return Belief(state, np.asarray(means(surrogate, state, trials.x))[:count])
+
+
+def candidates(space: Space, search: Search, region: Region, incumbents: np.ndarray, rng: np.random.Generator) -> Any:
+    """(n, d) encodings of points of a space, in the region and around `incumbents` (k, d)."""
+    grid = sobol(search.raw_samples, space.columns, search.grid)
+    if search.grid:
+        return space.snap(np.clip(grid, *region))
+    even = region.low + (region.high - region.low) * ((grid + rng.random(space.columns)) % 1)
+    near = perturbed(space, region, incumbents[rng.integers(len(incumbents), size=len(grid) // 2)], rng)
+    return space.snap(np.concatenate([even, np.clip(near, *region)]))
+
+
+def perturbed(space: Space, region: Region, centres: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """(n, d): a perturbation of each of the points `centres` (n, d), on one of several scales."""
+    shape = centres.shape
+    moved = rng.random(shape) < rng.uniform(1 / shape[1], min(1.0, _MOVED / shape[1]), (shape[0], 1))
+    scales = np.resize(_SCALES, (shape[0], 1)) * (region.high - region.low)
+    rows = centres + np.where(moved, scales * rng.normal(size=shape), 0)
+    for dimension, columns in zip(space.dimensions, space.slices, strict=True):
+        if not isinstance(dimension, Real):
+            redrawn = rng.random(shape[0]) < _REDRAWN
+            rows[redrawn, columns] = rng.random((shape[0], columns.stop - columns.start))[redrawn]
+    return rows
+
+
+def rank(
+    plan: Plan, key: Key, belief: Belief, trials: Trials, region: Region, points: np.ndarray, free: np.ndarray
+) -> Ranked:
+    """Score candidates `points` (n, d) and ascend from the best of them in the columns `free` (n, d)."""
+    points = points.astype(trials.x.dtype)
+    best = belief.means.max()
+    scores = _finite(score(plan, key, belief.state, best, trials, points))
+    if not (plan.smooth and plan.search.steps) or plan.search.grid:
+        return Ranked(points, scores, np.zeros(0, int))
+    starts = np.argsort(-scores, kind="stable")[: plan.search.num_restarts]
+    limits = Region(*(side.astype(points.dtype) for side in region))
+    ends, higher = climb(plan, key, belief.state, best, trials, limits, points[starts], free[starts])
+    return Ranked(np.concatenate([points, ends]), np.concatenate([scores, _finite(higher)]), starts)
+
+
+def _finite(scores: Any) -> np.ndarray:
+    """The scores, the lowest possible ones where they are not finite."""
+    return np.where(np.isfinite(scores), scores, -np.inf)
+
+
+def best_new(ranked: Ranked, known: np.ndarray) -> np.ndarray | None:
+    """The point with the best score that is none of `known` (m, d); None where all are."""
+    for index in np.argsort(-ranked.scores, kind="stable"):
+        if is_new(ranked.points[index], known):
+            return ranked.points[index].astype(float)
+    return None
+
+
+def is_new(point: np.ndarray, known: np.ndarray) -> bool:
+    """Whether a point (d,) is none of `known` (m, d)."""
+    return not np.any(np.abs(known - point).max(axis=1, initial=0) < SAME)
+
+
 @functools.partial(jax.jit, static_argnums=0)
-def start(plan: Plan, key: Key, history: History) -> Any:
-    """The surrogate's state before any data."""
-    return plan.surrogate.init(key, history)
-
-
-@functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
-def suggest(plan: Plan, key: Key, state: Any, trials: Trials, region: Region, grid: Array) -> tuple[Any, Array, Array]:
-    """(state, next point (d,), whether it is a new one): fit, then maximise."""
-    state = plan.surrogate.fit(state, History(trials.x, trials.y, trials.answered, trials.noise))
-    ranked = _maximise(plan, key, _with_pending(plan, state, trials), trials, region, grid)
-    point, new = _best_new(ranked.points, ranked.scores, trials, plan.search.repeats)
-    return state, point, new
-
-
-@functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
-def rank(plan: Plan, key: Key, state: Any, trials: Trials, region: Region, pool: Pool) -> tuple[Any, Ranked]:
-    """(state, scored points): fit, then score and improve the candidates of the host."""
-    known = History(trials.x, trials.y, trials.answered, trials.noise)
-    state = jax.lax.cond(pool.fit, plan.surrogate.fit, lambda state, _: state, state, known)
-    return state, _maximise(plan, key, _with_pending(plan, state, trials), trials, region, pool)
-
-
-def _with_pending(plan: Plan, state: Any, trials: Trials) -> Any:
-    """The state conditioned on the pending trials, with their expected values, as well."""
-    surrogate = plan.surrogate
-
-    def with_expected(state: Any) -> Any:
-        expected = surrogate.posterior(state).mean(trials.x)
-        rows = jnp.arange(len(trials.y))
-        responses = jnp.where(rows < trials.answered, trials.y, expected)
-        history = History(trials.x, responses, trials.answered + trials.pending, trials.noise)
-        return surrogate.condition_on(state, history)
-
-    return jax.lax.cond(trials.pending > 0, with_expected, lambda state: state, state)
+def means(surrogate: Surrogate, state: Any, x: Array) -> Array:
+    """(n,) means of the function at rows `x` (n, d), in warped units."""
+    return surrogate.posterior(state).mean(x)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -180,104 +222,62 @@ def marginals(surrogate: Surrogate, state: Any, x: Array) -> tuple[Array, Array]
     return at.mean[:, 0], jnp.sqrt(jnp.maximum(at.cov[:, 0, 0], 0))
 
 
-def _maximise(plan: Plan, key: Key, state: Any, trials: Trials, region: Region, grid: Array | Pool) -> Ranked:
-    posterior, (shift, perturb, acquire) = plan.surrogate.posterior(state), jax.random.split(key, 3)
-    keep = jnp.arange(len(trials.x)) < trials.answered + trials.pending
-    means = jnp.where(keep, posterior.mean(trials.x), -jnp.inf)
-    acquisition = plan.acquisition(jnp.max(means))
-    if acquisition.needs == "draw":
-        drawn = posterior.draw(acquire)  # once for all candidates: a draw reads the whole belief
-        posterior = posterior._replace(draw=lambda key: drawn)
-
-    def score(key: Key, x: Array) -> Array:
-        value = acquisition.score(key, posterior, x[None], None)[0]
-        return value + _log_feasibility(x, trials)
-
-    free = jnp.asarray(plan.space.continuous)
-    if isinstance(grid, Pool):
-        pool, free = grid.points, grid.free
-    elif plan.search.grid:
-        pool = plan.space.snap(grid)
-    else:
-        pool = _candidates(plan.space, shift, perturb, trials, means, region, grid)
+@functools.partial(jax.jit, static_argnums=0)
+def score(plan: Plan, key: Key, state: Any, best: Array, trials: Trials, points: Array) -> Array:
+    """(n,) scores of `points` (n, d), given the best response so far."""
+    one = _scorer(plan, key, state, best, trials)
     if plan.smooth:  # the key is not batched, so that a function is drawn once
-        scores = jax.vmap(score, (None, 0))(acquire, pool)
-    else:
-        scores = jax.vmap(score)(jax.random.split(acquire, len(pool)), pool)
-    first = jnp.zeros(0, jnp.int32)
-    if plan.smooth and plan.search.steps and not plan.search.grid:
-        _, first = jax.lax.top_k(scores, plan.search.num_restarts)
-        free = free[first] if free.ndim == 2 else free
-        climbed = _climb(lambda x: score(acquire, x), pool[first], free, region, plan.search.steps)
-        pool = jnp.concatenate([pool, climbed])
-        scores = jnp.concatenate([scores, jax.vmap(score, (None, 0))(acquire, climbed)])
-    return Ranked(pool, jnp.where(jnp.isfinite(scores), scores, -jnp.inf), first)
+        return jax.vmap(one, (None, 0))(key, points)
+    return jax.vmap(one)(jax.random.split(key, len(points)), points)
 
 
-def _best_new(pool: Array, scores: Array, trials: Trials, repeats: bool) -> tuple[Array, Array]:
-    """(point with the largest score among the unknown ones, whether it is unknown); with `repeats` among all."""
+@functools.partial(jax.jit, static_argnums=0)
+def climb(
+    plan: Plan, key: Key, state: Any, best: Array, trials: Trials, region: Region, points: Array, free: Array
+) -> tuple[Array, Array]:
+    """(points (s, d), scores (s,)): the best on each path of Adam from `points`, in the `free` columns (s, d).
 
-    def is_taken(scores: Array) -> Array:
-        best = jnp.argmax(scores)
-        return (scores[best] > -jnp.inf) & ~_is_new(pool[best], trials)
-
-    # Checked one at a time from the best: nearly always the first is new, and checking all is as costly as scoring.
-    if not repeats:
-        scores = jax.lax.while_loop(is_taken, lambda scores: scores.at[jnp.argmax(scores)].set(-jnp.inf), scores)
-    point = pool[jnp.argmax(scores)]
-    return point, _is_new(point, trials)
-
-
-def _candidates(space, shift, perturb, trials, means, region, grid) -> Array:
-    """(n, d) encodings of points of the space."""
-    dim = grid.shape[1]
-    width = region.high - region.low
-    even = region.low + width * ((grid + jax.random.uniform(shift, (dim,), grid.dtype)) % 1)
-    _, best = jax.lax.top_k(means, min(_INCUMBENTS, len(means)))
-    centres = jnp.repeat(trials.x[best], len(grid) // (2 * len(best)), axis=0)
-    scales = jnp.resize(jnp.asarray(_SCALES, grid.dtype), (len(centres), 1))
-    which, far = jax.random.split(perturb)
-    moved = jax.random.bernoulli(which, min(1.0, _MOVED / dim), centres.shape)
-    near = centres + jnp.where(moved, scales * width * jax.random.normal(far, centres.shape, grid.dtype), 0)
-    near = jnp.clip(near, region.low, region.high)
-    return space.snap(jnp.concatenate([even, near]))
-
-
-def _climb(score: Callable[[Array], Array], points: Array, free: Array, region: Region, steps: int) -> Array:
-    """(s, d) points after `steps` of Adam in the `free` columns, (d,) or (s, d), each projected onto the region."""
+    Each step is projected onto the region.
+    """
+    steps = plan.search.steps
     solver = optax.chain(
         optax.scale_by_adam(b1=0.8, b2=0.95),
         optax.scale_by_schedule(optax.cosine_decay_schedule(0.05, steps)),
     )
     width = region.high - region.low
-    ascent = jax.vmap(jax.grad(score))
+    ascent = jax.vmap(jax.value_and_grad(functools.partial(_scorer(plan, key, state, best, trials), key)))
 
     def step(_, carry):
-        points, state = carry
-        gradient = jnp.where(free, ascent(points) * width, 0)
-        updates, state = solver.update(jnp.where(jnp.isfinite(gradient), gradient, 0), state)
-        moved = points + width * jnp.asarray(updates)
-        points = optax.projections.projection_box(moved, region.low, region.high)
-        return points, state
+        points, state, top, scores = carry
+        values, gradient = ascent(points)
+        higher = values > scores
+        top, scores = jnp.where(higher[:, None], points, top), jnp.where(higher, values, scores)
+        gradient = jnp.where(free & jnp.isfinite(gradient), gradient * width, 0)
+        updates, state = solver.update(gradient, state)
+        return jnp.clip(points + width * jnp.asarray(updates), region.low, region.high), state, top, scores
 
-    return jax.lax.fori_loop(0, steps, step, (points, solver.init(points)))[0]
+    lowest = jnp.full(len(points), -jnp.inf, points.dtype)
+    _, _, top, scores = jax.lax.fori_loop(0, steps + 1, step, (points, solver.init(points), points, lowest))
+    return top, scores
+
+
+def _scorer(plan: Plan, key: Key, state: Any, best: Array, trials: Trials) -> Callable[[Key, Array], Array]:
+    """(key, point (d,)) -> score."""
+    posterior, acquisition = plan.surrogate.posterior(state), plan.acquisition(best)
+    if acquisition.needs == "draw":
+        drawn = posterior.draw(key)  # once for all candidates: a draw reads the whole belief
+        posterior = posterior._replace(draw=lambda key: drawn)
+
+    def one(key: Key, x: Array) -> Array:
+        return acquisition.score(key, posterior, x[None], None)[0] + _log_feasibility(x, trials)
+
+    return one
 
 
 def _log_feasibility(x: Array, trials: Trials) -> Array:
     """Log of the smoothed share of answered queries around x, which lowers scores near failed ones."""
-    rows = jnp.arange(len(trials.x))
-    answered = rows < trials.answered
-    failed = (rows >= trials.answered + trials.pending) & (rows < trials.answered + trials.pending + trials.failed)
-
-    def log_share(x: Array) -> Array:
-        weights = jnp.exp(-0.5 * jnp.mean((trials.x - x) ** 2, axis=1) / _FAILURE_RADIUS**2)
-        bad = jnp.sum(jnp.where(failed, weights, 0))
-        return jnp.log1p(-bad / (bad + jnp.sum(jnp.where(answered, weights, 0)) + 0.1))
-
-    # Zero without failures; the distances cost more than a forward pass.
-    return jax.lax.cond(trials.failed > 0, log_share, lambda x: jnp.zeros((), x.dtype), x)
-
-
-def _is_new(x: Array, trials: Trials) -> Array:
-    known = jnp.arange(len(trials.x)) < trials.answered + trials.pending + trials.failed
-    return ~jnp.any(known & (jnp.max(jnp.abs(trials.x - x), axis=1) < SAME))
+    rows, unanswered = jnp.arange(len(trials.x)), trials.answered + trials.pending
+    weights = jnp.exp(-0.5 * jnp.mean((trials.x - x) ** 2, axis=1) / _FAILURE_RADIUS**2)
+    bad = jnp.sum(jnp.where((rows >= unanswered) & (rows < unanswered + trials.failed), weights, 0))
+    good = jnp.sum(jnp.where(rows < trials.answered, weights, 0))
+    return jnp.log1p(-bad / (bad + good + 0.1))

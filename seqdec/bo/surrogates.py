@@ -18,13 +18,16 @@ _LARGEST_DIM, _LARGEST_HISTORY = 20, 400
 
 
 class History(NamedTuple):
-    """Evaluated points in the order of their responses, padded to a fixed length N, so that no length recompiles."""
+    """Evaluated points in the order of their responses, padded to a fixed length N, so that no length recompiles.
 
-    x: Array
+    Arrays of numpy or JAX.
+    """
+
+    x: Any
     """(N, d) points of the unit cube"""
-    y: Array
+    y: Any
     """(N,) standardised responses"""
-    filled: Array
+    filled: Any
     """() int32 rows that hold a point"""
     noise: Any = None
     """(N,) known variances of the responses' noise, negative where it is to be estimated; None: everywhere"""
@@ -36,13 +39,18 @@ class History(NamedTuple):
 
 
 class Surrogate(NamedTuple):
-    """A belief over functions on the unit cube, as pure functions."""
+    """A belief over functions on the unit cube, as pure functions.
+
+    `posterior` is traced by JAX; the others are called as they are, with arrays of the host: compile what they compute
+    with JAX.
+    """
 
     init: Callable[[Key, History], Any]
     """(key, history) -> state of the prior; of the history only the shapes are used."""
     fit: Callable[[Any, History], Any]
-    """(state, history) -> state conditioned on the history, hyperparameters adapted. Since the last fit rows have only
-    been appended; after responses are standardised again, the next fit receives a state from `init`."""
+    """(state, history) -> state conditioned on the history, hyperparameters adapted; the old state is not used
+    again. Since the last fit rows have only been appended; after responses are standardised again, the next fit
+    receives a state from `init`."""
     condition_on: Callable[[Any, History], Any]
     """(state, history) -> state conditioned on the rows appended to the history, hyperparameters unchanged."""
     posterior: Callable[[Any], Posterior]

@@ -11,6 +11,7 @@ Ament et al., "Unexpected improvements to expected improvement for Bayesian opti
 
 import math
 
+import jax
 import jax.numpy as jnp
 from jax.scipy.special import log_ndtr
 
@@ -44,11 +45,12 @@ def log_expected_improvement(best=None) -> Acquisition:
     return Acquisition(score, probabilities, exact=True, needs="joint")
 
 
+@jax.custom_jvp
 def log_h(z: Array) -> Array:
     """log(phi(z) + z Phi(z)), finite and with a gradient wherever z^2 is finite.
 
     Three forms: as written for z > -1; log phi(z) + log(1 + z Phi(z) / phi(z)) down to -10; below, the asymptotic
-    series of the second term. The arguments of each branch are clipped to its range, so that no gradient is NaN.
+    series of the second term. The derivative is Phi(z) / h(z), below -10 by its asymptotic series.
     """
     near, middle, far = jnp.maximum(z, -1), jnp.clip(z, -_FAR, -1), jnp.minimum(z, -_FAR)
     plain = jnp.log(jnp.exp(_log_phi(near)) + near * jnp.exp(log_ndtr(near)))
@@ -57,6 +59,14 @@ def log_h(z: Array) -> Array:
     s = 1 / far**2
     series = _log_phi(far) - 2 * jnp.log(-far) + jnp.log1p(-s * (3 - s * (15 - s * (105 - 945 * s))))
     return jnp.where(z > -1, plain, jnp.where(z > -_FAR, closed, series))
+
+
+@log_h.defjvp
+def _log_h_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    (z,), value = primals, log_h(*primals)
+    near, far = jnp.exp(log_ndtr(jnp.maximum(z, -_FAR)) - value), jnp.minimum(z, -_FAR)
+    s = 1 / far**2
+    return value, jnp.where(z > -_FAR, near, -far * (1 + s * (2 - s * (6 - s * (42 - s * 414))))) * tangents[0]
 
 
 def _log_phi(z: Array) -> Array:
