@@ -207,10 +207,10 @@ def _solve(cov: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, floa
 
 def _whitener(cov: np.ndarray) -> tuple[np.ndarray, float]:
     """(inverse of the lower Cholesky factor, log determinant) of a positive definite matrix (n, n)."""
-    from scipy.linalg import lapack
+    from scipy.linalg import solve_triangular
 
     root = np.linalg.cholesky(cov)
-    whiten, _ = lapack.dtrtri(root, lower=1)
+    whiten = solve_triangular(root, np.eye(len(root)), lower=True, check_finite=False)
     return whiten, 2 * float(np.sum(np.log(np.diagonal(root))))
 
 
