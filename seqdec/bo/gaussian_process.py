@@ -36,6 +36,9 @@ _FEATURES = 1024
 _SMALLEST_NOISE = 1e-8
 _EVIDENCE = 5.0
 """Nats by which the end of the start with a larger noise must be better than the others."""
+_DEVIATIONS = 4.0
+"""Prior standard deviations from the mean within which hyperparameters are sought, so that the covariance is far enough
+from singular."""
 _GRADIENT = 0.1
 """Gradient norm of the loss, in nats, below which L-BFGS stops."""
 
@@ -142,15 +145,18 @@ def _fit_from_prior(known: _Known, iterations: int) -> Hyperparameters:
 
 
 def _descend(start: Hyperparameters, known: _Known, iterations: int) -> tuple[Hyperparameters, float]:
-    """L-BFGS from `start` -> (end, loss there)."""
-    from scipy.optimize import minimize
+    """L-BFGS from `start`, within four deviations of the prior's mean -> (end, loss there)."""
+    from scipy.optimize import Bounds, minimize
 
     def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
         parts = negative_log_likelihood(_unflatten(flat), known), negative_log_prior(_unflatten(flat))
         return sum(value for value, _ in parts), sum((_flatten(slope) for _, slope in parts), np.zeros(len(flat)))
 
-    limits = {"maxiter": iterations, "gtol": _GRADIENT, "maxcor": 8}
-    found = minimize(loss, _flatten(start), jac=True, method="L-BFGS-B", options=limits)
+    centre = _centre(known.x.shape[1])
+    reach = jax.tree.map(lambda mean, var: np.full_like(mean, _DEVIATIONS * math.sqrt(var)), centre, _PRIOR_VARIANCES)
+    limits = Bounds(*(_flatten(jax.tree.map(move, centre, reach)) for move in (np.subtract, np.add)))
+    options = {"maxiter": iterations, "gtol": _GRADIENT, "maxcor": 8}
+    found = minimize(loss, _flatten(start), jac=True, method="L-BFGS-B", bounds=limits, options=options)
     return _unflatten(found.x), float(found.fun)
 
 
