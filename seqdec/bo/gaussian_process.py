@@ -146,7 +146,7 @@ def _fit_from_prior(known: _Known, iterations: int) -> Hyperparameters:
 
 def _descend(start: Hyperparameters, known: _Known, iterations: int) -> tuple[Hyperparameters, float]:
     """L-BFGS from `start`, within four deviations of the prior's mean -> (end, loss there)."""
-    from scipy.optimize import Bounds, minimize
+    from scipy.optimize import minimize
 
     def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
         parts = negative_log_likelihood(_unflatten(flat), known), negative_log_prior(_unflatten(flat))
@@ -154,9 +154,11 @@ def _descend(start: Hyperparameters, known: _Known, iterations: int) -> tuple[Hy
 
     centre = _centre(known.x.shape[1])
     reach = jax.tree.map(lambda mean, var: np.full_like(mean, _DEVIATIONS * math.sqrt(var)), centre, _PRIOR_VARIANCES)
-    limits = Bounds(*(_flatten(jax.tree.map(move, centre, reach)) for move in (np.subtract, np.add)))
+    low, high = (_flatten(jax.tree.map(move, centre, reach)) for move in (np.subtract, np.add))
     options = {"maxiter": iterations, "gtol": _GRADIENT, "maxcor": 8}
-    found = minimize(loss, _flatten(start), jac=True, method="L-BFGS-B", bounds=limits, options=options)
+    found = minimize(
+        loss, _flatten(start), jac=True, method="L-BFGS-B", bounds=list(zip(low, high, strict=True)), options=options
+    )
     return _unflatten(found.x), float(found.fun)
 
 
