@@ -30,6 +30,7 @@ from seqdec.bo.trust_region import edge
 from seqdec.envs import objectives
 from seqdec.policies.improvement import log_h
 from seqdec.registry import Registry
+from tests.toys import optimizer_programs
 
 BOX = [(-5.0, 10.0), (0.0, 15.0)]
 QUICK = Search(raw_samples=64, num_restarts=4, steps=10)
@@ -44,11 +45,6 @@ def quick(**options: Any) -> BayesianOptimizer:
 
 def minimum(fun: Any, bounds: Any = BOX, **options: Any) -> OptimizeResult:
     return seqdec.minimize(fun, bounds, **{"n_calls": 8, "seed": 0, "search": QUICK, "progress": False, **options})
-
-
-def programs() -> int:
-    """The number of compiled programs."""
-    return suggesting.score._cache_size() + suggesting.climb._cache_size() + suggesting.means._cache_size()
 
 
 # Spaces
@@ -391,9 +387,9 @@ def test_equal_seeds_give_equal_points_and_growth_compiles_nothing() -> None:
             trial = optimizer.ask()
             optimizer.tell(trial, BRANIN(trial.x))
             if i == 3:
-                compiled = programs()
+                compiled = optimizer_programs()
         runs.append(np.array([trial.x for trial in optimizer.trials]))
-        assert programs() == compiled
+        assert optimizer_programs() == compiled
     assert np.array_equal(runs[0], runs[1]) and not np.array_equal(runs[0], runs[2])
 
 

@@ -24,6 +24,7 @@ from seqdec.bo import (
 )
 from seqdec.bo import suggest as suggesting
 from seqdec.persistence import read_arrays, write_arrays
+from tests.toys import optimizer_programs
 
 QUICK = Search(raw_samples=64, num_restarts=4, steps=10)
 PLAIN = {"rate": Real(1e-4, 1.0, log=True), "layers": Integer(1, 4), "name": Categorical(("relu", "elu", "tanh"))}
@@ -105,12 +106,7 @@ def test_an_integer_and_a_real_of_equal_limits_share_no_program() -> None:
     assert np.abs(columns - np.round(columns)).max() > 0.05
 
 
-def programs() -> int:
-    """The number of compiled programs."""
-    return suggesting.score._cache_size() + suggesting.climb._cache_size() + suggesting.means._cache_size()
-
-
-def test_spaces_of_equal_columns_share_programs() -> None:
+def test_spaces_of_equal_columns_share_optimizer_programs() -> None:
     def three(bounds: Any, **options: Any) -> None:
         study = optimizer(bounds, initial=2, **options)
         for value in (1.0, 2.0):
@@ -119,7 +115,7 @@ def test_spaces_of_equal_columns_share_programs() -> None:
 
     three(PLAIN)
     three(TREE)
-    counts = programs()
+    counts = optimizer_programs()
     three(list(PLAIN.values()))
     three(PLAIN | {"rate": Real(-3.0, 7.0)})
     three({"r": PLAIN["rate"], "n": PLAIN["layers"], "z": Categorical((1, (2, 3), None))})
@@ -131,7 +127,7 @@ def test_spaces_of_equal_columns_share_programs() -> None:
         study.ask(fixed=fixed)
     three(TREE | {"degree": Conditional(Integer(2, 5), "kernel", ("rbf",))}, constraints=[lambda x: x["rate"] < 0.1])
     three(TREE, constraints=[Linear({"rate": 1.0}, high=0.5)])
-    assert counts == programs()
+    assert counts == optimizer_programs()
 
 
 # Ordered choices

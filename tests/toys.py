@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
+from seqdec.bo import suggest
 from seqdec.core import Action, Agent, Array, Environment, Filter, IsLast, Key, Masked, Network, TimeStep
 
 NUM_ARMS = 3
@@ -98,3 +99,8 @@ def compiled(make: Callable[..., Filter]) -> Callable[..., Filter]:
         )
 
     return made
+
+
+def optimizer_programs() -> int:
+    """The number of compiled programs that choose points in Bayesian optimisation."""
+    return suggest.score._cache_size() + suggest.climb._cache_size() + suggest.means._cache_size()

@@ -182,19 +182,17 @@ def negative_log_likelihood(hyper: Hyperparameters, known: _Known) -> tuple[floa
 
     With the covariance M of the responses and w = M^-1 y, a derivative is tr(G dM), where G = (M^-1 - w w') / 2.
     """
-    scales, amplitude = np.exp(-hyper.log_length_scales), math.exp(hyper.log_scale)
-    scaled = known.x * scales
+    scaled, amplitude = known.x * np.exp(-hyper.log_length_scales), math.exp(hyper.log_scale)
     r = _distances(scaled)
-    decay = np.exp(-r)
-    prior = (1 + r + r**2 / 3) * decay
-    noise = _noise(hyper, known)
-    inverse, weights, log_determinant = _solve(_MEAN_VARIANCE + amplitude * prior + np.diag(noise), known.y)
+    whiten, log_determinant = _whitener(_covariance(hyper, known, r))
+    inverse = whiten.T @ whiten
+    weights = inverse @ known.y
     slope = (inverse - np.outer(weights, weights)) / 2
     # The derivative by a squared scaled distance, -5/6 (1 + r) exp(-r), times those distances by columns.
-    by_square = slope * (1 + r) * decay
+    by_square = slope * (1 + r) * np.exp(-r)
     columns = 2 * (by_square.sum(1) @ scaled**2 - np.einsum("nd,nd->d", scaled, by_square @ scaled))
     estimated = np.where(known.noise < 0, np.diagonal(slope), 0).sum() * math.exp(hyper.log_noise)
-    gradient = Hyperparameters(amplitude * 5 / 3 * columns, amplitude * np.sum(slope * prior), estimated)
+    gradient = Hyperparameters(amplitude * 5 / 3 * columns, amplitude * np.sum(slope * _matern52(r)), estimated)
     return 0.5 * float(known.y @ weights) + 0.5 * log_determinant, gradient
 
 
@@ -206,11 +204,14 @@ def _distances(scaled: np.ndarray) -> np.ndarray:
     return np.sqrt(5 * squares)
 
 
-def _solve(cov: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-    """(inverse, inverse times y, log determinant) of a positive definite matrix (n, n)."""
-    whiten, log_determinant = _whitener(cov)
-    inverse = whiten.T @ whiten
-    return inverse, inverse @ y, log_determinant
+def _matern52(r: np.ndarray) -> np.ndarray:
+    """The correlation at sqrt 5 times the scaled distance."""
+    return (1 + r + r**2 / 3) * np.exp(-r)
+
+
+def _covariance(hyper: Hyperparameters, known: _Known, r: np.ndarray) -> np.ndarray:
+    """(n, n) covariance of the responses, given sqrt 5 times the scaled distances."""
+    return _MEAN_VARIANCE + math.exp(hyper.log_scale) * _matern52(r) + np.diag(_noise(hyper, known))
 
 
 def _whitener(cov: np.ndarray) -> tuple[np.ndarray, float]:
@@ -235,15 +236,15 @@ def _noise(hyper: Hyperparameters, known: _Known) -> np.ndarray:
 
 def _condition(hyper: Hyperparameters, history: History) -> State:
     known, length = _known(history), len(history.y)
-    count, noise = len(known.y), _noise(hyper, known)
-    r = _distances(known.x * np.exp(-hyper.log_length_scales))
-    cov = _MEAN_VARIANCE + math.exp(hyper.log_scale) * (1 + r + r**2 / 3) * np.exp(-r) + np.diag(noise)
-    whiten, weights = np.eye(length), np.zeros(length)
-    whiten[:count, :count] = _whitener(cov)[0] if count else 0
-    weights[:count] = whiten[:count, :count].T @ (whiten[:count, :count] @ known.y)
-    noises = np.concatenate([noise, np.zeros(length - count)])
+    count = len(known.y)
+    whiten, weights, noise = np.eye(length), np.zeros(length), np.zeros(length)
+    if count:
+        r = _distances(known.x * np.exp(-hyper.log_length_scales))
+        inner, _ = _whitener(_covariance(hyper, known, r))
+        whiten[:count, :count], weights[:count] = inner, inner.T @ (inner @ known.y)
+        noise[:count] = _noise(hyper, known)
     keep = np.arange(length) < count
-    return State(hyper, np.array(False), np.asarray(history.x, float), keep, whiten, weights, noises)
+    return State(hyper, np.array(False), np.asarray(history.x, float), keep, whiten, weights, noise)
 
 
 def posterior(state: State) -> Posterior:
