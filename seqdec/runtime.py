@@ -1,9 +1,12 @@
 """Settings of JAX: devices, a cache of compiled programs, and compiler options."""
 
 import contextlib
+import functools
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jax
 from jax.experimental.compilation_cache import compilation_cache as jax_cache
@@ -29,18 +32,39 @@ def step_options() -> dict[str, str | bool] | None:
     return {"xla_backend_optimization_level": "1"}
 
 
+_blas_lock = threading.Lock()
+_blas_limits: list[Any] = []
+"""One for each of the contexts of `one_blas_thread` that are open."""
+
+
 @contextlib.contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Within this context the BLAS that XLA calls for factorisations on a CPU uses one thread.
+    """Within this context the BLAS of NumPy, SciPy and XLA's factorisations on a CPU uses one thread.
 
-    Factorisations here are too small to gain from more, and idle threads of BLAS spin and compete with those of XLA.
-    Matrix products do not use BLAS. `seqdec.run` uses it; a loop of one's own around `act` and `update` should too.
+    Factorisations here are too small to gain from more, and idle threads of BLAS spin and compete with those of XLA and
+    of other processes. XLA's matrix products do not use BLAS. `seqdec.run` uses it; a loop of one's own around `act`
+    and `update` should too. The limit holds for all threads of the process until the last context is left.
     """
-    import scipy.linalg  # noqa: F401  (loads the BLAS, for only what is loaded can be limited)
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(1, user_api="blas"):
+    with _blas_lock:
+        _blas_limits.append(None if _blas_limits else _blas().limit(limits=1, user_api="blas"))
+    try:
         yield
+    finally:
+        with _blas_lock:
+            if len(_blas_limits) == 1:
+                _blas_limits[0].restore_original_limits()
+                _blas_limits.clear()
+            else:
+                _blas_limits.pop()
+
+
+@functools.cache
+def _blas() -> Any:
+    """The BLAS libraries that are loaded; to find them takes milliseconds."""
+    import scipy.linalg  # noqa: F401  (loads the BLAS, for only what is loaded can be limited)
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 def available_cores() -> int:

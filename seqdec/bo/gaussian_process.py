@@ -6,9 +6,10 @@ r"""Exact Gaussian process with hyperparameters fitted to the history: the surro
 Matern-5/2 with one length scale for each dimension; the constant c = 1 is the prior variance of the mean. The
 hyperparameters (l, s, v) maximise the marginal likelihood times the priors
 
-    log l_i ~ N(log sqrt d - 1/2, 1),    log s ~ N(0, 1),    log v ~ N(-10, 9)
+    log l_i = a + a_i,   a ~ N(log sqrt d - 1/2, 1),   a_i ~ N(0, 0.3),   log s ~ N(0, 1),   log v ~ N(-10, 9)
 
-with the moments (mean, variance) given, by L-BFGS with the gradient in closed form. The first fit has three starts, the
+with the moments (mean, variance) given, by L-BFGS with the gradient in closed form. The length scales share a because
+independent priors would fix their mean where there are many columns. The first fit has three starts, the
 centre of the priors, shorter length scales and a larger noise, and keeps the best end, that of the larger noise only if
 it is better by five nats; later fits start from the last hyperparameters. Everything is in double precision, because
 the kernel matrix is close to singular where many points lie near an optimum. Fitting n points costs O(n^3) for each
@@ -30,6 +31,7 @@ import numpy as np
 from seqdec import checks, kernels
 from seqdec.bo.surrogates import History, Surrogate, check_growth
 from seqdec.core import Array, Key, Posterior, Predictive
+from seqdec.runtime import one_blas_thread
 
 _MEAN_VARIANCE = 1.0
 _FEATURES = 1024
@@ -73,7 +75,9 @@ class State(NamedTuple):
     """(N,) variances of the responses' noise"""
 
 
-_PRIOR_VARIANCES = Hyperparameters(1.0, 1.0, 9.0)
+_SHARED_VARIANCE, _OWN_VARIANCE = 1.0, 0.3
+"""Prior variances of what the logarithms of the length scales have in common and of their deviations from it."""
+_PRIOR_VARIANCES = Hyperparameters(_SHARED_VARIANCE + _OWN_VARIANCE, 1.0, 9.0)
 
 
 def gp(*, iterations: int = 30, growth: float = 1.1) -> Surrogate:
@@ -95,6 +99,7 @@ def gp(*, iterations: int = 30, growth: float = 1.1) -> Surrogate:
         empty = history._replace(filled=0)
         return _condition(_centre(np.shape(history.x)[1]), empty)._replace(unfitted=np.array(True))
 
+    @one_blas_thread()
     def fit(state: State, history: History) -> State:
         known = _known(history)
         if state.unfitted:
@@ -102,6 +107,7 @@ def gp(*, iterations: int = 30, growth: float = 1.1) -> Surrogate:
         end, loss = _descend(state.hyper, known, max(1, iterations // 4))
         return _condition(end if math.isfinite(loss) else state.hyper, history)
 
+    @one_blas_thread()
     def condition_on(state: State, history: History) -> State:
         return _condition(state.hyper, history)
 
@@ -171,10 +177,16 @@ def _unflatten(flat: np.ndarray) -> Hyperparameters:
 
 
 def negative_log_prior(hyper: Hyperparameters) -> tuple[float, Hyperparameters]:
-    """(negative log prior density up to a constant, its gradient)."""
+    """(negative log prior density up to a constant, its gradient).
+
+    The precision of the log length scales is (I - b 1 1') / t, with b = s / (t + d s) for the variance s shared and t.
+    """
     centred = jax.tree.map(np.subtract, hyper, _centre(len(hyper.log_length_scales)))
-    value = sum(float(np.sum(part**2)) / (2 * var) for part, var in zip(centred, _PRIOR_VARIANCES, strict=True))
-    return value, jax.tree.map(np.divide, centred, _PRIOR_VARIANCES)
+    lengths = centred.log_length_scales
+    slope = jax.tree.map(np.divide, centred, _PRIOR_VARIANCES)
+    common = _SHARED_VARIANCE / (_OWN_VARIANCE + len(lengths) * _SHARED_VARIANCE) * lengths.sum()
+    slope = slope._replace(log_length_scales=(lengths - common) / _OWN_VARIANCE)
+    return 0.5 * float(_flatten(centred) @ _flatten(slope)), slope
 
 
 def negative_log_likelihood(hyper: Hyperparameters, known: _Known) -> tuple[float, Hyperparameters]:

@@ -32,6 +32,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from seqdec.runtime import one_blas_thread
+
 _LENGTH_SCALES = np.array([0.1, 0.2, 0.4, 0.8, 1.6, 3.2])
 """In units of the root of the number of columns."""
 _NOISE_VARIANCES = np.array([1e-10, 1e-8, 1e-6, 1e-4, 1e-2, 1e-1, 1.0])
@@ -124,6 +126,7 @@ def standardized(y: np.ndarray) -> Warp:
     return Warp(scale=size, mean=float((y / size).mean()), std=std if std > 0 else 1.0, fitted=len(y))
 
 
+@one_blas_thread()
 def fit(x: np.ndarray, y: np.ndarray) -> Warp:
     """The warp of the largest marginal likelihood, for responses `y` (n,) at the points `x` (n, d) of the unit cube."""
     identity = standardized(y)
