@@ -362,7 +362,7 @@ def test_a_study_of_all_kinds_goes_on_to_the_bit(surrogate: str, tmp_path: Any) 
 
     options: dict[str, Any] = {"surrogate": surrogate}
     if surrogate == "hilofi":
-        options["surrogate_options"] = {"features": (8, 8), "rank": 5}
+        options["surrogate_options"] = {"units": 16}
     study = optimizer(TREE, constraints=[slow_enough, Linear({"rate": 1, "degree": 0.1}, high=1.3)], **options)
     for i in range(6):
         trial = study.ask()

@@ -3,14 +3,16 @@
 from seqdec.bo.acquisitions import names as acquisition_names
 from seqdec.bo.constraints import Linear
 from seqdec.bo.dimensions import Categorical, Integer, Ordinal, Real
-from seqdec.bo.filtered import ekf, hilofi, lolofi, lrkf
+from seqdec.bo.filtered import ekf, hilofi_mlp, lolofi, lrkf
 from seqdec.bo.gaussian_process import gp
 from seqdec.bo.minimize import maximize, minimize
 from seqdec.bo.optimizer import BayesianOptimizer, Exhausted, Prediction, Recommendation, Trial
 from seqdec.bo.spaces import Conditional, Point, Space, space_from
+from seqdec.bo.sparse_gaussian_process import sparse_gp
 from seqdec.bo.suggest import Search
 from seqdec.bo.surrogates import History, Surrogate
 from seqdec.bo.surrogates import names as surrogate_names
+from seqdec.bo.wide import hilofi
 
 __all__ = [
     "BayesianOptimizer",
@@ -33,10 +35,12 @@ __all__ = [
     "ekf",
     "gp",
     "hilofi",
+    "hilofi_mlp",
     "lolofi",
     "lrkf",
     "maximize",
     "minimize",
     "space_from",
+    "sparse_gp",
     "surrogate_names",
 ]

@@ -1,4 +1,4 @@
-"""Surrogates from the filters: a recursive belief over a neural network, with constant cost per query.
+"""Surrogates from the filters over an MLP: a recursive belief with constant cost per query.
 
 The default network is the paper's, three hidden layers of 180 ELU units, on the unit cube scaled to [-a, a]. Responses
 are processed in chunks, one Kalman update each, so that the covariance factor is read once per chunk. `fit` processes
@@ -38,7 +38,7 @@ class NetworkOptions(TypedDict, total=False):
     growth: float
 
 
-def hilofi(
+def hilofi_mlp(
     dim: int,
     *,
     rank: int = 50,
@@ -86,7 +86,7 @@ def lolofi(
         dim: columns of the unit cube.
         rank_hidden: of the hidden layers' covariance.
         rank_last: of the last layer's covariance, at most its number of parameters, features[-1] + 1.
-        initial_std_hidden, initial_std_last, process_noise_hidden: as in `hilofi`.
+        initial_std_hidden, initial_std_last, process_noise_hidden: as in `hilofi_mlp`.
         **network: features, noise_variance, scale and growth, as in `over_mlp`.
 
     Raises:

@@ -6,7 +6,7 @@ r"""Exact Gaussian process with hyperparameters fitted to the history: the surro
 Matern-5/2 with one length scale for each dimension; the constant c = 1 is the prior variance of the mean. The
 hyperparameters (l, s, v) maximise the marginal likelihood times the priors
 
-    log l_i = a + a_i,   a ~ N(log sqrt d - 1/2, 1),   a_i ~ N(0, 0.3),   log s ~ N(0, 1),   log v ~ N(-10, 9)
+    log l_i = a + a_i,   a ~ N(log sqrt d - 1/2, 1),   a_i ~ N(0, 1),   log s ~ N(0, 1),   log v ~ N(-10, 9)
 
 with the moments (mean, variance) given, by L-BFGS with the gradient in closed form. The length scales share a because
 independent priors would fix their mean where there are many columns. The first fit has three starts, the
@@ -35,12 +35,15 @@ from seqdec.runtime import one_blas_thread
 
 _MEAN_VARIANCE = 1.0
 _FEATURES = 1024
-_SMALLEST_NOISE = 1e-8
+SMALLEST_NOISE = 1e-8
 _EVIDENCE = 5.0
 """Nats by which the end of the start with a larger noise must be better than the others."""
 _DEVIATIONS = 4.0
 """Prior standard deviations from the mean within which hyperparameters are sought, so that the covariance is far enough
 from singular."""
+_FITTED = 512
+"""Responses that the hyperparameters are fitted to, at most."""
+DTYPE = jnp.float64
 _GRADIENT = 0.1
 """Gradient norm of the loss, in nats, below which L-BFGS stops."""
 
@@ -71,11 +74,13 @@ class State(NamedTuple):
     on the diagonal of padded rows"""
     weights: Any
     """(N,) inverse covariance times the responses"""
-    noise: Any
-    """(N,) variances of the responses' noise"""
+    errors: Any
+    """(N,) standard deviations of the responses' noise"""
+    spreads: Any
+    """(N,) those of further, whitened noise, see `posterior`; zero for the exact process"""
 
 
-_SHARED_VARIANCE, _OWN_VARIANCE = 1.0, 0.3
+_SHARED_VARIANCE, _OWN_VARIANCE = 1.0, 1.0
 """Prior variances of what the logarithms of the length scales have in common and of their deviations from it."""
 _PRIOR_VARIANCES = Hyperparameters(_SHARED_VARIANCE + _OWN_VARIANCE, 1.0, 9.0)
 
@@ -97,29 +102,21 @@ def gp(*, iterations: int = 30, growth: float = 1.1) -> Surrogate:
     def init(key: Key, history: History) -> State:
         del key
         empty = history._replace(filled=0)
-        return _condition(_centre(np.shape(history.x)[1]), empty)._replace(unfitted=np.array(True))
+        return _condition(prior_mean(np.shape(history.x)[1]), empty)._replace(unfitted=np.array(True))
 
-    @one_blas_thread()
     def fit(state: State, history: History) -> State:
-        known = _known(history)
-        if state.unfitted:
-            return _condition(_fit_from_prior(known, iterations), history)
-        end, loss = _descend(state.hyper, known, max(1, iterations // 4))
-        return _condition(end if math.isfinite(loss) else state.hyper, history)
+        return _condition(refitted(state, history, iterations), history)
 
-    @one_blas_thread()
     def condition_on(state: State, history: History) -> State:
         return _condition(state.hyper, history)
 
     def noise_variance(state: State) -> Array:
         return np.exp(state.hyper.log_noise)
 
-    return Surrogate(
-        init, fit, condition_on, posterior, growth, "log_expected_improvement", jnp.float64, noise_variance
-    )
+    return Surrogate(init, fit, condition_on, posterior, growth, "log_expected_improvement", DTYPE, noise_variance)
 
 
-class _Known(NamedTuple):
+class Known(NamedTuple):
     """The rows of a history that hold a point, on the host."""
 
     x: np.ndarray
@@ -130,19 +127,39 @@ class _Known(NamedTuple):
     """(n,) known variances of the responses' noise, negative where it is estimated"""
 
 
-def _known(history: History) -> _Known:
+def told(history: History) -> Known:
+    """The rows that hold a point."""
     count = int(history.filled)
     noise = np.full(count, -1.0) if history.noise is None else np.asarray(history.noise, float)[:count]
-    return _Known(np.asarray(history.x, float)[:count], np.asarray(history.y, float)[:count], noise)
+    return Known(np.asarray(history.x, float)[:count], np.asarray(history.y, float)[:count], noise)
 
 
-def _centre(dim: int) -> Hyperparameters:
-    """The means of the priors, for `dim` columns."""
+def prior_mean(dim: int) -> Hyperparameters:
+    """The means of the hyperparameters' priors, for `dim` columns."""
     return Hyperparameters(np.full(dim, 0.5 * math.log(dim) - 0.5), np.zeros(()), np.full((), -10.0))
 
 
-def _fit_from_prior(known: _Known, iterations: int) -> Hyperparameters:
-    centre = _centre(known.x.shape[1])
+def refitted(state: State, history: History, iterations: int) -> Hyperparameters:
+    """The hyperparameters of a state fitted to a history, in a quarter of the iterations unless from the prior."""
+    if state.unfitted:
+        return fitted(history, iterations)
+    end, loss = _descend(state.hyper, _thinned(told(history), _FITTED), max(1, iterations // 4))
+    return end if math.isfinite(loss) else state.hyper
+
+
+def fitted(history: History, iterations: int, most: int = _FITTED) -> Hyperparameters:
+    """Hyperparameters fitted from the prior to the history, or to `most` rows of it."""
+    return _fit_from_prior(_thinned(told(history), most), iterations)
+
+
+def _thinned(known: Known, most: int) -> Known:
+    """At most so many rows, evenly spaced."""
+    rows = np.unique(np.linspace(0, len(known.y) - 1, min(len(known.y), most)).astype(int))
+    return Known(*(part[rows] for part in known))
+
+
+def _fit_from_prior(known: Known, iterations: int) -> Hyperparameters:
+    centre = prior_mean(known.x.shape[1])
     shorter = centre._replace(log_length_scales=centre.log_length_scales - 1)
     noisy = centre._replace(log_noise=centre.log_noise + 8)
     ends, losses = zip(*(_descend(start, known, iterations) for start in (centre, shorter, noisy)), strict=True)
@@ -150,7 +167,8 @@ def _fit_from_prior(known: _Known, iterations: int) -> Hyperparameters:
     return ends[int(np.argmin(np.where(np.isfinite(penalised), penalised, np.inf)))]
 
 
-def _descend(start: Hyperparameters, known: _Known, iterations: int) -> tuple[Hyperparameters, float]:
+@one_blas_thread()
+def _descend(start: Hyperparameters, known: Known, iterations: int) -> tuple[Hyperparameters, float]:
     """L-BFGS from `start`, within four deviations of the prior's mean -> (end, loss there)."""
     from scipy.optimize import minimize
 
@@ -158,7 +176,7 @@ def _descend(start: Hyperparameters, known: _Known, iterations: int) -> tuple[Hy
         parts = negative_log_likelihood(_unflatten(flat), known), negative_log_prior(_unflatten(flat))
         return sum(value for value, _ in parts), sum((_flatten(slope) for _, slope in parts), np.zeros(len(flat)))
 
-    centre = _centre(known.x.shape[1])
+    centre = prior_mean(known.x.shape[1])
     reach = jax.tree.map(lambda mean, var: np.full_like(mean, _DEVIATIONS * math.sqrt(var)), centre, _PRIOR_VARIANCES)
     low, high = (_flatten(jax.tree.map(move, centre, reach)) for move in (np.subtract, np.add))
     options = {"maxiter": iterations, "gtol": _GRADIENT, "maxcor": 8}
@@ -181,7 +199,7 @@ def negative_log_prior(hyper: Hyperparameters) -> tuple[float, Hyperparameters]:
 
     The precision of the log length scales is (I - b 1 1') / t, with b = s / (t + d s) for the variance s shared and t.
     """
-    centred = jax.tree.map(np.subtract, hyper, _centre(len(hyper.log_length_scales)))
+    centred = jax.tree.map(np.subtract, hyper, prior_mean(len(hyper.log_length_scales)))
     lengths = centred.log_length_scales
     slope = jax.tree.map(np.divide, centred, _PRIOR_VARIANCES)
     common = _SHARED_VARIANCE / (_OWN_VARIANCE + len(lengths) * _SHARED_VARIANCE) * lengths.sum()
@@ -189,7 +207,7 @@ def negative_log_prior(hyper: Hyperparameters) -> tuple[float, Hyperparameters]:
     return 0.5 * float(_flatten(centred) @ _flatten(slope)), slope
 
 
-def negative_log_likelihood(hyper: Hyperparameters, known: _Known) -> tuple[float, Hyperparameters]:
+def negative_log_likelihood(hyper: Hyperparameters, known: Known) -> tuple[float, Hyperparameters]:
     """(negative log marginal likelihood of the responses up to a constant, its gradient).
 
     With the covariance M of the responses and w = M^-1 y, a derivative is tr(G dM), where G = (M^-1 - w w') / 2.
@@ -221,9 +239,21 @@ def _matern52(r: np.ndarray) -> np.ndarray:
     return (1 + r + r**2 / 3) * np.exp(-r)
 
 
-def _covariance(hyper: Hyperparameters, known: _Known, r: np.ndarray) -> np.ndarray:
+def prior_variance(hyper: Hyperparameters) -> float:
+    """Of the function at every point."""
+    return _MEAN_VARIANCE + math.exp(hyper.log_scale)
+
+
+def covariances(hyper: Hyperparameters, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Prior covariances (n, m) of the function at rows `a` (n, d) and `b` (m, d), on the host."""
+    scales = np.exp(-hyper.log_length_scales)
+    squares = np.sum((a * scales) ** 2, 1)[:, None] + np.sum((b * scales) ** 2, 1) - 2 * (a * scales) @ (b * scales).T
+    return _MEAN_VARIANCE + math.exp(hyper.log_scale) * _matern52(np.sqrt(5 * np.maximum(squares, 0)))
+
+
+def _covariance(hyper: Hyperparameters, known: Known, r: np.ndarray) -> np.ndarray:
     """(n, n) covariance of the responses, given sqrt 5 times the scaled distances."""
-    return _MEAN_VARIANCE + math.exp(hyper.log_scale) * _matern52(r) + np.diag(_noise(hyper, known))
+    return _MEAN_VARIANCE + math.exp(hyper.log_scale) * _matern52(r) + np.diag(noise_variances(hyper, known))
 
 
 def _whitener(cov: np.ndarray) -> tuple[np.ndarray, float]:
@@ -241,26 +271,33 @@ def kernel(hyper: Hyperparameters, a: Array, b: Array) -> Array:
     return _MEAN_VARIANCE + jnp.exp(hyper.log_scale) * kernels.matern52(a * scales, b * scales)
 
 
-def _noise(hyper: Hyperparameters, known: _Known) -> np.ndarray:
+def noise_variances(hyper: Hyperparameters, known: Known) -> np.ndarray:
     """(n,) variances of the responses' noise."""
-    return np.where(known.noise < 0, math.exp(hyper.log_noise), known.noise) + _SMALLEST_NOISE
+    return np.where(known.noise < 0, math.exp(hyper.log_noise), known.noise) + SMALLEST_NOISE
 
 
+@one_blas_thread()
 def _condition(hyper: Hyperparameters, history: History) -> State:
-    known, length = _known(history), len(history.y)
-    count = len(known.y)
-    whiten, weights, noise = np.eye(length), np.zeros(length), np.zeros(length)
+    rows, length = told(history), len(history.y)
+    count = len(rows.y)
+    whiten, weights, stds = np.eye(length), np.zeros(length), np.zeros(length)
     if count:
-        r = _distances(known.x * np.exp(-hyper.log_length_scales))
-        inner, _ = _whitener(_covariance(hyper, known, r))
-        whiten[:count, :count], weights[:count] = inner, inner.T @ (inner @ known.y)
-        noise[:count] = _noise(hyper, known)
+        r = _distances(rows.x * np.exp(-hyper.log_length_scales))
+        inner, _ = _whitener(_covariance(hyper, rows, r))
+        whiten[:count, :count], weights[:count] = inner, inner.T @ (inner @ rows.y)
+        stds[:count] = np.sqrt(noise_variances(hyper, rows))
     keep = np.arange(length) < count
-    return State(hyper, np.array(False), np.asarray(history.x, float), keep, whiten, weights, noise)
+    x = np.asarray(history.x, float)
+    return State(hyper, np.array(False), x, keep, whiten, weights, stds, np.zeros(length))
 
 
 def posterior(state: State) -> Posterior:
-    """Posterior over the responses at rows (n, d) of the unit cube."""
+    """Posterior over the responses at rows (n, d) of the unit cube, given a state (whiten V, weights w, points z).
+
+        mean = k(x, z) w,    cov = k(x, x) - k(x, z) V' V k(z, x)
+
+    and its draws f(x) + k(x, z) (w - V' (V (f(z) + errors * e) + spreads * e')) for f from the prior, normal e and e'.
+    """
     hyper = state.hyper
 
     def cross(candidates):
@@ -272,13 +309,14 @@ def posterior(state: State) -> Posterior:
     def joint(candidates):
         known = cross(candidates)
         part = state.whiten @ known.T
-        noise = (jnp.exp(hyper.log_noise) + _SMALLEST_NOISE) * jnp.eye(len(candidates), dtype=known.dtype)
+        noise = (jnp.exp(hyper.log_noise) + SMALLEST_NOISE) * jnp.eye(len(candidates), dtype=known.dtype)
         return Predictive(known @ state.weights, kernel(hyper, candidates, candidates) - part.T @ part, noise)
 
     def draw(key):
         prior, noisy = _prior_draw(key, hyper, state.x.shape[1])
-        error = jnp.sqrt(state.noise) * jax.random.normal(noisy, state.keep.shape)
-        change = state.whiten.T @ (state.whiten @ jnp.where(state.keep, prior(state.x) + error, 0))
+        error, rest = jax.random.normal(noisy, (2, *state.keep.shape))
+        whitened = state.whiten @ jnp.where(state.keep, prior(state.x) + state.errors * error, 0)
+        change = state.whiten.T @ (whitened + state.spreads * rest)
         return lambda candidates: prior(candidates) + cross(candidates) @ (state.weights - change)
 
     return Posterior(mean, joint, draw)

@@ -78,9 +78,11 @@ REGISTRY: Registry[Surrogate] = Registry(
     {
         "ekf": "seqdec.bo.filtered:ekf",
         "gp": "seqdec.bo.gaussian_process:gp",
-        "hilofi": "seqdec.bo.filtered:hilofi",
+        "hilofi": "seqdec.bo.wide:hilofi",
+        "hilofi_mlp": "seqdec.bo.filtered:hilofi_mlp",
         "lolofi": "seqdec.bo.filtered:lolofi",
         "lrkf": "seqdec.bo.filtered:lrkf",
+        "sparse_gp": "seqdec.bo.sparse_gaussian_process:sparse_gp",
     },
 )
 """Factories (**options) -> Surrogate; those with a parameter `dim` receive the columns of the unit cube."""

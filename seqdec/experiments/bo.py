@@ -148,6 +148,7 @@ def _settings(method: str, parity: bool) -> dict[str, Any] | None:
     options = {"rank_hidden" if kind == "lolofi" else "rank": int(rank)} if rank else {}
     settings: dict[str, Any] = {"surrogate": kind, "acquisition": acquisition or "auto"}
     if parity:
+        settings["surrogate"] = "hilofi_mlp" if kind == "hilofi" else kind
         options = {"growth": float("inf"), **_PARITY[kind], **options}
         search = bo.Search(raw_samples=1024, grid=True, repeats=True)
         settings |= {"standardize": False, "trust_region": False, "search": search}

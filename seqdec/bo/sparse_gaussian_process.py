@@ -1,0 +1,111 @@
+r"""Sparse Gaussian process: the prior of `seqdec.bo.gaussian_process`, for thousands of responses.
+
+The function enters through its values at M of the evaluated points, z. With the n responses y, their noise D,
+K = k(z, z) = L L' and A = L^-1 k(z, x) D^-1/2,
+
+    f(x) | y ~ N(k(x, z) w, k(x, x) - k(x, z) V' V k(z, x))
+    w = L^-T (I + A A')^-1 A D^-1/2 y,    V' V = L^-T (I - (I + A A')^-1) L^-1
+
+the variational posterior, which is the exact one where z are all evaluated points. The points z are chosen anew for
+every question: first among the M / 2 best, then among all, always the one whose value is least certain given those
+chosen, which is a pivoted Cholesky factorisation. Hyperparameters are those of the exact process for at most 512
+responses. A question costs O(n M^2).
+
+Sources: Titsias, "Variational learning of inducing variables in sparse Gaussian processes", 2009; the choice of points:
+Burt, Rasmussen, van der Wilk, "Convergence of sparse variational inference in Gaussian processes regression", 2020;
+good ones first: Moss, Ober, Picheny, "Inducing point allocation for sparse Gaussian processes in high-throughput
+Bayesian optimisation", 2023.
+"""
+
+import numpy as np
+
+from seqdec import checks
+from seqdec.bo import gaussian_process as exact
+from seqdec.bo.gaussian_process import Hyperparameters, Known, State
+from seqdec.bo.surrogates import History, Surrogate, check_growth
+from seqdec.core import Array, Key
+from seqdec.runtime import one_blas_thread
+
+_CERTAIN = 1e-8
+"""Share of the prior variance below which a value is known from those of the points chosen."""
+
+
+def sparse_gp(*, points: int = 512, iterations: int = 30, growth: float = 1.1) -> Surrogate:
+    """Sparse Gaussian process with Matern-5/2 kernel.
+
+    Args:
+        points: M, at most.
+        iterations, growth: as in `seqdec.bo.gp`.
+
+    Raises:
+        ValueError, TypeError: a setting is out of its range or no number.
+    """
+    points, iterations = checks.count("points", points, 2), checks.count("iterations", iterations)
+
+    def init(key: Key, history: History) -> State:
+        del key
+        hyper, empty = exact.prior_mean(np.shape(history.x)[1]), history._replace(filled=0)
+        return _condition(hyper, empty, points)._replace(unfitted=np.array(True))
+
+    def fit(state: State, history: History) -> State:
+        return _condition(exact.refitted(state, history, iterations), history, points)
+
+    def condition_on(state: State, history: History) -> State:
+        return _condition(state.hyper, history, points)
+
+    def noise_variance(state: State) -> Array:
+        return np.exp(state.hyper.log_noise)
+
+    return Surrogate(
+        init,
+        fit,
+        condition_on,
+        exact.posterior,
+        check_growth(growth),
+        "log_expected_improvement",
+        exact.DTYPE,
+        noise_variance,
+    )
+
+
+@one_blas_thread()
+def _condition(hyper: Hyperparameters, history: History, points: int) -> State:
+    known = exact.told(history)
+    dim = known.x.shape[1]
+    x, whiten, weights, spread = np.zeros((points, dim)), np.zeros((points, points)), np.zeros(points), np.zeros(points)
+    chosen, rows = _chosen(hyper, known, points)
+    count = len(chosen)
+    if count:
+        from scipy.linalg import solve_triangular
+
+        std = np.sqrt(exact.noise_variances(hyper, known))
+        scaled = rows.T / std
+        values, vectors = np.linalg.eigh(scaled @ scaled.T)
+        values = np.maximum(values, 0)
+        inverse = solve_triangular(rows[chosen], np.eye(count), lower=True, check_finite=False)
+        x[:count] = known.x[chosen]
+        whiten[:count, :count] = np.sqrt(values / (1 + values))[:, None] * (vectors.T @ inverse)
+        weights[:count] = inverse.T @ (vectors @ ((vectors.T @ (scaled @ (known.y / std))) / (1 + values)))
+        spread[:count] = np.sqrt(1 / (1 + values))
+    keep = np.arange(points) < count
+    return State(hyper, np.array(False), x, keep, whiten, weights, np.zeros(points), spread)
+
+
+def _chosen(hyper: Hyperparameters, known: Known, points: int) -> tuple[np.ndarray, np.ndarray]:
+    """(indices (m,) of the points, rows (n, m) of the factor: rows @ rows' approximates the prior covariance)."""
+    count = len(known.y)
+    left = exact.prior_variance(hyper) * np.ones(count)
+    least, best = _CERTAIN * left.max(initial=0), np.argsort(-known.y, kind="stable")[: points // 2]
+    rows, chosen = np.zeros((count, min(points, count))), []
+    for among in (best, np.arange(count)):
+        while len(chosen) < (points // 2 if among is best else points) and len(chosen) < count:
+            pivot = among[int(np.argmax(left[among]))]
+            if left[pivot] <= least:
+                break
+            step = len(chosen)
+            column = exact.covariances(hyper, known.x, known.x[pivot][None])[:, 0] - rows[:, :step] @ rows[pivot, :step]
+            rows[:, step] = column / np.sqrt(left[pivot])
+            left = np.maximum(left - rows[:, step] ** 2, 0)
+            left[pivot] = 0
+            chosen.append(int(pivot))
+    return np.array(chosen, int), rows[:, : len(chosen)]

@@ -1,0 +1,196 @@
+r"""HiLoFi over a wide network whose prior is the exact Gaussian process's: constant cost per query.
+
+    f(x) = b + sqrt(2 s / K) sum_k u_k cos(w_k . z) + v_k sin(w_k . z),    z_i = x_i exp(h_i) / l_i
+
+for K / 2 frequencies w_k. The last layer (b, u, v) ~ N(0, I) has a full-rank covariance; the first layer's log scales
+h ~ N(0, initial_std_hidden^2) a low-rank one. The frequencies are drawn from the spectral density of the Matern-5/2
+kernel, Student's t with five degrees of freedom, by a scrambled Sobol sequence, so that for h = 0 the prior of f tends
+to the Gaussian process of `seqdec.bo.gaussian_process` as K grows, whose marginal likelihood of at most 256 of the
+responses calibrates l, s and the noise. `fit` processes the appended responses only; when they are standardised again,
+the network is calibrated again and processes the whole history, in chunks of one Kalman update each.
+
+Sources: the filter: `seqdec.filters.hilofi`; the features: Rahimi, Recht, "Random features for large-scale kernel
+machines", 2007; by quasi-Monte Carlo: Avron, Sindhwani, Yang, Mahoney, "Quasi-Monte Carlo feature maps for
+shift-invariant kernels", 2016.
+"""
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from seqdec import checks, filters, likelihoods
+from seqdec.bo import gaussian_process
+from seqdec.bo.gaussian_process import Hyperparameters
+from seqdec.bo.surrogates import History, Surrogate, check_growth
+from seqdec.core import Array, Filter, Key, Network, Posterior, PyTree
+
+_CHUNK = 16
+_DEGREES = 5.0
+"""Degrees of freedom of the frequencies."""
+_CALIBRATED = 256
+"""Responses that the hyperparameters are fitted to, at most."""
+
+
+class Layer(NamedTuple):
+    """The first layer: what it has besides the scales h that the filter learns."""
+
+    frequencies: Any
+    """(K / 2, d)"""
+    hyper: Hyperparameters
+    """l, s and v"""
+
+
+class Inputs(NamedTuple):
+    """Rows of the unit cube as the network sees them."""
+
+    rows: Any
+    """(n, d)"""
+    weights: Any
+    """(n,) factors of the responses: inverse standard deviations of the noise"""
+    layer: Layer
+
+
+class State(NamedTuple):
+    """A belief and the number of rows it is conditioned on."""
+
+    key: Key
+    """of the prior"""
+    layer: Layer
+    belief: Any
+    absorbed: Any
+    """() int32 rows of the history that the belief is conditioned on"""
+    unfitted: Any
+    """() bool: the hyperparameters are those of the prior"""
+
+
+def hilofi(
+    dim: int,
+    *,
+    units: int = 512,
+    rank: int = 50,
+    initial_std_hidden: float = 0.01,
+    iterations: int = 30,
+    growth: float = 1.1,
+) -> Surrogate:
+    """HiLoFi over a wide network of cosines and sines.
+
+    Args:
+        dim: columns of the unit cube.
+        units: K, an even number.
+        rank: of the covariance of the first layer's scales, at most `dim`.
+        initial_std_hidden: prior standard deviation of their logarithms, along each of its directions.
+        iterations: of L-BFGS, as in `seqdec.bo.gp`.
+        growth: as in `Surrogate`.
+
+    Raises:
+        ValueError, TypeError: a setting is out of its range or no number.
+    """
+    units, iterations = checks.count("units", units, 2), checks.count("iterations", iterations)
+    if units % 2:
+        raise ValueError(f"units must be even, for each frequency has a cosine and a sine; got {units}")
+    flt = filters.hilofi(
+        _network(dim, units),
+        likelihoods.gaussian(1.0),
+        rank=min(checks.count("rank", rank), dim),
+        initial_std_hidden=initial_std_hidden,
+    )
+    begin, absorb = jax.jit(flt.init), jax.jit(functools.partial(_absorb, flt))
+
+    def start(key: Key, hyper: Hyperparameters, unfitted: bool) -> State:
+        layer = Layer(_frequencies(key, dim, units), jax.tree.map(np.float32, hyper))
+        belief = begin(key, _zeros(dim, units))
+        return State(key, layer, belief, np.int32(0), np.array(unfitted))
+
+    def init(key: Key, history: History) -> State:
+        return start(key, gaussian_process.prior_mean(dim), unfitted=True)
+
+    def condition_on(state: State, history: History) -> State:
+        noise = np.full(len(history.y), -1.0, np.float32) if history.noise is None else history.noise
+        return absorb(state, history._replace(noise=noise))
+
+    def fit(state: State, history: History) -> State:
+        if state.unfitted:
+            hyper = gaussian_process.fitted(history, iterations, most=_CALIBRATED)
+            state = start(state.key, hyper, unfitted=False)
+        return condition_on(state, history)
+
+    return Surrogate(
+        init,
+        fit,
+        condition_on,
+        functools.partial(_posterior, flt),
+        check_growth(growth),
+        "log_expected_improvement",
+        jnp.float32,
+        lambda state: np.exp(state.layer.hyper.log_noise),
+    )
+
+
+def _zeros(dim: int, units: int) -> PyTree:
+    """The prior mean: all scales are the calibrated ones, and the function is zero."""
+    return {"hidden": np.zeros(dim, np.float32), "last": np.zeros(units + 1, np.float32)}
+
+
+def _network(dim: int, units: int) -> Network:
+    def apply(params: PyTree, x: Inputs) -> Array:
+        hyper = x.layer.hyper
+        phases = (x.rows * jnp.exp(params["hidden"] - hyper.log_length_scales)) @ x.layer.frequencies.T
+        amplitude = jnp.exp(hyper.log_scale / 2) * math.sqrt(2 / units)
+        waves = amplitude * jnp.concatenate([jnp.cos(phases), jnp.sin(phases)], axis=-1)
+        return x.weights * (waves @ params["last"][:-1] + params["last"][-1])
+
+    return Network(lambda key: _zeros(dim, units), apply, lambda path: path[0] == "last")
+
+
+def _frequencies(key: Key, dim: int, units: int) -> np.ndarray:
+    """(units / 2, dim) draws from the spectral density of the kernel with length scales of one."""
+    from scipy.special import gammaincinv, ndtri
+    from scipy.stats import qmc
+
+    seed = np.asarray(jax.random.key_data(key)).tolist()
+    count = 1 << (units // 2 - 1).bit_length()  # a Sobol sequence is balanced over powers of two
+    uniform = qmc.Sobol(dim + 1, rng=np.random.default_rng(seed)).random(count)[: units // 2]
+    uniform = np.clip(uniform, 1e-9, 1 - 1e-9)
+    spread = np.sqrt(_DEGREES / (2 * gammaincinv(_DEGREES / 2, uniform[:, :1])))
+    return (ndtri(uniform[:, 1:]) * spread).astype(np.float32)
+
+
+def _absorb(flt: Filter, state: State, history: History) -> State:
+    """The state conditioned on the rows appended to the history."""
+    estimated = jnp.exp(state.layer.hyper.log_noise)
+    variances = jnp.where(history.noise < 0, estimated, history.noise) + gaussian_process.SMALLEST_NOISE
+
+    def absorb(size: int, count: Array, belief: Any) -> Any:
+        def step(chunk, belief):
+            index = state.absorbed + size * chunk + jnp.arange(size)
+            keep, index = index < history.filled, jnp.minimum(index, len(history.x) - 1)
+            # Rows beyond the history weigh nothing: gradient and innovation vanish, and the update ignores them.
+            weights = jnp.where(keep, jax.lax.rsqrt(variances[index]), 0.0)
+            inputs = Inputs(history.x[index], weights, state.layer)
+            return flt.update(flt.predict(belief), inputs, weights * history.y[index])[0]
+
+        return jax.lax.fori_loop(0, count, step, belief)
+
+    # A single new row, the usual case, is not padded to a chunk. Zero iterations are free.
+    new = history.filled - state.absorbed
+    belief = absorb(1, jnp.where(new == 1, 1, 0), state.belief)
+    belief = absorb(_CHUNK, jnp.where(new == 1, 0, (new + _CHUNK - 1) // _CHUNK), belief)
+    return state._replace(belief=belief, absorbed=history.filled)
+
+
+def _posterior(flt: Filter, state: State) -> Posterior:
+    """Posterior over the responses at rows (n, d) of the unit cube."""
+    at = filters.posterior(flt, state.belief)
+
+    def inputs(rows: Array) -> Inputs:
+        return Inputs(rows, jnp.ones(len(rows), rows.dtype), state.layer)
+
+    def draw(key: Key):
+        drawn = at.draw(key)
+        return lambda rows: drawn(inputs(rows))
+
+    return Posterior(lambda rows: at.mean(inputs(rows)), lambda rows: at.joint(inputs(rows)), draw)

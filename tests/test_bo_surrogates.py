@@ -1,0 +1,119 @@
+"""The surrogates for long histories against the exact Gaussian process."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from seqdec.bo import gaussian_process as exact
+from seqdec.bo import sparse_gaussian_process as sparse
+from seqdec.bo import surrogates, wide
+from seqdec.bo.surrogates import History
+
+DIM, COUNT, ROWS = 3, 40, 64
+HYPER = exact.Hyperparameters(np.log([0.5, 0.8, 3.0]), np.log(0.7), np.log(1e-3))
+NEW = np.random.default_rng(1).random((9, DIM))
+
+
+def history(count: int = COUNT, dtype: Any = np.float64, noise: np.ndarray | None = None) -> History:
+    """Responses of a smooth function."""
+    generator = np.random.default_rng(0)
+    x, y = generator.random((ROWS, DIM)), np.zeros(ROWS)
+    y[:count] = np.sin(4 * x[:count, 0]) + x[:count, 1] ** 2 + 0.01 * generator.standard_normal(count)
+    return History(x.astype(dtype), y.astype(dtype), np.int32(count), noise)
+
+
+def moments(posterior: Any, dtype: Any = np.float64) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance at the new points."""
+    at = posterior.joint(jnp.asarray(NEW, dtype))
+    return np.asarray(at.mean), np.asarray(at.cov)
+
+
+def test_the_prior_is_the_density_of_its_normals() -> None:
+    variances, generator = exact._SHARED_VARIANCE, np.random.default_rng(2)
+    shift, scale, noise = generator.normal(size=DIM), 0.3, -0.8
+    middle = exact.prior_mean(DIM)
+    value, slope = exact.negative_log_prior(
+        exact.Hyperparameters(middle.log_length_scales + shift, middle.log_scale + scale, middle.log_noise + noise)
+    )
+    cov = exact._OWN_VARIANCE * np.eye(DIM) + variances
+    solved = np.linalg.solve(cov, shift)
+    assert value == pytest.approx(0.5 * (shift @ solved + scale**2 + noise**2 / 9))
+    np.testing.assert_allclose(slope.log_length_scales, solved)
+    assert (slope.log_scale, slope.log_noise) == pytest.approx((scale, noise / 9))
+
+
+def test_with_all_points_the_sparse_process_is_exact() -> None:
+    noise = np.where(np.arange(ROWS) % 3 == 0, 0.04, -1.0)
+    with jax.enable_x64(True):
+        known = history(noise=noise)
+        few = sparse._condition(HYPER, known, points=50)
+        found, expected = (moments(exact.posterior(s)) for s in (few, exact._condition(HYPER, known)))
+    assert few.keep.sum() == COUNT
+    np.testing.assert_allclose(found[0], expected[0], atol=1e-7)
+    np.testing.assert_allclose(found[1], expected[1], atol=1e-7)
+
+
+def test_fewer_points_are_close() -> None:
+    with jax.enable_x64(True):
+        known = history()
+        full = moments(exact.posterior(exact._condition(HYPER, known)))
+        errors = []
+        for points in (8, 16, 32):
+            mean, cov = moments(exact.posterior(sparse._condition(HYPER, known, points)))
+            errors.append(np.abs(mean - full[0]).max())
+            assert np.linalg.eigvalsh(cov).min() > 0
+    assert errors[2] < 0.02 and errors[2] < errors[0]
+    np.testing.assert_allclose(np.diag(cov), np.diag(full[1]), rtol=0.2, atol=1e-3)
+
+
+def test_points_that_repeat_are_chosen_once() -> None:
+    known = history()
+    known.x[10:COUNT] = known.x[0]
+    with jax.enable_x64(True):
+        state = sparse._condition(HYPER, known, points=32)
+        mean, cov = moments(exact.posterior(state))
+    assert state.keep.sum() == 10 and np.isfinite(mean).all() and np.linalg.eigvalsh(cov).min() > -1e-9
+
+
+@pytest.mark.parametrize("points", [12, 50])
+def test_draws_of_the_sparse_process_have_its_moments(points: int) -> None:
+    with jax.enable_x64(True):
+        posterior = exact.posterior(sparse._condition(HYPER, history(), points))
+        mean, cov = moments(posterior)
+        keys = jax.random.split(jax.random.key(0), 2000)
+        draws = np.asarray(jax.lax.map(lambda key: posterior.draw(key)(NEW), keys))
+    stds = np.sqrt(np.diag(cov))
+    np.testing.assert_allclose(np.mean(draws, 0), mean, atol=0.15 * stds.max())
+    np.testing.assert_allclose(np.std(draws, 0), stds, rtol=0.15, atol=0.02)
+
+
+def test_the_wide_network_tends_to_the_gaussian_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exact, "fitted", lambda *_, **__: HYPER)
+    noise = np.where(np.arange(ROWS) % 3 == 0, 0.04, -1.0)
+    with jax.enable_x64(True):
+        expected = moments(exact.posterior(exact._condition(HYPER, history(noise=noise))))
+        errors = []
+        for units in (64, 4096):
+            surrogate, known = wide.hilofi(DIM, units=units, initial_std_hidden=0.0), history(dtype=np.float32)
+            known = known._replace(noise=noise.astype(np.float32))
+            state = surrogate.fit(surrogate.init(jax.random.key(0), known), known)
+            found = moments(surrogate.posterior(state), np.float32)
+            errors.append([np.abs(a - b).max() for a, b in zip(found, expected, strict=True)])
+    assert np.all(np.array(errors[1]) < 0.02) and np.all(np.array(errors[1]) < np.array(errors[0]) / 2)
+
+
+def test_the_wide_network_is_calibrated_once_and_continues() -> None:
+    surrogate = surrogates.make("hilofi", DIM, units=32)
+    known = history(20, np.float32)
+    first = surrogate.fit(surrogate.init(jax.random.key(0), known), known)
+    longer = history(COUNT, np.float32)
+    both = [surrogate.fit(first, longer), surrogate.condition_on(first, longer)]
+    for state in both:
+        assert int(state.absorbed) == COUNT
+        jax.tree.map(np.testing.assert_array_equal, state.layer, first.layer)
+    assert surrogate.noise_variance is not None and 0 < float(surrogate.noise_variance(both[0])) < 0.1
+    means = [surrogate.posterior(state).mean(jnp.asarray(NEW, np.float32)) for state in both]
+    np.testing.assert_array_equal(*means)
