@@ -6,11 +6,13 @@ from seqdec.bo.dimensions import Categorical, Integer, Ordinal, Real
 from seqdec.bo.filtered import ekf, hilofi, lolofi, lrkf
 from seqdec.bo.gaussian_process import gp
 from seqdec.bo.minimize import maximize, minimize
-from seqdec.bo.optimizer import BayesianOptimizer, Exhausted, Prediction, Recommendation, Trial
+from seqdec.bo.optimizer import BayesianOptimizer
+from seqdec.bo.predictions import Prediction, Recommendation
 from seqdec.bo.spaces import Conditional, Point, Space, space_from
 from seqdec.bo.suggest import Search
 from seqdec.bo.surrogates import History, Surrogate
 from seqdec.bo.surrogates import names as surrogate_names
+from seqdec.bo.trials import Exhausted, Trial
 
 __all__ = [
     "BayesianOptimizer",

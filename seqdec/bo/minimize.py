@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqdec import checks
-from seqdec.bo.optimizer import BayesianOptimizer, Exhausted, Recommendation, Trial
+from seqdec.bo.optimizer import BayesianOptimizer
+from seqdec.bo.predictions import Recommendation
 from seqdec.bo.spaces import Point
 from seqdec.bo.surrogates import Surrogate
+from seqdec.bo.trials import Exhausted, Trial
 from seqdec.core import Acquisition
 from seqdec.executors import width
 

@@ -1,0 +1,121 @@
+"""The questions of an optimiser: the initial design, then the maximiser of the acquisition among new points."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from seqdec.bo import restricted, suggest, trust_region
+from seqdec.bo.predictions import Belief
+from seqdec.bo.restricted import Box
+from seqdec.bo.spaces import Point, identity
+from seqdec.bo.suggest import Ranked, Region, Search, sobol
+from seqdec.bo.trials import Exhausted
+
+_ENUMERABLE = 10_000
+_RESTRICTED_DESIGN = 12
+"""Binary logarithm of the number of points from which the design of a restricted space is chosen, at least."""
+
+
+class Questions(Belief):
+    """A belief and the search for the next point."""
+
+    initial: int
+    trust_region: bool
+    search: Search
+    _examples: list[Point]
+
+    def _early(self) -> bool:
+        """Whether the next point belongs to the initial design: too few asked, or fewer than two values."""
+        return len(self._entries) < self.initial or len(self._order) < 2
+
+    def _design(self, fixed: Mapping[Any, Any]) -> Point:
+        """The next new point of a randomly shifted Sobol sequence."""
+        generator = np.random.default_rng([self.seed, 0])
+        index = len(self._entries)
+        if self.search.grid:
+            grid = sobol(self.search.raw_samples, self.space.columns, scramble=True)
+            return self._first_new(generator.permutation(grid)[index % len(grid) :], fixed)
+        shift = generator.random(self.space.columns)
+        least = _RESTRICTED_DESIGN if self.space.restricted else 6
+        points = (sobol(1 << max(least, index.bit_length() + 1), self.space.columns)[index:] + shift) % 1
+        return self._first_new(points, fixed)
+
+    def _first_new(self, units: np.ndarray, fixed: Mapping[Any, Any]) -> Point:
+        """The first point of `units` (n, columns) that no trial has, else of the space, else with repeats a known one.
+
+        Raises Exhausted, and ValueError if `fixed` excludes all that were tried.
+        """
+        known, found = {identity(entry.x) for entry in self._entries}, None
+        for point in self._points(units, fixed):
+            if identity(point.x) not in known:
+                return point
+            found = found or point
+        if found is not None and self.search.repeats:
+            return found
+        if fixed and found is None:
+            raise ValueError(
+                f"no point with fixed={dict(fixed)} was found that satisfies all constraints and conditions"
+            )
+        left = f"with fixed={dict(fixed)} " if fixed else ""
+        raise Exhausted(f"all {len(known)} points of the space {left}have been suggested")
+
+    def _points(self, units: np.ndarray, fixed: Mapping[Any, Any]) -> Iterable[Point]:
+        """The points of the space at `units`; then all of a small one, or those that walks in a restricted one find."""
+        box = Box(*self.space.cube(fixed), fixed)
+        at = (self.space.point_at(unit, fixed) for unit in np.clip(units, box.low, box.high))
+        yield from (point for point in at if point is not None)
+        if self.space.size <= _ENUMERABLE:
+            for point in map(self.space.point, self.space.points()):
+                if not np.any((point.unit < box.low) | (point.unit > box.high)):
+                    yield point
+        elif self._examples:
+            generator = np.random.default_rng([self.seed, len(self._entries), 1])
+            for near in restricted.walk(self.space, box, self._examples, self.search.raw_samples, generator):
+                yield from near
+
+    def _suggest(self, fixed: Mapping[Any, Any]) -> Point:
+        """The maximiser of the acquisition, or a random new point if that one is known."""
+        found = self._maximise(fixed)
+        point = self.space.point_at(found, fixed) if isinstance(found, np.ndarray) else found
+        if point is not None:
+            return point
+        generator = np.random.default_rng([self.seed, len(self._entries)])
+        return self._first_new(generator.random((1000, self.space.columns)), fixed)
+
+    def _maximise(self, fixed: Mapping[Any, Any]) -> Point | np.ndarray | None:
+        """The maximiser of the acquisition, a point of the cube except in restricted spaces; None if all are known."""
+        number, surrogate = len(self._entries), self._plan.surrogate
+        with jax.enable_x64(True):  # 64-bit arrays only for surrogates that ask for them; see `Surrogate.dtype`
+            trials = self._fit()
+            belief = suggest.believe(surrogate, self._state, trials)
+            region = Region(*(np.clip(side, *self.space.cube(fixed)) for side in self._region()))
+            key = jax.random.fold_in(jax.random.key(self.seed), number)
+            generator = np.random.default_rng([self.seed, number, 2])
+
+            def ranked(points: np.ndarray, free: np.ndarray) -> Ranked:
+                return suggest.rank(self._plan, key, belief, trials, region, points, free)
+
+            known = [] if self.search.repeats else [entry.unit for entry in self._entries]
+            known = np.reshape(known, (-1, self.space.columns))
+            if not self.space.restricted:
+                best = trials.x[np.argsort(-belief.means, kind="stable")[: suggest.INCUMBENTS]]
+                pool = suggest.candidates(self.space, self.search, region, best, generator)
+                return suggest.best_new(ranked(pool, np.broadcast_to(self.space.continuous, pool.shape)), known)
+            box, order = Box(*region, fixed), np.argsort(-self._responses(), kind="stable")
+            best = [self._entries[self._order[i]] for i in order[: suggest.INCUMBENTS]]
+            starts = [*(Point(entry.x, entry.unit) for entry in best), *self._examples]
+            pool = restricted.candidates(self.space, self.search, box, starts, generator)
+            return restricted.maximise(ranked, self.space, box, pool, known) if pool else None
+
+    def _region(self) -> tuple[np.ndarray, np.ndarray]:
+        """(low, high) of the box to search, each (columns,)."""
+        columns = self.space.columns
+        if not self.trust_region:
+            return np.zeros(columns), np.ones(columns)
+        values = self._responses()
+        best = self._entries[self._order[int(np.argmax(values))]]
+        warped = self._warp.forward(np.maximum(values, self._warp.fence))
+        confined = self.space.continuous & self.space.active(best.x)
+        return trust_region.box(best.unit, trust_region.edge(warped, self.initial, columns), confined)
