@@ -10,15 +10,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from seqdec import checks
-from seqdec.bo import acquisitions, checkpoint, restricted, surrogates
+from seqdec.bo import acquisitions, checkpoint, hypervolume, restricted, several, surrogates
 from seqdec.bo.constraints import Constraint
-from seqdec.bo.predictions import Prediction, Recommendation
+from seqdec.bo.feasibility import Target
+from seqdec.bo.outputs import Outputs
+from seqdec.bo.predictions import Front, Prediction, Recommendation
 from seqdec.bo.questions import Questions
 from seqdec.bo.responses import Warp
 from seqdec.bo.spaces import space_from
 from seqdec.bo.suggest import Plan, Search, check_search
 from seqdec.bo.surrogates import Surrogate
-from seqdec.bo.trials import Status, Trial, one_at_a_time
+from seqdec.bo.trials import Entry, Status, Trial, one_at_a_time
 from seqdec.core import Acquisition
 
 _MANY_DIMENSIONS = 20
@@ -49,20 +51,27 @@ class BayesianOptimizer(Questions):
         constraints: `seqdec.bo.Linear`, and functions (x) -> bool, which hold at every point. A function is called for
             about a thousand candidates with every question.
         seed: of everything random, an integer >= 0.
-        maximize: whether large values are wanted; else small ones.
+        maximize: whether large values are wanted; else small ones. With several objectives for all, or for each.
+        objectives: number of values of the function. With several, the search is for their front, see `front`.
+        outcome_constraints: number of outcomes that are told with each value, and are to be at most 0.
+        reference_point: values of several objectives that points have to improve on in all of them to count; None is
+            the front's worst values, each worsened by a tenth of the front's range, in warped units, at every question.
         surrogate: "gp", "hilofi", "lolofi", "lrkf", "ekf", "auto" (by `capacity` and dimension), or a Surrogate.
         surrogate_options: keywords of the surrogate's function, for example `seqdec.bo.hilofi`.
         acquisition: one of `seqdec.bo.acquisition_names()`, such as "thompson", "log_expected_improvement" or "ucb", an
-            Acquisition of `seqdec.policies`, or "auto": the surrogate's default.
+            Acquisition of `seqdec.policies`, or "auto": the surrogate's default. With outcome constraints "auto" is
+            "log_expected_improvement", and log P(feasible) is added to any of them, see `seqdec.bo.feasibility`. With
+            several objectives it is "log_expected_hypervolume_improvement", see `seqdec.bo.hypervolume`, and no other.
         initial: points before the surrogate is used; None is one for each column of the unit cube, but at least two.
         capacity: expected number of trials; exceeding it costs a new compilation.
         trust_region: search a box around the best point that grows with success and shrinks without; None does so
-            with more than 20 columns.
+            with more than 20 columns and one objective. It needs one objective.
         standardize: responses to mean 0 and variance 1 before the surrogate is fitted.
         warp: fit an increasing transform of the responses before they are standardised, and leave outliers out, as
             `seqdec.bo.responses` says; without effect where `standardize` is False.
         noise_std: standard deviation of the noise of the values; 0: they are exact; None: it is estimated. `tell` takes
-            that of a single value. Needs a surrogate with a model of the noise, "gp".
+            that of a single value. With several objectives it is that of each; the noise of outcomes is estimated. Needs
+            a surrogate with a model of the noise, "gp".
         search: how the acquisition is maximised.
 
     Raises:
@@ -75,7 +84,10 @@ class BayesianOptimizer(Questions):
         *,
         constraints: Sequence[Constraint] = (),
         seed: int,
-        maximize: bool = False,
+        maximize: bool | Sequence[bool] = False,
+        objectives: int = 1,
+        outcome_constraints: int = 0,
+        reference_point: Sequence[float] | np.ndarray | None = None,
         surrogate: str | Surrogate = "auto",
         surrogate_options: Mapping[str, Any] | None = None,
         acquisition: str | Acquisition = "auto",
@@ -90,10 +102,21 @@ class BayesianOptimizer(Questions):
         super().__init__()
         self.space = space_from(bounds, constraints)
         self._examples = [restricted.example(self.space)] if self.space.restricted else []
-        self.maximize, self.seed = bool(maximize), checks.count("seed", seed, 0)
+        self.outputs = Outputs(
+            checks.count("objectives", objectives), checks.count("outcome_constraints", outcome_constraints, 0)
+        )
+        self.seed = checks.count("seed", seed, 0)
+        flags = hypervolume.signs(maximize, self.outputs.objectives)
+        self.maximize = bool(flags[0] > 0) if objectives == 1 else tuple((flags > 0).tolist())
+        self._signs = np.concatenate([flags, np.full(self.outputs.outcome_constraints, -1.0)])
+        self._warps = (Warp(),) * len(self._signs)
+        self.reference_point = self._checked_reference(reference_point)
         self.capacity, columns = checks.count("capacity", capacity), self.space.columns
         self.initial = max(2, columns) if initial is None else checks.count("initial", initial)
-        self.trust_region = columns > _MANY_DIMENSIONS if trust_region is None else bool(trust_region)
+        wide = columns > _MANY_DIMENSIONS and self.outputs.objectives == 1
+        self.trust_region = wide if trust_region is None else bool(trust_region)
+        if self.trust_region and self.outputs.objectives > 1:
+            raise ValueError("trust_region needs one objective, a best point to be around: leave it out")
         self.standardize, self.search = bool(standardize), check_search(Search() if search is None else search)
         self.warp = bool(warp)
         self.surrogate = surrogates.choose(columns, self.capacity) if surrogate == "auto" else surrogate
@@ -104,21 +127,54 @@ class BayesianOptimizer(Questions):
             belief = self.surrogate
         else:
             raise TypeError(f"surrogate must be a name (then with surrogate_options) or a Surrogate; got {surrogate!r}")
-        self.acquisition = belief.acquisition if acquisition == "auto" else acquisition
-        score = acquisitions.make(self.acquisition)
-        smooth = acquisitions.is_smooth(score(jnp.zeros(())))
+        automatic = acquisitions.automatic(belief.acquisition, self.outputs)
+        self.acquisition = automatic if acquisition == "auto" else acquisition
+        if self.outputs.plain:
+            score = acquisitions.make(self.acquisition)
+            smooth = acquisitions.is_smooth(score(jnp.zeros(())))
+        else:
+            belief = several.independent(belief, len(self._signs))
+            score = acquisitions.make_several(self.acquisition, self.outputs)
+            smooth = acquisitions.is_smooth(score(Target(jnp.zeros(()), jnp.array(False), jnp.zeros(0))))
         self._plan = Plan(belief, score, smooth, self.search)
         self.noise_std = self._checked_noise(noise_std)
 
     @property
     @one_at_a_time
     def best(self) -> tuple[Any, float]:
-        """(x, value) of the best complete trial, the first of equals. Raises ValueError when there is none."""
-        done = [entry for entry in self._entries if entry.status == "complete"]
-        if not done:
+        """(x, value) of the best feasible trial, the first of equals.
+
+        Raises ValueError when no trial is complete and feasible, and with several objectives, which `front` is for.
+        """
+        if self.outputs.objectives > 1:
+            raise ValueError(f"with {self.outputs.objectives} objectives there is no best trial: use front()")
+        entry = (max if self.maximize else min)(self._feasible(), key=lambda entry: entry.values[0])
+        return entry.x.copy(), entry.values[0]
+
+    @one_at_a_time
+    def front(self) -> Front:
+        """The feasible trials that none dominates, in the order of their first values; equal ones are all kept.
+
+        A trial dominates another if it is at least as good in all objectives and better in one. Raises ValueError when
+        no trial is complete and feasible.
+        """
+        entries = self._feasible()
+        values = np.array([entry.values for entry in entries])
+        kept = hypervolume.non_dominated(values * self._signs[: self.outputs.objectives])
+        order = [i for i in np.lexsort(values.T[::-1]) if kept[i]]
+        return Front([entries[i].x.copy() for i in order], values[order])
+
+    def _feasible(self) -> list[Entry]:
+        """The feasible trials. Raises ValueError if there is none."""
+        feasible = [entry for entry in self._entries if entry.feasible]
+        if not self._order:
             raise ValueError("no trial is complete yet: tell a finite value first")
-        entry = (max if self.maximize else min)(done, key=lambda entry: entry.value)
-        return entry.x.copy(), entry.value
+        if not feasible:
+            raise ValueError(
+                f"no trial is feasible yet: each of the {len(self._order)} complete ones has an outcome above 0; ask "
+                "and tell further ones, or look at trials_dataframe()"
+            )
+        return feasible
 
     @property
     def is_fitted(self) -> bool:
@@ -127,7 +183,7 @@ class BayesianOptimizer(Questions):
 
     @one_at_a_time
     def predict(self, x: Any) -> Prediction:
-        """Mean and 95% interval of the function at the point `x`, given all values told.
+        """Mean and 95% interval of the function, or of each objective, at the point `x`, given all values told.
 
         The belief is Gaussian in warped units. The optimiser stays as it is.
 
@@ -138,22 +194,23 @@ class BayesianOptimizer(Questions):
         unit = self.space.point(x).unit
         if len(self._order) < 2:
             raise ValueError(f"a prediction needs two values or more; got {len(self._order)}: tell further ones first")
-        return self._predictions(unit[None])[0]
+        return self._prediction(unit)
 
     @one_at_a_time
     def recommend(self) -> Recommendation:
-        """The evaluated point to be used.
+        """The evaluated point to be used, among the feasible ones.
 
         With noise, known or estimated, it is the one with the best posterior mean in warped units, and `value` is
         "predicted"; without, or with a surrogate that has no model of the noise, it is `best`, and "observed". Raises
-        ValueError when no trial is complete.
+        ValueError as `best` does.
         """
+        observed = Recommendation.observed(*self.best)
         if len(self._order) < 2 or not self._is_noisy():
-            return Recommendation.observed(*self.best)
-        entries = [self._entries[number] for number in self._order]
+            return observed
+        entries = [entry for number in self._order if (entry := self._entries[number]).feasible]
         means, _ = self._marginals(np.stack([entry.unit for entry in entries]))
-        best = entries[int(np.argmax(means))]
-        mean, low, high = self._predictions(best.unit[None])[0]
+        best = entries[int(np.argmax(means[:, 0]))]
+        mean, low, high = self._prediction(best.unit)
         return Recommendation(best.x.copy(), mean, low, high, "predicted")
 
     @overload
@@ -187,8 +244,9 @@ class BayesianOptimizer(Questions):
     def tell(
         self,
         trial: Any,
-        value: float | None = None,
+        value: float | Sequence[float] | np.ndarray | None = None,
         *,
+        outcomes: float | Sequence[float] | np.ndarray | None = None,
         noise_std: float | None = None,
         failed: bool = False,
         reason: str = "",
@@ -197,7 +255,10 @@ class BayesianOptimizer(Questions):
 
         Args:
             trial: a pending Trial, or a point.
-            value: of the function there, a number; None, NaN or infinite: the trial failed.
+            value: of the function there, a number, with several objectives a sequence of as many; None, NaN or infinite:
+                the trial failed.
+            outcomes: one number for each of `outcome_constraints`; the trial is feasible if all are at most 0. NaN or
+                infinite: the trial failed.
             noise_std: standard deviation of the noise of `value`; None is that of the optimiser. Trials with and
                 without one may be mixed: where neither is given, one variance is estimated for all of them.
             failed: the trial failed, whatever `value` is.
@@ -205,22 +266,38 @@ class BayesianOptimizer(Questions):
 
         Raises:
             ValueError: the trial was not asked from this optimiser, was changed or has been told before, or the point
-                is outside the bounds; `noise_std` is negative, or the surrogate has no model of the noise.
-            TypeError: `value`, `noise_std` or the point is not of numbers.
+                is outside the bounds; `value` or `outcomes` has another number of parts; `noise_std` is negative, or
+                the surrogate has no model of the noise.
+            TypeError: `value`, `outcomes`, `noise_std` or the point is not of numbers.
         """
         number, noise_std = self._number(trial), self._checked_noise(noise_std)
-        told = math.nan if value is None else checks.real("value", value)
-        good = not failed and math.isfinite(told)
+        values, found = self.outputs.values(value), ()
+        if outcomes is not None or not (failed or value is None):
+            found = self.outputs.outcomes(outcomes)
+        good = not failed and all(map(math.isfinite, (*values, *found)))
         if not good and not reason:
-            reason = "failed" if failed or value is None else f"value {told}"
+            reason = "failed" if failed or value is None else self.outputs.described(values, found)
         entry = self._add(self.space.point(trial)) if number is None else self._entries[number]
         status: Status = "complete" if good else "failed"
-        value = told if good else math.nan
-        recorded = entry._replace(status=status, value=value, reason="" if good else reason, noise_std=noise_std)
+        values, found = (values, found) if good else (self.outputs.failed, ())
+        recorded = entry._replace(
+            status=status, values=values, reason="" if good else reason, noise_std=noise_std, outcomes=found
+        )
         self._entries[entry.number], self._fitted = recorded, None
         if good:
             self._order.append(entry.number)
         return entry.trial
+
+    def _checked_reference(self, given: Any) -> np.ndarray | None:
+        """`given` as (k,) numbers. Raises ValueError or TypeError for anything else, and with one objective."""
+        if given is None:
+            return None
+        count = self.outputs.objectives
+        numbers = np.asarray(checks.numbers("reference_point", np.asarray(given)), float)
+        if count == 1 or numbers.shape != (count,) or not np.isfinite(numbers).all():
+            expected = f"{count} finite numbers, one for each objective" if count > 1 else "left out with one objective"
+            raise ValueError(f"reference_point must be {expected}; got {given!r}")
+        return numbers
 
     @one_at_a_time
     def _ask(self, fixed: Mapping[Any, Any]) -> Trial:
@@ -240,6 +317,8 @@ class BayesianOptimizer(Questions):
         settings = {
             "seed": self.seed,
             "maximize": self.maximize,
+            **self.outputs._asdict(),
+            "reference_point": None if self.reference_point is None else self.reference_point.tolist(),
             "surrogate": self.surrogate,
             "surrogate_options": self._options,
             "acquisition": self.acquisition,
@@ -252,11 +331,11 @@ class BayesianOptimizer(Questions):
             "search": self.search._asdict(),
         }
         trials = [
-            (e.x if isinstance(e.x, dict) else list(e.x), e.status, e.value, e.reason, e.noise_std)
+            (e.x if isinstance(e.x, dict) else list(e.x), e.status, e.values, e.reason, e.noise_std, e.outcomes)
             for e in self._entries
         ]
         state = [] if self._state is None else checkpoint.arrays(self._state)
-        checkpoint.save(path, checkpoint.Study(self.space, settings, trials, self._order, tuple(self._warp), state))
+        checkpoint.save(path, checkpoint.Study(self.space, settings, trials, self._order, self._warps, state))
 
     @classmethod
     def load(cls, path: str | Path, constraints: Sequence[Callable[[Any], bool]] = ()) -> "BayesianOptimizer":
@@ -278,11 +357,11 @@ class BayesianOptimizer(Questions):
         optimizer = cls(study.space, **study.settings | changed)
         for x, *recorded in study.trials:
             entry = optimizer._add(optimizer.space.point(x))
-            told = dict(zip(("status", "value", "reason", "noise_std"), recorded, strict=False))
+            told = dict(zip(("status", "values", "reason", "noise_std", "outcomes"), recorded, strict=True))
             optimizer._entries[-1] = entry._replace(**told)
         optimizer._order = study.order
-        if study.warp:
-            optimizer._warp = Warp._make(study.warp)
+        if study.warps:
+            optimizer._warps = tuple(map(Warp._make, study.warps))
         if study.state:
             with jax.enable_x64(True):
                 optimizer._state = checkpoint.state_of(study.state, optimizer._prior())

@@ -6,7 +6,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from seqdec.bo import restricted, suggest, trust_region
+from seqdec.bo import feasibility, hypervolume, restricted, suggest, trust_region
+from seqdec.bo.feasibility import Target
 from seqdec.bo.predictions import Belief
 from seqdec.bo.restricted import Box
 from seqdec.bo.spaces import Point, identity
@@ -24,6 +25,7 @@ class Questions(Belief):
     initial: int
     trust_region: bool
     search: Search
+    reference_point: np.ndarray | None
     _examples: list[Point]
 
     def _early(self) -> bool:
@@ -94,17 +96,19 @@ class Questions(Belief):
             key = jax.random.fold_in(jax.random.key(self.seed), number)
             generator = np.random.default_rng([self.seed, number, 2])
 
+            target = self._target(belief.means)
+
             def ranked(points: np.ndarray, free: np.ndarray) -> Ranked:
-                return suggest.rank(self._plan, key, belief, trials, region, points, free)
+                return suggest.rank(self._plan, key, belief.state, target, trials, region, points, free)
 
             known = [] if self.search.repeats else [entry.unit for entry in self._entries]
             known = np.reshape(known, (-1, self.space.columns))
             if not self.space.restricted:
-                best = trials.x[np.argsort(-belief.means, kind="stable")[: suggest.INCUMBENTS]]
+                best = trials.x[self._leaders(belief.means, generator)]
                 pool = suggest.candidates(self.space, self.search, region, best, generator)
                 return suggest.best_new(ranked(pool, np.broadcast_to(self.space.continuous, pool.shape)), known)
-            box, order = Box(*region, fixed), np.argsort(-self._responses(), kind="stable")
-            best = [self._entries[self._order[i]] for i in order[: suggest.INCUMBENTS]]
+            box, leaders = Box(*region, fixed), self._leaders(self._told(), generator)
+            best = [self._entries[self._order[i]] for i in leaders]
             starts = [*(Point(entry.x, entry.unit) for entry in best), *self._examples]
             pool = restricted.candidates(self.space, self.search, box, starts, generator)
             return restricted.maximise(ranked, self.space, box, pool, known) if pool else None
@@ -114,8 +118,56 @@ class Questions(Belief):
         columns = self.space.columns
         if not self.trust_region:
             return np.zeros(columns), np.ones(columns)
-        values = self._responses()
-        best = self._entries[self._order[int(np.argmax(values))]]
-        warped = self._warp.forward(np.maximum(values, self._warp.fence))
+        merits = self._merits(self._told())
+        best = self._entries[self._order[int(np.argmax(merits))]]
         confined = self.space.continuous & self.space.active(best.x)
-        return trust_region.box(best.unit, trust_region.edge(warped, self.initial, columns), confined)
+        return trust_region.box(best.unit, trust_region.edge(merits, self.initial, columns), confined)
+
+    def _told(self) -> np.ndarray:
+        """(n, m), plainly (n,), warps of all that was told, outliers at the fence; in the order of telling."""
+        values = self._warped(np.maximum(self._responses(), [warp.fence for warp in self._warps]))
+        return values[:, 0] if self.outputs.plain else values
+
+    def _leaders(self, outputs: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+        """The indices of the best few of `outputs`; with several objectives of some of their front, drawn at random."""
+        order = np.arange(len(outputs)) if self.outputs.objectives == 1 else generator.permutation(len(outputs))
+        return order[np.argsort(-self._merits(outputs)[order], kind="stable")[: suggest.INCUMBENTS]]
+
+    def _merits(self, outputs: np.ndarray) -> np.ndarray:
+        """(n,) by which points with `outputs` (n, m), plainly (n,), are ranked: larger is better."""
+        if self.outputs.plain:
+            return outputs
+        count, thresholds = self.outputs.objectives, self._thresholds()
+        objectives, outcomes = outputs[:, :count], outputs[:, count:]
+        base = objectives[:, 0]
+        if count > 1:
+            feasible = np.all(outcomes >= thresholds, axis=1)
+            base = -hypervolume.dominating(objectives, objectives[feasible]).astype(float)
+        return feasibility.merits(base, outcomes, thresholds)
+
+    def _thresholds(self) -> np.ndarray:
+        """(c,) the warps of 0, which feasible outcomes reach."""
+        return np.array([warp.forward(np.zeros(1))[0] for warp in self._warps[self.outputs.objectives :]])
+
+    def _target(self, means: np.ndarray) -> Any:
+        """What the acquisition is to exceed, given the means of the outputs at the answered and pending points."""
+        if self.outputs.plain:
+            return means.max()
+        values, count, thresholds = self._responses(), self.outputs.objectives, self._thresholds()
+        told = values[self._inliers(values), count:] >= 0
+        feasible = np.concatenate([told, means[len(told) :, count:] >= thresholds]).all(1)
+        best, known = means[feasible, :count], bool(feasible.any())
+        if count == 1:
+            top: Any = best.max() if known else np.zeros((), means.dtype)
+        else:
+            reference = self._reference(best, means[:, :count]) if known else np.zeros(count)
+            boxes = hypervolume.padded(hypervolume.decompose(best, reference), self._length)
+            top = hypervolume.Boxes(*(side.astype(means.dtype) for side in boxes))
+        return Target(top, np.array(known), thresholds.astype(means.dtype))
+
+    def _reference(self, front: np.ndarray, objectives: np.ndarray) -> np.ndarray:
+        """(k,) the warped reference point of several objectives."""
+        if self.reference_point is None:
+            return hypervolume.default_reference(front[hypervolume.non_dominated(front)], objectives)
+        pairs = zip(self._warps, self.reference_point * self._signs[: len(self.reference_point)], strict=False)
+        return np.array([warp.forward(np.array([value]))[0] for warp, value in pairs])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 import numpy as np
 
 from seqdec import checks
+from seqdec.bo.outputs import Outputs
 from seqdec.bo.spaces import Point, Space, identity
 
 if TYPE_CHECKING:
@@ -38,9 +39,17 @@ class Entry(NamedTuple):
     x: Any
     unit: np.ndarray
     status: Status
-    value: float
+    values: tuple[float, ...]
+    """of the objectives; NaN unless the trial is complete"""
     reason: str
     noise_std: float | None = None
+    outcomes: tuple[float, ...] = ()
+    """empty unless the trial is complete"""
+
+    @property
+    def feasible(self) -> bool:
+        """Whether the trial is complete and all its outcomes are at most 0."""
+        return self.status == "complete" and all(outcome <= 0 for outcome in self.outcomes)
 
     @property
     def trial(self) -> Trial:
@@ -63,7 +72,9 @@ class Record:
     """The trials of an optimiser; several threads may share it."""
 
     space: Space
-    maximize: bool
+    outputs: Outputs
+    _signs: np.ndarray
+    """(m,) 1 for objectives to be maximised, -1 for others and for outcomes"""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -84,26 +95,38 @@ class Record:
 
     @one_at_a_time
     def evaluations(self) -> tuple[list[Any], np.ndarray]:
-        """Points and values of all trials that were told, in the order of their numbers; NaN for failures."""
+        """Points and values of all trials that were told, in the order of their numbers; NaN for failures.
+
+        The values are (n,), with several objectives (n, objectives).
+        """
         told = [entry for entry in self._entries if entry.status != "pending"]
-        return [entry.x.copy() for entry in told], np.array([entry.value for entry in told])
+        values = np.reshape([entry.values for entry in told], (len(told), self.outputs.objectives))
+        return [entry.x.copy() for entry in told], values[:, 0] if self.outputs.objectives == 1 else values
 
     @one_at_a_time
     def trials_dataframe(self) -> "pd.DataFrame":
         """One row for each trial: number, state, value (NaN unless complete), the point, reason of a failure.
 
         The columns of the point are x_0, x_1, ..., or the names; where a parameter is inactive, its value is missing.
+        With several objectives the values are value_0, value_1, ...; with outcome constraints outcome_0, ... and
+        feasible, which is False for trials that are not complete, follow them.
         """
         import pandas as pd
 
         names = self.space.names or [f"x_{i}" for i in range(len(self.space.dimensions))]
+        objectives, constraints = self.outputs
+        values = ["value"] if objectives == 1 else [f"value_{i}" for i in range(objectives)]
+        outcomes = [f"outcome_{i}" for i in range(constraints)]
         rows = [
-            {"number": e.number, "state": e.status, "value": e.value}
+            {"number": e.number, "state": e.status, "feasible": e.feasible}
+            | dict(zip(values, e.values, strict=True))
+            | dict(zip(outcomes, e.outcomes or [math.nan] * constraints, strict=True))
             | (e.x if self.space.names else dict(zip(names, e.x, strict=True)))
             | {"reason": e.reason}
             for e in self._entries
         ]
-        return pd.DataFrame(rows, columns=["number", "state", "value", *names, "reason"])
+        told = [*values, *outcomes, *(["feasible"] if constraints else [])]
+        return pd.DataFrame(rows, columns=["number", "state", *told, *names, "reason"])
 
     def _number(self, trial: Any) -> int | None:
         """The number of a pending trial; None for a point."""
@@ -122,11 +145,12 @@ class Record:
     def _add(self, point: Point) -> Entry:
         """A new pending trial."""
         x = point.x if isinstance(point.x, np.ndarray) else point.x.copy()
-        entry = Entry(len(self._entries), x, point.unit, "pending", math.nan, "")
+        entry = Entry(len(self._entries), x, point.unit, "pending", self.outputs.failed, "")
         self._entries.append(entry)
         self._fitted = None
         return entry
 
     def _responses(self) -> np.ndarray:
-        """(n,) values of the complete trials, larger is better, in the order in which they were told."""
-        return np.array([self._entries[number].value for number in self._order]) * (1 if self.maximize else -1)
+        """(n, m) values, then outcomes, of the complete trials, larger is better, in the order of telling."""
+        rows = [(*self._entries[number].values, *self._entries[number].outcomes) for number in self._order]
+        return np.reshape(np.array(rows, float), (-1, len(self._signs))) * self._signs
