@@ -7,7 +7,8 @@ from seqdec.bo.filtered import ekf, hilofi, lolofi, lrkf
 from seqdec.bo.gaussian_process import gp
 from seqdec.bo.minimize import maximize, minimize
 from seqdec.bo.optimizer import BayesianOptimizer
-from seqdec.bo.predictions import Prediction, Recommendation
+from seqdec.bo.pareto import hypervolume
+from seqdec.bo.predictions import Front, Prediction, Recommendation
 from seqdec.bo.spaces import Conditional, Point, Space, space_from
 from seqdec.bo.suggest import Search
 from seqdec.bo.surrogates import History, Surrogate
@@ -19,6 +20,7 @@ __all__ = [
     "Categorical",
     "Conditional",
     "Exhausted",
+    "Front",
     "History",
     "Integer",
     "Linear",
@@ -35,6 +37,7 @@ __all__ = [
     "ekf",
     "gp",
     "hilofi",
+    "hypervolume",
     "lolofi",
     "lrkf",
     "maximize",

@@ -6,8 +6,8 @@ from typing import Any
 
 from seqdec import checks, policies
 from seqdec.bo.feasibility import Target, weighted
-from seqdec.bo.hypervolume import log_expected_hypervolume_improvement
 from seqdec.bo.outputs import Outputs
+from seqdec.bo.pareto import log_expected_hypervolume_improvement
 from seqdec.core import Acquisition, Array
 
 SEVERAL = "log_expected_hypervolume_improvement"

@@ -30,7 +30,7 @@ class Target(NamedTuple):
     """What an acquisition of several outputs is to exceed."""
 
     best: Any
-    """for the acquisition of the objectives: () best feasible response, or `seqdec.bo.hypervolume.Boxes`"""
+    """for the acquisition of the objectives: () best feasible response, or `seqdec.bo.pareto.Boxes`"""
     known: Any
     """() bool: a feasible point is known; else `best` holds any numbers"""
     thresholds: Any

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from seqdec import checks
-from seqdec.bo import acquisitions, checkpoint, hypervolume, restricted, several, surrogates
+from seqdec.bo import acquisitions, checkpoint, pareto, restricted, several, surrogates
 from seqdec.bo.constraints import Constraint
 from seqdec.bo.feasibility import Target
 from seqdec.bo.outputs import Outputs
@@ -61,7 +61,7 @@ class BayesianOptimizer(Questions):
         acquisition: one of `seqdec.bo.acquisition_names()`, such as "thompson", "log_expected_improvement" or "ucb", an
             Acquisition of `seqdec.policies`, or "auto": the surrogate's default. With outcome constraints "auto" is
             "log_expected_improvement", and log P(feasible) is added to any of them, see `seqdec.bo.feasibility`. With
-            several objectives it is "log_expected_hypervolume_improvement", see `seqdec.bo.hypervolume`, and no other.
+            several objectives it is "log_expected_hypervolume_improvement", see `seqdec.bo.pareto`, and no other.
         initial: points before the surrogate is used; None is one for each column of the unit cube, but at least two.
         capacity: expected number of trials; exceeding it costs a new compilation.
         trust_region: search a box around the best point that grows with success and shrinks without; None does so
@@ -70,8 +70,8 @@ class BayesianOptimizer(Questions):
         warp: fit an increasing transform of the responses before they are standardised, and leave outliers out, as
             `seqdec.bo.responses` says; without effect where `standardize` is False.
         noise_std: standard deviation of the noise of the values; 0: they are exact; None: it is estimated. `tell` takes
-            that of a single value. With several objectives it is that of each; the noise of outcomes is estimated. Needs
-            a surrogate with a model of the noise, "gp".
+            that of a single value. With several objectives it is that of each; the noise of outcomes is estimated.
+            Needs a surrogate with a model of the noise, "gp".
         search: how the acquisition is maximised.
 
     Raises:
@@ -106,7 +106,7 @@ class BayesianOptimizer(Questions):
             checks.count("objectives", objectives), checks.count("outcome_constraints", outcome_constraints, 0)
         )
         self.seed = checks.count("seed", seed, 0)
-        flags = hypervolume.signs(maximize, self.outputs.objectives)
+        flags = pareto.signs(maximize, self.outputs.objectives)
         self.maximize = bool(flags[0] > 0) if objectives == 1 else tuple((flags > 0).tolist())
         self._signs = np.concatenate([flags, np.full(self.outputs.outcome_constraints, -1.0)])
         self._warps = (Warp(),) * len(self._signs)
@@ -160,7 +160,7 @@ class BayesianOptimizer(Questions):
         """
         entries = self._feasible()
         values = np.array([entry.values for entry in entries])
-        kept = hypervolume.non_dominated(values * self._signs[: self.outputs.objectives])
+        kept = pareto.non_dominated(values * self._signs[: self.outputs.objectives])
         order = [i for i in np.lexsort(values.T[::-1]) if kept[i]]
         return Front([entries[i].x.copy() for i in order], values[order])
 
@@ -175,6 +175,12 @@ class BayesianOptimizer(Questions):
                 "and tell further ones, or look at trials_dataframe()"
             )
         return feasible
+
+    @property
+    @one_at_a_time
+    def is_feasible(self) -> bool:
+        """Whether a trial is complete and feasible."""
+        return any(entry.feasible for entry in self._entries)
 
     @property
     def is_fitted(self) -> bool:
@@ -255,8 +261,8 @@ class BayesianOptimizer(Questions):
 
         Args:
             trial: a pending Trial, or a point.
-            value: of the function there, a number, with several objectives a sequence of as many; None, NaN or infinite:
-                the trial failed.
+            value: of the function there, a number, with several objectives a sequence of as many; None, NaN or
+                infinite: the trial failed.
             outcomes: one number for each of `outcome_constraints`; the trial is feasible if all are at most 0. NaN or
                 infinite: the trial failed.
             noise_std: standard deviation of the noise of `value`; None is that of the optimiser. Trials with and
@@ -271,7 +277,7 @@ class BayesianOptimizer(Questions):
             TypeError: `value`, `outcomes`, `noise_std` or the point is not of numbers.
         """
         number, noise_std = self._number(trial), self._checked_noise(noise_std)
-        values, found = self.outputs.values(value), ()
+        values, found = self.outputs.failed if value is None else self.outputs.values(value), ()
         if outcomes is not None or not (failed or value is None):
             found = self.outputs.outcomes(outcomes)
         good = not failed and all(map(math.isfinite, (*values, *found)))

@@ -25,21 +25,19 @@ class Outputs(NamedTuple):
         """The values of a failed trial."""
         return (math.nan,) * self.objectives
 
-    def values(self, value: Any) -> tuple[float, ...]:
-        """`value`, a number, or a sequence of one number for each of several objectives; None is NaN.
+    def values(self, value: Any, name: str = "value") -> tuple[float, ...]:
+        """`value`, called `name`, a number, or a sequence of one number for each of several objectives.
 
         Raises:
             TypeError: not of numbers.
             ValueError: another number of them.
         """
-        if value is None:
-            return self.failed
         if self.objectives == 1:
-            return (checks.real("value", value),)
-        return _sequence("value", value, self.objectives, "objective")
+            return (checks.real(name, value),)
+        return _sequence(name, value, self.objectives, "objective")
 
     def outcomes(self, outcomes: Any) -> tuple[float, ...]:
-        """`outcomes`, a sequence of one number for each constraint, or the number of the only one. Raises as `values`."""
+        """`outcomes`, a sequence of one number for each constraint, or that of the only one. Raises as `values`."""
         if self.outcome_constraints == 1 and np.ndim(outcomes) == 0 and not isinstance(outcomes, str | None):
             outcomes = [outcomes]
         return _sequence("outcomes", () if outcomes is None else outcomes, self.outcome_constraints, "constraint")
@@ -59,11 +57,6 @@ class Outputs(NamedTuple):
                 f"{returned!r}"
             )
         return returned[0], returned[1]
-
-    def checked(self, returned: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """(values, outcomes) of what a function returned. Raises as `values`."""
-        value, outcomes = self.split(returned)
-        return self.values(value), self.outcomes(outcomes)
 
 
 def _sequence(name: str, given: Any, count: int, of: str) -> tuple[float, ...]:

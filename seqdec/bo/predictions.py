@@ -36,15 +36,15 @@ class Recommendation(NamedTuple):
     """The evaluated point to be used."""
 
     x: Any
-    value: float
+    value: Any
     """Of the function there: as told, or the mean of the prediction."""
-    low: float
+    low: Any
     """The function lies between `low` and `high` with probability 95%; both are `value` where it was observed."""
-    high: float
+    high: Any
     kind: Literal["observed", "predicted"]
 
     @classmethod
-    def observed(cls, x: Any, value: float) -> "Recommendation":
+    def observed(cls, x: Any, value: Any) -> "Recommendation":
         """A point whose value is known without noise."""
         return cls(x, value, value, value, "observed")
 
@@ -101,7 +101,7 @@ class Belief(Record):
         return self._fitted
 
     def _marginals(self, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(means (n, m), standard deviations (n, m)) of the outputs at `units` (n, columns), warped; larger is better."""
+        """(means (n, m), deviations (n, m)) of the outputs at `units` (n, columns), warped; larger is better."""
         (state, _), rows, found = self._belief(), self._length, []
         with jax.enable_x64(True):
             for block in np.split(units, range(rows, len(units), rows)):
@@ -200,10 +200,8 @@ class Belief(Record):
     def _noise(self, answered: list[Entry], values: np.ndarray) -> np.ndarray:
         """(N, m) variances of the warped responses' noise, to first order; negative where it is estimated."""
         known = [-1.0 if (std := self._noise_of(entry)) is None else std for entry in answered]
-        default, noise = (
-            -1.0 if self.noise_std is None else self.noise_std,
-            np.full((self._length, values.shape[1]), -1.0),
-        )
+        default = -1.0 if self.noise_std is None else self.noise_std
+        noise = np.full((self._length, values.shape[1]), -1.0)
         for j in range(self.outputs.objectives):
             warp = self._warps[j]
             noise[:, j] = default * warp.slope(warp.inverse(np.zeros(1)))

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from seqdec.bo import feasibility, hypervolume, restricted, suggest, trust_region
+from seqdec.bo import feasibility, pareto, restricted, suggest, trust_region
 from seqdec.bo.feasibility import Target
 from seqdec.bo.predictions import Belief
 from seqdec.bo.restricted import Box
@@ -142,7 +142,7 @@ class Questions(Belief):
         base = objectives[:, 0]
         if count > 1:
             feasible = np.all(outcomes >= thresholds, axis=1)
-            base = -hypervolume.dominating(objectives, objectives[feasible]).astype(float)
+            base = -pareto.dominating(objectives, objectives[feasible]).astype(float)
         return feasibility.merits(base, outcomes, thresholds)
 
     def _thresholds(self) -> np.ndarray:
@@ -161,13 +161,13 @@ class Questions(Belief):
             top: Any = best.max() if known else np.zeros((), means.dtype)
         else:
             reference = self._reference(best, means[:, :count]) if known else np.zeros(count)
-            boxes = hypervolume.padded(hypervolume.decompose(best, reference), self._length)
-            top = hypervolume.Boxes(*(side.astype(means.dtype) for side in boxes))
+            boxes = pareto.padded(pareto.decompose(best, reference), self._length)
+            top = pareto.Boxes(*(side.astype(means.dtype) for side in boxes))
         return Target(top, np.array(known), thresholds.astype(means.dtype))
 
     def _reference(self, front: np.ndarray, objectives: np.ndarray) -> np.ndarray:
         """(k,) the warped reference point of several objectives."""
         if self.reference_point is None:
-            return hypervolume.default_reference(front[hypervolume.non_dominated(front)], objectives)
+            return pareto.default_reference(front[pareto.non_dominated(front)], objectives)
         pairs = zip(self._warps, self.reference_point * self._signs[: len(self.reference_point)], strict=False)
         return np.array([warp.forward(np.array([value]))[0] for warp, value in pairs])

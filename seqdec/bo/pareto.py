@@ -1,8 +1,8 @@
 r"""Hypervolume, and the logarithm of its expected improvement, for several objectives.
 
-Here larger objectives are better. A point y dominates z if y_i >= z_i for all objectives i and y is not z; the front of a
-set are its points that none of it dominates. Its hypervolume is the volume of what lies between the reference point r
-and a point of the front:
+Here larger objectives are better. A point y dominates z if y_i >= z_i for all objectives i and y is not z; the front of
+a set are its points that none of it dominates. Its hypervolume is the volume of what lies between the reference point
+r and a point of the front:
 
     HV = vol { p : r <= p <= y for some y of the front }
 
@@ -23,11 +23,12 @@ It underflows where the mean is far below the front. In logarithms it does not:
 and where the two are so close that the difference has no digits left, (a - b) Phi((a + b) / 2).
 
 Sources: Emmerich, Giannakoglou, Naujoks, "Single- and multiobjective evolutionary optimization assisted by Gaussian
-random field metamodels", 2006; Yang, Emmerich, Deutz, Baeck, "Multi-objective Bayesian global optimization using expected
-hypervolume improvement gradient", 2019; logarithms: Ament, Daulton, Eriksson, Balandat, Bakshy, "Unexpected improvements
-to expected improvement for Bayesian optimization", 2023.
+random field metamodels", 2006; Yang, Emmerich, Deutz, Baeck, "Multi-objective Bayesian global optimization using
+expected hypervolume improvement gradient", 2019; logarithms: Ament, Daulton, Eriksson, Balandat, Bakshy, "Unexpected
+improvements to expected improvement for Bayesian optimization", 2023.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -139,7 +140,7 @@ def _slices(front: np.ndarray, reference: np.ndarray) -> list[tuple[list[float],
     front = front[np.argsort(-front[:, -1], kind="stable")]
     edges = [math.inf, *front[:, -1].tolist(), float(reference[-1])]
     found = []
-    for count, (high, low) in enumerate(zip(edges, edges[1:], strict=False)):
+    for count, (high, low) in enumerate(itertools.pairwise(edges)):
         if low < high:
             counted = front[:count, :-1]
             inner = _slices(counted[non_dominated(counted)], reference[:-1])
