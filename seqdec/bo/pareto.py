@@ -44,8 +44,9 @@ from seqdec.core import Acquisition, Array
 from seqdec.policies.common import chosen, masked
 from seqdec.policies.improvement import log_h
 
-_MARGIN = 0.1
-"""Distance of the default reference point from the front's nadir, as a share of its range."""
+_MARGIN = 0.5
+"""Distance of the default reference point from the front's nadir, as a share of its range. With a tenth an early, short
+front is hardly prolonged."""
 
 
 class Boxes(NamedTuple):
@@ -156,7 +157,7 @@ def padded(boxes: Boxes, least: int) -> Boxes:
 
 
 def default_reference(front: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """(m,) the front's worst values, less a tenth of its range; of the range of `values` (n, m) where that is zero."""
+    """(m,) the front's worst values, less half its range; of the range of `values` (n, m) where that is zero."""
     spread = np.ptp(front, axis=0)
     spread = np.where(spread > 0, spread, np.ptp(values, axis=0))
     return front.min(0) - _MARGIN * np.where(spread > 0, spread, 1.0)
