@@ -6,12 +6,15 @@ from seqdec.bo.dimensions import Categorical, Integer, Ordinal, Real
 from seqdec.bo.filtered import ekf, hilofi_mlp, lolofi, lrkf
 from seqdec.bo.gaussian_process import gp
 from seqdec.bo.minimize import maximize, minimize
-from seqdec.bo.optimizer import BayesianOptimizer, Exhausted, Prediction, Recommendation, Trial
+from seqdec.bo.optimizer import BayesianOptimizer
+from seqdec.bo.pareto import hypervolume
+from seqdec.bo.predictions import Front, Prediction, Recommendation
 from seqdec.bo.spaces import Conditional, Point, Space, space_from
 from seqdec.bo.sparse_gaussian_process import sparse_gp
 from seqdec.bo.suggest import Search
 from seqdec.bo.surrogates import History, Surrogate
 from seqdec.bo.surrogates import names as surrogate_names
+from seqdec.bo.trials import Exhausted, Trial
 from seqdec.bo.wide import hilofi
 
 __all__ = [
@@ -19,6 +22,7 @@ __all__ = [
     "Categorical",
     "Conditional",
     "Exhausted",
+    "Front",
     "History",
     "Integer",
     "Linear",
@@ -36,6 +40,7 @@ __all__ = [
     "gp",
     "hilofi",
     "hilofi_mlp",
+    "hypervolume",
     "lolofi",
     "lrkf",
     "maximize",

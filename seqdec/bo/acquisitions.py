@@ -5,8 +5,13 @@ from collections.abc import Callable
 from typing import Any
 
 from seqdec import checks, policies
+from seqdec.bo.feasibility import Target, weighted
+from seqdec.bo.outputs import Outputs
+from seqdec.bo.pareto import log_expected_hypervolume_improvement
 from seqdec.core import Acquisition, Array
 
+SEVERAL = "log_expected_hypervolume_improvement"
+"""The acquisition of several objectives."""
 _SETTINGS: dict[str, Any] = {"propensity_samples": 0, "width": 2.0}
 """Keywords of all policies that take them, where they differ from the bandits' defaults."""
 
@@ -34,6 +39,27 @@ def make(acquisition: str | Acquisition) -> Callable[[Array], Acquisition]:
     if "best" in parameters:
         return lambda best: policies.make(acquisition, best=best, **settings)
     return lambda best: policies.make(acquisition, **settings)
+
+
+@functools.cache
+def make_several(acquisition: str | Acquisition, outputs: Outputs) -> Callable[[Target], Acquisition]:
+    """(target) -> acquisition of several outputs: log EHVI of several objectives, else as `make`, plus log P(feasible).
+
+    Raises:
+        ValueError, TypeError: as `make`; or several objectives with another acquisition.
+    """
+    if outputs.objectives == 1:
+        return weighted(make(acquisition), 1)
+    if acquisition != SEVERAL:
+        raise ValueError(f"with several objectives acquisition must be 'auto' or {SEVERAL!r}; got {acquisition!r}")
+    return weighted(log_expected_hypervolume_improvement, outputs.objectives)
+
+
+def automatic(surrogate: str, outputs: Outputs) -> str:
+    """What "auto" is, given the surrogate's own."""
+    if outputs.plain:
+        return surrogate
+    return "log_expected_improvement" if outputs.objectives == 1 else SEVERAL
 
 
 def is_smooth(acquisition: Acquisition) -> bool:

@@ -24,12 +24,12 @@ class Study(NamedTuple):
     space: Space
     settings: dict[str, Any]
     """keywords of the optimiser"""
-    trials: list[tuple[Any, str, float, str, float | None]]
-    """(point, status, value, reason, standard deviation of the noise) in the order of their numbers"""
+    trials: list[tuple[Any, str, tuple[float, ...], str, float | None, tuple[float, ...]]]
+    """(point, status, values, reason, standard deviation of the noise, outcomes) in the order of their numbers"""
     order: list[int]
     """numbers of the complete trials in the order in which their values were told"""
-    warp: tuple[Any, ...]
-    """of the responses, see `seqdec.bo.responses.Warp`; empty in studies of earlier versions"""
+    warps: tuple[Any, ...]
+    """of the outputs, see `seqdec.bo.responses.Warp`; empty in studies of earlier versions"""
     state: list[np.ndarray]
     """arrays of the surrogate's state, see `arrays`; empty before the first fit, and without a warp"""
 
@@ -48,7 +48,7 @@ def save(path: str | Path, study: Study) -> None:
         "settings": study.settings | {"surrogate_options": {name: _encoded(value) for name, value in options}},
         "trials": [[_encoded_point(x), *rest] for x, *rest in study.trials],
         "order": study.order,
-        "warp": study.warp,
+        "warp": study.warps,
         "versions": versions(),
     }
     write_arrays(Path(path), {f"state_{i}": leaf for i, leaf in enumerate(study.state)}, content)
@@ -65,14 +65,14 @@ def load(path: str | Path, restore: Callable[[Study], T], functions: Sequence[Ca
     check_format(Path(path), content, _FORMAT)
     try:
         options = content["settings"]["surrogate_options"].items()
-        warp = tuple(content.get("warp", ()))
+        warps = _decoded_warps(content.get("warp", []))
         study = Study(
             space=_decoded_space(content, functions),
             settings=content["settings"] | {"surrogate_options": {name: _decoded(value) for name, value in options}},
-            trials=[(_decoded_point(x), *rest) for x, *rest in content["trials"]],
+            trials=[_decoded_trial(*trial) for trial in content["trials"]],
             order=content["order"],
-            warp=warp,
-            state=[tensors[f"state_{i}"] for i in range(len(tensors))] if warp else [],
+            warps=warps,
+            state=[tensors[f"state_{i}"] for i in range(len(tensors))] if warps else [],
         )
         return restore(study)
     except (KeyError, TypeError, ValueError) as error:
@@ -113,6 +113,17 @@ def _encoded_point(x: Any) -> Any:
 
 def _decoded_point(x: Any) -> Any:
     return {name: _decoded(value) for name, value in x.items()} if isinstance(x, dict) else list(map(_decoded, x))
+
+
+def _decoded_warps(warps: list[Any]) -> tuple[Any, ...]:
+    """The warps; in files from before several objectives there is one, without a list around it."""
+    return tuple(warps) if warps and isinstance(warps[0], list) else tuple([warps] if warps else ())
+
+
+def _decoded_trial(x: Any, status: str, values: Any, reason: str, noise: Any = None, outcomes: Any = ()) -> Any:
+    """A trial; in files from before several objectives `values` is one number, and later entries may be missing."""
+    told = tuple(values) if isinstance(values, list) else (values,)
+    return _decoded_point(x), status, told, reason, noise, tuple(outcomes)
 
 
 def _encoded(value: Any) -> Any:

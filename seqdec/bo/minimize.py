@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqdec import checks
-from seqdec.bo.optimizer import BayesianOptimizer, Exhausted, Recommendation, Trial
+from seqdec.bo.optimizer import BayesianOptimizer
+from seqdec.bo.outputs import Outputs
+from seqdec.bo.predictions import Front, Recommendation
 from seqdec.bo.spaces import Point
 from seqdec.bo.surrogates import Surrogate
+from seqdec.bo.trials import Exhausted, Trial
 from seqdec.core import Acquisition
 from seqdec.executors import width
 
@@ -24,11 +27,11 @@ if TYPE_CHECKING:
     from scipy.optimize import OptimizeResult
     from tqdm import tqdm
 
-_DONE, _FAILED, _STOPPED, _INTERRUPTED, _EXHAUSTED, _BROKEN, _CALLBACK = range(7)
+_DONE, _FAILED, _STOPPED, _INTERRUPTED, _EXHAUSTED, _BROKEN, _CALLBACK, _INFEASIBLE = range(8)
 
 
 def minimize(
-    fun: Callable[[Any], float],
+    fun: Callable[[Any], Any],
     bounds: Any,
     *,
     n_calls: int,
@@ -51,7 +54,9 @@ def minimize(
 
     Args:
         fun: (x) -> value. x is a numpy array where all dimensions are Real, else a list, and with names a dict. NaN,
-            infinity or an exception make a failed call, which counts as a call and is not used by the surrogate.
+            infinity or an exception make a failed call, which counts as a call and is not used by the surrogate. With
+            several objectives the value is a sequence of as many numbers; with outcome constraints fun returns a pair
+            (value, outcomes), and x is feasible if no outcome is above 0.
         bounds: (low, high) pairs, `seqdec.bo.Real` (also logarithmic), `Integer`, `Ordinal` and `Categorical`; or a
             dict from names to these and to `Conditional`; or scipy Bounds, or a gymnasium Box or Discrete.
         n_calls: number of calls of `fun`.
@@ -59,7 +64,8 @@ def minimize(
         batch_size: points chosen at a time, before any of their values is known; None is one. With an executor, points
             under evaluation at a time; None is the number of its workers.
         x0: a point or a list of points to start from.
-        y0: their known values, one number or a list; then `fun` is not called for them.
+        y0: their known values, one number or a list; then `fun` is not called for them. With several objectives or
+            outcome constraints a list of what fun returns.
         callback: called after every call of `fun`, as scipy does: with the result so far if its one argument is named
             `intermediate_result`, else with the best x so far. Raising StopIteration ends the search; so does any other
             exception, which becomes a warning, and `error` of the result, so that no evaluation is lost.
@@ -72,18 +78,21 @@ def minimize(
         seed: of everything random; None draws one, which the result contains.
         max_failures: failed calls in a row that end the search.
         progress: whether to show a bar on standard error; None shows it on a terminal only.
-        **options: further keywords of `seqdec.bo.BayesianOptimizer`: constraints, surrogate_options, initial,
-            trust_region, standardize, warp, noise_std, search.
+        **options: further keywords of `seqdec.bo.BayesianOptimizer`: constraints, objectives, outcome_constraints,
+            reference_point, surrogate_options, initial, trust_region, standardize, warp, noise_std, search.
 
     Returns:
         A scipy OptimizeResult: x and fun, with kind "observed" those of the best call (None and NaN when all failed);
         where the surrogate finds noise, kind "predicted", x is the evaluated point with the best posterior mean, fun
         the mean there and fun_interval its 95% interval (`BayesianOptimizer.recommend`; a callback receives the best
-        call so far). Then nfev, success, status (0 all
-        calls made, 1 too many failures in a row, 2 callback raised StopIteration, 3 Ctrl-C, 4 every point of a finite
-        space evaluated, 5 the executor broke or was shut down, 6 callback raised another exception, which is then
-        `error`), message, x_iters and func_vals of all points (given values first, NaN for failures), surrogate,
-        acquisition, seed, and the `optimizer`, with its `trials_dataframe()` and with ask and tell to continue.
+        call so far). With outcome constraints only feasible calls count (None and NaN where none is). With several
+        objectives x is the list of the points of the front and fun (k, objectives) their values, as in
+        `BayesianOptimizer.front`, both empty where no call is feasible. Then nfev, success, status (0 all calls made,
+        1 too many failures in a row, 2 callback raised StopIteration, 3 Ctrl-C, 4 every point of a finite space
+        evaluated, 5 the executor broke or was shut down, 6 callback raised another exception, which is then `error`,
+        7 no call was feasible), message, x_iters and func_vals of all points (given values first, NaN for failures),
+        surrogate, acquisition, seed, and the `optimizer`, with its `trials_dataframe()` and with ask and tell to
+        continue.
 
     Raises:
         ValueError, TypeError: an argument does not fit; the message names it.
@@ -95,7 +104,8 @@ def minimize(
     _check_calls(fun, workers)
     batch_size = _batch_size(batch_size, workers)
     seed = secrets.randbits(32) if seed is None else seed
-    given, known = _start_points(x0, y0, n_calls)
+    outputs = Outputs(options.get("objectives", 1), options.get("outcome_constraints", 0))
+    given, known = _start_points(x0, y0, n_calls, outputs)
     optimizer = BayesianOptimizer(
         bounds,
         seed=seed,
@@ -105,17 +115,17 @@ def minimize(
         **options,
     )
     points = [optimizer.space.point(x) for x in given]  # refused outside the bounds, before anything is evaluated
-    for point, value in zip(points, known, strict=False):
-        optimizer.tell(point, value)
+    for point, (value, outcomes) in zip(points, known, strict=False):
+        optimizer.tell(point, value, outcomes=outcomes)
     search = _Search(optimizer, fun, n_calls, max_failures, _wrap(callback))
     show = sys.stderr.isatty() if progress is None else progress
-    sign = "max" if optimizer.maximize else "min"
-    with tqdm(total=n_calls, desc=f"{sign}imize {_name(surrogate, optimizer.surrogate)}", disable=not show) as bar:
+    aim = "optimize" if outputs.objectives > 1 else "maximize" if optimizer.maximize else "minimize"
+    with tqdm(total=n_calls, desc=f"{aim} {_name(surrogate, optimizer.surrogate)}", disable=not show) as bar:
         status, message = search.run([] if known else points, batch_size, workers, bar)
     return search.result(status, message, final=True)
 
 
-def maximize(fun: Callable[[Any], float], bounds: Any, **options: Any) -> "OptimizeResult":
+def maximize(fun: Callable[[Any], Any], bounds: Any, **options: Any) -> "OptimizeResult":
     """Find the largest value of an expensive function: as `seqdec.minimize`, the signs of all values kept."""
     return minimize(fun, bounds, **options, maximize=True)
 
@@ -130,12 +140,13 @@ class _Search:
     def __init__(
         self,
         optimizer: BayesianOptimizer,
-        fun: Callable[[Any], float],
+        fun: Callable[[Any], Any],
         n_calls: int,
         max_failures: int,
         callback: "Callable[[OptimizeResult], Any] | None",
     ) -> None:
-        self.optimizer, self.fun, self.n_calls, self.callback = optimizer, fun, n_calls, callback
+        self.optimizer, self.n_calls, self.callback = optimizer, n_calls, callback
+        self._call = functools.partial(_call, fun, optimizer.outputs)
         self.max_failures, self.failures, self.calls, self.last = max_failures, 0, 0, ""
         self.given: list[Point] = []
         self.error: BaseException | None = None
@@ -182,7 +193,7 @@ class _Search:
     def _in_batches(self, size: int, workers: Any) -> "Generator[tuple[Trial, _Outcome]]":
         """Trials and outcomes, a batch after the other."""
         while self._goes_on() and (batch := self._trials(min(size, self.n_calls - self.calls))):
-            yield from zip(batch, _outcomes(self.fun, batch, workers), strict=True)
+            yield from zip(batch, _outcomes(self._call, batch, workers), strict=True)
 
     def _as_completed(self, size: int, executor: Executor) -> "Generator[tuple[Trial, _Outcome]]":
         """Trials and outcomes in the order in which they are completed, with `size` under evaluation at a time.
@@ -193,7 +204,7 @@ class _Search:
         try:
             while self._goes_on():
                 for trial in self._trials(min(size, self.n_calls - self.calls) - len(pending)):
-                    pending[executor.submit(_call, self.fun, trial.x)] = trial
+                    pending[executor.submit(self._call, trial.x)] = trial
                 if not pending:
                     return
                 done = wait(pending, return_when=FIRST_COMPLETED).done
@@ -205,15 +216,14 @@ class _Search:
                 future.cancel()
 
     def _record(self, trial: Trial, outcome: "_Outcome", bar: "tqdm") -> None:
-        value, reason = outcome
-        self.optimizer.tell(trial, value, reason=reason)
+        value, outcomes, reason = outcome
+        self.optimizer.tell(trial, value, outcomes=outcomes, failed=bool(reason), reason=reason)
         self.calls += 1
-        good = not reason and math.isfinite(value)
-        self.failures, self.last = (0, "") if good else (self.failures + 1, reason or f"value {value}")
+        self.failures, self.last = (self.failures + 1 if reason else 0), reason
         bar.update()
-        if self.callback is not None or good:
+        if self.callback is not None or not reason:
             so_far = self.result(_DONE, "running")
-            bar.set_postfix(best=f"{so_far.fun:.6g}")
+            bar.set_postfix(_shown(so_far))
             if self.callback is not None:
                 try:
                     self.callback(so_far)
@@ -228,12 +238,12 @@ class _Search:
 
         optimizer = self.optimizer
         points, values = optimizer.evaluations()
-        done = bool(np.isfinite(values).any())
-        best = Recommendation(None, math.nan, math.nan, math.nan, "observed")
-        if done:
-            best = optimizer.recommend() if final and optimizer.is_fitted else Recommendation.observed(*optimizer.best)
-        if not done and status == _DONE:
-            status, message = _FAILED, f"all {self.calls} calls failed, the last with: {self.last}"
+        best = _best(optimizer, final)
+        if not np.isfinite(values).any():
+            if status == _DONE:
+                status, message = _FAILED, f"all {self.calls} calls failed, the last with: {self.last}"
+        elif final and not optimizer.is_feasible and status in (_DONE, _EXHAUSTED):
+            status, message = _INFEASIBLE, f"none of the {self.calls} calls was feasible"
         surrogate = optimizer.surrogate if isinstance(optimizer.surrogate, str) else "custom"
         acquisition = optimizer.acquisition if isinstance(optimizer.acquisition, str) else "custom"
         return OptimizeResult(
@@ -255,27 +265,45 @@ class _Search:
         )
 
 
-_Outcome = tuple[float, str]
-"""(value, reason of a failure)"""
+_Outcome = tuple[Any, Any, str]
+"""(value, outcomes, reason of a failure)"""
 
 
-def _outcomes(fun: Callable[[Any], float], batch: Sequence[Trial], workers: Any) -> Any:
+def _best(optimizer: BayesianOptimizer, final: bool) -> Recommendation:
+    """What a result answers: a recommendation; of several objectives the front, observed."""
+    if optimizer.outputs.objectives > 1:
+        front = optimizer.front() if optimizer.is_feasible else Front([], np.zeros((0, optimizer.outputs.objectives)))
+        return Recommendation.observed(front.x, front.values)
+    if not optimizer.is_feasible:
+        return Recommendation.observed(None, math.nan)
+    return optimizer.recommend() if final and optimizer.is_fitted else Recommendation.observed(*optimizer.best)
+
+
+def _shown(so_far: "OptimizeResult") -> dict[str, str]:
+    """What the progress bar says of the calls so far."""
+    return {"best": f"{so_far.fun:.6g}"} if np.ndim(so_far.fun) == 0 else {"front": f"{len(so_far.x)} points"}
+
+
+def _outcomes(call: Callable[[Any], _Outcome], batch: Sequence[Trial], workers: Any) -> Any:
     """The outcomes of a batch, in its order; evaluated lazily if there is one worker."""
     if callable(workers):
-        return workers(functools.partial(_call, fun), [trial.x for trial in batch])
+        return workers(call, [trial.x for trial in batch])
     if workers == 1:
-        return (_call(fun, trial.x) for trial in batch)
+        return (call(trial.x) for trial in batch)
     from joblib import Parallel, delayed  # slow to import
 
-    return Parallel(n_jobs=workers)(delayed(_call)(fun, trial.x) for trial in batch)
+    return Parallel(n_jobs=workers)(delayed(call)(trial.x) for trial in batch)
 
 
-def _call(fun: Callable[[Any], float], x: Any) -> _Outcome:
-    """(value, "") of a call; (NaN, reason) if it raises."""
+def _call(fun: Callable[[Any], Any], outputs: Outputs, x: Any) -> _Outcome:
+    """(value, outcomes, reason) of a call; there is a reason if it raises or a number is not finite."""
     try:
-        return checks.real("the value of fun", fun(x.copy())), ""
+        value, outcomes = outputs.split(fun(x.copy()))
+        values, found = outputs.values(value, "the value of fun"), outputs.outcomes(outcomes)
     except Exception as error:
-        return math.nan, f"{type(error).__name__}: {error}"
+        return None, None, f"{type(error).__name__}: {error}"
+    finite = all(map(math.isfinite, (*values, *found)))
+    return value, outcomes, "" if finite else outputs.described(values, found)
 
 
 def _broken(future: "Future[_Outcome]") -> bool:
@@ -286,7 +314,7 @@ def _broken(future: "Future[_Outcome]") -> bool:
 def _outcome(future: "Future[_Outcome]") -> _Outcome:
     """The outcome of a future that is done; an exception is that of its transport. Raises where the executor ended."""
     if not _broken(future) and (error := future.exception()) is not None:
-        return math.nan, f"{type(error).__name__}: {error}"
+        return None, None, f"{type(error).__name__}: {error}"
     return future.result()
 
 
@@ -312,8 +340,8 @@ def _check_calls(fun: Any, workers: Any) -> None:
         )
 
 
-def _start_points(x0: Any, y0: Any, n_calls: int) -> tuple[list[Any], list[float]]:
-    """x0 as a list of points and y0 as a list of their values, empty if they are not known."""
+def _start_points(x0: Any, y0: Any, n_calls: int, outputs: Outputs) -> tuple[list[Any], list[tuple[Any, Any]]]:
+    """x0 as a list of points and y0 as a list of their values and outcomes, empty if they are not known."""
     if x0 is None:
         if y0 is not None:
             raise ValueError("y0 holds the values at x0; pass x0 as well")
@@ -325,7 +353,10 @@ def _start_points(x0: Any, y0: Any, n_calls: int) -> tuple[list[Any], list[float
         if len(points) > n_calls:
             raise ValueError(f"x0 holds {len(points)} points, but n_calls is {n_calls}")
         return points, []
-    values = [checks.real("a value of y0", value) for value in np.atleast_1d(np.asarray(y0))]
+    if outputs.plain:
+        values = [(checks.real("a value of y0", value), None) for value in np.atleast_1d(np.asarray(y0))]
+    else:
+        values = [outputs.split(returned) for returned in y0]
     if len(values) != len(points):
         raise ValueError(f"y0 must hold one value for each of the {len(points)} points of x0; got {len(values)}")
     return points, values

@@ -54,8 +54,8 @@ class Plan(NamedTuple):
     """Static arguments of the compiled programs; hashable."""
 
     surrogate: Surrogate
-    acquisition: Callable[[Array], Acquisition]
-    """(best response so far) -> acquisition"""
+    acquisition: Callable[[Any], Acquisition]
+    """(best response so far) -> acquisition; with several outputs (`seqdec.bo.feasibility.Target`) -> acquisition"""
     smooth: bool
     """Whether scores with one key are a smooth function, so that gradient ascent applies."""
     search: Search
@@ -67,7 +67,7 @@ class Trials(NamedTuple):
     x: Any
     """(N, d)"""
     y: Any
-    """(N,) standardised responses of the answered points"""
+    """(N,) standardised responses of the answered points; with m outputs (N, m), here and below"""
     answered: Any
     """() int32, their number"""
     pending: Any
@@ -147,7 +147,7 @@ def believe(surrogate: Surrogate, state: Any, trials: Trials) -> Belief:
     expected, count = np.asarray(means(surrogate, state, trials.x)), int(trials.answered + trials.pending)
     if not trials.pending:
         return Belief(state, expected[:count])
-    y = np.where(np.arange(len(expected)) < trials.answered, trials.y, expected)
+    y = np.concatenate([trials.y[: trials.answered], expected[trials.answered :]])
     state = surrogate.condition_on(state, History(trials.x, y, np.int32(count), trials.noise))
     return Belief(state, np.asarray(means(surrogate, state, trials.x))[:count])
 
@@ -176,17 +176,19 @@ def perturbed(space: Space, region: Region, centres: np.ndarray, rng: np.random.
 
 
 def rank(
-    plan: Plan, key: Key, belief: Belief, trials: Trials, region: Region, points: np.ndarray, free: np.ndarray
+    plan: Plan, key: Key, state: Any, best: Any, trials: Trials, region: Region, points: np.ndarray, free: np.ndarray
 ) -> Ranked:
-    """Score candidates `points` (n, d) and ascend from the best of them in the columns `free` (n, d)."""
+    """Score candidates `points` (n, d) and ascend from the best of them in the columns `free` (n, d).
+
+    `best` is what the acquisition is to exceed, see `Plan`.
+    """
     points = points.astype(trials.x.dtype)
-    best = belief.means.max()
-    scores = _finite(score(plan, key, belief.state, best, trials, points))
+    scores = _finite(score(plan, key, state, best, trials, points))
     if not (plan.smooth and plan.search.steps) or plan.search.grid:
         return Ranked(points, scores, np.zeros(0, int))
     starts = np.argsort(-scores, kind="stable")[: plan.search.num_restarts]
     limits = Region(*(side.astype(points.dtype) for side in region))
-    ends, higher = climb(plan, key, belief.state, best, trials, limits, points[starts], free[starts])
+    ends, higher = climb(plan, key, state, best, trials, limits, points[starts], free[starts])
     return Ranked(np.concatenate([points, ends]), np.concatenate([scores, _finite(higher)]), starts)
 
 
@@ -223,8 +225,8 @@ def marginals(surrogate: Surrogate, state: Any, x: Array) -> tuple[Array, Array]
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def score(plan: Plan, key: Key, state: Any, best: Array, trials: Trials, points: Array) -> Array:
-    """(n,) scores of `points` (n, d), given the best response so far."""
+def score(plan: Plan, key: Key, state: Any, best: Any, trials: Trials, points: Array) -> Array:
+    """(n,) scores of `points` (n, d), given what the acquisition is to exceed."""
     one = _scorer(plan, key, state, best, trials)
     if plan.smooth:  # the key is not batched, so that a function is drawn once
         return jax.vmap(one, (None, 0))(key, points)
@@ -233,7 +235,7 @@ def score(plan: Plan, key: Key, state: Any, best: Array, trials: Trials, points:
 
 @functools.partial(jax.jit, static_argnums=0)
 def climb(
-    plan: Plan, key: Key, state: Any, best: Array, trials: Trials, region: Region, points: Array, free: Array
+    plan: Plan, key: Key, state: Any, best: Any, trials: Trials, region: Region, points: Array, free: Array
 ) -> tuple[Array, Array]:
     """(points (s, d), scores (s,)): the best on each path of Adam from `points`, in the `free` columns (s, d).
 
@@ -261,7 +263,7 @@ def climb(
     return top, scores
 
 
-def _scorer(plan: Plan, key: Key, state: Any, best: Array, trials: Trials) -> Callable[[Key, Array], Array]:
+def _scorer(plan: Plan, key: Key, state: Any, best: Any, trials: Trials) -> Callable[[Key, Array], Array]:
     """(key, point (d,)) -> score."""
     posterior, acquisition = plan.surrogate.posterior(state), plan.acquisition(best)
     if acquisition.needs == "draw":

@@ -1,0 +1,97 @@
+r"""Outcome constraints: the probability that a point satisfies them weights the acquisition.
+
+A point is feasible if all its outcomes are at most 0. As an output of the surrogate an outcome has its sign changed and
+is warped, like a response; with z_j the warp of 0 and N(mean_j, std_j^2) the belief about the output, independently
+
+    log P(feasible) = sum_j log Phi((mean_j - z_j) / std_j)
+
+The score is the acquisition's plus this; for log EI over the best feasible response it is the logarithm of the expected
+feasible improvement. Where no feasible point is known, it is log P(feasible) alone.
+
+Source: Gardner, Kusner, Xu, Weinberger, Cunningham, "Bayesian optimization with inequality constraints", 2014.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import log_ndtr
+from jax.scipy.stats import norm
+
+from seqdec.bo.several import select
+from seqdec.core import Acquisition, Array, Posterior
+
+_FAR = 10.0
+
+
+class Target(NamedTuple):
+    """What an acquisition of several outputs is to exceed."""
+
+    best: Any
+    """for the acquisition of the objectives: () best feasible response, or `seqdec.bo.pareto.Boxes`"""
+    known: Any
+    """() bool: a feasible point is known; else `best` holds any numbers"""
+    thresholds: Any
+    """(c,) the warps of 0, which feasible outcomes reach"""
+
+
+def weighted(acquisition: Callable[[Any], Acquisition], objectives: int) -> Callable[[Target], Acquisition]:
+    """(target) -> the acquisition plus log P(feasible), for a posterior with several outputs.
+
+    Args:
+        acquisition: (best) -> acquisition of the objectives.
+        objectives: number of outputs that are objectives; the outcomes follow them.
+    """
+    selected = 0 if objectives == 1 else slice(objectives)
+
+    def make(target: Target) -> Acquisition:
+        base = acquisition(target.best)
+
+        def score(key, posterior, candidates, mask):
+            mean, std = deviations(posterior, candidates)
+            feasible = log_probability((mean[:, objectives:] - target.thresholds) / std[:, objectives:]).sum(1)
+            scores = base.score(key, select(posterior, selected), candidates, mask)
+            return jnp.where(target.known, scores, 0) + feasible
+
+        return base._replace(score=score, probabilities=None)
+
+    return make
+
+
+def deviations(posterior: Posterior, candidates: Array) -> tuple[Array, Array]:
+    """(means (n, m), standard deviations (n, m)) of m outputs at n candidates, without noise."""
+    at = posterior.joint(candidates)
+    variances = jnp.einsum("iim->im", at.cov)
+    return at.mean, jnp.sqrt(jnp.maximum(variances, jnp.finfo(variances.dtype).eps ** 2))
+
+
+@jax.custom_jvp
+def log_probability(z: Array) -> Array:
+    """Log Phi(z), with a finite gradient wherever z^2 is finite.
+
+    The derivative is phi(z) / Phi(z), below -10 by its asymptotic series.
+    """
+    return log_ndtr(z)
+
+
+@log_probability.defjvp
+def _log_probability_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    (z,), value = primals, log_probability(*primals)
+    near, far = jnp.maximum(z, -_FAR), jnp.minimum(z, -_FAR)
+    s = 1 / far**2
+    series = -far * (1 + s * (1 - s * (2 - s * (10 - s * 74))))
+    return value, jnp.where(z > -_FAR, jnp.exp(norm.logpdf(near) - log_ndtr(near)), series) * tangents[0]
+
+
+def merits(base: np.ndarray, outputs: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
+    """(n,) by which points are ranked: `base` (n,) of feasible ones; others are below, by the sum of their violations.
+
+    Args:
+        base: larger is better.
+        outputs: (n, c) of the outcomes, warped.
+        thresholds: (c,) as in `Target`.
+    """
+    violations = np.maximum(thresholds - outputs, 0).sum(1)
+    return np.where(violations > 0, base.min() - violations, base)

@@ -1,0 +1,72 @@
+"""Several outputs as one surrogate: independent beliefs of the same kind at the same points.
+
+Responses of the history are (N, m). Moments of the posterior have the outputs as their last axis: means (n, m),
+covariances (n, n, m), functions (n, d) -> (n, m).
+"""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from seqdec.bo.surrogates import History, Surrogate
+from seqdec.core import Key, Posterior
+
+
+@functools.cache
+def independent(surrogate: Surrogate, outputs: int) -> Surrogate:
+    """The surrogate of `outputs` independent outputs; its state is a tuple of theirs."""
+
+    def init(key: Key, history: History) -> tuple[Any, ...]:
+        return tuple(surrogate.init(key, _of(history, output)) for output in range(outputs))
+
+    def fit(state: tuple[Any, ...], history: History) -> tuple[Any, ...]:
+        return tuple(surrogate.fit(one, _of(history, output)) for output, one in enumerate(state))
+
+    def condition_on(state: tuple[Any, ...], history: History) -> tuple[Any, ...]:
+        return tuple(surrogate.condition_on(one, _of(history, output)) for output, one in enumerate(state))
+
+    def posterior(state: tuple[Any, ...]) -> Posterior:
+        parts = [surrogate.posterior(one) for one in state]
+
+        def joint(candidates):
+            return jax.tree.map(lambda *leaves: jnp.stack(leaves, -1), *(part.joint(candidates) for part in parts))
+
+        def draw(key):
+            functions = [part.draw(one) for part, one in zip(parts, jax.random.split(key, outputs), strict=True)]
+            return lambda candidates: jnp.stack([function(candidates) for function in functions], -1)
+
+        return Posterior(lambda x: jnp.stack([part.mean(x) for part in parts], -1), joint, draw)
+
+    def noise_variance(state: tuple[Any, ...]) -> np.ndarray:
+        assert surrogate.noise_variance is not None
+        return np.array([surrogate.noise_variance(one) for one in state])
+
+    return surrogate._replace(
+        init=init,
+        fit=fit,
+        condition_on=condition_on,
+        posterior=posterior,
+        noise_variance=None if surrogate.noise_variance is None else noise_variance,
+    )
+
+
+def _of(history: History, output: int) -> History:
+    """The history of one output."""
+    noise = None if history.noise is None else history.noise[:, output]
+    return history._replace(y=history.y[:, output], noise=noise)
+
+
+def select(posterior: Posterior, outputs: int | slice) -> Posterior:
+    """The posterior of some outputs; of one, without the last axis."""
+
+    def joint(candidates):
+        return jax.tree.map(lambda leaf: leaf[..., outputs], posterior.joint(candidates))
+
+    def draw(key):
+        function = posterior.draw(key)
+        return lambda candidates: function(candidates)[..., outputs]
+
+    return Posterior(lambda x: posterior.mean(x)[..., outputs], joint, draw)
