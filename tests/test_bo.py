@@ -303,10 +303,26 @@ def test_every_surrogate_learns_a_function(name: str) -> None:
     assert left < 0.5 and np.isfinite(draw).all() and np.all(np.diag(at.cov) > 0)
 
 
-def test_auto_chooses_by_budget_and_dimension() -> None:
-    assert [surrogates.choose(d, n) for d, n in ((2, 40), (6, 400), (6, 5000), (50, 150))] == [
-        "gp", "gp", "hilofi", "hilofi"
-    ]  # fmt: skip
+def test_auto_chooses_by_what_has_been_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    assert [surrogates.choose(told) for told in (0, 1000, 1001)] == ["gp", "gp", "sparse_gp"]
+    monkeypatch.setattr(surrogates, "_MOST_EXACT", 5)
+    optimizer = quick(surrogate="auto")
+    assert optimizer.surrogate == "gp" and "exact" in optimizer.reason
+    for _ in range(5):
+        optimizer.tell(trial := optimizer.ask(), BRANIN(trial.x))
+    optimizer.ask()
+    optimizer.tell([0.0, 0.0], BRANIN([0.0, 0.0]))
+    assert optimizer.surrogate == "gp"
+    optimizer.save(tmp_path / "before")
+    prediction = optimizer.predict([1.0, 1.0])
+    assert optimizer.surrogate == "sparse_gp" and "slow" in optimizer.reason
+    loaded = BayesianOptimizer.load(tmp_path / "before")
+    assert loaded.surrogate == "gp" and loaded.predict([1.0, 1.0]) == prediction
+    asked = [one.ask().x.tolist() for one in (optimizer, loaded)]
+    assert asked[0] == asked[1] and loaded.surrogate == "sparse_gp"
+    optimizer.save(tmp_path / "after")
+    again = BayesianOptimizer.load(tmp_path / "after")
+    assert again.surrogate == "sparse_gp" and again.ask().x.tolist() == optimizer.ask().x.tolist()
 
 
 # Ask and tell

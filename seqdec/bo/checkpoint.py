@@ -31,7 +31,7 @@ class Study(NamedTuple):
     warps: tuple[Any, ...]
     """of the outputs, see `seqdec.bo.responses.Warp`; empty in studies of earlier versions"""
     state: list[np.ndarray]
-    """arrays of the surrogate's state, see `arrays`; empty before the first fit, and without a warp"""
+    """arrays of the surrogate's state, see `arrays`; empty before the first fit, and in studies of earlier versions"""
 
 
 def save(path: str | Path, study: Study) -> None:
@@ -64,15 +64,18 @@ def load(path: str | Path, restore: Callable[[Study], T], functions: Sequence[Ca
     tensors, content = read_arrays(Path(path))
     check_format(Path(path), content, _FORMAT)
     try:
-        options = content["settings"]["surrogate_options"].items()
+        settings = content["settings"]
+        options, earlier = settings["surrogate_options"].items(), "used" not in settings
+        if earlier and settings["surrogate"] == "hilofi":
+            settings["surrogate"] = "hilofi_mlp"
         warps = _decoded_warps(content.get("warp", []))
         study = Study(
             space=_decoded_space(content, functions),
-            settings=content["settings"] | {"surrogate_options": {name: _decoded(value) for name, value in options}},
+            settings=settings | {"surrogate_options": {name: _decoded(value) for name, value in options}},
             trials=[_decoded_trial(*trial) for trial in content["trials"]],
             order=content["order"],
             warps=warps,
-            state=[tensors[f"state_{i}"] for i in range(len(tensors))] if warps else [],
+            state=[] if earlier or not warps else [tensors[f"state_{i}"] for i in range(len(tensors))],
         )
         return restore(study)
     except (KeyError, TypeError, ValueError) as error:

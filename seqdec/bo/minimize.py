@@ -245,6 +245,7 @@ class _Search:
         elif final and not optimizer.is_feasible and status in (_DONE, _EXHAUSTED):
             status, message = _INFEASIBLE, f"none of the {self.calls} calls was feasible"
         surrogate = optimizer.surrogate if isinstance(optimizer.surrogate, str) else "custom"
+        reason = f" ({optimizer.reason})" if optimizer.reason.startswith("auto") else ""
         acquisition = optimizer.acquisition if isinstance(optimizer.acquisition, str) else "custom"
         return OptimizeResult(
             x=best.x,
@@ -254,7 +255,7 @@ class _Search:
             nfev=self.calls,
             success=status in (_DONE, _EXHAUSTED),
             status=status,
-            message=f"{message} (surrogate {surrogate}, acquisition {acquisition}, seed {optimizer.seed})",
+            message=f"{message} (surrogate {surrogate}{reason}, acquisition {acquisition}, seed {optimizer.seed})",
             x_iters=points,
             func_vals=values,
             surrogate=surrogate,

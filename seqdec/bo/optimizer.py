@@ -56,8 +56,10 @@ class BayesianOptimizer(Questions):
         outcome_constraints: number of outcomes that are told with each value, and are to be at most 0.
         reference_point: values of several objectives that points have to improve on in all of them to count; None is
             the front's worst values, each worsened by half the front's range, in warped units, at every question.
-        surrogate: "gp", "hilofi", "lolofi", "lrkf", "ekf", "auto" (by `capacity` and dimension), or a Surrogate.
-        surrogate_options: keywords of the surrogate's function, for example `seqdec.bo.hilofi`.
+        surrogate: one of `seqdec.bo.surrogate_names()`, such as "gp", "sparse_gp" or "hilofi"; a Surrogate; or "auto":
+            "gp", and "sparse_gp" once more than a thousand values have been told. The attributes `surrogate` and
+            `reason` say which it is and why.
+        surrogate_options: keywords of the surrogate's function, for example `seqdec.bo.hilofi`; not with "auto".
         acquisition: one of `seqdec.bo.acquisition_names()`, such as "thompson", "log_expected_improvement" or "ucb", an
             Acquisition of `seqdec.policies`, or "auto": the surrogate's default. With outcome constraints "auto" is
             "log_expected_improvement", and log P(feasible) is added to any of them, see `seqdec.bo.feasibility`. With
@@ -119,25 +121,37 @@ class BayesianOptimizer(Questions):
             raise ValueError("trust_region needs one objective, a best point to be around: leave it out")
         self.standardize, self.search = bool(standardize), check_search(Search() if search is None else search)
         self.warp = bool(warp)
-        self.surrogate = surrogates.choose(columns, self.capacity) if surrogate == "auto" else surrogate
         self._options = _hashable({} if surrogate_options is None else surrogate_options)
-        if isinstance(self.surrogate, str):
-            belief = surrogates.make(self.surrogate, columns, **self._options)
-        elif isinstance(self.surrogate, Surrogate) and not self._options:
-            belief = self.surrogate
+        self._automatic, self._acquisition = isinstance(surrogate, str) and surrogate == "auto", acquisition
+        if self._options and not (isinstance(surrogate, str) and surrogate != "auto"):
+            raise TypeError(f"surrogate_options need a surrogate by name, such as 'gp'; got {surrogate!r} with them")
+        self._use(surrogates.choose(0) if self._automatic else surrogate)
+        self.noise_std = self._checked_noise(noise_std)
+
+    def _use(self, surrogate: str | Surrogate) -> None:
+        """Ask this surrogate from now on, from its prior."""
+        if isinstance(surrogate, str):
+            belief = surrogates.make(surrogate, self.space.columns, **self._options)
+        elif isinstance(surrogate, Surrogate):
+            belief = surrogate
         else:
-            raise TypeError(f"surrogate must be a name (then with surrogate_options) or a Surrogate; got {surrogate!r}")
+            raise TypeError(f"surrogate must be a name or a Surrogate; got {surrogate!r}")
         automatic = acquisitions.automatic(belief.acquisition, self.outputs)
-        self.acquisition = automatic if acquisition == "auto" else acquisition
+        acquisition = automatic if self._acquisition == "auto" else self._acquisition
         if self.outputs.plain:
-            score = acquisitions.make(self.acquisition)
+            score = acquisitions.make(acquisition)
             smooth = acquisitions.is_smooth(score(jnp.zeros(())))
         else:
             belief = several.independent(belief, len(self._signs))
-            score = acquisitions.make_several(self.acquisition, self.outputs)
+            score = acquisitions.make_several(acquisition, self.outputs)
             smooth = acquisitions.is_smooth(score(Target(jnp.zeros(()), jnp.array(False), jnp.zeros(0))))
-        self._plan = Plan(belief, score, smooth, self.search)
-        self.noise_std = self._checked_noise(noise_std)
+        self.surrogate, self.acquisition = surrogate, acquisition
+        self._plan, self._state = Plan(belief, score, smooth, self.search), None
+
+    @property
+    def reason(self) -> str:
+        """Why it is this surrogate."""
+        return surrogates.REASONS[str(self.surrogate)] if self._automatic else "as asked for"
 
     @property
     @one_at_a_time
@@ -325,7 +339,8 @@ class BayesianOptimizer(Questions):
             "maximize": self.maximize,
             **self.outputs._asdict(),
             "reference_point": None if self.reference_point is None else self.reference_point.tolist(),
-            "surrogate": self.surrogate,
+            "surrogate": "auto" if self._automatic else self.surrogate,
+            "used": self.surrogate,
             "surrogate_options": self._options,
             "acquisition": self.acquisition,
             "initial": self.initial,
@@ -359,8 +374,11 @@ class BayesianOptimizer(Questions):
 
     @classmethod
     def _from_study(cls, study: checkpoint.Study) -> "BayesianOptimizer":
-        changed: dict[str, Any] = {"search": Search(**study.settings["search"])}
-        optimizer = cls(study.space, **study.settings | changed)
+        settings: dict[str, Any] = study.settings | {"search": Search(**study.settings["search"])}
+        used = settings.pop("used", settings["surrogate"])
+        optimizer = cls(study.space, **settings)
+        if used != optimizer.surrogate:
+            optimizer._use(used)
         for x, *recorded in study.trials:
             entry = optimizer._add(optimizer.space.point(x))
             told = dict(zip(("status", "values", "reason", "noise_std", "outcomes"), recorded, strict=True))

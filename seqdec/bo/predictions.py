@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from seqdec import checks
-from seqdec.bo import responses, suggest
+from seqdec.bo import responses, suggest, surrogates
 from seqdec.bo.responses import Warp
 from seqdec.bo.suggest import Plan, Trials
 from seqdec.bo.surrogates import History, Surrogate
@@ -68,6 +68,7 @@ class Belief(Record):
     warp: bool
     noise_std: float | None
     _plan: Plan
+    _automatic: bool
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,8 +81,17 @@ class Belief(Record):
         """That of the first output."""
         return self._warps[0]
 
+    def _update_choice(self) -> None:
+        """Where the surrogate is chosen automatically, choose it by what has been told."""
+        if self._automatic and (chosen := surrogates.choose(len(self._order))) != self.surrogate:
+            self._use(chosen)
+
+    def _use(self, surrogate: str | Surrogate) -> None:
+        raise NotImplementedError
+
     def _fit(self) -> Trials:
         """Fit the surrogate to all values; returns the arguments of the compiled programs."""
+        self._update_choice()
         trials, renewed = self._trials(self._plan.surrogate.dtype)
         state, self._state = None if renewed else self._state, None  # after an interruption the next fit is anew
         self._state = suggest.fit(self._plan.surrogate, jax.random.key(self.seed), state, trials)
@@ -90,6 +100,7 @@ class Belief(Record):
     def _belief(self) -> tuple[Any, tuple[Warp, ...]]:
         """(surrogate's state, warps), fitted to all values as for the next question, which stays what it is."""
         if self._fitted is None:
+            self._update_choice()
             kept = self._state, self._warps, self.capacity
             try:
                 self._state = jax.tree.map(lambda leaf: leaf.copy(), self._state)  # `fit` may reuse its memory

@@ -13,8 +13,8 @@ from seqdec import checks
 from seqdec.core import Array, Key, Posterior
 from seqdec.registry import Registry
 
-_LARGEST_DIM, _LARGEST_HISTORY = 20, 400
-"""Above either of them "auto" is HiLoFi instead of the exact Gaussian process."""
+_MOST_EXACT = 1000
+"""Values up to which "auto" is the exact Gaussian process."""
 
 
 class History(NamedTuple):
@@ -93,9 +93,16 @@ def names() -> tuple[str, ...]:
     return REGISTRY.names()
 
 
-def choose(dim: int, queries: int) -> str:
-    """The surrogate of "auto": the exact GP while its cubic cost is affordable, else HiLoFi."""
-    return "gp" if dim <= _LARGEST_DIM and queries <= _LARGEST_HISTORY else "hilofi"
+def choose(told: int) -> str:
+    """The surrogate of "auto" given the number of values told: exact inference while its cubic cost is affordable."""
+    return "gp" if told <= _MOST_EXACT else "sparse_gp"
+
+
+REASONS = {
+    "gp": f"auto: exact inference up to {_MOST_EXACT:,} values",
+    "sparse_gp": f"auto: exact inference is slow for more than {_MOST_EXACT:,} values",
+}
+"""Why "auto" is which surrogate."""
 
 
 @functools.cache
