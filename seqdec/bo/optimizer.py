@@ -55,7 +55,8 @@ class BayesianOptimizer(Questions):
         objectives: number of values of the function. With several, the search is for their front, see `front`.
         outcome_constraints: number of outcomes that are told with each value, and are to be at most 0.
         reference_point: values of several objectives that points have to improve on in all of them to count; None is
-            the front's worst values, each worsened by half the front's range, in warped units, at every question.
+            the front's worst values, each worsened by a tenth of the range of all values, in warped units, at every
+            question.
         surrogate: "gp", "hilofi", "lolofi", "lrkf", "ekf", "auto" (by `capacity` and dimension), or a Surrogate.
         surrogate_options: keywords of the surrogate's function, for example `seqdec.bo.hilofi`.
         acquisition: one of `seqdec.bo.acquisition_names()`, such as "thompson", "log_expected_improvement" or "ucb", an
