@@ -24,6 +24,7 @@ from tests.toys import optimizer_programs
 
 BOX = [(0.0, 1.0), (0.0, 1.0)]
 QUICK = Search(raw_samples=64, num_restarts=4, steps=10)
+FILTER: dict[str, Any] = {"surrogate": "hilofi", "surrogate_options": {"features": (8,), "rank": 4}}
 
 
 def quick(**options: Any) -> BayesianOptimizer:
@@ -310,9 +311,9 @@ def test_a_reference_point_confines_the_front() -> None:
 
 
 def test_one_objective_with_a_filter_and_another_acquisition() -> None:
-    optimizer = played(one, 12, outcome_constraints=1, surrogate="hilofi", acquisition="ucb")
+    optimizer = played(one, 12, outcome_constraints=1, acquisition="ucb", **FILTER)
     assert optimizer.acquisition == "ucb" and optimizer.best[1] < 1.5
-    front = played(two, 12, objectives=2, surrogate="hilofi").front()
+    front = played(two, 12, objectives=2, **FILTER).front()
     assert len(front.x) == len(front.values) > 0
 
 
@@ -336,7 +337,7 @@ def test_no_length_of_a_front_compiles() -> None:
     [
         (two, {"objectives": 2, "maximize": [True, False], "reference_point": [0.1, 0.4]}),
         (one, {"outcome_constraints": 1}),
-        (one, {"outcome_constraints": 1, "surrogate": "hilofi"}),
+        (one, {"outcome_constraints": 1} | FILTER),
     ],
 )
 def test_a_study_goes_on_to_the_bit(fun: Any, options: dict[str, Any], tmp_path: Any) -> None:

@@ -53,7 +53,8 @@ class TestRelative(pytest_samplers.RelativeSamplerTestCase):
         return functools.partial(small, n_startup_trials=0)
 
 
-class TestSingleOnly(pytest_samplers.SingleOnlySamplerTestCase):
+@pytest.mark.slow
+class TestMultiObjective(pytest_samplers.MultiObjectiveSamplerTestCase):
     @pytest.fixture
     def sampler(self) -> Callable[[], Sampler]:
         return functools.partial(small, n_startup_trials=0)
@@ -127,19 +128,81 @@ def test_what_is_told_of_each_state() -> None:
                 state=TrialState.PRUNED, params={"x": 0.5}, distributions={"x": UNIT}, intermediate_values=values
             )
         )
-    for name, stored in (("constraints", [-1.0, 0.5]), ("constraints:c", 0.5), ("constraints", [0.0, -1.0])):
-        study.add_trial(
-            create_trial(value=1.0, params={"x": 0.6}, distributions={"x": UNIT}, system_attrs={name: stored})
-        )
     study.ask({"x": UNIT})  # it runs
     study.enqueue_trial({"x": 0.7})  # it waits
     sampler = small(seed=0, n_startup_trials=19)  # which knows the study from its storage only
     trial = create_trial(value=0.0)  # not asked, so that the queue stays as it is
     trial.number = 100
     sampler.sample_relative(study, trial, {"x": UNIT})
-    states = ["complete", "failed", "failed", "failed", "complete", "failed", "failed", "failed", "complete"]
+    states = ["complete", "failed", "failed", "failed", "complete", "failed"]
     assert [state for state, _ in told(sampler, "x")] == [*states, "pending", "pending"]
-    np.testing.assert_array_equal([value for state, value in told(sampler, "x") if state == "complete"], [2, 5, 1])
+    np.testing.assert_array_equal([value for state, value in told(sampler, "x") if state == "complete"], [2, 5])
+
+
+def test_constraints_of_both_kinds_are_outcomes() -> None:
+    sampler = small(seed=0, n_startup_trials=19)
+    study = optuna.create_study(sampler=sampler)
+    for stored in (
+        {"constraints": [-1.0, 0.5], "constraints:c": 0.5},
+        {"constraints": [0.0, -1.0], "constraints:c": 0.0},
+        {"constraints": [0.0, -1.0]},  # without one of them
+        {"constraints": [0.0, math.inf], "constraints:c": 0.0},
+    ):
+        study.add_trial(create_trial(value=1.0, params={"x": 0.6}, distributions={"x": UNIT}, system_attrs=stored))
+    question(sampler, study)
+    (model,) = sampler._models.values()
+    table = model._optimizer.trials_dataframe()
+    assert table["state"].tolist()[:4] == ["complete", "complete", "failed", "failed"]
+    assert table["feasible"].tolist()[:4] == [False, True, False, False]
+    assert table[["outcome_0", "outcome_1", "outcome_2"]].iloc[0].tolist() == [-1.0, 0.5, 0.5]
+
+
+@pytest.mark.slow
+def test_a_question_of_several_directions_with_constraints_is_that_of_an_optimizer() -> None:
+    sampler = small(seed=3, n_startup_trials=2, reference_point=(1.5, -0.5))
+    study = optuna.create_study(sampler=sampler, directions=["minimize", "maximize"])
+    optimizer = BayesianOptimizer(
+        [(0.0, 1.0)] * 2,
+        objectives=2,
+        outcome_constraints=1,
+        maximize=[False, True],
+        reference_point=(1.5, -0.5),
+        seed=3,
+        initial=2,
+        capacity=32,
+        search=SMALL,
+        surrogate="gp",
+        surrogate_options={"iterations": 2},
+    )
+    for x, y in ((0.1, 0.5), (0.8, 0.2), (0.4, 0.9), (0.6, 0.6)):
+        values, outcome = [(x - 0.3) ** 2 + y, x * y], y - 0.7
+        study.add_trial(
+            create_trial(
+                values=values,
+                params={"x": x, "y": y},
+                distributions={"x": UNIT, "y": UNIT},
+                system_attrs={"constraints": [outcome]},
+            )
+        )
+        optimizer.tell([x, y], values, outcomes=outcome)
+    for _ in range(2):
+        x, y = optimizer.ask().x
+        assert question(sampler, study) == {"x": x, "y": y}
+
+
+@pytest.mark.slow
+def test_a_study_with_a_constraint_keeps_to_it() -> None:
+    sampler = Sampler(seed=0, capacity=32, search=SMALL)
+    study = optuna.create_study(sampler=sampler)
+
+    def objective(trial: Any) -> float:
+        x, y = trial.suggest_float("x", 0, 1), trial.suggest_float("y", 0, 1)
+        trial.set_constraint("product", 0.2 - x * y)
+        return x + y
+
+    study.optimize(objective, n_trials=20)
+    feasible = [t for t in study.trials if t.params["x"] * t.params["y"] >= 0.2]
+    assert min(trial.value for trial in feasible) < 1.02 * 2 * math.sqrt(0.2)
 
 
 def test_an_optimizer_follows_its_study_and_is_made_anew_only_where_a_trial_is_not_what_it_was(
@@ -290,7 +353,8 @@ def test_constraints_are_stored() -> None:
     xs = [trial.params["x"] for trial in study.trials]
     assert [trial.system_attrs["constraints"] for trial in study.trials] == [(x - 0.5,) for x in xs]
     question(sampler, study)
-    assert [state for state, _ in told(sampler, "x")][:6] == ["failed" if x > 0.5 else "complete" for x in xs]
+    (model,) = sampler._models.values()
+    assert model._optimizer.trials_dataframe()["outcome_0"].tolist()[:6] == [x - 0.5 for x in xs]
 
 
 def test_what_does_not_fit_is_refused() -> None:
@@ -302,9 +366,12 @@ def test_what_does_not_fit_is_refused() -> None:
         Sampler(maximize=True)
     with pytest.raises(ValueError, match="n_startup_trials must be at least 0; got -1"):
         Sampler(n_startup_trials=-1)
-    study = optuna.create_study(directions=["minimize"] * 2, sampler=Sampler(seed=0))
-    with pytest.raises(ValueError, match="the study has 2: return a weighted sum"):
+    study = optuna.create_study(directions=["minimize"] * 2, sampler=small(seed=0, acquisition="ucb"))
+    study.add_trial(create_trial(values=[1.0, 2.0], params={"x": 0.1}, distributions={"x": UNIT}))
+    with pytest.raises(ValueError, match="with several objectives acquisition must be 'auto'"):
         study.ask().suggest_float("x", 0, 1)
+    with pytest.raises(TypeError, match="objectives"):
+        Sampler(objectives=2)
 
 
 def slow_bowl(trial: Any) -> float:
@@ -330,8 +397,8 @@ def work(url: str, seed: int) -> None:
 def check(sampler: Sampler, study: Any) -> None:
     """The optimiser knows each trial once, with its value."""
     (model,) = sampler._models.values()
-    values = {trial.number: trial.value for trial in study.get_trials()}
-    complete = {number: record.value for number, record in model._records.items() if record.value is not None}
+    values = {trial.number: tuple(trial.values or ()) for trial in study.get_trials()}
+    complete = {number: record.values for number, record in model._records.items() if record.values is not None}
     assert complete == {number: values[number] for number in complete}
     states = [state for state, _ in told(sampler, *model.space)]
     assert states.count("complete") == len(complete) and len(states) == len(model._records)

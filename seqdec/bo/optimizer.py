@@ -55,7 +55,8 @@ class BayesianOptimizer(Questions):
         objectives: number of values of the function. With several, the search is for their front, see `front`.
         outcome_constraints: number of outcomes that are told with each value, and are to be at most 0.
         reference_point: values of several objectives that points have to improve on in all of them to count; None is
-            the front's worst values, each worsened by half the front's range, in warped units, at every question.
+            the front's worst values, each worsened by a tenth of the range of all values, in warped units, at every
+            question.
         surrogate: one of `seqdec.bo.surrogate_names()`, such as "gp", "sparse_gp" or "hilofi"; a Surrogate; or "auto":
             "gp", and "sparse_gp" once more than a thousand values have been told. The attributes `surrogate` and
             `reason` say which it is and why.

@@ -44,9 +44,9 @@ from seqdec.core import Acquisition, Array
 from seqdec.policies.common import chosen, masked
 from seqdec.policies.improvement import log_h
 
-_MARGIN = 0.5
-"""Distance of the default reference point from the front's nadir, as a share of its range. With a tenth an early, short
-front is hardly prolonged."""
+_MARGIN = 0.1
+"""Distance of the default reference point from the front's nadir, as a share of the range of all values. A share of
+the front's own range would hardly prolong an early, short front."""
 
 
 class Boxes(NamedTuple):
@@ -157,9 +157,8 @@ def padded(boxes: Boxes, least: int) -> Boxes:
 
 
 def default_reference(front: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """(m,) the front's worst values, less half its range; of the range of `values` (n, m) where that is zero."""
-    spread = np.ptp(front, axis=0)
-    spread = np.where(spread > 0, spread, np.ptp(values, axis=0))
+    """(m,) the nadir of `front` (k, m), its worst values, less a tenth of the range of all known `values` (n, m)."""
+    spread = np.ptp(values, axis=0)
     return front.min(0) - _MARGIN * np.where(spread > 0, spread, 1.0)
 
 

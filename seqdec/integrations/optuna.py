@@ -33,8 +33,8 @@ from optuna.samplers._base import _process_constraints_after_trial  # pyright: i
 from optuna.study import Study, StudyDirection  # pyright: ignore[reportMissingImports]
 from optuna.trial import FrozenTrial, TrialState  # pyright: ignore[reportMissingImports]
 
-_FAILED = math.inf
-"""The value of a failed trial."""
+_FAILED: tuple[float, ...] = ()
+"""The values of a failed trial."""
 
 
 class Sampler(BaseSampler):
@@ -51,8 +51,11 @@ class Sampler(BaseSampler):
     - Running trials, also of other processes, enter with their expected value.
     - Failed trials, and values that are not finite, are not modelled; the scores of points near them are reduced.
     - Pruned trials have their last intermediate value; without one they count as failed.
-    - Infeasible trials, with a constraint greater than 0 (from `constraints_func` or `Trial.set_constraint`), count as
-      failed: the constraints themselves are not modelled.
+    - Constraints (from `constraints_func` or `Trial.set_constraint`) are modelled: a trial is feasible where none is
+      greater than 0, and scores are weighted by the probability of this. Trials without one of the study's
+      constraints, or with one that is not finite, count as failed.
+    - With several directions the front of the study is sought, by the log expected hypervolume improvement; pruned
+      trials, which have one intermediate value, count as failed.
 
     Equal seeds and values give equal trials in one process without threads. Processes that share a study need
     different seeds. Threads may share a sampler. A pickled sampler holds its settings only: the rest is in the storage.
@@ -65,11 +68,10 @@ class Sampler(BaseSampler):
         constraints_func: (trial) -> values, stored with each complete or pruned trial; the trial is feasible where
             none is greater than 0.
         **options: further keywords of `seqdec.bo.BayesianOptimizer`, such as `surrogate`, `acquisition`, `capacity`,
-            `noise_std` or `search`.
+            `noise_std`, `reference_point` or `search`.
 
     Raises:
-        ValueError, TypeError: an argument does not fit. A study of several objectives raises ValueError when it asks
-            for a parameter.
+        ValueError, TypeError: an argument does not fit.
     """
 
     def __init__(
@@ -87,7 +89,9 @@ class Sampler(BaseSampler):
         self._independent_sampler = independent_sampler or RandomSampler(seed=seed)
         self._constraints_func, self._options = constraints_func, options
         # Raises here, rather than in the first trial.
-        BayesianOptimizer([(0.0, 1.0)], constraints=(), seed=0, maximize=False, initial=1, **options)
+        reference = options.get("reference_point")
+        objectives = 1 if reference is None else np.size(reference)
+        BayesianOptimizer([(0.0, 1.0)], **_optimizer_options(0, [False] * objectives, 0, 1), **options)
         self._models: dict[Any, _Model] = {}
         self._lock = threading.Lock()
 
@@ -116,30 +120,28 @@ class Sampler(BaseSampler):
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Values of all parameters of the search space. Raises ValueError for a study of several objectives."""
-        _check_one_objective(study)
+        """Values of all parameters of the search space."""
         chosen: dict[str, Any] = {}
         with self._lock:  # also for reading the trials: they must not be older than those that the models know
             trials = [other for other in study.get_trials(deepcopy=False) if other.number != trial.number]
             models, self._models = self._models, {}
+            finished = (other for other in trials if other.state.is_finished())
+            constraints = tuple(sorted({name for other in finished for name in _constraints(other)}))
+            maximize = [direction == StudyDirection.MAXIMIZE for direction in study.directions]
+            options = _optimizer_options(self._seed, maximize, len(constraints), self._initial) | self._options
             for space in _spaces(trials, search_space):
-                key = study.direction, tuple(space)
+                key = tuple(study.directions), tuple(space)
                 model = models.get(key)
-                if model is None or model.space != space:
-                    model = _Model(space, self._optimizer_options(study))
+                if model is None or (model.space, model.constraints) != (space, constraints):
+                    model = _Model(space, constraints, options)
                 chosen |= model.ask(trial.number, trials, chosen)
                 self._models[key] = model
         return {name: _external(search_space[name], value) for name, value in chosen.items()}
 
-    def _optimizer_options(self, study: Study) -> dict[str, Any]:
-        maximize = study.direction == StudyDirection.MAXIMIZE
-        return {"seed": self._seed, "maximize": maximize, "initial": self._initial, **self._options}
-
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """A value by the independent sampler. Raises ValueError for a study of several objectives."""
-        _check_one_objective(study)
+        """A value by the independent sampler."""
         return self._independent_sampler.sample_independent(study, trial, param_name, param_distribution)
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
@@ -158,15 +160,18 @@ class _Record(NamedTuple):
 
     x: tuple[Any, ...]
     """point of the model's space"""
-    value: float | None
+    values: tuple[float, ...] | None
     """None while the trial runs; `_FAILED`"""
+    outcomes: tuple[float, ...] = ()
 
 
 class _Model:
     """An optimiser of some parameters of a study, which follows its trials."""
 
-    def __init__(self, space: dict[str, BaseDistribution], options: dict[str, Any]) -> None:
-        self.space, self._options = space, options
+    def __init__(
+        self, space: dict[str, BaseDistribution], constraints: tuple[str, ...], options: dict[str, Any]
+    ) -> None:
+        self.space, self.constraints, self._options = space, constraints, dict(options)
         self._start()
 
     def _start(self, repeats: bool = False) -> None:
@@ -200,10 +205,10 @@ class _Model:
         for number, record in known.items():
             if record != self._records.get(number):
                 asked = self._pending.pop(number, None) or self._optimizer.propose(record.x)
-                if record.value is None:
+                if record.values is None:
                     self._pending[number] = asked
                 else:
-                    self._optimizer.tell(asked, record.value)
+                    self._optimizer.tell(asked, record.values or None, outcomes=record.outcomes or None)
                 self._records[number] = record
 
     def _record(self, trial: FrozenTrial) -> _Record | None:
@@ -211,32 +216,53 @@ class _Model:
         if trial.state == TrialState.WAITING or any(trial.distributions.get(n) != d for n, d in self.space.items()):
             return None
         x = tuple(_internal(distribution, trial.params[name]) for name, distribution in self.space.items())
-        return _Record(x, _value(trial))
+        outcomes = _constraints(trial)
+        values = _values(trial, self._optimizer.outputs.objectives)
+        if values in (None, _FAILED) or not all(math.isfinite(outcomes.get(n, math.nan)) for n in self.constraints):
+            return _Record(x, None if values is None else _FAILED)
+        return _Record(x, values, tuple(outcomes[name] for name in self.constraints))
 
 
 def _continues(old: _Record, new: _Record | None, running: bool) -> bool:
     """Whether a record can follow another; None is that of a trial that has not all parameters yet."""
     if new is None:
-        return old.value is None and running
-    return new.x == old.x and old.value in (None, new.value)
+        return old.values is None and running
+    return new.x == old.x and (old.values is None or old == new)
 
 
-def _value(trial: FrozenTrial) -> float | None:
+def _values(trial: FrozenTrial, objectives: int) -> tuple[float, ...] | None:
     """What is told of a trial."""
     if trial.state == TrialState.RUNNING:
         return None
-    value = None
+    values: Sequence[float] = ()
     if trial.state == TrialState.COMPLETE:
-        value = trial.value
+        values = trial.values
     elif trial.state == TrialState.PRUNED and trial.last_step is not None:
-        value = trial.intermediate_values[trial.last_step]
-    return value if value is not None and math.isfinite(value) and _is_feasible(trial) else _FAILED
+        values = [trial.intermediate_values[trial.last_step]]
+    return tuple(values) if len(values) == objectives and all(map(math.isfinite, values)) else _FAILED
 
 
-def _is_feasible(trial: FrozenTrial) -> bool:
-    """Whether no constraint of the trial is greater than 0."""
-    stored = [v for name, v in trial.system_attrs.items() if name.partition(":")[0] == "constraints" and v is not None]
-    return all(np.all(np.asarray(values) <= 0) for values in stored)
+def _constraints(trial: FrozenTrial) -> dict[str, float]:
+    """The constraints of a trial, by name: those of a function are numbered."""
+    found: dict[str, float] = {}
+    for key, stored in trial.system_attrs.items():
+        if key == "constraints" and stored is not None:
+            found |= {str(index): float(value) for index, value in enumerate(stored)}
+        elif key.startswith("constraints:") and stored is not None:
+            found[key.partition(":")[2]] = float(stored)
+    return found
+
+
+def _optimizer_options(seed: int, maximize: list[bool], constraints: int, initial: int | None) -> dict[str, Any]:
+    """Keywords of an optimiser that the sampler's own do not hold."""
+    return {
+        "constraints": (),
+        "seed": seed,
+        "maximize": maximize[0] if len(maximize) == 1 else maximize,
+        "objectives": len(maximize),
+        "outcome_constraints": constraints,
+        "initial": initial,
+    }
 
 
 def _spaces(
@@ -250,14 +276,6 @@ def _spaces(
     }
     for group in sorted(dict.fromkeys(occurs.values()), key=len, reverse=True):
         yield {name: distribution for name, distribution in search_space.items() if occurs[name] >= group}
-
-
-def _check_one_objective(study: Study) -> None:
-    if len(study.directions) > 1:
-        raise ValueError(
-            f"seqdec's Sampler has one objective; the study has {len(study.directions)}: return a weighted sum of "
-            "them, or use a sampler for several, such as optuna.samplers.TPESampler"
-        )
 
 
 def _random_seed() -> int:
