@@ -42,6 +42,8 @@ from seqdec.statistics import mean_and_margin
 
 _SMALLEST = 1e-6
 """Regrets are drawn as this at least."""
+_DRAWN = 5
+"""The first evaluation that is drawn."""
 
 
 class Question(NamedTuple):
@@ -221,24 +223,32 @@ def progress_figure(rows: pd.DataFrame) -> Any:
     """Best value so far, a panel for each task: log10 of the regret where the minimum is known; mean and 95% band."""
     from seqdec import figures
 
-    names, methods = list(dict.fromkeys(rows["task"])), list(dict.fromkeys(rows["method"]))
+    methods = list(dict.fromkeys(rows["method"]))
+    names = [name for name in TASKS if name in set(rows["task"])]
     figure, axes = figures.panels(names)
     for name, axis in zip(names, axes, strict=True):
-        here, minimum = rows[rows["task"] == name], TASKS[name].minimum
+        known = np.isfinite(TASKS[name].minimum)
+        curves = {method: _curves(rows[rows["task"] == name], name, method) for method in methods}
+        possible = figures.extremes(curves.values())
         for style, method in zip(figures.styles(methods), methods, strict=True):
-            part = here[here["method"] == method].pivot(index="run", columns="evaluation", values="value")
-            curves = np.minimum.accumulate(part.to_numpy(), axis=1)
-            if np.isfinite(minimum):
-                curves = np.log10(np.maximum(curves - minimum, _SMALLEST))
-            if len(curves):
-                figures.curve(axis, np.arange(1, curves.shape[1] + 1), curves, method, style)
-        label = "log10 of the regret" if np.isfinite(minimum) else "smallest error"
+            if len(curves[method]):
+                evaluations = np.arange(_DRAWN, _DRAWN + curves[method].shape[1])
+                figures.curve(axis, evaluations, curves[method], method, style, possible)
+        label = "log10 of the regret" if known else "smallest error"
         figures.finish_axis(axis, name, "evaluations", label)
     figures.legend(figure, axes, methods)
     runs = rows["run"].nunique()
     title = f"Best value so far, smaller is better · {runs} runs, mean and 95% band"
     figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
     return figure
+
+
+def _curves(rows: pd.DataFrame, name: str, method: str) -> np.ndarray:
+    """(runs, evaluations) best values so far or log10 of their regrets, from evaluation `_DRAWN` on."""
+    values = rows[rows["method"] == method].pivot(index="run", columns="evaluation", values="value").to_numpy()
+    best = np.minimum.accumulate(values, axis=1)[:, _DRAWN - 1 :]
+    minimum = TASKS[name].minimum
+    return np.log10(np.maximum(best - minimum, _SMALLEST)) if np.isfinite(minimum) else best
 
 
 def main(
