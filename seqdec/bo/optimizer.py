@@ -474,15 +474,23 @@ class BayesianOptimizer:
 
     def _marginals(self, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(means (n,), standard deviations (n,)) of the function at `units` (n, columns), warped; larger is better."""
+        means, stds = self._at(suggest.marginals, units)
+        return means, stds
+
+    def _means(self, units: np.ndarray) -> np.ndarray:
+        """(n,) the means alone, in much less time with the surrogates that are networks."""
+        return self._at(suggest.means, units)[0]
+
+    def _at(self, program: Callable[..., Any], units: np.ndarray) -> np.ndarray:
+        """(k, n) results of a program (surrogate, state, rows) at `units` (n, columns)."""
         (state, _), rows, found = self._belief(), self._length, []
         with jax.enable_x64(True):
             for block in np.split(units, range(rows, len(units), rows)):
                 x = np.zeros((rows, self.space.columns))
                 x[: len(block)] = block
-                at = suggest.marginals(self._plan.surrogate, state, x.astype(self._plan.surrogate.dtype))
-                found.append(np.stack(at)[:, : len(block)])
-        means, stds = np.concatenate(found, 1).astype(float)
-        return means, stds
+                at = program(self._plan.surrogate, state, x.astype(self._plan.surrogate.dtype))
+                found.append(np.atleast_2d(at)[:, : len(block)])
+        return np.concatenate(found, 1).astype(float)
 
     def _predictions(self, units: np.ndarray) -> list[Prediction]:
         """The predictions at `units` (n, columns)."""
