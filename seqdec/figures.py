@@ -254,8 +254,10 @@ def summed(possible: Possible, steps: np.ndarray) -> Possible:
     return possible[0] * steps, possible[1] * steps
 
 
-def finish_axis(axis: Axes, title: str, x_label: str, y_label: str) -> None:
-    """Title, axis labels and a plain style; a note if there is nothing to draw."""
+def finish_axis(
+    axis: Axes, title: str, x_label: str, y_label: str, empty: str = "not known in this environment"
+) -> None:
+    """Title, axis labels and a plain style; the note `empty` if there is nothing to draw."""
     axis.set_title(title, **TITLE)
     axis.set_xlabel(x_label)
     axis.set_ylabel(y_label)
@@ -267,7 +269,7 @@ def finish_axis(axis: Axes, title: str, x_label: str, y_label: str) -> None:
     for direction in (axis.xaxis, axis.yaxis):
         direction.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     if not axis.patches and not any(np.isfinite(np.asarray(line.get_ydata(), float)).any() for line in axis.lines):
-        axis.text(0.5, 0.5, "not known in this environment", transform=axis.transAxes, ha="center", color="0.4")
+        axis.text(0.5, 0.5, empty, transform=axis.transAxes, ha="center", color="0.4")
 
 
 def single(

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from scipy.optimize import OptimizeResult
     from tqdm import tqdm
 
+    from seqdec.bo.result import SearchResult
+
 _DONE, _FAILED, _STOPPED, _INTERRUPTED, _EXHAUSTED, _BROKEN, _CALLBACK = range(7)
 
 
@@ -43,7 +45,7 @@ def minimize(
     max_failures: int = 10,
     progress: bool | None = None,
     **options: Any,
-) -> "OptimizeResult":
+) -> "SearchResult":
     """Find the smallest value of an expensive function on a box, in few calls.
 
         result = seqdec.minimize(fun, [(-5, 10), (0, 15)], n_calls=40)
@@ -83,7 +85,8 @@ def minimize(
         calls made, 1 too many failures in a row, 2 callback raised StopIteration, 3 Ctrl-C, 4 every point of a finite
         space evaluated, 5 the executor broke or was shut down, 6 callback raised another exception, which is then
         `error`), message, x_iters and func_vals of all points (given values first, NaN for failures), surrogate,
-        acquisition, seed, and the `optimizer`, with its `trials_dataframe()` and with ask and tell to continue.
+        acquisition, seed, and the `optimizer`, with its `trials_dataframe()` and with ask and tell to continue. `plot()` draws the search
+        (`BayesianOptimizer.plot`).
 
     Raises:
         ValueError, TypeError: an argument does not fit; the message names it.
@@ -115,7 +118,7 @@ def minimize(
     return search.result(status, message, final=True)
 
 
-def maximize(fun: Callable[[Any], float], bounds: Any, **options: Any) -> "OptimizeResult":
+def maximize(fun: Callable[[Any], float], bounds: Any, **options: Any) -> "SearchResult":
     """Find the largest value of an expensive function: as `seqdec.minimize`, the signs of all values kept."""
     return minimize(fun, bounds, **options, maximize=True)
 
@@ -222,9 +225,9 @@ class _Search:
                 except Exception as error:
                     raise _CallbackError from error
 
-    def result(self, status: int, message: str, final: bool = False) -> "OptimizeResult":
+    def result(self, status: int, message: str, final: bool = False) -> "SearchResult":
         """The result of all calls so far; of the best one unless it is `final`."""
-        from scipy.optimize import OptimizeResult
+        from seqdec.bo.result import SearchResult
 
         optimizer = self.optimizer
         points, values = optimizer.evaluations()
@@ -236,7 +239,7 @@ class _Search:
             status, message = _FAILED, f"all {self.calls} calls failed, the last with: {self.last}"
         surrogate = optimizer.surrogate if isinstance(optimizer.surrogate, str) else "custom"
         acquisition = optimizer.acquisition if isinstance(optimizer.acquisition, str) else "custom"
-        return OptimizeResult(
+        return SearchResult(
             x=best.x,
             fun=best.value,
             fun_interval=(best.low, best.high),
