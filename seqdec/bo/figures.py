@@ -12,6 +12,7 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure, FigureBase
+from matplotlib.ticker import MaxNLocator
 
 from seqdec.bo import constraints as rules
 from seqdec.bo import dimensions as kinds
@@ -113,7 +114,7 @@ def _title(study: Study) -> str:
     optimizer, failed = study.optimizer, int((~study.done).sum())
     goal = "Maximisation" if optimizer.maximize else "Minimisation"
     names = [name for name in (optimizer.surrogate, optimizer.acquisition) if isinstance(name, str)]
-    count = f"{len(study.values)} evaluations" + (f", {failed} failed" if failed else "")
+    count = f"{len(study.values)} evaluation{'s' * (len(study.values) > 1)}" + (f", {failed} failed" if failed else "")
     return " · ".join([goal, count, *(name.replace("_", " ") for name in names)])
 
 
@@ -125,22 +126,29 @@ def progress(figure: FigureBase, study: Study) -> None:
     axis, numbers = figure.subplots(), np.arange(1, len(study.values) + 1)
     sign = 1 if study.optimizer.maximize else -1
     best = sign * np.fmax.accumulate(sign * study.values)
-    axis.plot(numbers, study.values, "o", ms=4, color=_DOT, alpha=0.6, mew=0, label="evaluation")
-    axis.plot(numbers, best, drawstyle="steps-post", color=_BELIEF, lw=1.8, label="best so far")
-    if len(random := _random_search(study, len(numbers))):
-        label = "best of random points, expected\nunder the surrogate's mean"
+    if study.done.any():
+        axis.plot(numbers, study.values, "o", ms=4, color=_DOT, alpha=0.6, mew=0, label="evaluation")
+        axis.plot(numbers, best, drawstyle="steps-post", color=_BELIEF, lw=1.8, label="best so far")
+    random = _random_search(study, len(numbers))
+    if len(random):
+        label = "random search, expected\nunder the surrogate's mean"
         axis.plot(numbers, random, color=_REST, lw=1.5, label=label)
     if study.optimum is not None:
         axis.axhline(study.optimum, color="0.2", ls="--", lw=1, label="optimum")
     title = "Largest value so far" if study.optimizer.maximize else "Smallest value so far"
     finish_axis(axis, title, "evaluation", "value", "no value yet")
+    axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     _scale_values(axis, study)
+    axis.set_xlim(0.5, len(numbers) + 0.5)
+    drawn = np.concatenate([study.values[study.done], random, [] if study.optimum is None else [study.optimum]])
+    if len(drawn):
+        _set_limits(axis, *axis.yaxis.get_transform().transform(np.array([drawn.min(), drawn.max()])))
+    axis.tick_params(left=bool(len(drawn)), labelleft=bool(len(drawn)))
     failed = numbers[~study.done]
     if len(failed):
         at = np.full(len(failed), 0.03)
         axis.plot(failed, at, "x", ms=5, color=_BEST, transform=axis.get_xaxis_transform(), label="failed")
-    axis.margins(x=0.03)
-    axis.legend(frameon=False, fontsize=8)
+    figure.legend(loc="outside lower center", ncols=5, frameon=False, fontsize=8)
 
 
 def _random_search(study: Study, count: int) -> np.ndarray:
@@ -173,12 +181,12 @@ def slices(figure: FigureBase, study: Study) -> None:
     axes = np.ravel(figure.subplots(-(-len(keys) // columns), columns, sharey=True, squeeze=False))
     for key, axis, (values, _), band in zip(keys, axes, parts, bands, strict=False):
         _slice(axis, study, key, values, band, best[key])
-    limits = _limits(study, predictions)
+    _set_limits(axes[0], *_limits(axes[0], study, predictions))  # shared by all
     for place, axis in enumerate(axes):
         axis.set_visible(place < len(keys))
-        axis.set_ylim(*limits)
         axis.set_ylabel("" if place % columns else "value")
-    figure.suptitle("Posterior mean and 95% band, the other parameters as at the recommended point", **_LEFT)
+    rest = ", the other parameters as at the recommended point" if len(study.importances) > 1 else ""
+    figure.suptitle(f"Posterior mean and 95% band{rest}", **_LEFT)
 
 
 def _along(space: Space, unit: np.ndarray, key: Any) -> tuple[list[Any], np.ndarray]:
@@ -215,18 +223,22 @@ def _slice(axis: Axes, study: Study, key: Any, values: list[Any], band: np.ndarr
         axis.set_xscale("log")
 
 
-def _limits(study: Study, predictions: np.ndarray) -> tuple[float, float]:
-    """Of the values in the slices: all means and the better half of the evaluations, and a part of the rest."""
+def _limits(axis: Axes, study: Study, predictions: np.ndarray) -> tuple[float, float]:
+    """Of the slices, in units of the axis: the best three quarters of the evaluations, and all means among them."""
     values, sign = study.values[study.done], 1 if study.optimizer.maximize else -1
-    worst, far = np.quantile(sign * values, (0.25, 0.0))
-    means, outer = sign * predictions[:, 0], sign * predictions[:, 1:]
-    bottom = max(far, min(worst, means.min()))
-    top = max(values.max() if sign > 0 else (-values).max(), min(outer.max(), means.max() + np.ptp(means)))
-    room = 0.06 * (top - bottom) or 1.0
-    low, high = sorted((sign * (bottom - room), sign * (top + room)))
+    scale = axis.yaxis.get_transform()
     if _scale(study) == "log":
-        low = max(low, 0.5 * values.min())
-    return low, high
+        predictions = np.maximum(predictions, 0.5 * values.min())
+    values, means, *bounds = (sign * scale.transform(part) for part in (values, *predictions.T))
+    worst = max(values.min(), min(np.quantile(values, 0.25), means.min()))
+    best = max(values.max(), min(np.max(bounds), means.max() + np.ptp(means)))
+    return min(sign * worst, sign * best), max(sign * worst, sign * best)
+
+
+def _set_limits(axis: Axes, low: float, high: float) -> None:
+    """Limits of the values, with some room, given in units of the axis."""
+    room = 0.06 * (high - low) or 1.0
+    axis.set_ylim(*axis.yaxis.get_transform().inverted().transform(np.array([low - room, high + room])))
 
 
 def parallel(figure: FigureBase, study: Study) -> None:
@@ -245,7 +257,8 @@ def parallel(figure: FigureBase, study: Study) -> None:
     for place, key in enumerate(keys):
         _coordinate(axis, place, _labels(_dimension(study.space, key)))
     values = study.values[study.done]
-    _coordinate(axis, len(keys), {0: f"{values.min():.4g}", 1: f"{values.max():.4g}"} if len(values) else {})
+    ends = {height: f"{value:.4g}" for height, value in zip(heights[study.done, -1], values, strict=True)}
+    _coordinate(axis, len(keys), {height: ends[height] for height in ends.keys() & {0.0, 0.5, 1.0}})
     inactive = bool(np.any(heights == _INACTIVE))
     if inactive:
         axis.text(-0.06, _INACTIVE, "inactive", ha="right", va="center", fontsize=8, color="0.4")
@@ -254,7 +267,7 @@ def parallel(figure: FigureBase, study: Study) -> None:
     axis.spines[:].set_visible(False)
     axis.set_xlim(-0.35, len(keys) + 0.5)
     axis.set_ylim(_INACTIVE - 0.05 if inactive else -0.06, 1.06)
-    shown = "" if len(keys) == len(study.space.dimensions) else f", the {len(keys)} most important parameters"
+    shown = "" if len(keys) == len(study.space.dimensions) else f" · the {len(keys)} most important parameters"
     axis.set_title(f"Evaluations, the better the darker{shown}", **TITLE)
 
 
@@ -272,8 +285,9 @@ def _heights(dimension: Dimension, values: list[Any]) -> np.ndarray:
 
 
 def _value_heights(study: Study) -> np.ndarray:
-    """(n,) of the values, on the scale of the other panels; NaN for failures, and 0.5 if all are equal."""
-    values = np.log(study.values) if _scale(study) == "log" else study.values
+    """(n,) of the values, as if on the scale of the other panels; NaN for failures, and 0.5 if all are equal."""
+    wide = _scale(study) != "linear"
+    values = np.sign(study.values) * np.log(np.abs(study.values)) if wide else study.values
     low, high = (np.nanmin(values), np.nanmax(values)) if study.done.any() else (0.0, 0.0)
     return (values - low) / (high - low) if high > low else np.where(study.done, 0.5, np.nan)
 
@@ -325,22 +339,22 @@ def _nothing(figure: FigureBase, title: str) -> None:
     """An empty panel that says why."""
     axis = figure.subplots()
     finish_axis(axis, title, "", "", _UNKNOWN)
-    axis.set_xticks([])
-    axis.set_yticks([])
+    axis.set_axis_off()
 
 
 def _scale(study: Study) -> str:
-    """The scale of values: logarithmic for positive ones of very different size, if their optimum is not 0 or less."""
+    """The scale of values: logarithmic for values of one sign and of very different size, with 0 where it is needed."""
     values = study.values[study.done]
-    if not len(values) or values.min() <= 0 or values.max() < _WIDE * values.min():
+    sizes = np.abs(values)
+    if not len(values) or np.ptp(np.sign(values)) or sizes.max() <= _WIDE * sizes.min():
         return "linear"
-    return "log" if study.optimum is None or study.optimum > 0 else "symlog"
+    return "log" if values[0] > 0 and (study.optimum is None or study.optimum > 0) else "symlog"
 
 
 def _scale_values(axis: Axes, study: Study) -> None:
     scale = _scale(study)
     if scale != "linear":
-        axis.set_yscale(scale, **({"linthresh": study.values[study.done].min()} if scale == "symlog" else {}))
+        axis.set_yscale(scale, **({"linthresh": np.abs(study.values[study.done]).min()} if scale == "symlog" else {}))
 
 
 def _dimension(space: Space, key: Any) -> Dimension:

@@ -85,8 +85,8 @@ def minimize(
         calls made, 1 too many failures in a row, 2 callback raised StopIteration, 3 Ctrl-C, 4 every point of a finite
         space evaluated, 5 the executor broke or was shut down, 6 callback raised another exception, which is then
         `error`), message, x_iters and func_vals of all points (given values first, NaN for failures), surrogate,
-        acquisition, seed, and the `optimizer`, with its `trials_dataframe()` and with ask and tell to continue. `plot()` draws the search
-        (`BayesianOptimizer.plot`).
+        acquisition, seed, and the `optimizer`, with its `trials_dataframe()` and with ask and tell to continue. Its
+        `plot()` draws the search, as `BayesianOptimizer.plot`.
 
     Raises:
         ValueError, TypeError: an argument does not fit; the message names it.

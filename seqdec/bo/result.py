@@ -11,9 +11,7 @@ if TYPE_CHECKING:
 class SearchResult(OptimizeResult):
     """scipy's OptimizeResult with a figure."""
 
-    def plot(
-        self, panel: str | None = None, *, minimum: float | None = None, maximum: float | None = None
-    ) -> "Figure":
+    def plot(self, panel: str | None = None, *, minimum: float | None = None, maximum: float | None = None) -> "Figure":
         """A matplotlib Figure of the search, as `seqdec.bo.BayesianOptimizer.plot`."""
         return self.optimizer.plot(panel, minimum=minimum, maximum=maximum)
 
