@@ -47,6 +47,7 @@ COLOURS: Mapping[str, str] = {
 _OTHERS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1)), (0, (6, 1.5, 1.5, 1.5)))
 TITLE: dict[str, Any] = {"fontsize": 11, "loc": "left"}
+OPTIMUM = "optimum"
 Possible = tuple[float | np.ndarray, float | np.ndarray]
 _POINTS = 400
 """Points in a drawn curve: more cannot be distinguished and only make the file larger."""
@@ -165,6 +166,12 @@ def legend(figure: Figure, axes: list[Axes], names: list[str]) -> None:
     figure.legend(
         [entries[name] for name in shown], shown, loc="outside lower center", ncols=min(len(shown), 6), frameon=False
     )
+
+
+def optimum(axis: Axes, value: float) -> None:
+    """A dashed line at the best possible value, labelled `OPTIMUM`; none if that is not finite."""
+    if np.isfinite(value):
+        axis.axhline(value, color="0.2", ls="--", lw=1, label=OPTIMUM, zorder=1)
 
 
 def intervals(axis: Axes, names: list[str], values: np.ndarray, errors: np.ndarray) -> None:

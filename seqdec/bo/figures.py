@@ -20,7 +20,7 @@ from seqdec.bo import importance
 from seqdec.bo.dimensions import Categorical, Dimension, Integer, Ordinal, Real
 from seqdec.bo.spaces import Space
 from seqdec.bo.suggest import sobol
-from seqdec.figures import TITLE, finish_axis
+from seqdec.figures import TITLE, finish_axis, optimum
 from seqdec.registry import unknown
 
 if TYPE_CHECKING:
@@ -80,14 +80,14 @@ class Study(NamedTuple):
         return [x.get(key) if isinstance(x, dict) else x[key] for x in self.points]
 
 
-def plot(optimizer: "BayesianOptimizer", panel: str | None = None, optimum: float | None = None) -> Figure:
-    """All panels, or the one of that name.
+def plot(optimizer: "BayesianOptimizer", panel: str | None, known: float | None) -> Figure:
+    """All panels, or the one of that name, with the best value that is possible if it is known.
 
     Raises ValueError for an unknown one, or if no trial was told.
     """
     if panel is not None and panel not in PANELS:
         raise ValueError(unknown("panel", panel, tuple(PANELS)))
-    study = _study(optimizer, optimum)
+    study = _study(optimizer, known)
     rows = _LAYOUT if panel is None else ((panel,),)
     heights = [max(PANELS[name].height(study) for name in row) for row in rows]
     width = 11.0 if panel is None else PANELS[panel].width
@@ -101,13 +101,13 @@ def plot(optimizer: "BayesianOptimizer", panel: str | None = None, optimum: floa
     return figure
 
 
-def _study(optimizer: "BayesianOptimizer", optimum: float | None) -> Study:
+def _study(optimizer: "BayesianOptimizer", known: float | None) -> Study:
     points, values = optimizer.evaluations()
     if not points:
         raise ValueError("there is nothing to draw yet: tell the value of a trial first")
     found = importance.importances(optimizer) if np.isfinite(values).sum() > 1 else {}
     found = dict(sorted(found.items(), key=lambda item: -item[1]))
-    return Study(optimizer, points, values, optimum, found)
+    return Study(optimizer, points, values, known, found)
 
 
 def _title(study: Study) -> str:
@@ -134,7 +134,7 @@ def progress(figure: FigureBase, study: Study) -> None:
         label = "random search, expected\nunder the surrogate's mean"
         axis.plot(numbers, random, color=_REST, lw=1.5, label=label)
     if study.optimum is not None:
-        axis.axhline(study.optimum, color="0.2", ls="--", lw=1, label="optimum")
+        optimum(axis, study.optimum)
     title = "Largest value so far" if study.optimizer.maximize else "Smallest value so far"
     finish_axis(axis, title, "evaluation", "value", "no value yet")
     axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))

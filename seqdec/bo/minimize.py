@@ -6,6 +6,7 @@ import inspect
 import math
 import secrets
 import sys
+import time
 import warnings
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
@@ -73,7 +74,8 @@ def minimize(
             be picklable by processes, and of an exception only the message is kept.
         seed: of everything random; None draws one, which the result contains.
         max_failures: failed calls in a row that end the search.
-        progress: whether to show a bar on standard error; None shows it on a terminal only.
+        progress: whether to show a bar on standard error, with the best value so far and the mean time to choose a
+            point; None shows it on a terminal only.
         **options: further keywords of `seqdec.bo.BayesianOptimizer`: constraints, surrogate_options, initial,
             trust_region, standardize, warp, noise_std, search.
 
@@ -141,6 +143,8 @@ class _Search:
         self.optimizer, self.fun, self.n_calls, self.callback = optimizer, fun, n_calls, callback
         self.max_failures, self.failures, self.calls, self.last = max_failures, 0, 0, ""
         self.given: list[Point] = []
+        self.choosing = 0.0
+        """seconds in which points were chosen"""
         self.error: BaseException | None = None
 
     def run(self, given: list[Point], batch_size: int, workers: Any, bar: "tqdm") -> tuple[int, str]:
@@ -177,9 +181,11 @@ class _Search:
     def _trials(self, number: int) -> list[Trial]:
         """The next trials, fewer where no new point is left."""
         trials: list[Trial] = []
+        began = time.perf_counter()
         with contextlib.suppress(Exhausted):
             while len(trials) < number:
                 trials.append(self.optimizer.propose(self.given.pop(0)) if self.given else self.optimizer.ask())
+        self.choosing += time.perf_counter() - began
         return trials
 
     def _in_batches(self, size: int, workers: Any) -> "Generator[tuple[Trial, _Outcome]]":
@@ -216,7 +222,8 @@ class _Search:
         bar.update()
         if self.callback is not None or good:
             so_far = self.result(_DONE, "running")
-            bar.set_postfix(best=f"{so_far.fun:.6g}")
+            each = self.choosing / len(self.optimizer.trials)
+            bar.set_postfix(best=f"{so_far.fun:.6g}", choosing=f"{each:.2g} s/point")
             if self.callback is not None:
                 try:
                     self.callback(so_far)
