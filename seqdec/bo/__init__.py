@@ -5,6 +5,7 @@ from seqdec.bo.constraints import Linear
 from seqdec.bo.dimensions import Categorical, Integer, Ordinal, Real
 from seqdec.bo.filtered import ekf, hilofi, lolofi, lrkf
 from seqdec.bo.gaussian_process import gp
+from seqdec.bo.importance import importances
 from seqdec.bo.minimize import maximize, minimize
 from seqdec.bo.optimizer import BayesianOptimizer, Exhausted, Prediction, Recommendation, Trial
 from seqdec.bo.spaces import Conditional, Point, Space, space_from
@@ -33,6 +34,7 @@ __all__ = [
     "ekf",
     "gp",
     "hilofi",
+    "importances",
     "lolofi",
     "lrkf",
     "maximize",

@@ -74,7 +74,7 @@ def minimize(
             be picklable by processes, and of an exception only the message is kept.
         seed: of everything random; None draws one, which the result contains.
         max_failures: failed calls in a row that end the search.
-        progress: whether to show a bar on standard error, with the best value so far and the mean time to choose a
+        progress: whether to show a bar on standard error, with the best value so far and the time to choose the last
             point; None shows it on a terminal only.
         **options: further keywords of `seqdec.bo.BayesianOptimizer`: constraints, surrogate_options, initial,
             trust_region, standardize, warp, noise_std, search.
@@ -144,7 +144,7 @@ class _Search:
         self.max_failures, self.failures, self.calls, self.last = max_failures, 0, 0, ""
         self.given: list[Point] = []
         self.choosing = 0.0
-        """seconds in which points were chosen"""
+        """seconds that the last point took to be chosen"""
         self.error: BaseException | None = None
 
     def run(self, given: list[Point], batch_size: int, workers: Any, bar: "tqdm") -> tuple[int, str]:
@@ -185,7 +185,8 @@ class _Search:
         with contextlib.suppress(Exhausted):
             while len(trials) < number:
                 trials.append(self.optimizer.propose(self.given.pop(0)) if self.given else self.optimizer.ask())
-        self.choosing += time.perf_counter() - began
+        if trials:
+            self.choosing = (time.perf_counter() - began) / len(trials)
         return trials
 
     def _in_batches(self, size: int, workers: Any) -> "Generator[tuple[Trial, _Outcome]]":
@@ -222,8 +223,7 @@ class _Search:
         bar.update()
         if self.callback is not None or good:
             so_far = self.result(_DONE, "running")
-            each = self.choosing / len(self.optimizer.trials)
-            bar.set_postfix(best=f"{so_far.fun:.6g}", choosing=f"{each:.2g} s/point")
+            bar.set_postfix(best=f"{so_far.fun:.6g}", choosing=f"{self.choosing:.2g} s/point")
             if self.callback is not None:
                 try:
                     self.callback(so_far)
