@@ -47,6 +47,7 @@ COLOURS: Mapping[str, str] = {
 _OTHERS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1)), (0, (6, 1.5, 1.5, 1.5)))
 TITLE: dict[str, Any] = {"fontsize": 11, "loc": "left"}
+OPTIMUM = "optimum"
 Possible = tuple[float | np.ndarray, float | np.ndarray]
 _POINTS = 400
 """Points in a drawn curve: more cannot be distinguished and only make the file larger."""
@@ -167,6 +168,12 @@ def legend(figure: Figure, axes: list[Axes], names: list[str]) -> None:
     )
 
 
+def optimum(axis: Axes, value: float) -> None:
+    """A dashed line at the best possible value, labelled `OPTIMUM`; none if that is not finite."""
+    if np.isfinite(value):
+        axis.axhline(value, color="0.2", ls="--", lw=1, label=OPTIMUM, zorder=1)
+
+
 def intervals(axis: Axes, names: list[str], values: np.ndarray, errors: np.ndarray) -> None:
     """One row for each name, from the top: a dot and its interval; `errors` are (n,) or (2, n)."""
     rows, below_above = np.arange(len(names)), np.broadcast_to(errors, (2, len(names)))
@@ -254,8 +261,10 @@ def summed(possible: Possible, steps: np.ndarray) -> Possible:
     return possible[0] * steps, possible[1] * steps
 
 
-def finish_axis(axis: Axes, title: str, x_label: str, y_label: str) -> None:
-    """Title, axis labels and a plain style; a note if there is nothing to draw."""
+def finish_axis(
+    axis: Axes, title: str, x_label: str, y_label: str, empty: str = "not known in this environment"
+) -> None:
+    """Title, axis labels and a plain style; the note `empty` if there is nothing to draw."""
     axis.set_title(title, **TITLE)
     axis.set_xlabel(x_label)
     axis.set_ylabel(y_label)
@@ -267,7 +276,7 @@ def finish_axis(axis: Axes, title: str, x_label: str, y_label: str) -> None:
     for direction in (axis.xaxis, axis.yaxis):
         direction.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     if not axis.patches and not any(np.isfinite(np.asarray(line.get_ydata(), float)).any() for line in axis.lines):
-        axis.text(0.5, 0.5, "not known in this environment", transform=axis.transAxes, ha="center", color="0.4")
+        axis.text(0.5, 0.5, empty, transform=axis.transAxes, ha="center", color="0.4")
 
 
 def single(

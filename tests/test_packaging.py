@@ -20,12 +20,12 @@ FOLDERS = {"seqdec": ROOT / "seqdec", "seqdec.envs": ROOT / "envs", "seqdec.agen
 # From the ground up; a room may import from floors below its own, and from itself.
 FLOORS = (
     {"core", "registry", "persistence", "statistics"},
-    {"checks", "runtime", "states"},
+    {"checks", "figures", "runtime", "states"},
     {"executors", "linalg", "likelihoods", "params", "memory", "kernels", "data"},
     {"models"},
     {"filters", "policies", "optim", "envs", "ope"},
     {"agents", "bo"},
-    {"figures", "integrations"},
+    {"integrations"},
     {"results"},
     {"loop"},
     {"online"},

@@ -5,6 +5,7 @@ from seqdec.bo.constraints import Linear
 from seqdec.bo.dimensions import Categorical, Integer, Ordinal, Real
 from seqdec.bo.filtered import ekf, hilofi_mlp, lolofi, lrkf
 from seqdec.bo.gaussian_process import gp
+from seqdec.bo.importance import importances
 from seqdec.bo.minimize import maximize, minimize
 from seqdec.bo.optimizer import BayesianOptimizer
 from seqdec.bo.pareto import hypervolume
@@ -41,6 +42,7 @@ __all__ = [
     "hilofi",
     "hilofi_mlp",
     "hypervolume",
+    "importances",
     "lolofi",
     "lrkf",
     "maximize",

@@ -6,6 +6,7 @@ import inspect
 import math
 import secrets
 import sys
+import time
 import warnings
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from scipy.optimize import OptimizeResult
     from tqdm import tqdm
 
+    from seqdec.bo.result import SearchResult
+
 _DONE, _FAILED, _STOPPED, _INTERRUPTED, _EXHAUSTED, _BROKEN, _CALLBACK, _INFEASIBLE = range(8)
 
 
@@ -46,7 +49,7 @@ def minimize(
     max_failures: int = 10,
     progress: bool | None = None,
     **options: Any,
-) -> "OptimizeResult":
+) -> "SearchResult":
     """Find the smallest value of an expensive function on a box, in few calls.
 
         result = seqdec.minimize(fun, [(-5, 10), (0, 15)], n_calls=40)
@@ -77,7 +80,8 @@ def minimize(
             be picklable by processes, and of an exception only the message is kept.
         seed: of everything random; None draws one, which the result contains.
         max_failures: failed calls in a row that end the search.
-        progress: whether to show a bar on standard error; None shows it on a terminal only.
+        progress: whether to show a bar on standard error, with the best value so far and the time to choose the last
+            point; None shows it on a terminal only.
         **options: further keywords of `seqdec.bo.BayesianOptimizer`: constraints, objectives, outcome_constraints,
             reference_point, surrogate_options, initial, trust_region, standardize, warp, noise_std, search.
 
@@ -92,7 +96,7 @@ def minimize(
         evaluated, 5 the executor broke or was shut down, 6 callback raised another exception, which is then `error`,
         7 no call was feasible), message, x_iters and func_vals of all points (given values first, NaN for failures),
         surrogate, acquisition, seed, and the `optimizer`, with its `trials_dataframe()` and with ask and tell to
-        continue.
+        continue. Its `plot()` draws the search, as `BayesianOptimizer.plot`.
 
     Raises:
         ValueError, TypeError: an argument does not fit; the message names it.
@@ -125,7 +129,7 @@ def minimize(
     return search.result(status, message, final=True)
 
 
-def maximize(fun: Callable[[Any], Any], bounds: Any, **options: Any) -> "OptimizeResult":
+def maximize(fun: Callable[[Any], Any], bounds: Any, **options: Any) -> "SearchResult":
     """Find the largest value of an expensive function: as `seqdec.minimize`, the signs of all values kept."""
     return minimize(fun, bounds, **options, maximize=True)
 
@@ -149,6 +153,8 @@ class _Search:
         self._call = functools.partial(_call, fun, optimizer.outputs)
         self.max_failures, self.failures, self.calls, self.last = max_failures, 0, 0, ""
         self.given: list[Point] = []
+        self.choosing = 0.0
+        """seconds that the last point took to be chosen"""
         self.error: BaseException | None = None
 
     def run(self, given: list[Point], batch_size: int, workers: Any, bar: "tqdm") -> tuple[int, str]:
@@ -185,9 +191,12 @@ class _Search:
     def _trials(self, number: int) -> list[Trial]:
         """The next trials, fewer where no new point is left."""
         trials: list[Trial] = []
+        began = time.perf_counter()
         with contextlib.suppress(Exhausted):
             while len(trials) < number:
                 trials.append(self.optimizer.propose(self.given.pop(0)) if self.given else self.optimizer.ask())
+        if trials:
+            self.choosing = (time.perf_counter() - began) / len(trials)
         return trials
 
     def _in_batches(self, size: int, workers: Any) -> "Generator[tuple[Trial, _Outcome]]":
@@ -223,7 +232,7 @@ class _Search:
         bar.update()
         if self.callback is not None or not reason:
             so_far = self.result(_DONE, "running")
-            bar.set_postfix(_shown(so_far))
+            bar.set_postfix({**_shown(so_far), "choosing": f"{self.choosing:.2g} s/point"})
             if self.callback is not None:
                 try:
                     self.callback(so_far)
@@ -232,9 +241,9 @@ class _Search:
                 except Exception as error:
                     raise _CallbackError from error
 
-    def result(self, status: int, message: str, final: bool = False) -> "OptimizeResult":
+    def result(self, status: int, message: str, final: bool = False) -> "SearchResult":
         """The result of all calls so far; of the best one unless it is `final`."""
-        from scipy.optimize import OptimizeResult
+        from seqdec.bo.result import SearchResult
 
         optimizer = self.optimizer
         points, values = optimizer.evaluations()
@@ -247,7 +256,7 @@ class _Search:
         surrogate = optimizer.surrogate if isinstance(optimizer.surrogate, str) else "custom"
         reason = f" ({optimizer.reason})" if optimizer.reason.startswith("auto") else ""
         acquisition = optimizer.acquisition if isinstance(optimizer.acquisition, str) else "custom"
-        return OptimizeResult(
+        return SearchResult(
             x=best.x,
             fun=best.value,
             fun_interval=(best.low, best.high),

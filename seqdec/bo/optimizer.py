@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,9 @@ from seqdec.bo.suggest import Plan, Search, check_search
 from seqdec.bo.surrogates import Surrogate
 from seqdec.bo.trials import Entry, Status, Trial, one_at_a_time
 from seqdec.core import Acquisition
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _MANY_DIMENSIONS = 20
 """With more columns than these, the search keeps to a trust region."""
@@ -233,6 +236,35 @@ class BayesianOptimizer(Questions):
         best = entries[int(np.argmax(means[:, 0]))]
         mean, low, high = self._prediction(best.unit)
         return Recommendation(best.x.copy(), mean, low, high, "predicted")
+
+    @one_at_a_time
+    def plot(self, panel: str | None = None, *, minimum: float | None = None, maximum: float | None = None) -> "Figure":
+        """A matplotlib Figure of all trials told; `figure.savefig("search.png")` writes it.
+
+        Args:
+            panel: None for all panels, or the name of one.
+                "progress": every value, the best so far, failed trials, and the best that as many random points are
+                expected to have under the posterior mean.
+                "slices": posterior mean and 95% band along each of the most important parameters, the others as at the
+                point of `recommend`.
+                "parallel": every trial as a line through its parameters.
+                "importances": total-effect Sobol indices of the posterior mean, `seqdec.bo.importances`.
+                With several objectives there is one panel, "front": the values of each pair of them.
+            minimum: of the function, if it is known and values are minimised.
+            maximum: likewise where they are maximised.
+
+        Raises:
+            ValueError: an unknown panel, no trial was told, or the other one of `minimum` and `maximum` is given.
+        """
+        from seqdec.bo import figures  # matplotlib is slow to import
+
+        if self.outputs.objectives > 1 and not minimum is maximum is None:
+            raise ValueError("minimum and maximum are of one objective; leave them out with several")
+        optimum, other = (maximum, minimum) if self.maximize else (minimum, maximum)
+        if other is not None:
+            right, wrong = ("maximum", "minimum") if self.maximize else ("minimum", "maximum")
+            raise ValueError(f"values are {right[:-2]}ised here, so that {wrong}={other} is not drawn: give {right}")
+        return figures.plot(self, panel, optimum)
 
     @overload
     def ask(self, n: None = None, *, fixed: Mapping[Any, Any] | None = None) -> Trial: ...

@@ -104,6 +104,11 @@ class Record:
         return [entry.x.copy() for entry in told], values[:, 0] if self.outputs.objectives == 1 else values
 
     @one_at_a_time
+    def feasibility(self) -> np.ndarray:
+        """(n,) bool for each of `evaluations`: whether it is complete and all its outcomes are at most 0."""
+        return np.array([entry.feasible for entry in self._entries if entry.status != "pending"], bool)
+
+    @one_at_a_time
     def trials_dataframe(self) -> "pd.DataFrame":
         """One row for each trial: number, state, value (NaN unless complete), the point, reason of a failure.
 

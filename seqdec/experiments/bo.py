@@ -276,8 +276,9 @@ def progress_figure(trials: pd.DataFrame) -> "Figure":
             if len(curves):
                 evaluations = np.arange(curves.shape[1])[first - 1 :] - first + 1
                 figures.curve(axis, evaluations, curves[:, first - 1 :], method, style, (least, np.inf))
+        figures.optimum(axis, least)
         figures.finish_axis(axis, name, "evaluations after the initial points", "best value so far")
-    figures.legend(figure, axes, methods)
+    figures.legend(figure, axes, [*methods, figures.OPTIMUM])
     figure.suptitle("Best value so far, smaller is better", fontsize=12, fontweight="bold", x=0.01, ha="left")
     return figure
 
@@ -301,8 +302,10 @@ def time_figure(table: pd.DataFrame) -> "Figure":
                 axis.errorbar(
                     row["seconds"], row["best"], yerr=error, fmt="o", capsize=3, color=style["color"], label=method
                 )
+        figures.optimum(axis, float((table.loc[name, "best"] - table.loc[name, "regret"]).iloc[0]))
         figures.finish_axis(axis, name, "time to choose all points of a run / s", "best value at the end")
         axis.margins(x=0.08)
-    figures.legend(figure, axes, methods)
+        axis.set_xlim(left=min(0.0, axis.get_xlim()[0]))
+    figures.legend(figure, axes, [*methods, figures.OPTIMUM])
     figure.suptitle("Best value against time, smaller is better", fontsize=12, fontweight="bold", x=0.01, ha="left")
     return figure

@@ -1,0 +1,284 @@
+"""seqdec beside BoTorch, Optuna's samplers and random search: best value found, and CPU seconds per question.
+
+    OMP_NUM_THREADS=1 python benchmarks/bayesian_optimisation.py [--methods seqdec ...] [--tasks branin ...] [--runs 5]
+
+    OUT/METHOD.parquet       every evaluation of the finished runs, which are not repeated
+    OUT/summary.csv          the table
+    OUT/progress.png         best value so far against evaluations
+
+The tasks are those of `black_boxes.py`. Methods:
+
+- seqdec: `BayesianOptimizer` with its defaults.
+- botorch: `SingleTaskGP` and `LogExpectedImprovement` with their defaults, `optimize_acqf` with 10 restarts and 512 raw
+  samples, after Sobol points, one for each column but at least five. It sees the flattened cube of seqdec: integers are
+  rounded, categories are one-hot, and inactive parameters have a constant value, after the maximisation.
+- optuna-gp, optuna-tpe: `GPSampler` and `TPESampler` with their defaults, define-by-run.
+- random: uniform points of the space.
+
+A process plays all runs of a task and a method. `cold` are the CPU seconds of the first modelled question in a new
+process, without `import`, that of the packages, and `warm` the median of all others; the threads of the process count.
+`best` is a mean over the runs with the half-width of its 95% t-interval. `rank` is the mean over the tasks of the
+method's rank in it.
+"""
+
+import importlib
+import multiprocessing
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import tyro
+from black_boxes import TASKS, Task
+
+from seqdec.bo import BayesianOptimizer, Categorical, Conditional, Integer, space_from
+from seqdec.persistence import read_table, write_table
+from seqdec.statistics import mean_and_margin
+
+_SMALLEST = 1e-6
+"""Regrets are drawn as this at least."""
+_DRAWN = 5
+"""The first evaluation that is drawn."""
+
+
+class Question(NamedTuple):
+    """One answer of a method."""
+
+    x: Any
+    tell: Callable[[float], Any]
+    modelled: bool
+    """Whether a model chose the point, rather than an initial design"""
+
+
+Method = Callable[[Task, int], Callable[[], Question]]
+"""(task, seed) -> function that asks for the next point; called again after the value was told."""
+
+
+def seqdec(task: Task, seed: int) -> Callable[[], Question]:
+    """The optimiser of this package."""
+    optimizer = BayesianOptimizer(task.space, seed=seed, capacity=task.calls)
+
+    def ask() -> Question:
+        modelled = len(optimizer.trials) >= optimizer.initial
+        trial = optimizer.ask()
+        return Question(trial.x, lambda value: optimizer.tell(trial, value), modelled)
+
+    return ask
+
+
+def botorch(task: Task, seed: int) -> Callable[[], Question]:
+    """A Gaussian process with log expected improvement."""
+    import torch
+    from botorch.acquisition import LogExpectedImprovement
+    from botorch.fit import fit_gpytorch_mll
+    from botorch.models import SingleTaskGP
+    from botorch.optim import optimize_acqf
+    from gpytorch.mlls import ExactMarginalLogLikelihood
+
+    torch.manual_seed(seed)
+    space, units, values = space_from(task.space), [], []
+    initial = max(5, space.columns)
+    design = torch.quasirandom.SobolEngine(space.columns, scramble=True, seed=seed).draw(initial)
+    bounds = torch.tensor([[0.0] * space.columns, [1.0] * space.columns], dtype=torch.double)
+
+    def suggested() -> Any:
+        model = SingleTaskGP(torch.tensor(np.array(units)), -torch.tensor(values, dtype=torch.double)[:, None])
+        fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        acquisition = LogExpectedImprovement(model, best_f=-min(values))
+        return optimize_acqf(acquisition, bounds, q=1, num_restarts=10, raw_samples=512)[0][0]
+
+    def ask() -> Question:
+        modelled = len(units) >= initial
+        found = suggested() if modelled else design[len(units)]
+        x = space.decode(found.double().numpy())
+        units.append(space.encode(x))
+        return Question(x, values.append, modelled)
+
+    return ask
+
+
+def _optuna(kind: str) -> Method:
+    """A sampler of Optuna."""
+
+    def start(task: Task, seed: int) -> Callable[[], Question]:
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        study = optuna.create_study(sampler=getattr(optuna.samplers, kind)(seed=seed))
+
+        def ask() -> Question:
+            modelled = len(study.trials) >= 10  # both samplers' default
+            trial, x = study.ask(), {}
+            for name, dimension in task.space.items():
+                if isinstance(dimension, Conditional):
+                    if x.get(dimension.on) not in dimension.values:
+                        continue
+                    dimension = dimension.dimension
+                if isinstance(dimension, Categorical):
+                    x[name] = trial.suggest_categorical(name, dimension.choices)
+                else:
+                    suggest = trial.suggest_int if isinstance(dimension, Integer) else trial.suggest_float
+                    x[name] = suggest(name, dimension.low, dimension.high, log=dimension.log)
+            return Question(x, lambda value: study.tell(trial, value), modelled)
+
+        return ask
+
+    return start
+
+
+def random(task: Task, seed: int) -> Callable[[], Question]:
+    """Uniform points."""
+    space, generator = space_from(task.space), np.random.default_rng(seed)
+    return lambda: Question(space.decode(generator.random(space.columns)), lambda value: None, False)
+
+
+METHODS: dict[str, Method] = {
+    "seqdec": seqdec,
+    "botorch": botorch,
+    "optuna-gp": _optuna("GPSampler"),
+    "optuna-tpe": _optuna("TPESampler"),
+    "random": random,
+}
+PACKAGES = {
+    "seqdec": ("seqdec.bo",),
+    "botorch": ("botorch.acquisition", "botorch.fit", "botorch.models", "botorch.optim"),
+    "optuna-gp": ("optuna", "torch", "scipy.optimize"),
+    "optuna-tpe": ("optuna",),
+    "random": (),
+}
+"""What a method imports, late in some packages."""
+
+
+def play(name: str, method: str, seed: int) -> pd.DataFrame:
+    """One run: a row for each evaluation."""
+    task, rows = TASKS[name], []
+    ask = METHODS[method](task, seed)
+    for evaluation in range(task.calls):
+        began = time.process_time()
+        question = ask()
+        seconds = time.process_time() - began
+        value = task.fun(question.x)
+        question.tell(value)
+        rows.append((name, method, seed, evaluation + 1, value, question.modelled, seconds))
+    return pd.DataFrame(rows, columns=["task", "method", "run", "evaluation", "value", "modelled", "seconds"])
+
+
+def play_all(name: str, method: str, seeds: list[int], path: Path) -> None:
+    """The runs of a task and a method, each saved as soon as it is finished."""
+    warnings.simplefilter("ignore")  # of the classifiers and of the other packages
+    for package in PACKAGES[method]:
+        importlib.import_module(package)
+    for place, seed in enumerate(seeds):
+        table = play(name, method, seed)
+        first = table["modelled"] & ~table["modelled"].shift(fill_value=False)
+        table["cold"] = first & (place == 0)
+        write_table(path, pd.concat([*saved(path), table], ignore_index=True))
+
+
+def saved(path: Path) -> list[pd.DataFrame]:
+    """The table in a file, if there is one."""
+    return [read_table(path)[0]] if path.exists() else []
+
+
+def summarise(rows: pd.DataFrame) -> pd.DataFrame:
+    """The table that the head of this file describes."""
+    found = []
+    for (name, method), group in rows.groupby(["task", "method"], sort=False):
+        bests, chosen = group.groupby("run")["value"].min().to_numpy(), group[group["modelled"]]
+        best, margin = mean_and_margin(bests)
+        times = [chosen.loc[chosen["cold"] == cold, "seconds"].median() for cold in (True, False)]
+        found.append((name, method, len(bests), best, margin, best - TASKS[name].minimum, *times))
+    table = pd.DataFrame(found, columns=["task", "method", "runs", "best", "best_95", "regret", "cold", "warm"])
+    table = table.sort_values("task", key=lambda names: names.map(list(TASKS).index), kind="stable")
+    table["rank"] = table.groupby("task")["best"].rank()
+    return table
+
+
+def readable(table: pd.DataFrame) -> str:
+    """The table as text, and the means over the tasks."""
+    shown = table[["task", "method", "runs"]].copy()
+    bests = zip(table["best"], table["best_95"], strict=True)
+    shown["best"] = [f"{best:.4g} ± {margin:.2g}" for best, margin in bests]
+    shown["regret"] = [f"{value:.2g}" if np.isfinite(value) else "-" for value in table["regret"]]
+    for column in ("cold", "warm"):
+        shown[f"{column} / s"] = [f"{value:.3f}" if np.isfinite(value) else "-" for value in table[column]]
+    means = table.groupby("method", sort=False)[["rank", "cold", "warm"]].mean()
+    means["import"] = [import_seconds(method) for method in means.index]
+    return f"{shown.to_string(index=False)}\n\n{means.to_string(float_format='%.3f', na_rep='-')}"
+
+
+def import_seconds(method: str) -> float:
+    """CPU seconds of the import of a method's packages in a new process; NaN where one is missing."""
+    lines = ["import time", *(f"import {package}" for package in PACKAGES[method]), "print(time.process_time())"]
+    ended = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=False)
+    return float(ended.stdout.split()[-1]) if ended.returncode == 0 else np.nan
+
+
+def progress_figure(rows: pd.DataFrame) -> Any:
+    """Best value so far, a panel for each task: log10 of the regret where the minimum is known; mean and 95% band."""
+    from seqdec import figures
+
+    methods = list(dict.fromkeys(rows["method"]))
+    names = [name for name in TASKS if name in set(rows["task"])]
+    figure, axes = figures.panels(names)
+    for name, axis in zip(names, axes, strict=True):
+        known = np.isfinite(TASKS[name].minimum)
+        curves = {method: _curves(rows[rows["task"] == name], name, method) for method in methods}
+        possible = figures.extremes(curves.values())
+        for style, method in zip(figures.styles(methods), methods, strict=True):
+            if len(curves[method]):
+                evaluations = np.arange(_DRAWN, _DRAWN + curves[method].shape[1])
+                figures.curve(axis, evaluations, curves[method], method, style, possible)
+        label = "log10 of the regret" if known else "smallest error"
+        figures.finish_axis(axis, name, "evaluations", label)
+    figures.legend(figure, axes, methods)
+    runs = rows["run"].nunique()
+    title = f"Best value so far, smaller is better · {runs} runs, mean and 95% band"
+    figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
+    return figure
+
+
+def _curves(rows: pd.DataFrame, name: str, method: str) -> np.ndarray:
+    """(runs, evaluations) best values so far or log10 of their regrets, from evaluation `_DRAWN` on."""
+    values = rows[rows["method"] == method].pivot(index="run", columns="evaluation", values="value").to_numpy()
+    best = np.minimum.accumulate(values, axis=1)[:, _DRAWN - 1 :]
+    minimum = TASKS[name].minimum
+    return np.log10(np.maximum(best - minimum, _SMALLEST)) if np.isfinite(minimum) else best
+
+
+def main(
+    methods: Annotated[tuple[str, ...], tyro.conf.arg(help="of all")] = tuple(METHODS),
+    tasks: tuple[str, ...] = tuple(TASKS),
+    runs: int = 5,
+    seed: int = 0,
+    out: Path = Path("results/black-boxes"),
+) -> None:
+    """Play what is missing; then the table and the picture of all that OUT holds."""
+    out.mkdir(parents=True, exist_ok=True)
+    for name in tasks:
+        for method in methods:
+            path = out / f"{method}.parquet"
+            done = {(task, run) for table in saved(path) for task, run in zip(table["task"], table["run"], strict=True)}
+            seeds = [run for run in range(seed, seed + runs) if (name, run) not in done]
+            if not seeds:
+                continue
+            began = time.monotonic()
+            process = multiprocessing.get_context("spawn").Process(target=play_all, args=(name, method, seeds, path))
+            process.start()
+            process.join()
+            ended = "" if process.exitcode == 0 else f", exit code {process.exitcode}"
+            print(f"{name} {method}: {time.monotonic() - began:.0f} s{ended}", flush=True)
+    rows = pd.concat([table for method in METHODS for table in saved(out / f"{method}.parquet")], ignore_index=True)
+    table = summarise(rows)
+    table.to_csv(out / "summary.csv", index=False)
+    progress_figure(rows).savefig(out / "progress.png")
+    print(readable(table))
+
+
+if __name__ == "__main__":
+    tyro.cli(main)

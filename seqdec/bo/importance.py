@@ -1,0 +1,98 @@
+"""Which parameters matter: total-effect Sobol indices of the surrogate's posterior mean.
+
+The index of a parameter is the expected share of the variance of f that remains when all other parameters are known,
+
+    S_T,i = E[Var(f | x without x_i)] / Var f,
+
+for independent uniform parameters, on their scales of search. With rows A and B of two such samples, and AB_i the rows
+of A whose column i is that of B, Jansen's estimator is
+
+    S_T,i = mean((f(A) - f(AB_i))^2) / (2 Var f).
+
+M. J. W. Jansen, Analysis of variance designs for model output, Computer Physics Communications 117 (1999);
+A. Saltelli et al., Variance based sensitivity analysis of model output, Computer Physics Communications 181 (2010).
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from seqdec.bo import dimensions as kinds
+from seqdec.bo.dimensions import Categorical, Dimension
+from seqdec.bo.spaces import Space
+from seqdec.bo.suggest import SAME, sobol
+
+if TYPE_CHECKING:
+    from seqdec.bo.optimizer import BayesianOptimizer
+
+_EVALUATIONS = 1 << 14
+"""Predictions of an estimate, about."""
+_FLAT = 1e-12
+"""Variance below which a function counts as constant."""
+
+
+def importances(optimizer: "BayesianOptimizer") -> dict[Any, float]:
+    """The total-effect index of each parameter, by name or, in a space without names, by index.
+
+    The function is the posterior mean in warped units (`seqdec.bo.responses`) on the product of the parameters:
+    inactive ones have no effect, constraints are ignored. The indices of a sum of functions of one parameter add up to
+    1, and interactions to more; all are 0 where the mean is constant. They are estimated from about 16,000 predictions
+    at a scrambled Sobol sequence with seed 0.
+
+    Raises:
+        ValueError: fewer than two values are known, or there are several objectives.
+    """
+    space = optimizer.space
+    if optimizer.outputs.objectives > 1:
+        raise ValueError("importances are those of one objective; got an optimizer of several")
+    if np.isfinite(optimizer.evaluations()[1]).sum() < 2:
+        raise ValueError("importances need two values or more: tell further ones first")
+    indices = total_effects(lambda u: optimizer._means(units(space, u))[:, 0], len(space.dimensions))
+    return dict(zip(space.keys, indices.tolist(), strict=True))
+
+
+def total_effects(fun: Callable[[np.ndarray], np.ndarray], count: int) -> np.ndarray:
+    """(count,) indices of a function from (n, count) independent uniform numbers to (n,) values."""
+    rows = 1 << ((_EVALUATIONS // (count + 2)).bit_length() - 1)
+    first, second = np.split(sobol(rows, 2 * count, scramble=True), 2, axis=1)
+    mixed = np.repeat(first[None], count, axis=0)
+    columns = np.arange(count)
+    mixed[columns, :, columns] = second.T
+    values = fun(np.concatenate([first, second, *mixed])).reshape(count + 2, rows)
+    variance = values[:2].var()
+    if variance < _FLAT:
+        return np.zeros(count)
+    return np.mean((values[0] - values[2:]) ** 2, axis=1) / (2 * variance)
+
+
+def units(space: Space, u: np.ndarray) -> np.ndarray:
+    """(n, dimensions) uniform numbers -> (n, columns) encodings of points of the product of the dimensions."""
+    parts = [_part(dimension, column) for dimension, column in zip(space.dimensions, u.T, strict=True)]
+    return deactivated(space, np.concatenate(parts, axis=1))
+
+
+def deactivated(space: Space, units: np.ndarray) -> np.ndarray:
+    """`units` (n, columns) with the neutral encoding of the parameters that are inactive there."""
+    result, slices = units.copy(), space.slices
+
+    def active(index: int) -> np.ndarray:
+        condition = space.conditions[index]
+        if condition is None:
+            return np.ones(len(units), bool)
+        dimension, at = space.dimensions[condition.parent], units[:, slices[condition.parent]]
+        near = [np.abs(at - kinds.encode(dimension, value)).max(1) < SAME for value in condition.values]
+        return active(condition.parent) & np.any(near, axis=0)
+
+    for index, condition in enumerate(space.conditions):
+        if condition is not None:
+            result[~active(index), slices[index]] = kinds.neutral(space.dimensions[index])
+    return result
+
+
+def _part(dimension: Dimension, u: np.ndarray) -> np.ndarray:
+    """(n,) uniform numbers -> (n, width) encodings of values."""
+    if isinstance(dimension, Categorical):
+        choices = len(dimension.choices)
+        return np.eye(choices)[np.minimum((u * choices).astype(int), choices - 1)]
+    return kinds.snap(dimension, u[:, None])

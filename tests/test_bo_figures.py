@@ -1,0 +1,316 @@
+"""Figures of a search, and importances of parameters."""
+
+import math
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+
+import seqdec
+from seqdec.bo import (
+    BayesianOptimizer,
+    Categorical,
+    Conditional,
+    Integer,
+    Linear,
+    Ordinal,
+    Real,
+    Search,
+    figures,
+    importances,
+    space_from,
+)
+from seqdec.bo.importance import total_effects, units
+from seqdec.experiments import bo
+
+BOX = [(-5.0, 10.0), (0.0, 15.0)]
+QUICK = Search(raw_samples=64, num_restarts=4, steps=10)
+NAMED = {
+    "rate": Real(1e-5, 1.0, log=True),
+    "width": Ordinal((32, 64, 128, 256)),
+    "optimizer": Categorical(("adam", "sgd")),
+    "momentum": Conditional(Real(0.0, 0.99), on="optimizer", values=("sgd",)),
+    "nesterov": Conditional(Categorical((False, True)), on="optimizer", values=("sgd",)),
+    "layers": Integer(1, 6),
+}
+
+
+def told(fun: Any, bounds: Any = BOX, calls: int = 12, **options: Any) -> BayesianOptimizer:
+    """An optimiser with the values of `fun` at its initial points."""
+    optimizer = BayesianOptimizer(bounds, **{"seed": 0, "capacity": 16, "search": QUICK, "initial": calls, **options})
+    for trial in optimizer.ask(calls):
+        optimizer.tell(trial, fun(trial.x))
+    return optimizer
+
+
+def loss(x: Any) -> float:
+    if x["rate"] > 0.1:
+        return math.nan
+    worse = (math.log10(x["rate"]) + 2.5) ** 2 + 0.1 * abs(math.log2(x["width"]) - 7)
+    return worse + (abs(x["momentum"] - 0.9) if x["optimizer"] == "sgd" else 0.2)
+
+
+def drawn(figure: Figure) -> Figure:
+    """The figure, once it was written as an image."""
+    image = BytesIO()
+    figure.savefig(image, format="png", dpi=40)
+    assert image.getvalue().startswith(b"\x89PNG")
+    return figure
+
+
+def axes(figure: Any) -> list[Any]:
+    """The visible axes of a figure and of its parts."""
+    return [axis for axis in figure.get_axes() if axis.get_visible()]
+
+
+def texts(figure: Any) -> set[str]:
+    return {text.get_text() for axis in axes(figure) for text in axis.texts}
+
+
+def lines(axis: Any) -> dict[str, np.ndarray]:
+    """The heights of the labelled lines."""
+    return {line.get_label(): np.asarray(line.get_ydata(), float) for line in axis.lines if line.get_label()[0] != "_"}
+
+
+# Importances
+
+
+def test_the_indices_of_ishigami_s_function_are_the_known_ones() -> None:
+    def ishigami(u: np.ndarray) -> np.ndarray:
+        x = math.pi * (2 * u - 1)
+        return np.sin(x[:, 0]) + 7 * np.sin(x[:, 1]) ** 2 + 0.1 * x[:, 2] ** 4 * np.sin(x[:, 0])
+
+    first = 0.5 * (1 + 0.1 * math.pi**4 / 5) ** 2
+    second, together = 7**2 / 8, 0.1**2 * math.pi**8 * (1 / 18 - 1 / 50)
+    want = np.array([first + together, second, together]) / (first + second + together)
+    assert total_effects(ishigami, 3) == pytest.approx(want, abs=0.005)
+
+
+def test_the_indices_of_a_product_are_the_known_ones() -> None:
+    scales = np.array([0.0, 1.0, 9.0, 99.0])  # Sobol's g-function
+    parts = 1 / (3 * (1 + scales) ** 2)
+    whole = np.prod(1 + parts) - 1
+    want = parts * np.prod(1 + parts) / (1 + parts) / whole
+    got = total_effects(lambda u: np.prod((np.abs(4 * u - 2) + scales) / (1 + scales), axis=1), 4)
+    assert got == pytest.approx(want, abs=0.02)
+
+
+def test_a_constant_has_no_important_parameter() -> None:
+    assert total_effects(lambda u: np.full(len(u), 3.0), 2).tolist() == [0.0, 0.0]
+
+
+def test_importances_of_a_search_are_those_of_its_function() -> None:
+    found = importances(told(lambda x: 3 * x[0] - x[1] + 100))
+    assert found == pytest.approx({0: 0.9, 1: 0.1}, abs=0.02)
+
+
+def test_inactive_parameters_have_no_importance() -> None:
+    space = {"kind": Categorical(("a", "b")), "size": Conditional(Real(0.0, 1.0), on="kind", values=("a",))}
+    found = importances(told(lambda x: x.get("size", 0.5), space, calls=16))
+    assert found["size"] > 0.9 and found["kind"] > 0.3
+    assert importances(told(lambda x: float(x["kind"] == "a"), space, calls=16))["size"] < 0.05
+
+
+@pytest.mark.parametrize(
+    "bounds", [NAMED, BOX, [Integer(1, 9, log=True), Categorical(("a", "b", "c")), Ordinal((1, 5))]]
+)
+def test_uniform_numbers_become_points_of_the_space(bounds: Any) -> None:
+    space = space_from(bounds)
+    found = units(space, np.random.default_rng(0).random((200, len(space.dimensions))))
+    assert found == pytest.approx(np.stack([space.encode(space.decode(unit)) for unit in found]))
+
+
+def test_uniform_numbers_become_uniform_points() -> None:
+    space, u = space_from(NAMED), np.random.default_rng(0).random((4000, 6))
+    points = pd.DataFrame([space.decode(unit) for unit in units(space, u)])
+    assert points["rate"].to_numpy() == pytest.approx(1e-5 ** (1 - u[:, 0]))
+    for name, count in (("width", 4), ("optimizer", 2), ("layers", 6)):
+        assert points[name].value_counts(normalize=True).to_numpy() == pytest.approx([1 / count] * count, abs=0.03)
+    assert points["momentum"].isna().equals(points["optimizer"] == "adam")
+    assert points["nesterov"].mean() == pytest.approx(0.5, abs=0.03)
+
+
+def test_importances_need_two_values() -> None:
+    with pytest.raises(ValueError, match="two values or more"):
+        importances(told(lambda x: math.nan, calls=3))
+
+
+# Figures
+
+
+def test_progress_shows_every_value_the_best_the_failures_and_the_optimum() -> None:
+    optimizer = told(lambda x: math.nan if x[0] > 6 else x[0] ** 2 + x[1])
+    (axis,) = axes(drawn(optimizer.plot("progress", minimum=-1.0)))
+    values, shown = optimizer.evaluations()[1], lines(axis)
+    assert shown["evaluation"] == pytest.approx(values, nan_ok=True)
+    assert shown["best so far"] == pytest.approx(np.fmin.accumulate(values))
+    assert len(shown["failed"]) == np.isnan(values).sum() > 0
+    assert shown["optimum"].tolist() == [-1.0, -1.0]
+    assert axis.get_ylim()[0] < -1.0
+
+
+def test_random_search_is_expected_to_find_the_best_of_as_many_predictions() -> None:
+    optimizer = told(lambda x: x[0] ** 2 + x[1])
+    study = figures._study(optimizer, None)
+    expected = figures._random_search(study, 20)
+    points = np.random.default_rng(1).random((20_000, 2))
+    means = optimizer._predictions(points)[:, 0, 0]
+    best = np.minimum.accumulate(means.reshape(-1, 20), axis=1)
+    assert np.abs(expected - best.mean(0)).max() < 0.05 * means.std()
+    up = told(lambda x: -(x[0] ** 2) - x[1], maximize=True)
+    assert figures._random_search(figures._study(up, None), 20) == pytest.approx(-expected, rel=0.01)
+
+
+def test_random_search_keeps_to_the_constraints() -> None:
+    optimizer = told(lambda x: x[0] + x[1], constraints=[Linear({0: 1.0, 1: 1.0}, low=15.0)])
+    expected = figures._random_search(figures._study(optimizer, None), 500)
+    assert 14.5 < expected[-1] < 16 < expected[0] < 20
+    narrow = told(lambda x: x[0] + x[1], constraints=[Linear({0: 1.0, 1: 1.0}, low=23.0)])
+    assert not len(figures._random_search(figures._study(narrow, None), 5))
+    drawn(narrow.plot("progress"))
+
+
+def test_slices_are_the_predictions_around_the_recommended_point() -> None:
+    optimizer = told(lambda x: x[0] ** 2 + x[1])
+    first, second = axes(drawn(optimizer.plot("slices")))
+    assert (first.get_xlabel(), second.get_xlabel()) == ("x[0]", "x[1]")
+    x, mean = max((line.get_data() for line in first.lines), key=lambda data: len(data[0]))
+    at = optimizer.recommend().x
+    want = [optimizer.predict([value, at[1]]).mean for value in x[::25]]
+    assert mean[::25] == pytest.approx(want, rel=1e-6)
+
+
+def test_a_space_with_conditions_logarithms_and_choices_is_drawn() -> None:
+    result = seqdec.minimize(loss, NAMED, n_calls=24, seed=0, search=QUICK, progress=False)
+    assert np.isnan(result.func_vals).any()
+    figure = drawn(result.plot())
+    shown = {axis.get_xlabel(): axis for axis in axes(figure)}
+    assert shown["rate"].get_xscale() == "log"
+    assert [label.get_text() for label in shown["optimizer"].get_xticklabels()] == ["adam", "sgd"]
+    assert [label.get_text() for label in shown["width"].get_xticklabels()] == ["32", "64", "128", "256"]
+    assert "inactive" in texts(figure) and "24 evaluations, " in figure.get_suptitle()
+
+
+def test_each_panel_is_drawn_alone() -> None:
+    optimizer = told(lambda x: x[0] ** 2 + x[1])
+    for name in figures.PANELS:
+        assert axes(drawn(optimizer.plot(name)))
+
+
+def test_coordinates_are_those_of_the_points_and_the_best_is_darkest() -> None:
+    optimizer = told(lambda x: x[0] ** 2 + x[1])
+    (axis,) = axes(optimizer.plot("parallel"))
+    (collection,) = axis.collections
+    order = np.argsort(-optimizer.evaluations()[1])
+    heights = np.stack([segment[:, 1] for segment in collection.get_segments()])
+    want = np.stack([optimizer.space.encode(x) for x in optimizer.evaluations()[0]])[order]
+    assert heights[:, :2] == pytest.approx(want) and heights[[0, -1], 2].tolist() == [1.0, 0.0]
+    assert to_hex(collection.get_colors()[-1]) == "#440154"
+
+
+@pytest.mark.parametrize(
+    ("values", "note"),
+    [([math.nan] * 3, "no value yet"), ([1.0], "needs two values or more"), ([1.0, 1.0], ""), ([-1.0, -1e9, 0.0], "")],
+)
+@pytest.mark.parametrize("maximize", [False, True])
+def test_few_values_are_drawn(values: list[float], note: str, maximize: bool) -> None:
+    optimizer = BayesianOptimizer(BOX, seed=0, capacity=16, search=QUICK, maximize=maximize)
+    for value in values:
+        optimizer.tell(optimizer.ask(), value)
+    figure = drawn(optimizer.plot())
+    assert not note or note in texts(figure)
+
+
+def test_one_parameter_and_a_maximum_are_drawn() -> None:
+    optimizer = told(lambda x: -((x[0] - 0.3) ** 2), [(0.0, 1.0)], maximize=True)
+    figure = drawn(optimizer.plot(maximum=0.0))
+    assert "Maximisation" in figure.get_suptitle() and "optimum" in lines(axes(figure)[0])
+
+
+def test_values_of_very_different_size_are_drawn_on_a_logarithmic_scale() -> None:
+    optimizer = told(lambda x: 10 ** float(x[0]))
+    assert axes(optimizer.plot("progress"))[0].get_yscale() == "log"
+    (axis,) = axes(drawn(optimizer.plot("progress", minimum=0.0)))
+    assert axis.get_yscale() == "symlog" and axis.get_ylim()[0] < 0 < axis.get_ylim()[1]
+    down = told(lambda x: -(10 ** float(x[0])), maximize=True)
+    assert axes(drawn(down.plot("slices")))[0].get_yscale() == "symlog"
+
+
+def test_of_fifty_parameters_the_most_important_are_drawn() -> None:
+    optimizer = told(lambda x: 5 * x[7] + x[3], [(0.0, 1.0)] * 50, calls=64, capacity=64, surrogate="gp")
+    figure = drawn(optimizer.plot())
+    assert next(iter(figures._study(optimizer, None).importances)) == 7
+    assert len([axis for axis in axes(figure) if axis.get_xlabel().startswith("x[")]) == 6
+    assert len(axes(optimizer.plot("parallel"))[0].get_xticks()) == 13
+    assert "and 35 less important" in texts(figure)
+
+
+def test_drawing_leaves_the_search_as_it_is() -> None:
+    one, other = (told(lambda x: x[0] ** 2 + x[1]) for _ in range(2))
+    one.plot()
+    assert one.ask().x.tolist() == other.ask().x.tolist()
+
+
+def test_what_cannot_be_drawn_is_refused() -> None:
+    optimizer = told(lambda x: x[0], calls=2)
+    with pytest.raises(ValueError, match=r"slice.*slices"):
+        optimizer.plot("slice")
+    with pytest.raises(ValueError, match=r"maximum=1\.0 is not drawn: give minimum"):
+        optimizer.plot(maximum=1.0)
+    with pytest.raises(ValueError, match="nothing to draw"):
+        BayesianOptimizer(BOX, seed=0).plot()
+
+
+# Other pictures
+
+
+def test_the_bar_shows_the_best_value_and_the_time_to_choose_a_point(capsys: Any) -> None:
+    result = seqdec.minimize(lambda x: x[0], BOX, n_calls=3, seed=0, search=QUICK, progress=True)
+    shown = capsys.readouterr().err
+    assert f"best={result.fun:.6g}, choosing=" in shown and "s/point" in shown
+
+
+def test_pictures_of_the_experiment_show_known_optima() -> None:
+    parts = [
+        bo._table(bo.PROBLEMS[name].build(), name, "random", 0, np.ones(60), np.zeros(60))
+        for name in ("branin", "drawnn50")
+    ]
+    trials = pd.concat(parts, ignore_index=True)
+    for figure in (bo.progress_figure(trials), bo.time_figure(bo.summarise(trials))):
+        known, unknown = axes(drawn(figure))
+        assert lines(known)["optimum"] == pytest.approx([0.397887] * 2, rel=1e-5)
+        assert "optimum" not in lines(unknown)
+
+
+@pytest.mark.parametrize("objectives", [2, 3])
+def test_several_objectives_have_a_panel_of_pairs(objectives: int) -> None:
+    optimizer = BayesianOptimizer(BOX, seed=0, objectives=objectives, outcome_constraints=1, capacity=16)
+    with pytest.raises(ValueError, match="nothing to draw"):
+        optimizer.plot()
+    for i, trial in enumerate(optimizer.ask(8)):
+        values = [float(trial.x[k % 2] + k * math.sin(trial.x[0])) for k in range(objectives)]
+        optimizer.tell(trial, values, outcomes=[trial.x[0] - 5], failed=i == 7)
+    axes = [axis for axis in drawn(optimizer.plot()).axes if axis.get_visible()]
+    assert len(axes) == objectives * (objectives - 1) // 2
+    shown = {line.get_label(): line.get_xydata() for line in axes[0].lines}
+    np.testing.assert_array_equal(shown["front"], optimizer.front().values[:, :2])
+    assert {"evaluation", "infeasible"} < shown.keys() and sum(map(len, shown.values())) == 7 + len(shown["front"])
+    with pytest.raises(ValueError, match="panel 'progress'"):
+        optimizer.plot("progress")
+    with pytest.raises(ValueError, match="several"):
+        optimizer.plot(minimum=0.0)
+    with pytest.raises(ValueError, match="several"):
+        importances(optimizer)
+
+
+def test_infeasible_values_are_not_the_best() -> None:
+    optimizer = BayesianOptimizer(BOX, seed=0, outcome_constraints=1, capacity=16)
+    for value, outcome in ((3.0, -1.0), (1.0, 1.0), (2.0, 0.0)):
+        optimizer.tell(optimizer.ask(), value, outcomes=[outcome])
+    axis = drawn(optimizer.plot("progress")).axes[0]
+    shown = {line.get_label(): line.get_xydata() for line in axis.lines}
+    assert shown["best so far"][:, 1].tolist() == [3.0, 3.0, 2.0] and len(shown["failed or infeasible"]) == 1
