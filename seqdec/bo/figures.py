@@ -362,8 +362,9 @@ def front(figure: FigureBase, study: Study) -> None:
     axes = np.ravel(figure.subplots(-(-len(pairs) // columns), columns, squeeze=False))
     for axis, (i, j) in zip(axes, pairs, strict=False):
         for these, colour, label in ((feasible, _DOT, "evaluation"), (~feasible, _REST, "infeasible")):
-            if np.isfinite(study.values[these]).any():
-                axis.plot(*study.values[these][:, [i, j]].T, "o", ms=4, color=colour, alpha=0.6, mew=0, label=label)
+            shown = study.values[these & np.isfinite(study.values[:, 0])][:, [i, j]]
+            if len(shown):
+                axis.plot(*shown.T, "o", ms=4, color=colour, alpha=0.6, mew=0, label=label)
         style = "--" if count == 2 else ""
         axis.plot(*best[:, [i, j]].T, "o", ls=style, ms=5.5, lw=1.2, color=_BELIEF, label="front")
         finish_axis(axis, "" if len(pairs) > 1 else "Values of the objectives", f"objective {i}", f"objective {j}")
