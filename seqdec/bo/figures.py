@@ -95,7 +95,7 @@ def plot(optimizer: "BayesianOptimizer", panel: str | None, known: float | None)
     study = _study(optimizer, known)
     rows = layout if panel is None else ((panel,),)
     heights = [max(PANELS[name].height(study) for name in row) for row in rows]
-    width = 11.0 if panel is None else PANELS[panel].width
+    width = sum(PANELS[name].width for name in rows[0])
     figure = Figure(figsize=(width, sum(heights) + 0.4), dpi=140, layout="constrained")
     figure.suptitle(_title(study), fontsize=12, fontweight="bold", x=0.01, ha="left")
     bands: Any = figure.subfigures(len(rows), 1, squeeze=False, height_ratios=heights)
@@ -169,8 +169,11 @@ def progress(figure: FigureBase, study: Study) -> None:
 
 
 def _random_search(study: Study, count: int) -> np.ndarray:
-    """(count,) expected best of 1, 2, ... uniform points under the posterior mean; empty if it is not known."""
-    if not study.known:
+    """(count,) expected best of 1, 2, ... uniform points under the posterior mean.
+
+    Empty if it is not known, and with outcome constraints.
+    """
+    if not study.known or study.optimizer.outputs.outcome_constraints:
         return np.empty(0)
     space = study.space
     units = importance.units(space, sobol(_RANDOM, len(space.dimensions), scramble=True))
