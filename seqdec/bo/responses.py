@@ -46,7 +46,7 @@ _MOST = 256
 """Responses that are used for the fit, at most."""
 _JUMP, _WORST, _OUTLIER = 10.0, 0.75, 0.05
 """Ratio of distances beyond which outliers are suspected, in which part of them, and their prior probability."""
-_MODERATE = 0.01
+_MODERATE = 1e-4
 """Scale, as a share of the range of the responses, below which a warp has no place in a hypervolume: the volume would
 count small differences between the best responses like large ones elsewhere."""
 _FAR = 10.0
