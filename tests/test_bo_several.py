@@ -14,9 +14,10 @@ import pytest
 from scipy import stats
 
 import seqdec
-from seqdec.bo import BayesianOptimizer, Real, Search, hypervolume, pareto, several
+from seqdec.bo import BayesianOptimizer, Real, Search, hypervolume, pareto, responses, several
 from seqdec.bo import suggest as suggesting
 from seqdec.bo.feasibility import Target, log_probability, weighted
+from seqdec.bo.responses import Warp
 from seqdec.core import Posterior, Predictive
 from seqdec.persistence import read_arrays, write_arrays
 from seqdec.policies import log_expected_improvement
@@ -317,16 +318,30 @@ def test_one_objective_with_a_filter_and_another_acquisition() -> None:
     assert len(front.x) == len(front.values) > 0
 
 
-def test_no_length_of_a_front_compiles() -> None:
-    optimizer = played(two, 6, objectives=2)
+def three(x: Any) -> list[float]:
+    return [*two(x), float(np.sum((x - (0.2, 0.7)) ** 2))]
+
+
+@pytest.mark.parametrize("fun", [two, three])
+def test_no_length_of_a_front_compiles(fun: Any) -> None:
+    optimizer = played(fun, 6, objectives=len(fun(np.zeros(2))))
     before = optimizer_programs()
     sizes = set()
     for _ in range(10):
         trial = optimizer.ask()
-        optimizer.tell(trial, two(trial.x))
+        optimizer.tell(trial, fun(trial.x))
         sizes.add(len(optimizer.front().x))
     assert len(sizes) > 3
     assert optimizer_programs() == before
+
+
+def test_a_tiny_scale_is_no_unit_of_a_volume() -> None:
+    y = np.concatenate([[-1e12], -np.geomspace(1e-9, 1.0, 20)])
+    fine, coarse = Warp(0.0, 1e-9, 2.0, fence=-1e6), Warp(0.0, 0.1, 2.0, fence=-1e6)
+    assert responses.moderate(coarse, y) == coarse
+    plain = responses.moderate(fine, y)
+    assert plain.power == 1 and plain.fence == -1e6 and plain.fitted == 21
+    assert plain.forward(y[1:]).std() == pytest.approx(1)
 
 
 # Studies

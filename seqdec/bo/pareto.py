@@ -6,6 +6,8 @@ r and a point of the front:
 
     HV = vol { p : r <= p <= y for some y of the front }
 
+The optimiser measures it in warped units, see `seqdec.bo.responses.moderate`.
+
 Decomposition: the rest of { p : p >= r } is cut into disjoint boxes [l_k, u_k), some of which are unbounded. Along the
 last objective, with the front's values there sorted, v_1 > v_2 > ...: where it is between v_(j+1) and v_j, just the
 points with values v_1 ... v_j count, in the remaining objectives, which are cut in the same way. A front of n points

@@ -182,7 +182,7 @@ class Belief(Record):
         complete, values = [self._entries[number] for number in self._order], self._responses()
         renewed = self._is_renewal_due(values)
         if renewed:
-            self._warps = tuple(self._fit_warp(complete, column) for column in values.T)
+            self._warps = tuple(self._fit_warp(complete, column, j) for j, column in enumerate(values.T))
         kept = self._inliers(values)
         answered, outliers = ([entry for entry, k in zip(complete, kept, strict=True) if k == side] for side in (1, 0))
         pending, failed = ([e for e in self._entries if e.status == status] for status in ("pending", "failed"))
@@ -214,13 +214,14 @@ class Belief(Record):
         far = (warp.is_far(column) for warp, column in zip(self._warps, values[fitted:].T, strict=True))
         return self.standardize and self.warp and any(far)
 
-    def _fit_warp(self, complete: list[Entry], values: np.ndarray) -> Warp:
-        """The warp for all responses."""
+    def _fit_warp(self, complete: list[Entry], values: np.ndarray, output: int) -> Warp:
+        """The warp for all responses of an output, moderate for one of several objectives."""
         if not self.standardize:
             return Warp(fitted=len(values))
         if not self.warp:
             return responses.standardized(values)
-        return responses.fit(np.stack([entry.unit for entry in complete]), values)
+        warp = responses.fit(np.stack([entry.unit for entry in complete]), values)
+        return responses.moderate(warp, values) if 1 < self.outputs.objectives > output else warp
 
     def _noise(self, answered: list[Entry], values: np.ndarray) -> np.ndarray:
         """(N, m) variances of the warped responses' noise, to first order; negative where it is estimated."""

@@ -161,7 +161,8 @@ class Questions(Belief):
             top: Any = best.max() if known else np.zeros((), means.dtype)
         else:
             reference = self._reference(best, means[:, :count]) if known else np.zeros(count)
-            boxes = pareto.padded(pareto.decompose(best, reference), self._length)
+            least = self._length << 2 * (count - 2)  # three objectives leave several boxes for each point
+            boxes = pareto.padded(pareto.decompose(best, reference), least)
             top = pareto.Boxes(*(side.astype(means.dtype) for side in boxes))
         return Target(top, np.array(known), thresholds.astype(means.dtype))
 

@@ -46,6 +46,9 @@ _MOST = 256
 """Responses that are used for the fit, at most."""
 _JUMP, _WORST, _OUTLIER = 10.0, 0.75, 0.05
 """Ratio of distances beyond which outliers are suspected, in which part of them, and their prior probability."""
+_MODERATE = 1e-4
+"""Scale, as a share of the range of the responses, below which a warp has no place in a hypervolume: the volume would
+count small differences between the best responses like large ones elsewhere."""
 _FAR = 10.0
 """A new warped response beyond it calls for a new warp."""
 
@@ -138,6 +141,14 @@ def fit(x: np.ndarray, y: np.ndarray) -> Warp:
     warp = Warp(origin, scale, warp.power, fence=fence)
     inner = warp.forward(y[y >= fence])
     return warp._replace(mean=float(inner.mean()), std=float(inner.std()) or 1.0, fitted=len(y))
+
+
+def moderate(warp: Warp, y: np.ndarray) -> Warp:
+    """A warp of responses `y` (n,) for volumes: the identity, without its outliers, where its scale is too small."""
+    kept = y[y >= warp.fence]
+    if warp.power == 1 or warp.scale >= _MODERATE * np.ptp(kept):
+        return warp
+    return standardized(kept)._replace(fence=warp.fence, fitted=len(y))
 
 
 def _among(x: np.ndarray, y: np.ndarray) -> Warp:
