@@ -3,7 +3,6 @@
 Each panel is a function (figure, study), where the figure may be a part of a larger one; `PANELS` names them.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -54,6 +53,8 @@ class Study(NamedTuple):
     """the best value that is possible, if it is known"""
     importances: dict[Any, float]
     """of the parameters, the largest first; empty with fewer than two values"""
+    recommended: Any
+    """the recommended point; None without a value"""
 
     @property
     def space(self) -> Space:
@@ -74,6 +75,11 @@ class Study(NamedTuple):
     def known(self) -> bool:
         """Whether the surrogate can predict."""
         return bool(self.importances)
+
+    @property
+    def sliced(self) -> list[Any]:
+        """The most important ones of the parameters that are active at the recommended point."""
+        return [key for key in self.importances if not self.space.names or key in self.recommended][:_SLICES]
 
     def column(self, key: Any) -> list[Any]:
         """The values of a parameter in all evaluations, None where it is inactive."""
@@ -107,7 +113,8 @@ def _study(optimizer: "BayesianOptimizer", known: float | None) -> Study:
         raise ValueError("there is nothing to draw yet: tell the value of a trial first")
     found = importance.importances(optimizer) if np.isfinite(values).sum() > 1 else {}
     found = dict(sorted(found.items(), key=lambda item: -item[1]))
-    return Study(optimizer, points, values, known, found)
+    best = optimizer.recommend().x if np.isfinite(values).any() else None
+    return Study(optimizer, points, values, known, found, best)
 
 
 def _title(study: Study) -> str:
@@ -171,9 +178,8 @@ def slices(figure: FigureBase, study: Study) -> None:
     """Posterior mean and 95% band along the most important parameters, the others as at the recommended point."""
     if not study.known:
         return _nothing(figure, "Belief along each parameter")
-    best = study.optimizer.recommend().x
+    best, keys = study.recommended, study.sliced
     unit = study.space.point(best).unit
-    keys = [key for key in study.importances if not study.space.names or key in best][:_SLICES]
     parts = [_along(study.space, unit, key) for key in keys]
     predictions = np.array(study.optimizer._predictions(np.concatenate([units for _, units in parts])))
     bands = np.split(predictions, np.cumsum([len(units) for _, units in parts])[:-1])
@@ -221,6 +227,8 @@ def _slice(axis: Axes, study: Study, key: Any, values: list[Any], band: np.ndarr
         axis.set_xticks(x, [_short(choice) for choice in dimension.choices])
     elif dimension.log:
         axis.set_xscale("log")
+    elif isinstance(dimension, Integer):
+        axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))
 
 
 def _limits(axis: Axes, study: Study, predictions: np.ndarray) -> tuple[float, float]:
@@ -389,14 +397,10 @@ class Panel(NamedTuple):
     """in inches"""
 
 
-def _rows(study: Study) -> int:
-    return math.ceil(min(_SLICES, max(1, len(study.importances))) / 3)
-
-
 PANELS: Mapping[str, Panel] = {
     "progress": Panel(progress, 6.6, lambda study: 3.6),
     "importances": Panel(importances, 4.4, lambda study: 3.6),
-    "slices": Panel(slices, 11.0, lambda study: 0.6 + 2.4 * _rows(study)),
+    "slices": Panel(slices, 11.0, lambda study: 0.6 + 2.4 * max(1, -(-len(study.sliced) // 3))),
     "parallel": Panel(parallel, 11.0, lambda study: 3.6),
 }
 _LAYOUT = (("progress", "importances"), ("slices",), ("parallel",))
