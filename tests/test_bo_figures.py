@@ -212,6 +212,20 @@ def test_coordinates_are_those_of_the_points_and_the_best_is_darkest() -> None:
     assert to_hex(collection.get_colors()[-1]) == "#440154"
 
 
+def test_none_is_a_choice_and_not_inactive() -> None:
+    optimizer = told(lambda x: x["a"] + (x["b"] is None), {"a": Real(0.0, 1.0), "b": Categorical((None, (1, 2), "x"))})
+    assert "inactive" not in texts(drawn(optimizer.plot()))
+    shown = {axis.get_xlabel(): axis for axis in axes(optimizer.plot("slices"))}
+    assert [label.get_text() for label in shown["b"].get_xticklabels()] == ["None", "(1, 2)", "x"]
+    assert any(len(line.get_xdata()) == 12 for line in shown["b"].lines)
+
+
+def test_long_names_keep_both_ends() -> None:
+    names = {f"a_very_long_name_{i}": Real(0.0, 1.0) for i in range(3)}
+    (axis,) = axes(drawn(told(lambda x: sum(x.values()), names).plot("parallel")))
+    assert axis.get_xticklabels()[2].get_text() == "a_very_l…_name_2"
+
+
 @pytest.mark.parametrize(
     ("values", "note"),
     [([math.nan] * 3, "no value yet"), ([1.0], "needs two values or more"), ([1.0, 1.0], ""), ([-1.0, -1e9, 0.0], "")],

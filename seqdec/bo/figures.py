@@ -3,7 +3,7 @@
 Each panel is a function (figure, study), where the figure may be a part of a larger one; `PANELS` names them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _SLICES, _COORDINATES, _BARS = 6, 12, 15
 """Parameters that a panel shows at most, the most important ones."""
+_LONGEST = 16
+"""Characters of a name that are shown."""
 _GRID = 101
 """Points of a slice."""
 _RANDOM = 1 << 11
@@ -35,7 +37,9 @@ _FEWEST = 100
 """Of them, those that satisfy all constraints, for it to be drawn."""
 _WIDE = 100.0
 """Ratio of the largest and the smallest value above which positive values are drawn on a logarithmic scale."""
-_INACTIVE = -0.13
+_INACTIVE = object()
+"""Stands for the value of an inactive parameter, because None may be a choice."""
+_BELOW = -0.13
 """Height of inactive parameters below their coordinate, which has length 1."""
 _BELIEF, _DOT, _BEST, _REST = "#0072B2", "#555555", "#D55E00", "#A9A9A9"
 _UNKNOWN = "needs two values or more"
@@ -82,8 +86,8 @@ class Study(NamedTuple):
         return [key for key in self.importances if not self.space.names or key in self.recommended][:_SLICES]
 
     def column(self, key: Any) -> list[Any]:
-        """The values of a parameter in all evaluations, None where it is inactive."""
-        return [x.get(key) if isinstance(x, dict) else x[key] for x in self.points]
+        """The values of a parameter in all evaluations, `_INACTIVE` where it is that."""
+        return [x.get(key, _INACTIVE) if isinstance(x, dict) else x[key] for x in self.points]
 
 
 def plot(optimizer: "BayesianOptimizer", panel: str | None, known: float | None) -> Figure:
@@ -216,7 +220,8 @@ def _slice(axis: Axes, study: Study, key: Any, values: list[Any], band: np.ndarr
     else:
         axis.fill_between(x, low, high, color=_BELIEF, alpha=0.16, lw=0)
         axis.plot(x, mean, color=_BELIEF, lw=1.8)
-    told = [(_place(dimension, v), y) for v, y in zip(study.column(key), study.values, strict=True) if v is not None]
+    pairs = zip(study.column(key), study.values, strict=True)
+    told = [(_place(dimension, x), y) for x, y in pairs if x is not _INACTIVE]
     axis.plot(*np.reshape(told, (-1, 2)).T, "o", ms=3, color=_DOT, alpha=0.5, mew=0)
     axis.axvline(_place(dimension, best), color=_BEST, ls=":", lw=1.2)
     finish_axis(axis, "", study.names[key], "")
@@ -224,7 +229,7 @@ def _slice(axis: Axes, study: Study, key: Any, values: list[Any], band: np.ndarr
     axis.margins(x=0.03)
     if isinstance(dimension, Ordinal | Categorical):
         axis.set_xlim(-0.5, len(x) - 0.5)
-        axis.set_xticks(x, [_short(choice) for choice in dimension.choices])
+        _name_ticks(axis, x, dimension.choices, 26)
     elif dimension.log:
         axis.set_xscale("log")
     elif isinstance(dimension, Integer):
@@ -263,18 +268,18 @@ def parallel(figure: FigureBase, study: Study) -> None:
     widths = np.linspace(0.8, 1.8, len(lines))
     axis.add_collection(LineCollection(lines, colors=colours[: len(lines)], linewidths=widths, alpha=0.8))
     for place, key in enumerate(keys):
-        _coordinate(axis, place, _labels(_dimension(study.space, key)))
+        _coordinate(axis, place, _labels(_dimension(study.space, key), 90 // len(keys)))
     values = study.values[study.done]
     ends = {height: f"{value:.4g}" for height, value in zip(heights[study.done, -1], values, strict=True)}
     _coordinate(axis, len(keys), {height: ends[height] for height in ends.keys() & {0.0, 0.5, 1.0}})
-    inactive = bool(np.any(heights == _INACTIVE))
+    inactive = bool(np.any(heights == _BELOW))
     if inactive:
-        axis.text(-0.06, _INACTIVE, "inactive", ha="right", va="center", fontsize=8, color="0.4")
-    axis.set_xticks(range(len(keys) + 1), [*(study.names[key] for key in keys), "value"])
+        axis.text(-0.06, _BELOW, "inactive", ha="right", va="center", fontsize=8, color="0.4")
+    _name_ticks(axis, range(len(keys) + 1), [*(study.names[key] for key in keys), "value"], 110)
     axis.set_yticks([])
     axis.spines[:].set_visible(False)
     axis.set_xlim(-0.35, len(keys) + 0.5)
-    axis.set_ylim(_INACTIVE - 0.05 if inactive else -0.06, 1.06)
+    axis.set_ylim(_BELOW - 0.05 if inactive else -0.06, 1.06)
     shown = "" if len(keys) == len(study.space.dimensions) else f" · the {len(keys)} most important parameters"
     axis.set_title(f"Evaluations, the better the darker{shown}", **TITLE)
 
@@ -283,8 +288,8 @@ def _heights(dimension: Dimension, values: list[Any]) -> np.ndarray:
     """(n,) of the values on a coordinate of length 1."""
 
     def height(value: Any) -> float:
-        if value is None:
-            return _INACTIVE
+        if value is _INACTIVE:
+            return _BELOW
         if isinstance(dimension, Ordinal | Categorical):
             return _place(dimension, value) / (len(dimension.choices) - 1)
         return _share(dimension, value)
@@ -315,12 +320,12 @@ def _coordinate(axis: Axes, place: int, labels: Mapping[float, str]) -> None:
         )
 
 
-def _labels(dimension: Dimension) -> dict[float, str]:
-    """Labels of a coordinate by height: the choices, or the limits."""
+def _labels(dimension: Dimension, length: int) -> dict[float, str]:
+    """Labels of a coordinate by height, the choices or the limits, of so many characters at most."""
     if isinstance(dimension, Ordinal | Categorical):
         last = len(dimension.choices) - 1
         shown = range(last + 1) if last < 10 else (0, last)
-        return {place / last: _short(dimension.choices[place]) for place in shown}
+        return {place / last: _short(dimension.choices[place], length) for place in shown}
     return {_share(dimension, limit): f"{limit:.4g}" for limit in (dimension.low, dimension.high)}
 
 
@@ -336,7 +341,7 @@ def importances(figure: FigureBase, study: Study) -> None:
     rest = len(study.importances) - len(shown)
     finish_axis(axis, "Importance", "total effect on the posterior mean", "")
     axis.grid(visible=False)
-    axis.set_yticks(rows, [study.names[key] for key, _ in shown])
+    axis.set_yticks(rows, [_short(study.names[key]) for key, _ in shown])
     axis.set_ylim(max(len(shown), 3) - 0.4, -0.6)
     axis.set_xlim(0, 1.15 * max(1e-3, *(value for _, value in shown)))
     if rest:
@@ -376,12 +381,20 @@ def _share(dimension: Real | Integer, value: Any) -> float:
 
 def _place(dimension: Dimension, value: Any) -> float:
     """Where a value lies on its axis: a number at itself, a choice at its index."""
-    return list(dimension.choices).index(value) if isinstance(dimension, Ordinal | Categorical) else value
+    return kinds.place(dimension, value) if isinstance(dimension, Ordinal | Categorical) else value
 
 
-def _short(choice: Any) -> str:
-    text = str(choice)
-    return text if len(text) <= 12 else f"{text[:11]}…"
+def _short(name: Any, length: int = _LONGEST) -> str:
+    """A name of `length` characters at most, of a longer one the ends."""
+    text, kept = str(name), length - 1
+    return text if len(text) <= length else f"{text[: kept - kept // 2]}…{text[-(kept // 2) :]}"
+
+
+def _name_ticks(axis: Axes, places: Sequence[float], names: Sequence[Any], room: int) -> None:
+    """Ticks with names, slanted where they are wider than `room` characters together."""
+    labels = [_short(name) for name in names]
+    slanted: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor", "fontsize": 8}
+    axis.set_xticks(places, labels, **(slanted if len(labels) * max(map(len, labels)) > room else {}))
 
 
 _LEFT: dict[str, Any] = {"fontsize": 11, "x": 0.01, "ha": "left"}
