@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=1 python benchmarks/bayesian_optimisation.py [--methods seqdec ...] [--tasks branin ...] [--runs 5]
 
     OUT/METHOD.parquet       every evaluation of the finished runs, which are not repeated
-    OUT/summary.csv          the table
+    OUT/summary.csv          best value, regret, cold and warm for each task and method
     OUT/progress.png         best value so far against evaluations
 
 The tasks are those of `black_boxes.py`. Methods:
@@ -17,8 +17,9 @@ The tasks are those of `black_boxes.py`. Methods:
 
 A process plays all runs of a task and a method. `cold` are the CPU seconds of the first modelled question in a new
 process, without `import`, that of the packages, and `warm` the median of all others; the threads of the process count.
-`best` is a mean over the runs with the half-width of its 95% t-interval. `rank` is the mean over the tasks of the
-method's rank in it.
+The table has the regret, or the smallest error where the minimum is not known: the mean over the runs with the
+half-width of its 95% t-interval. `rank` is the mean over the tasks of the method's rank in it; `cold` and `warm` are
+means over the tasks too, which `summary.csv` has one by one.
 """
 
 import importlib
@@ -200,16 +201,15 @@ def summarise(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def readable(table: pd.DataFrame) -> str:
-    """The table as text, and the means over the tasks."""
-    shown = table[["task", "method", "runs"]].copy()
-    bests = zip(table["best"], table["best_95"], strict=True)
-    shown["best"] = [f"{best:.4g} ± {margin:.2g}" for best, margin in bests]
-    shown["regret"] = [f"{value:.2g}" if np.isfinite(value) else "-" for value in table["regret"]]
-    for column in ("cold", "warm"):
-        shown[f"{column} / s"] = [f"{value:.3f}" if np.isfinite(value) else "-" for value in table[column]]
-    means = table.groupby("method", sort=False)[["rank", "cold", "warm"]].mean()
-    means["import"] = [import_seconds(method) for method in means.index]
-    return f"{shown.to_string(index=False)}\n\n{means.to_string(float_format='%.3f', na_rep='-')}"
+    """Regrets, or errors where the minimum is not known, by task and method; and the means over the tasks."""
+    values = table["regret"].fillna(table["best"])
+    cells = [f"{value:.3g} ± {margin:.2g}" for value, margin in zip(values, table["best_95"], strict=True)]
+    shown = table.assign(cell=cells).pivot(index="task", columns="method", values="cell").fillna("-")
+    methods = [method for method in METHODS if method in shown]
+    shown = shown.loc[list(dict.fromkeys(table["task"])), methods].rename_axis(index=None, columns=None)
+    means = table.groupby("method")[["rank", "cold", "warm"]].mean().loc[methods].rename_axis(index=None)
+    means["import"] = [import_seconds(method) for method in methods]
+    return f"{shown.to_string()}\n\n{means.to_string(float_format='%.3f', na_rep='-')}"
 
 
 def import_seconds(method: str) -> float:

@@ -212,6 +212,20 @@ def test_coordinates_are_those_of_the_points_and_the_best_is_darkest() -> None:
     assert to_hex(collection.get_colors()[-1]) == "#440154"
 
 
+def test_none_is_a_choice_and_not_inactive() -> None:
+    optimizer = told(lambda x: x["a"] + (x["b"] is None), {"a": Real(0.0, 1.0), "b": Categorical((None, (1, 2), "x"))})
+    assert "inactive" not in texts(drawn(optimizer.plot()))
+    shown = {axis.get_xlabel(): axis for axis in axes(optimizer.plot("slices"))}
+    assert [label.get_text() for label in shown["b"].get_xticklabels()] == ["None", "(1, 2)", "x"]
+    assert any(len(line.get_xdata()) == 12 for line in shown["b"].lines)
+
+
+def test_long_names_keep_both_ends() -> None:
+    names = {f"a_very_long_name_{i}": Real(0.0, 1.0) for i in range(3)}
+    (axis,) = axes(drawn(told(lambda x: sum(x.values()), names).plot("parallel")))
+    assert axis.get_xticklabels()[2].get_text() == "a_very_l…_name_2"
+
+
 @pytest.mark.parametrize(
     ("values", "note"),
     [([math.nan] * 3, "no value yet"), ([1.0], "needs two values or more"), ([1.0, 1.0], ""), ([-1.0, -1e9, 0.0], "")],
@@ -314,3 +328,10 @@ def test_infeasible_values_are_not_the_best() -> None:
     axis = drawn(optimizer.plot("progress")).axes[0]
     shown = {line.get_label(): line.get_xydata() for line in axis.lines}
     assert shown["best so far"][:, 1].tolist() == [3.0, 3.0, 2.0] and len(shown["failed or infeasible"]) == 1
+
+
+def test_without_a_feasible_value_the_figure_says_what_is_missing() -> None:
+    optimizer = BayesianOptimizer(BOX, seed=0, outcome_constraints=1, capacity=16)
+    for trial in optimizer.ask(3):
+        optimizer.tell(trial, 1.0, outcomes=[1.0])
+    assert "needs two values or more" in texts(drawn(optimizer.plot()))

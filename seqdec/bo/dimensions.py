@@ -116,7 +116,7 @@ def value(dimension: Dimension, given: Any, name: str) -> Any:
     """`given` as a float, an integer or one of the choices. Raises ValueError or TypeError, naming it."""
     if isinstance(dimension, Ordinal | Categorical):
         try:
-            return dimension.choices[_place(dimension, given)]
+            return dimension.choices[place(dimension, given)]
         except (KeyError, TypeError):  # TypeError: it has no hash
             raise ValueError(f"{name} = {given!r} is none of {dimension.choices!r}") from None
     number = checks.real(name, given)
@@ -130,9 +130,9 @@ def value(dimension: Dimension, given: Any, name: str) -> Any:
 def encode(dimension: Dimension, value: Any) -> np.ndarray:
     """(width,) columns of the unit cube for one of its values."""
     if isinstance(dimension, Ordinal):
-        return encode(_places(dimension), _place(dimension, value))
+        return encode(_places(dimension), place(dimension, value))
     if isinstance(dimension, Categorical):
-        return np.eye(len(dimension.choices))[_place(dimension, value)]
+        return np.eye(len(dimension.choices))[place(dimension, value)]
     low, high = _edges(dimension)
     if dimension.log:
         return np.array([math.log(value / low) / math.log(high / low)])
@@ -183,6 +183,6 @@ def _places(dimension: Ordinal) -> Integer:
     return Integer(0, len(dimension.choices) - 1)
 
 
-def _place(dimension: Ordinal | Categorical, value: Any) -> int:
+def place(dimension: Ordinal | Categorical, value: Any) -> int:
     """The index of a choice, by hash, because a tuple and a numpy scalar cannot be compared."""
     return {choice: i for i, choice in enumerate(dimension.choices)}[value]

@@ -4,8 +4,7 @@ Each panel is a function (figure, study), where the figure may be a part of a la
 """
 
 import itertools
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -31,6 +30,8 @@ _SLICES, _COORDINATES, _BARS = 6, 12, 15
 """Parameters that a panel shows at most, the most important ones."""
 _PAIRS = 6
 """Pairs of objectives that are drawn, at most."""
+_LONGEST = 16
+"""Characters of a name that are shown."""
 _GRID = 101
 """Points of a slice."""
 _RANDOM = 1 << 11
@@ -39,7 +40,9 @@ _FEWEST = 100
 """Of them, those that satisfy all constraints, for it to be drawn."""
 _WIDE = 100.0
 """Ratio of the largest and the smallest value above which positive values are drawn on a logarithmic scale."""
-_INACTIVE = -0.13
+_INACTIVE = object()
+"""Stands for the value of an inactive parameter, because None may be a choice."""
+_BELOW = -0.13
 """Height of inactive parameters below their coordinate, which has length 1."""
 _BELIEF, _DOT, _BEST, _REST = "#0072B2", "#555555", "#D55E00", "#A9A9A9"
 _UNKNOWN = "needs two values or more"
@@ -57,6 +60,8 @@ class Study(NamedTuple):
     """the best value that is possible, if it is known"""
     importances: dict[Any, float]
     """of the parameters, the largest first; empty with fewer than two values"""
+    recommended: Any
+    """the recommended point; None without a value"""
 
     @property
     def space(self) -> Space:
@@ -78,9 +83,14 @@ class Study(NamedTuple):
         """Whether the surrogate can predict."""
         return bool(self.importances)
 
+    @property
+    def sliced(self) -> list[Any]:
+        """The most important ones of the parameters that are active at the recommended point."""
+        return [key for key in self.importances if not self.space.names or key in self.recommended][:_SLICES]
+
     def column(self, key: Any) -> list[Any]:
-        """The values of a parameter in all evaluations, None where it is inactive."""
-        return [x.get(key) if isinstance(x, dict) else x[key] for x in self.points]
+        """The values of a parameter in all evaluations, `_INACTIVE` where it is that."""
+        return [x.get(key, _INACTIVE) if isinstance(x, dict) else x[key] for x in self.points]
 
 
 def plot(optimizer: "BayesianOptimizer", panel: str | None, known: float | None) -> Figure:
@@ -111,11 +121,13 @@ def _study(optimizer: "BayesianOptimizer", known: float | None) -> Study:
     if not points:
         raise ValueError("there is nothing to draw yet: tell the value of a trial first")
     if optimizer.outputs.objectives > 1:
-        return Study(optimizer, points, values, None, {})
-    found = importance.importances(optimizer) if np.isfinite(values).sum() > 1 else {}
+        return Study(optimizer, points, values, None, {}, None)
+    told = np.isfinite(values).sum()
     values = np.where(optimizer.feasibility(), values, np.nan)
+    found = importance.importances(optimizer) if told > 1 and np.isfinite(values).any() else {}
     found = dict(sorted(found.items(), key=lambda item: -item[1]))
-    return Study(optimizer, points, values, known, found)
+    best = optimizer.recommend().x if np.isfinite(values).any() else None
+    return Study(optimizer, points, values, known, found, best)
 
 
 def _title(study: Study) -> str:
@@ -191,9 +203,8 @@ def slices(figure: FigureBase, study: Study) -> None:
     """Posterior mean and 95% band along the most important parameters, the others as at the recommended point."""
     if not study.known:
         return _nothing(figure, "Belief along each parameter")
-    best = study.optimizer.recommend().x
+    best, keys = study.recommended, study.sliced
     unit = study.space.point(best).unit
-    keys = [key for key in study.importances if not study.space.names or key in best][:_SLICES]
     parts = [_along(study.space, unit, key) for key in keys]
     predictions = study.optimizer._predictions(np.concatenate([units for _, units in parts]))[:, 0]
     bands = np.split(predictions, np.cumsum([len(units) for _, units in parts])[:-1])
@@ -230,7 +241,8 @@ def _slice(axis: Axes, study: Study, key: Any, values: list[Any], band: np.ndarr
     else:
         axis.fill_between(x, low, high, color=_BELIEF, alpha=0.16, lw=0)
         axis.plot(x, mean, color=_BELIEF, lw=1.8)
-    told = [(_place(dimension, v), y) for v, y in zip(study.column(key), study.values, strict=True) if v is not None]
+    pairs = zip(study.column(key), study.values, strict=True)
+    told = [(_place(dimension, x), y) for x, y in pairs if x is not _INACTIVE]
     axis.plot(*np.reshape(told, (-1, 2)).T, "o", ms=3, color=_DOT, alpha=0.5, mew=0)
     axis.axvline(_place(dimension, best), color=_BEST, ls=":", lw=1.2)
     finish_axis(axis, "", study.names[key], "")
@@ -238,9 +250,11 @@ def _slice(axis: Axes, study: Study, key: Any, values: list[Any], band: np.ndarr
     axis.margins(x=0.03)
     if isinstance(dimension, Ordinal | Categorical):
         axis.set_xlim(-0.5, len(x) - 0.5)
-        axis.set_xticks(x, [_short(choice) for choice in dimension.choices])
+        _name_ticks(axis, x, dimension.choices, 26)
     elif dimension.log:
         axis.set_xscale("log")
+    elif isinstance(dimension, Integer):
+        axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))
 
 
 def _limits(axis: Axes, study: Study, predictions: np.ndarray) -> tuple[float, float]:
@@ -275,18 +289,18 @@ def parallel(figure: FigureBase, study: Study) -> None:
     widths = np.linspace(0.8, 1.8, len(lines))
     axis.add_collection(LineCollection(lines, colors=colours[: len(lines)], linewidths=widths, alpha=0.8))
     for place, key in enumerate(keys):
-        _coordinate(axis, place, _labels(_dimension(study.space, key)))
+        _coordinate(axis, place, _labels(_dimension(study.space, key), 90 // len(keys)))
     values = study.values[study.done]
     ends = {height: f"{value:.4g}" for height, value in zip(heights[study.done, -1], values, strict=True)}
     _coordinate(axis, len(keys), {height: ends[height] for height in ends.keys() & {0.0, 0.5, 1.0}})
-    inactive = bool(np.any(heights == _INACTIVE))
+    inactive = bool(np.any(heights == _BELOW))
     if inactive:
-        axis.text(-0.06, _INACTIVE, "inactive", ha="right", va="center", fontsize=8, color="0.4")
-    axis.set_xticks(range(len(keys) + 1), [*(study.names[key] for key in keys), "value"])
+        axis.text(-0.06, _BELOW, "inactive", ha="right", va="center", fontsize=8, color="0.4")
+    _name_ticks(axis, range(len(keys) + 1), [*(study.names[key] for key in keys), "value"], 110)
     axis.set_yticks([])
     axis.spines[:].set_visible(False)
     axis.set_xlim(-0.35, len(keys) + 0.5)
-    axis.set_ylim(_INACTIVE - 0.05 if inactive else -0.06, 1.06)
+    axis.set_ylim(_BELOW - 0.05 if inactive else -0.06, 1.06)
     shown = "" if len(keys) == len(study.space.dimensions) else f" · the {len(keys)} most important parameters"
     axis.set_title(f"Evaluations, the better the darker{shown}", **TITLE)
 
@@ -295,8 +309,8 @@ def _heights(dimension: Dimension, values: list[Any]) -> np.ndarray:
     """(n,) of the values on a coordinate of length 1."""
 
     def height(value: Any) -> float:
-        if value is None:
-            return _INACTIVE
+        if value is _INACTIVE:
+            return _BELOW
         if isinstance(dimension, Ordinal | Categorical):
             return _place(dimension, value) / (len(dimension.choices) - 1)
         return _share(dimension, value)
@@ -327,12 +341,12 @@ def _coordinate(axis: Axes, place: int, labels: Mapping[float, str]) -> None:
         )
 
 
-def _labels(dimension: Dimension) -> dict[float, str]:
-    """Labels of a coordinate by height: the choices, or the limits."""
+def _labels(dimension: Dimension, length: int) -> dict[float, str]:
+    """Labels of a coordinate by height, the choices or the limits, of so many characters at most."""
     if isinstance(dimension, Ordinal | Categorical):
         last = len(dimension.choices) - 1
         shown = range(last + 1) if last < 10 else (0, last)
-        return {place / last: _short(dimension.choices[place]) for place in shown}
+        return {place / last: _short(dimension.choices[place], length) for place in shown}
     return {_share(dimension, limit): f"{limit:.4g}" for limit in (dimension.low, dimension.high)}
 
 
@@ -348,7 +362,7 @@ def importances(figure: FigureBase, study: Study) -> None:
     rest = len(study.importances) - len(shown)
     finish_axis(axis, "Importance", "total effect on the posterior mean", "")
     axis.grid(visible=False)
-    axis.set_yticks(rows, [study.names[key] for key, _ in shown])
+    axis.set_yticks(rows, [_short(study.names[key]) for key, _ in shown])
     axis.set_ylim(max(len(shown), 3) - 0.4, -0.6)
     axis.set_xlim(0, 1.15 * max(1e-3, *(value for _, value in shown)))
     if rest:
@@ -409,12 +423,20 @@ def _share(dimension: Real | Integer, value: Any) -> float:
 
 def _place(dimension: Dimension, value: Any) -> float:
     """Where a value lies on its axis: a number at itself, a choice at its index."""
-    return list(dimension.choices).index(value) if isinstance(dimension, Ordinal | Categorical) else value
+    return kinds.place(dimension, value) if isinstance(dimension, Ordinal | Categorical) else value
 
 
-def _short(choice: Any) -> str:
-    text = str(choice)
-    return text if len(text) <= 12 else f"{text[:11]}…"
+def _short(name: Any, length: int = _LONGEST) -> str:
+    """A name of `length` characters at most, of a longer one the ends."""
+    text, kept = str(name), length - 1
+    return text if len(text) <= length else f"{text[: kept - kept // 2]}…{text[-(kept // 2) :]}"
+
+
+def _name_ticks(axis: Axes, places: Sequence[float], names: Sequence[Any], room: int) -> None:
+    """Ticks with names, slanted where they are wider than `room` characters together."""
+    labels = [_short(name) for name in names]
+    slanted: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor", "fontsize": 8}
+    axis.set_xticks(places, labels, **(slanted if len(labels) * max(map(len, labels)) > room else {}))
 
 
 _LEFT: dict[str, Any] = {"fontsize": 11, "x": 0.01, "ha": "left"}
@@ -430,15 +452,11 @@ class Panel(NamedTuple):
     """in inches"""
 
 
-def _rows(study: Study) -> int:
-    return math.ceil(min(_SLICES, max(1, len(study.importances))) / 3)
-
-
 PANELS: Mapping[str, Panel] = {
     "front": Panel(front, 6.6, lambda study: 4.4 if study.optimizer.outputs.objectives == 2 else 3.6),
     "progress": Panel(progress, 6.6, lambda study: 3.6),
     "importances": Panel(importances, 4.4, lambda study: 3.6),
-    "slices": Panel(slices, 11.0, lambda study: 0.6 + 2.4 * _rows(study)),
+    "slices": Panel(slices, 11.0, lambda study: 0.6 + 2.4 * max(1, -(-len(study.sliced) // 3))),
     "parallel": Panel(parallel, 11.0, lambda study: 3.6),
 }
 _LAYOUT = (("progress", "importances"), ("slices",), ("parallel",))

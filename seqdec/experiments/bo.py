@@ -270,12 +270,13 @@ def progress_figure(trials: pd.DataFrame) -> "Figure":
     for name, axis in zip(names, axes, strict=True):
         here = trials.query("function == @name")
         least = float(np.nan_to_num(here["minimum"].to_numpy()[0], nan=-np.inf))
+        largest = figures.extremes([here["best"].to_numpy()])[1]
         first = int(here.loc[here["initial"], "evaluation"].to_numpy().max(initial=1))
         for style, method in zip(figures.styles(methods), methods, strict=True):
             curves = here.query("method == @method").pivot(index="run", columns="evaluation", values="best").to_numpy()
             if len(curves):
                 evaluations = np.arange(curves.shape[1])[first - 1 :] - first + 1
-                figures.curve(axis, evaluations, curves[:, first - 1 :], method, style, (least, np.inf))
+                figures.curve(axis, evaluations, curves[:, first - 1 :], method, style, (least, largest))
         figures.optimum(axis, least)
         figures.finish_axis(axis, name, "evaluations after the initial points", "best value so far")
     figures.legend(figure, axes, [*methods, figures.OPTIMUM])
