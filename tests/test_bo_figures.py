@@ -228,7 +228,14 @@ def test_long_names_keep_both_ends() -> None:
 
 @pytest.mark.parametrize(
     ("values", "note"),
-    [([math.nan] * 3, "no value yet"), ([1.0], "needs two values or more"), ([1.0, 1.0], ""), ([-1.0, -1e9, 0.0], "")],
+    [
+        ([math.nan] * 3, "no value yet"),
+        ([1.0], "needs two values or more"),
+        ([1.0, 1.0], ""),
+        ([-1.0, -1e9, 0.0], ""),
+        ([-1e-90, -1e250], ""),
+        ([1e-90, 1.0, 1e250], ""),
+    ],
 )
 @pytest.mark.parametrize("maximize", [False, True])
 def test_few_values_are_drawn(values: list[float], note: str, maximize: bool) -> None:

@@ -38,6 +38,8 @@ _RANDOM = 1 << 11
 """Random points from which the progress of random search is computed."""
 _FEWEST = 100
 """Of them, those that satisfy all constraints, for it to be drawn."""
+_HUGE = 1e200
+"""Larger values are drawn as this, since axes overflow."""
 _WIDE = 100.0
 """Ratio of the largest and the smallest value above which positive values are drawn on a logarithmic scale."""
 _INACTIVE = object()
@@ -88,6 +90,10 @@ class Study(NamedTuple):
         """The most important ones of the parameters that are active at the recommended point."""
         return [key for key in self.importances if not self.space.names or key in self.recommended][:_SLICES]
 
+    def predictions(self, units: np.ndarray) -> np.ndarray:
+        """(n, 3) means and the ends of the 95% intervals at `units` (n, columns)."""
+        return np.clip(self.optimizer._predictions(units)[:, 0], -_HUGE, _HUGE)
+
     def column(self, key: Any) -> list[Any]:
         """The values of a parameter in all evaluations, `_INACTIVE` where it is that."""
         return [x.get(key, _INACTIVE) if isinstance(x, dict) else x[key] for x in self.points]
@@ -127,7 +133,7 @@ def _study(optimizer: "BayesianOptimizer", known: float | None) -> Study:
     found = importance.importances(optimizer) if told > 1 and np.isfinite(values).any() else {}
     found = dict(sorted(found.items(), key=lambda item: -item[1]))
     best = optimizer.recommend().x if np.isfinite(values).any() else None
-    return Study(optimizer, points, values, known, found, best)
+    return Study(optimizer, points, np.clip(values, -_HUGE, _HUGE), known, found, best)
 
 
 def _title(study: Study) -> str:
@@ -160,24 +166,27 @@ def progress(figure: FigureBase, study: Study) -> None:
         axis.plot(numbers, best, drawstyle="steps-post", color=_BELIEF, lw=1.8, label="best so far")
     random = _random_search(study, len(numbers))
     if len(random):
-        label = "random search, expected\nunder the surrogate's mean"
-        axis.plot(numbers, random, color=_REST, lw=1.5, label=label)
-    if study.optimum is not None:
-        optimum(axis, study.optimum)
-    title = "Largest value so far" if study.optimizer.maximize else "Smallest value so far"
-    finish_axis(axis, title, "evaluation", "value", "no value yet")
-    axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    _scale_values(axis, study)
-    axis.set_xlim(0.5, len(numbers) + 0.5)
-    drawn = np.concatenate([study.values[study.done], random, [] if study.optimum is None else [study.optimum]])
-    if len(drawn):
-        _set_limits(axis, *axis.yaxis.get_transform().transform(np.array([drawn.min(), drawn.max()])))
-    axis.tick_params(left=bool(len(drawn)), labelleft=bool(len(drawn)))
+        axis.plot(numbers, random, color=_REST, lw=1.5, label="random search, expected\nunder the surrogate's mean")
+    limit = [] if study.optimum is None else [study.optimum]
+    for value in limit:
+        optimum(axis, value)
+    finish_axis(axis, f"{'Largest' if sign > 0 else 'Smallest'} value so far", "evaluation", "value", "no value yet")
+    _fit_progress(axis, study, np.concatenate([study.values[study.done], random, limit]))
     failed = numbers[~study.done]
     if len(failed):
         at = np.full(len(failed), 0.03)
         axis.plot(failed, at, "x", ms=5, color=_BEST, transform=axis.get_xaxis_transform(), label=_lost(study))
     figure.legend(loc="outside lower center", ncols=5, frameon=False, fontsize=8)
+
+
+def _fit_progress(axis: Axes, study: Study, drawn: np.ndarray) -> None:
+    """Scales, limits and ticks for the values that are drawn."""
+    axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axis.set_xlim(0.5, len(study.values) + 0.5)
+    axis.tick_params(left=bool(len(drawn)), labelleft=bool(len(drawn)))
+    _scale_values(axis, study)
+    if len(drawn):
+        _set_limits(axis, *axis.yaxis.get_transform().transform(np.array([drawn.min(), drawn.max()])))
 
 
 def _random_search(study: Study, count: int) -> np.ndarray:
@@ -193,7 +202,7 @@ def _random_search(study: Study, count: int) -> np.ndarray:
         units = np.array([u for u in units if rules.violated(space.constraints, space.decode(u)) is None])
     if len(units) < _FEWEST:
         return np.empty(0)
-    means = np.sort(study.optimizer._predictions(units)[:, 0, 0])
+    means = np.sort(study.predictions(units)[:, 0])
     worse = np.arange(len(means), -1, -1) / len(means)  # share of the points that are not better than the k best
     shares = -np.diff(worse ** np.arange(1, count + 1)[:, None], axis=1)
     return shares @ (means[::-1] if study.optimizer.maximize else means)
@@ -206,7 +215,7 @@ def slices(figure: FigureBase, study: Study) -> None:
     best, keys = study.recommended, study.sliced
     unit = study.space.point(best).unit
     parts = [_along(study.space, unit, key) for key in keys]
-    predictions = study.optimizer._predictions(np.concatenate([units for _, units in parts]))[:, 0]
+    predictions = study.predictions(np.concatenate([units for _, units in parts]))
     bands = np.split(predictions, np.cumsum([len(units) for _, units in parts])[:-1])
     columns = min(3, len(keys))
     axes = np.ravel(figure.subplots(-(-len(keys) // columns), columns, sharey=True, squeeze=False))
@@ -281,17 +290,11 @@ def parallel(figure: FigureBase, study: Study) -> None:
     keys = sorted(list(study.importances or study.space.keys)[:_COORDINATES], key=list(study.space.keys).index)
     columns = [_heights(_dimension(study.space, key), study.column(key)) for key in keys]
     heights = np.stack([*columns, _value_heights(study)], axis=1)
-    order = np.argsort(np.where(study.done, study.values, -np.inf) * (1 if study.optimizer.maximize else -1))
-    order = order[np.argsort(study.done[order], kind="stable")]  # failures first, the best on top
-    shades = colormaps["viridis_r"](np.linspace(0, 1, max(2, int(study.done.sum()))))
-    colours = [*[(0.7, 0.7, 0.7, 0.5)] * int((~study.done).sum()), *shades[-int(study.done.sum()) :]]
-    lines = [np.stack([np.arange(heights.shape[1]), row], 1) for row in heights[order]]
-    widths = np.linspace(0.8, 1.8, len(lines))
-    axis.add_collection(LineCollection(lines, colors=colours[: len(lines)], linewidths=widths, alpha=0.8))
+    axis.add_collection(_lines(study, heights))
     for place, key in enumerate(keys):
         _coordinate(axis, place, _labels(_dimension(study.space, key), 90 // len(keys)))
-    values = study.values[study.done]
-    ends = {height: f"{value:.4g}" for height, value in zip(heights[study.done, -1], values, strict=True)}
+    values = zip(heights[study.done, -1], study.values[study.done], strict=True)
+    ends = {height: f"{value:.4g}" for height, value in values}
     _coordinate(axis, len(keys), {height: ends[height] for height in ends.keys() & {0.0, 0.5, 1.0}})
     inactive = bool(np.any(heights == _BELOW))
     if inactive:
@@ -303,6 +306,17 @@ def parallel(figure: FigureBase, study: Study) -> None:
     axis.set_ylim(_BELOW - 0.05 if inactive else -0.06, 1.06)
     shown = "" if len(keys) == len(study.space.dimensions) else f" · the {len(keys)} most important parameters"
     axis.set_title(f"Evaluations, the better the darker{shown}", **TITLE)
+
+
+def _lines(study: Study, heights: np.ndarray) -> LineCollection:
+    """A line for each row of heights (n, coordinates): failures in grey below all others, the best on top."""
+    done, failed = int(study.done.sum()), int((~study.done).sum())
+    order = np.argsort(np.where(study.done, study.values, -np.inf) * (1 if study.optimizer.maximize else -1))
+    order = order[np.argsort(study.done[order], kind="stable")]
+    shades = colormaps["viridis_r"](np.linspace(0, 1, done) if done > 1 else np.ones(done))
+    lines = [np.stack([np.arange(heights.shape[1]), row], 1) for row in heights[order]]
+    widths = np.linspace(0.8, 1.8, len(lines))
+    return LineCollection(lines, colors=[*[(0.7, 0.7, 0.7, 0.5)] * failed, *shades], linewidths=widths, alpha=0.8)
 
 
 def _heights(dimension: Dimension, values: list[Any]) -> np.ndarray:
@@ -407,9 +421,9 @@ def _scale(study: Study) -> str:
 
 
 def _scale_values(axis: Axes, study: Study) -> None:
-    scale = _scale(study)
+    scale, sizes = _scale(study), np.abs(study.values[study.done])
     if scale != "linear":
-        axis.set_yscale(scale, **({"linthresh": np.abs(study.values[study.done]).min()} if scale == "symlog" else {}))
+        axis.set_yscale(scale, **({} if scale == "log" else {"linthresh": max(sizes.min(), 1e-30 * sizes.max())}))
 
 
 def _dimension(space: Space, key: Any) -> Dimension:

@@ -6,14 +6,15 @@ r"""Exact Gaussian process with hyperparameters fitted to the history: the surro
 Matern-5/2 with one length scale for each dimension; the constant c = 1 is the prior variance of the mean. The
 hyperparameters (l, s, v) maximise the marginal likelihood times the priors
 
-    log l_i = a + a_i,   a ~ N(log sqrt d - 1/2, 1),   a_i ~ N(0, 1),   log s ~ N(0, 1),   log v ~ N(-10, 9)
+    log l_i = a + a_i,   a ~ N(log sqrt d - 1/2, 1/10),   a_i ~ N(0, 1),   log s ~ N(0, 1),   log v ~ N(-10, 9)
 
 with the moments (mean, variance) given, by L-BFGS with the gradient in closed form. The length scales share a because
-independent priors would fix their mean where there are many columns. The first fit has three starts, the
-centre of the priors, shorter length scales and a larger noise, and keeps the best end, that of the larger noise only if
-it is better by five nats; later fits start from the last hyperparameters. Everything is in double precision, because
-the kernel matrix is close to singular where many points lie near an optimum. Fitting n points costs O(n^3) for each
-iteration, on the host without compilation, and a prediction O(N^2), for a history padded to N.
+independent priors alone would fix their mean where there are many columns. The first fit has three starts, the centre
+of the priors, shorter length scales and a larger noise, and keeps the best end, that of the larger noise only if it is
+better by five nats; later fits start from the last hyperparameters. At most 512 responses, evenly spaced, are used for
+it. Everything is in double precision, because the kernel matrix is close to singular where many points lie near an
+optimum. The process itself is exact: given n points it costs O(n^3) for each question, on the host without compilation,
+and a prediction O(N^2), for a history padded to N.
 
 Sources: Rasmussen, Williams, "Gaussian processes for machine learning", 2006. Length scales that grow as sqrt d:
 Hvarfner, Hellsten, Nardi, "Vanilla Bayesian optimization performs great in high dimensions", 2024. Function draws by
@@ -80,7 +81,7 @@ class State(NamedTuple):
     """(N,) those of further, whitened noise, see `posterior`; zero for the exact process"""
 
 
-_SHARED_VARIANCE, _OWN_VARIANCE = 1.0, 1.0
+_SHARED_VARIANCE, _OWN_VARIANCE = 0.1, 1.0
 """Prior variances of what the logarithms of the length scales have in common and of their deviations from it."""
 _PRIOR_VARIANCES = Hyperparameters(_SHARED_VARIANCE + _OWN_VARIANCE, 1.0, 9.0)
 
