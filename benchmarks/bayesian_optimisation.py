@@ -12,7 +12,8 @@ The tasks are those of `black_boxes.py`. Methods:
 - botorch: `SingleTaskGP` and `LogExpectedImprovement` with their defaults, `optimize_acqf` with 10 restarts and 512 raw
   samples, after Sobol points, one for each column but at least five. It sees the flattened cube of seqdec: integers are
   rounded, categories are one-hot, and inactive parameters have a constant value, after the maximisation.
-- optuna-gp, optuna-tpe: `GPSampler` and `TPESampler` with their defaults, define-by-run.
+- optuna-gp, optuna-tpe: `GPSampler` and `TPESampler` with their defaults, define-by-run. Of a conditional space
+  `GPSampler` models the parameters that every trial has, in `choice` the model alone, and draws the others at random.
 - random: uniform points of the space.
 
 A process plays all runs of a task and a method. `cold` are the CPU seconds of the first modelled question in a new

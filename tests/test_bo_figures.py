@@ -272,6 +272,8 @@ def test_of_fifty_parameters_the_most_important_are_drawn() -> None:
 
 def test_drawing_leaves_the_search_as_it_is() -> None:
     one, other = (told(lambda x: x[0] ** 2 + x[1]) for _ in range(2))
+    for optimizer in (one, other):
+        optimizer.tell(optimizer.ask(), 3.0)
     one.plot()
     assert one.ask().x.tolist() == other.ask().x.tolist()
 
