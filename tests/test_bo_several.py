@@ -25,7 +25,7 @@ from tests.toys import optimizer_programs
 
 BOX = [(0.0, 1.0), (0.0, 1.0)]
 QUICK = Search(raw_samples=64, num_restarts=4, steps=10)
-FILTER: dict[str, Any] = {"surrogate": "hilofi", "surrogate_options": {"features": (8,), "rank": 4}}
+FILTER: dict[str, Any] = {"surrogate": "hilofi", "surrogate_options": {"units": 16}}
 
 
 def quick(**options: Any) -> BayesianOptimizer:

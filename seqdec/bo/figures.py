@@ -186,6 +186,7 @@ def _fit_progress(axis: Axes, study: Study, drawn: np.ndarray) -> None:
     axis.tick_params(left=bool(len(drawn)), labelleft=bool(len(drawn)))
     _scale_values(axis, study)
     if len(drawn):
+        drawn = _positive(study, drawn)
         _set_limits(axis, *axis.yaxis.get_transform().transform(np.array([drawn.min(), drawn.max()])))
 
 
@@ -270,12 +271,16 @@ def _limits(axis: Axes, study: Study, predictions: np.ndarray) -> tuple[float, f
     """Of the slices, in units of the axis: the best three quarters of the evaluations, and all means among them."""
     values, sign = study.values[study.done], 1 if study.optimizer.maximize else -1
     scale = axis.yaxis.get_transform()
-    if _scale(study) == "log":
-        predictions = np.maximum(predictions, 0.5 * values.min())
-    values, means, *bounds = (sign * scale.transform(part) for part in (values, *predictions.T))
+    drawn = (values, *_positive(study, predictions).T)
+    values, means, *bounds = (sign * scale.transform(part) for part in drawn)
     worst = max(values.min(), min(np.quantile(values, 0.25), means.min()))
     best = max(values.max(), min(np.max(bounds), means.max() + np.ptp(means)))
     return min(sign * worst, sign * best), max(sign * worst, sign * best)
+
+
+def _positive(study: Study, drawn: np.ndarray) -> np.ndarray:
+    """On a logarithmic axis, no prediction below half of the smallest value."""
+    return np.maximum(drawn, 0.5 * study.values[study.done].min()) if _scale(study) == "log" else drawn
 
 
 def _set_limits(axis: Axes, low: float, high: float) -> None:
