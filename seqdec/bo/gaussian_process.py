@@ -45,7 +45,7 @@ from singular."""
 _FITTED = 512
 """Responses that the hyperparameters are fitted to, at most."""
 DTYPE = jnp.float64
-_GRADIENT = 0.1
+GRADIENT = 0.1
 """Gradient norm of the loss, in nats, below which L-BFGS stops."""
 
 
@@ -144,17 +144,18 @@ def refitted(state: State, history: History, iterations: int) -> Hyperparameters
     """The hyperparameters of a state fitted to a history, in a quarter of the iterations unless from the prior."""
     if state.unfitted:
         return fitted(history, iterations)
-    end, loss = _descend(state.hyper, _thinned(told(history), _FITTED), max(1, iterations // 4))
+    end, loss = _descend(state.hyper, calibration_rows(history), max(1, iterations // 4))
     return end if math.isfinite(loss) else state.hyper
 
 
 def fitted(history: History, iterations: int, most: int = _FITTED) -> Hyperparameters:
     """Hyperparameters fitted from the prior to the history, or to `most` rows of it."""
-    return _fit_from_prior(_thinned(told(history), most), iterations)
+    return _fit_from_prior(calibration_rows(history, most), iterations)
 
 
-def _thinned(known: Known, most: int) -> Known:
-    """At most so many rows, evenly spaced."""
+def calibration_rows(history: History, most: int = _FITTED) -> Known:
+    """The rows that hyperparameters are fitted to: at most so many, evenly spaced."""
+    known = told(history)
     rows = np.unique(np.linspace(0, len(known.y) - 1, min(len(known.y), most)).astype(int))
     return Known(*(part[rows] for part in known))
 
@@ -174,24 +175,31 @@ def _descend(start: Hyperparameters, known: Known, iterations: int) -> tuple[Hyp
     from scipy.optimize import minimize
 
     def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
-        parts = negative_log_likelihood(_unflatten(flat), known), negative_log_prior(_unflatten(flat))
-        return sum(value for value, _ in parts), sum((_flatten(slope) for _, slope in parts), np.zeros(len(flat)))
+        fit, by_likelihood, _ = negative_log_likelihood(unflatten(flat), known)
+        prior, by_prior = negative_log_prior(unflatten(flat))
+        return fit + prior, flatten(by_likelihood) + flatten(by_prior)
 
-    centre = prior_mean(known.x.shape[1])
+    options = {"maxiter": iterations, "gtol": GRADIENT, "maxcor": 8}
+    limits = bounds(known.x.shape[1])
+    found = minimize(loss, flatten(start), jac=True, method="L-BFGS-B", bounds=limits, options=options)
+    return unflatten(found.x), float(found.fun)
+
+
+def bounds(dim: int) -> list[tuple[float, float]]:
+    """Of the flat hyperparameters: so many deviations around the priors' means."""
+    centre = prior_mean(dim)
     reach = jax.tree.map(lambda mean, var: np.full_like(mean, _DEVIATIONS * math.sqrt(var)), centre, _PRIOR_VARIANCES)
-    low, high = (_flatten(jax.tree.map(move, centre, reach)) for move in (np.subtract, np.add))
-    options = {"maxiter": iterations, "gtol": _GRADIENT, "maxcor": 8}
-    found = minimize(
-        loss, _flatten(start), jac=True, method="L-BFGS-B", bounds=list(zip(low, high, strict=True)), options=options
-    )
-    return _unflatten(found.x), float(found.fun)
+    low, high = (flatten(jax.tree.map(move, centre, reach)) for move in (np.subtract, np.add))
+    return list(zip(low, high, strict=True))
 
 
-def _flatten(hyper: Hyperparameters) -> np.ndarray:
+def flatten(hyper: Hyperparameters) -> np.ndarray:
+    """(d + 2,)"""
     return np.concatenate([hyper.log_length_scales, [hyper.log_scale, hyper.log_noise]])
 
 
-def _unflatten(flat: np.ndarray) -> Hyperparameters:
+def unflatten(flat: np.ndarray) -> Hyperparameters:
+    """The inverse of `flatten`."""
     return Hyperparameters(flat[:-2], flat[-2], flat[-1])
 
 
@@ -205,11 +213,11 @@ def negative_log_prior(hyper: Hyperparameters) -> tuple[float, Hyperparameters]:
     slope = jax.tree.map(np.divide, centred, _PRIOR_VARIANCES)
     common = _SHARED_VARIANCE / (_OWN_VARIANCE + len(lengths) * _SHARED_VARIANCE) * lengths.sum()
     slope = slope._replace(log_length_scales=(lengths - common) / _OWN_VARIANCE)
-    return 0.5 * float(_flatten(centred) @ _flatten(slope)), slope
+    return 0.5 * float(flatten(centred) @ flatten(slope)), slope
 
 
-def negative_log_likelihood(hyper: Hyperparameters, known: Known) -> tuple[float, Hyperparameters]:
-    """(negative log marginal likelihood of the responses up to a constant, its gradient).
+def negative_log_likelihood(hyper: Hyperparameters, known: Known) -> tuple[float, Hyperparameters, np.ndarray]:
+    """(negative log marginal likelihood of the responses up to a constant, its gradient, that by the points (n, d)).
 
     With the covariance M of the responses and w = M^-1 y, a derivative is tr(G dM), where G = (M^-1 - w w') / 2.
     """
@@ -219,12 +227,14 @@ def negative_log_likelihood(hyper: Hyperparameters, known: Known) -> tuple[float
     inverse = whiten.T @ whiten
     weights = inverse @ known.y
     slope = (inverse - np.outer(weights, weights)) / 2
-    # The derivative by a squared scaled distance, -5/6 (1 + r) exp(-r), times those distances by columns.
+    # By the scaled points: the derivative of the kernel by a squared scaled distance is -5/6 (1 + r) exp(-r).
     by_square = slope * (1 + r) * np.exp(-r)
-    columns = 2 * (by_square.sum(1) @ scaled**2 - np.einsum("nd,nd->d", scaled, by_square @ scaled))
+    by_scaled = -amplitude * 10 / 3 * (by_square.sum(1)[:, None] * scaled - by_square @ scaled)
     estimated = np.where(known.noise < 0, np.diagonal(slope), 0).sum() * math.exp(hyper.log_noise)
-    gradient = Hyperparameters(amplitude * 5 / 3 * columns, amplitude * np.sum(slope * _matern52(r)), estimated)
-    return 0.5 * float(known.y @ weights) + 0.5 * log_determinant, gradient
+    by_lengths = -np.einsum("nd,nd->d", scaled, by_scaled)
+    gradient = Hyperparameters(by_lengths, amplitude * np.sum(slope * _matern52(r)), estimated)
+    loss = 0.5 * float(known.y @ weights) + 0.5 * log_determinant
+    return loss, gradient, by_scaled * np.exp(-hyper.log_length_scales)
 
 
 def _distances(scaled: np.ndarray) -> np.ndarray:

@@ -83,7 +83,8 @@ def minimize(
         progress: whether to show a bar on standard error, with the best value so far and the time to choose the last
             point; None shows it on a terminal only.
         **options: further keywords of `seqdec.bo.BayesianOptimizer`: constraints, objectives, outcome_constraints,
-            reference_point, surrogate_options, initial, trust_region, standardize, warp, noise_std, search.
+            reference_point, surrogate_options, initial, trust_region, standardize, warp, input_warp, noise_std,
+            search.
 
     Returns:
         A scipy OptimizeResult: x and fun, with kind "observed" those of the best call (None and NaN when all failed);

@@ -13,6 +13,7 @@ from seqdec import checks
 from seqdec.bo import acquisitions, checkpoint, pareto, restricted, several, surrogates
 from seqdec.bo.constraints import Constraint
 from seqdec.bo.feasibility import Target
+from seqdec.bo.input_warp import warped
 from seqdec.bo.outputs import Outputs
 from seqdec.bo.predictions import Front, Prediction, Recommendation
 from seqdec.bo.questions import Questions
@@ -75,9 +76,11 @@ class BayesianOptimizer(Questions):
         standardize: responses to mean 0 and variance 1 before the surrogate is fitted.
         warp: fit an increasing transform of the responses before they are standardised, and leave outliers out, as
             `seqdec.bo.responses` says; without effect where `standardize` is False.
+        input_warp: fit an increasing transform of each column of the unit cube, as `seqdec.bo.input_warp` says, for
+            functions that change much faster at one end of a range than at the other.
         noise_std: standard deviation of the noise of the values; 0: they are exact; None: it is estimated. `tell` takes
             that of a single value. With several objectives it is that of each; the noise of outcomes is estimated.
-            Needs a surrogate with a model of the noise, "gp".
+            Needs a surrogate with a model of the noise: "gp", "sparse_gp", "hilofi".
         search: how the acquisition is maximised.
 
     Raises:
@@ -102,6 +105,7 @@ class BayesianOptimizer(Questions):
         trust_region: bool | None = None,
         standardize: bool = True,
         warp: bool = True,
+        input_warp: bool = False,
         noise_std: float | None = None,
         search: Search | None = None,
     ) -> None:
@@ -124,7 +128,7 @@ class BayesianOptimizer(Questions):
         if self.trust_region and self.outputs.objectives > 1:
             raise ValueError("trust_region needs one objective, a best point to be around: leave it out")
         self.standardize, self.search = bool(standardize), check_search(Search() if search is None else search)
-        self.warp = bool(warp)
+        self.warp, self.input_warp = bool(warp), bool(input_warp)
         self._options = _hashable({} if surrogate_options is None else surrogate_options)
         self._automatic, self._acquisition = isinstance(surrogate, str) and surrogate == "auto", acquisition
         if self._options and not (isinstance(surrogate, str) and surrogate != "auto"):
@@ -140,6 +144,7 @@ class BayesianOptimizer(Questions):
             belief = surrogate
         else:
             raise TypeError(f"surrogate must be a name or a Surrogate; got {surrogate!r}")
+        belief = warped(belief) if self.input_warp else belief
         automatic = acquisitions.automatic(belief.acquisition, self.outputs)
         acquisition = automatic if self._acquisition == "auto" else self._acquisition
         if self.outputs.plain:
@@ -381,6 +386,7 @@ class BayesianOptimizer(Questions):
             "trust_region": self.trust_region,
             "standardize": self.standardize,
             "warp": self.warp,
+            "input_warp": self.input_warp,
             "noise_std": self.noise_std,
             "search": self.search._asdict(),
         }
