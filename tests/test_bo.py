@@ -913,7 +913,7 @@ def test_bad_calls_are_refused_before_anything_is_evaluated(options: dict[str, A
 
 
 def test_it_beats_random_search() -> None:
-    found = [minimum(BRANIN, n_calls=16, seed=seed).fun for seed in range(3)]
+    found = [minimum(BRANIN, n_calls=16, seed=seed).fun for seed in range(8)]
     generator = np.random.default_rng(0)
     low, high = BRANIN.bounds.T
     random = [min(BRANIN(x) for x in generator.uniform(low, high, (16, 2))) for _ in range(50)]

@@ -15,7 +15,7 @@ from scipy import stats
 from sklearn import gaussian_process
 
 import seqdec
-from seqdec.bo import BayesianOptimizer, History, Search, responses
+from seqdec.bo import BayesianOptimizer, History, Search, responses, suggest
 from seqdec.bo import gaussian_process as page
 from seqdec.bo.responses import Warp
 from seqdec.envs import objectives
@@ -271,6 +271,29 @@ def test_noise_is_found_in_the_values_or_not() -> None:
     assert exact.recommend().kind == "observed" and exact.recommend().value == exact.best[1]
     surprise = told(30, noise=30.0, noise_std=0.0)
     assert surprise.recommend().kind == "observed"
+
+
+@pytest.mark.parametrize(
+    ("noise", "noise_std", "share"), [(30.0, None, 1.0), (30.0, 30.0, 1.0), (0.0, None, 0.0), (30.0, 0.0, 0.0)]
+)
+@pytest.mark.parametrize("outcomes", [0, 1])
+def test_the_improvement_is_augmented_by_the_noise_that_is_known_or_found(
+    noise: float, noise_std: float | None, share: float, outcomes: int
+) -> None:
+    optimizer, generator = quick(noise_std=noise_std, outcome_constraints=outcomes), np.random.default_rng(0)
+    for x in generator.uniform((-5, 0), (10, 15), (30, 2)):
+        optimizer.tell(x, BRANIN(x) + noise * generator.standard_normal(), outcomes=[x[0] - 8] * outcomes)
+    with jax.enable_x64(True):
+        trials = optimizer._fit()
+        belief = suggest.believe(optimizer._plan.surrogate, optimizer._state, trials)
+        target = optimizer._target(belief.means, trials)
+    means = np.reshape(belief.means, (30, -1))[:, 0]
+    feasible = np.array([x[0] <= 8 or not outcomes for x in optimizer.evaluations()[0]])
+    incumbent = target.best if outcomes else target
+    assert incumbent.best == means[feasible].max()
+    value = optimizer._warp.inverse(np.array([incumbent.best]))
+    expected = share * (noise * optimizer._warp.slope(value)[0]) ** 2
+    assert incumbent.noise_variance == pytest.approx(expected, rel=0.8)
 
 
 def test_minimize_says_what_its_answer_is() -> None:

@@ -14,13 +14,13 @@ import pytest
 from scipy import stats
 
 import seqdec
-from seqdec.bo import BayesianOptimizer, Real, Search, hypervolume, pareto, responses, several
+from seqdec import policies
+from seqdec.bo import BayesianOptimizer, Real, Search, acquisitions, hypervolume, pareto, responses, several
 from seqdec.bo import suggest as suggesting
-from seqdec.bo.feasibility import Target, log_probability, weighted
+from seqdec.bo.feasibility import Incumbent, Target, log_probability, weighted
 from seqdec.bo.responses import Warp
 from seqdec.core import Posterior, Predictive
 from seqdec.persistence import read_arrays, write_arrays
-from seqdec.policies import log_expected_improvement
 from tests.toys import optimizer_programs
 
 BOX = [(0.0, 1.0), (0.0, 1.0)]
@@ -150,7 +150,7 @@ def test_log_ehvi_of_one_objective_is_log_ei(x64: None) -> None:
     boxes = pareto.decompose(np.array([[0.3]]), np.array([-1.0]))
     for mean in (2.0, -1.0, -40.0):
         posterior = normal(np.array([mean]), np.array([0.7]))
-        expected = log_expected_improvement(0.3).score(
+        expected = policies.log_expected_improvement(0.3).score(
             jax.random.key(0), several.select(posterior, 0), jnp.zeros((1, 1)), None
         )
         found = pareto.log_improvement(jnp.array([mean]), jnp.array([0.7]), boxes)
@@ -189,11 +189,11 @@ def test_thin_boxes_keep_their_volume() -> None:
 
 def test_feasibility_weights_the_improvement(x64: None) -> None:
     mean, std = np.array([0.2, -0.5, 1.0]), np.array([0.6, 0.3, 2.0])
-    acquisition = weighted(log_expected_improvement, 1)
+    acquisition = weighted(acquisitions.make("log_expected_improvement"), 1)
     thresholds = np.array([-0.4, 0.1])
 
     def score(known: bool) -> float:
-        target = Target(jnp.asarray(0.5), jnp.asarray(known), thresholds)
+        target = Target(Incumbent(jnp.asarray(0.5), jnp.zeros(())), jnp.asarray(known), thresholds)
         return float(acquisition(target).score(jax.random.key(0), normal(mean, std), jnp.zeros((2, 1)), None)[1])
 
     z = (0.2 - 0.5) / 0.6

@@ -263,6 +263,21 @@ def test_improvement_is_over_the_best_expected_response_of_the_allowed(mask):
     np.testing.assert_allclose(np.asarray(scores)[allowed], expected[allowed], rtol=1e-4)
 
 
+def test_augmented_improvement_by_hand():
+    def scores(noise_variance):
+        policy = policies.log_expected_improvement(0.5, noise_variance)
+        return policy.score(jax.random.key(0), belief(), None, None)
+
+    variance = np.diag(COV)
+    factor = 1 - np.sqrt(0.3 / (variance + 0.3))
+    np.testing.assert_allclose(scores(0.3) - scores(None), np.log(factor), rtol=1e-4)
+    np.testing.assert_array_equal(scores(0.0), scores(None))
+    certain = policies.log_expected_improvement(0.5, 1e6).score(
+        jax.random.key(0), belief_of(jnp.zeros((4, 4))), None, None
+    )
+    assert np.all(np.isfinite(certain))
+
+
 def test_epsilon_greedy_probabilities_by_hand():
     policy = policies.epsilon_greedy(0.3)
     probabilities = policy.probabilities(jax.random.key(0), belief(), None, None)

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 from seqdec import checks, policies
-from seqdec.bo.feasibility import Target, weighted
+from seqdec.bo.feasibility import Incumbent, Target, weighted
 from seqdec.bo.outputs import Outputs
 from seqdec.bo.pareto import log_expected_hypervolume_improvement
-from seqdec.core import Acquisition, Array
+from seqdec.core import Acquisition
 
 SEVERAL = "log_expected_hypervolume_improvement"
 """The acquisition of several objectives."""
@@ -22,23 +22,23 @@ def names() -> tuple[str, ...]:
 
 
 @functools.cache
-def make(acquisition: str | Acquisition) -> Callable[[Array], Acquisition]:
-    """(best response so far) -> the acquisition of that name, or the one given; ucb adds two standard deviations.
+def make(acquisition: str | Acquisition) -> Callable[[Incumbent], Acquisition]:
+    """(incumbent) -> the acquisition of that name, or the one given; ucb adds two standard deviations.
 
     Raises:
         ValueError: unknown name, with a suggestion.
         TypeError: neither a name nor an acquisition.
     """
     if isinstance(acquisition, Acquisition):
-        return lambda best: acquisition
+        return lambda incumbent: acquisition
     if not isinstance(acquisition, str):
         raise TypeError(f"acquisition must be a name or a seqdec.core.Acquisition; got {acquisition!r}")
     checks.choice("acquisition", acquisition, names())
     parameters = policies.REGISTRY.parameters(acquisition)
     settings = {name: value for name, value in _SETTINGS.items() if name in parameters}
     if "best" in parameters:
-        return lambda best: policies.make(acquisition, best=best, **settings)
-    return lambda best: policies.make(acquisition, **settings)
+        return lambda incumbent: policies.make(acquisition, **incumbent._asdict(), **settings)
+    return lambda incumbent: policies.make(acquisition, **settings)
 
 
 @functools.cache

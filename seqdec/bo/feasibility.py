@@ -26,11 +26,20 @@ from seqdec.core import Acquisition, Array, Posterior
 _FAR = 10.0
 
 
+class Incumbent(NamedTuple):
+    """What an acquisition of one objective is to exceed."""
+
+    best: Any
+    """() largest posterior mean at the known points, warped"""
+    noise_variance: Any
+    """() of the response there; 0 where no noise is found"""
+
+
 class Target(NamedTuple):
     """What an acquisition of several outputs is to exceed."""
 
     best: Any
-    """for the acquisition of the objectives: () best feasible response, or `seqdec.bo.pareto.Boxes`"""
+    """for the acquisition of the objectives: `Incumbent` among the feasible points, or `seqdec.bo.pareto.Boxes`"""
     known: Any
     """() bool: a feasible point is known; else `best` holds any numbers"""
     thresholds: Any

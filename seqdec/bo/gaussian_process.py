@@ -194,7 +194,7 @@ def bounds(dim: int) -> list[tuple[float, float]]:
 
 
 def flatten(hyper: Hyperparameters) -> np.ndarray:
-    """(d + 2,)"""
+    """The logarithms as one vector (d + 2,)."""
     return np.concatenate([hyper.log_length_scales, [hyper.log_scale, hyper.log_noise]])
 
 

@@ -90,7 +90,7 @@ def warped(surrogate: Surrogate) -> Surrogate:
 
 
 def forward(powers: Powers, x: Any, xp: Any) -> Any:
-    """w at rows `x` (n, d), computed by the module `xp`, numpy or jax.numpy."""
+    """Warped rows `x` (n, d), computed by the module `xp`, numpy or jax.numpy."""
     a, b = xp.exp(powers.log_a), xp.exp(powers.log_b)
     return -xp.expm1(b * xp.log1p(-(xp.clip(x, _EDGE, 1 - _EDGE) ** a)))
 

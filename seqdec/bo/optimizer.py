@@ -12,7 +12,7 @@ import numpy as np
 from seqdec import checks
 from seqdec.bo import acquisitions, checkpoint, pareto, restricted, several, surrogates
 from seqdec.bo.constraints import Constraint
-from seqdec.bo.feasibility import Target
+from seqdec.bo.feasibility import Incumbent, Target
 from seqdec.bo.input_warp import warped
 from seqdec.bo.outputs import Outputs
 from seqdec.bo.predictions import Front, Prediction, Recommendation
@@ -149,11 +149,11 @@ class BayesianOptimizer(Questions):
         acquisition = automatic if self._acquisition == "auto" else self._acquisition
         if self.outputs.plain:
             score = acquisitions.make(acquisition)
-            smooth = acquisitions.is_smooth(score(jnp.zeros(())))
+            smooth = acquisitions.is_smooth(score(Incumbent(*jnp.zeros(2))))
         else:
             belief = several.independent(belief, len(self._signs))
             score = acquisitions.make_several(acquisition, self.outputs)
-            smooth = acquisitions.is_smooth(score(Target(jnp.zeros(()), jnp.array(False), jnp.zeros(0))))
+            smooth = acquisitions.is_smooth(score(Target(Incumbent(*jnp.zeros(2)), jnp.array(False), jnp.zeros(0))))
         self.surrogate, self.acquisition = surrogate, acquisition
         self._plan, self._state = Plan(belief, score, smooth, self.search), None
 

@@ -149,13 +149,17 @@ class Belief(Record):
 
     def _is_noisy(self) -> bool:
         """Whether values are known or estimated to be noisy."""
-        estimate = self._plan.surrogate.noise_variance
-        if estimate is None:
+        if self._plan.surrogate.noise_variance is None:
             return False
         known = [self._noise_of(self._entries[number]) for number in self._order]
-        if None not in known:
-            return any(known)
-        return any(known) or float(np.ravel(estimate(self._belief()[0]))[0]) > _NOISY
+        return any(known) or (None in known and self._estimated_noise(self._belief()[0]) > 0)
+
+    def _estimated_noise(self, state: Any) -> float:
+        """The estimated variance of the first warped response's noise; 0 where it is too small to be told from none."""
+        estimate = self._plan.surrogate.noise_variance
+        assert estimate is not None
+        variance = float(np.ravel(estimate(state))[0])
+        return variance if variance > _NOISY else 0.0
 
     def _noise_of(self, entry: Entry) -> float | None:
         """Standard deviation of the noise of a value; None if it is not known."""

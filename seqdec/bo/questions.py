@@ -7,11 +7,11 @@ import jax
 import numpy as np
 
 from seqdec.bo import feasibility, pareto, restricted, suggest, trust_region
-from seqdec.bo.feasibility import Target
+from seqdec.bo.feasibility import Incumbent, Target
 from seqdec.bo.predictions import Belief
 from seqdec.bo.restricted import Box
 from seqdec.bo.spaces import Point, identity
-from seqdec.bo.suggest import Ranked, Region, Search, sobol
+from seqdec.bo.suggest import Ranked, Region, Search, Trials, sobol
 from seqdec.bo.trials import Exhausted
 
 _ENUMERABLE = 10_000
@@ -96,7 +96,7 @@ class Questions(Belief):
             key = jax.random.fold_in(jax.random.key(self.seed), number)
             generator = np.random.default_rng([self.seed, number, 2])
 
-            target = self._target(belief.means)
+            target = self._target(belief.means, trials)
 
             def ranked(points: np.ndarray, free: np.ndarray) -> Ranked:
                 return suggest.rank(self._plan, key, belief.state, target, trials, region, points, free)
@@ -149,22 +149,30 @@ class Questions(Belief):
         """(c,) the warps of 0, which feasible outcomes reach."""
         return np.array([warp.forward(np.zeros(1))[0] for warp in self._warps[self.outputs.objectives :]])
 
-    def _target(self, means: np.ndarray) -> Any:
+    def _target(self, means: np.ndarray, trials: Trials) -> Any:
         """What the acquisition is to exceed, given the means of the outputs at the answered and pending points."""
         if self.outputs.plain:
-            return means.max()
+            return self._incumbent(means, int(np.argmax(means)), trials.noise)
         values, count, thresholds = self._responses(), self.outputs.objectives, self._thresholds()
         told = values[self._inliers(values), count:] >= 0
         feasible = np.concatenate([told, means[len(told) :, count:] >= thresholds]).all(1)
         best, known = means[feasible, :count], bool(feasible.any())
         if count == 1:
-            top: Any = best.max() if known else np.zeros((), means.dtype)
+            index, noise = np.argmax(np.where(feasible, means[:, 0], -np.inf)), trials.noise
+            top: Any = self._incumbent(means[:, 0], int(index), None if noise is None else noise[:, 0])
         else:
             reference = self._reference(best, means[:, :count]) if known else np.zeros(count)
             least = self._length << 2 * (count - 2)  # three objectives leave several boxes for each point
             boxes = pareto.padded(pareto.decompose(best, reference), least)
             top = pareto.Boxes(*(side.astype(means.dtype) for side in boxes))
         return Target(top, np.array(known), thresholds.astype(means.dtype))
+
+    def _incumbent(self, means: np.ndarray, index: int, noise: np.ndarray | None) -> Incumbent:
+        """The incumbent with that index, given the `noise` of `Trials`: as known there, or as estimated."""
+        variance = 0.0 if noise is None else noise[index]
+        return Incumbent(
+            means[index], means.dtype.type(self._estimated_noise(self._state) if variance < 0 else variance)
+        )
 
     def _reference(self, front: np.ndarray, objectives: np.ndarray) -> np.ndarray:
         """(k,) the warped reference point of several objectives."""

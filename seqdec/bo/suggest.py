@@ -55,7 +55,7 @@ class Plan(NamedTuple):
 
     surrogate: Surrogate
     acquisition: Callable[[Any], Acquisition]
-    """(best response so far) -> acquisition; with several outputs (`seqdec.bo.feasibility.Target`) -> acquisition"""
+    """(`seqdec.bo.feasibility.Incumbent`) -> acquisition; with several outputs (`Target` there) -> acquisition"""
     smooth: bool
     """Whether scores with one key are a smooth function, so that gradient ascent applies."""
     search: Search
@@ -176,19 +176,19 @@ def perturbed(space: Space, region: Region, centres: np.ndarray, rng: np.random.
 
 
 def rank(
-    plan: Plan, key: Key, state: Any, best: Any, trials: Trials, region: Region, points: np.ndarray, free: np.ndarray
+    plan: Plan, key: Key, state: Any, target: Any, trials: Trials, region: Region, points: np.ndarray, free: np.ndarray
 ) -> Ranked:
     """Score candidates `points` (n, d) and ascend from the best of them in the columns `free` (n, d).
 
-    `best` is what the acquisition is to exceed, see `Plan`.
+    `target` is what the acquisition is to exceed, see `Plan`.
     """
     points = points.astype(trials.x.dtype)
-    scores = _finite(score(plan, key, state, best, trials, points))
+    scores = _finite(score(plan, key, state, target, trials, points))
     if not (plan.smooth and plan.search.steps) or plan.search.grid:
         return Ranked(points, scores, np.zeros(0, int))
     starts = np.argsort(-scores, kind="stable")[: plan.search.num_restarts]
     limits = Region(*(side.astype(points.dtype) for side in region))
-    ends, higher = climb(plan, key, state, best, trials, limits, points[starts], free[starts])
+    ends, higher = climb(plan, key, state, target, trials, limits, points[starts], free[starts])
     return Ranked(np.concatenate([points, ends]), np.concatenate([scores, _finite(higher)]), starts)
 
 
@@ -225,9 +225,9 @@ def marginals(surrogate: Surrogate, state: Any, x: Array) -> tuple[Array, Array]
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def score(plan: Plan, key: Key, state: Any, best: Any, trials: Trials, points: Array) -> Array:
+def score(plan: Plan, key: Key, state: Any, target: Any, trials: Trials, points: Array) -> Array:
     """(n,) scores of `points` (n, d), given what the acquisition is to exceed."""
-    one = _scorer(plan, key, state, best, trials)
+    one = _scorer(plan, key, state, target, trials)
     if plan.smooth:  # the key is not batched, so that a function is drawn once
         return jax.vmap(one, (None, 0))(key, points)
     return jax.vmap(one)(jax.random.split(key, len(points)), points)
@@ -235,7 +235,7 @@ def score(plan: Plan, key: Key, state: Any, best: Any, trials: Trials, points: A
 
 @functools.partial(jax.jit, static_argnums=0)
 def climb(
-    plan: Plan, key: Key, state: Any, best: Any, trials: Trials, region: Region, points: Array, free: Array
+    plan: Plan, key: Key, state: Any, target: Any, trials: Trials, region: Region, points: Array, free: Array
 ) -> tuple[Array, Array]:
     """(points (s, d), scores (s,)): the best on each path of Adam from `points`, in the `free` columns (s, d).
 
@@ -247,7 +247,7 @@ def climb(
         optax.scale_by_schedule(optax.cosine_decay_schedule(0.05, steps)),
     )
     width = region.high - region.low
-    ascent = jax.vmap(jax.value_and_grad(functools.partial(_scorer(plan, key, state, best, trials), key)))
+    ascent = jax.vmap(jax.value_and_grad(functools.partial(_scorer(plan, key, state, target, trials), key)))
 
     def step(_, carry):
         points, state, top, scores = carry
@@ -263,9 +263,9 @@ def climb(
     return top, scores
 
 
-def _scorer(plan: Plan, key: Key, state: Any, best: Any, trials: Trials) -> Callable[[Key, Array], Array]:
+def _scorer(plan: Plan, key: Key, state: Any, target: Any, trials: Trials) -> Callable[[Key, Array], Array]:
     """(key, point (d,)) -> score."""
-    posterior, acquisition = plan.surrogate.posterior(state), plan.acquisition(best)
+    posterior, acquisition = plan.surrogate.posterior(state), plan.acquisition(target)
     if acquisition.needs == "draw":
         drawn = posterior.draw(key)  # once for all candidates: a draw reads the whole belief
         posterior = posterior._replace(draw=lambda key: drawn)
