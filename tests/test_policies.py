@@ -264,18 +264,16 @@ def test_improvement_is_over_the_best_expected_response_of_the_allowed(mask):
 
 
 def test_augmented_improvement_by_hand():
-    def scores(noise_variance):
-        policy = policies.log_expected_improvement(0.5, noise_variance)
-        return policy.score(jax.random.key(0), belief(), None, None)
+    def scores(noise_std, cov=COV):
+        policy = policies.log_expected_improvement(0.5, noise_std)
+        return policy.score(jax.random.key(0), belief_of(jnp.asarray(cov)), None, None)
 
-    variance = np.diag(COV)
-    factor = 1 - np.sqrt(0.3 / (variance + 0.3))
-    np.testing.assert_allclose(scores(0.3) - scores(None), np.log(factor), rtol=1e-4)
-    np.testing.assert_array_equal(scores(0.0), scores(None))
-    certain = policies.log_expected_improvement(0.5, 1e6).score(
-        jax.random.key(0), belief_of(jnp.zeros((4, 4))), None, None
-    )
-    assert np.all(np.isfinite(certain))
+    factor = 1 - 0.5 / np.sqrt(np.diag(COV) + 0.25)
+    np.testing.assert_allclose(scores(0.5) - scores(None), np.log(factor), rtol=1e-4)
+    assert np.all(np.isfinite(scores(1e3, np.zeros((4, 4)))))
+    slopes = [jax.grad(lambda scale, std=std: scores(std, scale * COV).sum())(1.0) for std in (None, 0.0)]
+    assert np.isfinite(slopes[0]) and float(slopes[1]) == pytest.approx(float(slopes[0]), rel=1e-5)
+    np.testing.assert_allclose(scores(0.0), scores(None), rtol=1e-6)
 
 
 def test_epsilon_greedy_probabilities_by_hand():

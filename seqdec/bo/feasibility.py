@@ -31,8 +31,8 @@ class Incumbent(NamedTuple):
 
     best: Any
     """() largest posterior mean at the known points, warped"""
-    noise_variance: Any
-    """() of the response there; 0 where no noise is found"""
+    noise_std: Any
+    """() standard deviation of the response's noise there; 0 where none is found"""
 
 
 class Target(NamedTuple):

@@ -1,5 +1,6 @@
 """The questions of an optimiser: the initial design, then the maximiser of the acquisition among new points."""
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -176,7 +177,7 @@ class Questions(Belief):
         variance = 0.0 if noise is None else noise[index]
         if variance < 0:
             variance = 0.0 if self.trust_region else self._estimated_noise(self._state)
-        return Incumbent(means[index], means.dtype.type(variance))
+        return Incumbent(means[index], means.dtype.type(math.sqrt(variance)))
 
     def _reference(self, front: np.ndarray, objectives: np.ndarray) -> np.ndarray:
         """(k,) the warped reference point of several objectives."""

@@ -5,8 +5,8 @@ r"""Expected improvement, in logarithms: how much a candidate is expected to exc
 For z below -14, h underflows in single precision: EI is zero, has no gradient, and its argmax is candidate 0. Its
 logarithm is therefore computed without h.
 
-Where the noise of the response has the variance v, the augmented EI is EI(a) (1 - sqrt(v / (std_a^2 + v))), which does
-not ask again and again where little is left to learn.
+Where the response has noise of standard deviation tau, the augmented EI is EI(a) (1 - tau / sqrt(std_a^2 + tau^2)),
+which does not ask again and again where little is left to learn.
 
 Source: Jones, Schonlau, Welch, "Efficient global optimization of expensive black-box functions", 1998; in logarithms:
 Ament et al., "Unexpected improvements to expected improvement for Bayesian optimization", 2023; augmented: Huang,
@@ -26,12 +26,12 @@ _FAR = 10.0
 """Beyond it the series in 1 / z^2 is exact to 1e-6, while the closed form loses z^2 in relative accuracy."""
 
 
-def log_expected_improvement(best=None, noise_variance=None) -> Acquisition:
+def log_expected_improvement(best=None, noise_std=None) -> Acquisition:
     """Play the largest log EI over `best`, with the epistemic standard deviation; ties go to the first.
 
     Args:
         best: response to be exceeded; may be traced. None is the largest expected response of the allowed candidates.
-        noise_variance: v of the augmented EI; may be traced. None and 0 are EI.
+        noise_std: tau of the augmented EI; may be traced. None and 0 are EI.
 
     Returns:
         The acquisition; the probability of the action, 1, is exact.
@@ -44,9 +44,9 @@ def log_expected_improvement(best=None, noise_variance=None) -> Acquisition:
         std = jnp.sqrt(variance)
         incumbent = jnp.max(common.masked(at.mean, mask)) if best is None else best
         scores = jnp.log(std) + log_h((at.mean - incumbent) / std)
-        if noise_variance is not None:
-            total = variance + noise_variance
-            scores += jnp.log(variance / total) - jnp.log1p(jnp.sqrt(noise_variance / total))
+        if noise_std is not None:
+            total = variance + noise_std**2
+            scores += jnp.log(variance / total) - jnp.log1p(noise_std / jnp.sqrt(total))
         return common.masked(scores, mask)
 
     def probabilities(key, posterior, candidates, mask):
