@@ -169,14 +169,9 @@ class Questions(Belief):
         return Target(top, np.array(known), thresholds.astype(means.dtype))
 
     def _incumbent(self, means: np.ndarray, index: int, noise: np.ndarray | None) -> Incumbent:
-        """The incumbent with that index, given the `noise` of `Trials`: as known there, else as estimated.
-
-        In a trust region, of many columns, an estimate counts as none: it is mostly variation of the function that the
-        values do not resolve.
-        """
+        """The incumbent with that index, given the `noise` of `Trials`: as known there, else as estimated."""
         variance = 0.0 if noise is None else noise[index]
-        if variance < 0:
-            variance = 0.0 if self.trust_region else self._estimated_noise(self._state)
+        variance = self._estimated_noise(self._state) if variance < 0 else variance
         return Incumbent(means[index], means.dtype.type(math.sqrt(variance)))
 
     def _reference(self, front: np.ndarray, objectives: np.ndarray) -> np.ndarray:
