@@ -36,7 +36,8 @@ print(result.message)
 print("x =", result.x, " value =", result.fun, " regret =", float(branin.regret(result.fun)))
 
 # %% [markdown]
-# The evaluated points: the first are spread over the box, the others concentrate at the minima.
+# The evaluated points, from the first (red) to the last (yellow): the first two are of a Sobol sequence, and the
+# belief chooses the others, near its best points and where it knows little.
 
 # %%
 grid = np.stack(np.meshgrid(np.linspace(-5, 10, 40), np.linspace(0, 15, 40)), axis=-1)
@@ -67,11 +68,12 @@ optimizer.trials_dataframe()
 # ## Another belief, another acquisition
 #
 # The default above is an exact Gaussian process with log expected improvement, whose cost grows with the cube of the
-# number of evaluations. `hilofi` is HiLoFi over a wide network of cosines and sines, whose prior is close to that of the
-# Gaussian process; the cost of a question does not grow with the number of evaluations, and its default acquisition is
-# log expected improvement too. `hilofi_mlp` is HiLoFi over a multilayer perceptron, with Thompson sampling: a function
-# is drawn from the belief and maximised by gradient ascent from many starting points. The networks here are small, to
-# be fast. The curves are single runs: they show how to choose a surrogate, not which one is better.
+# number of evaluations. `hilofi` is HiLoFi over a wide network of cosines and sines, whose prior is close to that of
+# the Gaussian process. The cost of learning a value does not grow with the number of evaluations, and the default
+# acquisition is log expected improvement too. `hilofi_mlp` is HiLoFi over a multilayer perceptron, with Thompson
+# sampling: a function is drawn from the belief and maximised by gradient ascent from several starting points. The
+# networks and the searches of both acquisitions are smaller than the defaults here, to be fast. Each curve is a single
+# run: they show how to choose a surrogate, not which one is better.
 
 # %%
 smaller = {"hilofi": {"units": 128}, "hilofi_mlp": {"features": (20,), "rank": 5}}
@@ -104,7 +106,9 @@ result.plot(minimum=branin.minimum)
 #
 # With `objectives=2` the function returns two values, and the search is for their front: the points at which neither
 # can be improved without worsening the other. These two are the squared distances to two corners of a square, so that
-# the best points are on the line between the corners, where the square roots of both values add up to 1.414.
+# the best points are on the line between the corners, where the square roots of both values add up to 1.414. Points
+# count if they are better than `reference_point` in both values: here it has the largest value of each. Without it the
+# search derives one from the front found so far, and may leave out the ends of the front.
 
 
 # %%
@@ -112,7 +116,8 @@ def distances(x):
     return x[0] ** 2 + x[1] ** 2, (x[0] - 1) ** 2 + (x[1] - 1) ** 2
 
 
-both = seqdec.minimize(distances, [(0.0, 1.0), (0.0, 1.0)], n_calls=16, objectives=2, seed=0, progress=False)
+square = [(0.0, 1.0), (0.0, 1.0)]
+both = seqdec.minimize(distances, square, n_calls=16, objectives=2, reference_point=(2.0, 2.0), seed=0, progress=False)
 for point, pair in zip(both.x, both.fun, strict=True):
     print(np.round(point, 2), np.round(pair, 3), "sum of square roots:", np.sqrt(pair).sum().round(3))
 
