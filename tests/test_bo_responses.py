@@ -274,14 +274,15 @@ def test_noise_is_found_in_the_values_or_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("noise", "noise_std", "share"), [(30.0, None, 1.0), (30.0, 30.0, 1.0), (0.0, None, 0.0), (30.0, 0.0, 0.0)]
+    ("noise", "noise_std", "repeats", "share"),
+    [(30.0, None, 3, 1.0), (30.0, None, 1, 0.0), (30.0, 30.0, 1, 1.0), (0.0, None, 3, 0.0), (30.0, 0.0, 1, 0.0)],
 )
 @pytest.mark.parametrize("outcomes", [0, 1])
-def test_the_improvement_is_augmented_by_the_noise_that_is_known_or_found(
-    noise: float, noise_std: float | None, share: float, outcomes: int
+def test_the_improvement_is_augmented_by_the_noise_that_is_known_or_that_repeated_points_show(
+    noise: float, noise_std: float | None, repeats: int, share: float, outcomes: int
 ) -> None:
     optimizer, generator = quick(noise_std=noise_std, outcome_constraints=outcomes), np.random.default_rng(0)
-    for x in generator.uniform((-5, 0), (10, 15), (30, 2)):
+    for x in np.repeat(generator.uniform((-5, 0), (10, 15), (30 // repeats, 2)), repeats, axis=0):
         optimizer.tell(x, BRANIN(x) + noise * generator.standard_normal(), outcomes=[x[0] - 8] * outcomes)
     with jax.enable_x64(True):
         trials = optimizer._fit()

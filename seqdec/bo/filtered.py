@@ -1,4 +1,4 @@
-"""Surrogates from the filters over an MLP: a recursive belief with constant cost per query.
+"""Surrogates from the filters over an MLP: a recursive belief with updates of constant cost.
 
 The default network is the paper's, three hidden layers of 180 ELU units, on the unit cube scaled to [-a, a]. Responses
 are processed in chunks, one Kalman update each, so that the covariance factor is read once per chunk. `fit` processes

@@ -16,6 +16,8 @@ from seqdec.bo.suggest import Ranked, Region, Search, Trials, sobol
 from seqdec.bo.trials import Exhausted
 
 _ENUMERABLE = 10_000
+_CELL = 0.01
+"""Edge of the cells of the cube whose points count as one that is repeated."""
 _RESTRICTED_DESIGN = 12
 """Binary logarithm of the number of points from which the design of a restricted space is chosen, at least."""
 
@@ -153,14 +155,15 @@ class Questions(Belief):
     def _target(self, means: np.ndarray, trials: Trials) -> Any:
         """What the acquisition is to exceed, given the means of the outputs at the answered and pending points."""
         if self.outputs.plain:
-            return self._incumbent(means, int(np.argmax(means)), trials.noise)
+            return self._incumbent(means, int(np.argmax(means)), trials)
         values, count, thresholds = self._responses(), self.outputs.objectives, self._thresholds()
         told = values[self._inliers(values), count:] >= 0
         feasible = np.concatenate([told, means[len(told) :, count:] >= thresholds]).all(1)
         best, known = means[feasible, :count], bool(feasible.any())
         if count == 1:
-            index, noise = np.argmax(np.where(feasible, means[:, 0], -np.inf)), trials.noise
-            top: Any = self._incumbent(means[:, 0], int(index), None if noise is None else noise[:, 0])
+            index = int(np.argmax(np.where(feasible, means[:, 0], -np.inf)))
+            noise = None if trials.noise is None else trials.noise[:, 0]
+            top: Any = self._incumbent(means[:, 0], index, trials._replace(y=trials.y[:, 0], noise=noise))
         else:
             reference = self._reference(best, means[:, :count]) if known else np.zeros(count)
             least = self._length << 2 * (count - 2)  # three objectives leave several boxes for each point
@@ -168,10 +171,15 @@ class Questions(Belief):
             top = pareto.Boxes(*(side.astype(means.dtype) for side in boxes))
         return Target(top, np.array(known), thresholds.astype(means.dtype))
 
-    def _incumbent(self, means: np.ndarray, index: int, noise: np.ndarray | None) -> Incumbent:
-        """The incumbent with that index, given the `noise` of `Trials`: as known there, else as estimated."""
-        variance = 0.0 if noise is None else noise[index]
-        variance = self._estimated_noise(self._state) if variance < 0 else variance
+    def _incumbent(self, means: np.ndarray, index: int, trials: Trials) -> Incumbent:
+        """The incumbent with that index, with the noise of its value as known.
+
+        Where it is estimated, no more of it counts than repeated points show: the residuals of a rough function without
+        noise look alike, but there it is worth while to ask near the best point.
+        """
+        variance = 0.0 if trials.noise is None else trials.noise[index]
+        if variance < 0 and (variance := self._estimated_noise(self._state)):
+            variance = min(variance, _repeated_noise(trials))
         return Incumbent(means[index], means.dtype.type(math.sqrt(variance)))
 
     def _reference(self, front: np.ndarray, objectives: np.ndarray) -> np.ndarray:
@@ -180,3 +188,12 @@ class Questions(Belief):
             return pareto.default_reference(front[pareto.non_dominated(front)], objectives)
         pairs = zip(self._warps, self.reference_point * self._signs[: len(self.reference_point)], strict=False)
         return np.array([warp.forward(np.array([value]))[0] for warp, value in pairs])
+
+
+def _repeated_noise(trials: Trials) -> float:
+    """The variance of an output's noise among the points of one cell, pooled; 0 where every point has its own."""
+    rows = np.flatnonzero(trials.noise[: trials.answered] < 0)
+    _, cells, counts = np.unique(trials.x[rows] // _CELL, axis=0, return_inverse=True, return_counts=True)
+    y, cells, freedom = trials.y[rows], np.ravel(cells), len(rows) - len(counts)
+    means = np.bincount(cells, y) / counts
+    return float(np.sum((y - means[cells]) ** 2) / freedom) if freedom else 0.0

@@ -21,6 +21,7 @@ from seqdec.bo.dimensions import Real
 from seqdec.bo.spaces import Space
 from seqdec.bo.surrogates import History, Surrogate
 from seqdec.core import Acquisition, Array, Key
+from seqdec.runtime import UNFUSED
 
 INCUMBENTS = 4
 """Best points so far that are perturbed."""
@@ -32,6 +33,8 @@ _REDRAWN = 0.2
 SAME = 1e-6
 """Points that differ by less in every column of the cube are equal."""
 _FAILURE_RADIUS = 0.1
+
+_program = functools.partial(jax.jit, static_argnums=0, compiler_options=UNFUSED)
 
 
 class Search(NamedTuple):
@@ -210,13 +213,13 @@ def is_new(point: np.ndarray, known: np.ndarray) -> bool:
     return not np.any(np.abs(known - point).max(axis=1, initial=0) < SAME)
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@_program
 def means(surrogate: Surrogate, state: Any, x: Array) -> Array:
     """(n,) means of the function at rows `x` (n, d), in warped units."""
     return surrogate.posterior(state).mean(x)
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@_program
 def marginals(surrogate: Surrogate, state: Any, x: Array) -> tuple[Array, Array]:
     """((n,) means, (n,) standard deviations) of the function at rows `x` (n, d), in warped units."""
     posterior = surrogate.posterior(state)
@@ -224,7 +227,7 @@ def marginals(surrogate: Surrogate, state: Any, x: Array) -> tuple[Array, Array]
     return at.mean[:, 0], jnp.sqrt(jnp.maximum(at.cov[:, 0, 0], 0))
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@_program
 def score(plan: Plan, key: Key, state: Any, target: Any, trials: Trials, points: Array) -> Array:
     """(n,) scores of `points` (n, d), given what the acquisition is to exceed."""
     one = _scorer(plan, key, state, target, trials)
@@ -233,7 +236,7 @@ def score(plan: Plan, key: Key, state: Any, target: Any, trials: Trials, points:
     return jax.vmap(one)(jax.random.split(key, len(points)), points)
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@_program
 def climb(
     plan: Plan, key: Key, state: Any, target: Any, trials: Trials, region: Region, points: Array, free: Array
 ) -> tuple[Array, Array]:
@@ -278,8 +281,12 @@ def _scorer(plan: Plan, key: Key, state: Any, target: Any, trials: Trials) -> Ca
 
 def _log_feasibility(x: Array, trials: Trials) -> Array:
     """Log of the smoothed share of answered queries around x, which lowers scores near failed ones."""
-    rows, unanswered = jnp.arange(len(trials.x)), trials.answered + trials.pending
-    weights = jnp.exp(-0.5 * jnp.mean((trials.x - x) ** 2, axis=1) / _FAILURE_RADIUS**2)
-    bad = jnp.sum(jnp.where((rows >= unanswered) & (rows < unanswered + trials.failed), weights, 0))
-    good = jnp.sum(jnp.where(rows < trials.answered, weights, 0))
-    return jnp.log1p(-bad / (bad + good + 0.1))
+
+    def share(x):
+        rows, unanswered = jnp.arange(len(trials.x)), trials.answered + trials.pending
+        weights = jnp.exp(-0.5 * jnp.mean((trials.x - x) ** 2, axis=1) / _FAILURE_RADIUS**2)
+        bad = jnp.sum(jnp.where((rows >= unanswered) & (rows < unanswered + trials.failed), weights, 0))
+        good = jnp.sum(jnp.where(rows < trials.answered, weights, 0))
+        return jnp.log1p(-bad / (bad + good + 0.1))
+
+    return jax.lax.cond(trials.failed > 0, share, lambda x: jnp.zeros((), x.dtype), x)

@@ -1,4 +1,4 @@
-r"""HiLoFi over a wide network whose prior is the exact Gaussian process's: constant cost per query.
+r"""HiLoFi over a wide network whose prior is the exact Gaussian process's: an update of constant cost.
 
     f(x) = b + sqrt(2 s / K) sum_k u_k cos(w_k . z) + v_k sin(w_k . z),    z_i = x_i exp(h_i) / l_i
 
@@ -27,6 +27,7 @@ from seqdec.bo import gaussian_process
 from seqdec.bo.gaussian_process import Hyperparameters
 from seqdec.bo.surrogates import History, Surrogate, check_growth
 from seqdec.core import Array, Filter, Key, Network, Posterior, PyTree
+from seqdec.runtime import UNFUSED
 
 _CHUNK = 16
 _DEGREES = 5.0
@@ -98,7 +99,8 @@ def hilofi(
         rank=min(checks.count("rank", rank), dim),
         initial_std_hidden=initial_std_hidden,
     )
-    begin, absorb = jax.jit(flt.init), jax.jit(functools.partial(_absorb, flt))
+    begin = jax.jit(flt.init, compiler_options=UNFUSED)
+    absorb = jax.jit(functools.partial(_absorb, flt), compiler_options=UNFUSED)
 
     def start(key: Key, hyper: Hyperparameters, unfitted: bool) -> State:
         layer = Layer(_frequencies(key, dim, units), jax.tree.map(np.float32, hyper))
