@@ -91,6 +91,17 @@ def non_negative(name: str, values: Any, *, max_ndim: int = 0) -> None:
         raise ValueError(f"{name} must be {shapes}; got {values!r}")
 
 
+def flag(name: str, value: Any) -> bool:
+    """`value` as a bool.
+
+    Raises:
+        TypeError: not True or False.
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be True or False; got {value!r}")
+    return bool(value)
+
+
 def choice(name: str, value: Any, known: Collection[str]) -> None:
     """Refuse a value that is not among `known`.
 

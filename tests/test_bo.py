@@ -671,7 +671,12 @@ def test_every_acquisition_finds_new_points_in_the_box(acquisition: Any) -> None
         ({"seed": 0.5}, TypeError, "seed must be an integer; got 0.5"),
         ({"capacity": 0}, ValueError, "capacity must be at least 1"),
         ({"surrogate": "hilofy"}, ValueError, "unknown surrogate 'hilofy': did you mean 'hilofi'"),
+        ({"surrogate": "autp"}, ValueError, "unknown surrogate 'autp': did you mean 'auto'"),
         ({"surrogate": 3}, TypeError, "surrogate must be a name"),
+        ({"input_warp": "no"}, TypeError, "input_warp must be True or False; got 'no'"),
+        ({"trust_region": 1}, TypeError, "trust_region must be True or False; got 1"),
+        ({"standardize": None}, TypeError, "standardize must be True or False; got None"),
+        ({"warp": 0.5}, TypeError, "warp must be True or False; got 0.5"),
         ({"surrogate": "hilofi", "surrogate_options": {"rank": 0}}, ValueError, "rank must be at least 1; got 0"),
         ({"surrogate": "hilofi", "surrogate_options": {"units": 33}}, ValueError, "units must be even.*; got 33"),
         (

@@ -124,11 +124,14 @@ class BayesianOptimizer(Questions):
         self.capacity, columns = checks.count("capacity", capacity), self.space.columns
         self.initial = max(2, columns) if initial is None else checks.count("initial", initial)
         wide = columns > _MANY_DIMENSIONS and self.outputs.objectives == 1
-        self.trust_region = wide if trust_region is None else bool(trust_region)
+        self.trust_region = wide if trust_region is None else checks.flag("trust_region", trust_region)
         if self.trust_region and self.outputs.objectives > 1:
             raise ValueError("trust_region needs one objective, a best point to be around: leave it out")
-        self.standardize, self.search = bool(standardize), check_search(Search() if search is None else search)
-        self.warp, self.input_warp = bool(warp), bool(input_warp)
+        self.standardize, self.warp = checks.flag("standardize", standardize), checks.flag("warp", warp)
+        self.input_warp = checks.flag("input_warp", input_warp)
+        self.search = check_search(Search() if search is None else search)
+        if isinstance(surrogate, str):
+            checks.choice("surrogate", surrogate, ["auto", *surrogates.names()])
         self._options = _hashable({} if surrogate_options is None else surrogate_options)
         self._automatic, self._acquisition = isinstance(surrogate, str) and surrogate == "auto", acquisition
         if self._options and not (isinstance(surrogate, str) and surrogate != "auto"):
