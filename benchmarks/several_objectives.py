@@ -37,12 +37,14 @@ def gardner1(x: Any) -> tuple[Any, Any]:
 
 
 def zdt1_by_seqdec(seed: int, **options: Any) -> float:
+    """The hypervolume that `seqdec.minimize` finds."""
     box = [(0.0, 1.0)] * COLUMNS
     result = seqdec.minimize(zdt1, box, n_calls=ZDT1_CALLS, objectives=2, seed=seed, progress=False, **options)
     return hypervolume(result.fun, REFERENCE)
 
 
 def zdt1_by_nsga2(seed: int, population: int) -> float:
+    """The hypervolume that Optuna's NSGA-II finds."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -54,16 +56,19 @@ def zdt1_by_nsga2(seed: int, population: int) -> float:
 
 
 def zdt1_by_random(seed: int) -> float:
+    """The hypervolume that uniform random points find."""
     points = np.random.default_rng(seed).random((ZDT1_CALLS, COLUMNS))
     return hypervolume([zdt1(x) for x in points], REFERENCE)
 
 
 def gardner1_by_seqdec(seed: int) -> float:
+    """The best feasible value that `seqdec.minimize` finds."""
     options: dict[str, Any] = {"outcome_constraints": 1, "progress": False}
     return float(seqdec.minimize(gardner1, GARDNER_BOX, n_calls=GARDNER_CALLS, seed=seed, **options).fun)
 
 
 def gardner1_by_random(seed: int) -> float:
+    """The best feasible value of uniform random points; infinity if none is feasible."""
     points = np.random.default_rng(seed).uniform(0, 6, (GARDNER_CALLS, 2))
     values, outcomes = gardner1(points.T)
     return float(np.min(values[outcomes <= 0], initial=np.inf))

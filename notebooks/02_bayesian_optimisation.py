@@ -113,6 +113,7 @@ result.plot(minimum=branin.minimum)
 
 # %%
 def distances(x):
+    """The squared distances to two corners."""
     return x[0] ** 2 + x[1] ** 2, (x[0] - 1) ** 2 + (x[1] - 1) ** 2
 
 

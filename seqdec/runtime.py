@@ -23,7 +23,7 @@ as long.
 UNFUSED: dict[str, str | bool] = {"xla_cpu_use_fusion_emitters": False}
 """Options of `jax.jit` for a program whose compilation counts and whose calls work on small arrays.
 
-On a CPU XLA then compiles elementwise operations by its older emitter, which takes two thirds of the time or less;
+On a CPU XLA then compiles elementwise operations by its older emitter, which takes about two thirds of the time;
 calls of the optimiser's programs are no slower. Rounding may depend on the size of a batch.
 """
 

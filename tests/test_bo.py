@@ -107,6 +107,7 @@ def test_what_counts_as_bounds(bounds: Any, dimensions: Any) -> None:
         ([(0, math.inf)], ValueError, r"bounds\[0\] must be finite; got \(0.0, inf\)"),
         ([(math.nan, 1)], ValueError, r"bounds\[0\] must be finite"),
         (gymnasium.spaces.Box(-np.inf, np.inf, (1,)), ValueError, "must be finite"),
+        ([Real(1, 2, log="no")], TypeError, r"log of bounds\[0\] must be True or False; got 'no'"),  # pyright: ignore
         ([Real(0, 1, log=True)], ValueError, r"bounds\[0\] must be positive for a logarithmic scale"),
         ([Integer(0.5, 2)], ValueError, "must be whole numbers"),  # pyright: ignore[reportArgumentType]
         ([Categorical(("a",))], ValueError, "two or more different choices"),
@@ -677,6 +678,8 @@ def test_every_acquisition_finds_new_points_in_the_box(acquisition: Any) -> None
         ({"trust_region": 1}, TypeError, "trust_region must be True or False; got 1"),
         ({"standardize": None}, TypeError, "standardize must be True or False; got None"),
         ({"warp": 0.5}, TypeError, "warp must be True or False; got 0.5"),
+        ({"search": Search(grid="yes")}, TypeError, "grid must be True or False; got 'yes'"),  # pyright: ignore
+        ({"search": Search(repeats=1)}, TypeError, "repeats must be True or False; got 1"),
         ({"surrogate": "hilofi", "surrogate_options": {"rank": 0}}, ValueError, "rank must be at least 1; got 0"),
         ({"surrogate": "hilofi", "surrogate_options": {"units": 33}}, ValueError, "units must be even.*; got 33"),
         (

@@ -64,17 +64,18 @@ def check(dimension: Dimension, name: str) -> Dimension:
     if not low < high:
         hint = "exchange them" if low > high else "leave a fixed value out of the bounds and put it into the function"
         raise ValueError(f"{name} must have low < high; got ({low}, {high}): {hint}")
-    if dimension.log and low <= 0:
+    log = checks.flag(f"log of {name}", dimension.log)
+    if log and low <= 0:
         raise ValueError(f"{name} must be positive for a logarithmic scale; got ({low}, {high})")
-    if math.isinf(high / low if dimension.log else high - low):
+    if math.isinf(high / low if log else high - low):
         raise ValueError(f"{name} span more than a float can hold; got ({low}, {high}): narrow them")
     if isinstance(dimension, Real):
-        return Real(low, high, bool(dimension.log))
+        return Real(low, high, log)
     if not (low.is_integer() and high.is_integer()):
         raise ValueError(f"{name} must be whole numbers for an Integer; got ({low}, {high})")
     if max(-low, high) > _LARGEST_INTEGER:
         raise ValueError(f"{name} of an Integer must lie within +-2**53; got ({low}, {high}): use a Real")
-    return Integer(int(low), int(high), bool(dimension.log))
+    return Integer(int(low), int(high), log)
 
 
 def _check_choices(dimension: Ordinal | Categorical, name: str) -> tuple[Any, ...]:

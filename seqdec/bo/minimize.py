@@ -123,7 +123,7 @@ def minimize(
     for point, (value, outcomes) in zip(points, known, strict=False):
         optimizer.tell(point, value, outcomes=outcomes)
     search = _Search(optimizer, fun, n_calls, max_failures, _wrap(callback))
-    show = sys.stderr.isatty() if progress is None else progress
+    show = sys.stderr.isatty() if progress is None else checks.flag("progress", progress)
     aim = "optimize" if outputs.objectives > 1 else "maximize" if optimizer.maximize else "minimize"
     with tqdm(total=n_calls, desc=f"{aim} {_name(surrogate, optimizer.surrogate)}", disable=not show) as bar:
         status, message = search.run([] if known else points, batch_size, workers, bar)

@@ -111,7 +111,7 @@ class Ranked(NamedTuple):
 
 
 def check_search(search: Search) -> Search:
-    """`search` with Python integers. Raises TypeError or ValueError for what is no integer or out of range."""
+    """`search` with Python numbers. Raises TypeError or ValueError for what is of another type or out of range."""
     if not isinstance(search, Search):
         raise TypeError(f"search must be a seqdec.bo.Search; got {search!r}")
     raw_samples = checks.count("raw_samples", search.raw_samples)
@@ -119,6 +119,8 @@ def check_search(search: Search) -> Search:
         raw_samples=raw_samples,
         num_restarts=checks.count("num_restarts", search.num_restarts),
         steps=checks.count("steps", search.steps, 0),
+        grid=checks.flag("grid", search.grid),
+        repeats=checks.flag("repeats", search.repeats),
     )
     if raw_samples & (raw_samples - 1):
         raise ValueError(f"raw_samples must be a power of two; got {raw_samples}")

@@ -14,7 +14,7 @@ from jax.core import Tracer
 
 from seqdec import linalg
 from seqdec import params as parameters
-from seqdec.checks import count, non_negative, number
+from seqdec.checks import count, flag, non_negative, number
 from seqdec.core import Array, Key, PyTree
 from seqdec.linalg import Outer, Pieces, Rows
 
@@ -52,8 +52,7 @@ def check_numerics(numerics: Any) -> None:
         if not floating:
             raise TypeError(f"numerics.{name} must be a floating dtype, such as jnp.float32, or None; got {value!r}")
     for name in ("error_bounds", "share_linearisation"):
-        if not isinstance(getattr(numerics, name), bool):
-            raise TypeError(f"numerics.{name} must be True or False; got {getattr(numerics, name)!r}")
+        flag(f"numerics.{name}", getattr(numerics, name))
 
 
 class Belief(NamedTuple):
