@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium import spaces as gym_spaces
 
 from seqdec import memory as memories
-from seqdec.agents.filtering import Choices
+from seqdec.agents._filtering import Choices
 from seqdec.agents.inputs import moderate
 from seqdec.core import Array, HasSpaces, Key, Masked, PyTree
 from seqdec.memory import Memory, MemoryState

@@ -16,10 +16,10 @@ from flax import linen as nn
 from optax import contrib
 
 from seqdec import likelihoods, optim, policies
-from seqdec.agents.averaging import averaging
-from seqdec.agents.filtering import filtering
+from seqdec.agents._averaging import averaging
+from seqdec.agents._filtering import filtering
+from seqdec.agents._neural import neural
 from seqdec.agents.networks import network_for
-from seqdec.agents.neural import neural
 from seqdec.agents.rehearsal import Rehearsal, rehearsing
 from seqdec.core import Acquisition, Agent, Filter, HasSpaces, Network
 from seqdec.filters import Numerics
@@ -147,17 +147,17 @@ def _docstring(make_filter: Callable[..., Filter], own: Mapping[str, Any]) -> st
     return "\n".join([text.partition("\n")[0], "", "Args:", _ARGS, *kept, "", _RAISES])
 
 
-def _adamw(spaces: HasSpaces, *, learning_rate: float = 1e-4, inner_steps: int = 5, **options: Any) -> Agent:
+def adamw(spaces: HasSpaces, *, learning_rate: float = 1e-4, inner_steps: int = 5, **options: Any) -> Agent:
     """Epsilon-greedy network trained by AdamW."""
     return _trained(spaces, optax.adamw, "adamw", learning_rate, inner_steps, options)
 
 
-def _muon(spaces: HasSpaces, *, learning_rate: float = 1e-4, inner_steps: int = 1, **options: Any) -> Agent:
+def muon(spaces: HasSpaces, *, learning_rate: float = 1e-4, inner_steps: int = 1, **options: Any) -> Agent:
     """Epsilon-greedy network trained by Muon."""
     return _trained(spaces, contrib.muon, "muon", learning_rate, inner_steps, options)
 
 
-def _koala_plus_plus(spaces: HasSpaces, *, learning_rate: float = 0.3, inner_steps: int = 5, **options: Any) -> Agent:
+def koala_plus_plus(spaces: HasSpaces, *, learning_rate: float = 0.3, inner_steps: int = 5, **options: Any) -> Agent:
     """Epsilon-greedy network trained by KOALA++; rate and steps are the best of ten settings on the digits bandit."""
     return _trained(spaces, optim.koala_plus_plus, "koala++", learning_rate, inner_steps, options)
 
@@ -200,47 +200,51 @@ Args:
 
 
 ekf = from_filter(
-    "seqdec.filters.ekf:ekf", "epistemic_sampling", initial_std=math.sqrt(0.1), initial_std_table=math.sqrt(0.1)
+    "seqdec.filters._ekf:ekf", "epistemic_sampling", initial_std=math.sqrt(0.1), initial_std_table=math.sqrt(0.1)
 )
 hilofi = from_filter(
-    "seqdec.filters.hilofi:hilofi", "epistemic_sampling", rank=50, initial_std_hidden=math.sqrt(0.1),
+    "seqdec.filters._hilofi:hilofi", "epistemic_sampling", rank=50, initial_std_hidden=math.sqrt(0.1),
     initial_std_last=math.sqrt(0.1), process_noise_hidden=1e-6, process_noise_last=1e-6,
     initial_std_table=math.sqrt(0.1),
 )  # fmt: skip
-lofi = from_filter("seqdec.filters.lofi:lofi", "predictive_sampling", rank=50, initial_std=0.1)
+lofi = from_filter("seqdec.filters._lofi:lofi", "predictive_sampling", rank=50, initial_std=0.1)
 lolofi = from_filter(
-    "seqdec.filters.lolofi:lolofi", "predictive_sampling", rank_hidden=50, process_noise_hidden=1e-4,
+    "seqdec.filters._lolofi:lolofi", "predictive_sampling", rank_hidden=50, process_noise_hidden=1e-4,
     process_noise_last=1e-6, initial_std_table=math.sqrt(0.1),
 )  # fmt: skip
 lrkf = from_filter(
-    "seqdec.filters.lrkf:lrkf", "predictive_sampling", rank=50, process_noise=1e-4, initial_std_table=math.sqrt(0.1)
+    "seqdec.filters._lrkf:lrkf", "predictive_sampling", rank=50, process_noise=1e-4, initial_std_table=math.sqrt(0.1)
 )
-subspace = from_filter("seqdec.filters.subspace:subspace", "predictive_sampling", rank=100)
+subspace = from_filter("seqdec.filters._subspace:subspace", "predictive_sampling", rank=100)
+replay_adamw = _replay("replay_adamw", optax.adamw, 1e-3)
+replay_koala_plus_plus = _replay("replay_koala++", optim.koala_plus_plus, 0.3)
+replay_muon = _replay("replay_muon", contrib.muon, 1e-3)
+replay_sgd = _replay("replay_sgd", optax.sgd, 0.05)
 
 REGISTRY: Registry[Agent] = Registry(
     "agent",
     {
-        "adamw": _adamw,
-        "auto": "seqdec.agents.auto:auto",
+        "adamw": adamw,
+        "auto": "seqdec.agents._auto:auto",
         "ekf": ekf,
-        "ensemble": "seqdec.agents.ensemble:ensemble",
-        "gp": "seqdec.agents.gp:gp",
+        "ensemble": "seqdec.agents._ensemble:ensemble",
+        "gp": "seqdec.agents._gp:gp",
         "hilofi": hilofi,
-        "last_layer_laplace": "seqdec.agents.laplace:last_layer_laplace",
-        "koala++": _koala_plus_plus,
-        "linear": "seqdec.agents.linear:linear",
+        "last_layer_laplace": "seqdec.agents._laplace:last_layer_laplace",
+        "koala++": koala_plus_plus,
+        "linear": "seqdec.agents._linear:linear",
         "lofi": lofi,
         "lolofi": lolofi,
         "lrkf": lrkf,
-        "muon": _muon,
-        "neural_linear": "seqdec.agents.neural_linear:neural_linear",
-        "on_vbll": "seqdec.agents.vbll:on_vbll",
-        "replay_adamw": _replay("replay_adamw", optax.adamw, 1e-3),
-        "replay_koala++": _replay("replay_koala++", optim.koala_plus_plus, 0.3),
-        "replay_muon": _replay("replay_muon", contrib.muon, 1e-3),
-        "replay_sgd": _replay("replay_sgd", optax.sgd, 0.05),
+        "muon": muon,
+        "neural_linear": "seqdec.agents._neural_linear:neural_linear",
+        "on_vbll": "seqdec.agents._vbll:on_vbll",
+        "replay_adamw": replay_adamw,
+        "replay_koala++": replay_koala_plus_plus,
+        "replay_muon": replay_muon,
+        "replay_sgd": replay_sgd,
         "subspace": subspace,
-        "vbll": "seqdec.agents.vbll:vbll",
+        "vbll": "seqdec.agents._vbll:vbll",
     },
 )
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from gymnasium import spaces as gym_spaces
 
 from seqdec import models, policies
-from seqdec.agents.filtering import choices_for, decide
+from seqdec.agents._filtering import choices_for, decide
 from seqdec.agents.inputs import checked, spaces_of
 from seqdec.agents.networks import scorer
 from seqdec.agents.presets import ekf

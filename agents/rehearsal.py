@@ -21,8 +21,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from seqdec.agents._filtering import choices_for
 from seqdec.agents.experience import Experience, finite, recorder, remember
-from seqdec.agents.filtering import choices_for
 from seqdec.checks import count
 from seqdec.core import Agent, Array, Filter, HasSpaces
 from seqdec.memory import Memory, MemoryState

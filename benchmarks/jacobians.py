@@ -19,7 +19,7 @@ from seqdec import linalg
 from seqdec import params as parameters
 from seqdec.experiments import bench
 from seqdec.filters import jacobians
-from seqdec.filters.lrkf import pack_pieces
+from seqdec.filters._lrkf import pack_pieces
 
 TURNS = 5
 

@@ -3,10 +3,13 @@
 if __name__ != "seqdec.envs":
     raise ImportError(f"import this package as seqdec.envs, not as {__name__}: its name is taken by many others")
 
+from seqdec.envs._classification import classification, digits, fashion_mnist, idx, mnist
+from seqdec.envs._nonstationary import drifting, nonstationary, permuted
+from seqdec.envs._open_bandit import open_bandit
+from seqdec.envs._outliers import outliers
+from seqdec.envs._tabular import adult, census, covertype, financial, jester, mushroom, statlog, tables, tabular
 from seqdec.envs.bandits import bernoulli, gaussian, linear, wheel
-from seqdec.envs.classification import classification, digits, fashion_mnist, idx, mnist
 from seqdec.envs.gym import FunctionalEnv, FunctionalVectorEnv, register
-from seqdec.envs.nonstationary import drifting, nonstationary, permuted
 from seqdec.envs.objectives import (
     Objective,
     ackley,
@@ -19,11 +22,8 @@ from seqdec.envs.objectives import (
     query,
     rosenbrock,
 )
-from seqdec.envs.open_bandit import open_bandit
-from seqdec.envs.outliers import outliers
 from seqdec.envs.recommender import kuairec, random_exposures, recommender_log
 from seqdec.envs.registry import REGISTRY, make, names
-from seqdec.envs.tabular import adult, census, covertype, financial, jester, mushroom, statlog, tables, tabular
 
 __all__ = [
     "REGISTRY",

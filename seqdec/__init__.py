@@ -2,8 +2,8 @@
 
 from seqdec import agents, bo, core, envs, filters, likelihoods, memory, models, ope, optim, policies
 from seqdec.bo import maximize, minimize
-from seqdec.loop.compiled import compiled
-from seqdec.loop.run import run
+from seqdec.loop._compiled import compiled
+from seqdec.loop._run import run
 from seqdec.online.agent import OnlineAgent
 from seqdec.results import Run
 from seqdec.runtime import compilation_cache, use_all_cores

@@ -15,7 +15,7 @@ from flax import linen as nn
 from gymnasium import spaces
 
 from seqdec import agents, filters, likelihoods, models, policies
-from seqdec.agents.filtering import posterior
+from seqdec.agents._filtering import posterior
 from seqdec.core import Masked
 
 NUM_ARMS, NUM_FEATURES = 3, 4

@@ -10,7 +10,7 @@ import pytest
 from seqdec import filters, likelihoods, linalg, models
 from seqdec import params as parameters
 from seqdec.filters import Numerics, reference
-from seqdec.filters.lofi import Precision
+from seqdec.filters._lofi import Precision
 from tests.toys import compiled, network_of
 
 NETWORK = models.network(models.MLP(4, (6, 5)), jnp.zeros(3))

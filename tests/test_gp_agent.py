@@ -9,7 +9,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import Matern
 
 from seqdec import agents, policies
-from seqdec.agents.gp import Kernel, _posterior
+from seqdec.agents._gp import Kernel, _posterior
 from tests.test_agents import ARMS, CONTEXT, NUM_ARMS, NUM_FEATURES, Spaces, contexts
 
 KERNEL = Kernel(0.8, 1.0, 0.05)

@@ -8,7 +8,7 @@ from flax import linen as nn
 
 from seqdec import linalg, models
 from seqdec.filters import jacobians
-from seqdec.filters.ekf import pack_square
+from seqdec.filters._ekf import pack_square
 
 X = jnp.linspace(-1, 1, 6)
 KERNELS = {"a": jnp.sin(jnp.arange(30.0)).reshape(6, 5), "b": jnp.cos(jnp.arange(20.0)).reshape(5, 4)}

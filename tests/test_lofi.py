@@ -10,8 +10,8 @@ import pytest
 from seqdec import filters, likelihoods, models
 from seqdec import params as parameters
 from seqdec.filters import Numerics
+from seqdec.filters._lofi import Precision, diagonal_and_low_rank
 from seqdec.filters.covariance import initial_state
-from seqdec.filters.lofi import Precision, diagonal_and_low_rank
 from tests.toys import compiled
 
 NETWORK = models.network(models.MLP(2, (3,)), jnp.zeros(2))

@@ -7,8 +7,8 @@ import pytest
 
 from seqdec import optim
 from seqdec.optim import common, linear
-from seqdec.optim.alice import compensation_of, subspace_iteration, switched
-from seqdec.optim.racs import principal_pair
+from seqdec.optim._alice import compensation_of, subspace_iteration, switched
+from seqdec.optim._racs import principal_pair
 
 M, N, STEPS = 4, 6, 7
 

@@ -112,8 +112,8 @@ def test_imports_go_one_way(module):
 @pytest.mark.parametrize(
     ("module", "source", "fault"),
     [
-        ("seqdec.policies.greedy", "from seqdec.filters import lrkf", "must not import seqdec.filters"),
-        ("seqdec.policies.greedy", "def f():\n    import seqdec.agents", "must not import seqdec.agents"),
+        ("seqdec.policies._greedy", "from seqdec.filters import lrkf", "must not import seqdec.filters"),
+        ("seqdec.policies._greedy", "def f():\n    import seqdec.agents", "must not import seqdec.agents"),
         ("seqdec.agents.neural", "from seqdec import envs", "must not import seqdec.envs"),
         ("seqdec.core", "from seqdec.linalg import psd_root", "must not import seqdec.linalg"),
         ("seqdec.envs.gym", "from . import registry", "in full"),

@@ -17,8 +17,8 @@ from gymnasium.spaces import Box, Discrete
 
 import seqdec.loop.device
 from seqdec.core import Action, Agent, Environment
+from seqdec.loop._run import run
 from seqdec.loop.device import chunk_length
-from seqdec.loop.run import run
 from seqdec.results import Run
 from tests.toys import NUM_ARMS, toy_agent, toy_env
 
@@ -86,7 +86,7 @@ def test_vmapped_seeds_equal_single_seeds_and_length_does_not_matter() -> None:
     """To the bit with the compiler options of users; with those of the tests rounding depends on the vector length."""
     script = """if True:
         import numpy as np
-        from seqdec.loop.run import run
+        from seqdec.loop._run import run
         from tests.toys import toy_agent, toy_env
 
         together = run(toy_agent(), toy_env(), 157, seed=10, num_seeds=3)

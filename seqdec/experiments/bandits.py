@@ -22,7 +22,7 @@ from seqdec.experiments.folder import (
     write_summary,
 )
 from seqdec.experiments.found import described, found_for
-from seqdec.loop.run import run
+from seqdec.loop._run import run
 from seqdec.results import Run, compare, readable
 
 if TYPE_CHECKING:

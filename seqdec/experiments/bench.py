@@ -29,7 +29,7 @@ from seqdec.experiments.base import check_minimum, split_names
 from seqdec.experiments.bench_tables import NAMES
 from seqdec.experiments.folder import save_figure, write_manifest
 from seqdec.filters import jacobians, reference
-from seqdec.filters.lrkf import pack_pieces
+from seqdec.filters._lrkf import pack_pieces
 from seqdec.linalg import Pieces, Rows
 from seqdec.models import Network
 from seqdec.persistence import read_table, write_file, write_table

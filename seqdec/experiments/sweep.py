@@ -29,7 +29,7 @@ from seqdec.core import Environment
 from seqdec.experiments.base import check_minimum
 from seqdec.experiments.folder import read_manifest, write_manifest, write_summary
 from seqdec.experiments.sweep_tables import CELL, readable, rewards_figure, short, summarise
-from seqdec.loop.run import run
+from seqdec.loop._run import run
 from seqdec.persistence import read_table, versions, write_file, write_table
 from seqdec.registry import Registry, unknown
 

@@ -29,7 +29,7 @@ from seqdec.experiments.folder import (
     write_manifest,
     write_summary,
 )
-from seqdec.loop.run import run
+from seqdec.loop._run import run
 from seqdec.persistence import write_table
 from seqdec.results import Run
 from seqdec.statistics import mean_and_margin, with_margin

@@ -4,14 +4,14 @@ Read `reference` first, the algorithm boxes as printed; then `kalman`, the recur
 file of a filter, which holds the form of covariance that makes it this filter.
 """
 
+from seqdec.filters._ekf import ekf
+from seqdec.filters._hilofi import hilofi
+from seqdec.filters._independent import independent
+from seqdec.filters._lofi import lofi
+from seqdec.filters._lolofi import lolofi
+from seqdec.filters._lrkf import lrkf
+from seqdec.filters._posterior import posterior
+from seqdec.filters._subspace import subspace
 from seqdec.filters.covariance import Annealed, Numerics
-from seqdec.filters.ekf import ekf
-from seqdec.filters.hilofi import hilofi
-from seqdec.filters.independent import independent
-from seqdec.filters.lofi import lofi
-from seqdec.filters.lolofi import lolofi
-from seqdec.filters.lrkf import lrkf
-from seqdec.filters.posterior import posterior
-from seqdec.filters.subspace import subspace
 
 __all__ = ["Annealed", "Numerics", "ekf", "hilofi", "independent", "lofi", "lolofi", "lrkf", "posterior", "subspace"]

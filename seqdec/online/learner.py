@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from seqdec.core import Action, Agent, Masked, PyTree
-from seqdec.loop.compiled import compiled
+from seqdec.loop._compiled import compiled
 from seqdec.online import contexts
 from seqdec.runtime import step_options
 

@@ -14,28 +14,32 @@ import optax
 
 from seqdec.optim import alias as _alias
 from seqdec.optim import greedy as greedy
+from seqdec.optim._alice import alice as alice
+from seqdec.optim._alice import alice_0 as alice_0
+from seqdec.optim._alice import scale_by_alice as scale_by_alice
+from seqdec.optim._fismo import fismo as fismo
+from seqdec.optim._fismo import scale_by_fismo as scale_by_fismo
+from seqdec.optim._koala_m import koala_m as koala_m
+from seqdec.optim._koala_m import scale_by_koala_m as scale_by_koala_m
+from seqdec.optim._koala_plus_plus import koala_plus_plus as koala_plus_plus
+from seqdec.optim._koala_plus_plus import scale_by_koala_plus_plus as scale_by_koala_plus_plus
+from seqdec.optim._koala_v import koala_v as koala_v
+from seqdec.optim._koala_v import scale_by_koala_v as scale_by_koala_v
+from seqdec.optim._racs import racs as racs
+from seqdec.optim._racs import scale_by_racs as scale_by_racs
+from seqdec.optim._shampoo import scale_by_shampoo as scale_by_shampoo
+from seqdec.optim._shampoo import scale_by_swan as scale_by_swan
+from seqdec.optim._shampoo import shampoo as shampoo
+from seqdec.optim._shampoo import swan as swan
 from seqdec.optim.alias import hidden_matrices as hidden_matrices
-from seqdec.optim.alice import alice as alice
-from seqdec.optim.alice import alice_0 as alice_0
-from seqdec.optim.alice import scale_by_alice as scale_by_alice
 from seqdec.optim.eigen import eigen_adam as eigen_adam
 from seqdec.optim.eigen import scale_by_eigen_adam as scale_by_eigen_adam
 from seqdec.optim.eigen import scale_by_soap as scale_by_soap
 from seqdec.optim.eigen import soap as soap
-from seqdec.optim.fismo import fismo as fismo
-from seqdec.optim.fismo import scale_by_fismo as scale_by_fismo
-from seqdec.optim.koala_m import koala_m as koala_m
-from seqdec.optim.koala_m import scale_by_koala_m as scale_by_koala_m
-from seqdec.optim.koala_plus_plus import koala_plus_plus as koala_plus_plus
-from seqdec.optim.koala_plus_plus import scale_by_koala_plus_plus as scale_by_koala_plus_plus
-from seqdec.optim.koala_v import koala_v as koala_v
-from seqdec.optim.koala_v import scale_by_koala_v as scale_by_koala_v
 from seqdec.optim.lowrank import apollo as apollo
 from seqdec.optim.lowrank import fira as fira
 from seqdec.optim.lowrank import scale_by_apollo as scale_by_apollo
 from seqdec.optim.lowrank import scale_by_fira as scale_by_fira
-from seqdec.optim.racs import racs as racs
-from seqdec.optim.racs import scale_by_racs as scale_by_racs
 from seqdec.optim.self_tuning import Preconditioner as Preconditioner
 from seqdec.optim.self_tuning import diagonal_ema as diagonal_ema
 from seqdec.optim.self_tuning import diagonal_sum as diagonal_sum
@@ -45,10 +49,6 @@ from seqdec.optim.self_tuning import scale_by_self_tuning_muon as scale_by_self_
 from seqdec.optim.self_tuning import self_tuning_adamw as self_tuning_adamw
 from seqdec.optim.self_tuning import self_tuning_muon as self_tuning_muon
 from seqdec.optim.self_tuning import self_tuning_sgd as self_tuning_sgd
-from seqdec.optim.shampoo import scale_by_shampoo as scale_by_shampoo
-from seqdec.optim.shampoo import scale_by_swan as scale_by_swan
-from seqdec.optim.shampoo import shampoo as shampoo
-from seqdec.optim.shampoo import swan as swan
 from seqdec.registry import Registry
 
 REGISTRY: Registry[optax.GradientTransformationExtraArgs] = Registry(

@@ -3,11 +3,11 @@
 from typing import Any
 
 from seqdec.core import Acquisition
+from seqdec.policies._greedy import epsilon_greedy, greedy
+from seqdec.policies._thompson import thompson
 from seqdec.policies.confidence import ucb
-from seqdec.policies.greedy import epsilon_greedy, greedy
 from seqdec.policies.improvement import log_expected_improvement
 from seqdec.policies.predictive import epistemic_sampling, predictive_sampling
-from seqdec.policies.thompson import thompson
 from seqdec.registry import Registry
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""KOALA-M: the Kalman filter of the loss over position and velocity; see `seqdec.optim.koala`."""
+"""KOALA-M: the Kalman filter of the loss over position and velocity; see `seqdec.optim._koala`."""
 
 from typing import Any, NamedTuple
 
@@ -8,9 +8,9 @@ import optax
 
 from seqdec import checks
 from seqdec.core import Array, PyTree
+from seqdec.optim._koala import check_settings, observe, scaled, state_scalar, tracked_noise, unflatten_like
 from seqdec.optim.alias import with_learning_rate
 from seqdec.optim.common import zeros_like_state
-from seqdec.optim.koala import check_settings, observe, scaled, state_scalar, tracked_noise, unflatten_like
 
 
 class ScaleByKoalaMState(NamedTuple):

@@ -16,9 +16,9 @@ directions; there they come from gradient descent on data of a first phase.
 """
 
 from seqdec.core import Array, Filter, Network
+from seqdec.filters._lrkf import lrkf
 from seqdec.filters.covariance import Numerics
 from seqdec.filters.embeddings import TableStd
-from seqdec.filters.lrkf import lrkf
 from seqdec.likelihoods import Likelihood
 
 

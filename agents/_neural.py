@@ -21,8 +21,8 @@ from flax import linen as nn
 
 from seqdec import memory as memories
 from seqdec import policies
+from seqdec.agents._filtering import choices_for, decide
 from seqdec.agents.experience import Batch, Experience, finite, first, minibatch, recorder, remember, usable
-from seqdec.agents.filtering import choices_for, decide
 from seqdec.agents.inputs import checked
 from seqdec.agents.networks import network_for
 from seqdec.checks import count

@@ -25,6 +25,8 @@ from seqdec import params as parameters
 from seqdec.checks import count, non_negative
 from seqdec.core import Array, Filter, Network
 from seqdec.filters import kalman
+from seqdec.filters._ekf import full_rank
+from seqdec.filters._lrkf import low_rank
 from seqdec.filters.covariance import (
     Covariance,
     CovarianceState,
@@ -37,9 +39,7 @@ from seqdec.filters.covariance import (
     whole,
     zero_where_rejected,
 )
-from seqdec.filters.ekf import full_rank
 from seqdec.filters.embeddings import TableStd
-from seqdec.filters.lrkf import low_rank
 from seqdec.likelihoods import Likelihood
 from seqdec.linalg import Outer, Pieces, Rows
 

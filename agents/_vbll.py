@@ -33,8 +33,8 @@ from flax import linen as nn
 
 from seqdec import checks
 from seqdec import memory as memories
+from seqdec.agents._neural import Head, mean_of_rows, neural
 from seqdec.agents.last_layer import LastLayer, displaced, draw_weights, last_layer, spread, variances
-from seqdec.agents.neural import Head, mean_of_rows, neural
 from seqdec.core import Acquisition, Agent, Array, HasSpaces, Network, Posterior, Predictive, PyTree
 
 _HEADS = ("regression", "classification")

@@ -18,9 +18,9 @@ from seqdec import params as parameters
 from seqdec.checks import count, non_negative
 from seqdec.core import Array, Filter, Network
 from seqdec.filters import kalman
+from seqdec.filters._lrkf import low_rank
 from seqdec.filters.covariance import Numerics, ProcessNoise, check_process_noise
 from seqdec.filters.embeddings import TableStd
-from seqdec.filters.lrkf import low_rank
 from seqdec.likelihoods import Likelihood
 
 

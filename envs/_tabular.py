@@ -15,8 +15,8 @@ from gymnasium.spaces import Box, Discrete
 from seqdec import checks, data
 from seqdec.core import Array, Environment, Key, PyTree, TimeStep
 from seqdec.data.tabular import Root, standardise
-from seqdec.envs.classification import State as Place
-from seqdec.envs.classification import choose
+from seqdec.envs._classification import State as Place
+from seqdec.envs._classification import choose
 from seqdec.envs.outcomes import in_range, reward_and_regret
 
 

@@ -21,7 +21,7 @@ The symmetric matrix of least norm is in general indefinite. Where the variance 
 the loss is not positive, the step would go uphill or divide by S <= 0; there the tensor starts anew, with v of the
 first step. The paper does not treat this case.
 
-The loss, weight decay and `per_tensor` are described in `seqdec.optim.koala`.
+The loss, weight decay and `per_tensor` are described in `seqdec.optim._koala`.
 """
 
 from typing import Any, NamedTuple
@@ -31,9 +31,7 @@ import jax.numpy as jnp
 import optax
 
 from seqdec.core import Array, PyTree
-from seqdec.optim.alias import with_learning_rate
-from seqdec.optim.common import zeros_like_state
-from seqdec.optim.koala import (
+from seqdec.optim._koala import (
     check_settings,
     inner_products,
     observe,
@@ -43,6 +41,8 @@ from seqdec.optim.koala import (
     tracked_noise,
     unflatten_like,
 )
+from seqdec.optim.alias import with_learning_rate
+from seqdec.optim.common import zeros_like_state
 
 
 class ScaleByKoalaPlusPlusState(NamedTuple):
@@ -129,9 +129,9 @@ def scale_by_koala_plus_plus(
         noise: R, observation variance of the loss; None tracks it.
         noise_decay: of the moving average that tracks R.
         initial_noise: initial value of that average.
-        weight_decay: coupled; see `seqdec.optim.koala`.
+        weight_decay: coupled; see `seqdec.optim._koala`.
         symmetric: the symmetric matrix of least norm; False is the paper's "NS".
-        per_tensor: scalars per parameter array; see `seqdec.optim.koala`.
+        per_tensor: scalars per parameter array; see `seqdec.optim._koala`.
         first_twice: filter the first gradient once before the first step, as the authors' code does.
 
     Raises:

@@ -30,8 +30,8 @@ from flax import linen as nn
 
 from seqdec import checks
 from seqdec import memory as memories
+from seqdec.agents._neural import Head, mean_of_rows, neural
 from seqdec.agents.last_layer import last_layer
-from seqdec.agents.neural import Head, mean_of_rows, neural
 from seqdec.core import Acquisition, Agent, Array, HasSpaces, Key, Network, Posterior, Predictive, PyTree
 
 _BOOTSTRAPS = ("poisson", "bernoulli", "none")

@@ -36,14 +36,14 @@ from gymnasium import spaces as gym_spaces
 from seqdec import checks, linalg, models, policies
 from seqdec import memory as memories
 from seqdec.agents import regression, units
-from seqdec.agents.averaging import moved
+from seqdec.agents._averaging import moved
+from seqdec.agents._filtering import choices_for, decide
+from seqdec.agents._linear import with_constant
+from seqdec.agents._neural import descend, mean_of_rows
 from seqdec.agents.experience import Batch, finite, minibatch, recorder, remember, usable
-from seqdec.agents.filtering import choices_for, decide
 from seqdec.agents.inputs import checked, spaces_of
 from seqdec.agents.last_layer import LastLayer, last_layer
-from seqdec.agents.linear import with_constant
 from seqdec.agents.networks import network_for
-from seqdec.agents.neural import descend, mean_of_rows
 from seqdec.agents.presets import hilofi
 from seqdec.agents.regression import Answer, Regression
 from seqdec.agents.units import Units
@@ -268,7 +268,7 @@ def _posterior(parts: _Parts, state: AutoState) -> Posterior:
 
 
 def _loss(parts: _Parts, contexts: Units, rewards: Units, params: PyTree, batch: Batch):
-    """Half the squared error in standard units, as `seqdec.agents.neural.descend` takes it."""
+    """Half the squared error in standard units, as `seqdec.agents._neural.descend` takes it."""
     inputs = jax.vmap(lambda x: _inputs(parts, contexts, x))(batch.rows.x)
     responses = jax.vmap(parts.network.apply, (None, 0))(params, inputs)
     error = units.standard(rewards, batch.rows.y) - responses

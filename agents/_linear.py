@@ -17,8 +17,8 @@ from gymnasium import spaces as gym_spaces
 
 from seqdec import checks, models, policies
 from seqdec.agents import recommender, regression, units
+from seqdec.agents._filtering import choices_for, decide
 from seqdec.agents.experience import recorder, usable
-from seqdec.agents.filtering import choices_for, decide
 from seqdec.agents.inputs import checked, spaces_of
 from seqdec.agents.networks import check_candidates
 from seqdec.agents.presets import ekf

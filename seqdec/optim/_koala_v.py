@@ -1,4 +1,4 @@
-"""KOALA-V: the Kalman filter of the loss with a scalar covariance; see `seqdec.optim.koala`."""
+"""KOALA-V: the Kalman filter of the loss with a scalar covariance; see `seqdec.optim._koala`."""
 
 from typing import Any, NamedTuple
 
@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import optax
 
 from seqdec.core import Array
+from seqdec.optim._koala import check_settings, observe, scaled, state_scalar, tracked_noise, unflatten_like
 from seqdec.optim.alias import with_learning_rate
-from seqdec.optim.koala import check_settings, observe, scaled, state_scalar, tracked_noise, unflatten_like
 
 
 class ScaleByKoalaVState(NamedTuple):
@@ -42,8 +42,8 @@ def scale_by_koala_v(
         noise: R, observation variance of the loss; None tracks it.
         noise_decay: of the moving average that tracks R.
         initial_noise: initial value of that average.
-        weight_decay: coupled; see `seqdec.optim.koala`.
-        per_tensor: scalars per parameter array; see `seqdec.optim.koala`.
+        weight_decay: coupled; see `seqdec.optim._koala`.
+        per_tensor: scalars per parameter array; see `seqdec.optim._koala`.
 
     Raises:
         ValueError: a setting is out of its range; in `update`, `value=` is missing or no scalar.

@@ -36,6 +36,7 @@ from flax import linen as nn
 
 from seqdec import checks, linalg
 from seqdec import memory as memories
+from seqdec.agents._neural import Head, Lesson, neural, squared_error
 from seqdec.agents.experience import Experience
 from seqdec.agents.last_layer import (
     LastLayer,
@@ -49,7 +50,6 @@ from seqdec.agents.last_layer import (
     responses,
     spread,
 )
-from seqdec.agents.neural import Head, Lesson, neural, squared_error
 from seqdec.core import Acquisition, Agent, Array, HasSpaces, Network, Posterior, Predictive, PyTree
 from seqdec.memory import MemoryState
 

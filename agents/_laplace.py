@@ -25,8 +25,8 @@ from flax import linen as nn
 
 from seqdec import checks, linalg
 from seqdec import memory as memories
+from seqdec.agents._neural import Head, neural, squared_error
 from seqdec.agents.last_layer import by_group, condition, displaced, draw_weights, gram, last_layer, spread
-from seqdec.agents.neural import Head, neural, squared_error
 from seqdec.core import Acquisition, Agent, HasSpaces, Network, Posterior, Predictive
 
 _OVER = ("memory", "stream")
