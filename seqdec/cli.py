@@ -49,7 +49,7 @@ class Report:
     """Folder that `seqdec run` filled."""
 
 
-COMMANDS: Registry[Any] = Registry("command", {"run": Run, **experiments.COMMANDS, "list": List, "report": Report})
+COMMANDS: Registry[Any] = Registry("command", {"run": Run}, experiments.COMMANDS, {"list": List, "report": Report})
 
 
 def main(argv: Sequence[str] | None = None) -> int:

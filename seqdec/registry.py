@@ -23,15 +23,27 @@ ABBREVIATIONS = {
 
 
 class Registry(Generic[T]):
-    """Factories of one kind by name, in the order in which they are listed.
+    """Factories of one kind by name, in the order in which they are listed. A name is given once.
 
     A factory is given as a function, or as "module:function", which is imported when it is first asked for.
     """
 
-    def __init__(self, kind: str, factories: Mapping[str, Callable[..., T] | str]):
-        """`kind` is what an error message calls an entry, such as "policy"."""
+    def __init__(self, kind: str, *sources: Mapping[str, Callable[..., T] | str]):
+        """`kind` is what an error message calls an entry, such as "policy".
+
+        Raises ValueError for a name in two of the `sources`.
+        """
         self.kind = kind
-        self._factories = dict(factories)
+        self._factories: dict[str, Callable[..., T] | str] = {}
+        for source in sources:
+            for name, factory in source.items():
+                self.add(name, factory)
+
+    def add(self, name: str, factory: Callable[..., T] | str) -> None:
+        """Register a factory. Raises ValueError for a name that is registered already."""
+        if name in self._factories:
+            raise ValueError(f"the {self.kind} {name!r} is registered already: choose another name")
+        self._factories[name] = factory
 
     def __getitem__(self, name: str) -> Callable[..., T]:
         """The factory called `name`. Raises ValueError, with a suggestion, for an unknown name."""

@@ -133,6 +133,42 @@ def test_declared_packages_are_the_folders_with_an_init():
     assert PROJECT["tool"]["setuptools"]["packages"] == sorted(found)
 
 
+def shadowed(package: str, source: str, known: set[str]) -> list[str]:
+    """Names that a package's __init__ binds to something else than the module of that name in the package."""
+    bound = {
+        (alias.asname or alias.name): f"{node.module}.{alias.name}"
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    own = {node.name: "" for node in ast.parse(source).body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    return [
+        name
+        for name, target in {**bound, **own}.items()
+        if f"{package}.{name}" in known and target != f"{package}.{name}"
+    ]
+
+
+@pytest.mark.parametrize("package", sorted(name for name, path in MODULES.items() if path.name == "__init__.py"))
+def test_no_module_has_the_name_of_a_public_function_beside_it(package):
+    """Importing the module would put it in the place of the function."""
+    assert shadowed(package, MODULES[package].read_text(encoding="utf-8"), set(MODULES)) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("from seqdec.optim.koala import koala", ["koala"]),
+        ("from seqdec.optim._koala import koala_plus as koala", ["koala"]),
+        ("def koala(): ...", ["koala"]),
+        ("from seqdec.optim import koala as koala", []),
+        ("from seqdec.optim.koala import scale_by_koala", []),
+    ],
+)
+def test_a_module_with_the_name_of_a_function_is_found(source, found):
+    assert shadowed("seqdec.optim", source, {"seqdec.optim", "seqdec.optim.koala"}) == found
+
+
 def test_every_folder_with_code_is_a_package():
     places = [(folder, files) for package in FOLDERS for _, folder, files in folders_of(package)]
     assert [str(folder) for folder, files in places if "__init__.py" not in files] == []

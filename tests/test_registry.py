@@ -1,7 +1,9 @@
 """Names: every registry suggests the right one for a misspelt one, from Python and from the command line."""
 
+import ast
 import dataclasses
 import inspect
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +16,7 @@ from seqdec.loop.record import select
 from seqdec.ope import estimators
 from seqdec.registry import Registry, unknown
 
+ROOT = Path(__file__).resolve().parents[1]
 REGISTRIES: dict[str, Registry[Any]] = {
     "agent": agents.REGISTRY,
     "command": cli.COMMANDS,
@@ -67,6 +70,32 @@ def test_a_name_like_no_other_lists_them_all(kind: str) -> None:
 @pytest.mark.parametrize("kind", REGISTRIES)
 def test_every_entry_is_described(kind: str) -> None:
     assert all(REGISTRIES[kind].describe(name) for name in REGISTRIES[kind])
+
+
+def test_a_name_in_two_sources_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^the thing 'a' is registered already: choose another name$"):
+        Registry("thing", {"a": int}, {"b": int, "a": "module:function"})
+
+
+@pytest.mark.parametrize("kind", REGISTRIES)
+def test_a_name_is_added_once(kind: str) -> None:
+    registry = Registry(kind, {name: REGISTRIES[kind][name] for name in REGISTRIES[kind]})
+    registry.add("new", int)
+    assert list(registry) == [*REGISTRIES[kind], "new"] and registry.make("new", 3) == 3
+    for name in registry:
+        with pytest.raises(ValueError, match=f"^the {kind} {re.escape(repr(name))} is registered already"):
+            registry.add(name, str)
+    assert registry.make("new", 3) == 3
+
+
+def test_no_mapping_is_written_with_a_key_twice() -> None:
+    """A registry cannot see that: Python keeps the last entry of a dict."""
+    paths = [path for folder in ("seqdec", "agents", "envs", "tests") for path in (ROOT / folder).rglob("*.py")]
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Dict):
+                keys = [key.value for key in node.keys if isinstance(key, ast.Constant)]
+                assert len(set(keys)) == len(keys), f"{path}:{node.lineno}"
 
 
 class Info(NamedTuple):

@@ -32,5 +32,5 @@ COMMANDS: Mapping[str, str] = {
 REGISTRY: Registry[Quick] = Registry("experiment", EXPERIMENTS)
 """The experiments of `seqdec run`."""
 
-EVERY: Registry[Experiment] = Registry("experiment", {**EXPERIMENTS, **COMMANDS})
+EVERY: Registry[Experiment] = Registry("experiment", EXPERIMENTS, COMMANDS)
 """All experiments, by the name in their manifest."""
