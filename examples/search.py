@@ -48,7 +48,7 @@ def error(x: Mapping[str, Any]) -> float:
 
 def main(picture: Path) -> None:
     """Search, and write the figure."""
-    result = seqdec.minimize(error, SPACE, n_calls=40, seed=0)
+    result = seqdec.minimize(error, SPACE, n_calls=40, seed=0, catch=ValueError)  # of a network that diverges
     print(result.x, result.fun)
     result.plot().savefig(picture, dpi=90)
     Image.open(picture).quantize(64).save(picture, optimize=True)  # fewer colours make a smaller file

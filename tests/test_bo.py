@@ -781,7 +781,7 @@ def test_one_call_and_a_seed_that_was_not_given() -> None:
     assert minimum(BRANIN, n_calls=1, seed=result.seed).x.tolist() == result.x.tolist()
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf, ZeroDivisionError("no"), "text"])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, ZeroDivisionError("no"), "text", None])
 def test_a_failing_call_is_survived(bad: Any) -> None:
     calls = []
 
@@ -793,10 +793,12 @@ def test_a_failing_call_is_survived(bad: Any) -> None:
             return bad
         return BRANIN(x)
 
-    result = minimum(fun)
+    result = minimum(fun, catch=(ZeroDivisionError, TypeError))
     assert result.success and np.flatnonzero(np.isnan(result.func_vals)).tolist() == [1, 4]
     reason = result.optimizer.trials_dataframe()["reason"][1]
-    assert reason.startswith({"no": "ZeroDivisionError: no", "text": "TypeError"}.get(str(bad), "value"))
+    words = {"no": "ZeroDivisionError: no", "text": "TypeError", "None": "TypeError"}
+    assert reason.startswith(words.get(str(bad), "value"))
+    assert (result.traceback is None) == isinstance(bad, float)
 
 
 def test_too_many_failures_in_a_row_end_it_with_what_is_known() -> None:
@@ -860,7 +862,8 @@ def test_processes_give_what_one_gives() -> None:
             raise ValueError("too large")
         return float(x[0] ** 2 + x[1])
 
-    alone, together = (minimum(fun, n_calls=6, batch_size=3, workers=workers) for workers in (1, 2))
+    options: Any = {"n_calls": 6, "batch_size": 3, "catch": ValueError}
+    alone, together = (minimum(fun, workers=workers, **options) for workers in (1, 2))
     np.testing.assert_array_equal(alone.func_vals, together.func_vals)
     assert np.isnan(alone.func_vals).any() and "ValueError: too large" in set(
         together.optimizer.trials_dataframe()["reason"]

@@ -506,7 +506,7 @@ def test_minimize_answers_with_the_best_feasible_call() -> None:
     ],
 )
 def test_a_call_that_returns_something_else_fails(options: Any, returned: Any, message: str) -> None:
-    result = minimum(lambda x: returned, max_failures=2, **options)
+    result = minimum(lambda x: returned, max_failures=2, catch=(TypeError, ValueError), **options)
     assert result.status == 1 and result.nfev == 2
     assert re.search(message, result.optimizer.trials_dataframe()["reason"][0])
 

@@ -3,15 +3,19 @@
 import contextlib
 import functools
 import inspect
+import logging
 import math
+import pickle
 import secrets
 import sys
 import time
+import traceback
 import warnings
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import cloudpickle
 import numpy as np
 
 from seqdec import checks
@@ -30,7 +34,9 @@ if TYPE_CHECKING:
 
     from seqdec.bo.result import SearchResult
 
-_DONE, _FAILED, _STOPPED, _INTERRUPTED, _EXHAUSTED, _BROKEN, _CALLBACK, _INFEASIBLE = range(8)
+_DONE, _FAILED, _STOPPED, _INTERRUPTED, _EXHAUSTED, _BROKEN, _CALLBACK, _INFEASIBLE, _RAISED = range(9)
+
+_logger = logging.getLogger(__name__)
 
 
 def minimize(
@@ -46,6 +52,7 @@ def minimize(
     callback: Callable[..., Any] | None = None,
     workers: int | Executor | Callable[..., Iterable[Any]] = 1,
     seed: int | None = None,
+    catch: type[Exception] | Iterable[type[Exception]] = (),
     max_failures: int = 10,
     progress: bool | None = None,
     **options: Any,
@@ -56,10 +63,10 @@ def minimize(
         result.x, result.fun
 
     Args:
-        fun: (x) -> value. x is a numpy array where all dimensions are Real, else a list, and with names a dict. NaN,
-            infinity or an exception make a failed call, which counts as a call and is not used by the surrogate. With
-            several objectives the value is a sequence of as many numbers; with outcome constraints fun returns a pair
-            (value, outcomes), and x is feasible if no outcome is above 0.
+        fun: (x) -> value. x is a numpy array where all dimensions are Real, else a list, and with names a dict. NaN or
+            infinity make a failed call, which counts as a call and is not used by the surrogate; so does an exception
+            of `catch`. With several objectives the value is a sequence of as many numbers; with outcome constraints fun
+            returns a pair (value, outcomes), and x is feasible if no outcome is above 0.
         bounds: (low, high) pairs, `seqdec.bo.Real` (also logarithmic), `Integer`, `Ordinal` and `Categorical`; or a
             dict from names to these and to `Conditional`; or scipy Bounds, or a gymnasium Box or Discrete.
         n_calls: number of calls of `fun`.
@@ -77,8 +84,11 @@ def minimize(
             `concurrent.futures.Executor`, such as those of `seqdec.executors`: each worker that is done gets its next
             point at once, chosen with all values known by then. The points then depend on the order in which the calls
             end, and so on their durations: equal seeds give equal searches only where that order is equal. `fun` must
-            be picklable by processes, and of an exception only the message is kept.
+            be picklable by processes.
         seed: of everything random; None draws one, which the result contains.
+        catch: exceptions of `fun` that make a failed call, a class or several, as in Optuna's `Study.optimize`. They
+            are logged, the first one with its traceback, which is also `traceback` of the result. Any other exception
+            ends the search and is raised.
         max_failures: failed calls in a row that end the search.
         progress: whether to show a bar on standard error, with the best value so far and the time to choose the last
             point; None shows it on a terminal only.
@@ -95,18 +105,22 @@ def minimize(
         `BayesianOptimizer.front`, both empty where no call is feasible. Then nfev, success, status (0 all calls made,
         1 too many failures in a row, 2 callback raised StopIteration, 3 Ctrl-C, 4 every point of a finite space
         evaluated, 5 the executor broke or was shut down, 6 callback raised another exception, which is then `error`,
-        7 no call was feasible), message, x_iters and func_vals of all points (given values first, NaN for failures),
+        7 no call was feasible, 8 an exception was raised), message, traceback (of the first exception of `catch`, as
+        text, else None), x_iters and func_vals of all points (given values first, NaN for failures),
         surrogate, acquisition, seed, and the `optimizer`, with its `trials_dataframe()` and with ask and tell to
         continue. Its `plot()` draws the search, as `BayesianOptimizer.plot`.
 
     Raises:
         ValueError, TypeError: an argument does not fit; the message names it.
         KeyboardInterrupt: Ctrl-C before the first value.
+        Exception: of `fun`, unless it is one of `catch`; or of a worker, which could not call it. All calls made by
+            then are in the result that is the exception's attribute `search_result`.
     """
     from tqdm import tqdm
 
     n_calls, max_failures = checks.count("n_calls", n_calls), checks.count("max_failures", max_failures)
     _check_calls(fun, workers)
+    catch = _exceptions(catch)
     batch_size = _batch_size(batch_size, workers)
     seed = secrets.randbits(32) if seed is None else seed
     outputs = Outputs(options.get("objectives", 1), options.get("outcome_constraints", 0))
@@ -122,11 +136,15 @@ def minimize(
     points = [optimizer.space.point(x) for x in given]  # refused outside the bounds, before anything is evaluated
     for point, (value, outcomes) in zip(points, known, strict=False):
         optimizer.tell(point, value, outcomes=outcomes)
-    search = _Search(optimizer, fun, n_calls, max_failures, _wrap(callback))
+    search = _Search(optimizer, fun, n_calls, catch, max_failures, _wrap(callback))
     show = sys.stderr.isatty() if progress is None else checks.flag("progress", progress)
     aim = "optimize" if outputs.objectives > 1 else "maximize" if optimizer.maximize else "minimize"
     with tqdm(total=n_calls, desc=f"{aim} {_name(surrogate, optimizer.surrogate)}", disable=not show) as bar:
-        status, message = search.run([] if known else points, batch_size, workers, bar)
+        try:
+            status, message = search.run([] if known else points, batch_size, workers, bar)
+        except BaseException as error:
+            search.attach(error)
+            raise
     return search.result(status, message, final=True)
 
 
@@ -139,6 +157,10 @@ class _CallbackError(Exception):
     """An exception of the callback, which is the cause."""
 
 
+class _FunError(Exception):
+    """An exception that ends the search, `args[0]`."""
+
+
 class _Search:
     """One run of `minimize`."""
 
@@ -147,19 +169,26 @@ class _Search:
         optimizer: BayesianOptimizer,
         fun: Callable[[Any], Any],
         n_calls: int,
+        catch: tuple[type[Exception], ...],
         max_failures: int,
         callback: "Callable[[OptimizeResult], Any] | None",
     ) -> None:
-        self.optimizer, self.n_calls, self.callback = optimizer, n_calls, callback
-        self._call = functools.partial(_call, fun, optimizer.outputs)
+        self.optimizer, self.n_calls, self.catch, self.callback = optimizer, n_calls, catch, callback
+        self._call = functools.partial(_call, fun, optimizer.outputs, catch)
         self.max_failures, self.failures, self.calls, self.last = max_failures, 0, 0, ""
         self.given: list[Point] = []
         self.choosing = 0.0
         """seconds that the last point took to be chosen"""
         self.error: BaseException | None = None
+        self.traceback: str | None = None
+        self._evaluated: Iterator[tuple[Trial, _Outcome]] = iter(())
+        """trials that are evaluated, but not recorded"""
 
     def run(self, given: list[Point], batch_size: int, workers: Any, bar: "tqdm") -> tuple[int, str]:
-        """Evaluate until the budget is spent or the search is stopped -> (status, message)."""
+        """Evaluate until the budget is spent or the search is stopped -> (status, message).
+
+        Raises an exception of `fun` that is not to be caught.
+        """
         self.given = given
         evaluate = self._as_completed if isinstance(workers, Executor) else self._in_batches
         try:
@@ -174,17 +203,35 @@ class _Search:
         except StopIteration:
             return _STOPPED, "callback raised StopIteration"
         except (BrokenExecutor, CancelledError) as error:
+            self._keep_evaluated()
             reason = str(error).partition("\n")[0]
             return _BROKEN, f"the executor ended after {self.calls} calls: {type(error).__name__}: {reason}"
         except _CallbackError as error:
+            self._keep_evaluated()
             self.error = error.__cause__
             reason = f"callback raised {type(self.error).__name__}: {self.error}"
             warnings.warn(f"{reason}; the search ends after {self.calls} calls", RuntimeWarning, stacklevel=3)
             return _CALLBACK, reason
         except KeyboardInterrupt:
+            self._keep_evaluated()
             if not self.calls:
                 raise
             return _INTERRUPTED, "interrupted"
+        except _FunError as error:
+            self._keep_evaluated()
+            raised: Exception = error.args[0]
+        raise raised  # outside of the handlers, so that its context stays
+
+    def attach(self, error: BaseException) -> None:
+        """Give an exception that ends the search the result of the calls made, as `search_result`."""
+        if self.optimizer.trials:
+            vars(error)["search_result"] = self.result(_RAISED, f"{type(error).__name__} was raised")
+            _note(error, "seqdec: all calls made are in `search_result` of this exception")
+
+    def _keep_evaluated(self) -> None:
+        """Tell what is evaluated, but not recorded, when the search ends."""
+        for trial, outcome in self._evaluated:
+            self._tell(trial, outcome)
 
     def _goes_on(self) -> bool:
         return self.calls < self.n_calls and self.failures < self.max_failures
@@ -203,7 +250,10 @@ class _Search:
     def _in_batches(self, size: int, workers: Any) -> "Generator[tuple[Trial, _Outcome]]":
         """Trials and outcomes, a batch after the other."""
         while self._goes_on() and (batch := self._trials(min(size, self.n_calls - self.calls))):
-            yield from zip(batch, _outcomes(self._call, batch, workers), strict=True)
+            outcomes = _outcomes(self._call, batch, workers)
+            evaluated = zip(batch, outcomes, strict=True)
+            self._evaluated = evaluated if isinstance(outcomes, list) else iter(())  # others evaluate on demand
+            yield from evaluated
 
     def _as_completed(self, size: int, executor: Executor) -> "Generator[tuple[Trial, _Outcome]]":
         """Trials and outcomes in the order in which they are completed, with `size` under evaluation at a time.
@@ -211,6 +261,7 @@ class _Search:
         Leaving the iteration cancels those that wait for a worker.
         """
         pending: dict[Future[_Outcome], Trial] = {}
+        self._evaluated = self._completed(pending)
         try:
             while self._goes_on():
                 for trial in self._trials(min(size, self.n_calls - self.calls) - len(pending)):
@@ -220,18 +271,30 @@ class _Search:
                 done = wait(pending, return_when=FIRST_COMPLETED).done
                 # The values before the news that the executor has broken.
                 for future in sorted(done, key=lambda one: (_broken(one), pending[one].number)):
-                    yield pending.pop(future), _outcome(future)
+                    yield pending.pop(future), self._outcome(future)
         finally:
             for future in pending:
                 future.cancel()
 
+    def _completed(self, pending: "dict[Future[_Outcome], Trial]") -> "Iterator[tuple[Trial, _Outcome]]":
+        """Those of the pending trials that are completed when this is asked for."""
+        for future, trial in pending.items():
+            if future.done() and not _broken(future):
+                yield trial, self._outcome(future)
+
+    def _outcome(self, future: "Future[_Outcome]") -> "_Outcome":
+        """The outcome of a future that is done; an exception is that of its transport. Raises where it ended."""
+        if not _broken(future) and isinstance(error := future.exception(), Exception):
+            return _failed(error, self.catch)
+        return future.result()
+
     def _record(self, trial: Trial, outcome: "_Outcome", bar: "tqdm") -> None:
-        value, outcomes, reason = outcome
-        self.optimizer.tell(trial, value, outcomes=outcomes, failed=bool(reason), reason=reason)
-        self.calls += 1
-        self.failures, self.last = (self.failures + 1 if reason else 0), reason
+        self._tell(trial, outcome)
         bar.update()
-        if self.callback is not None or not reason:
+        if outcome.raised is not None:
+            _note(outcome.raised.error, f"seqdec: call {self.calls} of fun, at {trial.x!r}")
+            raise _FunError(outcome.raised.error)
+        if self.callback is not None or not outcome.reason:
             so_far = self.result(_DONE, "running")
             bar.set_postfix({**_shown(so_far), "choosing": f"{self.choosing:.2g} s/point"})
             if self.callback is not None:
@@ -241,6 +304,16 @@ class _Search:
                     raise
                 except Exception as error:
                     raise _CallbackError from error
+
+    def _tell(self, trial: Trial, outcome: "_Outcome") -> None:
+        reason = outcome.reason
+        self.optimizer.tell(trial, outcome.value, outcomes=outcome.outcomes, failed=bool(reason), reason=reason)
+        self.calls += 1
+        self.failures, self.last = (self.failures + 1 if reason else 0), reason
+        if outcome.traceback and outcome.raised is None:
+            detail = f"\n{outcome.traceback}" if self.traceback is None else ""
+            _logger.warning("call %d of fun failed at %r: %s%s", self.calls, trial.x, reason, detail)
+            self.traceback = self.traceback or outcome.traceback
 
     def result(self, status: int, message: str, final: bool = False) -> "SearchResult":
         """The result of all calls so far; of the best one unless it is `final`."""
@@ -272,12 +345,50 @@ class _Search:
             acquisition=acquisition,
             seed=optimizer.seed,
             optimizer=optimizer,
+            traceback=self.traceback,
             **({} if self.error is None else {"error": self.error}),
         )
 
 
-_Outcome = tuple[Any, Any, str]
-"""(value, outcomes, reason of a failure)"""
+class _Outcome(NamedTuple):
+    """What a call of `fun` gave."""
+
+    value: Any
+    outcomes: Any
+    reason: str
+    """of a failure, else empty"""
+    traceback: str = ""
+    """of an exception"""
+    raised: "_Raised | None" = None
+    """an exception that is not to be caught"""
+
+
+class _Raised:
+    """An exception on its way from `fun`; from another process with its traceback as a note."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        reason = f"{type(self.error).__name__}: {self.error}"
+        try:
+            pickled = cloudpickle.dumps(self.error)
+            pickle.loads(pickled)
+        except Exception:
+            pickled = cloudpickle.dumps(RuntimeError(reason))
+        return _arrived, (pickled, "".join(traceback.format_exception(self.error)))
+
+
+def _arrived(pickled: bytes, text: str) -> _Raised:
+    """The exception of another process."""
+    error = pickle.loads(pickled)
+    _note(error, f"raised in a worker process:\n{text}")
+    return _Raised(error)
+
+
+def _note(error: BaseException, text: str) -> None:
+    """`error.add_note(text)`, also for exceptions whose attributes cannot be set."""
+    vars(error).setdefault("__notes__", []).append(text)
 
 
 def _best(optimizer: BayesianOptimizer, final: bool) -> Recommendation:
@@ -306,27 +417,26 @@ def _outcomes(call: Callable[[Any], _Outcome], batch: Sequence[Trial], workers: 
     return Parallel(n_jobs=workers)(delayed(call)(trial.x) for trial in batch)
 
 
-def _call(fun: Callable[[Any], Any], outputs: Outputs, x: Any) -> _Outcome:
-    """(value, outcomes, reason) of a call; there is a reason if it raises or a number is not finite."""
+def _call(fun: Callable[[Any], Any], outputs: Outputs, catch: tuple[type[Exception], ...], x: Any) -> _Outcome:
+    """The outcome of a call, a failure if it raises or a number is not finite."""
     try:
         value, outcomes = outputs.split(fun(x.copy()))
         values, found = outputs.values(value, "the value of fun"), outputs.outcomes(outcomes)
     except Exception as error:
-        return None, None, f"{type(error).__name__}: {error}"
+        return _failed(error, catch)
     finite = all(map(math.isfinite, (*values, *found)))
-    return value, outcomes, "" if finite else outputs.described(values, found)
+    return _Outcome(value, outcomes, "" if finite else outputs.described(values, found))
+
+
+def _failed(error: Exception, catch: tuple[type[Exception], ...]) -> _Outcome:
+    """The outcome of a call that raised."""
+    raised = None if isinstance(error, catch) else _Raised(error)
+    return _Outcome(None, None, f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error)), raised)
 
 
 def _broken(future: "Future[_Outcome]") -> bool:
     """Whether a future that is done tells of the end of its executor."""
     return future.cancelled() or isinstance(future.exception(), BrokenExecutor)
-
-
-def _outcome(future: "Future[_Outcome]") -> _Outcome:
-    """The outcome of a future that is done; an exception is that of its transport. Raises where the executor ended."""
-    if not _broken(future) and (error := future.exception()) is not None:
-        return None, None, f"{type(error).__name__}: {error}"
-    return future.result()
 
 
 def _batch_size(asked: int | None, workers: Any) -> int:
@@ -349,6 +459,15 @@ def _check_calls(fun: Any, workers: Any) -> None:
         raise ValueError(
             f"workers must be a number of processes, -1 for one on each core, an executor or a map; got {workers!r}"
         )
+
+
+def _exceptions(catch: Any) -> tuple[type[Exception], ...]:
+    """`catch` as a tuple. Raises TypeError for anything but classes of exceptions."""
+    classes = tuple(catch) if isinstance(catch, Iterable) else (catch,)
+    for one in classes:
+        if not isinstance(one, type) or not issubclass(one, Exception):
+            raise TypeError(f"catch must be a subclass of Exception, such as ValueError, or several; got {catch!r}")
+    return classes
 
 
 def _start_points(x0: Any, y0: Any, n_calls: int, outputs: Outputs) -> tuple[list[Any], list[tuple[Any, Any]]]:

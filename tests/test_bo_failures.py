@@ -1,0 +1,165 @@
+"""Exceptions of the function that `minimize` calls: raised, or caught, logged and kept."""
+
+import logging
+import pickle
+from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+import seqdec
+from seqdec.bo import BayesianOptimizer
+
+BOX = [(0.0, 1.0), (0.0, 1.0)]
+OPTIONS: dict[str, Any] = {"n_calls": 6, "seed": 0, "initial": 100, "progress": False}
+
+
+class Unpicklable(Exception):
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(first + second)
+
+
+@dataclass(frozen=True)
+class Frozen(Exception):
+    code: int
+
+
+class Faulty:
+    """A function that raises from its third call on, from the first where processes do not share the count."""
+
+    def __init__(self, error: Exception, healthy: int = 2) -> None:
+        self.error, self.healthy = error, healthy
+
+    def __call__(self, x: Any) -> float:
+        if self.healthy:
+            self.healthy -= 1
+            return float(x[0])
+        raise self.error
+
+
+class InThread(Executor):
+    """Completes a task when it is submitted."""
+
+    workers = 3
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(fn(*args, **kwargs))
+        return future
+
+
+class Pickled(InThread):
+    """Its results come from elsewhere."""
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(pickle.loads(pickle.dumps(fn(*args, **kwargs))))
+        return future
+
+
+def listed(call: Any, xs: Any) -> list[Any]:
+    return [call(x) for x in xs]
+
+
+@pytest.mark.parametrize(
+    ("workers", "batch_size", "evaluated"), [(1, 1, 3), (1, 3, 3), (map, 3, 3), (listed, 4, 4), (InThread(), 4, 4)]
+)
+@pytest.mark.parametrize("kind", [KeyError, StopIteration, BrokenExecutor, Frozen, TypeError])
+def test_a_bug_of_the_function_is_raised_with_what_was_evaluated(
+    kind: type[Exception], workers: Any, batch_size: int, evaluated: int
+) -> None:
+    error = kind(3)
+    with pytest.raises(kind) as caught:
+        seqdec.minimize(Faulty(error), BOX, workers=workers, batch_size=batch_size, **OPTIONS)
+    assert caught.value is error and "Faulty" in str(caught.traceback[-1].frame.code.raw.co_qualname)
+    result = vars(error)["search_result"]
+    assert (result.nfev, result.status, result.success) == (evaluated, 8, False)
+    assert np.isfinite(result.func_vals).tolist() == [True, True] + [False] * (evaluated - 2)
+    assert result.fun == result.func_vals[:2].min() and result.optimizer.ask().number >= evaluated
+    call, attached = vars(error)["__notes__"]
+    assert call.startswith("seqdec: call 3 of fun, at array([") and "in `search_result` of" in attached
+
+
+def test_an_exception_of_another_process_is_raised_with_its_traceback() -> None:
+    with pytest.raises(KeyError, match="'a'") as caught:
+        seqdec.minimize(Faulty(KeyError("a")), BOX, workers=Pickled(), **OPTIONS)
+    notes = "".join(caught.value.__notes__)
+    assert "raised in a worker process:\nTraceback" in notes and "in __call__" in notes
+    with pytest.raises(RuntimeError, match="Unpicklable: both parts"):
+        seqdec.minimize(Faulty(Unpicklable("both ", "parts")), BOX, workers=Pickled(), **OPTIONS)
+
+
+@pytest.mark.parametrize("workers", [1, listed, InThread(), Pickled()])
+@pytest.mark.parametrize("error", [KeyError("a"), Unpicklable("both ", "parts")])
+def test_what_is_caught_is_a_failed_trial_and_logged(
+    error: Exception, workers: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "seqdec"):
+        result = seqdec.minimize(
+            Faulty(error), BOX, workers=workers, batch_size=2, catch=(OSError, type(error)), **OPTIONS
+        )
+    assert result.success and result.nfev == 6 and np.isnan(result.func_vals[2:]).all()
+    table = result.optimizer.trials_dataframe()
+    assert table["state"].tolist() == ["complete"] * 2 + ["failed"] * 4
+    assert table["reason"][5] == f"{type(error).__name__}: {error}"
+    assert result.traceback.startswith("Traceback") and f"{type(error).__name__}: {error}" in result.traceback
+    messages = [record.getMessage() for record in caplog.records]
+    assert [message.partition(" of fun")[0] for message in messages] == [f"call {n} failed"[:6] for n in range(3, 7)]
+    assert [("Traceback" in message) for message in messages] == [True, False, False, False]
+
+
+def test_one_class_is_caught_with_its_subclasses_and_nothing_else() -> None:
+    assert seqdec.minimize(Faulty(KeyError()), BOX, catch=LookupError, **OPTIONS).success
+    with pytest.raises(KeyError):
+        seqdec.minimize(Faulty(KeyError()), BOX, catch=(IndexError, OSError), **OPTIONS)
+    assert seqdec.maximize(Faulty(KeyError()), BOX, catch={KeyError}, **OPTIONS).traceback is not None
+
+
+@pytest.mark.parametrize("catch", [KeyboardInterrupt, BaseException, (ValueError, 3), "ValueError", None, ValueError()])
+def test_only_exceptions_can_be_caught(catch: Any) -> None:
+    with pytest.raises(TypeError, match="catch must be a subclass of Exception, such as ValueError, or several; got"):
+        seqdec.minimize(lambda x: pytest.fail("evaluated"), BOX, catch=catch, **OPTIONS)
+
+
+@pytest.mark.parametrize("returned", [None, "text", [1.0, 2.0], object(), b"1", 1j, {}])
+def test_what_is_not_a_number_is_an_error_of_the_function(returned: Any) -> None:
+    with pytest.raises(TypeError, match="the value of fun must be a number; got"):
+        seqdec.minimize(lambda x: returned, BOX, **OPTIONS)
+
+
+def test_whatever_ends_the_search_keeps_what_was_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
+    ask = BayesianOptimizer.ask
+
+    def broken(self: Any) -> Any:
+        if len(self.trials) == 4:
+            raise MemoryError
+        return ask(self)
+
+    monkeypatch.setattr(BayesianOptimizer, "ask", broken)
+    with pytest.raises(MemoryError) as caught:
+        seqdec.minimize(lambda x: x[0], BOX, **OPTIONS)
+    assert vars(caught.value)["search_result"].nfev == 4
+
+    def leave(x: Any) -> float:
+        raise SystemExit
+
+    monkeypatch.undo()
+    with pytest.raises(SystemExit) as left:
+        seqdec.minimize(leave, BOX, x0=[0.5, 0.5], y0=0.5, **OPTIONS)
+    assert vars(left.value)["search_result"].func_vals.tolist() == [0.5]
+
+
+def test_an_interrupted_search_keeps_what_others_have_completed() -> None:
+    def interrupt(x: Any) -> None:
+        raise KeyboardInterrupt
+
+    result = seqdec.minimize(lambda x: x[0], BOX, workers=InThread(), callback=interrupt, **OPTIONS)
+    assert (result.status, result.nfev) == (3, 3) and np.isfinite(result.func_vals).all()
+
+    def in_worker(x: Any) -> float:
+        raise KeyboardInterrupt
+
+    with ThreadPoolExecutor(1) as executor, pytest.raises(KeyboardInterrupt):
+        seqdec.minimize(in_worker, BOX, workers=executor, **OPTIONS)
