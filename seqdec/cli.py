@@ -20,6 +20,7 @@ from seqdec import experiments
 from seqdec.experiments.base import Experiment, description, shortened
 from seqdec.experiments.catalogue import catalogue
 from seqdec.experiments.folder import CHECKPOINT, opened, read_manifest, resumed, write_manifest
+from seqdec.persistence import located
 from seqdec.registry import Registry
 from seqdec.runtime import compilation_cache, use_all_cores
 
@@ -65,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _execute(argv: Sequence[str]) -> int:
     arguments, known = _split_global_options(argv)
     try:
-        command = _parse(arguments) if known.resume is None else _resumed(arguments, known.resume)
+        command = _parse(arguments) if known.resume is None else _resumed(arguments, located(known.resume))
     except ValueError as error:
         return _complain(error, _USAGE)
     except SystemExit as stop:  # tyro has printed the help or the usage error
@@ -76,7 +77,7 @@ def _execute(argv: Sequence[str]) -> int:
     if isinstance(command, List):
         return _list()
     if isinstance(command, Report):
-        return _report(command.directory)
+        return _report(located(command.directory))
     return _run(command, resuming=known.resume is not None)
 
 
@@ -87,7 +88,7 @@ def _split_global_options(argv: Sequence[str]) -> tuple[list[str], argparse.Name
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--compilation-cache", nargs="?", const="", metavar="DIR")
-    parser.add_argument("--resume", type=Path, metavar="DIR")
+    parser.add_argument("--resume", metavar="DIR")
     known, arguments = parser.parse_known_args(list(argv))
     return arguments, known
 

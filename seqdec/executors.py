@@ -26,6 +26,7 @@ import cloudpickle
 import jax
 
 from seqdec.checks import count
+from seqdec.persistence import located
 from seqdec.runtime import available_cores
 
 _RETRIES = 3
@@ -40,6 +41,8 @@ def worker_environment() -> dict[str, str]:
     Where compiled programs are kept, workers have a folder of their own: other processes have other threads.
     """
     own = {name: value for name, value in os.environ.items() if name.startswith(("JAX_", "XLA_", "SEQDEC_"))}
+    if own.get("SEQDEC_DATA"):
+        own["SEQDEC_DATA"] = str(located(own["SEQDEC_DATA"]))  # workers may have another working directory
     cache = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue] (made by JAX at run time)
     kept = {} if cache is None else {
         "JAX_COMPILATION_CACHE_DIR": os.path.join(cache, "workers"),

@@ -27,6 +27,29 @@ _PACKAGES = ("seqdec", "jax", "jaxlib", "flax", "optax", "gymnasium", "numpy", "
 _MANIFEST, _DIGEST = "seqdec", "seqdec.sha256"
 
 
+def located(path: str | os.PathLike[str]) -> Path:
+    """`path` with "~" expanded, absolute from the working directory of this call.
+
+    Raises:
+        TypeError: neither a str nor an os.PathLike of one.
+        ValueError: empty, or in the home folder of an unknown user.
+    """
+    try:
+        text = os.fspath(path)
+    except TypeError:
+        text = None
+    if not isinstance(text, str):
+        raise TypeError(f"a path must be a str or an os.PathLike such as pathlib.Path; got {path!r:.80}")
+    if not text:
+        raise ValueError("a path must not be empty; '.' is the working directory")
+    try:
+        return Path(text).expanduser().absolute()
+    except RuntimeError:  # pathlib knows no home
+        raise ValueError(
+            f"there is no home folder {Path(text).parts[0]!r}; for a file of that name, {f'./{text}'!r}"
+        ) from None
+
+
 def write_file(path: Path, write: Callable[[Path], Any]) -> None:
     """Create or replace the file `path` by what `write` writes to a temporary path. Raises OSError if it cannot."""
     with _beside(path) as temporary:

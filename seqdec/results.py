@@ -1,13 +1,13 @@
 """The results of a run: its table, its log, its files; and comparisons of several runs."""
 
+import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from seqdec import ope
-from seqdec.persistence import check_format, read_table, write_table
+from seqdec.persistence import check_format, located, read_table, write_table
 from seqdec.statistics import mean_and_margin, with_margin
 
 if TYPE_CHECKING:
@@ -104,12 +104,12 @@ class Run(NamedTuple):
             num_actions=num_actions,
         )
 
-    def save(self, directory: str | Path) -> None:
+    def save(self, directory: str | os.PathLike[str]) -> None:
         """Write `directory`/steps.parquet, with the settings and versions in its metadata; an earlier run is replaced.
 
         Raises FileExistsError when the directory holds anything else, and OSError when it cannot be written.
         """
-        folder = Path(directory)
+        folder = located(directory)
         if folder.exists() and not (folder.is_dir() and {item.name for item in folder.iterdir()} <= {_TABLE}):
             raise FileExistsError(f"{folder} exists and is not a saved run; choose another folder")
         manifest = {
@@ -131,11 +131,11 @@ class Run(NamedTuple):
         write_table(folder / _TABLE, self.to_pandas(), manifest)
 
     @classmethod
-    def load(cls, directory: str | Path) -> "Run":
+    def load(cls, directory: str | os.PathLike[str]) -> "Run":
         """Read what `save` wrote. Raises FileNotFoundError where there is no run and ValueError where it is damaged."""
-        path = Path(directory) / _TABLE
+        path = located(directory) / _TABLE
         if not path.is_file():
-            raise FileNotFoundError(f"{directory} holds no saved run: {_TABLE} is expected in it")
+            raise FileNotFoundError(f"{path.parent} holds no saved run: {_TABLE} is expected in it")
         table, manifest = read_table(path)
         check_format(path, manifest, _FORMAT)
         return _restore(table, manifest)

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 from jax.experimental.compilation_cache import compilation_cache as jax_cache
 
-from seqdec.persistence import check_writable
+from seqdec.persistence import check_writable, located
 
 UNOPTIMISED: dict[str, str | bool] = {"xla_backend_optimization_level": "0"}
 """Options of `jax.jit` and of `.lower(...).compile()` for a program that is called once or a few times.
@@ -115,7 +115,7 @@ def compilation_cache(folder: str | os.PathLike[str] | None = None) -> Path:
         import pooch
 
         folder = Path(pooch.os_cache("seqdec")) / "programs"
-    path = Path(folder).expanduser()
+    path = located(folder)
     check_writable(path)
     jax.config.update("jax_compilation_cache_dir", str(path))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)

@@ -4,9 +4,9 @@ A state is one safetensors file. Its metadata hold a manifest (format, name and 
 dtype of every leaf, versions) and a checksum of manifest and arrays. Nothing in it is executed.
 """
 
+import os
 from collections.abc import Mapping
 from inspect import unwrap
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -14,12 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from seqdec.core import Agent, PyTree
-from seqdec.persistence import as_json, check_format, read_arrays, versions, write_arrays
+from seqdec.persistence import as_json, check_format, located, read_arrays, versions, write_arrays
 
 _FORMAT = "seqdec state 1"
 
 
-def save(path: str | Path, state: PyTree, agent: Agent | None = None) -> None:
+def save(path: str | os.PathLike[str], state: PyTree, agent: Agent | None = None) -> None:
     """Write a tree of arrays as one file, atomically; a file of that name is replaced.
 
     Args:
@@ -31,7 +31,7 @@ def save(path: str | Path, state: PyTree, agent: Agent | None = None) -> None:
         TypeError: a leaf is no array.
         OSError: the file cannot be written.
     """
-    leaves = dict(named_leaves(state))
+    file, leaves = located(path), dict(named_leaves(state))
     arrays = {name: as_array(name, leaf) for name, leaf in leaves.items()}
     manifest = {
         "format": _FORMAT,
@@ -40,10 +40,10 @@ def save(path: str | Path, state: PyTree, agent: Agent | None = None) -> None:
         "leaves": {name: described(leaf) for name, leaf in leaves.items()},
         "versions": versions(),
     }
-    write_arrays(Path(path), arrays, manifest)
+    write_arrays(file, arrays, manifest)
 
 
-def load(path: str | Path, like: Agent | PyTree) -> PyTree:
+def load(path: str | os.PathLike[str], like: Agent | PyTree) -> PyTree:
     """The state in a file that `save` wrote, to the bit, on JAX's default device.
 
     Args:
@@ -56,26 +56,28 @@ def load(path: str | Path, like: Agent | PyTree) -> PyTree:
         ValueError: the file is damaged or of another format, or its leaves differ from those of `like` in path, shape
             or dtype; the message names the first that does, and the settings that the file records.
     """
-    arrays, manifest = read_arrays(Path(path))
-    check_format(Path(path), manifest, _FORMAT)
+    file = located(path)
+    arrays, manifest = read_arrays(file)
+    check_format(file, manifest, _FORMAT)
     if isinstance(like, Agent):
         like = jax.eval_shape(unwrap(like.init), jax.random.key(0))
     wanted = dict(named_leaves(like))
     expected, found = {name: described(leaf) for name, leaf in wanted.items()}, manifest["leaves"]
     if expected != found:
-        raise ValueError(f"{path} holds another state: {_difference(found, expected)}. {_origin(manifest)}")
+        raise ValueError(f"{file} holds another state: {_difference(found, expected)}. {_origin(manifest)}")
     structure = jax.tree.structure(like)
     return structure.unflatten(as_leaf(arrays[name], leaf) for name, leaf in wanted.items())
 
 
-def inspect(path: str | Path) -> dict[str, Any]:
+def inspect(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The manifest of a file that `save` wrote: format, agent, settings, leaves and versions.
 
     `seqdec.agents.make(manifest["agent"], env, **manifest["settings"])` builds the agent again where all its settings
     are numbers and names. Raises as `load`.
     """
-    _, manifest = read_arrays(Path(path))
-    check_format(Path(path), manifest, _FORMAT)
+    file = located(path)
+    _, manifest = read_arrays(file)
+    check_format(file, manifest, _FORMAT)
     return manifest
 
 

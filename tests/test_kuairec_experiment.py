@@ -86,7 +86,7 @@ def test_the_real_slice(image_home: Path, tmp_path: Path, capsys: Any) -> None:
         (["--agents", "popularity+thompson"], "popularity has no uncertainty", 2),
         (["--steps", "0"], "steps must be at least 1", 2),
         (["--exposures", "--parity"], "leave out --data and --parity", 2),
-        (["--data", "nowhere"], "data: there is no nowhere", 2),
+        (["--data", "/nowhere"], "data: there is no /nowhere", 2),
     ],
 )
 def test_misuse(small: None, arguments: list[str], message: str, code: int, tmp_path: Path, capsys: Any) -> None:

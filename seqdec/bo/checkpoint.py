@@ -1,7 +1,7 @@
 """Saving and loading an optimisation in progress: one safetensors file, settings and trials as JSON in its header."""
 
+import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -10,7 +10,7 @@ import numpy as np
 from seqdec.bo.constraints import Linear
 from seqdec.bo.dimensions import Categorical, Dimension, Integer, Ordinal, Real
 from seqdec.bo.spaces import Condition, Space
-from seqdec.persistence import check_format, read_arrays, versions, write_arrays
+from seqdec.persistence import check_format, located, read_arrays, versions, write_arrays
 from seqdec.states import as_array, as_leaf, named_leaves
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ class Study(NamedTuple):
     """arrays of the surrogate's state, see `arrays`; empty before the first fit, and in studies of earlier versions"""
 
 
-def save(path: str | Path, study: Study) -> None:
+def save(path: str | os.PathLike[str], study: Study) -> None:
     """Write a study atomically.
 
     Raises:
@@ -51,18 +51,21 @@ def save(path: str | Path, study: Study) -> None:
         "warp": study.warps,
         "versions": versions(),
     }
-    write_arrays(Path(path), {f"state_{i}": leaf for i, leaf in enumerate(study.state)}, content)
+    write_arrays(located(path), {f"state_{i}": leaf for i, leaf in enumerate(study.state)}, content)
 
 
-def load(path: str | Path, restore: Callable[[Study], T], functions: Sequence[Callable[[Any], bool]] = ()) -> T:
+def load(
+    path: str | os.PathLike[str], restore: Callable[[Study], T], functions: Sequence[Callable[[Any], bool]] = ()
+) -> T:
     """`restore` of the study that `save` wrote, `functions` in place of those among its constraints.
 
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: the file is damaged, or does not hold a study.
     """
-    tensors, content = read_arrays(Path(path))
-    check_format(Path(path), content, _FORMAT)
+    file = located(path)
+    tensors, content = read_arrays(file)
+    check_format(file, content, _FORMAT)
     try:
         settings = content["settings"]
         options, earlier = settings["surrogate_options"].items(), "used" not in settings

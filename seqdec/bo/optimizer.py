@@ -1,8 +1,8 @@
 """Bayesian optimisation by ask and tell."""
 
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 import jax
@@ -365,7 +365,7 @@ class BayesianOptimizer(Questions):
         return self._add(self._design(fixed) if self._early() else self._suggest(fixed)).trial
 
     @one_at_a_time
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one file, from which `load` continues with identical suggestions.
 
         Raises:
@@ -401,7 +401,9 @@ class BayesianOptimizer(Questions):
         checkpoint.save(path, checkpoint.Study(self.space, settings, trials, self._order, self._warps, state))
 
     @classmethod
-    def load(cls, path: str | Path, constraints: Sequence[Callable[[Any], bool]] = ()) -> "BayesianOptimizer":
+    def load(
+        cls, path: str | os.PathLike[str], constraints: Sequence[Callable[[Any], bool]] = ()
+    ) -> "BayesianOptimizer":
         """Read what `save` wrote.
 
         Args:

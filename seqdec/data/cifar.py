@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+from seqdec.data.folders import data_folder
 from seqdec.data.idx import Dataset, Split
-from seqdec.persistence import reading
+from seqdec.persistence import located, reading
 
 _URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 _SHA256 = "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"
@@ -31,9 +32,8 @@ def load_cifar10(root: str | os.PathLike[str] | None = None) -> Dataset:
     Raises FileNotFoundError with instructions if the files are neither there nor downloadable, and ValueError naming
     the file if one is damaged.
     """
-    home = os.environ.get("SEQDEC_DATA")
-    local = Path(home).expanduser() / "cifar10" if home else None
-    folder = Path(root).expanduser() if root is not None else local if local and local.is_dir() else _download()
+    kept = data_folder("cifar10")
+    folder = located(root) if root is not None else kept if kept and kept.is_dir() else _download()
     found = {path.name: path for path in folder.rglob("*") if path.name in (*_TRAIN, _TEST, _EXCERPT)}
     if set(found) >= {*_TRAIN, _TEST}:
         parts = [_read(found[name]) for name in _TRAIN]

@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from seqdec.persistence import located
+
 _DTYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _GZIP_MAGIC = b"\x1f\x8b"
 
@@ -39,7 +41,7 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
     Raises FileNotFoundError when there is no such file, and ValueError naming the file, what is wrong and the remedy
     when it is truncated, damaged, or not an idx file.
     """
-    path = Path(path)
+    path = located(path)
     content = _decompress(path)
     if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in _DTYPES:
         raise ValueError(_damaged(path, f"it is no idx file: it starts with {content[:4].hex(' ') or 'nothing'}"))
@@ -63,7 +65,7 @@ def load_idx_folder(path: str | os.PathLike[str]) -> Dataset:
     Raises FileNotFoundError when the folder or a file is missing, and ValueError when a file is damaged, when two files
     match the same part, or when images and labels do not fit together.
     """
-    folder = Path(path)
+    folder = located(path)
     if not folder.is_dir():
         raise FileNotFoundError(f"no folder {folder}; put train-images, train-labels, t10k-images, t10k-labels there")
     return Dataset(_read_split(folder, ("train",)), _read_split(folder, ("t10k", "test")))

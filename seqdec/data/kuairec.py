@@ -21,8 +21,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from seqdec.data.folders import data_folder
 from seqdec.data.recommender import RecommenderLog, RewardUnit, check_log, form_blocks
-from seqdec.persistence import read_arrays, write_arrays
+from seqdec.persistence import located, read_arrays, write_arrays
 
 COUNTS = (
     "like_cnt",
@@ -100,7 +101,8 @@ def load_kuairec(
     """
     import pooch
 
-    paths = [_find(Path(folder).expanduser(), name) for name in (matrix, FEATURES)]
+    home = located(folder)
+    paths = [_find(home, name) for name in (matrix, FEATURES)]
     stats = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
     key = json.dumps([_CACHE_VERSION, stats, size, keep_short, feature_lag])
     name = f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.safetensors"
@@ -271,8 +273,7 @@ def load_random_exposures(path: str | os.PathLike[str] | None = None, *, size: i
 
     Raises FileNotFoundError if there is no such file, and ValueError naming line and column if it is damaged.
     """
-    home = os.environ.get("SEQDEC_DATA", "")
-    file = Path(path).expanduser() if path is not None else Path(home).expanduser() / "kuairec" / SLICE
+    file = (data_folder("kuairec") or located("kuairec")) / SLICE if path is None else located(path)
     if not file.is_file():
         raise FileNotFoundError(
             f"no {file}: set the environment variable SEQDEC_DATA to a folder and put {SLICE} into its subfolder "

@@ -24,13 +24,13 @@ of a video no features, 0.5% of the counts are empty.
 
 import os
 import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from seqdec.data.kuairec import COUNTS, FEATURES, SYNTHETIC, load_kuairec
 from seqdec.data.recommender import RecommenderLog
+from seqdec.persistence import located
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -107,7 +107,7 @@ def write_kuairec(folder: str | os.PathLike[str], *, users: int, videos: int, ma
 
     if users < 1 or videos < 1:
         raise ValueError(f"a log needs users and videos; got {users} and {videos}")
-    folder = Path(folder)
+    folder = located(folder)
     folder.mkdir(parents=True, exist_ok=True)
     truth = world(users, videos, match=match, seed=seed)
     origin = f"Written by seqdec.data.write_kuairec(users={users}, videos={videos}, match={match}, seed={seed})."

@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from seqdec.data.folders import data_folder
 from seqdec.data.idx import Dataset, load_idx_folder
+from seqdec.persistence import located
 
 _TIMEOUT = 30.0  # seconds until the next mirror is tried
 _ROUNDS = 2  # attempts per mirror
@@ -79,7 +81,8 @@ def load_fashion_mnist(root: str | os.PathLike[str] | None = None) -> Dataset:
 
 def _load(source: Source, root: str | os.PathLike[str] | None) -> Dataset:
     """Read `source` from `root`, $SEQDEC_DATA or the cache."""
-    folder = Path(root).expanduser() if root is not None else _kept(source) or _download(source)
+    kept = data_folder(source.name)
+    folder = located(root) if root is not None else kept if kept and kept.is_dir() else _download(source)
     data = load_idx_folder(folder)
     for half, count in (("train", 60_000), ("test", 10_000)):
         shape = getattr(data, half).images.shape
@@ -88,13 +91,6 @@ def _load(source: Source, root: str | os.PathLike[str] | None) -> Dataset:
         if (highest := int(getattr(data, half).labels.max())) > 9:
             raise ValueError(f"{folder} is damaged: {half} labels must be 0 to 9; got {highest}. Copy it again")
     return data
-
-
-def _kept(source: Source) -> Path | None:
-    """The folder of `source` under $SEQDEC_DATA; None if there is none."""
-    home = os.environ.get("SEQDEC_DATA")
-    folder = Path(home).expanduser() / source.name if home else None
-    return folder if folder and folder.is_dir() else None
 
 
 def _download(source: Source) -> Path:

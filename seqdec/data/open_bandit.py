@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from seqdec.data.folders import data_folder
 from seqdec.data.text import check_last_line
-from seqdec.persistence import reading
+from seqdec.persistence import located, reading
 
 _POLICIES = ("random", "bts")
 _USER = tuple(f"user_feature_{i}" for i in range(4))
@@ -51,16 +52,15 @@ def load_open_bandit(policy: str = "random", root: str | os.PathLike[str] | None
     """
     if policy not in _POLICIES:
         raise ValueError(f"policy must be one of {', '.join(_POLICIES)}; got {policy!r}")
-    home = os.environ.get("SEQDEC_DATA")
-    base = Path(root) if root is not None else Path(home) / "open_bandit" if home else None
-    if base is None or not (base.expanduser() / f"{policy}_all" / "all.csv").is_file():
+    base = data_folder("open_bandit") if root is None else located(root)
+    if base is None or not (base / f"{policy}_all" / "all.csv").is_file():
         raise FileNotFoundError(
             f"no {policy}_all/all.csv in {base or '$SEQDEC_DATA/open_bandit, for SEQDEC_DATA is not set'}: fetch the "
             "Open Bandit Dataset from https://research.zozo.com/data.html, or the folder obp/dataset/obd of "
             "https://github.com/st-tech/zr-obp, and put all/all.csv and all/item_context.csv of each policy into "
             "$SEQDEC_DATA/open_bandit/random_all and bts_all"
         )
-    folder = base.expanduser() / f"{policy}_all"
+    folder = base / f"{policy}_all"
     items = _read(folder / "item_context.csv", ("item_id", "item_feature_0"))
     items = _numbered(items, ["item_id", "item_feature_0"], folder / "item_context.csv")
     affinities = [f"user-item_affinity_{i}" for i in range(len(items))]

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from seqdec.persistence import reading
+from seqdec.data.folders import data_folder
+from seqdec.persistence import located, reading
 
 _FILES = ("train_inputs", "train_outputs")
 _ARCHIVE = "snelson.npz"
@@ -25,9 +26,7 @@ def load_snelson(root: str | os.PathLike[str] | None = None) -> tuple[np.ndarray
     Raises FileNotFoundError with instructions if they are not there, and ValueError naming the folder if they are
     damaged.
     """
-    home = os.environ.get("SEQDEC_DATA")
-    folder = Path(root) if root is not None else Path(home or ".") / "snelson"
-    folder = folder.expanduser()
+    folder = (data_folder("snelson") or located("snelson")) if root is None else located(root)
     if all((folder / name).is_file() for name in _FILES):
         inputs, responses = (_numbers(folder / name) for name in _FILES)
     elif (folder / _ARCHIVE).is_file():

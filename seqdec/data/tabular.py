@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from seqdec.data.folders import data_folder
 from seqdec.data.text import check_last_line
-from seqdec.persistence import reading
+from seqdec.persistence import located, reading
 
 _CUT = 5.0
 _OCCUPATIONS = 14
@@ -267,10 +268,9 @@ def _read(
 
 def _find(source: _Source, root: Root) -> Path:
     """The file in `root`, in $SEQDEC_DATA or in the cache."""
-    home = os.environ.get("SEQDEC_DATA")
-    folder = Path(root) if root is not None else Path(home) / "tabular" if home else None
-    if folder is not None and (folder.expanduser() / source.name).is_file():
-        return folder.expanduser() / source.name
+    folder = data_folder("tabular") if root is None else located(root)
+    if folder is not None and (folder / source.name).is_file():
+        return folder / source.name
     wanted = f"fetch {source.url} and put it, as {source.name}, into the folder tabular of $SEQDEC_DATA"
     if root is not None:
         raise FileNotFoundError(f"{folder} holds no {source.name}: {wanted}, or into {folder}")

@@ -11,7 +11,7 @@ from seqdec import agents, envs, policies
 from seqdec.checks import choice, non_negative
 from seqdec.core import Agent, Environment
 from seqdec.experiments import contenders
-from seqdec.experiments.base import check_minimum, check_seeds, split_names
+from seqdec.experiments.base import Located, check_minimum, check_seeds, split_names
 from seqdec.experiments.folder import (
     CHECKPOINT,
     finished_runs,
@@ -41,7 +41,7 @@ class Plan(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(Located):
     """Options of all experiments that compare agents; None leaves a number to each agent's preset."""
 
     name: ClassVar[str]

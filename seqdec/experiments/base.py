@@ -5,7 +5,19 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
+from seqdec.persistence import located
 from seqdec.registry import unknown
+
+
+class Located:
+    """Options whose paths are absolute from the working directory in which they are made, "~" expanded."""
+
+    def __post_init__(self) -> None:
+        """Replace the paths of a frozen dataclass that is being made."""
+        for field in fields(self):  # pyright: ignore[reportArgumentType] (a dataclass)
+            value = getattr(self, field.name)
+            if isinstance(value, Path):
+                object.__setattr__(self, field.name, located(value))
 
 
 class Experiment(Protocol):
@@ -120,7 +132,7 @@ def check_path(option: str, path: str | Path) -> None:
     Raises:
         ValueError: with the name of the option and the path.
     """
-    if not Path(path).expanduser().exists():
+    if not Path(path).exists():
         raise ValueError(f"{option}: there is no {path}")
 
 

@@ -25,7 +25,7 @@ from seqdec import filters, likelihoods, linalg, models
 from seqdec import params as parameters
 from seqdec.checks import choice
 from seqdec.core import Array, Filter
-from seqdec.experiments.base import check_minimum, split_names
+from seqdec.experiments.base import Located, check_minimum, split_names
 from seqdec.experiments.bench_tables import NAMES
 from seqdec.experiments.folder import save_figure, write_manifest
 from seqdec.filters import jacobians, reference
@@ -42,7 +42,7 @@ _LONG = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bench:
+class Bench(Located):
     """Measure time and memory on this machine: prints a table, fills a folder with it and a picture."""
 
     name: ClassVar[str] = "bench"

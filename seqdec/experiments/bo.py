@@ -21,7 +21,7 @@ from tqdm import tqdm
 from seqdec import bo
 from seqdec.envs import objectives
 from seqdec.envs.objectives import Objective
-from seqdec.experiments.base import check_minimum, check_seeds, split_names
+from seqdec.experiments.base import Located, check_minimum, check_seeds, split_names
 from seqdec.experiments.folder import key_of, save_parts, saved_parts, write_manifest, write_summary
 from seqdec.persistence import read_table
 from seqdec.registry import unknown
@@ -57,7 +57,7 @@ _PART = ["function", "method", "run"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Optimization:
+class Optimization(Located):
     """Bayesian optimisation of the paper's eight functions; random search and differential evolution beside it."""
 
     name: ClassVar[str] = "bo"

@@ -20,10 +20,10 @@ from seqdec import data, filters, likelihoods, models, ope, policies
 from seqdec import params as parameters
 from seqdec.checks import choice
 from seqdec.core import Filter, PyTree
-from seqdec.experiments.base import check_minimum, check_path, check_seeds
+from seqdec.experiments.base import Located, check_minimum, check_path, check_seeds
 from seqdec.experiments.folder import read_manifest, save_figure, write_manifest
 from seqdec.ope import Log, Overlap
-from seqdec.persistence import read_table, reading, write_file, write_table
+from seqdec.persistence import located, read_table, reading, write_file, write_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,7 +34,7 @@ _HIDDEN = (32,)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluation:
+class Evaluation(Located):
     """Value a policy from the log of another: prints estimates, fills a folder with table and picture."""
 
     name: ClassVar[str] = "ope"
@@ -57,6 +57,14 @@ class Evaluation:
     """Seed of folds, beliefs, bootstrap and replay."""
     out: Path = Path("results/ope")
     """Folder for the table and the picture."""
+
+    def __post_init__(self) -> None:
+        """The log and the policy may be files too."""
+        super().__post_init__()
+        if self.log != OPEN_BANDIT:
+            object.__setattr__(self, "log", str(located(self.log)))
+        if _is_file(self.policy):
+            object.__setattr__(self, "policy", str(located(self.policy)))
 
     def check(self) -> None:
         """Raises ValueError for wrong options."""

@@ -25,7 +25,7 @@ from seqdec import filters, likelihoods, models
 from seqdec.core import Filter
 from seqdec.data import load_snelson
 from seqdec.experiments import contenders
-from seqdec.experiments.base import check_seeds, split_names
+from seqdec.experiments.base import Located, check_seeds, split_names
 from seqdec.experiments.folder import key_of, read_manifest, save_parts, saved_parts, write_manifest, write_summary
 from seqdec.persistence import read_table
 from seqdec.statistics import mean_and_margin, with_margin
@@ -111,7 +111,7 @@ def rice(x: np.ndarray, y: np.ndarray) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class InBetween:
+class InBetween(Located):
     """In-between uncertainty: what filters predict between and outside one-dimensional data, after a single pass."""
 
     name: ClassVar[str] = "in-between"

@@ -44,7 +44,7 @@ from seqdec import optim
 from seqdec.checks import choice
 from seqdec.core import PyTree
 from seqdec.experiments import tasks
-from seqdec.experiments.base import check_minimum, check_seeds, split_names
+from seqdec.experiments.base import Located, check_minimum, check_seeds, split_names
 from seqdec.experiments.folder import key_of, save_figure, save_parts, saved_parts, write_manifest
 from seqdec.experiments.optimizer_tables import BASELINE, CHUNKS, column, cost_of, end_of, markdown, picture, summary
 from seqdec.experiments.tasks import Task
@@ -117,7 +117,7 @@ CONTENDERS |= {name: Contender(optim.REGISTRY[name], 0.1) for name in optim.REGI
 
 
 @dataclass(frozen=True, kw_only=True)
-class Optimizers:
+class Optimizers(Located):
     """Optimizers on MNIST, CIFAR-10 and source code: loss against step and time, memory, with tuned learning rates."""
 
     name: ClassVar[str] = "optimizers"

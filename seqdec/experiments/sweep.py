@@ -26,7 +26,7 @@ import tyro
 from seqdec import agents, envs, executors
 from seqdec.checks import choice
 from seqdec.core import Environment
-from seqdec.experiments.base import check_minimum
+from seqdec.experiments.base import Located, check_minimum
 from seqdec.experiments.folder import read_manifest, write_manifest, write_summary
 from seqdec.experiments.sweep_tables import CELL, readable, rewards_figure, short, summarise
 from seqdec.loop._run import run
@@ -76,7 +76,7 @@ class Cell(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sweep:
+class Sweep(Located):
     """Run agents x environments x settings from a TOML file, on all cores or on a Ray cluster.
 
     Finished cells in the folder are kept: the same command, or --resume, computes the others.

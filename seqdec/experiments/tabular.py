@@ -19,7 +19,7 @@ import pandas as pd
 from seqdec import agents, envs, filters, likelihoods, models, policies
 from seqdec.core import Action, Agent, Array, Environment
 from seqdec.experiments import bandits
-from seqdec.experiments.base import check_minimum, check_seeds, split_names
+from seqdec.experiments.base import Located, check_minimum, check_seeds, split_names
 from seqdec.experiments.folder import (
     finished_runs,
     load_runs,
@@ -94,7 +94,7 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in envs.tables(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tabular:
+class Tabular(Located):
     """Tables as bandits: mushroom, statlog, adult, financial and others; regret in percent of uniform play's."""
 
     name: ClassVar[str] = "tabular"

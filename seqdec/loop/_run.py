@@ -1,8 +1,8 @@
 """`run`: an agent in an environment, from checked arguments to a `Run`."""
 
+import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -16,7 +16,7 @@ from seqdec.loop.checkpoint import Checkpoint
 from seqdec.loop.device import on_device
 from seqdec.loop.host import on_host
 from seqdec.loop.record import Outcome, RunState
-from seqdec.persistence import as_json, versions
+from seqdec.persistence import as_json, located, versions
 from seqdec.results import COLUMNS, Run
 from seqdec.runtime import one_blas_thread
 
@@ -31,7 +31,7 @@ def run(
     diagnostics: Sequence[str] = (),
     progress: bool | None = None,
     state: RunState | None = None,
-    checkpoint: str | Path | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: int = 1000,
 ) -> Run:
     """Let `agent` act in `env` for `num_steps` steps, once for each of `num_seeds` seeds from `seed` on.
@@ -83,7 +83,7 @@ def run(
         raise ValueError(f"{env} cannot be continued: only a functional environment takes state or checkpoint")
     every = count("checkpoint_every", checkpoint_every)
     facts = _facts(agent, env, num_steps, seeds, names)
-    kept = None if checkpoint is None else Checkpoint(Path(checkpoint), every, facts)
+    kept = None if checkpoint is None else Checkpoint(located(checkpoint), every, facts)
     show = sys.stderr.isatty() if progress is None else progress
     total = num_steps if isinstance(env, Environment) else num_steps * num_seeds
     bar = tqdm(total=total, desc=agent.name, unit="step", disable=not show, dynamic_ncols=True)

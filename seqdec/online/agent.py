@@ -9,6 +9,7 @@ FOLDER/state.safetensors    the last snapshot of the agent's state
 """
 
 import math
+import os
 import secrets
 import sys
 import threading
@@ -16,7 +17,6 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self
 
@@ -31,7 +31,7 @@ from seqdec.online import contexts
 from seqdec.online.journal import FORMAT, Arm, Entry, Journal, Reward, described_record
 from seqdec.online.learner import Learner, Lesson
 from seqdec.ope.log import Log
-from seqdec.persistence import as_json, check_format, check_writable, locked, versions
+from seqdec.persistence import as_json, check_format, check_writable, located, locked, versions
 from seqdec.states import load, save
 
 SNAPSHOT = "state.safetensors"
@@ -91,7 +91,7 @@ class OnlineAgent:
         spaces: HasSpaces,
         *,
         seed: int,
-        folder: str | Path | None = None,
+        folder: str | os.PathLike[str] | None = None,
         expire_after: float | None = None,
         capacity: int | None = None,
         batch_size: int = 16,
@@ -108,7 +108,7 @@ class OnlineAgent:
         self._record = contexts.record_of(spaces.observation_space)
         self._lock, self._held, self._open = threading.RLock(), ExitStack(), True
         self._counts: Counter[str] = Counter()
-        self._folder = None if folder is None else Path(folder)
+        self._folder = None if folder is None else located(folder)
         first = int(spaces.action_space.n) if isinstance(spaces.action_space, gym_spaces.Discrete) else 0
         outputs = first if capacity is None else count("capacity", capacity, max(first, 1))
         try:

@@ -10,6 +10,7 @@ A committed transaction survives the end of the process at any point; with `fsyn
 
 import itertools
 import json
+import os
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ import numpy as np
 
 from seqdec.online.contexts import WHOLE
 from seqdec.ope.log import Log, make_log
+from seqdec.persistence import located
 
 FORMAT = "seqdec decisions 1"
 FILE = "decisions.sqlite"
@@ -237,7 +239,7 @@ class Journal:
             ) from error
 
 
-def read_log(folder: str | Path) -> Log:
+def read_log(folder: str | os.PathLike[str]) -> Log:
     """The decisions of an `OnlineAgent` with their rewards, for off-policy evaluation, also while it is in use.
 
     Args:
@@ -247,9 +249,10 @@ def read_log(folder: str | Path) -> Log:
         FileNotFoundError: there is no log in the folder.
         ValueError: it is damaged, holds no reward yet, or its actions are points of a box.
     """
-    if not (Path(folder) / FILE).is_file():
-        raise FileNotFoundError(f"there is no {FILE} in {folder}")
-    journal = Journal(Path(folder))
+    home = located(folder)
+    if not (home / FILE).is_file():
+        raise FileNotFoundError(f"there is no {FILE} in {home}")
+    journal = Journal(home)
     try:
         return journal.log(record_from(journal.facts()["record"]))
     finally:

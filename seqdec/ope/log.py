@@ -12,15 +12,15 @@ As a table, a log has the columns
 """
 
 import math
+import os
 import re
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from seqdec import checks
-from seqdec.persistence import read_table, write_table
+from seqdec.persistence import located, read_table, write_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -88,19 +88,19 @@ class Log(NamedTuple):
             num_actions=num_actions,
         )
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Write the table as parquet. Raises OSError if the file cannot be written."""
-        write_table(Path(path), self.to_pandas())
+        write_table(located(path), self.to_pandas())
 
     @classmethod
-    def load(cls, path: str | Path, *, num_actions: int | None = None) -> "Log":
+    def load(cls, path: str | os.PathLike[str], *, num_actions: int | None = None) -> "Log":
         """Read a log from a parquet or CSV file; `num_actions` as in `from_pandas`.
 
         Raises FileNotFoundError, and ValueError naming the file if it does not hold a valid log.
         """
         import pandas as pd
 
-        path = Path(path)
+        path = located(path)
         if not path.is_file():
             raise FileNotFoundError(f"there is no log {path}; give a parquet or CSV file with the columns {_NAMES}")
         try:
