@@ -27,7 +27,7 @@ def contenders(env: Environment) -> Iterator[tuple[str, Agent]]:
     dense = agents.scorer(env, models.Score(), **settings)._replace(tables=())
 
     def published(**changes) -> Agent:
-        return kuairec.make_agent("hilofi", env, asked, **changes)
+        return asked.agent("hilofi", env, **changes)
 
     yield "published settings", published()
     noise = {"noise_variance": 0.065}
@@ -38,7 +38,7 @@ def contenders(env: Environment) -> Iterator[tuple[str, Agent]]:
     table = {"initial_std_table": (0.2, *9 * [0.3])}
     yield "an intercept for each video", published(model=direct, **table, **noise)
     yield "policy ucb", published(model=direct, policy="ucb", **table, **noise)
-    yield "users, products, direct features", kuairec.make_agent("hilofi", env, kuairec.KuaiRec())
+    yield "users, products, direct features", kuairec.KuaiRec().agent("hilofi", env)
 
 
 if __name__ == "__main__":

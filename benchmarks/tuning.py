@@ -108,7 +108,7 @@ def setting(task: str) -> tuple[Environment, Callable[..., Agent]]:
     asked = KuaiRec(exposures=task == "random-exposures")
     log = load_random_exposures() if asked.exposures else synthetic_kuairec(seed=7)
     env = seqdec.envs.recommender_log(log, order="shuffled" if asked.exposures else "chronological")
-    return env, lambda name, **settings: kuairec.make_agent(name, env, asked, **settings)
+    return env, lambda name, **settings: asked.agent(name, env, **settings)
 
 
 if __name__ == "__main__":

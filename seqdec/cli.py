@@ -17,7 +17,7 @@ from typing import Annotated, Any, Union
 import tyro
 
 from seqdec import experiments
-from seqdec.experiments.base import Experiment, description, shortened
+from seqdec.experiments.base import Experiment, description, preset
 from seqdec.experiments.catalogue import catalogue
 from seqdec.experiments.folder import CHECKPOINT, opened, read_manifest, resumed, write_manifest
 from seqdec.persistence import located
@@ -129,13 +129,17 @@ def _parse(arguments: list[str]) -> Any:
         subcommands = [Annotated[entry[name], tyro.conf.subcommand(name)] for name in entry]
         entry = Union[tuple(subcommands)]  # noqa: UP007 (made of a list)
     config = (tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes)
-    return tyro.cli(entry, prog=program, description=text, args=arguments, config=config)
+
+    def parsed(**default: Any) -> Any:
+        return tyro.cli(entry, prog=program, description=text, args=arguments, config=config, **default)
+
+    options = parsed()
+    changed = preset(options)
+    return parsed(default=type(options)(**changed)) if changed else options
 
 
 def _run(experiment: Experiment, resuming: bool = False) -> int:
     """Run an experiment; on an error or Ctrl-C, the parts that are finished are still saved and reported."""
-    if hasattr(experiment, "quick_options") and not resuming:
-        experiment = shortened(experiment)
     try:
         plan = experiment.check()
     except (ValueError, TypeError) as error:

@@ -66,7 +66,8 @@ def test_parity_searches_the_authors_grid(name: str) -> None:
     grid = low + (high - low) * sobol(parity["search"].raw_samples, len(low), parity["search"].grid)
     best = jax.vmap(lambda x: objective.value(objective.params, x))(jnp.asarray(grid)).min()
     assert float(best) == pytest.approx(PUBLISHED[name], abs=0.0051)
-    early = bo._run(objective, 1, "hilofi", parity | {"surrogate_options": {"rank": 2, "features": (4,)}}, seed=3)[0]
+    small = parity["surrogate_options"] | {"rank": 2, "features": (4,)}
+    early = bo._run(objective, 1, "hilofi", parity | {"surrogate_options": small}, seed=3)[0]
     assert early.min() >= float(best) - 1e-4
 
 
@@ -92,7 +93,11 @@ def test_ctrl_c_keeps_the_runs_that_are_done(tmp_path: Path, capsys: Any, monkey
         (["--methods", "hilofy"], "unknown method 'hilofy'"),
         (["--methods", "gp", "--parity"], "unknown method 'gp'"),
         (["--methods", "gp+ei"], "unknown acquisition 'ei': did you mean 'log_expected_improvement'?"),
-        (["--methods", "gp:many"], "the rank of 'gp:many' must be an integer"),
+        (["--methods", "lrkf:many"], "the rank of 'lrkf:many' must be an integer"),
+        (["--methods", "lrkf:"], "the rank of 'lrkf:' must be an integer"),
+        (["--methods", "hilofi:0"], "the rank of 'hilofi:0' must be an integer of at least 1"),
+        (["--methods", "gp:20"], "gp has no rank; got 'gp:20'"),
+        (["--methods", "random+ucb"], "random has neither a rank nor an acquisition"),
         (["--runs", "0"], "runs must be at least 1; got 0"),
         (["--evaluations", "0"], "evaluations must be at least 1; got 0"),
     ],

@@ -9,7 +9,11 @@ import pytest
 
 from seqdec.bo import gaussian_process as exact
 from seqdec.bo import sparse_gaussian_process as sparse
-from seqdec.bo import surrogates, wide
+from seqdec.bo import suggest, surrogates, wide
+from seqdec.bo.acquisitions import is_smooth, make
+from seqdec.bo.acquisitions import names as acquisition_names
+from seqdec.bo.feasibility import Incumbent
+from seqdec.bo.suggest import Plan, Region, Search, Trials
 from seqdec.bo.surrogates import History
 
 DIM, COUNT, ROWS = 3, 40, 64
@@ -117,3 +121,51 @@ def test_the_wide_network_is_calibrated_once_and_continues() -> None:
     assert surrogate.noise_variance is not None and 0 < float(surrogate.noise_variance(both[0])) < 0.1
     means = [surrogate.posterior(state).mean(jnp.asarray(NEW, np.float32)) for state in both]
     np.testing.assert_array_equal(*means)
+
+
+SMALL: dict[str, dict[str, Any]] = {
+    "ekf": {"features": (4,)},
+    "hilofi": {"units": 8},
+    "hilofi_mlp": {"features": (4,), "rank": 2},
+    "lolofi": {"features": (4,), "rank_hidden": 2, "rank_last": 2},
+    "lrkf": {"features": (4,), "rank": 2},
+}
+
+
+@pytest.mark.parametrize("name", surrogates.names())
+def test_every_acquisition_is_climbed_on_every_surrogate(name: str) -> None:
+    """Traced only: compiled, each would take a second."""
+    surrogate, search = surrogates.make(name, DIM, **SMALL.get(name, {}), growth=np.inf), Search(2, 2, 3)
+    assert surrogate.growth == np.inf  # responses are never standardised again
+    dtype = surrogate.dtype
+    points = np.zeros((2, DIM), dtype)
+    with jax.enable_x64(dtype == jnp.float64):
+        known = history(dtype=dtype)
+        state = surrogate.init(jax.random.key(0), known)
+        trials = Trials(known.x, known.y, known.filled, np.int32(0), np.int32(0))
+        arguments = jax.random.key(1), state, Incumbent(*np.zeros(2, dtype)), trials
+        for acquisition in map(make, acquisition_names()):
+            smooth = is_smooth(acquisition(Incumbent(*jnp.zeros(2))))
+            plan = Plan(surrogate, acquisition, smooth, search)
+            assert suggest.score.eval_shape(plan, *arguments, points).shape == (2,)
+            if smooth:
+                region, free = Region(np.zeros(DIM, dtype), np.ones(DIM, dtype)), np.ones((2, DIM), bool)
+                top, _ = suggest.climb.eval_shape(plan, *arguments, region, points, free)
+                assert top.shape == (2, DIM)
+
+
+def test_the_climb_follows_the_gradient_of_a_filter() -> None:
+    """That of LRKF's variance, in which process noise arrives by a branch."""
+    surrogate = surrogates.make("lrkf", DIM, **SMALL["lrkf"], process_noise=0.5)
+    known = history(dtype=np.float32)
+    belief = surrogate.fit(surrogate.init(jax.random.key(0), known), known)
+    state = belief._replace(
+        belief=belief.belief._replace(blocks=(belief.belief.blocks[0]._replace(accumulated_noise=jnp.float32(0.5)),))
+    )
+
+    def variance(x: Any) -> Any:
+        return surrogate.posterior(state).joint(x[None]).cov[0, 0]
+
+    x, step = jnp.asarray(NEW[0], jnp.float32), 1e-2
+    numeric = [(variance(x + step * e) - variance(x - step * e)) / (2 * step) for e in np.eye(DIM, dtype=np.float32)]
+    np.testing.assert_allclose(jax.grad(variance)(x), numeric, rtol=2e-2, atol=1e-3)

@@ -14,7 +14,7 @@ from seqdec import cli, experiments, figures, models
 from seqdec.agents.experience import Batch, Experience
 from seqdec.data import load_snelson
 from seqdec.experiments import cifar, classify, contenders, folder, in_between, mnist, nonstationary, outliers
-from seqdec.experiments.base import description, shortened
+from seqdec.experiments.base import description
 from seqdec.results import Run
 from tests.test_results import make_run
 
@@ -34,13 +34,29 @@ def test_quick_changes_defaults_only_and_the_help_says_which(name: str) -> None:
     options: Any = experiments.REGISTRY[name]
     small = options.quick_options
     assert small and set(small) <= {field.name for field in fields(options)}
-    quick = shortened(options(quick=True))
+    quick = cli._parse(["run", name, "--quick"])
     assert all(getattr(quick, key) == value for key, value in small.items())
-    assert shortened(options()) == options()
-    assert shortened(options(quick=True, seed=3)).seed == 3
-    number = next(key for key, value in small.items() if isinstance(value, int))
-    assert getattr(shortened(options(quick=True, **{number: 12_345})), number) == 12_345
+    assert cli._parse(["run", name]) == options()
+    assert cli._parse(["run", name, "--quick", "--seed", "3"]).seed == 3
     assert all(f"{key.replace('_', '-')} {value}" in description(options) for key, value in small.items())
+    number = next(key for key, value in small.items() if isinstance(value, int))
+    for value in (12_345, getattr(options(), number) or 12):  # also where it is the default without --quick
+        given = cli._parse(["run", name, "--quick", f"--{number.replace('_', '-')}", str(value)])
+        assert getattr(given, number) == value
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in experiments.EXPERIMENTS if hasattr(experiments.REGISTRY[name], "parity")]
+)
+def test_parity_changes_defaults_only(name: str) -> None:
+    options: Any = experiments.REGISTRY[name]
+    changed = options.parity_options
+    parity, both = (cli._parse(["run", name, "--parity", *more]) for more in ([], ["--quick"]))
+    assert all(getattr(parity, key) == value for key, value in changed.items())
+    assert all(getattr(both, key) == value for key, value in {**changed, **options.quick_options}.items())
+    for key in changed:
+        default = getattr(options(), key)
+        assert getattr(cli._parse(["run", name, "--parity", f"--{key}", str(default)]), key) == default
 
 
 def test_names_of_agents() -> None:

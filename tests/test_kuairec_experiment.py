@@ -64,14 +64,36 @@ def test_only_generated_files_are_marked(tmp_path: Path, monkeypatch: Any, capsy
 
 
 def test_parity_takes_the_settings_and_the_order_of_the_paper(small: None) -> None:
-    options = kuairec.KuaiRec(agents="hilofi,lrkf", parity=True)
+    options = kuairec.KuaiRec(agents="hilofi,lrkf,last_layer_laplace", parity=True)
     env, team, steps, days = options.check()
     assert days is not None and days["period"].max() == 50 and steps == len(days)
     assert {key: team["hilofi"].settings[key] for key in ("rank", "noise_variance", "process_noise_hidden")} == {
         "rank": 20, "noise_variance": 1e-4, "process_noise_hidden": 0.0,
     }  # fmt: skip
-    assert kuairec._model("hilofi", env, True).tables == ()
+    assert options.network_of("hilofi", env).tables == ()
     assert (team["lrkf"].settings["noise_variance"], team["lrkf"].settings["process_noise"]) == (1e-2, 1e-6)
+    assert options.presets("last_layer_laplace") == {"learning_rate": 1e-4, "buffer": 10, "inner_steps": 50}
+    assert options.presets("adamw") == kuairec.KuaiRec().presets("adamw")  # the paper states none
+
+
+def test_parity_obeys_steps_and_says_whose_settings_the_agents_have(small: None, tmp_path: Path, capsys: Any) -> None:
+    for arguments, steps in ((["--steps", "3"], 3), (["--steps", "20000"], None), ([], None), (["--quick"], None)):
+        options = cli._parse(["run", "kuairec", "--parity", "--agents", QUICK, *arguments])
+        assert options.check().steps == (steps or len(synthetic_kuairec(users=12, videos=100).rewards))
+    assert cli._parse(["run", "kuairec", "--parity"]).steps == 200_000
+    assert run(tmp_path, "--parity", "--steps", "3") == 0
+    printed = capsys.readouterr().out
+    assert next(kuairec._sources(["hilofi:3", "random"])) == "Settings of the paper: hilofi:3."
+    assert "Settings of this library, because the paper states none: popularity." in printed
+    assert cli.main(["report", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.strip() == printed.split("\n\nResults")[0].strip()
+
+
+def test_every_filter_takes_rank_and_policy_by_name(small: None) -> None:
+    options = kuairec.KuaiRec(agents="lofi:3+ucb,lolofi:4,hilofi:2.rehearsal", noise_variance=0.5)
+    settings = {name: agent.settings for name, agent in options.check().agents.items()}
+    assert [settings["lofi:3+ucb"][key] for key in ("rank", "policy", "noise_variance")] == [3, "ucb", 0.5]
+    assert settings["lolofi:4"]["rank_hidden"] == 4 and settings["hilofi:2.rehearsal"]["rank"] == 2
 
 
 def test_the_real_slice(image_home: Path, tmp_path: Path, capsys: Any) -> None:

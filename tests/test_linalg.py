@@ -379,3 +379,14 @@ def test_a_batch_whose_members_have_fallen_out_of_step_equals_one_by_one():
     for index in range(3):
         alone, _ = jax.jit(member)(jacobians[:, index], accepts[:, index])
         np.testing.assert_allclose(together[index].T @ together[index], alone.T @ alone, atol=1e-12)
+
+
+def test_cond_any_has_the_derivatives_of_the_side_that_is_taken():
+    def function(condition, x, a):
+        return jnp.sum(linalg.cond_any(condition, lambda x, a: a * x**2, x, a))
+
+    gradient = jax.jit(jax.grad(function, (1, 2)))
+    x, a, both = jnp.array([1.0, 3.0]), jnp.float32(2), jnp.array([True, False])
+    jax.tree.map(np.testing.assert_array_equal, gradient(True, x, a), (4 * x, jnp.float32(10)))
+    jax.tree.map(np.testing.assert_array_equal, gradient(False, x, a), (jnp.ones(2), jnp.float32(0)))
+    np.testing.assert_array_equal(jax.vmap(gradient, (0, None, None))(both, x, a)[0], [[4, 12], [1, 1]])

@@ -56,7 +56,8 @@ class Surrogate(NamedTuple):
     posterior: Callable[[Any], Posterior]
     """(state) -> posterior over the responses at rows (n, d) of the unit cube."""
     growth: float
-    """Responses are standardised again whenever the history has grown by this factor; 1: for every point."""
+    """Responses are standardised again whenever the history has grown by this factor; 1: for every point, infinity:
+    never."""
     acquisition: str
     """The acquisition used for "auto"."""
     dtype: Any
@@ -69,7 +70,8 @@ class Surrogate(NamedTuple):
 def check_growth(growth: Any) -> float:
     """`growth` of a Surrogate as a float. Raises ValueError below 1, TypeError for no number."""
     growth = checks.real("growth", growth)
-    checks.number("growth", growth, 1.0)
+    if not growth >= 1:  # nor NaN
+        raise ValueError(f"growth must be at least 1; got {growth}")
     return growth
 
 

@@ -1,6 +1,6 @@
 """Experiments that compare agents in one environment: their options, runs and report."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -9,7 +9,7 @@ from flax import linen as nn
 
 from seqdec import agents, envs, policies
 from seqdec.checks import choice, non_negative
-from seqdec.core import Agent, Environment
+from seqdec.core import Agent, Environment, Network
 from seqdec.experiments import contenders
 from seqdec.experiments.base import Located, check_minimum, check_seeds, split_names
 from seqdec.experiments.folder import (
@@ -46,13 +46,15 @@ class Options(Located):
 
     name: ClassVar[str]
     quick_options: ClassVar[Mapping[str, Any]] = {"seeds": 1}
-    """What --quick sets the options to that are at their defaults."""
+    """What --quick sets the options to that are not given."""
     published: ClassVar[Mapping[str, str]] = {}
     """What the figure of the paper that belongs to a picture shows, in words, by the file name of the picture."""
     tuned: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Settings of agents that do better here than those of their presets."""
     model: ClassVar[nn.Module | None] = None
     """Network of every agent; None leaves it to them."""
+    baselines: ClassVar[Mapping[str, Callable[..., Agent]]] = {}
+    """Agents besides those of `seqdec.agents.names()`, as functions (env, **settings) -> agent."""
 
     agents: str
     """Agents, separated by commas; hilofi:20+greedy is hilofi with a rank and a policy of its own, hilofi.rehearsal
@@ -92,15 +94,14 @@ class Options(Located):
         Raises ValueError or TypeError for wrong options, and OSError for missing data.
         """
         names = self.names()
-        for name in names:
-            choice("agent", contenders.split(contenders.unrehearsed(name), agents.names()).kind, agents.names())
         env = self.environment()
         return Plan(env, {name: self.agent(name, env) for name in names}, self.steps)
 
     def names(self) -> list[str]:
         """The names of the agents.
 
-        Raises ValueError for numbers out of range, settings that cannot be read, or an agent named twice.
+        Raises ValueError for numbers out of range, settings that cannot be read, or an agent that does not exist or is
+        named twice.
         """
         check_minimum(self, steps=1, checkpoint_every=1, rank=1)
         check_seeds(self.seed, self.seeds)
@@ -108,12 +109,30 @@ class Options(Located):
         self.found()
         if self.policy is not None:
             policies.make(self.policy)
-        return split_names("agent", self.agents)
+        names = split_names("agent", self.agents)
+        for name in names:
+            choice("agent", self.kind(name), self.known())
+        return names
+
+    @classmethod
+    def known(cls) -> tuple[str, ...]:
+        """The names of all agents, without rank, policy and rehearsal."""
+        return (*cls.baselines, *agents.names())
+
+    @classmethod
+    def kind(cls, name: str) -> str:
+        """The agent called "kind:rank+policy.rehearsal", without rank, policy and rehearsal."""
+        return contenders.split(contenders.unrehearsed(name), cls.known()).kind
 
     def agent(self, name: str, env: Environment, **other: Any) -> Agent:
         """The agent called "kind:rank+policy.rehearsal", with the options that it takes and `other` keywords."""
-        kind, rank, policy = contenders.split(contenders.unrehearsed(name), agents.names())
+        kind, rank, policy = contenders.split(contenders.unrehearsed(name), self.known())
         settings = {**self.presets(kind), **self.found().get(kind, {}).get("settings", {})}
+        if kind in self.baselines:
+            settings |= {"policy": policy} if policy else {}
+            return contenders.checked(self.baselines[kind](env, **{**settings, **other}), name)
+        if contenders.has_network(kind):
+            settings["model"] = self.network_of(kind, env)
         if contenders.has_filter(kind):
             asked = {"rank": self.rank if rank is None else rank, "process_noise": self.process_noise}
             told = {key: value for key, value in self.response().items() if key in agents.REGISTRY.parameters(kind)}
@@ -124,10 +143,14 @@ class Options(Located):
         settings |= contenders.rehearsal(name, kind)
         return contenders.checked(agents.make(kind, env, **{**settings, **other}), name)
 
+    def network_of(self, kind: str, env: Environment) -> nn.Module | Network | None:
+        """The network of the agents called `kind`; None leaves it to them."""
+        del kind, env
+        return self.model
+
     def presets(self, kind: str) -> dict[str, Any]:
-        """Keywords of the agents called `kind`, where the options give no others."""
-        model = {"model": self.model} if contenders.has_network(kind) else {}
-        return {**model, **self.tuned.get(kind, {})}
+        """Keywords of the agents called `kind`, besides the network, where the options give no others."""
+        return dict(self.tuned.get(kind, {}))
 
     def found(self) -> dict[str, dict[str, Any]]:
         """What `seqdec tune` found for each kind of agent. Raises OSError or ValueError for a file that holds none."""
@@ -169,7 +192,7 @@ class Options(Located):
         """Save the last run and the manifest."""
         save_run(self.out, *parts[-1])
         names = [name for name, _ in parts]
-        kinds = {contenders.split(contenders.unrehearsed(name), agents.names()).kind for name in names}
+        kinds = {self.kind(name) for name in names}
         tuned = {kind: entry for kind, entry in self.found().items() if kind in kinds}
         write_manifest(self.out, self, names, tuned=tuned)
 

@@ -1,12 +1,15 @@
 """The contract of experiments, and the checks of options that they share."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from seqdec.persistence import located
 from seqdec.registry import unknown
+
+_FLAGS = {"parity": "the setting of the paper", "quick": "a small run for two cores"}
+"""Flags that stand for other defaults, in the order in which they apply; `FLAG_options` says which."""
 
 
 class Located:
@@ -73,7 +76,7 @@ class Quick(Experiment, Protocol):
     """An experiment of `seqdec run`, which has a small run."""
 
     quick_options: ClassVar[Mapping[str, Any]]
-    """What --quick sets the options to that are at their defaults."""
+    """What --quick sets the options to that are not given."""
 
     @property
     def quick(self) -> bool:
@@ -81,19 +84,23 @@ class Quick(Experiment, Protocol):
         ...
 
 
-def shortened(options: Any) -> Any:
-    """The options, with --quick those of a small run: `quick_options` in place of the defaults."""
-    if not options.quick:
-        return options
-    defaults = {field.name: field.default for field in fields(options)}
-    small = {name: value for name, value in options.quick_options.items() if getattr(options, name) == defaults[name]}
-    return replace(options, **small)
+def preset(options: Any) -> dict[str, Any]:
+    """The defaults that the flags --parity and --quick change, by option; those of --quick count where both do."""
+    chosen: dict[str, Any] = {}
+    for flag in _FLAGS:
+        if getattr(options, flag, False):
+            chosen |= getattr(options, f"{flag}_options")
+    return chosen
 
 
 def description(experiment: Any) -> str:
-    """The help of an experiment: its docstring, and what --quick stands for."""
-    quick = ", ".join(f"{name.replace('_', '-')} {value}" for name, value in experiment.quick_options.items())
-    return f"{experiment.__doc__}\n\n--quick, a small run for two cores, changes these defaults: {quick}."
+    """The help of an experiment: its docstring, and what --parity and --quick stand for."""
+    paragraphs = [experiment.__doc__]
+    for flag, title in _FLAGS.items():
+        changed = getattr(experiment, f"{flag}_options", {})
+        listed = ", ".join(f"{name.replace('_', '-')} {value}" for name, value in changed.items())
+        paragraphs += [f"--{flag}, {title}, changes these defaults: {listed}."] if changed else []
+    return "\n\n".join(paragraphs)
 
 
 def split_names(kind: str, text: str, known: Collection[str] | None = None) -> list[str]:

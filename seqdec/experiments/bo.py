@@ -53,6 +53,8 @@ _PARITY: dict[str, dict[str, Any]] = {
     "lrkf": {"noise_variance": 0.0, "initial_std": 1.0, "process_noise": 0.0, "rank": 50, "scale": 0.5},
 }
 _OTHERS = ("random", "evolution")
+_RANKS = {"hilofi": "rank", "hilofi_mlp": "rank", "lolofi": "rank_hidden", "lrkf": "rank"}
+"""Surrogates that have a rank, with its keyword."""
 _PART = ["function", "method", "run"]
 
 
@@ -65,8 +67,8 @@ class Optimization(Located):
     functions: str = ",".join(PROBLEMS)
     """Functions, separated by commas."""
     methods: str = "auto,hilofi,random,evolution"
-    """Surrogates (auto, gp, hilofi, lolofi, lrkf, ekf), random, evolution; hilofi+thompson chooses the acquisition,
-    hilofi:200 the rank."""
+    """Surrogates (auto, ekf, gp, hilofi, hilofi_mlp, lolofi, lrkf, sparse_gp), random, evolution; hilofi+thompson
+    chooses the acquisition, hilofi:200 the rank."""
     runs: int = 10
     """Runs of each method on each function."""
     seed: int = 0
@@ -75,12 +77,13 @@ class Optimization(Located):
     """Evaluations after the initial points; None is the paper's number for each function."""
     parity: bool = False
     """The paper's setting: Thompson sampling on its 1,024 fixed Sobol points, one pass, responses as they are, inputs
-    in the unit cube around zero. Knows hilofi and lrkf."""
+    in the unit cube around zero. Knows hilofi and lrkf; random and evolution are those of this library."""
     out: Path = Path("results/bo")
     """Folder for the trials, the table and the pictures."""
     quick: bool = False
     """A small run for two cores: other defaults, named at the top of this help."""
     quick_options: ClassVar[Mapping[str, Any]] = {"functions": "ackley2,branin", "evaluations": 15, "runs": 2}
+    parity_options: ClassVar[Mapping[str, Any]] = {"methods": ",".join((*_PARITY, *_OTHERS))}
 
     def check(self) -> None:
         """Raises ValueError for wrong options."""
@@ -134,18 +137,23 @@ class Optimization(Located):
 
 def _settings(method: str, parity: bool) -> dict[str, Any] | None:
     """Keywords of `BayesianOptimizer` for "surrogate:rank+acquisition"; None for what is no surrogate."""
-    if method in _OTHERS:
+    name, _, acquisition = method.partition("+")
+    kind, _, rank = name.partition(":")
+    if kind in _OTHERS:
+        if method != kind:
+            raise ValueError(f"{kind} has neither a rank nor an acquisition; got {method!r}")
         return None
-    kind, _, acquisition = method.partition("+")
-    kind, _, rank = kind.partition(":")
     known = tuple(_PARITY) if parity else ("auto", *bo.surrogate_names())
     if kind not in known:
         raise ValueError(unknown("method", kind, (*known, *_OTHERS)))
     if acquisition and acquisition not in bo.acquisition_names():
         raise ValueError(unknown("acquisition", acquisition, bo.acquisition_names()))
-    if rank and not rank.isdigit():
-        raise ValueError(f"the rank of {method!r} must be an integer, as in hilofi:200; got {rank!r}")
-    options = {"rank_hidden" if kind == "lolofi" else "rank": int(rank)} if rank else {}
+    keyword = _RANKS.get(kind)
+    if name != kind and keyword is None:
+        raise ValueError(f"{kind} has no rank; got {method!r}")
+    if name != kind and (not rank.isdigit() or int(rank) < 1):
+        raise ValueError(f"the rank of {method!r} must be an integer of at least 1, as in hilofi:200; got {rank!r}")
+    options: dict[str, Any] = {} if keyword is None or not rank else {keyword: int(rank)}
     settings: dict[str, Any] = {"surrogate": kind, "acquisition": acquisition or "auto"}
     if parity:
         settings["surrogate"] = "hilofi_mlp" if kind == "hilofi" else kind

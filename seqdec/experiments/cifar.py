@@ -89,6 +89,7 @@ class CIFAR(Classification):
         images, labels = (np.concatenate(parts) for parts in zip(data.train, data.test, strict=True))
         return envs.classification(images, labels, order="sequential", full_information=True, name="cifar10")
 
-    def presets(self, kind: str) -> dict[str, Any]:
-        """The settings of all, and the network."""
-        return {**super().presets(kind), "model": NETWORKS[self.network]}
+    def network_of(self, kind: str, env: Environment) -> nn.Module:
+        """The network that the options ask for."""
+        del kind, env
+        return NETWORKS[self.network]

@@ -75,8 +75,7 @@ class Classification(Options):
 
     def kept(self, name: str) -> tuple[str, ...]:
         """The diagnostics to keep of an agent."""
-        kind = contenders.split(contenders.unrehearsed(name), agents.names()).kind
-        bounded = self.error_bounds and _has_bounds(kind)
+        bounded = self.error_bounds and _has_bounds(self.kind(name))
         return super().kept(name) + (("error_bound",) if bounded else ())
 
     @classmethod

@@ -8,7 +8,7 @@ DIR/estimates.png                 the same as a figure
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -181,16 +181,22 @@ def model_for(log: Log, kind: str) -> tuple[Filter, PyTree]:
         return filters.ekf(network, likelihood, initial_std=std), params
     if kind == "lrkf":
         return filters.lrkf(network, likelihood, rank=10, initial_std=std, process_noise=1e-6), params
-    layers: dict[str, Any] = {
-        "is_last": network.is_last,
-        "initial_std_hidden": 0.3,
-        "initial_std_last": std,
-        "process_noise_hidden": 1e-6,
-    }
     if kind == "hilofi":
-        return filters.hilofi(network, likelihood, rank=10, **layers), params
+        flt = filters.hilofi(
+            network, likelihood, rank=10, initial_std_hidden=0.3, initial_std_last=std, process_noise_hidden=1e-6
+        )
+        return flt, params
     size = sum(leaf.size for leaf in parameters.split(params, network.is_last)[1])
-    return filters.lolofi(network, likelihood, rank_hidden=10, rank_last=min(50, size), **layers), params
+    flt = filters.lolofi(
+        network,
+        likelihood,
+        rank_hidden=10,
+        rank_last=min(50, size),
+        initial_std_hidden=0.3,
+        initial_std_last=std,
+        process_noise_hidden=1e-6,
+    )
+    return flt, params
 
 
 def _learn(log: Log, options: Evaluation, policy: str | None) -> tuple[np.ndarray, np.ndarray | None]:

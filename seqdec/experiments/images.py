@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from flax import linen as nn
+
 from seqdec import envs
 from seqdec.checks import choice
 from seqdec.core import Environment
@@ -29,7 +31,11 @@ class Images(Bandit):
         choice("dataset", self.dataset, tuple(DATASETS))
         return envs.make(self.dataset)
 
+    def network_of(self, kind: str, env: Environment) -> nn.Module | None:
+        """That of the data set's own experiment."""
+        del kind, env
+        return DATASETS[self.dataset].model
+
     def presets(self, kind: str) -> dict[str, Any]:
         """Those of the data set's own experiment."""
-        own = DATASETS[self.dataset]
-        return {"model": own.model, **own.tuned.get(kind, {})}
+        return dict(DATASETS[self.dataset].tuned.get(kind, {}))

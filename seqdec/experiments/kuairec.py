@@ -20,7 +20,7 @@ from seqdec.data import WATCH_RATIO, RecommenderLog, load_kuairec, load_random_e
 from seqdec.experiments import contenders
 from seqdec.experiments.bandits import Bandit, Plan, pictures
 from seqdec.experiments.base import check_path
-from seqdec.experiments.folder import load_runs, write_summary
+from seqdec.experiments.folder import load_runs, read_manifest, write_summary
 from seqdec.persistence import read_table, write_file, write_table
 from seqdec.results import Run, compare, readable
 from seqdec.statistics import mean_and_margin
@@ -30,12 +30,8 @@ if TYPE_CHECKING:
 
 DAYS = "days.parquet"
 _PERIODS = 50
-_FILTERING = ("hilofi", "lolofi", "lrkf")
-_MAKERS: Mapping[str, Callable[..., Agent]] = {
-    "linear": agents.linear,
-    "popularity": agents.popularity,
-    "random": agents.random,
-}
+_PLAIN = ("random",)
+"""Agents without settings."""
 _STATIC = {"process_noise_hidden": 0.0, "process_noise_last": 0.0}
 _BELIEF = {
     "policy": "ucb",
@@ -64,9 +60,16 @@ _TUNED_EXPOSURES: Mapping[str, Mapping[str, Any]] = {
 
 _PAPER: Mapping[str, Mapping[str, Any]] = {
     "hilofi": {"noise_variance": 1e-4, "rank": 20, "initial_std_hidden": 1.0, "initial_std_last": 1.0, **_STATIC},
+    "last_layer_laplace": {"learning_rate": 1e-4, "buffer": 10, "inner_steps": 50},
+    "lofi": {"noise_variance": 0.1, "rank": 50},
     "lrkf": {"noise_variance": 1e-2, "rank": 20, "process_noise": 1e-6, "initial_std": 1.0},
+    "on_vbll": {"buffer": 10, "inner_steps": 50, "regularisation": 1.0},
+    "vbll": {"capacity": 1000, "inner_steps": 100, "batch_size": None},
 }
-"""Settings of the paper and its code: rank 20, identity covariances, embeddings among the hidden layers."""
+"""Settings of the paper and its code: rank 20, identity covariances, embeddings among the hidden layers.
+
+VBLL's regularisation, 1e-3 for a memory of 1,000 rows there, is divided by the number of observations here.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +77,12 @@ class KuaiRec(Bandit):
     """Recommender's log: which of a user's next ten videos; without --data a SYNTHETIC log, nothing is downloaded."""
 
     name: ClassVar[str] = "kuairec"
+    quick_options: ClassVar[Mapping[str, Any]] = {"steps": 1000, "seeds": 2}
+    parity_options: ClassVar[Mapping[str, Any]] = {"steps": 200_000}
+    baselines: ClassVar[Mapping[str, Callable[..., Agent]]] = {
+        "popularity": agents.popularity,
+        "random": agents.random,
+    }
 
     data: Path | None = None
     """Folder with the official CSV files."""
@@ -84,13 +93,13 @@ class KuaiRec(Bandit):
     order: str | None = None
     """chronological or shuffled (one order for each seed); None: in time where times are known, else shuffled."""
     parity: bool = False
-    """As in the paper and its code: its settings, shuffled blocks, next-day counts, 200,000 steps at most."""
+    """As in the paper and its code: its settings, shuffled blocks, next-day counts. It states those of hilofi,
+    last_layer_laplace, lofi, lrkf, on_vbll and vbll; all other agents have those of this library."""
     agents: str = "hilofi,lrkf,adamw,linear,popularity,random"
     steps: int = 20_000
     """Steps of each run, never more than the log has blocks."""
     seeds: int = 5
     out: Path = Path("results/kuairec")
-    quick_options: ClassVar[Mapping[str, Any]] = {"steps": 1000, "seeds": 2}
 
     def check(self) -> Plan:
         """The environment, the agents by name, and the day of every step.
@@ -108,9 +117,24 @@ class KuaiRec(Bandit):
         log = _log(self)
         timed = log.days is not None and not self.parity
         order = self.order or ("chronological" if timed else "shuffled")
-        steps = min(len(log.rewards), 200_000 if self.parity else self.steps)
+        steps = min(len(log.rewards), self.steps)
         env = envs.recommender_log(log, order=order, standardise=not self.parity)
-        return Plan(env, {name: make_agent(name, env, self) for name in names}, steps, _days(log, order, steps))
+        return Plan(env, {name: self.agent(name, env) for name in names}, steps, _days(log, order, steps))
+
+    def network_of(self, kind: str, env: Environment) -> Network:
+        """The paper's reward model with dense Jacobians, or ours: users too, a belief for each row, direct paths."""
+        if self.parity:
+            paper = agents.scorer(env, models.Score(), tables=("video",), width=10, std=10**-0.5)
+            return paper._replace(tables=())
+        if contenders.has_filter(kind):
+            return agents.scorer(env)
+        return agents.scorer(env, models.Score(intercepts=True, product=True), width=4, std=0.1)
+
+    def presets(self, kind: str) -> dict[str, Any]:
+        """With --parity those of the paper, where it states them; else those tuned for the kind of log."""
+        if self.parity and kind in _PAPER:
+            return dict(_PAPER[kind])
+        return dict((_TUNED_EXPOSURES if self.exposures else _TUNED).get(kind, {}))
 
     def play(self, plan: Plan, finished: Sequence[tuple[str, Run]]) -> Iterator[tuple[str, Run]]:
         """Yield (agent, run) one agent after the other, after writing the day of every step."""
@@ -128,7 +152,19 @@ class KuaiRec(Bandit):
         summary, shown = tables(runs, table, readable(table))
         picture = daily_figure(days, table, next(iter(runs.values())).env)
         write_summary(folder, summary, {**pictures(runs), "daily.png": picture})
-        return shown.to_string()
+        parity = read_manifest(folder)["options"]["parity"]
+        return "\n\n".join([shown.to_string(), *(_sources(list(runs)) if parity else [])])
+
+
+def _sources(names: list[str]) -> Iterator[str]:
+    """Lines on whose settings the agents have with --parity."""
+    kinds = {name: KuaiRec.kind(name) for name in names}
+    published = [name for name, kind in kinds.items() if kind in _PAPER]
+    own = [name for name, kind in kinds.items() if kind not in (*_PAPER, *_PLAIN)]
+    if published:
+        yield f"Settings of the paper: {', '.join(published)}."
+    if own:
+        yield f"Settings of this library, because the paper states none: {', '.join(own)}."
 
 
 def _log(options: KuaiRec) -> RecommenderLog:
@@ -145,36 +181,6 @@ def _days(log: RecommenderLog, order: str, steps: int) -> pd.DataFrame:
     if order == "chronological" and log.days is not None:
         return pd.DataFrame({"period": pd.to_datetime(log.days[:steps].astype(str), format="%Y%m%d")})
     return pd.DataFrame({"period": np.arange(steps) * min(_PERIODS, steps) // steps + 1})
-
-
-def make_agent(name: str, env: Environment, options: KuaiRec, **other: Any) -> Agent:
-    """The agent that "kind" or "kind+policy" stands for, with `other` settings where they are given."""
-    kind, rank, policy = contenders.split(name, (*_MAKERS, *agents.names()))
-    choice("agent", kind, (*_MAKERS, *agents.names()))
-    presets = _PAPER if options.parity else _TUNED_EXPOSURES if options.exposures else _TUNED
-    settings = dict(presets.get(kind, {}))
-    if kind in _FILTERING:
-        settings |= {"model": _model(kind, env, options.parity)} | options.response()
-        settings |= contenders.filter_settings(kind, {}, rank=rank or options.rank, process_noise=options.process_noise)
-    elif kind not in _MAKERS:
-        settings["model"] = _model(kind, env, options.parity)
-    if kind in (*_FILTERING, "linear"):
-        policy = policy or options.policy or ""
-    if policy and kind != "random":
-        settings["policy"] = policy
-    settings |= other
-    agent = _MAKERS[kind](env, **settings) if kind in _MAKERS else agents.make(kind, env, **settings)
-    return contenders.checked(agent, name)
-
-
-def _model(kind: str, env: Environment, parity: bool) -> Network:
-    """The paper's reward model with dense Jacobians, or ours: users too, a belief for each row, and direct paths."""
-    if parity:
-        paper = agents.scorer(env, models.Score(), tables=("video",), width=10, std=10**-0.5)
-        return paper._replace(tables=())
-    if kind in _FILTERING:
-        return agents.scorer(env)
-    return agents.scorer(env, models.Score(intercepts=True, product=True), width=4, std=0.1)
 
 
 def in_watch_ratios(run: Run) -> Run:

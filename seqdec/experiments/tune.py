@@ -86,7 +86,7 @@ class Tune(Located):
         if len(names) > 1:
             raise ValueError(f"tune takes one agent at a time; got {self.agent!r}")
         name = names[0]
-        kind = contenders.split(contenders.unrehearsed(name), agents.names()).kind
+        kind = options.kind(name)
         present = {key: one.default for key, one in inspect.signature(agents.REGISTRY[kind]).parameters.items()}
         present |= options.presets(kind) | options.found().get(kind, {}).get("settings", {})
         limits = ranges(kind, present)
@@ -174,11 +174,11 @@ _FIXED = ("agent", "kind", "trial", "reward", "seconds")
 
 def _objective(options: Bandit, name: str, asked: Tune) -> Callable[[Mapping[str, float]], float]:
     """Settings -> mean reward. One program for all settings, which are its arguments."""
-    env, kind = options.environment(), contenders.split(contenders.unrehearsed(name), agents.names()).kind
+    env, kind = options.environment(), options.kind(name)
     fixed = {}
     if contenders.has_network(kind):
         # Modules are made networks by small programs of their own, which cannot be part of another.
-        fixed["model"] = network_for(env, options.presets(kind).get("model"))
+        fixed["model"] = network_for(env, options.network_of(kind, env))
 
     def mean_reward(settings, key, params):
         return play(options.agent(name, env, **fixed, **settings), env, asked.steps, key, params).reward.mean()

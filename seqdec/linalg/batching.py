@@ -33,9 +33,13 @@ def sequential_vmap(function: Callable[..., _T]) -> Callable[..., _T]:
         )
         return results, jax.tree.map(lambda _: True, results)
 
-    # A custom_vmap has no reverse-mode derivative.
-    differentiable = jax.custom_jvp(single)
-    differentiable.defjvp(functools.partial(jax.jvp, function))
+    return _differentiable(single, function)
+
+
+def _differentiable(batched: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
+    """A custom_vmap, which has no reverse-mode derivative, with that of the same function without it."""
+    differentiable = jax.custom_jvp(batched)
+    differentiable.defjvp(functools.partial(jax.jvp, plain))
     return differentiable
 
 
@@ -64,12 +68,14 @@ def cond_any(condition: Array, function: Any, operand: Any, *constants: Any) -> 
     """function(operand, *constants) if condition else operand: a branch that stays a branch under `jax.vmap`.
 
     `lax.cond` on a batched condition evaluates both sides at every step. Here the whole batch takes the branch as soon
-    as the condition holds for one member, so `function` must be harmless where the condition is False.
+    as the condition holds for one member, so `function` must be harmless where the condition is False. Derivatives are
+    those of each member's own side.
     """
 
-    @custom_vmap
-    def branch(condition, operand, constants):
+    def plain(condition, operand, constants):
         return lax.cond(condition, lambda same, rest: function(same, *rest), lambda same, _: same, operand, constants)
+
+    branch = custom_vmap(plain)
 
     @branch.def_vmap
     def _(axis_size, in_batched, condition, operand, constants):
@@ -79,7 +85,7 @@ def cond_any(condition: Array, function: Any, operand: Any, *constants: Any) -> 
         results = cond_any(anywhere, jax.vmap(function), operand, *constants)
         return results, jax.tree.map(lambda _: True, results)
 
-    return branch(condition, operand, constants)
+    return _differentiable(branch, plain)(condition, operand, constants)
 
 
 @custom_vmap
