@@ -154,8 +154,8 @@ def _play(experiment: Experiment, plan: Any, resuming: bool) -> int:
         parts = experiment.restore()
     else:
         parts = []
+        (experiment.out / CHECKPOINT).unlink(missing_ok=True)  # of an earlier command, which the manifest still names
         write_manifest(experiment.out, experiment, command=uuid.uuid4().hex)
-        (experiment.out / CHECKPOINT).unlink(missing_ok=True)
     saved, code = len(parts), 0
     try:
         for part in experiment.play(plan, tuple(parts)):

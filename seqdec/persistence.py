@@ -1,8 +1,9 @@
 """Files that are written atomically, and tables and arrays that are checked when they are read.
 
-Everything is written under a temporary name beside its target, then renamed: after a crash or on a full disk the target
-is what it was. A table (parquet) or a set of arrays (safetensors) has a manifest of JSON values in the metadata of its
-file, and the SHA-256 digest of manifest and data, so that a damaged file is refused.
+Everything is written in a hidden temporary folder beside its target, then renamed: after a crash or on a full disk the
+target is what it was. What a killed process leaves is removed by the next write of the same target, and when an
+experiment or a service next uses the folder. A table (parquet) or a set of arrays (safetensors) has a manifest of JSON
+values in the metadata of its file, and the SHA-256 digest of manifest and data, so that a damaged file is refused.
 """
 
 import hashlib
@@ -10,6 +11,8 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
+import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -22,9 +25,13 @@ import numpy as np
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow
+    from filelock import FileLock
 
 _PACKAGES = ("seqdec", "jax", "jaxlib", "flax", "optax", "gymnasium", "numpy", "scipy", "pandas", "pyarrow")
 _MANIFEST, _DIGEST = "seqdec", "seqdec.sha256"
+_TEMPORARY = re.compile(r"\..+-[0-9a-f]{8}")
+_WRITING = "writing.lock"
+"""A file of each temporary folder that its writer keeps locked; the system releases it when the process ends."""
 
 
 def located(path: str | os.PathLike[str]) -> Path:
@@ -199,7 +206,7 @@ def check_writable(folder: Path) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep other processes from using `folder`. Raises FileExistsError where one does."""
+    """Keep other processes from using `folder`, and clear it. Raises FileExistsError where one uses it."""
     from filelock import FileLock, Timeout
 
     lock = FileLock(folder / ".lock")
@@ -208,9 +215,37 @@ def locked(folder: Path) -> Iterator[None]:
     except Timeout:
         raise FileExistsError(f"{folder} is in use by another process; wait for it, or choose another folder") from None
     try:
+        clear(folder.iterdir())
         yield
     finally:
         lock.release()
+
+
+def remove(path: Path) -> None:
+    """Delete the file `path`, if it exists, and what interrupted writes of it left."""
+    path.unlink(missing_ok=True)
+    _clear_beside(path)
+
+
+def is_temporary(path: Path) -> bool:
+    """Whether `path` is named as a temporary folder of this module."""
+    return _TEMPORARY.fullmatch(path.name) is not None
+
+
+def clear(paths: Iterable[Path]) -> None:
+    """Remove those of `paths` that are temporary folders of processes that have ended."""
+    from filelock import FileLock
+
+    for folder in paths:
+        if not is_temporary(folder) or not folder.is_dir():
+            continue
+        with suppress(OSError):
+            folder.rmdir()  # empty where its writer was killed before it could lock it
+        if (folder / _WRITING).is_file():
+            lock = FileLock(folder / _WRITING)
+            with suppress(OSError, NotImplementedError):  # a Timeout, which is an OSError: its writer is alive
+                lock.acquire(timeout=0)
+                _discard(folder, lock)
 
 
 def as_json(value: Any) -> Any:
@@ -236,20 +271,48 @@ def _version(package: str) -> str:
         return "not installed"
 
 
-def _hidden(path: Path) -> Path:
-    """An unused hidden name beside `path`."""
-    return path.parent / f".{path.name}-{uuid.uuid4().hex[:8]}"
-
-
 @contextmanager
 def _beside(path: Path) -> Iterator[Path]:
-    """A temporary name beside `path`, deleted on exit. OSErrors are raised again with `path` in the message."""
-    temporary = _hidden(path)
+    """A path in a temporary folder beside `path`. OSErrors are raised again with `path` in the message."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        yield temporary
+        _clear_beside(path)
+        folder, lock = _temporary(path)
+        try:
+            yield folder / path.name
+        finally:
+            _discard(folder, lock)
     except OSError as error:
         raise type(error)(f"cannot write {path}: {error.strerror or error}") from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
+
+
+def _temporary(path: Path) -> "tuple[Path, FileLock]":
+    """A new hidden folder beside `path`, and its lock."""
+    from filelock import FileLock, Timeout
+
+    while True:
+        folder = path.parent / f".{path.name}-{uuid.uuid4().hex[:8]}"
+        folder.mkdir()
+        lock = FileLock(folder / _WRITING)
+        # Another process may take the folder for abandoned before it is locked.
+        with suppress(Timeout, FileNotFoundError):
+            with suppress(NotImplementedError):  # the file system has no locks, so that nobody can claim the folder
+                lock.acquire(timeout=0)
+            if folder.is_dir():
+                return folder, lock
+
+
+def _discard(folder: Path, lock: "FileLock") -> None:
+    """Remove a temporary folder, the file that is locked last."""
+    for item in folder.iterdir():
+        if item.name != _WRITING:
+            with suppress(OSError):
+                item.unlink()
+    lock.release()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _clear_beside(path: Path) -> None:
+    """Remove what interrupted writes of `path` left."""
+    with suppress(OSError):
+        clear(item for item in path.parent.iterdir() if item.name.startswith(f".{path.name}-"))

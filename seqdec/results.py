@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from seqdec import ope
-from seqdec.persistence import check_format, located, read_table, write_table
+from seqdec.persistence import check_format, is_temporary, located, read_table, write_table
 from seqdec.statistics import mean_and_margin, with_margin
 
 if TYPE_CHECKING:
@@ -110,7 +110,9 @@ class Run(NamedTuple):
         Raises FileExistsError when the directory holds anything else, and OSError when it cannot be written.
         """
         folder = located(directory)
-        if folder.exists() and not (folder.is_dir() and {item.name for item in folder.iterdir()} <= {_TABLE}):
+        if folder.exists() and not (
+            folder.is_dir() and all(item.name == _TABLE or is_temporary(item) for item in folder.iterdir())
+        ):
             raise FileExistsError(f"{folder} exists and is not a saved run; choose another folder")
         manifest = {
             "format": _FORMAT,

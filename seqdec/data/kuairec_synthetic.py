@@ -24,13 +24,14 @@ of a video no features, 0.5% of the counts are empty.
 
 import os
 import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from seqdec.data.kuairec import COUNTS, FEATURES, SYNTHETIC, load_kuairec
 from seqdec.data.recommender import RecommenderLog
-from seqdec.persistence import located
+from seqdec.persistence import located, write_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -109,14 +110,19 @@ def write_kuairec(folder: str | os.PathLike[str], *, users: int, videos: int, ma
         raise ValueError(f"a log needs users and videos; got {users} and {videos}")
     folder = located(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    truth = world(users, videos, match=match, seed=seed)
+    truth, matrix = world(users, videos, match=match, seed=seed), folder / "small_matrix.csv"
+    matrix.unlink(missing_ok=True)  # so that it never stands beside the features of another log
     origin = f"Written by seqdec.data.write_kuairec(users={users}, videos={videos}, match={match}, seed={seed})."
-    (folder / SYNTHETIC).write_text(f"{origin}\nNo user has seen any of this.\n")
-    csv.write_csv(_daily(truth, seed), folder / FEATURES)
+    write_file(folder / SYNTHETIC, lambda path: path.write_text(f"{origin}\nNo user has seen any of this.\n"))
+    write_file(folder / FEATURES, lambda path: csv.write_csv(_daily(truth, seed), path))
     schema = _rows(truth, range(1), seed).schema
-    with csv.CSVWriter(folder / "small_matrix.csv", schema) as writer:
-        for start in range(0, users, _USERS_AT_ONCE):
-            writer.write_table(_rows(truth, range(start, min(users, start + _USERS_AT_ONCE)), seed))
+
+    def write(path: Path) -> None:
+        with csv.CSVWriter(path, schema) as writer:
+            for start in range(0, users, _USERS_AT_ONCE):
+                writer.write_table(_rows(truth, range(start, min(users, start + _USERS_AT_ONCE)), seed))
+
+    write_file(matrix, write)
 
 
 def synthetic_kuairec(

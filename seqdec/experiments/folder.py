@@ -6,6 +6,7 @@ DIR/summary.csv, *.png         table and figures
 DIR/checkpoint                 the run in progress, with --checkpoint-every
 """
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 from seqdec.persistence import (
     as_json,
     check_writable,
+    clear,
     locked,
     read_json,
     read_table,
@@ -38,6 +40,8 @@ T = TypeVar("T")
 def opened(folder: Path) -> Iterator[None]:
     """Make `folder`, check that files can be written to it, and keep other processes from running in it.
 
+    What killed processes left in the folder of an experiment is removed.
+
     Raises FileExistsError when it is in use or holds a manifest that is not an experiment's, and OSError when it cannot
     be written.
     """
@@ -48,6 +52,8 @@ def opened(folder: Path) -> Iterator[None]:
         except ValueError as error:
             raise FileExistsError(f"{error}; choose another folder") from error
     with locked(folder):
+        if (folder / "manifest.json").exists():
+            clear([Path(place) / name for place, names, _ in os.walk(folder) for name in names])
         yield
 
 

@@ -145,9 +145,9 @@ class Tune(Located):
         }
         file = self.out / "settings.json"
         found = read_settings(file, self.experiment) if file.is_file() else {}
-        save_parts(path, trials)
-        write_settings(file, self.experiment, {**found, own["kind"].iloc[0]: entry})
         write_manifest(self.out, self)
+        write_settings(file, self.experiment, {**found, own["kind"].iloc[0]: entry})
+        save_parts(path, trials)  # last, because a resumed command repeats only trials that are not saved
 
     @staticmethod
     def report(folder: Path) -> str:

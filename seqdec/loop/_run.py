@@ -16,7 +16,7 @@ from seqdec.loop.checkpoint import Checkpoint
 from seqdec.loop.device import on_device
 from seqdec.loop.host import on_host
 from seqdec.loop.record import Outcome, RunState
-from seqdec.persistence import as_json, located, versions
+from seqdec.persistence import as_json, located, remove, versions
 from seqdec.results import COLUMNS, Run
 from seqdec.runtime import one_blas_thread
 
@@ -93,7 +93,7 @@ def run(
         else:
             outcome = on_host(agent, env, num_steps, seeds, names, bar.update)
     if kept is not None and not outcome.interrupted:
-        kept.path.unlink(missing_ok=True)
+        remove(kept.path)
     return _collect(outcome, agent, env, seeds)
 
 
