@@ -22,9 +22,11 @@ class Objective(NamedTuple):
     """A function on a box, to be minimised. Calling it gives its value, in double precision and without noise."""
 
     name: str
+    """Shown in tables and figures."""
     value: Callable[[PyTree, Array], Array]
     """(params, x (d,)) -> () value without noise; NaN where the evaluation fails."""
     params: PyTree
+    """All arrays that the function reads."""
     bounds: np.ndarray
     """(d, 2) lower and upper bounds."""
     minimum: float | None

@@ -1,6 +1,25 @@
 """Sequential decision making under uncertainty in JAX: beliefs over networks, policies, environments, the loop."""
 
-from seqdec import agents, bo, core, envs, filters, likelihoods, memory, models, ope, optim, policies
+from seqdec import (
+    agents,
+    bo,
+    core,
+    data,
+    envs,
+    executors,
+    filters,
+    introspection,
+    likelihoods,
+    memory,
+    models,
+    online,
+    ope,
+    optim,
+    policies,
+    results,
+    runtime,
+    states,
+)
 from seqdec.bo import maximize, minimize
 from seqdec.loop._compiled import compiled
 from seqdec.loop._run import run
@@ -19,7 +38,9 @@ __all__ = [
     "compilation_cache",
     "compiled",
     "core",
+    "data",
     "envs",
+    "executors",
     "filters",
     "inspect",
     "likelihoods",
@@ -28,10 +49,16 @@ __all__ = [
     "memory",
     "minimize",
     "models",
+    "online",
     "ope",
     "optim",
     "policies",
+    "results",
     "run",
+    "runtime",
     "save",
+    "states",
     "use_all_cores",
 ]
+
+introspection.present_all("seqdec")

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple, Protocol
 import gymnasium
 import jax
 
+from seqdec.introspection import brief, described, listed, sized
+
 Array = jax.Array
 Key = jax.Array  # a typed key, from `jax.random.key`
 PyTree = Any
@@ -156,6 +158,7 @@ class Masked(NamedTuple):
     """An observation with the set of actions allowed in it."""
 
     observation: PyTree
+    """As in an environment without masks."""
     mask: Array
     """(n,) bool, True where allowed."""
 
@@ -168,9 +171,21 @@ class Environment(NamedTuple):
     step: Callable[[Key, Any, Array, PyTree], tuple[Any, TimeStep]]
     """(key, state, action, params) -> (state, time step)."""
     params: PyTree
+    """All arrays that the two functions read."""
     observation_space: gymnasium.Space
+    """Of the observations, without their masks."""
     action_space: gymnasium.Space
+    """Discrete or Box."""
     name: str
+    """Shown in tables and figures."""
+
+    def __repr__(self) -> str:
+        return described(
+            f"Environment {self.name}",
+            f"observations {brief(self.observation_space)}",
+            f"actions {brief(self.action_space)}",
+            f"params: {sized(self.params)}",
+        )
 
 
 class Action(NamedTuple):
@@ -189,7 +204,9 @@ class Spaces(NamedTuple):
     """What an agent is told of its environment."""
 
     observation_space: gymnasium.Space
+    """Box, Discrete, or a Dict of candidates."""
     action_space: gymnasium.Space
+    """Discrete or Box."""
 
 
 class Agent(NamedTuple):
@@ -203,6 +220,7 @@ class Agent(NamedTuple):
     """(state, observation, action, feedback) -> (state, info). Scalar feedback is the reward of that action; an (n,)
     vector is the response of every action (full information)."""
     name: str
+    """Shown in tables and figures."""
     exact_propensity: bool
     """Whether `Action.propensity` is exact; False marks a Monte Carlo estimate."""
     settings: Mapping[str, Any]
@@ -216,6 +234,18 @@ class Agent(NamedTuple):
     rounding. None where it is missing."""
     spaces: Spaces | None = None
     """The spaces that the agent was built for; None where they are not known."""
+
+    def __repr__(self) -> str:
+        where = self.spaces
+        batches = [name for name in ("update_batch", "act_batch") if getattr(self, name) is not None]
+        return described(
+            f"Agent {self.name}",
+            "" if where is None else f"observations {brief(where.observation_space)}",
+            "" if where is None else f"actions {brief(where.action_space)}",
+            f"settings: {listed(self.settings)}" if self.settings else "no settings",
+            f"propensities {'exact' if self.exact_propensity else 'estimated'}"
+            f"{'; with ' + ' and '.join(batches) if batches else ''}",
+        )
 
 
 class HasSpaces(Protocol):

@@ -34,6 +34,7 @@ class Memory(NamedTuple):
     draw: Callable[[Key, MemoryState, int], PyTree]
     """(key, state, n) -> n rows, uniformly with replacement; zeros from an empty memory"""
     capacity: int
+    """Rows that are kept at most."""
 
 
 def reservoir(capacity: int) -> Memory:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from seqdec import ope
+from seqdec.introspection import described, html, listed, ranged
 from seqdec.persistence import check_format, is_temporary, located, read_table, write_table
 from seqdec.statistics import mean_and_margin, with_margin
 
@@ -25,8 +26,11 @@ class Run(NamedTuple):
     """All steps of one agent in one environment, for several seeds. Arrays are numpy arrays on the host."""
 
     agent: str
+    """Name of the agent."""
     env: str
+    """Name of the environment."""
     seeds: tuple[int, ...]
+    """One for each row of the arrays."""
     actions: np.ndarray
     """(num_seeds, num_steps) indices, or (num_seeds, num_steps, *shape) points of a box."""
     rewards: np.ndarray
@@ -42,6 +46,7 @@ class Run(NamedTuple):
     elapsed: np.ndarray
     """(num_steps,) seconds of running by the end of each step, all seeds together; interpolated inside a chunk."""
     compile_seconds: float
+    """Seconds of compilation."""
     interrupted: bool
     """Whether Ctrl-C ended the run before its last step."""
     exact_propensity: bool
@@ -49,9 +54,36 @@ class Run(NamedTuple):
     settings: dict[str, Any]
     """Settings of the agent, as JSON values."""
     versions: dict[str, str]
+    """Of packages, Python, platform and device."""
     state: Any = None
     """`seqdec.loop.record.RunState` after the last step, from which `seqdec.run(..., state=)` continues; its `agent` is
     the agent's state, (num_seeds, ...). Not saved; None after an interruption and for a gymnasium.Env."""
+
+    def __repr__(self) -> str:
+        seeds, steps = self.rewards.shape
+        rejected = int(np.sum(self.rejected))
+        return described(
+            f"Run of {self.agent} in {self.env}: {seeds} {'seed' if seeds == 1 else 'seeds'}, {steps:,} steps"
+            f"{', interrupted' if self.interrupted else ''}",
+            f"reward per step: {ranged(self.rewards)}; regret: {ranged(self.regret)}",
+            f"{rejected:,} updates rejected; diagnostics: {', '.join(self.diagnostics) or 'none'}",
+            f"settings: {listed(self.settings)}" if self.settings else "no settings",
+            f"{self.compile_seconds:.3g} s of compilation, {self.run_seconds:.3g} s of running",
+        )
+
+    def _repr_html_(self) -> str:
+        import pandas as pd
+
+        table = pd.DataFrame(
+            {
+                "seed": self.seeds,
+                "steps": self.rewards.shape[1],
+                "total reward": np.nansum(self.rewards, axis=1),
+                "total regret": self.regret.sum(axis=1),
+                "rejected updates": self.rejected,
+            }
+        )
+        return html(repr(self), table)
 
     @property
     def run_seconds(self) -> float:

@@ -18,7 +18,9 @@ class Linear(NamedTuple):
     weights: Mapping[Any, float]
     """by name, or by index in a space without names; of dimensions whose values are numbers"""
     low: float = -math.inf
+    """Smallest allowed sum."""
     high: float = math.inf
+    """Largest allowed sum."""
 
 
 Constraint = Linear | Callable[[Any], bool]

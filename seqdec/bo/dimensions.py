@@ -21,16 +21,22 @@ class Real(NamedTuple):
     """A real number from `low` to `high`, searched on a logarithmic scale where `log`."""
 
     low: float
+    """Smallest value, included."""
     high: float
+    """Largest value, included."""
     log: bool = False
+    """Whether the scale is logarithmic."""
 
 
 class Integer(NamedTuple):
     """An integer from `low` to `high`, both included, searched on a logarithmic scale where `log`."""
 
     low: int
+    """Smallest value, included."""
     high: int
+    """Largest value, included."""
     log: bool = False
+    """Whether the scale is logarithmic."""
 
 
 class Ordinal(NamedTuple):

@@ -2,6 +2,7 @@
 
 import math
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
@@ -23,6 +24,7 @@ from seqdec.bo.suggest import Plan, Search, check_search
 from seqdec.bo.surrogates import Surrogate
 from seqdec.bo.trials import Entry, Status, Trial, one_at_a_time
 from seqdec.core import Acquisition
+from seqdec.introspection import brief, described
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -159,6 +161,29 @@ class BayesianOptimizer(Questions):
             smooth = acquisitions.is_smooth(score(Target(Incumbent(*jnp.zeros(2)), jnp.array(False), jnp.zeros(0))))
         self.surrogate, self.acquisition = surrogate, acquisition
         self._plan, self._state = Plan(belief, score, smooth, self.search), None
+
+    @one_at_a_time
+    def __repr__(self) -> str:
+        told = Counter(entry.status for entry in self._entries)
+        counts = ", ".join(f"{told[status]} {status}" for status in ("complete", "failed", "pending") if told[status])
+        goals = np.atleast_1d(self.maximize)
+        told_of = (
+            f"outcome constraints: {self.outputs.outcome_constraints}, " if self.outputs.outcome_constraints else ""
+        )
+        names = self.space.names or [""] * len(self.space.dimensions)
+        parts = (f"{name} {brief(kind)}".strip() for name, kind in zip(names, self.space.dimensions, strict=True))
+        best = ""
+        if self.outputs.objectives == 1 and any(entry.feasible for entry in self._entries):
+            x, value = self.best
+            best = f"best value {value:.6g} at {brief(x)}"
+        return described(
+            f"BayesianOptimizer, {told_of}objectives: {', '.join('maximum' if up else 'minimum' for up in goals)}",
+            f"{len(self.space.dimensions)} parameters: {', '.join(parts)}",
+            f"surrogate {_called(self.surrogate)} ({self.reason}), acquisition {_called(self.acquisition)}, "
+            f"seed {self.seed}",
+            f"{len(self._entries)} trials{f': {counts}' if counts else ''}",
+            best,
+        )
 
     @property
     def reason(self) -> str:
@@ -434,6 +459,11 @@ class BayesianOptimizer(Questions):
             with jax.enable_x64(True):
                 optimizer._state = checkpoint.state_of(study.state, optimizer._prior())
         return optimizer
+
+
+def _called(part: Any) -> str:
+    """The name of a surrogate or an acquisition, or its kind."""
+    return part if isinstance(part, str) else f"of your own ({type(part).__name__})"
 
 
 def _hashable(options: Any) -> dict[str, Any]:

@@ -28,21 +28,26 @@ class Prediction(NamedTuple):
     """
 
     mean: Any
+    """Expected value of the function."""
     low: Any
     """The function lies between `low` and `high` with probability 95%."""
     high: Any
+    """See `low`."""
 
 
 class Recommendation(NamedTuple):
     """The evaluated point to be used."""
 
     x: Any
+    """One of the evaluated points."""
     value: Any
     """Of the function there: as told, or the mean of the prediction."""
     low: Any
     """The function lies between `low` and `high` with probability 95%; both are `value` where it was observed."""
     high: Any
+    """See `low`."""
     kind: Literal["observed", "predicted"]
+    """How `value` is known."""
 
     @classmethod
     def observed(cls, x: Any, value: Any) -> "Recommendation":

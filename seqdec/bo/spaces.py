@@ -30,9 +30,11 @@ class Conditional(NamedTuple):
     """
 
     dimension: Dimension
+    """Of the parameter, where it is active."""
     on: str
     """name of the other parameter, which is an Integer, an Ordinal or a Categorical"""
     values: tuple[Any, ...]
+    """Of the other parameter, for which this one is active."""
 
 
 class Condition(NamedTuple):
@@ -61,6 +63,7 @@ class Space(NamedTuple):
     """
 
     dimensions: tuple[Dimension, ...]
+    """In the order of the values of a point."""
     names: tuple[str, ...] = ()
     """of the dimensions; empty where points are lists"""
     conditions: tuple[Condition | None, ...] = ()

@@ -32,7 +32,9 @@ class Dataset(NamedTuple):
     """The two halves of a data set, as published."""
 
     train: Split
+    """Examples to learn from."""
     test: Split
+    """Examples to measure with."""
 
 
 def read_idx(path: str | os.PathLike[str]) -> np.ndarray:

@@ -14,6 +14,7 @@ class RewardUnit(NamedTuple):
     """The quantity that rewards were computed from, in which results are reported."""
 
     name: str
+    """Shown in tables and figures."""
     to_reward: Callable[[np.ndarray], np.ndarray]
     """values in this unit -> rewards, elementwise and increasing"""
     from_reward: Callable[[np.ndarray], np.ndarray]

@@ -18,6 +18,7 @@ from seqdec import checks
 from seqdec.bo import BayesianOptimizer, Categorical, Exhausted, Integer, Real, Search, Trial
 from seqdec.bo.dimensions import Dimension
 from seqdec.bo.spaces import identity
+from seqdec.introspection import described, listed, present
 
 try:
     from optuna.samplers import BaseSampler, RandomSampler  # pyright: ignore[reportMissingImports] (an extra)
@@ -94,6 +95,14 @@ class Sampler(BaseSampler):
         BayesianOptimizer([(0.0, 1.0)], **_optimizer_options(0, [False] * objectives, 0, 1), **options)
         self._models: dict[Any, _Model] = {}
         self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        told = {"seed": self._seed, "n_startup_trials": self._initial, "constraints_func": self._constraints_func}
+        told |= {"independent_sampler": type(self._independent_sampler).__name__, **self._options}
+        return described(
+            f"Sampler({listed({name: value for name, value in told.items() if value is not None})})",
+            f"{len(self._models)} {'model' if len(self._models) == 1 else 'models'}",
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in ("_models", "_lock")}
@@ -307,3 +316,6 @@ def _external(distribution: Any, value: Any) -> Any:
 
 def _is_stepped(distribution: Any) -> bool:
     return not isinstance(distribution, CategoricalDistribution) and bool(distribution.step) and not distribution.log
+
+
+present(__name__)

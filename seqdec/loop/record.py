@@ -22,11 +22,17 @@ class Record(NamedTuple):
     """The record of one step; later stacked to (seeds, steps, ...)."""
 
     action: Array | np.ndarray
+    """As the agent chose it: an index from 0, or a point of a Box."""
     reward: Array | np.ndarray
+    """() NaN where the action was not allowed."""
     regret: Array | np.ndarray
+    """() NaN where unknown."""
     propensity: Array | np.ndarray
+    """() NaN where it is not estimated."""
     rejected: Array | np.ndarray
+    """() bool, whether the update was rejected."""
     diagnostics: dict[str, Any]
+    """The fields of the info and of the observation that were asked for."""
 
 
 class RunState(NamedTuple):
@@ -35,10 +41,13 @@ class RunState(NamedTuple):
     step: Array
     """() steps done since the first of the run"""
     env_key: Key
+    """Of all random numbers of the environment."""
     agent_key: Key
+    """Of all random numbers of the agent."""
     env: PyTree
     """state of the environment"""
     observation: PyTree
+    """In which the next action is chosen."""
     agent: PyTree
     """state of the agent"""
 
@@ -51,7 +60,9 @@ class Outcome(NamedTuple):
     clock: list[tuple[int, float]]
     """(steps done, seconds of running since the start), increasing."""
     compile_seconds: float
+    """Seconds of compilation."""
     interrupted: bool
+    """Whether Ctrl-C ended the run before its last step."""
     state: RunState | None = None
     """After the last step; None where the run was interrupted or on the host."""
 

@@ -27,6 +27,7 @@ from gymnasium import spaces as gym_spaces
 
 from seqdec.checks import count, positive
 from seqdec.core import Agent, HasSpaces, PyTree, Spaces
+from seqdec.introspection import brief, described, listed
 from seqdec.online import contexts
 from seqdec.online.journal import FORMAT, Arm, Entry, Journal, Reward, described_record
 from seqdec.online.learner import Learner, Lesson
@@ -121,6 +122,18 @@ class OnlineAgent:
         except BaseException:
             self._held.close()
             raise
+
+    def __repr__(self) -> str:
+        where = "memory" if self._folder is None else str(self._folder)
+        written = f"{self._journal.decisions:,} decisions and {self._journal.rewards:,} rewards in the log"
+        here = ", ".join(f"{count:,} {result}" for result, count in self._counts.items())
+        arms = f"{len(self.arms)} arms of {self._learner.outputs} outputs" if self._arms else "points of a Box"
+        return described(
+            f"OnlineAgent {self.agent.name} in {where}{'' if self._open else ', closed'}",
+            f"observations {brief(self._spaces.observation_space)}; actions: {arms}; seed {self._seed}",
+            f"{written}{f'; in this process {here}' if here else ''}",
+            f"settings: {listed(self.agent.settings)}" if self.agent.settings else "no settings",
+        )
 
     @property
     def arms(self) -> tuple[int, ...]:

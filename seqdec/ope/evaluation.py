@@ -19,14 +19,17 @@ class Overlap(NamedTuple):
     """How much the data of a log inform about another policy."""
 
     rows: int
+    """Decisions in the log."""
     effective_sample_size: float
     """(sum w)^2 / sum w^2: the number of rows logged by the target itself that would be as informative."""
     largest_weight: float
+    """Of the rows."""
     mean_weight: float
     """1 up to sampling error if propensities and target are right and every action has a propensity above 0"""
     mean_weight_error: float
     """standard error of the mean weight"""
     warnings: tuple[str, ...]
+    """Reasons to distrust the estimates, in words; empty where none is found."""
 
 
 def overlap(log: Log, target: np.ndarray | Target) -> Overlap:

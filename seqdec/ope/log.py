@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from seqdec import checks
+from seqdec.introspection import described, html, ranged
 from seqdec.persistence import located, read_table, write_table
 
 if TYPE_CHECKING:
@@ -49,6 +50,24 @@ class Log(NamedTuple):
     """(n,) datetime64 or numbers, increasing"""
     action_features: np.ndarray | None = None
     """(n, k, p)"""
+
+    def __repr__(self) -> str:
+        rows, actions = self.mask.shape
+        times = f", {self.timestamp[0]} to {self.timestamp[-1]}" if rows else ""
+        features = self.action_features
+        return described(
+            f"Log of {rows:,} decisions among {actions} actions{times}",
+            f"contexts of {self.context.shape[1]} numbers"
+            f"{'' if features is None else f'; {features.shape[2]} features of each action'}"
+            f"{'' if self.mask.all() else f'; {self.mask.mean():.1%} of the actions allowed'}",
+            f"reward: {ranged(self.reward)}",
+            f"propensity: {ranged(self.propensity)}",
+        )
+
+    def _repr_html_(self) -> str:
+        rows = min(len(self.action), 5)
+        first = Log._make(None if part is None else part[:rows] for part in self)
+        return html(repr(self), first.to_pandas().iloc[:, :12])
 
     @property
     def num_actions(self) -> int:
