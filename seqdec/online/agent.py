@@ -486,7 +486,7 @@ class OnlineAgent:
 
     def _lesson(self, reward: Reward) -> Lesson | None:
         """A reward for the present outputs; None where its arm has none any more."""
-        record = np.frombuffer(reward.context, self._record)[0]
+        record = contexts.unpacked(reward.context, self._record, 1)[0]
         if isinstance(reward.action, bytes):
             shape = self._spaces.action_space.shape or ()
             return Lesson(record, np.frombuffer(reward.action, np.float32).reshape(shape), reward.reward)
@@ -509,7 +509,7 @@ class OnlineAgent:
 
 def _length(stacked: Any) -> int:
     """The number of stacked contexts. Raises ValueError where there is no axis to count."""
-    leaves = list(stacked.values()) if hasattr(stacked, "keys") else [stacked]
+    leaves = list(stacked.values()) if isinstance(stacked, Mapping) else [stacked]
     sizes = {np.shape(leaf)[:1] for leaf in leaves}
     if len(sizes) != 1 or () in sizes:
         raise ValueError(

@@ -1,8 +1,10 @@
 """Contexts from outside: checked, as arrays of fixed dtypes and shapes, and as records of a fixed number of bytes."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
@@ -31,17 +33,16 @@ def checked(space: gym_spaces.Space, record: np.dtype, value: Any, rows: int | N
 
     Raises:
         TypeError: not numbers, or no mapping where the space is a Dict.
-        ValueError: another shape or other entries than the space has, a number that is not finite or does not fit its
-            dtype, or an index outside a Discrete space.
+        ValueError: another shape or other entries than the space has, a number that is not finite or that the space
+            does not contain; one beyond a bound by no more than rounding is let in.
     """
     lead = () if rows is None else (rows,)
     filled = np.empty(lead, record)
     if isinstance(space, gym_spaces.Dict):
-        names = set(value) if hasattr(value, "keys") else None
-        if names is None:
+        if not isinstance(value, Mapping):
             raise TypeError(f"the context must be a dict with {', '.join(space)}; got {type(value).__name__}")
-        if names != set(space):
-            raise ValueError(f"the context must have the entries {sorted(space)}; got {sorted(names)}")
+        if set(value) != set(space):
+            raise ValueError(f"the context must have the entries {sorted(space)}; got {sorted(value)}")
         for name, part in space.items():
             filled[name] = _numbers(f"context[{name!r}]", part, value[name], lead)
     else:
@@ -53,6 +54,11 @@ def tree_of(records: np.ndarray) -> Any:
     """Records as what an agent observes: an array, or a dict of arrays."""
     names = records.dtype.names or ()
     return np.array(records[WHOLE]) if names == (WHOLE,) else {name: np.array(records[name]) for name in names}
+
+
+def unpacked(content: bytes, record: np.dtype, rows: int) -> np.ndarray:
+    """The records (rows,) of which `content` holds the bytes; those of an empty space have none."""
+    return np.ndarray((rows,), record, content)
 
 
 def _described(space: gym_spaces.Space) -> tuple[np.dtype, tuple[int, ...]]:
@@ -73,20 +79,31 @@ def _numbers(name: str, space: gym_spaces.Space, value: Any, lead: tuple[int, ..
         raise TypeError(f"{name} must be numbers; got {given.dtype} {value!r:.60}")
     if given.shape != (*lead, *shape):
         raise ValueError(f"{name} must have shape {(*lead, *shape)}; got {given.shape}")
-    if dtype.kind == "f":
-        wrong = ~(np.abs(given) < LARGEST)
+    low, high = _range(space)
+    with np.errstate(over="ignore", invalid="ignore"):
+        cast = given.astype(dtype)
+    if jnp.issubdtype(dtype, jnp.floating):
+        known, low, high = (np.asarray(part, np.float64) for part in (cast, low, high))
+        _refuse(name, given, ~(np.abs(known) < LARGEST), f"finite numbers below {LARGEST:g}")
+        rounding = 8 * float(jnp.finfo(dtype).eps)
+        below, above = (rounding * np.maximum(np.abs(bound), 1) for bound in (low, high))
+        inside = (known >= low - below) & (known <= high + above)
+        _refuse(name, given, ~inside, f"numbers that {space} contains", ": clip them, or declare wider bounds")
     else:
-        low, high = _range(space)
-        wrong = ~((given >= low) & (given <= high) & (given == np.floor(given)))
+        inside = (given >= low) & (given <= high) & (cast == given)
+        _refuse(name, given, ~inside, f"integers that {space} contains")
+    return cast
+
+
+def _refuse(name: str, given: np.ndarray, wrong: np.ndarray, need: str, remedy: str = "") -> None:
+    """Raises ValueError with the first number that is wrong, if any is."""
     if wrong.any():
-        first = given[wrong].flat[0]
-        need = f"finite numbers below {LARGEST:g}" if dtype.kind == "f" else f"integers that {space} contains"
-        raise ValueError(f"{name} must be {need}; got {first} ({int(wrong.sum())} of {given.size} entries)")
-    return given.astype(dtype)
+        count = f"{int(wrong.sum())} of {given.size} entries"
+        raise ValueError(f"{name} must be {need}; got {given[wrong].flat[0]} ({count}){remedy}")
 
 
 def _range(space: Any) -> tuple[Any, Any]:
-    """The least and the largest integers of a space."""
+    """The least and the largest numbers of a space."""
     if isinstance(space, gym_spaces.Discrete):
         return int(space.start), int(space.start + space.n) - 1
     return space.low, space.high

@@ -10,6 +10,7 @@ A committed transaction survives the end of the process at any point; with `fsyn
 
 import itertools
 import json
+import math
 import os
 import sqlite3
 import time
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqdec.online.contexts import WHOLE
+from seqdec.online.contexts import WHOLE, unpacked
 from seqdec.ope.log import Log, make_log
 from seqdec.persistence import located
 
@@ -185,9 +186,11 @@ class Journal:
         if isinstance(actions[0], bytes):
             raise ValueError("a log for off-policy evaluation has actions with an index; these are points of a box")
         size = max(map(len, masks))
-        records = np.frombuffer(b"".join(contexts), record)
+        records = unpacked(b"".join(contexts), record, len(rows))
         whole = record.names == (WHOLE,)
-        columns = [records[name].reshape(len(rows), *((-1,) if whole else (size, -1))) for name in record.names or ()]
+        lead = (len(rows),) if whole else (len(rows), size)
+        parts = [records[name] for name in record.names or ()]
+        columns = [part.reshape(*lead, part.size // math.prod(lead)) for part in parts]
         joined = np.concatenate(columns, axis=-1)
         return make_log(
             action=actions,

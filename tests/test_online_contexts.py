@@ -1,0 +1,107 @@
+"""Contexts of an `OnlineAgent`: those of an empty space, and those at and beyond the bounds of a space."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import seqdec
+from seqdec import ope, states
+from seqdec.core import Spaces
+from seqdec.online import contexts, read_log
+
+EMPTY = spaces.Box(-1, 1, (0,))
+
+
+def test_a_bandit_without_features(tmp_path: Path) -> None:
+    site, folder = Spaces(EMPTY, spaces.Discrete(2)), tmp_path / "bandit"
+    with seqdec.OnlineAgent(seqdec.agents.linear, site, seed=0, folder=folder, batch_size=2) as one:
+        one.warm_up()
+        decisions = [one.decide([]), one.decide(np.zeros(0)), *one.decide_many(np.zeros((3, 0)))]
+        assert [one.learn(decision.token, 1.0) for decision in decisions[:2]] == ["learned"] * 2
+        assert one.learn_many([(decision.token, 0.0) for decision in decisions[2:]]) == ["learned"] * 3
+        with pytest.raises(ValueError, match=r"must have shape \(0,\); got \(1,\)"):
+            one.decide([1.0])
+        one.warm_start(ope.make_log(action=[0, 1], reward=[1.0, 0.0], propensity=[0.5, 0.5], num_actions=2))
+        belief = bits(one)
+        log = one.log()
+    assert log.context.shape == (7, 0)
+    assert len(read_log(folder).action) == 7
+    (folder / "state.safetensors").unlink()
+    with seqdec.OnlineAgent(seqdec.agents.linear, site, seed=0, folder=folder, batch_size=2) as again:
+        assert bits(again) == belief
+        assert again.counts["rewards"] == 7
+
+
+def bits(one: Any) -> list[bytes]:
+    return [states.as_array("", leaf).tobytes() for leaf in jax.tree.leaves(one.state)]
+
+
+def test_candidates_without_a_kind_of_features() -> None:
+    """An empty entry of a Dict, beside one that is not."""
+    space = spaces.Dict({"item": spaces.Box(-1, 1, (3, 2)), "user": spaces.Box(-1, 1, (3, 0))})
+    one = seqdec.OnlineAgent(seqdec.agents.random, Spaces(space, spaces.Discrete(3)), seed=0)
+    offer = {"item": np.ones((3, 2)), "user": np.ones((3, 0))}
+    assert one.learn(one.decide(offer).token, 1.0) == "learned"
+    assert one.log().action_features.shape == (1, 3, 2)  # pyright: ignore[reportOptionalMemberAccess]
+
+
+def checked(space: Any, value: Any, rows: int | None = None) -> Any:
+    return contexts.tree_of(contexts.checked(space, contexts.record_of(space), value, rows))
+
+
+LET_IN: list[tuple[spaces.Space, Any]] = [
+    (spaces.Box(-5, 5, (2,)), [-5, 5]),
+    (spaces.Box(-0.1, 0.1, (2,)), [-0.1, 0.1]),  # the bounds are float32
+    (spaces.Box(-0.1, 0.1, (2,), np.float64), np.float32([-0.1, 0.1])),
+    (spaces.Box(0, 1, (2,)), [0.1 * 3 - 0.3, 1 + 1e-7]),
+    (spaces.Box(0, np.inf, (2,)), [-5e-17, 1e9]),
+    (spaces.Box(-np.inf, np.inf, (2,)), [-1e14, 1e14]),
+    (spaces.Box(0, 1, (2,), np.float16), np.float16([0, 1.001])),
+    (spaces.Box(0, 255, (2,), np.uint8), [0, 255]),
+    (spaces.Box(-(2**40), 2**40, (2,), np.int64), [-(2**31), 2**31 - 1]),
+]
+REFUSED: list[tuple[spaces.Space, Any, str]] = [
+    (
+        spaces.Box(-5, 5, (2,)),
+        [0, 1e6],
+        r"numbers that Box.* contains; got 1000000.0 \(\d of \d entries\): clip them, or",
+    ),
+    (spaces.Box(-5, 5, (2,)), [-5.001, 0], "got -5.001"),
+    (spaces.Box(np.array([0, -9], np.float32), np.array([1, 9], np.float32)), [-2, -2], r"got -2"),
+    (spaces.Box(0, np.inf, (2,)), [-1, 1], "got -1"),
+    (spaces.Box(-np.inf, np.inf, (2,), np.float16), [1e6, 0], "finite numbers below"),
+    (spaces.Box(0, 9, (2,), np.uint8), [256, 0], "integers that"),
+    (spaces.Box(-(2**40), 2**40, (2,), np.int64), [2**31, 0], "integers that"),
+    (spaces.Box(0, 9, (2,), np.int32), [0.5, np.nan], r"integers that .*got 0.5"),
+]
+
+
+@pytest.mark.parametrize(("space", "value"), LET_IN, ids=range(len(LET_IN)))
+def test_a_context_at_a_bound_or_a_rounding_beyond_it(space: spaces.Space, value: Any) -> None:
+    np.testing.assert_allclose(checked(space, value), value, rtol=2e-3)
+    np.testing.assert_array_equal(checked(space, [value] * 3, 3), np.stack([checked(space, value)] * 3))
+
+
+@pytest.mark.parametrize(("space", "value", "message"), REFUSED, ids=range(len(REFUSED)))
+def test_a_context_outside_its_space(space: spaces.Space, value: Any, message: str) -> None:
+    for given, rows in ((value, None), ([value, value], 2)):
+        with pytest.raises(ValueError, match=message):
+            checked(space, given, rows)
+    named = spaces.Dict({"x": space})
+    with pytest.raises(ValueError, match=r"context\['x'\] must be"):
+        checked(named, {"x": value})
+
+
+def test_an_agent_refuses_a_context_outside_its_space() -> None:
+    site = Spaces(spaces.Box(-5, 5, (2,)), spaces.Discrete(2))
+    one = seqdec.OnlineAgent(seqdec.agents.linear, site, seed=0)
+    far = np.array([[0.0, 0.0], [0.0, 1e6]])
+    log = ope.make_log(action=[0, 1], reward=[1.0, 0.0], propensity=[0.5, 0.5], context=far, num_actions=2)
+    for call in (lambda: one.decide(far[1]), lambda: one.decide_many(far), lambda: one.warm_start(log)):
+        with pytest.raises(ValueError, match="numbers that Box"):
+            call()
+    assert one.counts == {"decisions": 0, "rewards": 0}
