@@ -597,3 +597,29 @@ def test_bad_constraints_are_refused(constraints: Any, error: type, message: str
 def test_numpy_booleans_are_booleans() -> None:
     study = optimizer([(0.0, 1.0)], constraints=[lambda x: x[0] > np.float64(0.5), lambda x: np.array(True)])
     assert study.ask().x[0] > 0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("value_0", {"objectives": 2}),
+        ("value_1", {"objectives": 2}),
+        ("outcome_0", {"outcome_constraints": 1}),
+        ("outcome_1", {"outcome_constraints": 2, "objectives": 3}),
+        ("feasible", {"outcome_constraints": 1}),
+        *((name, {}) for name in ("number", "state", "value", "reason")),
+    ],
+)
+def test_no_parameter_has_the_name_of_a_column(name: str, options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"bounds: the name '{name}' is that of a column"):
+        BayesianOptimizer({name: (0, 1), "other": (0, 1)}, seed=0, **options)
+
+
+def test_other_names_of_columns_are_free() -> None:
+    on = Conditional(Real(0, 1), on="value_0", values=("a",))
+    optimizer = BayesianOptimizer({"value_0": Categorical(("a", "b")), "feasible": on, "outcome_0": (0, 1)}, seed=0)
+    optimizer.tell({"value_0": "b", "outcome_0": 0.5}, 2.0)
+    optimizer.tell({"value_0": "a", "outcome_0": 0.5, "feasible": 0.25}, 3.0)
+    table = optimizer.trials_dataframe()
+    assert list(table) == ["number", "state", "value", "value_0", "feasible", "outcome_0", "reason"]
+    assert table["feasible"].isna().tolist() == [True, False] and table["feasible"][1] == 0.25

@@ -98,15 +98,15 @@ def minimize(
 
     Returns:
         A scipy OptimizeResult: x and fun, with kind "observed" those of the best call (None and NaN when all failed);
-        where the surrogate finds noise, kind "predicted", x is the evaluated point with the best posterior mean, fun
-        the mean there and fun_interval its 95% interval (`BayesianOptimizer.recommend`; a callback receives the best
-        call so far). With outcome constraints only feasible calls count (None and NaN where none is). With several
-        objectives x is the list of the points of the front and fun (k, objectives) their values, as in
-        `BayesianOptimizer.front`, both empty where no call is feasible. Then nfev, success, status (0 all calls made,
-        1 too many failures in a row, 2 callback raised StopIteration, 3 Ctrl-C, 4 every point of a finite space
-        evaluated, 5 the executor broke or was shut down, 6 callback raised another exception, which is then `error`,
-        7 no call was feasible, 8 an exception was raised), message, traceback (of the first exception of `catch`, as
-        text, else None), x_iters and func_vals of all points (given values first, NaN for failures),
+        where values are known or found to be noisy (`BayesianOptimizer.recommend` says when), kind "predicted", x is
+        the evaluated point with the best posterior mean, fun the mean there and fun_interval its 95% interval, as the
+        message says; a callback receives the best call so far. With outcome constraints only feasible calls count (None
+        and NaN where none is). With several objectives x is the list of the points of the front and fun (k, objectives)
+        their values, as in `BayesianOptimizer.front`, both empty where no call is feasible. Then nfev, success, status
+        (0 all calls made, 1 too many failures in a row, 2 callback raised StopIteration, 3 Ctrl-C, 4 every point of a
+        finite space evaluated, 5 the executor broke or was shut down, 6 callback raised another exception, which is
+        then `error`, 7 no call was feasible, 8 an exception was raised), message, traceback (of the first exception of
+        `catch`, as text, else None), x_iters and func_vals of all points (given values first, NaN for failures),
         surrogate, acquisition, seed, and the `optimizer`, with its `trials_dataframe()` and with ask and tell to
         continue. Its `plot()` draws the search, as `BayesianOptimizer.plot`.
 
@@ -196,7 +196,8 @@ class _Search:
                 for trial, outcome in outcomes:
                     self._record(trial, outcome, bar)
             if self.calls < self.n_calls and self.failures < self.max_failures:
-                return _EXHAUSTED, "every point of the space has been evaluated"
+                again = "noise_std above 0 for noisy values, or search=Search(repeats=True), allows repeats"
+                return _EXHAUSTED, f"every point of the space has been evaluated: {again}"
             if self.failures >= self.max_failures:
                 return _FAILED, f"{self.failures} calls in a row failed, the last with: {self.last}"
             return _DONE, f"{self.n_calls} calls made"
@@ -330,6 +331,8 @@ class _Search:
         surrogate = optimizer.surrogate if isinstance(optimizer.surrogate, str) else "custom"
         reason = f" ({optimizer.reason})" if optimizer.reason.startswith("auto") else ""
         acquisition = optimizer.acquisition if isinstance(optimizer.acquisition, str) else "custom"
+        predicted = "; values are noisy: fun is predicted" if best.kind == "predicted" else ""
+        used = f"surrogate {surrogate}{reason}, acquisition {acquisition}"
         return SearchResult(
             x=best.x,
             fun=best.value,
@@ -338,7 +341,7 @@ class _Search:
             nfev=self.calls,
             success=status in (_DONE, _EXHAUSTED),
             status=status,
-            message=f"{message} (surrogate {surrogate}{reason}, acquisition {acquisition}, seed {optimizer.seed})",
+            message=f"{message}{predicted} ({used}, seed {optimizer.seed})",
             x_iters=points,
             func_vals=values,
             surrogate=surrogate,

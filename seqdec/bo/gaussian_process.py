@@ -39,6 +39,10 @@ _FEATURES = 1024
 SMALLEST_NOISE = 1e-8
 _EVIDENCE = 5.0
 """Nats by which the end of the start with a larger noise must be better than the others."""
+_NOISE_EVIDENCE, _ROUGH_EVIDENCE = 10.0, 2.0
+"""Nats of `shows_noise`."""
+_ROUGH = (0.005, 0.01)
+"""Length scales of rough functions, as shares of the diagonal of the cube."""
 _DEVIATIONS = 4.0
 """Prior standard deviations from the mean within which hyperparameters are sought, so that the covariance is far enough
 from singular."""
@@ -150,7 +154,35 @@ def refitted(state: State, history: History, iterations: int) -> Hyperparameters
 
 def fitted(history: History, iterations: int, most: int = _FITTED) -> Hyperparameters:
     """Hyperparameters fitted from the prior to the history, or to `most` rows of it."""
-    return _fit_from_prior(calibration_rows(history, most), iterations)
+    return _fit_from_prior(calibration_rows(history, most), iterations)[0]
+
+
+def shows_noise(history: History, iterations: int = 30, most: int = 256) -> bool:
+    """Whether noise of an estimated variance explains the history, or `most` rows of it, and no noise does not.
+
+    The marginal likelihood times the priors must have a maximum with noise that is 10 nats better than the one without.
+    And with a rough function in place of the noise, of the same variance and short length scales, the likelihood must
+    not be 2 nats better: the residuals of such a function look like noise except where points lie close together.
+    """
+    known = calibration_rows(history, most)
+    exact = known._replace(noise=np.maximum(known.noise, 0.0))
+    (hyper, loss), (_, without) = _fit_from_prior(known, iterations), _fit_from_prior(exact, iterations)
+    if not without - loss > _NOISE_EVIDENCE:
+        return False
+    smooth = _covariance(hyper, exact, _distances(known.x * np.exp(-hyper.log_length_scales)))
+    stds = np.sqrt(np.where(known.noise < 0, math.exp(hyper.log_noise), 0.0))
+
+    def rough(length: float) -> np.ndarray:
+        return stds[:, None] * _matern52(_distances(known.x / (length * math.sqrt(known.x.shape[1])))) * stds
+
+    noisy = _loss(smooth + np.diag(stds**2), known.y)
+    return min(_loss(smooth + rough(length), known.y) for length in _ROUGH) - noisy > -_ROUGH_EVIDENCE
+
+
+def _loss(cov: np.ndarray, y: np.ndarray) -> float:
+    """The negative log likelihood of responses with a covariance, up to a constant."""
+    whiten, log_determinant = _whitener(cov)
+    return 0.5 * float(np.sum((whiten @ y) ** 2)) + 0.5 * log_determinant
 
 
 def calibration_rows(history: History, most: int = _FITTED) -> Known:
@@ -160,13 +192,15 @@ def calibration_rows(history: History, most: int = _FITTED) -> Known:
     return Known(*(part[rows] for part in known))
 
 
-def _fit_from_prior(known: Known, iterations: int) -> Hyperparameters:
+def _fit_from_prior(known: Known, iterations: int) -> tuple[Hyperparameters, float]:
+    """(hyperparameters, loss there)."""
     centre = prior_mean(known.x.shape[1])
     shorter = centre._replace(log_length_scales=centre.log_length_scales - 1)
     noisy = centre._replace(log_noise=centre.log_noise + 8)
     ends, losses = zip(*(_descend(start, known, iterations) for start in (centre, shorter, noisy)), strict=True)
     penalised = np.add(losses, (0.0, 0.0, _EVIDENCE))
-    return ends[int(np.argmin(np.where(np.isfinite(penalised), penalised, np.inf)))]
+    best = int(np.argmin(np.where(np.isfinite(penalised), penalised, np.inf)))
+    return ends[best], losses[best]
 
 
 @one_blas_thread()

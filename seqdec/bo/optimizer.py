@@ -19,7 +19,7 @@ from seqdec.bo.outputs import Outputs
 from seqdec.bo.predictions import Front, Prediction, Recommendation
 from seqdec.bo.questions import Questions
 from seqdec.bo.responses import Warp
-from seqdec.bo.spaces import space_from
+from seqdec.bo.spaces import name_of_a_column, space_from
 from seqdec.bo.suggest import Plan, Search, check_search
 from seqdec.bo.surrogates import Surrogate
 from seqdec.bo.trials import Entry, Status, Trial, one_at_a_time
@@ -117,6 +117,9 @@ class BayesianOptimizer(Questions):
         self.outputs = Outputs(
             checks.count("objectives", objectives), checks.count("outcome_constraints", outcome_constraints, 0)
         )
+        for name in self.outputs.columns:
+            if name in self.space.names:
+                raise ValueError(name_of_a_column(name))
         self.seed = checks.count("seed", seed, 0)
         flags = pareto.signs(maximize, self.outputs.objectives)
         self.maximize = bool(flags[0] > 0) if objectives == 1 else tuple((flags > 0).tolist())
@@ -257,9 +260,12 @@ class BayesianOptimizer(Questions):
     def recommend(self) -> Recommendation:
         """The evaluated point to be used, among the feasible ones.
 
-        With noise, known or estimated, it is the one with the best posterior mean in warped units, and `value` is
-        "predicted"; without, or with a surrogate that has no model of the noise, it is `best`, and "observed". Raises
-        ValueError as `best` does.
+        With noise it is the one with the best posterior mean in warped units, and its `value` is "predicted"; without,
+        it is `best`, and "observed". Values are noisy where `noise_std` says so. Where it is not given, the surrogate
+        must estimate noise of more than a thousandth of the warped values' variance, and the values must show it: they
+        differ where a point repeats or, if none does, a Gaussian process with noise explains them at least 10 nats
+        better than one without, and no rough function does as well, see `seqdec.bo.gaussian_process.shows_noise`. A
+        surrogate that has no model of the noise finds none. Raises ValueError as `best` does.
         """
         observed = Recommendation.observed(*self.best)
         if len(self._order) < 2 or not self._is_noisy():

@@ -25,6 +25,13 @@ class Outputs(NamedTuple):
         """The values of a failed trial."""
         return (math.nan,) * self.objectives
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What they are called in the table of trials: value, or value_0, ...; outcome_0, ... and feasible."""
+        values = ["value"] if self.objectives == 1 else [f"value_{i}" for i in range(self.objectives)]
+        outcomes = [f"outcome_{i}" for i in range(self.outcome_constraints)]
+        return (*values, *outcomes, *(["feasible"] if outcomes else []))
+
     def values(self, value: Any, name: str = "value") -> tuple[float, ...]:
         """`value`, called `name`, a number, or a sequence of one number for each of several objectives.
 

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from seqdec import checks
-from seqdec.bo import responses, suggest, surrogates
+from seqdec.bo import gaussian_process, responses, suggest, surrogates
 from seqdec.bo.responses import Warp
 from seqdec.bo.suggest import Plan, Trials
 from seqdec.bo.surrogates import History, Surrogate
@@ -16,7 +16,9 @@ from seqdec.bo.trials import Entry, Record
 _SHORTEST = 4
 """Binary logarithm of the smallest number of rows of the padded history."""
 _NOISY = 1e-3
-"""Estimated share of noise in the variance of the warped responses above which they count as noisy."""
+"""Estimated share of noise in the variance of the warped responses below which they count as exact."""
+_EQUAL = 1e-6
+"""Variance of the warped responses at one point below which they are equal."""
 _DEVIATIONS = 1.959964
 """Half-width of a 95% interval."""
 
@@ -55,6 +57,16 @@ class Recommendation(NamedTuple):
         return cls(x, value, value, value, "observed")
 
 
+class Fitted(NamedTuple):
+    """The surrogate fitted to all values."""
+
+    state: Any
+    """of the surrogate"""
+    warps: tuple[Warp, ...]
+    """of the outputs"""
+    trials: Trials
+
+
 class Front(NamedTuple):
     """Points of which none dominates another."""
 
@@ -80,7 +92,7 @@ class Belief(Record):
         super().__init__()
         self._state: Any = None
         self._warps = (Warp(),)
-        self._fitted: tuple[Any, tuple[Warp, ...]] | None = None
+        self._fitted: Fitted | None = None
 
     @property
     def _warp(self) -> Warp:
@@ -103,16 +115,16 @@ class Belief(Record):
         self._state = suggest.fit(self._plan.surrogate, jax.random.key(self.seed), state, trials)
         return trials
 
-    def _belief(self) -> tuple[Any, tuple[Warp, ...]]:
-        """(surrogate's state, warps), fitted to all values as for the next question, which stays what it is."""
+    def _belief(self) -> Fitted:
+        """The surrogate fitted to all values as for the next question, which stays what it is."""
         if self._fitted is None:
             self._update_choice()
             kept = self._state, self._warps, self.capacity
             try:
                 self._state = jax.tree.map(lambda leaf: leaf.copy(), self._state)  # `fit` may reuse its memory
                 with jax.enable_x64(True):
-                    self._fit()
-                self._fitted = self._state, self._warps
+                    trials = self._fit()
+                self._fitted = Fitted(self._state, self._warps, trials)
             finally:
                 self._state, self._warps, self.capacity = kept
         return self._fitted
@@ -128,7 +140,7 @@ class Belief(Record):
 
     def _at(self, program: Callable[..., Any], units: np.ndarray) -> np.ndarray:
         """Results of a program (surrogate, state, rows) at `units` (n, columns), as many rows at a time."""
-        (state, _), rows, found = self._belief(), self._length, []
+        state, rows, found = self._belief().state, self._length, []
         with jax.enable_x64(True):
             for block in np.split(units, range(rows, len(units), rows)):
                 x = np.zeros((rows, self.space.columns))
@@ -142,7 +154,7 @@ class Belief(Record):
         means, stds = self._marginals(units)
         found = []
         for j in range(self.outputs.objectives):
-            mean, std, sign, warp = means[:, j], stds[:, j], self._signs[j], self._belief()[1][j]
+            mean, std, sign, warp = means[:, j], stds[:, j], self._signs[j], self._belief().warps[j]
             limits = [sign * warp.inverse(mean + side * _DEVIATIONS * std) for side in (-sign, sign)]
             found.append(np.stack([sign * warp.expected_inverse(mean, std), *limits], 1))
         return np.stack(found, 1)
@@ -153,11 +165,25 @@ class Belief(Record):
         return Prediction(*(found[0].tolist() if len(found) == 1 else found.T))
 
     def _is_noisy(self) -> bool:
-        """Whether values are known or estimated to be noisy."""
-        if self._plan.surrogate.noise_variance is None:
+        """Whether values are known or found to be noisy, see `recommend`."""
+        if (estimate := self._plan.surrogate.noise_variance) is None:
             return False
         known = [self._noise_of(self._entries[number]) for number in self._order]
-        return any(known) or (None in known and self._estimated_noise(self._belief()[0]) > 0)
+        if any(known) or None not in known:
+            return any(known)
+        shares = np.ravel(estimate(self._belief().state))[: self.outputs.objectives]
+        return any(share > _NOISY and self._shows_noise(output) for output, share in enumerate(shares))
+
+    def _shows_noise(self, output: int) -> bool:
+        """Whether points that repeat have different values; where none does, see `gaussian_process.shows_noise`."""
+        trials = self._belief().trials
+        if not self.outputs.plain:
+            trials = trials._replace(y=trials.y[:, output], noise=trials.noise[:, output])
+        rows = np.flatnonzero(trials.noise[: trials.answered] < 0)
+        repeated = repeated_variance(trials.x[rows], trials.y[rows])
+        if repeated is not None:
+            return repeated > _EQUAL
+        return gaussian_process.shows_noise(History(trials.x, trials.y, trials.answered, trials.noise))
 
     def _estimated_noise(self, state: Any) -> float:
         """The estimated variance of the first warped response's noise; 0 where it is too small to be told from none."""
@@ -254,3 +280,11 @@ class Belief(Record):
         y = np.zeros(rows if self.outputs.plain else (rows, len(self._signs)), dtype)
         history = History(np.zeros((rows, self.space.columns), dtype), y, np.int32(0))
         return self._plan.surrogate.init(jax.random.key(0), history)
+
+
+def repeated_variance(points: np.ndarray, y: np.ndarray) -> float | None:
+    """The variance of responses `y` (n,) at equal points (n, d), pooled; None where every point has its own."""
+    _, cells, counts = np.unique(points, axis=0, return_inverse=True, return_counts=True)
+    cells, freedom = np.ravel(cells), len(y) - len(counts)
+    means = np.bincount(cells, y) / counts
+    return float(np.sum((y - means[cells]) ** 2) / freedom) if freedom else None

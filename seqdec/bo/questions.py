@@ -9,7 +9,7 @@ import numpy as np
 
 from seqdec.bo import feasibility, pareto, restricted, suggest, trust_region
 from seqdec.bo.feasibility import Incumbent, Target
-from seqdec.bo.predictions import Belief
+from seqdec.bo.predictions import Belief, repeated_variance
 from seqdec.bo.restricted import Box
 from seqdec.bo.spaces import Point, identity
 from seqdec.bo.suggest import Ranked, Region, Search, Trials, sobol
@@ -48,7 +48,7 @@ class Questions(Belief):
         return self._first_new(points, fixed)
 
     def _first_new(self, units: np.ndarray, fixed: Mapping[Any, Any]) -> Point:
-        """The first point of `units` (n, columns) that no trial has, else of the space, else with repeats a known one.
+        """The first point of `units` (n, columns) that no trial has, else of the space, else a known one, if allowed.
 
         Raises Exhausted, and ValueError if `fixed` excludes all that were tried.
         """
@@ -57,14 +57,23 @@ class Questions(Belief):
             if identity(point.x) not in known:
                 return point
             found = found or point
-        if found is not None and self.search.repeats:
+        if found is not None and self._may_repeat():
             return found
         if fixed and found is None:
             raise ValueError(
                 f"no point with fixed={dict(fixed)} was found that satisfies all constraints and conditions"
             )
         left = f"with fixed={dict(fixed)} " if fixed else ""
-        raise Exhausted(f"all {len(known)} points of the space {left}have been suggested")
+        raise Exhausted(
+            f"all {len(known)} points of the space {left}have been suggested: noise_std above 0 for noisy values, or "
+            "search=Search(repeats=True), allows repeats"
+        )
+
+    def _may_repeat(self) -> bool:
+        """Whether known points are suggested where no new one is left."""
+        if self.search.repeats is not None:
+            return self.search.repeats
+        return bool(self.noise_std) or (len(self._order) > 1 and self._is_noisy())
 
     def _points(self, units: np.ndarray, fixed: Mapping[Any, Any]) -> Iterable[Point]:
         """The points of the space at `units`; then all of a small one, or those that walks in a restricted one find."""
@@ -82,15 +91,21 @@ class Questions(Belief):
 
     def _suggest(self, fixed: Mapping[Any, Any]) -> Point:
         """The maximiser of the acquisition, or a random new point if that one is known."""
-        found = self._maximise(fixed)
-        point = self.space.point_at(found, fixed) if isinstance(found, np.ndarray) else found
-        if point is not None:
+        if (point := self._best_point(fixed, bool(self.search.repeats))) is not None:
             return point
         generator = np.random.default_rng([self.seed, len(self._entries)])
-        return self._first_new(generator.random((1000, self.space.columns)), fixed)
+        point = self._first_new(generator.random((1000, self.space.columns)), fixed)
+        if all(identity(entry.x) != identity(point.x) for entry in self._entries):
+            return point
+        return self._best_point(fixed, repeats=True) or point
 
-    def _maximise(self, fixed: Mapping[Any, Any]) -> Point | np.ndarray | None:
-        """The maximiser of the acquisition, a point of the cube except in restricted spaces; None if all are known."""
+    def _best_point(self, fixed: Mapping[Any, Any], repeats: bool) -> Point | None:
+        """The maximiser of the acquisition, with `repeats` among all points, else among new ones; None without any."""
+        found = self._maximise(fixed, repeats)
+        return self.space.point_at(found, fixed) if isinstance(found, np.ndarray) else found
+
+    def _maximise(self, fixed: Mapping[Any, Any], repeats: bool) -> Point | np.ndarray | None:
+        """That of `_best_point`, as a point of the cube except in restricted spaces."""
         number, surrogate = len(self._entries), self._plan.surrogate
         with jax.enable_x64(True):  # 64-bit arrays only for surrogates that ask for them; see `Surrogate.dtype`
             trials = self._fit()
@@ -104,7 +119,7 @@ class Questions(Belief):
             def ranked(points: np.ndarray, free: np.ndarray) -> Ranked:
                 return suggest.rank(self._plan, key, belief.state, target, trials, region, points, free)
 
-            known = [] if self.search.repeats else [entry.unit for entry in self._entries]
+            known = [] if repeats else [entry.unit for entry in self._entries]
             known = np.reshape(known, (-1, self.space.columns))
             if not self.space.restricted:
                 best = trials.x[self._leaders(belief.means, generator)]
@@ -193,7 +208,4 @@ class Questions(Belief):
 def _repeated_noise(trials: Trials) -> float:
     """The variance of an output's noise among the points of one cell, pooled; 0 where every point has its own."""
     rows = np.flatnonzero(trials.noise[: trials.answered] < 0)
-    _, cells, counts = np.unique(trials.x[rows] // _CELL, axis=0, return_inverse=True, return_counts=True)
-    y, cells, freedom = trials.y[rows], np.ravel(cells), len(rows) - len(counts)
-    means = np.bincount(cells, y) / counts
-    return float(np.sum((y - means[cells]) ** 2) / freedom) if freedom else 0.0
+    return repeated_variance(trials.x[rows] // _CELL, trials.y[rows]) or 0.0

@@ -334,7 +334,7 @@ def _named(declared: Mapping[Any, Any]) -> Space:
         if not isinstance(name, str) or not name:
             raise TypeError(f"the names of bounds must be strings, not empty; got {name!r}")
         if name in _COLUMNS:
-            raise ValueError(f"bounds: the name {name!r} is that of a column of the table of trials: choose another")
+            raise ValueError(name_of_a_column(name))
     names = tuple(map(str, declared))
     bare = [entry.dimension if isinstance(entry, Conditional) else entry for entry in declared.values()]
     labels = [f"bounds[{name!r}]" for name in names]
@@ -346,6 +346,11 @@ def _named(declared: Mapping[Any, Any]) -> Space:
     )
     _check_circles(names, conditions)
     return Space(tuple(dimensions), names, conditions)
+
+
+def name_of_a_column(name: str) -> str:
+    """The message for a parameter whose name is that of a column of the table of trials."""
+    return f"bounds: the name {name!r} is that of a column of the table of trials: choose another"
 
 
 def _declared(space: Space) -> dict[str, Any]:

@@ -49,8 +49,9 @@ class Search(NamedTuple):
     grid: bool = False
     """Whether all queries choose from the same Sobol points, scrambled with seed 0, without ascent: setting and
     points of the paper's experiments."""
-    repeats: bool = False
-    """Whether a point may be suggested again, as in the paper's setting."""
+    repeats: bool | None = None
+    """Whether a point may be suggested again, as in the paper's setting; None: where all points of a finite space have
+    been suggested, if the values are noisy, see `seqdec.bo.BayesianOptimizer.recommend`."""
 
 
 class Plan(NamedTuple):
@@ -120,7 +121,7 @@ def check_search(search: Search) -> Search:
         num_restarts=checks.count("num_restarts", search.num_restarts),
         steps=checks.count("steps", search.steps, 0),
         grid=checks.flag("grid", search.grid),
-        repeats=checks.flag("repeats", search.repeats),
+        repeats=None if search.repeats is None else checks.flag("repeats", search.repeats),
     )
     if raw_samples & (raw_samples - 1):
         raise ValueError(f"raw_samples must be a power of two; got {raw_samples}")

@@ -119,18 +119,14 @@ class Record:
         import pandas as pd
 
         names = self.space.names or [f"x_{i}" for i in range(len(self.space.dimensions))]
-        objectives, constraints = self.outputs
-        values = ["value"] if objectives == 1 else [f"value_{i}" for i in range(objectives)]
-        outcomes = [f"outcome_{i}" for i in range(constraints)]
+        constraints, told = self.outputs.outcome_constraints, self.outputs.columns
         rows = [
-            {"number": e.number, "state": e.status, "feasible": e.feasible}
-            | dict(zip(values, e.values, strict=True))
-            | dict(zip(outcomes, e.outcomes or [math.nan] * constraints, strict=True))
+            {"number": e.number, "state": e.status}
+            | dict(zip(told, (*e.values, *(e.outcomes or [math.nan] * constraints), e.feasible), strict=False))
             | (e.x if self.space.names else dict(zip(names, e.x, strict=True)))
             | {"reason": e.reason}
             for e in self._entries
         ]
-        told = [*values, *outcomes, *(["feasible"] if constraints else [])]
         return pd.DataFrame(rows, columns=["number", "state", *told, *names, "reason"])
 
     def _number(self, trial: Any) -> int | None:
