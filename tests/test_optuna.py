@@ -306,14 +306,102 @@ def test_parameters_of_a_branch_are_modelled_with_those_of_all_trials() -> None:
     sampler = small(seed=0, n_startup_trials=9)
     trial = study.ask()._cached_frozen_trial
     space = sampler.infer_relative_search_space(study, trial)
-    assert list(space) == ["a", "c", "d"]  # the range of b changes
+    assert list(space) == [*"abcd"] and space["b"] == FloatDistribution(0, 2)  # the range of the latest trial
     chosen = sampler.sample_relative(study, trial, space)
     assert chosen.keys() == space.keys()
-    assert [names for _, names in sampler._models] == [("a",), ("a", "c"), ("a", "d")]
-    assert told(sampler, "a", "c")[0] == ("complete", 2.0) and told(sampler, "a", "d")[0] == ("complete", 3.0)
-    for names in ("ac", "ad"):
+    assert [names for _, names in sampler._models] == [tuple("ab"), tuple("abc"), tuple("abd")]
+    assert told(sampler, *"abc")[0] == ("complete", 2.0) and told(sampler, *"abd")[0] == ("complete", 3.0)
+    for names in ("abc", "abd"):
         (model,) = [model for (_, found), model in sampler._models.items() if found == tuple(names)]
         assert model._optimizer.trials[-1].x[0] == chosen["a"]
+
+
+def modelled(sampler: Sampler, *names: str) -> list[float]:
+    """The values of the complete trials of the optimiser of some parameters."""
+    return [value for state, value in told(sampler, *names) if state == "complete"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "values", "kept"),
+    [
+        (FloatDistribution(0, 10), FloatDistribution(0, 1), [0.5, 7.0, 1.0], [0, 2]),
+        (FloatDistribution(0, 1), FloatDistribution(-5, 5), [0.5, 1.0], [0, 1]),
+        (FloatDistribution(0, 4, step=0.5), FloatDistribution(0, 4, step=1.0), [0.5, 3.0], [1]),
+        (FloatDistribution(0, 4), FloatDistribution(0, 4, step=1.0), [0.7, 3.0], [1]),
+        (IntDistribution(0, 9), IntDistribution(0, 9, step=3), [3, 4, 9], [0, 2]),
+        (IntDistribution(1, 90), IntDistribution(1, 9), [3, 40], [0]),
+    ],
+)
+def test_a_range_that_changes_is_searched_on_the_trials_within(
+    old: Any, new: Any, values: Any, kept: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    sampler = small(seed=0, n_startup_trials=19)
+    study = optuna.create_study(sampler=sampler)
+    asked: dict[str, Any] = {"p": new, "x": UNIT}
+    for index, value in enumerate(values):
+        params = {"p": value, "x": 0.5}
+        study.add_trial(create_trial(value=index, params=params, distributions={"p": old, "x": UNIT}))
+    first = study.ask(asked)
+    study.tell(first, 10.0)
+    assert not caplog.records
+    trial = study.ask(asked)
+    study.ask(asked)
+    (record,) = caplog.records  # once
+    assert record.name == "seqdec.integrations.optuna" and "the distribution of 'p' changes" in record.getMessage()
+    assert trial.relative_params is not None
+    assert trial.relative_params.keys() == {"p", "x"} and trial.params == trial.relative_params
+    within = [10.0] if new._contains(new.to_internal_repr(first.params["p"])) else []
+    assert modelled(sampler, "p", "x") == [*kept, *within]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "values", "kept"),
+    [
+        (FloatDistribution(1, 9), IntDistribution(1, 9), [2.5, 3.0], [1]),
+        (IntDistribution(1, 9), FloatDistribution(2, 9), [1, 3], [1]),
+        (FloatDistribution(0, 9), FloatDistribution(1, 9, log=True), [0.0, 3.0], [1]),
+        (CategoricalDistribution(("a", "b")), CategoricalDistribution(("b", "c", 1)), ["a", "b"], [1]),
+        (CategoricalDistribution(("a", 3)), FloatDistribution(0, 9), ["a", 3], [1]),
+    ],
+)
+def test_a_kind_that_changes_is_searched_once_it_was_drawn(old: Any, new: Any, values: Any, kept: Any) -> None:
+    sampler = small(seed=0, n_startup_trials=19)
+    study = optuna.create_study(sampler=sampler)
+    study.tell(study.ask({"x": UNIT}), 20.0)
+    study.tell(study.ask({"p": new}), 10.0)
+    for index, value in enumerate(values):
+        study.add_trial(create_trial(value=index, params={"p": value}, distributions={"p": old}))
+    assert study.ask({"p": new}).relative_params.keys() == {"x", "p"}
+    assert modelled(sampler, "p") == [10.0, *kept]
+    pickled = pickle.loads(pickle.dumps(sampler))
+    assert pickled.infer_relative_search_space(study, study.trials[-1]).keys() == {"x"}
+
+
+@pytest.mark.parametrize("name", ["float", "stepped", "int", "logarithmic"])
+def test_a_value_outside_is_not_modelled_and_the_study_goes_on(name: str) -> None:
+    suggest: dict[str, Callable[[Any], float]] = {
+        "float": lambda trial: trial.suggest_float("a", 0.0, 1.0),
+        "stepped": lambda trial: trial.suggest_float("a", 0.0, 1.0, step=0.25),
+        "int": lambda trial: trial.suggest_int("a", 0, 4),
+        "logarithmic": lambda trial: trial.suggest_int("a", 1, 4, log=True),
+    }
+    sampler = small(seed=0, n_startup_trials=19)
+    study = optuna.create_study(sampler=sampler)
+
+    def objective(trial: Any) -> float:
+        return suggest[name](trial) + trial.suggest_float("b", 0.0, 1.0)
+
+    def enqueued(value: float) -> None:
+        study.enqueue_trial({"a": value})
+        with pytest.warns(UserWarning, match="out of range"):
+            study.optimize(objective, n_trials=1)
+
+    enqueued(5)
+    study.optimize(objective, n_trials=2)
+    enqueued(7)
+    study.optimize(objective, n_trials=2)
+    values = [trial.value for trial in study.trials]
+    assert len(values) == 6 and modelled(sampler, "a", "b") == [*values[1:3], values[4]]
 
 
 @pytest.mark.slow

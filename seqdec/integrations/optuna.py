@@ -6,6 +6,7 @@ and of those that occur wherever it does, which are held at the values that they
 branch of a conditional space is modelled jointly with those of all branches, on the trials of its branch.
 """
 
+import logging
 import math
 import secrets
 import threading
@@ -29,11 +30,16 @@ from optuna.distributions import (  # pyright: ignore[reportMissingImports]
     BaseDistribution,
     CategoricalDistribution,
     IntDistribution,
+    check_distribution_compatibility,
 )
 from optuna.samplers._base import _process_constraints_after_trial  # pyright: ignore[reportMissingImports]
 from optuna.study import Study, StudyDirection  # pyright: ignore[reportMissingImports]
 from optuna.trial import FrozenTrial, TrialState  # pyright: ignore[reportMissingImports]
 
+_logger = logging.getLogger(__name__)
+
+_UNKNOWN = IntDistribution(0, 0)
+"""The distribution of a parameter that is not searched: of one value."""
 _FAILED: tuple[float, ...] = ()
 """The values of a failed trial."""
 
@@ -44,11 +50,13 @@ class Sampler(BaseSampler):
         study = optuna.create_study(sampler=Sampler(seed=0))
         study.optimize(objective, n_trials=40)
 
-    Parameters are known once a trial that has them is complete; until then, and where the distribution of a parameter
-    changes from trial to trial, the independent sampler draws them. Then come the points of a Sobol sequence up to
-    `n_startup_trials`, then those of the acquisition. In a conditional space each branch has its own model, of the
-    trials that took it. Points are repeated only where all points of a finite space are known.
+    Parameters are known once a trial that has them is complete; until then the independent sampler draws them. Then
+    come the points of a Sobol sequence up to `n_startup_trials`, then those of the acquisition. In a conditional space
+    each branch has its own model, of the trials that took it. Points are repeated only where all points of a finite
+    space are known. Where the range or the step of a parameter changes, which is logged, those of the latest trial are
+    searched, and in a trial with others the independent sampler draws it.
 
+    - Trials with a value outside its range, such as an enqueued one, are not modelled.
     - Running trials, also of other processes, enter with their expected value.
     - Failed trials, and values that are not finite, are not modelled; the scores of points near them are reduced.
     - Pruned trials have their last intermediate value; without one they count as failed.
@@ -93,7 +101,14 @@ class Sampler(BaseSampler):
         reference = options.get("reference_point")
         objectives = 1 if reference is None else np.size(reference)
         BayesianOptimizer([(0.0, 1.0)], **_optimizer_options(0, [False] * objectives, 0, 1), **options)
+        self._start()
+
+    def _start(self) -> None:
+        """Know no study."""
         self._models: dict[Any, _Model] = {}
+        self._drawn: dict[tuple[int, str], BaseDistribution] = {}
+        """the last distributions that the independent sampler drew from, by study and parameter"""
+        self._warned: set[tuple[int, str]] = set()
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -105,11 +120,12 @@ class Sampler(BaseSampler):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("_models", "_lock")}
+        own = ("_models", "_drawn", "_warned", "_lock")
+        return {name: value for name, value in vars(self).items() if name not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        for name, value in {**state, "_models": {}, "_lock": threading.Lock()}.items():
-            setattr(self, name, value)
+        vars(self).update(state)
+        self._start()
 
     def reseed_rng(self) -> None:
         """Draw another seed, for the independent sampler and for models that are made from now on."""
@@ -117,14 +133,34 @@ class Sampler(BaseSampler):
         self._independent_sampler.reseed_rng()
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """The parameters of the complete trials, except those with one value and those whose distribution changes."""
+        """The parameters of the complete trials, with the distributions of the latest trials; none of one value.
+
+        A parameter with distributions of different kinds, which added trials may have, has the one drawn from last.
+        """
+        trials = study.get_trials(deepcopy=False)
         found: dict[str, BaseDistribution] = {}
-        changing = set()
-        for other in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
-            for name, distribution in other.distributions.items():
-                if found.setdefault(name, distribution) != distribution:
-                    changing.add(name)
-        return {name: found[name] for name in sorted(found.keys() - changing) if not found[name].single()}
+        changed, mixed = set(), set()
+        for name, distribution in (item for other in trials for item in other.distributions.items()):
+            if (earlier := found.setdefault(name, distribution)) != distribution:
+                changed.add(name)
+                mixed |= set() if _is_compatible(earlier, distribution) else {name}
+            found[name] = distribution
+        for name in sorted(changed):
+            self._warn(study, name)
+        for name in mixed:
+            found[name] = self._drawn.get((study._study_id, name), _UNKNOWN)
+        known = {name for other in trials if other.state == TrialState.COMPLETE for name in other.params}
+        return {name: found[name] for name in sorted(known) if not found[name].single()}
+
+    def _warn(self, study: Study, name: str) -> None:
+        """Log, once in a study, that the distribution of a parameter changes."""
+        if (study._study_id, name) not in self._warned:
+            self._warned.add((study._study_id, name))
+            _logger.warning(
+                "the distribution of %r changes: that of the latest trial is searched, trials with a value outside are "
+                "not modelled, and in a trial with another one the independent sampler draws it",
+                name,
+            )
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -151,6 +187,7 @@ class Sampler(BaseSampler):
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
         """A value by the independent sampler."""
+        self._drawn[study._study_id, param_name] = param_distribution
         return self._independent_sampler.sample_independent(study, trial, param_name, param_distribution)
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
@@ -221,8 +258,8 @@ class _Model:
                 self._records[number] = record
 
     def _record(self, trial: FrozenTrial) -> _Record | None:
-        """The record of a trial; None unless it has all parameters of the model."""
-        if trial.state == TrialState.WAITING or any(trial.distributions.get(n) != d for n, d in self.space.items()):
+        """The record of a trial; None unless it has all parameters of the model, with values of their distributions."""
+        if trial.state == TrialState.WAITING or not all(_holds(d, trial.params, n) for n, d in self.space.items()):
             return None
         x = tuple(_internal(distribution, trial.params[name]) for name, distribution in self.space.items())
         outcomes = _constraints(trial)
@@ -230,6 +267,23 @@ class _Model:
         if values in (None, _FAILED) or not all(math.isfinite(outcomes.get(n, math.nan)) for n in self.constraints):
             return _Record(x, None if values is None else _FAILED)
         return _Record(x, values, tuple(outcomes[name] for name in self.constraints))
+
+
+def _holds(distribution: BaseDistribution, params: Mapping[str, Any], name: str) -> bool:
+    """Whether there is a parameter of that name, with a value of the distribution."""
+    try:
+        return name in params and distribution._contains(distribution.to_internal_repr(params[name]))
+    except ValueError:  # of another kind
+        return False
+
+
+def _is_compatible(one: BaseDistribution, other: BaseDistribution) -> bool:
+    """Whether Optuna lets a parameter have both distributions in a study."""
+    try:
+        check_distribution_compatibility(one, other)
+    except ValueError:
+        return False
+    return True
 
 
 def _continues(old: _Record, new: _Record | None, running: bool) -> bool:
@@ -279,10 +333,7 @@ def _spaces(
 ) -> Iterator[dict[str, BaseDistribution]]:
     """For each set of complete trials in which some parameters occur, the parameters that occur in all of them."""
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
-    occurs = {
-        name: frozenset(trial.number for trial in complete if trial.distributions.get(name) == distribution)
-        for name, distribution in search_space.items()
-    }
+    occurs = {name: frozenset(trial.number for trial in complete if name in trial.params) for name in search_space}
     for group in sorted(dict.fromkeys(occurs.values()), key=len, reverse=True):
         yield {name: distribution for name, distribution in search_space.items() if occurs[name] >= group}
 
