@@ -7,6 +7,7 @@ and the end counts as terminated: there is no later value to bootstrap from.
 
 import inspect
 import warnings
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -112,7 +113,7 @@ class FunctionalEnv(gymnasium.Env):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[PyTree, dict[str, Any]]:
         """The first observation of an episode."""
-        super().reset(seed=seed)
+        super().reset(seed=None if seed is None else checks.seed("seed", seed))
         if self._course is None or seed is not None:
             course = self._begin(jax.random.key(_draw_seed(self.np_random)), self._params)
         else:
@@ -169,7 +170,7 @@ class FunctionalVectorEnv(VectorEnv):
         self._ended = np.ones(self.num_envs, bool)
 
     def reset(
-        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[PyTree, dict[str, Any]]:
         """The first observations of episodes; of those in `options["reset_mask"]` (num_envs,) bool, where it is given.
 
@@ -232,15 +233,15 @@ class FunctionalVectorEnv(VectorEnv):
             infos |= {"final_info": final_info, "_final_info": done.copy()}
         return infos
 
-    def _check_seeds(self, seed: int | list[int | None] | None) -> list[int | None]:
+    def _check_seeds(self, seed: Any) -> list[int | None]:
         """One seed, or None, for every copy."""
         if seed is None:
             return [None] * self.num_envs
-        if isinstance(seed, list | tuple):
+        if np.ndim(seed) == 1:
             if len(seed) != self.num_envs:
                 raise ValueError(f"a list of seeds must hold num_envs={self.num_envs} of them; got {len(seed)}")
-            return list(seed)
-        return [checks.count("seed", seed, 0) + i for i in range(self.num_envs)]
+            return [None if one is None else checks.seed("seed", one) for one in seed]
+        return list(checks.seeds(seed, self.num_envs))
 
     def _check_reset_mask(self, options: dict[str, Any] | None) -> np.ndarray:
         """(num_envs,) bool: the copies to be reset."""

@@ -42,7 +42,7 @@ class Objective(NamedTuple):
 
     def black_box(self, seed: int) -> Callable[[Any], float]:
         """The noisy function: every call adds independent noise, generated from `seed`."""
-        generator = np.random.default_rng(seed)
+        generator = np.random.default_rng(checks.seed("seed", seed))
         return lambda x: self(x) + self.noise_std * float(generator.standard_normal())
 
     def regret(self, value: Any) -> Any:
@@ -155,8 +155,8 @@ def drawnn(dim: int = 50, *, seed: int = 3141) -> Objective:
     The minimum is not known; the network is the same for equal `seed`. Raises ValueError for dim < 1 or a negative
     seed.
     """
-    dim, seed = checks.count("dim", dim, 1), checks.count("seed", seed, 0)
-    params = _Random().init(jax.random.key(seed), jnp.zeros(dim, jnp.float32))
+    dim, seed = checks.count("dim", dim, 1), checks.seed("seed", seed)
+    params = _Random().init(jax.random.key(checks.word(seed)), jnp.zeros(dim, jnp.float32))
     return Objective(f"drawnn{dim}", _drawnn, params, _box([(0, 1)] * dim), None, None)
 
 

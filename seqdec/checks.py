@@ -2,7 +2,7 @@
 
 import math
 import operator
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, ValuesView
 from numbers import Real
 from typing import Any
 
@@ -33,6 +33,40 @@ def count(name: str, value: Any, minimum: int = 1) -> int:
     return operator.index(value)
 
 
+def seed(name: str, value: Any) -> int:
+    """`value`, an integer of Python or an array () of one, as a Python int: equal seeds give equal random numbers.
+
+    Raises:
+        TypeError: not an integer.
+        ValueError: outside [0, 2**63).
+    """
+    message = f"{name} must be an integer from 0 to 2**63 - 1; got {value!r}"
+    dtype = getattr(value, "dtype", type(value))
+    if isinstance(value, Tracer) or not jnp.issubdtype(dtype, jnp.integer) or np.ndim(value) > 0:
+        raise TypeError(message)
+    if not 0 <= operator.index(value) < 2**63:
+        raise ValueError(message)
+    return operator.index(value)
+
+
+def seeds(value: Any, number: int) -> range:
+    """The seeds `value`, `value` + 1, ..., `number` of them.
+
+    Raises:
+        TypeError: the first is not an integer.
+        ValueError: one of them lies outside [0, 2**63).
+    """
+    first = seed("seed", value)
+    if first + number > 2**63:
+        raise ValueError(f"seed must be an integer from 0 to 2**63 - {number} for {number} seeds; got {value!r}")
+    return range(first, first + number)
+
+
+def word(seed: int) -> np.uint32:
+    """A seed as the 32 bits that a key of JAX is made from: itself below 2**32, above a digest of it."""
+    return np.uint32(seed if seed < 2**32 else np.random.SeedSequence(seed).generate_state(1)[0])
+
+
 def number(name: str, value: Any, low: float = 0.0, high: float = math.inf, *, exclusive: bool = False) -> None:
     """Refuse a number outside [low, high), or (low, high) if `exclusive`; arrays and traced values pass.
 
@@ -55,11 +89,11 @@ def real(name: str, value: Any) -> float:
     """
     if not isinstance(value, Real):
         try:
-            array = np.asarray(value)
-        except ValueError:  # nested sequences of different lengths
-            array = np.array(None)
-        if array.size != 1 or not is_real(array.dtype):
-            raise TypeError(f"{name} must be a number; got {value!r}")
+            array = as_array(name, value)
+        except (TypeError, ValueError):
+            array = np.array(())
+        if array.size != 1:
+            raise TypeError(f"{name} must be a number; got {value!r:.200}")
         value = array.reshape(())
     try:
         return float(value)
@@ -85,7 +119,7 @@ def non_negative(name: str, values: Any, *, max_ndim: int = 0) -> None:
     """
     if isinstance(values, Tracer):
         return
-    array = np.asarray(values)
+    array = np.asarray(as_array(name, values))
     if array.ndim > max_ndim or not np.all(np.isfinite(array) & (array >= 0)):
         shapes = "a finite number >= 0" if max_ndim == 0 else f"finite numbers >= 0 in at most {max_ndim} axes"
         raise ValueError(f"{name} must be {shapes}; got {values!r}")
@@ -112,58 +146,85 @@ def choice(name: str, value: Any, known: Collection[str]) -> None:
         raise ValueError(unknown(name, value, known))
 
 
-def numbers(name: str, values: Any) -> Any:
-    """`values`, a tree of numbers whose leaves may be arrays or traced values; lists of numbers become arrays.
+def as_array(name: str, values: Any) -> Any:
+    """Real numbers in a container of any kind as an array, in the order in which they stand there.
+
+    JAX arrays and traced values stay. Lists, tuples, iterators, columns and tables of pandas, Polars and Arrow, and
+    arrays of any byte order become NumPy arrays, or a JAX array where they hold traced values.
 
     Raises:
-        TypeError: a leaf holds strings or anything else that is no real number; or there is no leaf.
+        TypeError: it holds text, missing entries or anything else that is not a real number; or a masked array.
+        ValueError: rows of different lengths.
+    """
+    if isinstance(values, Iterator | ValuesView):
+        values = list(values)
+    if isinstance(values, np.ma.MaskedArray):
+        raise TypeError(f"{name} must be an array without a mask; got {values!r:.200}: fill it, as with filled()")
+    try:
+        if isinstance(values, list | tuple) and any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(values)):
+            values = jnp.asarray(values)
+        array: Any = values if isinstance(values, jax.Array) else np.asarray(values)
+        if array.dtype == object and array.ndim == 2 and hasattr(values, "iloc"):  # pandas: columns of several dtypes
+            columns = getattr(values, "items")()  # noqa: B009 (unknown to type checkers)
+            array = np.stack([np.asarray(column) for _, column in columns], axis=1)
+    except ValueError:
+        raise ValueError(f"{name} must hold rows of equal lengths; got {values!r:.200}") from None
+    if not is_real(array.dtype):
+        raise TypeError(
+            f"{name} must hold real numbers; got {values!r:.200}: convert it, as with float() or astype(float)"
+        )
+    if isinstance(array, jax.Array):
+        return array
+    return array.astype(np.float64 if array.dtype == np.longdouble else array.dtype.newbyteorder("="), copy=False)
+
+
+def numbers(name: str, values: Any) -> Any:
+    """`values`, a tree of numbers whose leaves may be containers of any kind, with arrays as its leaves.
+
+    Lists and tuples of numbers are leaves; those of arrays, and named tuples, are parts of the tree. Single numbers
+    stay.
+
+    Raises:
+        TypeError: a leaf holds strings or anything else that is not a real number; or there is no leaf.
         ValueError: a list is ragged, or an integer does not fit JAX's default integers.
     """
-    values = jax.tree.map(lambda leaf: _as_array(name, leaf), values, is_leaf=_is_list)
-    leaves = jax.tree.leaves(values)
+    leaves, structure = jax.tree.flatten(values, is_leaf=_is_list)
     if not leaves:
         raise TypeError(f"{name} must hold numbers; got {values!r}")
-    for leaf in leaves:
-        known = leaf if hasattr(leaf, "dtype") else np.asarray(leaf)
-        if not is_real(known.dtype):
-            raise TypeError(
-                f"{name} must hold real numbers; got {leaf!r}: convert it, as with float() or astype(float)"
-            )
-        if not isinstance(known, jax.Array) and known.dtype.kind in "iu" and known.dtype.itemsize > 4 and known.size:
-            limits = jnp.iinfo(jax.dtypes.canonicalize_dtype(int))
-            if known.min() < limits.min or known.max() > limits.max:
-                raise ValueError(f"{name} must hold integers of at most {limits.bits} bits; got {leaf!r}: pass floats")
-    return values
+    return structure.unflatten([_leaf(name, leaf) for leaf in leaves])
 
 
 def _is_list(value: Any) -> bool:
-    """Whether a value is a list of real numbers, which may be nested."""
-    if not isinstance(value, list):
+    """Whether a value is a list or tuple of single numbers, which may be nested."""
+    if not isinstance(value, list | tuple) or hasattr(value, "_fields"):
         return False
-    leaves = [leaf if hasattr(leaf, "dtype") else np.asarray(leaf) for leaf in jax.tree.leaves(value)]
-    return all(np.ndim(leaf) == 0 and is_real(leaf.dtype) for leaf in leaves)
+    leaves = jax.tree.leaves(value)
+    return bool(leaves) and all(np.ndim(leaf) == 0 for leaf in leaves)
 
 
-def _as_array(name: str, value: Any) -> Any:
-    if not _is_list(value):
-        return value
-    traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(value))
-    try:
-        return jnp.asarray(value) if traced else np.asarray(value)
-    except ValueError:
-        raise ValueError(f"{name} must hold lists of equal lengths; got {value!r}") from None
+def _leaf(name: str, value: Any) -> Any:
+    array = as_array(name, value)
+    if isinstance(array, np.ndarray) and array.dtype.kind in "iu" and array.dtype.itemsize > 4 and array.size:
+        limits = jnp.iinfo(jax.dtypes.canonicalize_dtype(int))
+        if array.min() < limits.min or array.max() > limits.max:
+            raise ValueError(f"{name} must hold integers of at most {limits.bits} bits; got {value!r}: pass floats")
+    return value if isinstance(value, int | float) else array
 
 
 def is_real(dtype: Any) -> bool:
     """Whether a dtype is that of real numbers, integers or bools."""
-    return any(jnp.issubdtype(dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_))
+    kinds = jnp.floating, jnp.integer, jnp.bool_
+    return any(jnp.issubdtype(dtype, kind) for kind in kinds) and not jnp.issubdtype(dtype, np.timedelta64)
 
 
 def integers(name: str, values: Any) -> jax.Array:
     """`values` as an integer array. Raises TypeError for numbers of another kind, ValueError for too large ones."""
-    given = values if hasattr(values, "dtype") else np.asarray(values)
+    try:
+        given = as_array(name, values)
+    except TypeError:
+        given = np.array(np.nan)
     if not jnp.issubdtype(given.dtype, jnp.integer):
-        raise TypeError(f"{name} must hold integers, which count from 0; got {values!r}")
+        raise TypeError(f"{name} must hold integers, which count from 0; got {values!r:.200}")
     return jnp.asarray(numbers(name, given))
 
 
@@ -175,19 +236,20 @@ def indices(name: str, values: Any, size: int, of: str) -> None:
     """
     if isinstance(values, Tracer):
         return
-    known = np.asarray(values)
+    known = np.asarray(as_array(name, values))
     outside = known[(known < 0) | (known >= size)]
     if outside.size:
         raise ValueError(f"{name} must hold indices of the {size} {of}, from 0 to {size - 1}; got {outside.ravel()[0]}")
 
 
 def array(name: str, values: Any, ndim: int, low: float = -math.inf, high: float = math.inf) -> jax.Array:
-    """`values` as a float32 array.
+    """A copy of `values`, of any kind of container, as a float32 array.
 
     Raises:
+        TypeError: not real numbers.
         ValueError: empty, without `ndim` axes, not finite, or outside [low, high].
     """
-    numbers = np.asarray(values, np.float32)
+    numbers = np.array(as_array(name, values), np.float32)
     if numbers.ndim != ndim or numbers.size == 0:
         raise ValueError(f"{name} must be a non-empty array with {ndim} axes; got shape {numbers.shape}")
     if not np.all(np.isfinite(numbers) & (numbers >= low) & (numbers <= high)):

@@ -668,8 +668,8 @@ def test_every_acquisition_finds_new_points_in_the_box(acquisition: Any) -> None
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"seed": -1}, ValueError, "seed must be at least 0; got -1"),
-        ({"seed": 0.5}, TypeError, "seed must be an integer; got 0.5"),
+        ({"seed": -1}, ValueError, r"seed must be an integer from 0 to 2\*\*63 - 1; got -1"),
+        ({"seed": 0.5}, TypeError, r"seed must be an integer from 0 to 2\*\*63 - 1; got 0.5"),
         ({"capacity": 0}, ValueError, "capacity must be at least 1"),
         ({"surrogate": "hilofy"}, ValueError, "unknown surrogate 'hilofy': did you mean 'hilofi'"),
         ({"surrogate": "autp"}, ValueError, "unknown surrogate 'autp': did you mean 'auto'"),

@@ -196,7 +196,7 @@ def test_help(arguments: list[str], capsys: Any) -> None:
         (["digits", "--agents", "lrkf", "--policy", "tompson"], "'thompson'"),
         (["digits", "--agents", "lrkf,lrkf"], "must differ"),
         (["digits", "--agents", "adamw", "--steps", "0"], "steps must be at least 1"),
-        (["digits", "--agents", "adamw", "--seed", "-1"], "seed must be at least 0"),
+        (["digits", "--agents", "adamw", "--seed", "-1"], "seed must be an integer from 0 to"),
         (["digits", "--agents", "lrkf", "--rank", "1000000"], "rank 1000000 exceeds"),
         (["digits", "--agents", "lrkf", "--noise-variance", "-1"], "noise"),
     ],

@@ -131,7 +131,7 @@ def test_seeds() -> None:
     first, again, other = (adapter.reset(seed=seed)[0] for seed in (3, 3, 4))
     np.testing.assert_array_equal(first, again)
     assert (first != other).any()
-    adapter.reset(seed=2**70)
+    adapter.reset(seed=2**62)
     unseeded = [FunctionalEnv(envs.linear()).reset()[0] for _ in range(2)]
     assert (unseeded[0] != unseeded[1]).any()
 
@@ -271,7 +271,7 @@ def test_final_observations_in_every_mode() -> None:
         (lambda env: vector_of(env).step([0, 9]), ValueError, r"environment 1: action .*9.* is not in Discrete\(5\)"),
         (lambda env: vector_of(env).step([0.0, 1.0]), ValueError, "environment 0: action .* is not in"),
         (lambda env: vector_of(env).reset(seed=[1]), ValueError, "num_envs=2 of them; got 1"),
-        (lambda env: vector_of(env).reset(seed=-1), ValueError, "seed must be at least 0"),
+        (lambda env: vector_of(env).reset(seed=-1), ValueError, "seed must be an integer from 0 to"),
         (
             lambda env: vector_of(env).reset(options={"reset_mask": [True, False]}),
             ValueError,

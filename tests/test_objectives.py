@@ -141,7 +141,7 @@ def test_the_agents_of_the_bandits_play_it() -> None:
     [
         (lambda: objectives.ackley(0), ValueError, "dim must be at least 1; got 0"),
         (lambda: objectives.rosenbrock(1), ValueError, "dim must be at least 2; got 1"),
-        (lambda: objectives.drawnn(5, seed=-1), ValueError, "seed must be at least 0; got -1"),
+        (lambda: objectives.drawnn(5, seed=-1), ValueError, "seed must be an integer from 0 to .*; got -1"),
         (lambda: objectives.noisy_branin(-1.0), ValueError, "noise_std must be finite numbers from 0.0"),
         (lambda: objectives.branin()([1.0]), ValueError, r"x must have shape \(2,\); got \(1,\)"),
         (lambda: envs.query(objectives.branin(), horizon=0), ValueError, "horizon must be at least 1; got 0"),

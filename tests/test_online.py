@@ -336,7 +336,7 @@ def test_a_wrong_reward_is_refused_and_takes_nothing_with_it(
 
 def test_wrong_settings_are_refused(tmp_path: Path) -> None:
     for options, message in [
-        ({"seed": -1}, "seed must be at least 0; got -1"),
+        ({"seed": -1}, "seed must be an integer from 0 to .*; got -1"),
         ({"expire_after": 0}, "expire_after must be positive; got 0"),
         ({"capacity": 2}, "capacity must be at least 3; got 2"),
         ({"batch_size": 0}, "batch_size must be at least 1"),

@@ -333,9 +333,9 @@ REFUSED = [
     ({"num_steps": 0}, ValueError, "num_steps must be at least 1; got 0"),
     ({"num_steps": 10.0}, TypeError, "num_steps must be an integer; got 10.0"),
     ({"num_steps": True}, TypeError, "num_steps must be an integer"),
-    ({"seed": -1}, ValueError, "seed must be at least 0"),
-    ({"seed": "0"}, TypeError, "seed must be an integer"),
-    ({"seed": 2**32}, ValueError, r"must not exceed 2\*\*32"),
+    ({"seed": -1}, ValueError, r"seed must be an integer from 0 to 2\*\*63 - 1; got -1"),
+    ({"seed": "0"}, TypeError, r"seed must be an integer from 0 to 2\*\*63 - 1; got '0'"),
+    ({"seed": 2**63 - 1, "num_seeds": 2}, ValueError, r"seed must be an integer from 0 to 2\*\*63 - 2 for 2 seeds"),
     ({"num_seeds": 0}, ValueError, "num_seeds must be at least 1"),
     ({"diagnostics": "error"}, TypeError, r"write \('error',\)"),
     (

@@ -56,7 +56,7 @@ class BayesianOptimizer(Questions):
             dict.
         constraints: `seqdec.bo.Linear`, and functions (x) -> bool, which hold at every point. A function is called for
             about a thousand candidates with every question.
-        seed: of everything random, an integer >= 0.
+        seed: of everything random, an integer in [0, 2**63).
         maximize: whether large values are wanted; else small ones. With several objectives for all, or for each.
         objectives: number of values of the function. With several, the search is for their front, see `front`.
         outcome_constraints: number of outcomes that are told with each value, and are to be at most 0.
@@ -120,7 +120,7 @@ class BayesianOptimizer(Questions):
         for name in self.outputs.columns:
             if name in self.space.names:
                 raise ValueError(name_of_a_column(name))
-        self.seed = checks.count("seed", seed, 0)
+        self.seed = checks.seed("seed", seed)
         flags = pareto.signs(maximize, self.outputs.objectives)
         self.maximize = bool(flags[0] > 0) if objectives == 1 else tuple((flags > 0).tolist())
         self._signs = np.concatenate([flags, np.full(self.outputs.outcome_constraints, -1.0)])

@@ -112,7 +112,7 @@ class Belief(Record):
         self._update_choice()
         trials, renewed = self._trials(self._plan.surrogate.dtype)
         state, self._state = None if renewed else self._state, None  # after an interruption the next fit is anew
-        self._state = suggest.fit(self._plan.surrogate, jax.random.key(self.seed), state, trials)
+        self._state = suggest.fit(self._plan.surrogate, jax.random.key(checks.word(self.seed)), state, trials)
         return trials
 
     def _belief(self) -> Fitted:

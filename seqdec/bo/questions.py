@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from seqdec import checks
 from seqdec.bo import feasibility, pareto, restricted, suggest, trust_region
 from seqdec.bo.feasibility import Incumbent, Target
 from seqdec.bo.predictions import Belief, repeated_variance
@@ -111,7 +112,7 @@ class Questions(Belief):
             trials = self._fit()
             belief = suggest.believe(surrogate, self._state, trials)
             region = Region(*(np.clip(side, *self.space.cube(fixed)) for side in self._region()))
-            key = jax.random.fold_in(jax.random.key(self.seed), number)
+            key = jax.random.fold_in(jax.random.key(checks.word(self.seed)), number)
             generator = np.random.default_rng([self.seed, number, 2])
 
             target = self._target(belief.means, trials)

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from seqdec import checks
 from seqdec.data.kuairec import COUNTS, FEATURES, SYNTHETIC, load_kuairec
 from seqdec.data.recommender import RecommenderLog
 from seqdec.persistence import located, write_file
@@ -73,7 +74,7 @@ class World(NamedTuple):
 
 def world(users: int, videos: int, *, match: float = 1.0, seed: int) -> World:
     """The latent factors of a synthetic log; see the module's docstring."""
-    draw = np.random.default_rng([seed, 0])
+    draw = np.random.default_rng([checks.seed("seed", seed), 0])
     quality = draw.normal(size=videos)
     drift = np.cumsum(draw.normal(scale=0.5 / _DAYS**0.5, size=(videos, _DAYS)), axis=1)
     audience = draw.normal(scale=1.2, size=(videos, 1)) + 0.3 * quality[:, None]
@@ -108,7 +109,7 @@ def write_kuairec(folder: str | os.PathLike[str], *, users: int, videos: int, ma
 
     if users < 1 or videos < 1:
         raise ValueError(f"a log needs users and videos; got {users} and {videos}")
-    folder = located(folder)
+    folder, seed = located(folder), checks.seed("seed", seed)
     folder.mkdir(parents=True, exist_ok=True)
     truth, matrix = world(users, videos, match=match, seed=seed), folder / "small_matrix.csv"
     matrix.unlink(missing_ok=True)  # so that it never stands beside the features of another log

@@ -5,6 +5,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
+from seqdec import checks
 from seqdec.persistence import located
 from seqdec.registry import unknown
 
@@ -122,15 +123,12 @@ def split_names(kind: str, text: str, known: Collection[str] | None = None) -> l
 
 
 def check_seeds(seed: int, seeds: int = 1) -> None:
-    """Refuse seeds SEED, ..., SEED + SEEDS - 1 that are none or not all below 2**32.
+    """Refuse seeds SEED, ..., SEED + SEEDS - 1 if there are none, or one of them is not in [0, 2**63).
 
     Raises:
         ValueError: with the values.
     """
-    if seeds < 1:
-        raise ValueError(f"seeds must be at least 1; got {seeds}")
-    if seed < 0 or seed + seeds > 2**32:
-        raise ValueError(f"seed must be at least 0, and seed + seeds at most 2**32; got {seed} and {seeds}")
+    checks.seeds(seed, checks.count("seeds", seeds))
 
 
 def check_path(option: str, path: str | Path) -> None:

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from seqdec import filters, likelihoods, models
+from seqdec import checks, filters, likelihoods, models
 from seqdec.core import Filter
 from seqdec.data import load_snelson
 from seqdec.experiments import contenders
@@ -245,7 +245,7 @@ def single_pass(data: Data, seed: int, filter_programs: Programs) -> pd.DataFram
     where = np.repeat(list(places), [len(x) for x, _ in places.values()])
     inputs, responses = (np.concatenate(parts) for parts in zip(*places.values(), strict=True))
     padded = np.resize((inputs - centre) / scale, -(-len(inputs) // 512) * 512).astype(np.float32)
-    belief, tables = filter_programs.start(jax.random.key(seed)), []
+    belief, tables = filter_programs.start(jax.random.key(checks.word(seed))), []
     for count, (x, y) in enumerate(zip(data.x, data.y, strict=True), 1):
         scaled = jnp.float32((x - centre) / scale)
         belief = filter_programs.learn(belief, scaled, jnp.float32(y), jnp.float32(data.noise))

@@ -41,7 +41,7 @@ from optax import contrib
 from tqdm import tqdm
 
 from seqdec import optim
-from seqdec.checks import choice
+from seqdec.checks import choice, word
 from seqdec.core import PyTree
 from seqdec.experiments import tasks
 from seqdec.experiments.base import Located, check_minimum, check_seeds, split_names
@@ -293,9 +293,9 @@ class _Trial:
 
     def run(self, rate: float, decay: float, seed: int) -> pd.DataFrame:
         """Loss and seconds of every chunk of one run; loss and accuracy on held-out data at some, NaN at the others."""
-        params: PyTree = self._task.init(jax.random.key(seed))
+        params: PyTree = self._task.init(jax.random.key(word(seed)))
         carry = (params, self._transform.init(params), jnp.zeros((), jnp.int32))
-        numbers = jnp.float32(rate), jnp.float32(decay), jnp.int32(seed)
+        numbers = jnp.float32(rate), jnp.float32(decay), word(seed)
         rows, seconds = [], 0.0
         for index in range(CHUNKS):
             began = time.perf_counter()

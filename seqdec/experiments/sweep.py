@@ -24,7 +24,7 @@ import pandas as pd
 import tyro
 
 from seqdec import agents, envs, executors
-from seqdec.checks import choice
+from seqdec.checks import choice, seeds
 from seqdec.core import Environment
 from seqdec.experiments.base import Located, check_minimum
 from seqdec.experiments.folder import read_manifest, write_manifest, write_summary
@@ -34,7 +34,7 @@ from seqdec.persistence import read_table, versions, write_file, write_table
 from seqdec.registry import Registry, unknown
 
 _FORMAT = "seqdec cell 1"
-_NUMBERS: Mapping[str, tuple[int, int | None]] = {"steps": (1, None), "seeds": (1, 1), "seed": (0, 0)}
+_NUMBERS: Mapping[str, tuple[int, int | None]] = {"steps": (1, None), "seeds": (1, 1)}
 """Least value and default of the numbers of a configuration."""
 _GROUPS: Mapping[str, tuple[str, Registry[Any]]] = {
     "environments": ("environment", envs.REGISTRY),
@@ -235,10 +235,12 @@ def read_cells(path: Path) -> list[Cell]:
     except ValueError as error:
         raise ValueError(f"{path} is not TOML: {error}") from error
     for key in config:
-        choice(f"key of {path}", key, (*_NUMBERS, *_GROUPS))
+        choice(f"key of {path}", key, (*_NUMBERS, "seed", *_GROUPS))
     numbers = {name: _integer(path, config, name) for name in _NUMBERS}
-    if numbers["seed"] + numbers["seeds"] > 2**32:
-        raise ValueError(f"{path}: seed + seeds must not exceed 2**32; got {numbers['seed']} + {numbers['seeds']}")
+    try:
+        numbers["seed"] = seeds(config.get("seed", 0), numbers["seeds"]).start
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from None
     places, contestants = (_parts(path, config, group) for group in _GROUPS)
     cells = []
     for place in places:

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import pandas as pd
 import tyro
 
-from seqdec import agents, bo, experiments
+from seqdec import agents, bo, checks, experiments
 from seqdec.agents.networks import network_for
 from seqdec.agents.ranges import ranges
 from seqdec.experiments import contenders
@@ -185,7 +185,7 @@ def _objective(options: Bandit, name: str, asked: Tune) -> Callable[[Mapping[str
 
     compiled = jax.jit(mean_reward, compiler_options=step_options())
     params = jax.device_put(env.params)
-    keys = [jax.random.key(asked.seed + index) for index in range(asked.seeds)]
+    keys = [jax.random.key(checks.word(seed)) for seed in checks.seeds(asked.seed, asked.seeds)]
 
     def reward(settings: Mapping[str, float]) -> float:
         numbers = {keyword: jnp.float32(value) for keyword, value in settings.items()}

@@ -70,7 +70,7 @@ class Sampler(BaseSampler):
     different seeds. Threads may share a sampler. A pickled sampler holds its settings only: the rest is in the storage.
 
     Args:
-        seed: of everything random, an integer >= 0; None is a random one.
+        seed: of everything random, an integer in [0, 2**63); None is a random one.
         n_startup_trials: trials before the surrogate is used, which needs two values in any case; None is one for each
             column of the unit cube (a number has one column, a choice among n has n), but at least two.
         independent_sampler: for parameters that are not known; None is `optuna.samplers.RandomSampler`.
@@ -92,10 +92,11 @@ class Sampler(BaseSampler):
         constraints_func: Callable[[FrozenTrial], Sequence[float]] | None = None,
         **options: Any,
     ) -> None:
-        self._seed = _random_seed() if seed is None else checks.count("seed", seed, 0)
+        self._seed = _random_seed() if seed is None else checks.seed("seed", seed)
+        legacy = None if seed is None else int(checks.word(self._seed))  # NumPy's old generators take 32 bits
         startup = None if n_startup_trials is None else checks.count("n_startup_trials", n_startup_trials, 0)
         self._initial = None if startup is None else max(1, startup)
-        self._independent_sampler = independent_sampler or RandomSampler(seed=seed)
+        self._independent_sampler = independent_sampler or RandomSampler(seed=legacy)
         self._constraints_func, self._options = constraints_func, options
         # Raises here, rather than in the first trial.
         reference = options.get("reference_point")

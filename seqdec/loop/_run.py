@@ -9,6 +9,7 @@ import gymnasium
 import jax
 import numpy as np
 
+from seqdec import checks
 from seqdec.agents.inputs import check_environment
 from seqdec.checks import count
 from seqdec.core import Agent, Environment
@@ -72,7 +73,7 @@ def run(
     from tqdm import tqdm
 
     num_steps, num_seeds = count("num_steps", num_steps), count("num_seeds", num_seeds)
-    seeds = _check_seed(seed, num_seeds)
+    seeds = checks.seeds(seed, num_seeds)
     names = _check_diagnostics(diagnostics)
     if not isinstance(agent, Agent):
         raise TypeError(f"agent must be a seqdec.core.Agent, as seqdec.agents.make builds; got {type(agent).__name__}")
@@ -117,14 +118,6 @@ def _name(env: Environment | gymnasium.Env) -> str:
     if isinstance(env, Environment):
         return env.name
     return env.spec.id if env.spec else type(env.unwrapped).__name__
-
-
-def _check_seed(seed: int, num_seeds: int) -> range:
-    """The seeds of a run, all below 2**32."""
-    first = count("seed", seed, 0)
-    if first + num_seeds > 2**32:
-        raise ValueError(f"seed + num_seeds must not exceed 2**32; got {first} + {num_seeds}")
-    return range(first, first + num_seeds)
 
 
 def _check_diagnostics(names: Sequence[str]) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from seqdec.checks import word
 from seqdec.core import Agent, Environment, Key, PyTree
 from seqdec.loop.checkpoint import Checkpoint, Progress, load, save
 from seqdec.loop.record import Outcome, Record, RunState, check_action, check_state, rejected, select, split_key
@@ -43,7 +44,7 @@ def on_device(
     params = jax.device_put(env.params, common)
     # Every device takes the same number of seeds: some seeds run twice to fill up, and the copies are cut off below.
     rows = np.resize(np.arange(len(seeds)), -(-len(seeds) // mesh.size) * mesh.size)
-    keys = jax.device_put(jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32)[rows]), per_seed)
+    keys = jax.device_put(jax.vmap(jax.random.key)(np.stack([word(seed) for seed in seeds])[rows]), per_seed)
     programs = _programs(agent, env, names, keys, params, mesh)
     like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((len(seeds), *leaf.shape[1:]), leaf.dtype), programs.state)
     known = None if checkpoint is None else load(checkpoint, like)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium.spaces import Discrete
 
+from seqdec.checks import word
 from seqdec.core import Action, Agent, Array, Key, Masked, PyTree
 from seqdec.envs.gym import FunctionalEnv
 from seqdec.loop.record import Outcome, Record, check_action, rejected, select, split_key
@@ -69,7 +70,7 @@ def _compile_host(agent: Agent, env: gymnasium.Env, names: tuple[str, ...], seed
 
     raw, info = env.reset(seed=seed)
     like = jax.tree.map(lambda leaf: np.asarray(jnp.asarray(leaf)), _pack(raw, info))
-    key, step = jax.random.key(seed), np.uint32(0)
+    key, step = jax.random.key(word(seed)), np.uint32(0)
     init = jax.jit(agent.init).lower(key).compile(UNOPTIMISED)
     state = jax.eval_shape(agent.init, key)
     acting = jax.jit(act).lower(key, step, state, like).compile()
@@ -80,7 +81,7 @@ def _compile_host(agent: Agent, env: gymnasium.Env, names: tuple[str, ...], seed
 
 def _episodes(env: gymnasium.Env, num_steps: int, seed: int, programs: _HostPrograms) -> Iterator[Record]:
     """The steps of one seed, over as many episodes as they take."""
-    (_, _), (init_key, agent_key) = split_key(jax.random.key(seed))
+    (_, _), (init_key, agent_key) = split_key(jax.random.key(word(seed)))
     state = programs.init(init_key)
     observation = _observe(*env.reset(seed=seed), programs.like)
     for step in range(num_steps):

@@ -25,6 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
+from seqdec import checks
 from seqdec.checks import count, positive
 from seqdec.core import Agent, HasSpaces, PyTree, Spaces
 from seqdec.introspection import brief, described, listed
@@ -103,7 +104,7 @@ class OnlineAgent:
         """See the class."""
         if expire_after is not None:
             positive("expire_after", expire_after)
-        self._make, self._spaces, self._seed = make, spaces, count("seed", seed, 0)
+        self._make, self._spaces, self._seed = make, spaces, checks.seed("seed", seed)
         self._batch_size, self._every = count("batch_size", batch_size), count("snapshot_every", snapshot_every)
         self._lifetime = math.inf if expire_after is None else 1e9 * expire_after
         self._record = contexts.record_of(spaces.observation_space)

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from seqdec.checks import word
 from seqdec.core import Action, Agent, Masked, PyTree
 from seqdec.loop._compiled import compiled
 from seqdec.online import contexts
@@ -39,7 +40,7 @@ class Learner:
     def __init__(self, agent: Agent, seed: int, outputs: int, batch_size: int) -> None:
         """See the class."""
         self.agent, self.outputs, self._batch_size = agent, outputs, batch_size
-        self._seed = np.uint32(seed)
+        self._seed = word(seed)
         fast, options = compiled(agent, in_place=True), step_options()
 
         def act(state: PyTree, seed: Any, number: Any, x: PyTree, mask: Any) -> Action:
@@ -55,7 +56,7 @@ class Learner:
 
         self._act_many = jax.jit(act_many, compiler_options=options)
         self._update, self._update_batch = fast.update, fast.update_batch
-        self.state = fast.init(jax.random.fold_in(jax.random.key(seed), 0))
+        self.state = fast.init(jax.random.fold_in(jax.random.key(self._seed), 0))
 
     def decide(self, number: int, records: np.ndarray, masks: np.ndarray) -> Action:
         """Actions and propensities (n,) of decisions number, number + 1, ...: contexts (n,), masks (n, outputs)."""

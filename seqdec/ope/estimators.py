@@ -166,7 +166,7 @@ def replay(log: Log, target: np.ndarray | Target, *, seed: int) -> Terms:
         seed: of the rejection sampling.
     """
     w = weights(log, target)
-    accepted = (np.random.default_rng(seed).random(len(w)) * w.max() < w).astype(np.float64)
+    accepted = (np.random.default_rng(checks.seed("seed", seed)).random(len(w)) * w.max() < w).astype(np.float64)
     return Terms(accepted * log.reward, accepted)
 
 

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from seqdec import checks
 from seqdec.ope import estimators
 from seqdec.ope.estimators import Predicted, Target, Terms
 from seqdec.ope.log import Log
@@ -113,7 +114,7 @@ def _all_terms(log: Log, target: Target, settings: dict) -> dict[str, Terms]:
 
 def bootstrap(terms: list[Terms], *, seed: int, samples: int = 1000) -> np.ndarray:
     """(samples, number of estimates) estimates from rows drawn with replacement, the same rows for all of them."""
-    count, generator = len(terms[0].numerator), np.random.default_rng(seed)
+    count, generator = len(terms[0].numerator), np.random.default_rng(checks.seed("seed", seed))
     numerators, denominators = (np.stack(parts, axis=1) for parts in zip(*terms, strict=True))
     chances, drawn = np.full(count, 1 / count), []
     for start in range(0, samples, step := max(1, _CHUNK // count)):

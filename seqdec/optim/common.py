@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from seqdec import checks
 from seqdec.core import Array, PyTree
 from seqdec.linalg import cond_any
 
@@ -83,8 +84,9 @@ def matrixwise(
         init: (matrix of zeros) -> kind of arrays.
         update: (gradient matrix, kind, step) -> (direction, kind).
         transpose: hand matrices over with their short side first, the papers' m <= n.
-        seed: of the keys of the matrices.
+        seed: of the keys of the matrices; from `optax.inject_hyperparams` it is an array.
     """
+    bits = seed if isinstance(seed, Array) else checks.word(checks.seed("seed", seed))
 
     def flipped(leaf: Array) -> bool:
         return transpose and math.prod(leaf.shape[:-1]) > leaf.shape[-1]
@@ -104,7 +106,7 @@ def matrixwise(
         del params, extra
         leaves, structure = jax.tree.flatten(updates)
         number = jnp.asarray(optax.safe_increment(state.steps))
-        key = jax.random.key(seed)
+        key = jax.random.key(bits)
         fields = [structure.flatten_up_to(field) for field in state.matrices]
         directions, states = [], []
         for index, leaf in enumerate(leaves):
