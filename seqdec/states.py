@@ -5,6 +5,7 @@ dtype of every leaf, versions) and a checksum of manifest and arrays. Nothing in
 """
 
 import os
+from collections import Counter
 from collections.abc import Mapping
 from inspect import unwrap
 from typing import Any
@@ -17,6 +18,13 @@ from seqdec.core import Agent, PyTree
 from seqdec.persistence import as_json, check_format, located, read_arrays, versions, write_arrays
 
 _FORMAT = "seqdec state 1"
+_DTYPES = {
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+    "float16", "bfloat16", "float32", "float64", "complex64",
+}  # fmt: skip
+"""Those that safetensors writes and reads back."""
+_RESERVED = "__metadata__"
+"""A name that safetensors keeps for itself."""
 
 
 def save(path: str | os.PathLike[str], state: PyTree, agent: Agent | None = None) -> None:
@@ -28,7 +36,8 @@ def save(path: str | os.PathLike[str], state: PyTree, agent: Agent | None = None
         agent: whose state it is; its name and settings are recorded.
 
     Raises:
-        TypeError: a leaf is no array.
+        TypeError: a leaf is not an array, or has a dtype that the file cannot hold.
+        ValueError: two leaves cannot be told apart by the keys on their paths.
         OSError: the file cannot be written.
     """
     file, leaves = located(path), dict(named_leaves(state))
@@ -82,9 +91,29 @@ def inspect(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def named_leaves(tree: PyTree) -> list[tuple[str, Any]]:
-    """The leaves of a tree, each with its path, "belief.mean"."""
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return [(jax.tree_util.keystr(path, simple=True, separator=".") or "state", leaf) for path, leaf in leaves]
+    """The leaves of a tree, each with its path: "belief.mean", or "['belief'].mean" where short names are ambiguous.
+
+    Raises:
+        ValueError: two leaves have the same path, or a dict has keys that cannot be sorted.
+    """
+    try:
+        leaves = jax.tree_util.tree_leaves_with_path(tree)
+    except ValueError as error:
+        raise ValueError(f"a dict of the tree has keys that cannot be sorted ({error}); make all of them str") from None
+    names = [jax.tree_util.keystr(path, simple=True, separator=".") or "state" for path, _ in leaves]
+    if len({*names, _RESERVED}) <= len(names) or not _is_unicode("".join(names)):
+        names = [jax.tree_util.keystr(path) for path, _ in leaves]
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise ValueError(
+                f"{times} leaves of the tree have the same path {name}: give them keys with different names"
+            )
+    return list(zip(names, (leaf for _, leaf in leaves), strict=True))
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether a text can be encoded, which half of a surrogate pair cannot."""
+    return text.encode("utf-8", "ignore").decode() == text
 
 
 def described(leaf: Any) -> dict[str, Any]:
@@ -94,12 +123,18 @@ def described(leaf: Any) -> dict[str, Any]:
 
 
 def as_array(name: str, leaf: Any) -> np.ndarray:
-    """A leaf as a numpy array, a random key as its integers. Raises TypeError for what is no array or number."""
+    """A leaf as a numpy array, a random key as its integers. Raises TypeError for anything that a file cannot hold."""
     if _is_key(leaf):
         return np.asarray(jax.random.key_data(leaf))
     if not hasattr(leaf, "dtype") and not isinstance(leaf, int | float | complex):
         raise TypeError(f"the leaf {name} must be an array, a random key or a number; got {type(leaf).__name__}")
-    return np.asarray(leaf if hasattr(leaf, "dtype") else jnp.asarray(leaf))
+    array = np.asarray(leaf if hasattr(leaf, "dtype") else jnp.asarray(leaf))
+    if array.dtype.name not in _DTYPES:
+        raise TypeError(
+            f"the leaf {name} has the dtype {array.dtype}, which a file cannot hold; convert it to one of "
+            f"{', '.join(sorted(_DTYPES))}"
+        )
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def as_leaf(array: np.ndarray, like: Any) -> Any:

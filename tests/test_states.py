@@ -2,6 +2,7 @@
 
 import os
 import random
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -168,3 +169,49 @@ def test_environments_keep_their_logs(tmp_path: Path) -> None:
     (tmp_path / "log.parquet").write_bytes((tmp_path / "log.parquet").read_bytes()[:-9])
     with pytest.raises(ValueError, match=r"log\.parquet"):
         seqdec.ope.Log.load(tmp_path / "log.parquet")
+
+
+ONE, TWO = jnp.ones(2), jnp.zeros(2)
+ODD_KEYS: dict[str, Any] = {
+    "a dot": {"a.b": ONE, "a": {"b": TWO}},
+    "dots in both": {"a.b": {"c": ONE}, "a": {"b.c": TWO}},
+    "nothing": {"": ONE, "state": TWO},
+    "an integer and its text": OrderedDict([(1, ONE), ("1", TWO)]),
+    "brackets": {"['a']": ONE, "a": TWO, "a.b": ONE, "['a'].b": TWO},
+    "the name that the file reserves": {"__metadata__": ONE},
+    "half of a surrogate pair": {"\ud800": ONE, "\udc00": TWO},
+    "slashes and other letters": {"a/b": ONE, "ä☃": TWO, "\0": ONE},
+    "tuples": {(1, 2): ONE, (1, 3): TWO},
+    "bytes": {b"a": ONE},
+    "integers": {0: ONE, 10: TWO, 2: ONE},
+    "another order of bytes": {"a": np.arange(3, dtype=">f8"), "b": np.arange(3, dtype=">i2")},
+}
+
+
+@pytest.mark.parametrize("kind", ODD_KEYS)
+def test_every_key_keeps_its_leaf(kind: str, tmp_path: Path) -> None:
+    states.save(tmp_path / "state", ODD_KEYS[kind])
+    found = states.load(tmp_path / "state", ODD_KEYS[kind])
+    assert jax.tree.structure(found) == jax.tree.structure(ODD_KEYS[kind])
+    jax.tree.map(np.testing.assert_array_equal, found, ODD_KEYS[kind])
+    assert len(states.inspect(tmp_path / "state")["leaves"]) == len(jax.tree.leaves(ODD_KEYS[kind]))
+
+
+@pytest.mark.parametrize(
+    ("tree", "error", "message"),
+    [
+        (OrderedDict([(float("nan"), ONE), (float("nan"), TWO)]), ValueError, r"2 leaves .* same path \[nan\]"),
+        ({1: ONE, "1": TWO}, ValueError, "cannot be sorted .*make all of them str"),
+        ({"a": np.array([None])}, TypeError, "leaf a has the dtype object"),
+        ({"a": np.array(["x"])}, TypeError, "leaf a has the dtype <U1"),
+        ({"a": np.array(["2020-01-01"], "M8[D]")}, TypeError, "leaf a has the dtype datetime64"),
+        ({"a": jnp.ones(2, jnp.float8_e4m3fn)}, TypeError, "leaf a has the dtype float8_e4m3fn"),
+        ({"a": np.ones(2, np.complex128)}, TypeError, "leaf a has the dtype complex128"),
+    ],
+)
+def test_what_would_not_come_back_is_refused_when_it_is_saved(
+    tree: Any, error: type[Exception], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(error, match=message):
+        states.save(tmp_path / "state", tree)
+    assert not list(tmp_path.iterdir())
