@@ -1,8 +1,10 @@
 """The logs of recommenders: read, refused, cached, generated, and cut into blocks."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pooch
@@ -203,6 +205,78 @@ def small_log(**changes: Any) -> Any:
     fields = {"user": [0, 0, 0, 1, 1], "item": [0, 1, 2, 0, 1], "reward": [0.1, 0.2, 0.3, 0.4, 0.5]}
     arrays = {name: np.array(values) for name, values in (fields | changes).items()}
     return form_blocks(**arrays, size=2, keep_short=True)
+
+
+def as_series(values: np.ndarray) -> pd.Series:
+    """With an index that is not the order of the rows."""
+    return pd.Series(values, index=np.random.default_rng(0).permutation(len(values)))
+
+
+CONTAINERS: dict[str, Callable[[np.ndarray], Any]] = {
+    "list": lambda values: values.tolist(),
+    "tuple": lambda values: tuple(values.tolist()),
+    "series": as_series,
+    "jax": jnp.asarray,
+    "every second": lambda values: np.repeat(values, 2, axis=0)[::2],
+    "big-endian": lambda values: values.astype(values.dtype.newbyteorder(">")),
+}
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+def test_rows_are_rows_in_every_container(container: str) -> None:
+    convert = CONTAINERS[container]
+    fields = {
+        "user": np.array([7, 3, 3, 7, 7, 3]),
+        "item": np.array([10, 20, 30, 40, 50, 60]),
+        "reward": np.array([0.5, 0.25, 0.75, 1.0, 0.0, 2.0]),
+        "time": np.array([1, 6, 2, 5, 3, 4]),
+        "day": np.array([20200701, 20200703, 20200701, 20200702, 20200702, 20200702]),
+        "feature_row": np.array([0, 1, 2, 2, 1, 0]),
+    }
+    features = np.arange(6, dtype=np.float32).reshape(3, 2)
+    expected = form_blocks(**fields, features=features, size=2)
+    assert expected.labels["video"][expected.ids["video"]].tolist() == [[10, 50], [30, 60]]
+    assert expected.rewards.tolist() == [[0.5, 0.0], [0.75, 2.0]] and expected.days.tolist() == [20200701, 20200701]
+    given = {name: convert(values) for name, values in fields.items()}
+    found = form_blocks(**given, features=pd.DataFrame(features, index=[2, 0, 1]), size=2)
+    nested = found._replace(
+        **{name: convert(getattr(found, name)) for name in ("rewards", "candidates", "days") if container != "series"},
+        labels={name: convert(labels) for name, labels in found.labels.items()},
+    )
+    for log in (found, check_log(nested)):
+        for name, one, other in zip(log._fields, expected, log, strict=True):
+            if name in ("ids", "labels"):
+                assert {key: rows.tolist() for key, rows in one.items()} == {
+                    key: rows.tolist() for key, rows in other.items()
+                }
+            else:
+                assert np.array_equal(one, other) if isinstance(one, np.ndarray) else one == other, name
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"user": np.zeros(4, int)}, ValueError, r"one entry for each row.*user \(4,\), item \(5,\)"),
+        ({"reward": np.zeros(6)}, ValueError, r"reward \(6,\)"),
+        ({"time": np.zeros(4)}, ValueError, r"time \(4,\)"),
+        ({"day": np.full(1, 20200701)}, ValueError, r"day \(1,\)"),
+        ({"reward": np.zeros((5, 1))}, ValueError, r"reward \(5, 1\)"),
+        ({"user": [], "item": [], "reward": []}, ValueError, "at least one row"),
+        ({"user": [0, 0, 0, 1, np.nan]}, ValueError, "user, row 4: it is missing"),
+        ({"time": [0, 1, np.nan, 3, 4]}, ValueError, "time, row 2: it is missing"),
+        (
+            {"time": np.array(["2020-07-01", "NaT", "2020-07-01", "2020-07-02", "2020-07-02"], "M8[s]")},
+            ValueError,
+            "row 1",
+        ),
+        ({"day": [0.5] * 5}, TypeError, "day must hold integers yyyymmdd; got float64"),
+        ({"reward": ["1"] * 5}, TypeError, "reward must hold numbers; got <U1"),
+        ({"feature_row": [0.5] * 5}, TypeError, "feature_row must hold integers"),
+    ],
+)
+def test_rows_that_do_not_fit_together_are_refused(changes: dict[str, Any], error: Any, message: str) -> None:
+    with pytest.raises(error, match=message):
+        small_log(**changes)
 
 
 def test_blocks_without_time_let_the_users_take_turns() -> None:

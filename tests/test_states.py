@@ -179,7 +179,7 @@ ODD_KEYS: dict[str, Any] = {
     "an integer and its text": OrderedDict([(1, ONE), ("1", TWO)]),
     "brackets": {"['a']": ONE, "a": TWO, "a.b": ONE, "['a'].b": TWO},
     "the name that the file reserves": {"__metadata__": ONE},
-    "half of a surrogate pair": {"\ud800": ONE, "\udc00": TWO},
+    "halves of a surrogate pair": {chr(0xD800): ONE, chr(0xDC00): TWO},
     "slashes and other letters": {"a/b": ONE, "ä☃": TWO, "\0": ONE},
     "tuples": {(1, 2): ONE, (1, 3): TWO},
     "bytes": {b"a": ONE},

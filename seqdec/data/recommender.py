@@ -4,10 +4,12 @@ A log is a list of blocks. A block is a user's next ten items, of which an agent
 so the reward of each is known, and the best one too. The arrays are numpy arrays on the host.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from seqdec.checks import count
 
 
 class RewardUnit(NamedTuple):
@@ -60,11 +62,14 @@ class RecommenderLog(NamedTuple):
 
 
 def check_log(log: RecommenderLog) -> RecommenderLog:
-    """`log`, checked.
+    """`log` with numpy arrays, checked.
 
     Raises ValueError, naming the block and the remedy, for arrays that do not fit together, blocks out of order of
     their days, a block without a candidate, a reward that is not a finite number, and ids or feature rows out of range.
     """
+    plain = {name: _array(getattr(log, name)) for name in ("rewards", "candidates", "features", "feature_rows", "days")}
+    nested = {part: {name: _array(rows) for name, rows in getattr(log, part).items()} for part in ("ids", "labels")}
+    log = log._replace(**{**plain, "candidates": plain["candidates"].astype(bool)}, **nested)
     shape = log.rewards.shape
     if len(shape) != 2 or 0 in shape:
         raise ValueError(f"rewards must be (blocks, candidates) with at least one of each; got shape {shape}")
@@ -96,6 +101,11 @@ def check_log(log: RecommenderLog) -> RecommenderLog:
     return log
 
 
+def _array(values: Any) -> Any:
+    """A numpy array; None stays."""
+    return None if values is None else np.asarray(values)
+
+
 def _refuse(wrong: Any, why: str) -> None:
     """Raise ValueError about the first block where `wrong` is True."""
     if wrong.any():
@@ -103,14 +113,14 @@ def _refuse(wrong: Any, why: str) -> None:
 
 
 def form_blocks(
-    user: np.ndarray,
-    item: np.ndarray,
-    reward: np.ndarray,
+    user: Any,
+    item: Any,
+    reward: Any,
     *,
-    time: np.ndarray | None = None,
-    day: np.ndarray | None = None,
-    features: np.ndarray | None = None,
-    feature_row: np.ndarray | None = None,
+    time: Any = None,
+    day: Any = None,
+    features: Any = None,
+    feature_row: Any = None,
     size: int = 10,
     keep_short: bool = False,
     name: str = "log",
@@ -121,12 +131,13 @@ def form_blocks(
 
     The rows of a user are sorted by time, or without times kept in the order given. Blocks are sorted by the time of
     their first row, or without times by their number within the user, so that users alternate. The rows of a user after
-    the last full block form a short block with `keep_short`, and are left out otherwise.
+    the last full block form a short block with `keep_short`, and are left out otherwise. Row i of one array belongs to
+    row i of all others, whatever the index of a pandas Series says.
 
     Args:
-        user, item: (rows,) ids, any integers.
+        user, item: (rows,) ids: integers or text.
         reward: (rows,) rewards.
-        time: (rows,) seconds.
+        time: (rows,) seconds, or dates.
         day: (rows,) yyyymmdd.
         features: (m, f) feature vectors.
         feature_row: (rows,) index into `features` of each row.
@@ -136,8 +147,14 @@ def form_blocks(
         unit: what the rewards were computed from.
         dropped: reason -> number of rows left out before; those left out here are added.
 
-    Raises ValueError if no block is left.
+    Raises:
+        TypeError: an array of the wrong kind.
+        ValueError: no rows, arrays of different lengths, a missing id or time, or no block left.
     """
+    size = count("size", size)
+    user, item, reward, time, day, feature_row = _columns(
+        user=user, item=item, reward=reward, time=time, day=day, feature_row=feature_row
+    )
     users, user = _contiguous(user)
     items, item = _contiguous(item)
     order = np.argsort(user, kind="stable") if time is None else np.lexsort((time, user))
@@ -178,6 +195,41 @@ def form_blocks(
             unit,
         )
     )
+
+
+_KINDS = {
+    "user": ("biufUSO", "integers or text"),
+    "item": ("biufUSO", "integers or text"),
+    "reward": ("biuf", "numbers"),
+    "time": ("iufM", "numbers of seconds or dates without a time zone"),
+    "day": ("iu", "integers yyyymmdd"),
+    "feature_row": ("iu", "integers, the rows of features"),
+}
+"""Columns of rows: numpy's kinds, and what they are."""
+
+
+def _columns(**given: Any) -> Iterator[Any]:
+    """The columns of `_KINDS` as numpy arrays of one length; None stays.
+
+    Raises:
+        TypeError: a column of another kind.
+        ValueError: no rows, another length or number of axes than `user`, or a missing id or time.
+    """
+    import pandas as pd
+
+    arrays = {name: _array(values) for name, values in given.items()}
+    for name, array in arrays.items():
+        if array is not None:
+            kinds, words = _KINDS[name]
+            if array.dtype.kind not in kinds and array.size:
+                raise TypeError(f"{name} must hold {words}; got {array.dtype}: convert it, as with astype")
+            if array.ndim != 1 or not len(array) or len(array) != len(arrays["user"]):
+                shapes = ", ".join(f"{key} {other.shape}" for key, other in arrays.items() if other is not None)
+                raise ValueError(f"all columns must have one entry for each row, and at least one row; got {shapes}")
+            missing = pd.isna(array)
+            if name != "reward" and missing.any():
+                raise ValueError(f"{name}, row {int(np.argmax(missing))}: it is missing; fill it in, or drop the row")
+        yield array
 
 
 def _same_user(table: np.ndarray) -> np.ndarray:
