@@ -13,6 +13,9 @@ from jax.core import Tracer
 
 from seqdec.registry import unknown
 
+TOLERANCE = 1e-5
+"""By how much a probability, or a sum of probabilities, may miss its range: they are often computed in float32."""
+
 
 def count(name: str, value: Any, minimum: int = 1) -> int:
     """`value` as a Python int of at least `minimum`.

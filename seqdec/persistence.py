@@ -32,6 +32,10 @@ _MANIFEST, _DIGEST = "seqdec", "seqdec.sha256"
 _TEMPORARY = re.compile(r"\..+-[0-9a-f]{8}")
 _WRITING = "writing.lock"
 """A file of each temporary folder that its writer keeps locked; the system releases it when the process ends."""
+_TEXT = (".csv", ".txt", ".tsv")
+_PACKED = (".gz", ".bz2", ".xz", ".zip")
+_PARQUET, _SQLITE = b"PAR1", b"SQLite format 3\0"
+"""How files of these kinds start."""
 
 
 def located(path: str | os.PathLike[str]) -> Path:
@@ -84,6 +88,44 @@ def write_table(path: Path, table: "pd.DataFrame", manifest: Mapping[str, Any] |
     signature = {_MANIFEST: text, _DIGEST: _digest(text, _columns(content))}
     signed = content.replace_schema_metadata({**(content.schema.metadata or {}), **signature})
     write_file(path, lambda temporary: parquet.write_table(signed, temporary))
+
+
+def is_text_table(path: Path) -> bool:
+    """Whether a file is by its name a table as text, such as "log.csv", "LOG.TXT" or "log.csv.gz"."""
+    return _unpacked_name(path).endswith(_TEXT)
+
+
+def _unpacked_name(path: Path) -> str:
+    """The name in lower case, without the suffix of a compressed file."""
+    name = path.name.lower()
+    return name.removesuffix(next(filter(name.endswith, _PACKED), ""))
+
+
+def read_any_table(path: Path) -> "pd.DataFrame":
+    """The table in a parquet file or, by its name, in a text file with a header, which may be compressed.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is damaged, a folder, or of another kind.
+    """
+    import pandas as pd
+
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; give the path of a file in it")
+    _check_present(path)
+    if is_text_table(path):
+        with reading(path):
+            return pd.read_csv(path, sep="\t" if _unpacked_name(path).endswith(".tsv") else ",")
+    with path.open("rb") as file:
+        start = file.read(len(_SQLITE))
+    if start == _SQLITE:
+        raise ValueError(f"{path} is a database: read the log of an OnlineAgent with seqdec.online.read_log")
+    if not start.startswith(_PARQUET) and path.suffix.lower() != ".parquet":
+        raise ValueError(
+            f"{path} is neither a parquet file nor, by its name, a text file: convert it to parquet or to text with "
+            f"commas ({', '.join(_TEXT)}; also compressed, as {', '.join(_PACKED)})"
+        )
+    return read_table(path, foreign=True)[0]
 
 
 def read_table(path: Path, *, foreign: bool = False) -> "tuple[pd.DataFrame, dict[str, Any]]":

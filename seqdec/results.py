@@ -130,7 +130,7 @@ class Run(NamedTuple):
         return ope.make_log(
             action=self.actions[row],
             reward=self.rewards[row],
-            propensity=np.minimum(self.propensities[row].astype(np.float64), 1.0),
+            propensity=self.propensities[row],
             context=np.concatenate([part[row].reshape(steps, -1) for part in observed.values()], axis=1),
             mask=None if mask is None else mask[row],
             num_actions=num_actions,

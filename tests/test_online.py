@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 from gymnasium import spaces
 
@@ -264,6 +265,8 @@ def test_many_decisions_are_as_so_many_single_ones() -> None:
     assert all(mask[decision.action] for mask, decision in zip(masks, many, strict=True))
     assert len({decision.token for decision in many}) == 150
     assert one.decide_many(X[:0]) == []
+    frame = pd.DataFrame(X[:3], index=[2, 0, 1])
+    assert [d.action for d in one.decide_many(frame)] == [d.action for d in other.decide_many(X[:3])]
 
 
 def test_many_rewards_are_one_update() -> None:

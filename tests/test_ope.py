@@ -1,7 +1,11 @@
 """Off-policy evaluation: estimators by hand, logs good and bad, models that do not grade themselves."""
 
+import gzip
 import json
+import shutil
+import sqlite3
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -9,9 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
+from gymnasium import spaces
 
 import seqdec
 from seqdec import cli, envs, filters, likelihoods, models, ope
+from seqdec.experiments import evaluation
 from seqdec.ope import Log, make_log
 from seqdec.registry import Registry
 from tests.toys import toy_agent, toy_env
@@ -239,6 +245,87 @@ def test_overlap_warns() -> None:
     assert "hardly overlaps" in words and "one row has" in words
 
 
+def test_overlap_judges_the_weights_and_not_the_length_of_the_log() -> None:
+    def words(rows: int, chance: float) -> str:
+        """Warnings where the policy plays action 0, and the log with a chance of `chance`."""
+        action = (np.arange(rows) % round(1 / chance) > 0).astype(int)
+        log = make_log(action=action, reward=np.ones(rows), propensity=np.where(action == 0, chance, 1 - chance))
+        return " ".join(ope.overlap(log, np.tile([0.9, 0.1], (rows, 1))).warnings)
+
+    assert words(68, 1 / 2) == words(50, 1 / 2) == words(1000, 1 / 10) == ""
+    assert "the log is short: 20 rows are worth" in words(20, 1 / 2) and "trust no" not in words(20, 1 / 2)
+    assert "the log hardly overlaps with the policy: 100 rows are worth" in words(100, 1 / 10)
+    rounded = make_log(action=[0, 1] * 50, reward=np.ones(100), propensity=np.full(100, 1 / 2 + 1e-7))
+    assert ope.overlap(rounded, np.full((100, 2), 0.5)).warnings == ()  # a mean weight of 1, but for rounding
+
+
+def test_without_support_nothing_is_known() -> None:
+    log = make_log(action=np.zeros(50, int), reward=np.ones(50), propensity=np.full(50, 0.5), num_actions=2)
+    never = np.tile([0.0, 1.0], (50, 1))
+    with pytest.warns(UserWarning, match="no support for the policy") as seen:
+        table = ope.evaluate(log, never, np.full((50, 2), 0.25), seed=0, samples=50)
+    assert len(seen) == 1  # and none of NumPy's
+    by_weight = ["ips", "snips", "clipped_ips", "replay"]
+    assert table.loc[by_weight].isna().all(axis=None)
+    assert (table.loc[["direct_method", "doubly_robust", "switch_dr"], "value"] == 0.25).all()
+    assert all(np.isnan(estimate(log, never).value) for estimate in (ope.ips, ope.snips, ope.clipped_ips))
+    assert ope.overlap(log, never).warnings == (str(seen[0].message),)
+
+
+@pytest.mark.filterwarnings("error")
+def test_partial_support_is_told() -> None:
+    """Of actions that no row has, and of contexts in which the log plays but one action."""
+    half = make_log(action=np.zeros(50, int), reward=np.ones(50), propensity=np.full(50, 0.5), num_actions=2)
+    with pytest.warns(UserWarning, match=r"only a part of the policy, which plays with 50.0% .* no row has \(1\)"):
+        table = ope.evaluate(half, np.full((50, 2), 0.5), seed=0, samples=50)
+    assert table.loc["ips", "value"] == 1
+    action = np.where(np.arange(400) % 2, 0, np.arange(400) // 2 % 2)  # in odd rows always 0
+    contexts = make_log(action=action, reward=np.ones(400), propensity=np.where(np.arange(400) % 2, 1.0, 0.5))
+    with pytest.warns(UserWarning, match=r"mean weight is 0\.500 .*only a part of the policy"):
+        ope.evaluate(contexts, np.tile([0.0, 1.0], (400, 1)), seed=0, samples=50)
+    one = make_log(action=[0] * 49 + [1], reward=np.ones(50), propensity=[0.98] * 49 + [0.02])
+    table = ope.evaluate(one, np.tile([0.0, 1.0], (50, 1)), seed=0, samples=2)  # neither sample has support
+    assert table.loc["snips", "value"] == 1 and table.loc["snips", "low":].isna().all()
+
+
+@pytest.mark.parametrize("off", [1e-7, -1e-7, 9e-6])
+def test_probabilities_may_be_rounded(off: float) -> None:
+    """One tolerance, for propensities and for targets."""
+    log = make_log(action=[0, 1], reward=[1.0, 0.0], propensity=np.array([1 + max(off, 0), 0.5]))
+    assert log.propensity.tolist() == [1.0, 0.5]
+    target = ope.check_target(log, np.array([[1 + off, 0.0], [1.0, off]]))
+    assert (target.probabilities >= 0).all()
+    masked = log._replace(mask=np.array([[True, False], [True, True]]))
+    assert ope.check_target(masked, np.array([[1.0, abs(off)], [1.0, 0.0]])).probabilities[0, 1] == 0
+
+
+def test_probabilities_that_are_off_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"row 0: 1\.00002: a propensity must lie in \(0, 1\]"):
+        make_log(action=[0, 1], reward=[1.0, 0.0], propensity=[1.00002, 0.5])
+    log = make_log(action=[0, 1], reward=[1.0, 0.0], propensity=[0.5, 0.5])
+    for row in ([1.00002, 0.0], [1.00002, -0.00002]):
+        with pytest.raises(ValueError, match="target, row 1"):
+            ope.check_target(log, np.array([[1.0, 0.0], row]))
+
+
+@pytest.mark.parametrize(
+    ("target", "error", "message"),
+    [
+        (lambda context: TARGET, TypeError, r"got a function: compute .*np\.array\(\[policy\(x\) for x in log.context"),
+        ("greedy", TypeError, "got str"),
+        (None, TypeError, "got NoneType"),
+        ([[0.5, 0.5], [1.0]], TypeError, "got list"),
+        ([0, 1, 2, 0, 1, 0], ValueError, r"for one action in each row, pass np\.eye\(3\)\[actions\]"),
+    ],
+)
+def test_what_is_not_an_array_of_probabilities_is_refused(target: Any, error: Any, message: str) -> None:
+    for evaluate in (ope.evaluate, ope.ips, ope.overlap):
+        with pytest.raises(error, match=f"target must .*{message}"):
+            evaluate(six(), target, **({"seed": 0} if evaluate is ope.evaluate else {}))
+    with pytest.raises(error, match="predicted must"):
+        ope.direct_method(six(), TARGET, target if target is not None else object())
+
+
 @pytest.mark.parametrize(
     ("target", "message"),
     [
@@ -299,6 +386,59 @@ def test_a_log_survives_its_file(build: Any, suffix: str, tmp_path: Path) -> Non
     assert_equal(Log.load(path), log)
     assert_equal(Log.from_pandas(log.to_pandas()), log)
     assert log.num_actions == 3
+
+
+TEXTS = (
+    "log.csv",
+    "LOG.CSV",
+    "log.txt",
+    "log.tsv",
+    "log.csv.gz",
+    "Log.Csv.GZ",
+    "log.txt.bz2",
+    "log.csv.xz",
+    "log.csv.zip",
+)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_text_is_known_by_its_name(name: str, tmp_path: Path) -> None:
+    table = full_log().to_pandas()
+    packed = {"gz": "gzip", "bz2": "bz2", "xz": "xz", "zip": "zip"}.get(name.lower().rpartition(".")[2])
+    path, separator = tmp_path / name, "\t" if ".tsv" in name else ","
+    table.to_csv(path, index=False, compression=packed, sep=separator)  # pyright: ignore[reportArgumentType]
+    assert_equal(Log.load(path), full_log())
+    with pytest.raises(ValueError, match=r"name of a text file: call it \.parquet"):
+        full_log().save(path)
+    assert_equal(Log.load(path), full_log())
+    chances = pd.DataFrame(TARGET, columns=[f"probability_{i}" for i in range(3)])
+    chances.to_csv(path, index=False, compression=packed, sep=separator)  # pyright: ignore[reportArgumentType]
+    assert evaluation._is_file(str(path))
+    np.testing.assert_array_equal(evaluation._read_policy(str(path)), TARGET)
+
+
+@pytest.mark.parametrize("name", ["log", "LOG.PARQUET", "log.pq", "log.2024"])
+def test_parquet_is_known_by_its_content(name: str, tmp_path: Path) -> None:
+    full_log().save(tmp_path / name)
+    assert_equal(Log.load(tmp_path / name), full_log())
+
+
+def test_files_of_another_kind_are_called_what_they_are(tmp_path: Path) -> None:
+    six().to_pandas().to_json(tmp_path / "log.json")
+    (tmp_path / "log.parquet.gz").write_bytes(gzip.compress(b"PAR1"))
+    (tmp_path / "log.sqlite").write_bytes(b"SQLite format 3\0")
+    (tmp_path / "log.csv.gz").write_text("timestamp,action,reward,propensity\n")
+    for name, message in (
+        ("log.json", r"neither a parquet file nor, by its name, a text file: convert it .*\.csv.*\.gz"),
+        ("log.parquet.gz", "neither a parquet file nor"),
+        ("log.sqlite", r"is a database: read the log of an OnlineAgent with seqdec\.online\.read_log"),
+        ("log.csv.gz", "is damaged .*gzip"),
+        (".", "is a folder; give the path of a file in it"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Log.load(tmp_path / name)
+        with pytest.raises(ValueError, match=message):
+            evaluation._read_policy(str(tmp_path / name))
 
 
 def test_shared_action_features_and_inputs() -> None:
@@ -447,11 +587,54 @@ def test_the_command_reads_a_policy_from_a_file_and_rebuilds_its_report(tmp_path
     ]
     assert cli.main([*arguments, "--policy", str(tmp_path / "p.csv")]) == 0
     printed = capsys.readouterr().out
-    assert "warning: the log hardly overlaps" in printed
+    assert "warning: the log is short: 6 rows are worth" in printed
     (tmp_path / "out" / "estimates.csv").unlink()
     assert cli.main(["report", str(tmp_path / "out")]) == 0
     assert capsys.readouterr().out.strip() == printed.split("\n\nResults")[0].strip()
     assert (tmp_path / "out" / "estimates.csv").is_file()
+
+
+def test_the_command_reads_the_log_of_an_online_agent_and_leaves_it_alone(tmp_path: Path, capsys: Any) -> None:
+    site = SimpleNamespace(observation_space=spaces.Box(-5, 5, (2,)), action_space=spaces.Discrete(2))
+    folder = tmp_path / "site"
+
+    def report(path: Path, *options: str) -> tuple[int, str]:
+        given = ["--policy", "uniform", "--model", "linear", "--folds", "2", "--samples", "20", *options]
+        code = cli.main(["ope", str(path), *given, "--out", str(tmp_path / "out")])
+        said = capsys.readouterr()
+        return code, said.out + said.err
+
+    with seqdec.OnlineAgent(seqdec.agents.linear, site, seed=0, folder=folder) as service:
+        for step in range(40):
+            decision = service.decide([1.0, step % 3])
+            service.learn(decision.token, decision.action)
+        assert "40 rows" in report(folder)[1]  # while it is in use
+        service.learn(service.decide([1.0, 0.0]).token, 1.0)
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    shutil.copy(folder / "decisions.sqlite", tmp_path / "a copy #1.db")
+    for path in (folder, folder / "decisions.sqlite", tmp_path / "a copy #1.db"):
+        code, said = report(path)
+        assert code == 0 and "41 rows" in said
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == files
+    assert report(folder, "--actions", "3") == (
+        1,
+        f"seqdec: actions: {folder} has 2 actions; got 3: leave the option out\n",
+    )
+    sqlite3.connect(tmp_path / "other.db").executescript("CREATE TABLE sales (price REAL)").close()
+    code, said = report(tmp_path / "other.db")
+    assert code == 1 and "is not the log of an OnlineAgent; its tables are ['sales']" in said
+
+
+def test_the_command_tells_of_missing_support(tmp_path: Path, capsys: Any) -> None:
+    make_log(action=[0] * 20, reward=[1.0, 0.0] * 10, propensity=[0.5] * 20, num_actions=2)._replace(
+        mask=np.ones((20, 2), bool)
+    ).save(tmp_path / "log.parquet")
+    pd.DataFrame({"probability_0": [0.0] * 20, "probability_1": 1.0}).to_csv(tmp_path / "p.csv", index=False)
+    options = ["--policy", str(tmp_path / "p.csv"), "--model", "linear", "--folds", "2", "--out", str(tmp_path / "out")]
+    assert cli.main(["ope", str(tmp_path / "log.parquet"), *options]) == 0
+    said = capsys.readouterr()
+    assert "warning: the log has no support for the policy" in said.out and "NaN" in said.out
+    assert said.out.count("no support") == 1 and said.err == ""
 
 
 @pytest.mark.parametrize(

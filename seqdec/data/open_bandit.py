@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from seqdec.checks import TOLERANCE
 from seqdec.data.folders import data_folder
 from seqdec.data.text import check_last_line
 from seqdec.persistence import located, reading
@@ -77,7 +78,7 @@ def load_open_bandit(policy: str = "random", root: str | os.PathLike[str] | None
         item=table["item_id"].to_numpy(np.int64),
         place=place,
         click=table["click"].to_numpy(np.float64),
-        propensity=table["propensity_score"].to_numpy(np.float64),
+        propensity=table["propensity_score"].to_numpy(np.float64).clip(max=1),
         timestamp=table["timestamp"].to_numpy(),
         item_features=np.stack([numbers, table[affinities].to_numpy(np.float32)], axis=2),
     )
@@ -173,7 +174,7 @@ def _check(table: Any, items: Any, path: Path) -> None:
         ("item_id", table["item_id"].isin(items["item_id"]), "an item of item_context.csv"),
         ("position", table["position"].isin(range(1, _PLACES + 1)), "1, 2 or 3"),
         ("click", table["click"].isin((0, 1)), "0 or 1"),
-        ("propensity_score", (score > 0) & (score <= 1), "in (0, 1]"),
+        ("propensity_score", (score > 0) & (score <= 1 + TOLERANCE), "in (0, 1]"),
     ):
         if not good.all():
             row = int(good.to_numpy().argmin())

@@ -5,6 +5,8 @@ DIR/estimates.parquet, .csv       value, interval and standard error of each est
 DIR/estimates.png                 the same as a figure
 """
 
+import os
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,13 +24,15 @@ from seqdec.checks import choice
 from seqdec.core import Filter, PyTree
 from seqdec.experiments.base import Located, check_minimum, check_path, check_seeds
 from seqdec.experiments.folder import read_manifest, save_figure, write_manifest
+from seqdec.online.journal import is_database, read_log
 from seqdec.ope import Log, Overlap
-from seqdec.persistence import located, read_table, reading, write_file, write_table
+from seqdec.persistence import located, read_any_table, read_table, write_file, write_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 OPEN_BANDIT = "open-bandit"
+_POLICIES = (*policies.names(), "uniform", "bts")
 MODELS = ("linear", "hilofi", "lolofi", "lrkf")
 _HIDDEN = (32,)
 
@@ -40,10 +44,11 @@ class Evaluation(Located):
     name: ClassVar[str] = "ope"
 
     log: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="LOG")]
-    """Parquet or CSV file with the columns timestamp, action, reward, propensity, context_0, ..., or open-bandit."""
+    """Parquet or CSV file with the columns timestamp, action, reward, propensity, context_0, ...; or the folder of an
+    OnlineAgent, or its decisions.sqlite; or open-bandit."""
     policy: str = "greedy"
     """Policy to value: one of `seqdec list`, acting on the model's belief; uniform; bts, for open-bandit; or a file
-    (parquet or CSV) with the columns probability_0, probability_1, ..."""
+    (parquet, or CSV, also compressed) with the columns probability_0, probability_1, ..."""
     model: str = "hilofi"
     """Filter that predicts rewards: linear, hilofi, lolofi or lrkf; linear has no hidden layer, the others one of 32
     units."""
@@ -76,7 +81,7 @@ class Evaluation(Located):
         if _is_file(self.policy):
             check_path("policy", self.policy)
         else:
-            choice("policy", self.policy, (*policies.names(), "uniform", "bts"))
+            choice("policy", self.policy, _POLICIES)
         if self.log != OPEN_BANDIT:
             check_path("log", self.log)
         if self.policy == "bts" and self.log != OPEN_BANDIT:
@@ -132,7 +137,7 @@ def evaluate(options: Evaluation) -> Result:
         shown = data.load_open_bandit("random")
         table = as_log(shown)
     else:
-        shown, table = None, Log.load(log, num_actions=options.actions)
+        shown, table = None, _read_log(log, options.actions)
     known, target = None, np.empty(0)
     if options.policy == "bts":
         assert shown is not None
@@ -147,8 +152,20 @@ def evaluate(options: Evaluation) -> Result:
     if given is None:
         assert learnt is not None
         given = ope.check_target(table, learnt)
-    estimates = ope.evaluate(table, given, predicted, seed=options.seed, samples=options.samples)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # those of the overlap, which the report has too
+        estimates = ope.evaluate(table, given, predicted, seed=options.seed, samples=options.samples)
     return Result(estimates, ope.overlap(table, given), _mean(table.reward), known)
+
+
+def _read_log(path: str, actions: int | None) -> Log:
+    """The log in a file, or of an `OnlineAgent`: its folder or the database in it."""
+    if not is_database(path):
+        return Log.load(path, num_actions=actions)
+    log = read_log(path)
+    if actions not in (None, log.num_actions):
+        raise ValueError(f"actions: {path} has {log.num_actions} actions; got {actions}: leave the option out")
+    return log
 
 
 def as_log(shown: data.OpenBandit) -> Log:
@@ -216,22 +233,20 @@ def _learn(log: Log, options: Evaluation, policy: str | None) -> tuple[np.ndarra
 
 
 def _is_file(policy: str) -> bool:
-    return Path(policy).suffix.lower() in (".parquet", ".csv")
+    """Whether an option is a path, not the name of a policy or a misspelt one."""
+    return policy not in _POLICIES and (bool(Path(policy).suffix) or os.path.exists(policy))
 
 
 def _read_policy(path: str) -> np.ndarray:
     """Probabilities (n, k) from the columns probability_0, probability_1, ... of a file."""
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"there is no policy {path}: a file with the columns probability_0, probability_1, ...")
-    if Path(path).suffix.lower() == ".csv":
-        with reading(Path(path)):
-            table = pd.read_csv(path)
-    else:
-        table = read_table(Path(path), foreign=True)[0]
+    table = read_any_table(Path(path))
     names = [f"probability_{i}" for i in range(table.shape[1])]
     if set(names) != set(table.columns):
         raise ValueError(f"{path} must have the columns {names[0]} to {names[-1]}; got {', '.join(table.columns[:6])}")
-    return table[names].to_numpy(np.float64)
+    try:
+        return table[names].to_numpy(np.float64)
+    except ValueError as error:
+        raise ValueError(f"{path} must hold numbers: {error}") from error
 
 
 def _mean(rewards: np.ndarray) -> tuple[float, float]:

@@ -27,6 +27,8 @@ from seqdec.persistence import located
 
 FORMAT = "seqdec decisions 1"
 FILE = "decisions.sqlite"
+_SQLITE = b"SQLite format 3\0"
+"""How such a file starts."""
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS arms (id INTEGER PRIMARY KEY, output INTEGER, removed INTEGER);
@@ -77,7 +79,76 @@ class Arm(NamedTuple):
     removed: bool
 
 
-class Journal:
+class Reader:
+    """The log in a file, which is not changed, also while an agent uses it. Used by one thread at a time.
+
+    Raises OSError where the file cannot be read, and ValueError for a file of another kind.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """See the class."""
+        self.path, self.in_use = path, _wal(path).exists()
+        # Without a WAL, SQLite would make one, which its owner might not be allowed to open.
+        mode = "mode=ro" if self.in_use else "mode=ro&immutable=1"
+        with self._reported():
+            self._db = sqlite3.connect(f"{path.as_uri()}?{mode}", uri=True)
+            tables = {name for (name,) in self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if not {"facts", "decisions", "rewards"} <= tables or "record" not in self.facts():
+            self.close()
+            raise ValueError(f"{path} is not the log of an OnlineAgent; its tables are {sorted(tables)}")
+
+    def facts(self) -> dict[str, Any]:
+        """What the log belongs to; empty for a new one."""
+        with self._reported():
+            return {name: json.loads(value) for name, value in self._db.execute("SELECT name, value FROM facts")}
+
+    def log(self, record: np.dtype) -> Log:
+        """The decisions whose reward and propensity are known. Raises ValueError where there is none."""
+        with self._reported():
+            rows = self._db.execute(
+                "SELECT decisions.time, context, mask, action, propensity, reward FROM decisions "
+                "JOIN rewards USING (number) WHERE propensity IS NOT NULL ORDER BY number"
+            ).fetchall()
+        if not rows:
+            raise ValueError(f"{self.path} has no decision with a propensity and a reward yet")
+        times, contexts, masks, actions, propensities, rewards = zip(*rows, strict=True)
+        if isinstance(actions[0], bytes):
+            raise ValueError("a log for off-policy evaluation has actions with an index; these are points of a box")
+        size = max(map(len, masks))
+        records = unpacked(b"".join(contexts), record, len(rows))
+        whole = record.names == (WHOLE,)
+        lead = (len(rows),) if whole else (len(rows), size)
+        parts = [records[name] for name in record.names or ()]
+        columns = [part.reshape(*lead, part.size // math.prod(lead)) for part in parts]
+        joined = np.concatenate(columns, axis=-1)
+        return make_log(
+            action=actions,
+            reward=rewards,
+            propensity=propensities,
+            timestamp=np.array(times, "datetime64[ns]"),
+            context=joined if whole else None,
+            action_features=None if whole else joined,
+            mask=np.frombuffer(b"".join(mask.ljust(size, b"\0") for mask in masks), bool).reshape(len(rows), size),
+        )
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        """Errors of SQLite as OSError, or ValueError for a file of another kind, naming the file."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            raise OSError(f"cannot use {self.path}: {error}") from error
+        except sqlite3.DatabaseError as error:
+            raise ValueError(
+                f"{self.path} is damaged or no log of decisions: {error}; restore it from a copy"
+            ) from error
+
+
+class Journal(Reader):
     """The log in `folder`, or in memory for None. Used by one thread at a time.
 
     Raises OSError where the file cannot be read or written, and ValueError for a file that is no such log.
@@ -95,11 +166,6 @@ class Journal:
             self.batches = self._largest("batch", "rewards")
             self.rewards = self._largest("sequence", "rewards")
             self._time = max(self._largest("time", "decisions"), 0)
-
-    def facts(self) -> dict[str, Any]:
-        """What the log belongs to; empty for a new one."""
-        with self._reported():
-            return {name: json.loads(value) for name, value in self._db.execute("SELECT name, value FROM facts")}
 
     def arms(self) -> dict[int, Arm]:
         """The arms by id, removed ones too."""
@@ -169,39 +235,6 @@ class Journal:
         with self._reported():
             self._db.execute("PRAGMA wal_checkpoint(FULL)")
 
-    def close(self) -> None:
-        """Close the file."""
-        self._db.close()
-
-    def log(self, record: np.dtype) -> Log:
-        """The decisions whose reward and propensity are known. Raises ValueError where there is none."""
-        with self._reported():
-            rows = self._db.execute(
-                "SELECT decisions.time, context, mask, action, propensity, reward FROM decisions "
-                "JOIN rewards USING (number) WHERE propensity IS NOT NULL ORDER BY number"
-            ).fetchall()
-        if not rows:
-            raise ValueError(f"{self.path} has no decision with a propensity and a reward yet")
-        times, contexts, masks, actions, propensities, rewards = zip(*rows, strict=True)
-        if isinstance(actions[0], bytes):
-            raise ValueError("a log for off-policy evaluation has actions with an index; these are points of a box")
-        size = max(map(len, masks))
-        records = unpacked(b"".join(contexts), record, len(rows))
-        whole = record.names == (WHOLE,)
-        lead = (len(rows),) if whole else (len(rows), size)
-        parts = [records[name] for name in record.names or ()]
-        columns = [part.reshape(*lead, part.size // math.prod(lead)) for part in parts]
-        joined = np.concatenate(columns, axis=-1)
-        return make_log(
-            action=actions,
-            reward=rewards,
-            propensity=propensities,
-            timestamp=np.array(times, "datetime64[ns]"),
-            context=joined if whole else None,
-            action_features=None if whole else joined,
-            mask=np.frombuffer(b"".join(mask.ljust(size, b"\0") for mask in masks), bool).reshape(len(rows), size),
-        )
-
     def _insert_decisions(self, entries: Sequence[Entry]) -> None:
         rows = [(self.decisions + index, self.now(), *entry) for index, entry in enumerate(entries, 1)]
         self._db.executemany(
@@ -229,37 +262,43 @@ class Journal:
                     self._db.execute("ROLLBACK")
                 raise
 
-    @contextmanager
-    def _reported(self) -> Iterator[None]:
-        """Errors of SQLite as OSError, or ValueError for a file of another kind, naming the file."""
-        try:
-            yield
-        except sqlite3.OperationalError as error:
-            raise OSError(f"cannot use {self.path}: {error}") from error
-        except sqlite3.DatabaseError as error:
-            raise ValueError(
-                f"{self.path} is damaged or no log of decisions: {error}; restore it from a copy"
-            ) from error
+
+def is_database(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is that of an agent's folder, or of a database such as the one in it."""
+    place = located(path)
+    if place.is_dir():
+        return (place / FILE).is_file()
+    with place.open("rb") as file:
+        return file.read(len(_SQLITE)) == _SQLITE
 
 
-def read_log(folder: str | os.PathLike[str]) -> Log:
+def read_log(path: str | os.PathLike[str]) -> Log:
     """The decisions of an `OnlineAgent` with their rewards, for off-policy evaluation, also while it is in use.
 
     Args:
-        folder: of the agent.
+        path: of the agent's folder, or of the database in it or a copy of that. Nothing in it is changed.
 
     Raises:
-        FileNotFoundError: there is no log in the folder.
+        FileNotFoundError: there is no log.
         ValueError: it is damaged, holds no reward yet, or its actions are points of a box.
     """
-    home = located(folder)
-    if not (home / FILE).is_file():
-        raise FileNotFoundError(f"there is no {FILE} in {home}")
-    journal = Journal(home)
-    try:
-        return journal.log(record_from(journal.facts()["record"]))
-    finally:
-        journal.close()
+    place = located(path)
+    file = place / FILE if place.is_dir() else place
+    if not file.is_file():
+        raise FileNotFoundError(f"there is no {file.name} in {file.parent}")
+    while True:
+        reader = Reader(file)
+        try:
+            log = reader.log(record_from(reader.facts()["record"]))
+        finally:
+            reader.close()
+        if reader.in_use or not _wal(file).exists():
+            return log  # else an agent has opened it meanwhile
+
+
+def _wal(path: Path) -> Path:
+    """The file beside a database that exists while it is in use, or after a crash."""
+    return path.with_name(f"{path.name}-wal")
 
 
 def record_from(described: Any) -> np.dtype:

@@ -15,12 +15,14 @@ so that one bootstrap serves all of them:
     SWITCH-DR      direct + w 1[w <= tau] (r - q)  1         Wang, Agarwal, Dudik, 2017
     replay         accepted r                      accepted  Li, Chu, Langford, Wang, 2011
 
+Where no row has a weight, IPS, SNIPS, clipped IPS and replay are NaN, and DR and SWITCH-DR are the direct method.
+
 IPS is unbiased if the propensities are right and positive wherever the target's probabilities are. So is DR for any q
 that was not fitted to the row it predicts (`seqdec.ope.cross_fit`, `seqdec.ope.prequential`); DR is also unbiased if
 the propensities are wrong but q is right. The others trade bias for variance.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -65,24 +67,28 @@ def check_target(log: Log, target: np.ndarray | Target) -> Target:
 
     Args:
         log: decisions of the logging policy.
-        target: (n, k) probabilities of all actions under the policy to be evaluated.
+        target: (n, k) probabilities of all actions under the policy to be evaluated. Each may miss its range, and each
+            row a sum of 1, by 0.00001, as float32 rounds.
 
     Raises:
+        TypeError: not numbers, such as a function.
         ValueError: a row is not a distribution over the allowed actions.
     """
     if isinstance(target, Target):
         return target
-    target = np.asarray(target, np.float64)
-    if target.shape != log.mask.shape:
-        raise ValueError(f"target must hold the probabilities of all actions, {log.mask.shape}; got {target.shape}")
+    target = _of_all_actions("target", "probability", log, target)
     for wrong, reason in (
-        (~(target >= 0).all(axis=1), "hold a probability that is not >= 0"),
-        (np.abs(target.sum(axis=1) - 1) > 1e-5, "do not sum to 1"),
-        ((target * ~log.mask).max(axis=1) > 0, "give an action that is masked out a positive probability"),
+        (~(target >= -checks.TOLERANCE).all(axis=1), "hold a probability that is not >= 0"),
+        (np.abs(target.sum(axis=1) - 1) > checks.TOLERANCE, "do not sum to 1"),
+        (
+            (target * ~log.mask).max(axis=1) > checks.TOLERANCE,
+            "give an action that is masked out a positive probability",
+        ),
     ):
         if wrong.any():
             row = int(np.argmax(wrong))
             raise ValueError(f"target, row {row}: the probabilities {reason}: {np.round(target[row], 6).tolist()}")
+    target = np.where(log.mask, np.maximum(target, 0.0), 0.0)
     return Target(target, target[np.arange(len(log.action)), log.action] / log.propensity)
 
 
@@ -94,17 +100,43 @@ def check_predicted(log: Log, predicted: np.ndarray | Predicted) -> Predicted:
         predicted: (n, k) predicted reward of every action in every row.
 
     Raises:
+        TypeError: not numbers, such as a function.
         ValueError: another shape, or a prediction for an allowed action that is not finite.
     """
     if isinstance(predicted, Predicted):
         return predicted
-    predicted = np.asarray(predicted, np.float64)
-    if predicted.shape != log.mask.shape:
-        raise ValueError(f"predicted must hold the rewards of all actions, {log.mask.shape}; got {predicted.shape}")
+    predicted = _of_all_actions("predicted", "reward", log, predicted)
     wrong = (~np.isfinite(predicted) & log.mask).any(axis=1)
     if wrong.any():
         raise ValueError(f"predicted, row {int(np.argmax(wrong))}: a predicted reward is not finite")
     return Predicted(np.where(log.mask, predicted, 0.0))
+
+
+def _of_all_actions(name: str, what: str, log: Log, given: Any) -> np.ndarray:
+    """(n, k) float64, a number for every action in every row.
+
+    Raises:
+        TypeError: not numbers.
+        ValueError: another shape.
+    """
+    shape = log.mask.shape
+    try:
+        array = np.asarray(given, np.float64)
+        if not array.ndim:
+            raise TypeError("not an array")
+    except (TypeError, ValueError) as error:
+        kind = "a function" if callable(given) else type(given).__name__
+        raise TypeError(
+            f"{name} must be an array {shape} with the {what} of every action in every row; got {kind}: compute the "
+            f"array first, as with np.array([policy(x) for x in log.context])"
+        ) from error
+    if array.shape != shape:
+        remedy = ""
+        if array.shape == shape[:1]:
+            remedy = f"; for one action in each row, pass np.eye({shape[1]})[actions]"
+        plural = {"probability": "probabilities", "reward": "rewards"}[what]
+        raise ValueError(f"{name} must hold the {plural} of all actions, {shape}; got {array.shape}{remedy}")
+    return array
 
 
 def weights(log: Log, target: np.ndarray | Target) -> np.ndarray:
@@ -117,7 +149,8 @@ def weights(log: Log, target: np.ndarray | Target) -> np.ndarray:
 
 def ips(log: Log, target: np.ndarray | Target) -> Terms:
     """Inverse propensity scoring. Arguments and errors as in `check_target`."""
-    return _mean(weights(log, target) * log.reward)
+    w = weights(log, target)
+    return _mean(w * log.reward, supported=w.any())
 
 
 def snips(log: Log, target: np.ndarray | Target) -> Terms:
@@ -129,7 +162,8 @@ def snips(log: Log, target: np.ndarray | Target) -> Terms:
 def clipped_ips(log: Log, target: np.ndarray | Target, *, max_weight: float = 10.0) -> Terms:
     """Inverse propensity scoring with weights clipped at `max_weight` > 0. Otherwise as `check_target`."""
     checks.positive("max_weight", max_weight)
-    return _mean(np.minimum(weights(log, target), max_weight) * log.reward)
+    w = np.minimum(weights(log, target), max_weight)
+    return _mean(w * log.reward, supported=w.any())
 
 
 def direct_method(log: Log, target: np.ndarray | Target, predicted: np.ndarray | Predicted) -> Terms:
@@ -186,8 +220,9 @@ REGISTRY: Registry[Terms] = Registry(
 keywords that it takes among predicted, seed, max_weight and threshold."""
 
 
-def _mean(terms: np.ndarray) -> Terms:
-    return Terms(terms, np.ones_like(terms))
+def _mean(terms: np.ndarray, *, supported: Any = True) -> Terms:
+    """The mean of `terms`; NaN if not `supported`: the log then says nothing about the target."""
+    return Terms(terms, np.full_like(terms, float(supported)))
 
 
 def _corrected(log: Log, target: Target, predicted: Predicted, threshold: float) -> Terms:

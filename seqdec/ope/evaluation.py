@@ -1,5 +1,7 @@
 """Estimates with bootstrap intervals, and the overlap of the log with the target policy."""
 
+import warnings
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
 
 _CHUNK = 2**22
 """Resampled rows held at a time."""
+_ENOUGH = 30
+"""Effective sample size from which on 95% intervals cover: 86% or more of them in simulations, 16% to 90% below 10."""
 
 
 class Overlap(NamedTuple):
@@ -33,25 +37,60 @@ class Overlap(NamedTuple):
     """Reasons to distrust the estimates, in words; empty where none is found."""
 
 
+_RARE = 0.01
+"""Probability of actions that no row has, up to which chance may have left them out."""
+
+
 def overlap(log: Log, target: np.ndarray | Target) -> Overlap:
-    """Effective sample size and weights, with warnings in words. Arguments and errors as in `check_target`."""
-    w = estimators.weights(log, target)
+    """Effective sample size and weights, with warnings in words. Arguments and errors as in `check_target`.
+
+    The log hardly overlaps with the policy where its rows are worth fewer than 30, or than 1% of them, because weights
+    differ. Where it is worth fewer than 30 because it has few rows, it is called short.
+    """
+    target = estimators.check_target(log, target)
+    w = target.weights
     count, total = len(w), w.sum()
     effective = float(total**2 / (w**2).sum()) if total else 0.0
-    error = float(w.std(ddof=1) / np.sqrt(count)) if count > 1 else float("nan")
-    warnings = []
-    if effective < max(100.0, 0.01 * count):
-        warnings.append(
-            f"the log hardly overlaps with the policy: {count:,} rows are worth {effective:,.1f}; trust no interval"
+    worth = f"{count:,} rows are worth {effective:,.1f} of the policy's own"
+    words = list(_biases(log, target))
+    if total and effective < max(_ENOUGH, 0.01 * count):
+        if effective < 0.5 * count:
+            words.append(f"the log hardly overlaps with the policy: {worth}; trust no interval")
+        else:
+            words.append(f"the log is short: {worth}; intervals are rough")
+    if w.max() > 0.1 * total and effective < 0.5 * count:
+        words.append(f"one row has {w.max() / total:.0%} of all weight")
+    return Overlap(count, effective, float(w.max()), float(w.mean()), _error(w), tuple(words))
+
+
+def _biases(log: Log, target: Target) -> Iterator[str]:
+    """In words, why estimates by weights may be wrong however many rows the log has."""
+    w = target.weights
+    if not w.any():
+        yield (
+            "the log has no support for the policy: in no row would the policy play the logged action; ips, snips, "
+            "clipped_ips and replay are unknown (NaN), doubly_robust and switch_dr rest on the model alone"
         )
-    if abs(w.mean() - 1) > 4 * error:
-        warnings.append(
-            f"the mean weight is {w.mean():.3f} and should be 1 within {4 * error:.3f}: the propensities are not those "
-            "of the logging policy, or the policy plays what the log never does"
+        return
+    never = np.setdiff1d(np.arange(log.num_actions), log.action)
+    share = target.probabilities[:, never].sum(axis=1).mean()
+    if share > _RARE:
+        listed = ", ".join(map(str, never[:5])) + (", ..." if len(never) > 5 else "")
+        yield (
+            f"the log supports only a part of the policy, which plays with {share:.1%} probability actions that no row "
+            f"has ({listed}): ips and clipped_ips count these decisions as rewards of 0, snips and replay leave them "
+            "out, the other estimators rest on the model in them"
         )
-    if w.max() > 0.1 * total:
-        warnings.append(f"one row has {w.max() / total:.0%} of all weight")
-    return Overlap(count, effective, float(w.max()), float(w.mean()), error, tuple(warnings))
+    elif abs(w.mean() - 1) > 4 * _error(w) + checks.TOLERANCE:
+        yield (
+            f"the mean weight is {w.mean():.3f} and should be 1 within {4 * _error(w):.3f}: the propensities are not "
+            "those of the logging policy, or the log supports only a part of the policy"
+        )
+
+
+def _error(w: np.ndarray) -> float:
+    """Standard error of the mean weight; NaN for one row."""
+    return float(w.std(ddof=1) / np.sqrt(len(w))) if len(w) > 1 else float("nan")
 
 
 def evaluate(
@@ -80,9 +119,15 @@ def evaluate(
         threshold: weight above which SWITCH-DR uses the model alone.
 
     Returns:
-        A table indexed by estimator: value, low, high, std_error.
+        A table indexed by estimator: value, low, high, std_error. NaN is unknown: without support, that is where the
+        policy would play the logged action in no row, estimators by weights say nothing.
+
+    Warns:
+        UserWarning: the log has no support for the policy or only a part of it, or a mean weight that is not 1; see
+            `overlap`, which also warns of wide intervals.
 
     Raises:
+        TypeError: a target or predictions that are not numbers.
         ValueError: arrays that do not fit the log, or a setting out of its range.
     """
     import pandas as pd
@@ -95,10 +140,20 @@ def evaluate(
         settings["predicted"] = estimators.check_predicted(log, predicted)
     terms = _all_terms(log, target, settings)
     drawn = bootstrap(list(terms.values()), seed=seed, samples=samples)
-    low, high = np.nanquantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
-    values = [term.value for term in terms.values()]
-    columns = {"value": values, "low": low, "high": high, "std_error": np.nanstd(drawn, axis=0, ddof=1)}
-    return pd.DataFrame(columns, index=pd.Index(list(terms), name="estimator"))
+    for text in _biases(log, target):
+        warnings.warn(text, stacklevel=2)
+    rows = [(term.value, *_interval(column, level)) for term, column in zip(terms.values(), drawn.T, strict=True)]
+    names = pd.Index(list(terms), name="estimator")
+    return pd.DataFrame(rows, index=names, columns=["value", "low", "high", "std_error"])
+
+
+def _interval(drawn: np.ndarray, level: float) -> tuple[float, float, float]:
+    """Ends of the interval and standard deviation of the bootstrap samples, NaN left out; NaN without two others."""
+    known = drawn[~np.isnan(drawn)]
+    if len(known) < 2:
+        return float("nan"), float("nan"), float("nan")
+    low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high), float(known.std(ddof=1))
 
 
 def _all_terms(log: Log, target: Target, settings: dict) -> dict[str, Terms]:

@@ -21,7 +21,7 @@ import numpy as np
 
 from seqdec import checks
 from seqdec.introspection import described, html, ranged
-from seqdec.persistence import located, read_table, write_table
+from seqdec.persistence import is_text_table, located, read_any_table, write_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,23 +108,30 @@ class Log(NamedTuple):
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the table as parquet. Raises OSError if the file cannot be written."""
-        write_table(located(path), self.to_pandas())
+        """Write the table as parquet.
+
+        Raises ValueError for the name of a text file, and OSError if the file cannot be written.
+        """
+        file = located(path)
+        if is_text_table(file):
+            raise ValueError(
+                f"{path} would be a parquet file with the name of a text file: call it .parquet, or write text with "
+                "log.to_pandas().to_csv(path, index=False)"
+            )
+        write_table(file, self.to_pandas())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, num_actions: int | None = None) -> "Log":
-        """Read a log from a parquet or CSV file; `num_actions` as in `from_pandas`.
+        """Read a log from a parquet file, or from text with commas: .csv, .txt, or one of them compressed, as .csv.gz.
 
-        Raises FileNotFoundError, and ValueError naming the file if it does not hold a valid log.
+        `num_actions` as in `from_pandas`. The log of an `OnlineAgent` is read by `seqdec.online.read_log`. Raises
+        FileNotFoundError, and ValueError naming the file if it does not hold a valid log.
         """
-        import pandas as pd
-
         path = located(path)
-        if not path.is_file():
+        if not path.exists():
             raise FileNotFoundError(f"there is no log {path}; give a parquet or CSV file with the columns {_NAMES}")
         try:
-            table = pd.read_csv(path) if path.suffix.lower() == ".csv" else read_table(path, foreign=True)[0]
-            return cls.from_pandas(table, num_actions=num_actions)
+            return cls.from_pandas(read_any_table(path), num_actions=num_actions)
         except Exception as error:  # of pyarrow, pandas or of the checks
             raise ValueError(f"{path}: {error}") from error
 
@@ -145,7 +152,7 @@ def make_log(
     Args:
         action: (n,) integers from 0.
         reward: (n,) finite.
-        propensity: (n,) in (0, 1].
+        propensity: (n,) in (0, 1]; up to 1.00001, as float32 rounds, counts as 1.
         timestamp: (n,) increasing; None numbers the rows.
         context: (n, d) finite; None for no context.
         mask: (n, k) bool; None allows all actions.
@@ -183,7 +190,7 @@ def make_log(
         action_features=features,
     )
     _check(log)
-    return log
+    return log._replace(propensity=np.minimum(log.propensity, 1.0))
 
 
 def _array(name: str, values: Any, *axes: int) -> np.ndarray:
@@ -236,7 +243,7 @@ def _check(log: Log) -> None:
     _refuse("reward", ~np.isfinite(log.reward), log.reward, "a reward must be known: drop rows without one")
     _refuse(
         "propensity",
-        ~((log.propensity > 0) & (log.propensity <= 1)),
+        ~((log.propensity > 0) & (log.propensity <= 1 + checks.TOLERANCE)),
         log.propensity,
         "a propensity must lie in (0, 1]: log the probability with which the action was drawn, or drop the row",
     )
