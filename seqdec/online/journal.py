@@ -285,7 +285,7 @@ def read_log(path: str | os.PathLike[str]) -> Log:
     place = located(path)
     file = place / FILE if place.is_dir() else place
     if not file.is_file():
-        raise FileNotFoundError(f"there is no {file.name} in {file.parent}")
+        raise FileNotFoundError(f"there is no {FILE} in {place}, and no file of that name")
     while True:
         reader = Reader(file)
         try:
