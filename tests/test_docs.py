@@ -19,6 +19,8 @@ GROUPS = ("bench", "ope", "report", "run", "sweep")
 PATH = re.compile(rf"(?<![\w/.$-])(?:{'|'.join(FOLDERS)})/(?:[\w.-]+/)*[\w-]+\.(?:py|md|png|toml|yaml)\b")
 NAME = re.compile(r"`(seqdec(?:\.\w+)+)")
 COMMAND = re.compile(r"`seqdec ((?:run|sweep|ope|bench|list|report)\b[^`]*)`")
+SHELL = re.compile(r"^(?:    .*?)?(?<![\w-])seqdec ((?:run|sweep|tune|ope|bench|list|report)\b.*)$", re.MULTILINE)
+TOML = re.compile(r"^```toml\n(.*?)^```", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -77,7 +79,8 @@ def test_links_lead_somewhere(page):
 
 def commands():
     """Command lines of the pages, without those that have a placeholder or an ellipsis and the names of groups."""
-    found = {" ".join(line.split()) for page in PAGES for line in COMMAND.findall(page.read_text(encoding="utf-8"))}
+    texts = [page.read_text(encoding="utf-8") for page in PAGES]
+    found = {" ".join(line.split()) for text in texts for line in (*COMMAND.findall(text), *SHELL.findall(text))}
     return sorted(
         line
         for line in found
@@ -90,6 +93,8 @@ def test_commands_are_understood(command, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(cli, "_run", lambda options, resuming: 0)
     monkeypatch.setattr(cli, "_report", lambda folder: 0)
+    (sweep,) = TOML.findall((ROOT / "docs" / "sweeps.md").read_text(encoding="utf-8"))
+    (tmp_path / "sweep.toml").write_text(sweep, encoding="utf-8")
     assert cli.main(command.split()) == 0
 
 
@@ -97,6 +102,14 @@ def test_every_page_is_in_the_table_of_contents():
     index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"index.md"}
     assert pages == {link for link in LINK.findall(index) if link.endswith(".md") and "/" not in link}
+
+
+def test_commands_of_shell_blocks_are_found():
+    assert {"run digits", "sweep sweep.toml --workers 4 --out results/sweep"} <= set(commands())
+    assert SHELL.findall("    a && .venv/bin/seqdec run x --y\nseqdec sweep z\nor seqdec run not") == [
+        "run x --y",
+        "sweep z",
+    ]
 
 
 def test_what_does_not_exist_is_found():

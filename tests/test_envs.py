@@ -44,54 +44,38 @@ def small_log(**options: Any) -> RecommenderLog:
     )
 
 
+BUILDERS: dict[str, Callable[[], Environment]] = {
+    "bernoulli": lambda: envs.make("bernoulli", horizon=7),
+    "sleeping": lambda: envs.make("bernoulli", availability=0.4, horizon=7),
+    "gaussian": lambda: envs.make("gaussian", std=(0.1, 0.2, 0.3, 0.4, 0.5), horizon=7),
+    "linear": lambda: envs.make("linear", weights=WEIGHTS, horizon=7),
+    "wheel": lambda: envs.make("wheel", delta=0.5, horizon=7),
+    "digits": lambda: envs.make("digits", horizon=7),
+    "digits-full": lambda: envs.make("digits", horizon=7, full_information=True),
+    "replacement": lambda: envs.classification(IMAGES, LABELS, order="replacement", horizon=7),
+    "sequential": lambda: envs.classification(IMAGES, LABELS, order="sequential", horizon=7),
+    "signed": lambda: envs.classification(IMAGES, LABELS, pixels="signed", horizon=7),
+    "tabular": lambda: envs.tabular(TABLE, horizon=7),
+    "permuted": lambda: envs.nonstationary(build("digits-full"), [3, 9, 10]),
+    "permuted-sleeping": lambda: envs.nonstationary(build("sleeping"), [3, 9, 10]),
+    "drifting-digits": lambda: envs.nonstationary(build("digits"), [3, 9, 10], kind="drift"),
+    "drifting-linear": lambda: envs.nonstationary(build("linear"), [3, 9, 10], kind="drift"),
+    "outliers": lambda: envs.outliers(build("digits-full"), share=0.3),
+    "outlying-sleeping": lambda: envs.make("outliers", env="bernoulli", share=0.3, availability=0.4, horizon=7),
+    "recommender": lambda: envs.recommender_log(small_log(), horizon=7),
+    "short-blocks": lambda: envs.recommender_log(small_log(keep_short=True), order="shuffled", horizon=7),
+    "drifting-wheel": lambda: envs.nonstationary(build("wheel"), [3, 9, 10], kind="drift"),
+}
+"""The environments of the contract suite; all that need no files."""
+CONTRACT = tuple(name for name in BUILDERS if name != "digits")  # another order of the same actions is in it
+
+
 @cache
 def build(name: str) -> Environment:
-    """One environment of the contract suite; all that needs no files."""
-    return {
-        "bernoulli": lambda: envs.make("bernoulli", horizon=7),
-        "sleeping": lambda: envs.make("bernoulli", availability=0.4, horizon=7),
-        "gaussian": lambda: envs.make("gaussian", std=(0.1, 0.2, 0.3, 0.4, 0.5), horizon=7),
-        "linear": lambda: envs.make("linear", weights=WEIGHTS, horizon=7),
-        "wheel": lambda: envs.make("wheel", delta=0.5, horizon=7),
-        "digits": lambda: envs.make("digits", horizon=7),
-        "digits-full": lambda: envs.make("digits", horizon=7, full_information=True),
-        "replacement": lambda: envs.classification(IMAGES, LABELS, order="replacement", horizon=7),
-        "sequential": lambda: envs.classification(IMAGES, LABELS, order="sequential", horizon=7),
-        "signed": lambda: envs.classification(IMAGES, LABELS, pixels="signed", horizon=7),
-        "tabular": lambda: envs.tabular(TABLE, horizon=7),
-        "permuted": lambda: envs.nonstationary(build("digits-full"), [3, 9, 10]),
-        "permuted-sleeping": lambda: envs.nonstationary(build("sleeping"), [3, 9, 10]),
-        "drifting-digits": lambda: envs.nonstationary(build("digits"), [3, 9, 10], kind="drift"),
-        "drifting-linear": lambda: envs.nonstationary(build("linear"), [3, 9, 10], kind="drift"),
-        "outliers": lambda: envs.outliers(build("digits-full"), share=0.3),
-        "outlying-sleeping": lambda: envs.make("outliers", env="bernoulli", share=0.3, availability=0.4, horizon=7),
-        "recommender": lambda: envs.recommender_log(small_log(), horizon=7),
-        "short-blocks": lambda: envs.recommender_log(small_log(keep_short=True), order="shuffled", horizon=7),
-        "drifting-wheel": lambda: envs.nonstationary(build("wheel"), [3, 9, 10], kind="drift"),
-    }[name]()
+    """One environment of the contract suite."""
+    return BUILDERS[name]()
 
 
-CONTRACT = (
-    "bernoulli",
-    "sleeping",
-    "gaussian",
-    "linear",
-    "wheel",
-    "digits-full",
-    "replacement",
-    "sequential",
-    "signed",
-    "tabular",
-    "permuted",
-    "permuted-sleeping",
-    "drifting-digits",
-    "drifting-linear",
-    "drifting-wheel",
-    "outliers",
-    "outlying-sleeping",
-    "recommender",
-    "short-blocks",
-)
 STEPS = 20
 
 
