@@ -57,6 +57,9 @@ class Registry(Generic[T]):
     def __iter__(self) -> Iterator[str]:
         return iter(self._factories)
 
+    def __len__(self) -> int:
+        return len(self._factories)
+
     def __contains__(self, name: object) -> bool:
         return name in self._factories
 

@@ -11,7 +11,7 @@ from seqdec import agents, envs, policies
 from seqdec.checks import choice, non_negative
 from seqdec.core import Agent, Environment, Network
 from seqdec.experiments import contenders
-from seqdec.experiments.base import Located, check_minimum, check_seeds, split_names
+from seqdec.experiments.base import Choice, Located, check_choices, check_minimum, check_seeds, split_names
 from seqdec.experiments.folder import (
     CHECKPOINT,
     finished_runs,
@@ -55,6 +55,11 @@ class Options(Located):
     """Network of every agent; None leaves it to them."""
     baselines: ClassVar[Mapping[str, Callable[..., Agent]]] = {}
     """Agents besides those of `seqdec.agents.names()`, as functions (env, **settings) -> agent."""
+
+    choices: ClassVar[Mapping[str, Choice]] = {
+        "agents": Choice("agent", agents.REGISTRY, several=True, free=True),
+        "policy": Choice("policy", policies.REGISTRY),
+    }
 
     agents: str
     """Agents, separated by commas; hilofi:20+greedy is hilofi with a rank and a policy of its own, hilofi.rehearsal
@@ -107,26 +112,20 @@ class Options(Located):
         check_seeds(self.seed, self.seeds)
         non_negative("process_noise", 0.0 if self.process_noise is None else self.process_noise)
         self.found()
-        if self.policy is not None:
-            policies.make(self.policy)
+        check_choices(self)
         names = split_names("agent", self.agents)
         for name in names:
-            choice("agent", self.kind(name), self.known())
+            choice("agent", self.kind(name), self.choices["agents"].known)
         return names
-
-    @classmethod
-    def known(cls) -> tuple[str, ...]:
-        """The names of all agents, without rank, policy and rehearsal."""
-        return (*cls.baselines, *agents.names())
 
     @classmethod
     def kind(cls, name: str) -> str:
         """The agent called "kind:rank+policy.rehearsal", without rank, policy and rehearsal."""
-        return contenders.split(contenders.unrehearsed(name), cls.known()).kind
+        return contenders.split(contenders.unrehearsed(name), cls.choices["agents"].known).kind
 
     def agent(self, name: str, env: Environment, **other: Any) -> Agent:
         """The agent called "kind:rank+policy.rehearsal", with the options that it takes and `other` keywords."""
-        kind, rank, policy = contenders.split(contenders.unrehearsed(name), self.known())
+        kind, rank, policy = contenders.split(contenders.unrehearsed(name), self.choices["agents"].known)
         settings = {**self.presets(kind), **self.found().get(kind, {}).get("settings", {})}
         if kind in self.baselines:
             settings |= {"policy": policy} if policy else {}

@@ -3,14 +3,25 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from seqdec import checks
 from seqdec.persistence import located
-from seqdec.registry import unknown
 
 _FLAGS = {"parity": "the setting of the paper", "quick": "a small run for two cores"}
 """Flags that stand for other defaults, in the order in which they apply; `FLAG_options` says which."""
+
+
+class Choice(NamedTuple):
+    """The names that an option of text may have."""
+
+    kind: str
+    """what a name stands for, in messages"""
+    known: Collection[str]
+    several: bool = False
+    """whether the option lists names separated by commas"""
+    free: bool = False
+    """whether a name may have more parts, or be something else, which the experiment checks itself"""
 
 
 class Located:
@@ -32,6 +43,8 @@ class Experiment(Protocol):
 
     name: ClassVar[str]
     """Key in `seqdec.experiments.REGISTRY` or `COMMANDS`, written to the manifest."""
+    choices: ClassVar[Mapping[str, Choice]]
+    """The options that take names, by field."""
 
     @property
     def out(self) -> Path:
@@ -104,22 +117,34 @@ def description(experiment: Any) -> str:
     return "\n\n".join(paragraphs)
 
 
-def split_names(kind: str, text: str, known: Collection[str] | None = None) -> list[str]:
+def split_names(kind: str, text: str) -> list[str]:
     """The names in a comma-separated list.
 
     Raises:
-        ValueError: a name is not among `known` (with a suggestion), or occurs twice.
+        ValueError: a name occurs twice.
         TypeError: no text.
     """
     if not isinstance(text, str):
         raise TypeError(f"{kind}s must be a text of names separated by commas; got {text!r}")
     names = [name.strip() for name in text.split(",")]
-    for name in names:
-        if known is not None and name not in known:
-            raise ValueError(unknown(kind, name, known))
     if len(set(names)) < len(names):
         raise ValueError(f"{kind}s must differ from each other; got {text!r}")
     return names
+
+
+def check_choices(options: Any) -> None:
+    """Refuse names that are not among those of `options.choices`; None passes.
+
+    Raises:
+        ValueError: with the closest known name as a suggestion.
+        TypeError: no text.
+    """
+    for field, (kind, known, several, free) in options.choices.items():
+        value = getattr(options, field)
+        if value is None or free:
+            continue
+        for name in split_names(kind, value) if several else [value]:
+            checks.choice(kind, name, known)
 
 
 def check_seeds(seed: int, seeds: int = 1) -> None:

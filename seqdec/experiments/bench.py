@@ -8,7 +8,7 @@ DIR/filters.parquet, .md, .png measurements, table and figure
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple
@@ -23,9 +23,8 @@ from tqdm import tqdm
 
 from seqdec import filters, likelihoods, linalg, models
 from seqdec import params as parameters
-from seqdec.checks import choice
 from seqdec.core import Array, Filter
-from seqdec.experiments.base import Located, check_minimum, split_names
+from seqdec.experiments.base import Choice, Located, check_choices, check_minimum, split_names
 from seqdec.experiments.bench_tables import NAMES
 from seqdec.experiments.folder import save_figure, write_manifest
 from seqdec.filters import jacobians, reference
@@ -46,6 +45,10 @@ class Bench(Located):
     """Measure time and memory on this machine: prints a table, fills a folder with it and a picture."""
 
     name: ClassVar[str] = "bench"
+    choices: ClassVar[Mapping[str, Choice]] = {
+        "what": Choice("benchmark", ("filters",)),
+        "filters": Choice("filter", NAMES, several=True),
+    }
 
     what: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="{filters}")]
     """filters: the filters against their algorithm boxes as printed."""
@@ -68,8 +71,7 @@ class Bench(Located):
 
     def check(self) -> None:
         """Raises ValueError for wrong options."""
-        choice("benchmark", self.what, ("filters",))
-        split_names("filter", self.filters, NAMES)
+        check_choices(self)
         check_minimum(self, rank_last=1, arms=1, repeats=1)
         for name, values, least in (("sizes", self.sizes, _mlp_size(1, self.arms)), ("ranks", self.ranks, 1)):
             wrong = [value for value in values if value < least and not (name == "sizes" and value == 0)]

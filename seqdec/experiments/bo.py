@@ -21,7 +21,7 @@ from tqdm import tqdm
 from seqdec import bo
 from seqdec.envs import objectives
 from seqdec.envs.objectives import Objective
-from seqdec.experiments.base import Located, check_minimum, check_seeds, split_names
+from seqdec.experiments.base import Choice, Located, check_choices, check_minimum, check_seeds, split_names
 from seqdec.experiments.folder import key_of, save_parts, saved_parts, write_manifest, write_summary
 from seqdec.persistence import read_table
 from seqdec.registry import unknown
@@ -63,6 +63,10 @@ class Optimization(Located):
     """Bayesian optimisation of the paper's eight functions; random search and differential evolution beside it."""
 
     name: ClassVar[str] = "bo"
+    choices: ClassVar[Mapping[str, Choice]] = {
+        "functions": Choice("function", PROBLEMS, several=True),
+        "methods": Choice("method", ("auto", *bo.surrogate_names(), *_OTHERS), several=True, free=True),
+    }
 
     functions: str = ",".join(PROBLEMS)
     """Functions, separated by commas."""
@@ -89,7 +93,7 @@ class Optimization(Located):
         """Raises ValueError for wrong options."""
         check_minimum(self, runs=1, evaluations=1)
         check_seeds(self.seed, self.runs)
-        split_names("function", self.functions, PROBLEMS)
+        check_choices(self)
         for method in split_names("method", self.methods):
             _settings(method, self.parity)
 

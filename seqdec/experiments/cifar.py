@@ -13,10 +13,10 @@ import numpy as np
 from flax import linen as nn
 
 from seqdec import envs
-from seqdec.checks import choice
 from seqdec.core import Array, Environment
 from seqdec.data import load_cifar10
 from seqdec.experiments.bandits import Plan
+from seqdec.experiments.base import Choice
 from seqdec.experiments.classify import Classification
 from seqdec.models import PatchConv
 
@@ -55,6 +55,7 @@ class CIFAR(Classification):
     """Online classification of CIFAR-10's first images by LRKF and AdamW, with 1.7 or 4.7 million parameters."""
 
     name: ClassVar[str] = "cifar"
+    choices: ClassVar[Mapping[str, Choice]] = {**Classification.choices, "network": Choice("network", NETWORKS)}
     quick_options: ClassVar[Mapping[str, Any]] = {"agents": "lrkf:1,adamw", "steps": 40, "seeds": 1}
     published: ClassVar[Mapping[str, str]] = {
         "accuracy.png": "Paper, Table 4, accuracy in 10,000 images: LRKF of rank 1, 5, 10, AdamW: .3355, .3384, .3379, "
@@ -79,7 +80,6 @@ class CIFAR(Classification):
 
         Raises ValueError or TypeError for wrong options, and OSError for missing data.
         """
-        choice("network", self.network, tuple(NETWORKS))
         plan = super().check()
         return plan._replace(steps=min(self.steps, len(plan.env.params.labels)))
 

@@ -19,11 +19,10 @@ import numpy as np
 
 from seqdec import agents, envs, likelihoods
 from seqdec.agents._neural import Head, mean_of_rows, point
-from seqdec.checks import choice
 from seqdec.core import Environment, Network
 from seqdec.experiments import contenders
 from seqdec.experiments.bandits import Options, noted
-from seqdec.experiments.base import split_names
+from seqdec.experiments.base import Choice, split_names
 from seqdec.experiments.folder import load_runs, write_summary
 from seqdec.filters import Numerics
 from seqdec.results import Run, compare, readable
@@ -60,7 +59,10 @@ class Classification(Options):
             return names
         ranks = split_names("rank", self.ranks)
         every = [_ranked(name, ranks) for name in names]
-        return split_names("agent", ",".join(name for group in every for name in group))
+        found = split_names("agent", ",".join(name for group in every for name in group))
+        for name in found:
+            self.kind(name)  # refuses what is no rank
+        return found
 
     def presets(self, kind: str) -> dict[str, Any]:
         """Outputs are logits, unless the settings have a likelihood; trained networks minimise the cross-entropy."""
@@ -102,6 +104,7 @@ class Classify(Classification):
     """Online classification: each label is shown once the agent has guessed it; reports one-step-ahead accuracy."""
 
     name: ClassVar[str] = "classify"
+    choices: ClassVar[Mapping[str, Choice]] = {**Classification.choices, "dataset": Choice("dataset", DATASETS)}
     quick_options: ClassVar[Mapping[str, Any]] = {"steps": 500, "seeds": 1}
     published: ClassVar[Mapping[str, str]] = {
         "accuracy.png": "Paper, Figure 5 (MNIST): no clear difference between the methods.",
@@ -135,7 +138,6 @@ class Classify(Classification):
 
     def environment(self) -> Environment:
         """The images with their labels as feedback."""
-        choice("dataset", self.dataset, DATASETS)
         return envs.make(self.dataset, full_information=True)
 
 

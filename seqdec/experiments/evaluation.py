@@ -7,7 +7,7 @@ DIR/estimates.png                 the same as a figure
 
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple
@@ -22,7 +22,7 @@ from seqdec import data, filters, likelihoods, models, ope, policies
 from seqdec import params as parameters
 from seqdec.checks import choice
 from seqdec.core import Filter, PyTree
-from seqdec.experiments.base import Located, check_minimum, check_path, check_seeds
+from seqdec.experiments.base import Choice, Located, check_choices, check_minimum, check_path, check_seeds
 from seqdec.experiments.folder import read_manifest, save_figure, write_manifest
 from seqdec.online.journal import is_database, read_log
 from seqdec.ope import Log, Overlap
@@ -42,6 +42,10 @@ class Evaluation(Located):
     """Value a policy from the log of another: prints estimates, fills a folder with table and picture."""
 
     name: ClassVar[str] = "ope"
+    choices: ClassVar[Mapping[str, Choice]] = {
+        "policy": Choice("policy", _POLICIES, free=True),
+        "model": Choice("model", MODELS),
+    }
 
     log: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="LOG")]
     """Parquet or CSV file with the columns timestamp, action, reward, propensity, context_0, ...; or the folder of an
@@ -77,7 +81,7 @@ class Evaluation(Located):
             raise ValueError(f"folds must be 0 (prequential) or at least 2; got {self.folds}")
         check_minimum(self, samples=2, actions=1)
         check_seeds(self.seed)
-        choice("model", self.model, MODELS)
+        check_choices(self)
         if _is_file(self.policy):
             check_path("policy", self.policy)
         else:

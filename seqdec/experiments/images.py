@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 from flax import linen as nn
 
 from seqdec import envs
-from seqdec.checks import choice
 from seqdec.core import Environment
 from seqdec.experiments.bandits import Bandit
+from seqdec.experiments.base import Choice
 from seqdec.experiments.digits import Digits
 from seqdec.experiments.mnist import MNIST, FashionMNIST
 
@@ -22,13 +22,13 @@ class Images(Bandit):
     """Options of bandits on one of several data sets."""
 
     name: ClassVar[str] = "images"
+    choices: ClassVar[Mapping[str, Choice]] = {**Bandit.choices, "dataset": Choice("dataset", DATASETS)}
 
     dataset: str = "mnist"
     """Images: digits, mnist or fashion-mnist."""
 
     def plain(self) -> Environment:
         """The bandit on the images."""
-        choice("dataset", self.dataset, tuple(DATASETS))
         return envs.make(self.dataset)
 
     def network_of(self, kind: str, env: Environment) -> nn.Module | None:

@@ -25,7 +25,7 @@ from seqdec import checks, filters, likelihoods, models
 from seqdec.core import Filter
 from seqdec.data import load_snelson
 from seqdec.experiments import contenders
-from seqdec.experiments.base import Located, check_seeds, split_names
+from seqdec.experiments.base import Choice, Located, check_choices, check_seeds, split_names
 from seqdec.experiments.folder import key_of, read_manifest, save_parts, saved_parts, write_manifest, write_summary
 from seqdec.persistence import read_table
 from seqdec.statistics import mean_and_margin, with_margin
@@ -115,6 +115,10 @@ class InBetween(Located):
     """In-between uncertainty: what filters predict between and outside one-dimensional data, after a single pass."""
 
     name: ClassVar[str] = "in-between"
+    choices: ClassVar[Mapping[str, Choice]] = {
+        "data": Choice("data set", _DATA, several=True),
+        "filters": Choice("filter", _KINDS, several=True, free=True),
+    }
 
     data: str = "snelson,clusters"
     """Data sets, separated by commas: snelson, from $SEQDEC_DATA/snelson; clusters, generated."""
@@ -135,7 +139,8 @@ class InBetween(Located):
         check_seeds(self.seed, self.seeds)
         for name in split_names("filter", self.filters):
             _filter(name)
-        for name in split_names("data set", self.data, tuple(_DATA)):
+        check_choices(self)
+        for name in split_names("data set", self.data):
             _DATA[name](0)
 
     def restore(self) -> list[pd.DataFrame]:
@@ -180,7 +185,7 @@ class InBetween(Located):
 def _filter(name: str) -> tuple[str, int]:
     """Kind and rank. Raises ValueError where either is missing or unknown."""
     kind, rank, policy = contenders.split(name, tuple(_KINDS))
-    split_names("filter", kind, tuple(_KINDS))
+    checks.choice("filter", kind, _KINDS)
     if rank is None or rank < 1 or policy:
         raise ValueError(f"a filter needs a rank, as in hilofi:50; got {name!r}")
     return kind, rank

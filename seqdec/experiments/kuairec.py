@@ -14,12 +14,11 @@ import numpy as np
 import pandas as pd
 
 from seqdec import agents, envs, models
-from seqdec.checks import choice
 from seqdec.core import Agent, Environment, Network
 from seqdec.data import WATCH_RATIO, RecommenderLog, load_kuairec, load_random_exposures, synthetic_kuairec
 from seqdec.experiments import contenders
 from seqdec.experiments.bandits import Bandit, Plan, pictures
-from seqdec.experiments.base import check_path
+from seqdec.experiments.base import Choice, check_path
 from seqdec.experiments.folder import load_runs, read_manifest, write_summary
 from seqdec.persistence import read_table, write_file, write_table
 from seqdec.results import Run, compare, readable
@@ -83,6 +82,12 @@ class KuaiRec(Bandit):
         "popularity": agents.popularity,
         "random": agents.random,
     }
+    choices: ClassVar[Mapping[str, Choice]] = {
+        **Bandit.choices,
+        "agents": Choice("agent", (*baselines, *agents.names()), several=True, free=True),
+        "matrix": Choice("matrix", ("small", "big")),
+        "order": Choice("order", ("chronological", "shuffled")),
+    }
 
     data: Path | None = None
     """Folder with the official CSV files."""
@@ -107,9 +112,6 @@ class KuaiRec(Bandit):
         Raises ValueError or TypeError for wrong options, and OSError for missing data.
         """
         names = self.names()
-        choice("matrix", self.matrix, ("small", "big"))
-        if self.order is not None:
-            choice("order", self.order, ("chronological", "shuffled"))
         if self.exposures and (self.data is not None or self.parity):
             raise ValueError("--exposures has a log of its own; leave out --data and --parity")
         if self.data is not None:

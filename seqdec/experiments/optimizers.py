@@ -41,10 +41,10 @@ from optax import contrib
 from tqdm import tqdm
 
 from seqdec import optim
-from seqdec.checks import choice, word
+from seqdec.checks import word
 from seqdec.core import PyTree
 from seqdec.experiments import tasks
-from seqdec.experiments.base import Located, check_minimum, check_seeds, split_names
+from seqdec.experiments.base import Choice, Located, check_choices, check_minimum, check_seeds, split_names
 from seqdec.experiments.folder import key_of, save_figure, save_parts, saved_parts, write_manifest
 from seqdec.experiments.optimizer_tables import BASELINE, CHUNKS, column, cost_of, end_of, markdown, picture, summary
 from seqdec.experiments.tasks import Task
@@ -121,6 +121,11 @@ class Optimizers(Located):
     """Optimizers on MNIST, CIFAR-10 and source code: loss against step and time, memory, with tuned learning rates."""
 
     name: ClassVar[str] = "optimizers"
+    choices: ClassVar[Mapping[str, Choice]] = {
+        "tasks": Choice("task", tasks.names(), several=True),
+        "optimizers": Choice("optimizer", CONTENDERS, several=True),
+        "schedule": Choice("schedule", ("cosine", "steps")),
+    }
 
     tasks: str = "mnist,cifar,text"
     """Tasks, separated by commas."""
@@ -158,10 +163,8 @@ class Optimizers(Located):
 
     def check(self) -> None:
         """Raises ValueError for wrong options."""
-        split_names("task", self.tasks, tasks.names())
-        split_names("optimizer", self.optimizers, CONTENDERS)
+        check_choices(self)
         check_minimum(self, steps=CHUNKS, sweep_steps=CHUNKS, batch=1, rates=1)
-        choice("schedule", self.schedule, ("cosine", "steps"))
         for decay in self.weight_decays():
             if not 0 <= decay < 1:
                 raise ValueError(f"decays must be at least 0 and below 1; got {self.decays!r}")

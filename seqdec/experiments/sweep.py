@@ -26,7 +26,7 @@ import tyro
 from seqdec import agents, envs, executors
 from seqdec.checks import choice, seeds
 from seqdec.core import Environment
-from seqdec.experiments.base import Located, check_minimum
+from seqdec.experiments.base import Choice, Located, check_choices, check_minimum
 from seqdec.experiments.folder import read_manifest, write_manifest, write_summary
 from seqdec.experiments.sweep_tables import CELL, readable, rewards_figure, short, summarise
 from seqdec.loop._run import run
@@ -83,6 +83,7 @@ class Sweep(Located):
     """
 
     name: ClassVar[str] = "sweep"
+    choices: ClassVar[Mapping[str, Choice]] = {"backend": Choice("backend", ("local", "ray"))}
 
     config: tyro.conf.Positional[Path]
     """TOML file with steps, seeds, environments and agents; its form is in docs/sweeps.md."""
@@ -100,7 +101,7 @@ class Sweep(Located):
 
         Raises ValueError or TypeError for a wrong option or key, and OSError for a missing file or data.
         """
-        choice("backend", self.backend, ("local", "ray"))
+        check_choices(self)
         check_minimum(self, workers=1)
         if self.backend == "ray":
             executors.check_ray()

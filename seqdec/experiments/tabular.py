@@ -19,7 +19,7 @@ import pandas as pd
 from seqdec import agents, envs, filters, likelihoods, models, policies
 from seqdec.core import Action, Agent, Array, Environment
 from seqdec.experiments import bandits
-from seqdec.experiments.base import Located, check_minimum, check_seeds, split_names
+from seqdec.experiments.base import Choice, Located, check_choices, check_minimum, check_seeds, split_names
 from seqdec.experiments.folder import (
     finished_runs,
     load_runs,
@@ -98,6 +98,10 @@ class Tabular(Located):
     """Tables as bandits: mushroom, statlog, adult, financial and others; regret in percent of uniform play's."""
 
     name: ClassVar[str] = "tabular"
+    choices: ClassVar[Mapping[str, Choice]] = {
+        "tables": Choice("table", TUNED, several=True),
+        "agents": Choice("agent", ("auto", "linear", *_KINDS), several=True),
+    }
 
     tables: str = "statlog,mushroom,financial,adult"
     """Tables, separated by commas; also census, covertype and jester."""
@@ -122,8 +126,7 @@ class Tabular(Located):
         """Raises ValueError for wrong options."""
         check_minimum(self, steps=1, checkpoint_every=1)
         check_seeds(self.seed, self.seeds)
-        split_names("table", self.tables, tuple(TUNED))
-        split_names("agent", self.agents, ("auto", "linear", *_KINDS))
+        check_choices(self)
 
     def restore(self) -> list[tuple[str, str, Run]]:
         """The finished runs by table and agent."""

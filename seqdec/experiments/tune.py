@@ -24,7 +24,7 @@ from seqdec.agents.networks import network_for
 from seqdec.agents.ranges import ranges
 from seqdec.experiments import contenders
 from seqdec.experiments.bandits import Bandit
-from seqdec.experiments.base import Located, check_minimum, check_seeds
+from seqdec.experiments.base import Choice, Located, check_minimum, check_seeds
 from seqdec.experiments.folder import read_manifest, save_figure, save_parts, saved_parts, write_manifest
 from seqdec.experiments.found import described, read_settings, write_settings
 from seqdec.loop.device import play
@@ -53,6 +53,10 @@ class Tune(Located):
     """Tune an agent for an experiment: Bayesian optimisation of its numbers on the first steps of another order."""
 
     name: ClassVar[str] = "tune"
+    choices: ClassVar[Mapping[str, Choice]] = {
+        "experiment": Choice("experiment", experiments.REGISTRY, free=True),
+        "agent": Choice("agent", agents.REGISTRY, free=True),
+    }
 
     experiment: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="EXPERIMENT")]
     """A bandit among the experiments of `seqdec list`."""
