@@ -47,24 +47,25 @@ def six(**changes: Any) -> Log:
     return make_log(**{**SIX, **changes})
 
 
-def test_every_estimator_by_hand() -> None:
+def test_every_estimator_is_under_test() -> None:
+    assert sorted(HAND) == sorted(ope.ESTIMATORS)
+
+
+@pytest.mark.parametrize("name", ope.ESTIMATORS)
+def test_an_estimator_by_hand(name: str) -> None:
+    given = {"predicted": PREDICTED, "seed": 0, "max_weight": 4, "threshold": 5}
+    told = {key: given[key] for key in ope.ESTIMATORS[name].takes}
+    assert abs(ope.REGISTRY.make(name, six(), TARGET, **told).value - HAND[name]) < 1e-12
+
+
+def test_the_table_has_every_estimator() -> None:
     log = six()
     np.testing.assert_array_equal(ope.weights(log, TARGET), [1, 2, 8, 1, 5, 0])
-    found = {
-        "ips": ope.ips(log, TARGET),
-        "snips": ope.snips(log, TARGET),
-        "clipped_ips": ope.clipped_ips(log, TARGET, max_weight=4),
-        "direct_method": ope.direct_method(log, TARGET, PREDICTED),
-        "doubly_robust": ope.doubly_robust(log, TARGET, PREDICTED),
-        "switch_dr": ope.switch_dr(log, TARGET, PREDICTED, threshold=5),
-        "replay": ope.replay(log, TARGET, seed=0),
-    }
-    for name, value in HAND.items():
-        assert abs(found[name].value - value) < 1e-12, name
     table = ope.evaluate(log, TARGET, PREDICTED, seed=0, samples=50, max_weight=4, threshold=5)
     np.testing.assert_allclose([table.loc[name, "value"] for name in HAND], list(HAND.values()), rtol=0, atol=1e-12)
     assert (table["low"] <= table["high"]).all() and list(table.columns) == ["value", "low", "high", "std_error"]
-    assert set(ope.evaluate(log, TARGET, seed=0).index) == {"ips", "snips", "clipped_ips", "replay"}
+    without = {name for name, row in ope.ESTIMATORS.items() if "predicted" not in row.takes}
+    assert set(ope.evaluate(log, TARGET, seed=0).index) == without >= {"ips", "snips", "clipped_ips", "replay"}
 
 
 class Counted:
@@ -91,7 +92,9 @@ def test_a_new_estimator_is_one_entry_of_the_registry(monkeypatch: pytest.Monkey
     def mean_reward(log: Log, target: ope.Target) -> ope.Terms:
         return ope.Terms(log.reward, np.ones(len(log.reward)))
 
-    entries = {name: ope.REGISTRY[name] for name in ope.REGISTRY} | {"mean_reward": mean_reward}
+    rows = {**ope.ESTIMATORS, "mean_reward": ope.Estimator(mean_reward)}
+    monkeypatch.setattr(ope.estimators, "ESTIMATORS", rows)
+    entries = {name: row.terms for name, row in rows.items()}
     monkeypatch.setattr(ope.estimators, "REGISTRY", Registry("estimator", entries))
     table = ope.evaluate(six(), TARGET, PREDICTED, seed=0, samples=50)
     assert list(table.index) == [*ope.REGISTRY, "mean_reward"] and table.loc["mean_reward", "value"] == 1.0
@@ -566,7 +569,7 @@ def test_the_command_reads_the_log_that_a_run_writes(tmp_path: Path, capsys: Any
         assert "doubly_robust" in printed and "effective sample size" in printed
         assert (out / "estimates.png").read_bytes().startswith(b"\x89PNG")
         table = pd.read_parquet(out / "estimates.parquet")
-        assert len(table) == 7 and np.isfinite(table.loc["ips"]).all()
+        assert list(table.index) == list(ope.ESTIMATORS) and np.isfinite(table.loc["ips"]).all()
         assert json.loads((out / "manifest.json").read_text())["options"]["policy"] == policy
     assert abs(table.loc["ips", "value"] - 0.1) < 4 * table.loc["ips", "std_error"]
 

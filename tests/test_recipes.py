@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("seqdec", "agents", "envs", "tests", "pyproject.toml", "seqdec_command.py")
 FILE = re.compile(r"^New file `([\w.]+)` in `([\w/]+)`", re.MULTILINE)
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
-LINE = re.compile(r"^- (Registry|Test), (imports of|`\w+` in) `([\w/.]+)`:((?:.|\n(?!\n|- ))*)", re.MULTILINE)
+LINE = re.compile(r"^- (Registry|Test), (imports of|`\w+` in) `([\w/.]+)`[^:`]*:((?:.|\n(?!\n|- ))*)", re.MULTILINE)
 
 
 class Recipe(NamedTuple):
@@ -54,6 +54,7 @@ CONTRACTS = {
     "An environment": ("tests/test_envs.py", 3),
     "An experiment": ("tests/test_registry.py tests/test_experiments.py tests/test_cli.py", 2),
     "An optimizer": ("tests/test_optim.py", 5),
+    "An estimator of off-policy evaluation": ("tests/test_ope.py", 1),
     "A surrogate of Bayesian optimisation": ("tests/test_bo.py", 1),
 }
 """Title -> files with the contract tests of the registry, and how many of them a new name passes at least."""

@@ -1,7 +1,9 @@
 """Off-policy evaluation: the value of a policy, estimated from the log of another."""
 
 from seqdec.ope.estimators import (
+    ESTIMATORS,
     REGISTRY,
+    Estimator,
     Predicted,
     Target,
     Terms,
@@ -21,7 +23,9 @@ from seqdec.ope.learning import cross_fit, expected_rewards, prequential
 from seqdec.ope.log import Log, inputs, make_log, standardised
 
 __all__ = [
+    "ESTIMATORS",
     "REGISTRY",
+    "Estimator",
     "Log",
     "Overlap",
     "Predicted",

@@ -1,4 +1,4 @@
-r"""Value of a policy estimated from another policy's log: seven estimators, each a pure function of arrays.
+r"""Value of a policy estimated from another policy's log: estimators, each a pure function of arrays.
 
 With context x_i, action a_i, reward r_i and propensity p_i in row i, target probabilities pi(a | x_i), weights
 w_i = pi(a_i | x_i) / p_i and predicted rewards q(x_i, a), every estimate is a ratio of sums over rows,
@@ -22,6 +22,7 @@ that was not fitted to the row it predicts (`seqdec.ope.cross_fit`, `seqdec.ope.
 the propensities are wrong but q is right. The others trade bias for variance.
 """
 
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,6 +45,15 @@ class Terms(NamedTuple):
         """The estimate; NaN if the denominators sum to zero."""
         total = self.denominator.sum()
         return float(self.numerator.sum() / total) if total else float("nan")
+
+
+class Estimator(NamedTuple):
+    """A row of the registry."""
+
+    terms: Callable[..., Terms] | str
+    """(log, target, ...) -> Terms, or "module:function", which is imported on first use"""
+    takes: tuple[str, ...] = ()
+    """its other arguments among those of `seqdec.ope.evaluate`: "predicted", "seed", "max_weight", "threshold\""""
 
 
 class Target(NamedTuple):
@@ -204,20 +214,18 @@ def replay(log: Log, target: np.ndarray | Target, *, seed: int) -> Terms:
     return Terms(accepted * log.reward, accepted)
 
 
-REGISTRY: Registry[Terms] = Registry(
-    "estimator",
-    {
-        "ips": ips,
-        "snips": snips,
-        "clipped_ips": clipped_ips,
-        "replay": replay,
-        "direct_method": direct_method,
-        "doubly_robust": doubly_robust,
-        "switch_dr": switch_dr,
-    },
-)
-"""Estimators (log, target, ...) -> Terms, in the order of the table of `seqdec.ope.evaluate`, which passes to each the
-keywords that it takes among predicted, seed, max_weight and threshold."""
+ESTIMATORS: Mapping[str, Estimator] = {
+    "ips": Estimator(ips),
+    "snips": Estimator(snips),
+    "clipped_ips": Estimator(clipped_ips, ("max_weight",)),
+    "replay": Estimator(replay, ("seed",)),
+    "direct_method": Estimator(direct_method, ("predicted",)),
+    "doubly_robust": Estimator(doubly_robust, ("predicted",)),
+    "switch_dr": Estimator(switch_dr, ("predicted", "threshold")),
+}
+"""In the order of the table of `seqdec.ope.evaluate`. A new estimator is one row here."""
+
+REGISTRY: Registry[Terms] = Registry("estimator", {name: row.terms for name, row in ESTIMATORS.items()})
 
 
 def _mean(terms: np.ndarray, *, supported: Any = True) -> Terms:

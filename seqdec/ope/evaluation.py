@@ -158,13 +158,11 @@ def _interval(drawn: np.ndarray, level: float) -> tuple[float, float, float]:
 
 def _all_terms(log: Log, target: Target, settings: dict) -> dict[str, Terms]:
     """Terms of every registered estimator that needs no predictions, or of all if `settings` holds them."""
-    terms = {}
-    for name in estimators.REGISTRY:
-        parameters = estimators.REGISTRY.parameters(name)
-        if "predicted" in settings or "predicted" not in parameters:
-            accepted = {key: value for key, value in settings.items() if key in parameters}
-            terms[name] = estimators.REGISTRY.make(name, log, target, **accepted)
-    return terms
+    return {
+        name: estimators.REGISTRY.make(name, log, target, **{key: settings[key] for key in row.takes})
+        for name, row in estimators.ESTIMATORS.items()
+        if set(row.takes) <= set(settings)
+    }
 
 
 def bootstrap(terms: list[Terms], *, seed: int, samples: int = 1000) -> np.ndarray:
