@@ -1,7 +1,8 @@
 """Worker processes that tasks are shared out to: on this machine, or on the machines of a Ray cluster.
 
 Both are `concurrent.futures.Executor`s, as `seqdec.minimize(workers=...)` and `seqdec sweep` take them. A task whose
-worker dies runs again on another worker, three times at most.
+worker dies runs again on another worker, three times at most. `Future.cancel` ends a task that is running too, and
+Ctrl-C ends all tasks: a function that hangs keeps neither its worker nor the program alive.
 
 The result of a JAX program may depend on the number of devices and threads. So a worker is the same everywhere: one
 CPU device, whose thread pool has the size that one core gives it. JAX_PLATFORMS chooses another device.
@@ -12,15 +13,18 @@ import importlib.util
 import logging
 import os
 import pickle
+import queue
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Mapping
 from concurrent import futures
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, BinaryIO
 
 import cloudpickle
 import jax
@@ -52,7 +56,41 @@ def worker_environment() -> dict[str, str]:
     return {"JAX_PLATFORMS": "cpu"} | own | kept | _PINNED
 
 
-class Local(Executor):
+class _Task(Future[Any]):
+    """A future whose `cancel` ends a task that is running too; its result then raises CancelledError."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stopped, self._guard = False, threading.Lock()
+        self._end: Callable[[], Any] | None = None
+
+    def cancel(self) -> bool:
+        """Cancel the task; False if it is done."""
+        if self.done():
+            return False
+        with self._guard:
+            self._stopped = True
+            if self._end is not None:
+                self._end()
+        super().cancel()
+        return True
+
+    def goes_on(self, end: Callable[[], Any] | None) -> bool:
+        """Name the function that ends the task from here on; returns False if it has been cancelled."""
+        with self._guard:
+            self._end = end
+            return not self._stopped
+
+
+class _Workers(Executor):
+    """An executor that Ctrl-C, or another end of the program within `with`, ends at once."""
+
+    def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
+        """Shut down: when all tasks are done, or at once where the program is to end."""
+        self.shutdown(cancel_futures=kind is not None and not issubclass(kind, Exception))
+
+
+class Local(_Workers):
     """Processes on this machine. Functions, arguments and results must be picklable by cloudpickle.
 
     What a function prints appears on standard error.
@@ -73,25 +111,47 @@ class Local(Executor):
         }
         # Each thread waits for the one process that computes its task, so that a death concerns no other task.
         self._threads = ThreadPoolExecutor(self.workers)
+        self._tasks: set[_Task] = set()
         self._started: list[_Process] = []
         self._idle: list[_Process] = []
-        self._lock, self._closed = threading.Lock(), False
+        self._lock, self._closed, self._owner = threading.Lock(), False, os.getpid()
+        _LOCALS.add(self)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """A task of one process. Its future raises RuntimeError if its workers have died too often."""
-        return self._threads.submit(self._attempt, fn, args, kwargs)
+        """A task of one process. Its future raises RuntimeError if its workers have died too often.
 
-    def _attempt(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        task = cloudpickle.dumps((fn, args, kwargs))
+        Raises RuntimeError after `shutdown`, and in a forked process, to which the workers do not belong.
+        """
+        if os.getpid() != self._owner:
+            raise RuntimeError("this executor belongs to the process that forked this one; make one here")
+        task = _Task()
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        self._threads.submit(self._work, task, fn, args, kwargs)
+        return task
+
+    def _work(self, task: _Task, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not task.set_running_or_notify_cancel():
+            return
+        try:
+            result = self._attempt(task, cloudpickle.dumps((fn, args, kwargs)))
+        except BaseException as error:
+            task.set_exception(error)
+        else:
+            task.set_result(result)
+
+    def _attempt(self, task: _Task, content: bytes) -> Any:
         code: int | None = None
         for _ in range(1 + _RETRIES):
             process = self._process()
-            answer = process.call(task)
-            if answer is None:
-                code = process.end()
-                continue
-            self._idle.append(process)
-            return _opened(answer)
+            answer = process.call(content) if task.goes_on(process.end) else None
+            if not task.goes_on(None):
+                process.end()
+                raise CancelledError
+            if answer is not None:
+                self._idle.append(process)
+                return _opened(answer)
+            code = process.end()
         raise RuntimeError(f"its worker process died {1 + _RETRIES} times, the last time with exit code {code}")
 
     def _process(self) -> "_Process":
@@ -106,18 +166,45 @@ class Local(Executor):
             return process
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the processes: when all tasks are done, or, with `cancel_futures`, at once."""
-        self._threads.shutdown(wait=wait and not cancel_futures, cancel_futures=cancel_futures)
-        if not wait and not cancel_futures:
-            return  # they end with this process
+        """End the processes: when all tasks are done, or at once with `cancel_futures` or on Ctrl-C."""
+        if os.getpid() != self._owner:
+            return
+        if not cancel_futures:
+            try:
+                self._threads.shutdown(wait)
+            except KeyboardInterrupt:
+                self.shutdown(cancel_futures=True)
+                raise
+            if not wait:
+                return  # they end with this process
         with self._lock:
             self._closed = True
+        for task in tuple(self._tasks):
+            task.cancel()
+        self._threads.shutdown(wait=False)
         for process in self._started:
             process.end()
 
 
+_LOCALS: "weakref.WeakSet[Local]" = weakref.WeakSet()
+
+
+def _end_after_interrupt() -> None:
+    """End all executors if Ctrl-C has ended the main thread, where Python would wait for their tasks."""
+    if issubclass(getattr(sys, "last_type", None) or Exception, KeyboardInterrupt):
+        for executor in tuple(_LOCALS):
+            executor.shutdown(cancel_futures=True)
+
+
+# As concurrent.futures.thread does, whose function, registered earlier, is called later.
+threading._register_atexit(_end_after_interrupt)  # pyright: ignore[reportAttributeAccessIssue] (not in its stubs)
+
+
 class _Process:
-    """A worker process. Its standard input brings tasks, and its end, which comes with that of the driver, ends it."""
+    """A worker process. Its standard input brings tasks, and its end, which comes with that of the driver, ends it.
+
+    It ends together with the processes that its tasks have started.
+    """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         command = [sys.executable, "-c", "from seqdec.executors import serve; serve()"]
@@ -127,6 +214,7 @@ class _Process:
         )
         assert self._process.stdin is not None and self._process.stdout is not None
         self._tasks, self._answers = self._process.stdin, self._process.stdout
+        self._lock = threading.Lock()
 
     def call(self, task: bytes) -> bytes | None:
         """The answer of `serve` to a task; None if the process has died."""
@@ -139,25 +227,43 @@ class _Process:
 
     def end(self) -> int:
         """Kill the process, if it lives; returns its exit code."""
-        self._process.kill()
-        code = self._process.wait()
-        self._answers.close()
-        with contextlib.suppress(OSError):
-            self._tasks.close()
-        return code
+        with self._lock:
+            if self._process.returncode is None:
+                with contextlib.suppress(OSError):
+                    _kill_group(self._process.pid)
+            code = self._process.wait()
+            for pipe in (self._answers, self._tasks):
+                with contextlib.suppress(OSError):
+                    pipe.close()
+            return code
 
 
 def serve() -> None:
-    """The main function of a worker process: answer each task."""
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a task prints is no answer
+    """The main function of a worker process: answer each task, and end with the driver, also within a task."""
+    answers, source = os.fdopen(os.dup(1), "wb"), os.fdopen(os.dup(0), "rb")
+    os.dup2(2, 1)  # a task prints to standard error
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # and has nothing to read
+    tasks: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_receive, args=(source, tasks), daemon=True).start()
     while True:
-        try:
-            task = pickle.load(sys.stdin.buffer)
-        except EOFError:
-            return
-        pickle.dump(answer(task), answers)
+        pickle.dump(answer(tasks.get()), answers)
         answers.flush()
+
+
+def _receive(source: BinaryIO, tasks: "queue.SimpleQueue[bytes]") -> None:
+    """Pass the tasks on; at the end of the source, which is that of the driver, end this process."""
+    with contextlib.suppress(EOFError, OSError, pickle.UnpicklingError):
+        while True:
+            tasks.put(pickle.load(source))
+    _kill_group(os.getpid())
+
+
+def _kill_group(leader: int) -> None:
+    """Kill a process that leads a session, and, where the system has groups, those that it has started."""
+    if os.name == "posix":
+        os.killpg(leader, signal.SIGKILL)
+    else:
+        os.kill(leader, signal.SIGTERM)
 
 
 def answer(task: bytes) -> bytes:
@@ -187,7 +293,7 @@ def _opened(found: bytes) -> Any:
     return result
 
 
-class Ray(Executor):
+class Ray(_Workers):
     """The workers of a Ray cluster, each on one of its CPUs.
 
     Functions and arguments must be picklable by cloudpickle, and seqdec must be installed on every machine.
@@ -218,7 +324,7 @@ class Ray(Executor):
         import ray  # pyright: ignore[reportMissingImports] (an extra)
 
         self._ray = ray
-        self._futures: list[Future[Any]] = []
+        self._futures: list[_Task] = []
         with warnings.catch_warnings():
             # Ray's processes replace the forked one at once, so that JAX's threads do not matter.
             warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
@@ -234,17 +340,20 @@ class Ray(Executor):
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """A task of one CPU. Its future raises RuntimeError if Ray gives it up."""
         remote = self._ray.remote(num_cpus=1, max_retries=_RETRIES)(answer)
-        found = remote.remote(cloudpickle.dumps((fn, args, kwargs))).future()
-        future: Future[Any] = Future()
-        found.add_done_callback(lambda found: _pass_on(found, future))
+        found = remote.remote(cloudpickle.dumps((fn, args, kwargs)))
+        future = _Task()
+        future.goes_on(lambda: self._ray.cancel(found, force=True))
+        found.future().add_done_callback(lambda done: _pass_on(done, future))
         self._futures.append(future)
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Disconnect, after all tasks if `wait` says so; a cluster that was started here ends."""
-        if wait and not cancel_futures:
-            futures.wait(self._futures)
-        self._ray.shutdown()
+        """Disconnect, after all tasks if `wait` says so, or on Ctrl-C; a cluster that was started here ends."""
+        try:
+            if wait and not cancel_futures:
+                futures.wait(self._futures)
+        finally:
+            self._ray.shutdown()
 
 
 def _pass_on(found: Future[bytes], future: Future[Any]) -> None:

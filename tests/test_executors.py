@@ -105,17 +105,96 @@ def test_workers_end_with_the_work(tmp_path: Path) -> None:
         running.result()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
-    program = (
-        "import os; from seqdec.executors import Local; l = Local(1); print(l.submit(os.getpid).result()); os._exit(9)"
-    )
+    program = HANGING + "Local(1).submit(hang); wait(); os._exit(9)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 9
-    assert happens(lambda: has_ended(int(done.stdout)))
+    pids = [int(path.name.removeprefix("hung-")) for path in tmp_path.glob("hung-*")]
+    assert len(pids) == 2 and happens(lambda: all(map(has_ended, pids)))
 
 
 def wait_after(path: Path) -> None:
     path.touch()
     threading.Event().wait()
+
+
+HANGING = """
+import os, signal, subprocess, threading, time
+from pathlib import Path
+import seqdec
+from seqdec.executors import Local
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+def hang():
+    child = subprocess.Popen(["sleep", "100000"])
+    Path(f"hung-{child.pid}").touch()
+    Path(f"hung-{os.getpid()}").touch()
+    time.sleep(100_000)
+
+def wait():
+    while len(list(Path().glob("hung-*"))) < 2:
+        time.sleep(0.05)
+"""
+CTRL_C = """
+def interrupt():
+    wait()
+    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+"""
+PROGRAMS = {
+    "a result": "Local(1).submit(hang); interrupt()",
+    "the end of with": """
+threading.Thread(target=interrupt).start()
+with Local(1) as executor: executor.submit(hang)
+""",
+    "minimize": """
+threading.Thread(target=interrupt).start()
+with Local(2) as executor:
+    print(seqdec.minimize(lambda x: 1.0 if x[0] > 0.5 else hang(), [(0, 1)], x0=[[0.9], [0.1]], n_calls=9, seed=0,
+                          workers=executor, batch_size=1).status)
+""",
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_ctrl_c_ends_the_program_its_workers_and_what_they_started(name: str, tmp_path: Path) -> None:
+    program = HANGING + CTRL_C + PROGRAMS[name]
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, timeout=300)
+    if name == "minimize":
+        assert (done.returncode, done.stdout) == (0, "3\n")
+    else:
+        assert done.returncode == -signal.SIGINT and done.stderr.endswith("KeyboardInterrupt\n")
+    pids = [int(path.name.removeprefix("hung-")) for path in tmp_path.glob("hung-*")]
+    assert len(pids) == 2 and happens(lambda: all(map(has_ended, pids)))
+
+
+def test_a_running_task_can_be_cancelled(tmp_path: Path) -> None:
+    with Local(1) as executor:
+        running, next_one = executor.submit(wait_after, tmp_path / "begun"), executor.submit(pow, 2, 3)
+        assert happens((tmp_path / "begun").exists) and not running.cancelled()
+        assert running.cancel()
+        with pytest.raises(CancelledError):
+            running.result()
+        assert next_one.result() == 8 and not next_one.cancel() and not running.cancel()
+        assert executor.submit(input).exception() is not None  # there is nothing to read
+
+
+def test_an_end_within_with_ends_what_is_running(tmp_path: Path) -> None:
+    executor = Local(1)
+    running = executor.submit(wait_after, tmp_path / "begun")
+    assert happens((tmp_path / "begun").exists)
+    with pytest.raises(KeyboardInterrupt), executor:
+        raise KeyboardInterrupt
+    assert isinstance(running.exception(), CancelledError)
+
+
+def test_a_forked_process_leaves_the_workers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Local(1) as executor:
+        assert executor.submit(pow, 2, 3).result() == 8
+        with monkeypatch.context() as patch:
+            patch.setattr(executors.os, "getpid", lambda: -1)
+            with pytest.raises(RuntimeError, match="belongs to the process that forked this one"):
+                executor.submit(pow, 2, 3)
+            executor.shutdown(cancel_futures=True)
+        assert executor.submit(pow, 2, 3).result() == 8
 
 
 def happens(condition: Callable[[], bool]) -> bool:
