@@ -11,7 +11,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,10 +19,11 @@ import cloudpickle
 import numpy as np
 
 from seqdec import checks
+from seqdec.bo import containers
 from seqdec.bo.optimizer import BayesianOptimizer
 from seqdec.bo.outputs import Outputs
 from seqdec.bo.predictions import Front, Recommendation
-from seqdec.bo.spaces import Point
+from seqdec.bo.spaces import Point, Space, space_from
 from seqdec.bo.surrogates import Surrogate
 from seqdec.bo.trials import Exhausted, Trial
 from seqdec.core import Acquisition
@@ -73,9 +74,10 @@ def minimize(
         surrogate, acquisition: as in `seqdec.bo.BayesianOptimizer`; the result says what "auto" chose.
         batch_size: points chosen at a time, before any of their values is known; None is one. With an executor, points
             under evaluation at a time; None is the number of its workers.
-        x0: a point or a list of points to start from.
-        y0: their known values, one number or a list; then `fun` is not called for them. With several objectives or
-            outcome constraints a list of what fun returns.
+        x0: a point or several to start from: lists, dicts, arrays, rows or tables of pandas, Polars, Arrow or NumPy
+            (columns by name, or in their order where dimensions have no names), or an iterator.
+        y0: their known values, one number or several in a container of any kind; then `fun` is not called for them.
+            With several objectives a row for each point; with outcome constraints a list of what fun returns.
         callback: called after every call of `fun`, as scipy does: with the result so far if its one argument is named
             `intermediate_result`, else with the best x so far. Raising StopIteration ends the search; so does any other
             exception, which becomes a warning, and `error` of the result, so that no evaluation is lost.
@@ -124,9 +126,10 @@ def minimize(
     batch_size = _batch_size(batch_size, workers)
     seed = secrets.randbits(32) if seed is None else seed
     outputs = Outputs(options.get("objectives", 1), options.get("outcome_constraints", 0))
-    given, known = _start_points(x0, y0, n_calls, outputs)
+    space = space_from(bounds)
+    given, known = _start_points(space, x0, y0, n_calls, outputs)
     optimizer = BayesianOptimizer(
-        bounds,
+        space,
         seed=seed,
         surrogate=surrogate,
         acquisition=acquisition,
@@ -473,23 +476,26 @@ def _exceptions(catch: Any) -> tuple[type[Exception], ...]:
     return classes
 
 
-def _start_points(x0: Any, y0: Any, n_calls: int, outputs: Outputs) -> tuple[list[Any], list[tuple[Any, Any]]]:
+def _start_points(
+    space: Space, x0: Any, y0: Any, n_calls: int, outputs: Outputs
+) -> tuple[list[Any], list[tuple[Any, Any]]]:
     """x0 as a list of points and y0 as a list of their values and outcomes, empty if they are not known."""
     if x0 is None:
         if y0 is not None:
             raise ValueError("y0 holds the values at x0; pass x0 as well")
         return [], []
-    first = x0[0] if len(x0) and not isinstance(x0, Mapping) else None
-    several = isinstance(first, Sequence | np.ndarray | Mapping) and not isinstance(first, str)
-    points = list(x0) if several or not (len(x0) or isinstance(x0, Mapping)) else [x0]
+    points = space.listed(x0)
     if y0 is None:
         if len(points) > n_calls:
             raise ValueError(f"x0 holds {len(points)} points, but n_calls is {n_calls}")
         return points, []
+    rows = containers.table(y0)
+    returned = containers.sequence(y0) if rows is None else [[*row.values()] for row in rows]
+    returned = [y0] if returned is None else returned
     if outputs.plain:
-        values = [(checks.real("a value of y0", value), None) for value in np.atleast_1d(np.asarray(y0))]
+        values = [(checks.real("a value of y0", value), None) for value in returned]
     else:
-        values = [outputs.split(returned) for returned in y0]
+        values = [outputs.split(one) for one in returned]
     if len(values) != len(points):
         raise ValueError(f"y0 must hold one value for each of the {len(points)} points of x0; got {len(values)}")
     return points, values

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium
-import jax
 import numpy as np
 
 from seqdec.bo import constraints as rules
+from seqdec.bo import containers
 from seqdec.bo import dimensions as kinds
 from seqdec.bo.constraints import Constraint
 from seqdec.bo.dimensions import Dimension, Integer, Real
@@ -191,18 +191,39 @@ class Space(NamedTuple):
         """The values of a point, floats, integers and choices: a list, or with names a dict. Raises as `encode`."""
         if self.names:
             return self._named_values(x)
-        x = np.asarray(x) if isinstance(x, jax.Array) else x
-        several = x.ndim > 0 if isinstance(x, np.ndarray) else isinstance(x, Sequence) and not isinstance(x, str)
-        values = list(x) if several else [x]
+        if isinstance(x, Mapping) and not hasattr(x, "as_py"):
+            raise TypeError(f"a point of this space, which has no names, is a list of values; got {x!r}")
+        values = containers.sequence(x)
+        if values is None:
+            row = containers.mapping(x)
+            values = [x] if row is None else [*row.values()]
         if len(values) != len(self.dimensions):
             raise ValueError(f"a point has {len(self.dimensions)} values; got {len(values)}: {x!r}")
         return [
             kinds.value(d, value, f"x[{i}]") for i, (d, value) in enumerate(zip(self.dimensions, values, strict=True))
         ]
 
-    def _named_values(self, x: Any) -> dict[str, Any]:
-        if not isinstance(x, Mapping):
-            raise TypeError(f"a point of this space is a dict of {', '.join(self.names)}; got {x!r}")
+    def listed(self, given: Any) -> list[Any]:
+        """Points as a list: one point, or several in a list, an array, a table or an iterator.
+
+        They are not checked, see `point`.
+        """
+        if (rows := containers.table(given)) is not None:
+            return rows if self.names else [[*row.values()] for row in rows]
+        if (items := containers.sequence(given)) is None:
+            return [given]
+        point = items if isinstance(given, Iterator) else given
+        items = [list(item) if isinstance(item, Iterator) else item for item in items]
+        if not all(containers.mapping(item) is not None or containers.sequence(item) is not None for item in items):
+            return [point]
+        try:
+            return [self.values(point)] if items else []  # a point whose values are tuples
+        except (TypeError, ValueError):
+            return items
+
+    def _named_values(self, given: Any) -> dict[str, Any]:
+        if (x := containers.mapping(given)) is None:
+            raise TypeError(f"a point of this space is a dict of {', '.join(self.names)}; got {given!r}")
         for name in x:
             if name not in self.names:
                 raise ValueError(unknown("parameter", name, self.names))
@@ -217,7 +238,7 @@ class Space(NamedTuple):
         for index, name in enumerate(self.names):
             if self._is_active(index, value):
                 values[name] = value(index)
-            elif name in x:
+            elif name in x and not containers.is_missing(x[name]):
                 on = self.names[self.conditions[index].parent]  # pyright: ignore[reportOptionalMemberAccess]
                 raise ValueError(f"x[{name!r}] = {x[name]!r} is inactive at {on!r} = {x.get(on)!r}: leave it out")
         return values

@@ -1,0 +1,53 @@
+"""Points in containers of any kind: rows and tables of pandas, Polars, Arrow and NumPy, arrays and iterators."""
+
+from collections.abc import Iterator, Mapping, Sequence, ValuesView
+from typing import Any
+
+import jax
+import numpy as np
+
+
+def table(given: Any) -> list[dict[Any, Any]] | None:
+    """The rows of a table with named columns, by column; None for anything else."""
+    if hasattr(given, "iloc") and given.ndim == 2:  # of pandas
+        return [dict(zip(given.columns, row, strict=True)) for row in given.itertuples(index=False, name=None)]
+    if hasattr(given, "to_dicts"):  # of Polars
+        return given.to_dicts()
+    if hasattr(given, "column_names") and hasattr(given, "to_pylist"):  # of Arrow
+        return given.to_pylist()
+    if isinstance(given, np.ndarray) and given.dtype.names and given.ndim:
+        return [dict(zip(given.dtype.names, row.tolist(), strict=True)) for row in given.ravel()]
+    return None
+
+
+def sequence(given: Any) -> list[Any] | None:
+    """The items of an ordered container, such as a list, an array, a column or an iterator; None for anything else."""
+    if hasattr(given, "to_pylist"):  # a column of Arrow, whose items are objects of its own
+        return given.to_pylist()
+    if isinstance(given, np.ndarray | jax.Array):
+        return list(np.asarray(given)) if given.ndim else None
+    ordered = isinstance(given, Sequence | Iterator | ValuesView) or hasattr(given, "to_list")
+    return list(given) if ordered and not isinstance(given, str | bytes) else None
+
+
+def mapping(given: Any) -> Mapping[Any, Any] | None:
+    """The values by name of a row of a table, a dict or a named tuple; None for anything else."""
+    if hasattr(given, "iloc") and given.ndim == 1:  # a row of pandas
+        return dict(given.items())
+    if hasattr(given, "_asdict"):
+        return given._asdict()
+    if hasattr(given, "as_py"):  # of Arrow
+        return mapping(given.as_py())
+    if isinstance(given, Mapping):
+        return given
+    if isinstance(given, np.ndarray | np.void) and given.dtype.names and not given.ndim:
+        return dict(zip(given.dtype.names, given.tolist(), strict=True))
+    rows = table(given)
+    return rows[0] if rows is not None and len(rows) == 1 else None
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value stands for none in a table."""
+    import pandas as pd
+
+    return np.ndim(value) == 0 and bool(pd.isna(value))
