@@ -15,7 +15,6 @@ from seqdec.agents._neural_linear import neural_linear, neural_linear_head
 from seqdec.agents._vbll import on_vbll, variational, vbll
 from seqdec.agents.networks import scorer
 from seqdec.agents.presets import (
-    REGISTRY,
     adamw,
     ekf,
     from_filter,
@@ -24,9 +23,7 @@ from seqdec.agents.presets import (
     lofi,
     lolofi,
     lrkf,
-    make,
     muon,
-    names,
     replay_adamw,
     replay_koala_plus_plus,
     replay_muon,
@@ -34,14 +31,17 @@ from seqdec.agents.presets import (
     subspace,
 )
 from seqdec.agents.recommender import popularity, random
+from seqdec.agents.registry import REGISTRY, Capabilities, capabilities, make, names
 from seqdec.agents.rehearsal import Rehearsal, rehearsing
 
 __all__ = [
     "REGISTRY",
+    "Capabilities",
     "Rehearsal",
     "adamw",
     "auto",
     "averaging",
+    "capabilities",
     "ekf",
     "ensemble",
     "filtering",

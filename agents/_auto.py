@@ -37,11 +37,11 @@ from seqdec import checks, linalg, models, policies
 from seqdec import memory as memories
 from seqdec.agents import regression, units
 from seqdec.agents._averaging import moved
-from seqdec.agents._filtering import choices_for, decide
+from seqdec.agents._filtering import choices_for, decide, drawn
 from seqdec.agents._linear import with_constant
 from seqdec.agents._neural import descend, mean_of_rows
 from seqdec.agents.experience import Batch, finite, minibatch, recorder, remember, usable
-from seqdec.agents.inputs import checked, spaces_of
+from seqdec.agents.inputs import checked, refuse_unused, spaces_of
 from seqdec.agents.last_layer import LastLayer, last_layer
 from seqdec.agents.networks import network_for
 from seqdec.agents.presets import hilofi
@@ -115,7 +115,7 @@ def auto(
     horizon: float = 1000.0,
     neglect: float = 20.0,
     average: float = 0.99,
-    num_candidates: int = 256,
+    num_candidates: int | None = None,
 ) -> Agent:
     """The default agent: no setting depends on the unit, the noise or the linearity of the rewards.
 
@@ -135,21 +135,28 @@ def auto(
         neglect: an action that was played near the context less than one in neglect x n times is explored at the full
             posterior variance, others in proportion less.
         average: in [0, 1); the features are those of the average over the last 1 / (1 - average) steps.
-        num_candidates: points drawn per decision from a Box of actions.
+        num_candidates: points drawn per decision, for Box actions only; None is 256.
 
     Raises TypeError or ValueError for a space or a setting that does not fit.
     """
     acquisition, called = policies.resolve(policy)
+    told = {
+        "learning_rate": learning_rate, "batch_size": batch_size, "capacity": capacity, "decay": decay,
+        "horizon": horizon, "neglect": neglect, "average": average,
+    }  # fmt: skip
+    spaces = spaces_of(spaces)
+    discrete = isinstance(spaces.action_space, gym_spaces.Discrete)
+    if not discrete or isinstance(spaces.observation_space, gym_spaces.Dict):
+        refuse_unused(auto, told, "for candidates and for Box actions, where auto is hilofi")
+        made = hilofi(spaces, policy=policy, model=model, num_candidates=num_candidates)
+        return made._replace(name="auto", settings={"policy": called, **drawn(num_candidates)})
     checks.positive("learning_rate", learning_rate)
     checks.count("batch_size", batch_size)
+    checks.count("capacity", capacity)
     checks.number("decay", decay)
     checks.positive("horizon", horizon)
     checks.positive("neglect", neglect)
     checks.number("average", average, 0, 1)
-    spaces = spaces_of(spaces)
-    discrete = isinstance(spaces.action_space, gym_spaces.Discrete)
-    if not discrete or isinstance(spaces.observation_space, gym_spaces.Dict):
-        return hilofi(spaces, policy=policy, model=model, num_candidates=num_candidates)._replace(name="auto")
     choices = choices_for(spaces, num_candidates)
     recording = recorder(choices, spaces)
     parts = _parts(spaces, model, recording.example.x.size, neglect)
@@ -206,11 +213,7 @@ def auto(
         state = _renewed(parts, again, kept._replace(memory=stored))
         return state, AutoInfo(error, jax.nn.softmax(state.log_weights), ~good)
 
-    told = {
-        "policy": called, "learning_rate": learning_rate, "batch_size": batch_size, "capacity": capacity,
-        "decay": decay, "horizon": horizon, "neglect": neglect, "average": average,
-    }  # fmt: skip
-    return checked(Agent(init, act, update, "auto", acquisition.exact, told), spaces)
+    return checked(Agent(init, act, update, "auto", acquisition.exact, {"policy": called, **told}), spaces)
 
 
 def _parts(spaces: HasSpaces, model: nn.Module | Network | None, size: int, neglect: float) -> _Parts:

@@ -137,13 +137,13 @@ def ensemble(
     model: nn.Module | Network | None = None,
     learning_rate: float = 1e-3,
     inner_steps: int = 1,
-    batch_size: int = 32,
+    batch_size: int | None = 32,
     capacity: int = 40_000,
     members: int = 10,
     bootstrap: str = "poisson",
     prior_scale: float = 0.0,
     noise_variance: float = 0.01,
-    num_candidates: int = 256,
+    num_candidates: int | None = None,
 ) -> Agent:
     """Bootstrapped ensemble of networks, trained by AdamW on minibatches of all that was seen.
 
@@ -153,17 +153,18 @@ def ensemble(
         model: a flax module or `seqdec.models.Network`; None chooses as `seqdec.agents.hilofi` does.
         learning_rate: of AdamW.
         inner_steps: gradient steps per observation.
-        batch_size: rows of a minibatch, the newest included.
+        batch_size: rows of a minibatch, the newest included; None is the whole memory.
         capacity: rows of the reservoir, a uniform sample of all observations.
         members: as in `members_head`.
         bootstrap: as in `members_head`.
         prior_scale: as in `members_head`.
         noise_variance: as in `members_head`.
-        num_candidates: points drawn per decision from a Box of actions.
+        num_candidates: points drawn per decision, for Box actions only; None is 256.
 
     Raises TypeError or ValueError for a space or a setting that does not fit.
     """
     told = {"members": members, "bootstrap": bootstrap, "prior_scale": prior_scale, "noise_variance": noise_variance}
+    checks.rate("learning_rate", learning_rate)
     return neural(
         spaces,
         optimizer=optax.adamw(learning_rate),

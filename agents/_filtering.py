@@ -11,6 +11,7 @@ from gymnasium import spaces as gym_spaces
 
 from seqdec.agents.inputs import checked, moderate, spaces_of
 from seqdec.agents.networks import check_candidates
+from seqdec.checks import count
 from seqdec.core import Acquisition, Action, Agent, Array, Filter, HasSpaces, Key, Masked, Posterior, PyTree
 from seqdec.filters import posterior
 
@@ -79,15 +80,21 @@ def box_choices(
     return Choices(candidates, lambda rows, index: rows[index, -low.size :].reshape(space.shape), evidence, sound)
 
 
-def choices_for(spaces: HasSpaces, num_candidates: int) -> Choices:
+def choices_for(spaces: HasSpaces, num_candidates: int | None = None) -> Choices:
     """`Choices` for Discrete or bounded Box actions, and Box or Discrete observations or a Dict of candidates.
 
     Raises:
-        TypeError: another kind of space.
-        ValueError: the action box is unbounded, or num_candidates < 1.
+        TypeError: another kind of space, or num_candidates is not an integer.
+        ValueError: the action box is unbounded, num_candidates < 1, or it is given for Discrete actions.
     """
     spaces = spaces_of(spaces)
     actions, sound = spaces.action_space, functools.partial(_sound, spaces.observation_space)
+    if num_candidates is not None:
+        count("num_candidates", num_candidates)
+        if isinstance(actions, gym_spaces.Discrete):
+            raise ValueError(
+                f"num_candidates={num_candidates} has no effect on {actions}, of which all are scored: leave it out"
+            )
     if isinstance(spaces.observation_space, gym_spaces.Dict) and isinstance(actions, gym_spaces.Discrete):
         check_candidates(spaces)
         return discrete_choices(lambda observation: jax.tree.map(jnp.asarray, observation), sound, int(actions.n))
@@ -98,9 +105,12 @@ def choices_for(spaces: HasSpaces, num_candidates: int) -> Choices:
         raise TypeError(f"actions must be Discrete or Box; got {actions}. Flatten them with a gymnasium wrapper")
     if not actions.is_bounded():
         raise ValueError(f"the action box must be bounded to draw candidates from it; got {actions}")
-    if num_candidates < 1:
-        raise ValueError(f"num_candidates must be at least 1; got {num_candidates}")
-    return box_choices(observe, sound, actions, num_candidates)
+    return box_choices(observe, sound, actions, 256 if num_candidates is None else num_candidates)
+
+
+def drawn(num_candidates: int | None) -> dict[str, int]:
+    """The setting of the number of candidates, where it is not the default."""
+    return {} if num_candidates is None else {"num_candidates": num_candidates}
 
 
 def _sound(space: gym_spaces.Space, observation: PyTree) -> Array:
@@ -135,7 +145,7 @@ def filtering(
     *,
     name: str,
     settings: Mapping[str, Any],
-    num_candidates: int = 256,
+    num_candidates: int | None = None,
 ) -> Agent:
     """Filter x policy.
 
@@ -151,7 +161,7 @@ def filtering(
         spaces: anything with observation_space and action_space.
         name: shown in tables and figures.
         settings: recorded in the manifest of a run.
-        num_candidates: points drawn per decision from a Box of actions.
+        num_candidates: points drawn per decision, for Box actions only; None is 256.
 
     Raises:
         TypeError: spaces of other kinds than Box and Discrete.
@@ -184,4 +194,5 @@ def filtering(
         update_batch if flt.update_batch is not None else None,
         act_batch if flt.marginals is not None else None,
     )
-    return checked(Agent(start, act, update, name, acquisition.exact, dict(settings), *several), spaces)
+    told = {**settings, **drawn(num_candidates)}
+    return checked(Agent(start, act, update, name, acquisition.exact, told, *several), spaces)

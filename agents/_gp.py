@@ -22,7 +22,7 @@ from gymnasium import spaces as gym_spaces
 
 from seqdec import checks, kernels, linalg, policies
 from seqdec import memory as memories
-from seqdec.agents._filtering import choices_for, decide
+from seqdec.agents._filtering import choices_for, decide, drawn
 from seqdec.agents._neural import NeuralInfo, innovation_of
 from seqdec.agents.experience import Experience, recorder, remember, usable
 from seqdec.agents.inputs import checked
@@ -61,7 +61,7 @@ def gp(
     length_scale: float = 0.1,
     scale: float = 1.0,
     noise_variance: float = 0.01,
-    num_candidates: int = 256,
+    num_candidates: int | None = None,
 ) -> Agent:
     """Gaussian process with a Matern-5/2 kernel on a buffer of the last observations.
 
@@ -72,7 +72,7 @@ def gp(
         length_scale: l, in units of the observation.
         scale: prior variance s of an expected response.
         noise_variance: v.
-        num_candidates: points drawn per decision from a Box of actions.
+        num_candidates: points drawn per decision, for Box actions only; None is 256.
 
     Raises:
         TypeError: candidates with row numbers of a table, or spaces of other kinds.
@@ -110,7 +110,7 @@ def gp(
         )
         return Process(fresh.memory, roots, weights), NeuralInfo(innovation, loss, ~good)
 
-    told = {"policy": called, "buffer": buffer, **kernel._asdict()}
+    told = {"policy": called, "buffer": buffer, **kernel._asdict(), **drawn(num_candidates)}
     return checked(Agent(init, act, update, "gp", acquisition.exact, told), spaces)
 
 

@@ -95,7 +95,7 @@ def last_layer_laplace(
     prior_std: float = 1.0,
     noise_variance: float = 0.01,
     over: str = "memory",
-    num_candidates: int = 256,
+    num_candidates: int | None = None,
 ) -> Agent:
     """Network trained by AdamW on a buffer of the last observations, with a Laplace approximation of its last layer.
 
@@ -109,18 +109,19 @@ def last_layer_laplace(
         prior_std: as in `laplace`.
         noise_variance: as in `laplace`.
         over: as in `laplace`.
-        num_candidates: points drawn per decision from a Box of actions.
+        num_candidates: points drawn per decision, for Box actions only; None is 256.
 
     Raises TypeError or ValueError for a space or a setting that does not fit.
     """
     told = {"learning_rate": learning_rate, "prior_std": prior_std, "noise_variance": noise_variance, "over": over}
+    checks.rate("learning_rate", learning_rate)
     return neural(
         spaces,
         optimizer=optax.adamw(learning_rate),
         head=laplace(prior_std=prior_std, noise_variance=noise_variance, over=over),
         policy=policy,
         model=model,
-        memory=memories.last(buffer),
+        memory=memories.last(checks.count("buffer", buffer)),
         batch_size=None,
         inner_steps=inner_steps,
         num_candidates=num_candidates,

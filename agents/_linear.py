@@ -9,6 +9,8 @@ Schapire, "A contextual-bandit approach to personalized news article recommendat
 each action.
 """
 
+import inspect
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -25,6 +27,7 @@ from seqdec.agents.presets import ekf
 from seqdec.agents.regression import Regression
 from seqdec.agents.units import Units
 from seqdec.core import Acquisition, Agent, Array, HasSpaces
+from seqdec.registry import unknown
 
 CONSTANT = 3.0
 """The constant feature: a prior of three standard deviations of the noise for the mean reward of an action."""
@@ -67,10 +70,20 @@ def linear(spaces: HasSpaces, **options: Any) -> Agent:
     spaces = spaces_of(spaces)
     if isinstance(spaces.observation_space, gym_spaces.Dict):
         check_candidates(spaces)
-        return recommender.linear(spaces, **options)
-    if not isinstance(spaces.action_space, gym_spaces.Discrete):
-        return ekf(spaces, **{"model": models.MLP(1, ()), **options})._replace(name="linear")
-    return _per_action(spaces, **options)
+        factory, known = recommender.linear, {"intercepts", *_OF_EKF}
+    elif isinstance(spaces.action_space, gym_spaces.Discrete):
+        factory, known = _per_action, _OWN
+    else:
+        factory, known = _of_points, _OF_EKF
+    for option in options:
+        if option not in known:
+            where = f"{spaces.observation_space} and {spaces.action_space}"
+            raise TypeError(f"agents.linear for {where}: {unknown('keyword', option, known)}")
+    return factory(spaces, **options)
+
+
+def _of_points(spaces: HasSpaces, **options: Any) -> Agent:
+    return ekf(spaces, model=models.MLP(1, ()), **options)._replace(name="linear")
 
 
 def with_constant(z: Array) -> Array:
@@ -83,11 +96,10 @@ def _per_action(
     *,
     policy: str | Acquisition = "epistemic_sampling",
     neglect: float = 20.0,
-    num_candidates: int = 256,
 ) -> Agent:
     acquisition, called = policies.resolve(policy)
     checks.positive("neglect", neglect)
-    choices = choices_for(spaces, num_candidates)
+    choices = choices_for(spaces)
     recording = recorder(choices, spaces)
     example = recording.example.x
     actions = int(spaces.action_space.n)  # pyright: ignore[reportAttributeAccessIssue] (Discrete)
@@ -118,3 +130,10 @@ def _per_action(
 
     told = {"policy": called, "neglect": neglect}
     return checked(Agent(init, act, update, "linear", acquisition.exact, told), spaces)
+
+
+def _keywords(factory: Callable[..., Agent]) -> set[str]:
+    return set(inspect.signature(factory).parameters) - {"spaces", "model"}
+
+
+_OWN, _OF_EKF = _keywords(_per_action), _keywords(ekf)

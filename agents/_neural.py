@@ -21,7 +21,7 @@ from flax import linen as nn
 
 from seqdec import memory as memories
 from seqdec import policies
-from seqdec.agents._filtering import choices_for, decide
+from seqdec.agents._filtering import choices_for, decide, drawn
 from seqdec.agents.experience import Batch, Experience, finite, first, minibatch, recorder, remember, usable
 from seqdec.agents.inputs import checked
 from seqdec.agents.networks import network_for
@@ -95,7 +95,7 @@ def neural(
     memory: Memory | None = None,
     batch_size: int | None = 1,
     inner_steps: int = 1,
-    num_candidates: int = 256,
+    num_candidates: int | None = None,
     name: str = "neural",
     settings: Mapping[str, Any] | None = None,
 ) -> Agent:
@@ -114,7 +114,7 @@ def neural(
         batch_size: rows of a minibatch, the newest included: with 1 the memory is not used. None is the newest and the
             whole memory, in every step.
         inner_steps: gradient steps per observation, each on a minibatch of its own.
-        num_candidates: points drawn per decision from a Box of actions.
+        num_candidates: points drawn per decision, for Box actions only; None is 256.
         name: shown in tables and figures.
         settings: of the optimizer and the head, recorded in the manifest of a run.
 
@@ -174,6 +174,7 @@ def neural(
         return NeuralState(params, moments, belief, stored, state.key), NeuralInfo(innovation, squares, ~good)
 
     told = {"policy": called, "inner_steps": inner_steps, "batch_size": batch_size, "memory": memory.capacity}
+    told |= drawn(num_candidates)
     return checked(Agent(init, act, update, name, acquisition.exact, told | dict(settings or {})), spaces)
 
 

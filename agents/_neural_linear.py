@@ -204,13 +204,13 @@ def neural_linear(
     model: nn.Module | Network | None = None,
     learning_rate: float = 1e-3,
     inner_steps: int = 1,
-    batch_size: int = 32,
+    batch_size: int | None = 32,
     capacity: int = 10_000,
     prior_std: float = 1.0,
     noise_variance: float = 0.01,
     noise_shape: float = 3.0,
     every: int = 100,
-    num_candidates: int = 256,
+    num_candidates: int | None = None,
 ) -> Agent:
     """Features trained by AdamW on minibatches of all that was seen, and a Bayesian linear regression for each action.
 
@@ -220,19 +220,20 @@ def neural_linear(
         model: a flax module or `seqdec.models.Network`; None chooses as `seqdec.agents.hilofi` does.
         learning_rate: of AdamW.
         inner_steps: gradient steps per observation.
-        batch_size: rows of a minibatch, the newest included.
+        batch_size: rows of a minibatch, the newest included; None is the whole memory.
         capacity: rows of the reservoir, a uniform sample of all observations, and of the regression.
         prior_std: as in `neural_linear_head`.
         noise_variance: as in `neural_linear_head`.
         noise_shape: as in `neural_linear_head`.
         every: as in `neural_linear_head`.
-        num_candidates: points drawn per decision from a Box of actions.
+        num_candidates: points drawn per decision, for Box actions only; None is 256.
 
     Raises TypeError or ValueError for a space or a setting that does not fit.
     """
     told = {
         "prior_std": prior_std, "noise_variance": noise_variance, "noise_shape": noise_shape, "every": every,
     }  # fmt: skip
+    checks.rate("learning_rate", learning_rate)
     return neural(
         spaces,
         optimizer=optax.adamw(learning_rate),

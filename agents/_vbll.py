@@ -176,7 +176,7 @@ def vbll(
     inner_steps: int = 10,
     batch_size: int | None = 32,
     capacity: int = 1000,
-    num_candidates: int = 256,
+    num_candidates: int | None = None,
     **options: Any,
 ) -> Agent:
     """Variational Bayesian last layer, trained by AdamW on minibatches of all that was seen.
@@ -192,11 +192,12 @@ def vbll(
         inner_steps: gradient steps per observation.
         batch_size: rows of a minibatch, the newest included; None is the whole memory.
         capacity: rows of the reservoir, a uniform sample of all observations.
-        num_candidates: points drawn per decision from a Box of actions.
+        num_candidates: points drawn per decision, for Box actions only; None is 256.
         **options: of `variational`.
 
     Raises TypeError or ValueError for a space or a setting that does not fit.
     """
+    checks.rate("learning_rate", learning_rate)
     return neural(
         spaces,
         optimizer=optax.adamw(learning_rate),
@@ -221,7 +222,7 @@ def on_vbll(
     inner_steps: int = 50,
     buffer: int = 10,
     regularisation: float = 0.0,
-    num_candidates: int = 256,
+    num_candidates: int | None = None,
     **options: Any,
 ) -> Agent:
     """Variational Bayesian last layer, trained by AdamW on a buffer of the last observations, without regularisation.
@@ -234,18 +235,19 @@ def on_vbll(
         inner_steps: gradient steps per observation, each on the newest and all of the buffer.
         buffer: how many observations are kept.
         regularisation: as in `variational`.
-        num_candidates: points drawn per decision from a Box of actions.
+        num_candidates: points drawn per decision, for Box actions only; None is 256.
         **options: of `variational`.
 
     Raises TypeError or ValueError for a space or a setting that does not fit.
     """
+    checks.rate("learning_rate", learning_rate)
     return neural(
         spaces,
         optimizer=optax.adamw(learning_rate),
         head=variational(regularisation=regularisation, **options),
         policy=policy,
         model=model,
-        memory=memories.last(buffer),
+        memory=memories.last(checks.count("buffer", buffer)),
         batch_size=None,
         inner_steps=inner_steps,
         num_candidates=num_candidates,

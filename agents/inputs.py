@@ -4,7 +4,8 @@ In compiled code values are not known: a context that no decision can be based o
 (`seqdec.core.Action`), and an update with it is rejected.
 """
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -39,6 +40,23 @@ def spaces_of(spaces: HasSpaces) -> Spaces:
             f"of gymnasium; got {spaces!r}: make it first, as with seqdec.envs.make(name) or gymnasium.make(id)"
         )
     return Spaces(observations, actions)
+
+
+def refuse_unused(factory: Callable[..., Any], given: Mapping[str, Any], where: str) -> None:
+    """Refuse keywords of a factory that have another value than their default although they have no effect.
+
+    Args:
+        factory: with the defaults of the keywords.
+        given: their values.
+        where: in which case they have no effect, such as "with a likelihood".
+
+    Raises:
+        TypeError: a value is not the default.
+    """
+    for name, value in given.items():
+        default = inspect.signature(factory).parameters[name].default
+        if value is not default and not (isinstance(value, int | float) and value == default):
+            raise TypeError(f"{name}={value!r} has no effect {where}: leave it out")
 
 
 def checked(agent: Agent, spaces: HasSpaces) -> Agent:

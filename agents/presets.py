@@ -1,8 +1,8 @@
-"""Agents by name, with settings that work for rewards of order one.
+"""Agents with settings that work for rewards of order one.
 
 Ranks are those of the paper's MNIST bandit, and so are HiLoFi's initial covariances. Its observation noise is not
-stated, and its process noise is too small for hidden layers that are to learn in a low-rank belief. To add a filter's
-agent, add a row to `REGISTRY`: `from_filter` with the filter, its policy, and settings other than the filter's own.
+stated, and its process noise is too small for hidden layers that are to learn in a low-rank belief. The agent of a
+filter is `from_filter` with the filter, its policy, and settings other than the filter's own.
 """
 
 import inspect
@@ -15,17 +15,18 @@ import optax
 from flax import linen as nn
 from optax import contrib
 
-from seqdec import likelihoods, optim, policies
+from seqdec import checks, likelihoods, optim, policies
 from seqdec.agents._averaging import averaging
 from seqdec.agents._filtering import filtering
 from seqdec.agents._neural import neural
+from seqdec.agents.inputs import refuse_unused
 from seqdec.agents.networks import network_for
 from seqdec.agents.rehearsal import Rehearsal, rehearsing
 from seqdec.core import Acquisition, Agent, Filter, HasSpaces, Network
 from seqdec.filters import Numerics
 from seqdec.likelihoods import Likelihood
 from seqdec.memory import reservoir
-from seqdec.registry import Registry, load, unknown
+from seqdec.registry import load, unknown
 
 
 class FilterAgent(Protocol):
@@ -41,7 +42,7 @@ class FilterAgent(Protocol):
         model: nn.Module | Network | None = None,
         likelihood: Likelihood | None = None,
         noise_variance: float = 0.01,
-        num_candidates: int = 256,
+        num_candidates: int | None = None,
         rehearsal: Rehearsal | None = None,
         **settings: Any,
     ) -> Agent:
@@ -56,7 +57,7 @@ _ARGS = """\
         else an MLP with two hidden layers of 50 units. Its output layer is found, or told by a Network's `is_last`.
     likelihood: of `seqdec.likelihoods`; None is gaussian(noise_variance).
     noise_variance: observation variance R.
-    num_candidates: points drawn per decision from a Box of actions.
+    num_candidates: points drawn per decision, for Box actions only; None is 256.
     rehearsal: of past observations, a `seqdec.agents.Rehearsal`; None keeps none.
     average: a in [0, 1), decay of the moving average of the means, which acts (`seqdec.agents.averaging`); 0: the
         latest mean acts."""
@@ -90,7 +91,7 @@ def from_filter(factory: Callable[..., Filter] | str, policy: str, **presets: An
         model: nn.Module | Network | None = None,
         likelihood: Likelihood | None = None,
         noise_variance: float = 0.01,
-        num_candidates: int = 256,
+        num_candidates: int | None = None,
         rehearsal: Rehearsal | None = None,
         average: float = 0.0,
         **settings: Any,
@@ -98,8 +99,13 @@ def from_filter(factory: Callable[..., Filter] | str, policy: str, **presets: An
         for key in settings:
             if key not in own:
                 raise TypeError(unknown(f"keyword of agents.{name}", key, signature.parameters))
+        if likelihood is not None:
+            refuse_unused(agent, {"noise_variance": noise_variance}, "with a likelihood, which has its own")
         acquisition, called = policies.resolve(policy)
         network = network_for(spaces, model)
+        if not network.tables:
+            tables = {key: value for key, value in settings.items() if key == "initial_std_table"}
+            refuse_unused(agent, tables, "on a network without embedding tables")
         chosen = {**presets, **settings}
         told = {"policy": called, "noise_variance": noise_variance if likelihood is None else "likelihood", **chosen}
         if "numerics" in own:
@@ -163,6 +169,7 @@ def koala_plus_plus(spaces: HasSpaces, *, learning_rate: float = 0.3, inner_step
 
 
 def _trained(spaces, optimizer, name, learning_rate, inner_steps, options) -> Agent:
+    checks.rate("learning_rate", learning_rate)
     settings = {"learning_rate": learning_rate}
     options = {"name": name, "settings": settings, **options}
     return neural(spaces, optimizer=optimizer(learning_rate), inner_steps=inner_steps, **options)
@@ -177,10 +184,11 @@ def _replay(name: str, optimizer: Callable[..., optax.GradientTransformation], l
         *,
         policy: str | Acquisition = "greedy",
         learning_rate: float = default_rate,
-        batch_size: int = 32,
+        batch_size: int | None = 32,
         capacity: int = 40_000,
         **options: Any,
     ) -> Agent:
+        checks.rate("learning_rate", learning_rate)
         return neural(
             spaces, optimizer=optimizer(learning_rate), policy=policy, memory=reservoir(capacity),
             batch_size=batch_size, name=name, settings={"learning_rate": learning_rate}, **options,
@@ -193,7 +201,7 @@ Args:
     spaces: anything with observation_space and action_space.
     policy: name or acquisition of `seqdec.policies` that needs only the expected responses.
     learning_rate: of the optimizer.
-    batch_size: rows of a minibatch, the newest included.
+    batch_size: rows of a minibatch, the newest included; None is the whole memory.
     capacity: rows of the reservoir, a uniform sample of all observations.
     **options: of `seqdec.agents.neural`: model, inner_steps, num_candidates."""
     return agent
@@ -220,45 +228,3 @@ replay_adamw = _replay("replay_adamw", optax.adamw, 1e-3)
 replay_koala_plus_plus = _replay("replay_koala++", optim.koala_plus_plus, 0.3)
 replay_muon = _replay("replay_muon", contrib.muon, 1e-3)
 replay_sgd = _replay("replay_sgd", optax.sgd, 0.05)
-
-REGISTRY: Registry[Agent] = Registry(
-    "agent",
-    {
-        "adamw": adamw,
-        "auto": "seqdec.agents._auto:auto",
-        "ekf": ekf,
-        "ensemble": "seqdec.agents._ensemble:ensemble",
-        "gp": "seqdec.agents._gp:gp",
-        "hilofi": hilofi,
-        "last_layer_laplace": "seqdec.agents._laplace:last_layer_laplace",
-        "koala++": koala_plus_plus,
-        "linear": "seqdec.agents._linear:linear",
-        "lofi": lofi,
-        "lolofi": lolofi,
-        "lrkf": lrkf,
-        "muon": muon,
-        "neural_linear": "seqdec.agents._neural_linear:neural_linear",
-        "on_vbll": "seqdec.agents._vbll:on_vbll",
-        "replay_adamw": replay_adamw,
-        "replay_koala++": replay_koala_plus_plus,
-        "replay_muon": replay_muon,
-        "replay_sgd": replay_sgd,
-        "subspace": subspace,
-        "vbll": "seqdec.agents._vbll:vbll",
-    },
-)
-
-
-def names() -> tuple[str, ...]:
-    """The names that `make` knows, sorted."""
-    return REGISTRY.names()
-
-
-def make(name: str, spaces: HasSpaces, **options: Any) -> Agent:
-    """The agent called `name`; `options` go to the function of that name in `seqdec.agents`.
-
-    Raises:
-        ValueError: no agent has that name; the message suggests one.
-        ValueError, TypeError: an option or a space does not fit.
-    """
-    return REGISTRY.make(name, spaces, **options)

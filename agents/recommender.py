@@ -1,4 +1,4 @@
-"""Baselines for bandits with candidates: random, popularity, and a linear Kalman filter."""
+"""Baselines: random play, and for bandits with candidates popularity and a linear Kalman filter."""
 
 from typing import Any, NamedTuple
 
@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from gymnasium import spaces as gym_spaces
 
-from seqdec import models, policies
+from seqdec import checks, models, policies
 from seqdec.agents._filtering import choices_for, decide
 from seqdec.agents.inputs import checked, spaces_of
 from seqdec.agents.networks import scorer
@@ -31,12 +31,20 @@ class Counts(NamedTuple):
 
 
 def random(spaces: HasSpaces) -> Agent:
-    """Uniform over the allowed candidates; learns nothing."""
-    choices = choices_for(spaces, 1)
-    acquisition = policies.epsilon_greedy(1.0)
+    """Uniform over the allowed actions; learns nothing.
+
+    Args:
+        spaces: anything with observation_space and action_space.
+
+    Raises TypeError or ValueError for a space that does not fit.
+    """
+    actions = spaces_of(spaces).action_space
+    discrete = isinstance(actions, gym_spaces.Discrete)
+    choices = choices_for(spaces, None if discrete else 1)
+    acquisition, count = policies.epsilon_greedy(1.0), int(actions.n) if discrete else 1
+    question = Posterior(lambda candidates: jnp.zeros(count), _unknown, _unknown)
 
     def act(key, state, observation):
-        question = Posterior(lambda candidates: jnp.zeros(_count(candidates)), _unknown, _unknown)
         return decide(key, acquisition, question, choices, observation)
 
     def update(state, observation, action, feedback):
@@ -66,12 +74,11 @@ def popularity(
     parts = spaces_of(spaces).observation_space
     if not isinstance(parts, gym_spaces.Dict) or not isinstance(parts.get(item), gym_spaces.Box):
         raise TypeError(f"the observations must be a Dict with row numbers under {item!r}; got {parts}")
-    if not prior_plays > 0:
-        raise ValueError(f"prior_plays must be positive; got {prior_plays!r}")
+    checks.positive("prior_plays", prior_plays)
     acquisition, called = policies.resolve(policy)
     if acquisition.needs != "mean":
         raise ValueError(f"popularity has no uncertainty, and the policy needs {acquisition.needs!r} of it")
-    choices, size = choices_for(spaces, 1), int(parts[item].high.max()) + 1  # pyright: ignore[reportAttributeAccessIssue]
+    choices, size = choices_for(spaces), int(parts[item].high.max()) + 1  # pyright: ignore[reportAttributeAccessIssue]
 
     def init(key):
         return Counts(jnp.zeros(size), jnp.zeros(size))
@@ -96,10 +103,6 @@ def popularity(
     return checked(Agent(init, act, update, "popularity", acquisition.exact, told), spaces)
 
 
-def _count(candidates) -> int:
-    return len(jax.tree.leaves(candidates)[0])
-
-
 def _unknown(_):
     raise TypeError("this agent has no uncertainty")
 
@@ -116,7 +119,6 @@ def linear(spaces: HasSpaces, *, intercepts: bool = True, **options: Any) -> Age
         intercepts: False leaves out everything but the features.
         **options: of `seqdec.agents.ekf`; `initial_std_table` is the prior standard deviation of the intercepts.
     """
-    tables = None if intercepts else ()
-    return ekf(spaces, model=scorer(spaces, models.Linear(), tables=tables, width=1, std=0.0), **options)._replace(
-        name="linear"
-    )
+    tables = None if checks.flag("intercepts", intercepts) else ()
+    made = ekf(spaces, model=scorer(spaces, models.Linear(), tables=tables, width=1, std=0.0), **options)
+    return made._replace(name="linear", settings={**made.settings, "intercepts": intercepts})

@@ -72,7 +72,7 @@ def rehearsing(agent: Agent, flt: Filter, rehearsal: Rehearsal, spaces: HasSpace
         ValueError, TypeError: a setting is out of its range or does not fit the filter.
     """
     _check(flt, rehearsal)
-    record, memory = recorder(choices_for(spaces, 1), spaces), rehearsal.memory
+    record, memory = recorder(choices_for(spaces), spaces), rehearsal.memory
     transform = None if rehearsal.optimizer is None else optax.with_extra_args_support(rehearsal.optimizer)
 
     def init(key):

@@ -71,16 +71,32 @@ def word(seed: int) -> np.uint32:
 
 
 def number(name: str, value: Any, low: float = 0.0, high: float = math.inf, *, exclusive: bool = False) -> None:
-    """Refuse a number outside [low, high), or (low, high) if `exclusive`; arrays and traced values pass.
+    """Refuse a number outside [low, high), or (low, high) if `exclusive`; traced numbers pass.
 
     Raises:
-        ValueError: out of range or NaN.
+        TypeError: not a number.
+        ValueError: out of range or NaN, or an array with axes.
     """
-    if not isinstance(value, int | float):
-        return
-    if not (low < value if exclusive else low <= value) or not value < high:
+    at = known(name, value)
+    if at is not None and not ((low < at if exclusive else low <= at) and at < high):
         bracket = "(" if exclusive else "["
         raise ValueError(f"{name} must lie in {bracket}{low:g}, {high:g}); got {value!r}")
+
+
+def known(name: str, values: Any, max_ndim: int = 0) -> np.ndarray | None:
+    """`values` as an array of floats; None where they are traced.
+
+    Raises:
+        TypeError: not real numbers; bools are refused too.
+        ValueError: more than `max_ndim` axes.
+    """
+    array = as_array(name, values)
+    if array.dtype == bool:
+        raise TypeError(f"{name} must be {'a number' if max_ndim == 0 else 'numbers'}; got {values!r}")
+    if array.ndim > max_ndim:
+        wanted = "one number" if max_ndim == 0 else f"numbers in at most {max_ndim} axes"
+        raise ValueError(f"{name} must be {wanted}; got shape {array.shape}")
+    return None if isinstance(array, Tracer) else np.asarray(array, float)
 
 
 def real(name: str, value: Any) -> float:
@@ -104,28 +120,40 @@ def real(name: str, value: Any) -> float:
         raise ValueError(f"{name} must be a number that a float can hold; got an integer above 1e308") from None
 
 
-def positive(name: str, value: float) -> None:
-    """Refuse a number that is not above zero; infinity and traced values pass.
+def positive(name: str, value: Any) -> None:
+    """Refuse a number that is not above zero; infinity and traced numbers pass.
 
     Raises:
-        ValueError: zero, negative or NaN.
+        TypeError: not a number.
+        ValueError: zero, negative or NaN, or an array with axes.
     """
-    if not isinstance(value, Tracer) and not value > 0:
+    at = known(name, value)
+    if at is not None and not at > 0:
         raise ValueError(f"{name} must be positive; got {value!r}")
 
 
 def non_negative(name: str, values: Any, *, max_ndim: int = 0) -> None:
-    """Refuse negative or non-finite numbers, and arrays of more than `max_ndim` axes; traced values pass.
+    """Refuse negative or non-finite numbers, and arrays of more than `max_ndim` axes; traced numbers pass.
 
     Raises:
+        TypeError: not numbers.
         ValueError: not finite, negative or of another shape.
     """
-    if isinstance(values, Tracer):
-        return
-    array = np.asarray(as_array(name, values))
-    if array.ndim > max_ndim or not np.all(np.isfinite(array) & (array >= 0)):
-        shapes = "a finite number >= 0" if max_ndim == 0 else f"finite numbers >= 0 in at most {max_ndim} axes"
-        raise ValueError(f"{name} must be {shapes}; got {values!r}")
+    at = known(name, values, max_ndim)
+    if at is not None and not np.all(np.isfinite(at) & (at >= 0)):
+        wanted = "a finite number >= 0" if max_ndim == 0 else f"finite numbers >= 0 in at most {max_ndim} axes"
+        raise ValueError(f"{name} must be {wanted}; got {values!r}")
+
+
+def rate(name: str, value: Any) -> None:
+    """Refuse what is neither a finite number >= 0 nor a schedule, (step) -> number; traced numbers pass.
+
+    Raises:
+        TypeError: neither a number nor a function.
+        ValueError: negative or not finite.
+    """
+    if not callable(value):
+        number(name, value)
 
 
 def flag(name: str, value: Any) -> bool:

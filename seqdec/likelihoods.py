@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from seqdec.checks import numbers
+from seqdec.checks import known
 from seqdec.core import Array
 
 
@@ -37,16 +37,15 @@ def _check_covariance(name: str, value: Array | float, max_ndim: int = 2) -> Non
         TypeError: not real numbers.
         ValueError: another shape, not finite, negative, not symmetric or not positive semi-definite.
     """
-    numbers(name, value)
+    array = known(name, value, 2)
     shape = np.shape(value)
     if len(shape) > max_ndim or (len(shape) == 2 and shape[0] != shape[1]):
         kinds = ("a scalar", "one variance per output", "or a square covariance")[: max_ndim + 1]
         raise ValueError(f"{name} must be {', '.join(kinds)}; got shape {shape}")
     if 0 in shape:
         raise ValueError(f"{name} holds no variance; got {value!r}")
-    if isinstance(value, Tracer):
+    if array is None:
         return
-    array = np.asarray(value, float)
     if not np.all(np.isfinite(array)) or np.any((np.diagonal(array) if array.ndim == 2 else array) < 0):
         raise ValueError(
             f"{name} must be finite and not negative (a variance, not a standard deviation); got {value!r}"

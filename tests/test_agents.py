@@ -50,6 +50,8 @@ SMALL: dict[str, dict[str, Any]] = {
     "muon": {"learning_rate": 3e-3, "inner_steps": 5},
     "neural_linear": {"learning_rate": 1e-2, "capacity": 200, "every": 20, "noise_variance": 0.1},
     "on_vbll": {"learning_rate": 1e-2, "buffer": 10, "inner_steps": 5, "prior_std": 0.1},
+    "popularity": {},
+    "random": {},
     "replay_adamw": {"learning_rate": 1e-2, "capacity": 200},
     "replay_koala++": {"learning_rate": 0.3, "capacity": 200},
     "replay_muon": {"learning_rate": 1e-2, "capacity": 200},
@@ -57,10 +59,12 @@ SMALL: dict[str, dict[str, Any]] = {
     "subspace": {"rank": 40},
     "vbll": {"learning_rate": 1e-2, "capacity": 200, "inner_steps": 5, "prior_std": 0.3},
 }
-FILTERS = ("ekf", "hilofi", "lofi", "lolofi", "lrkf", "subspace")
-
-
-NETWORKS = sorted(set(SMALL) - {"gp", "linear"})
+IS = {name: agents.capabilities(name) for name in sorted(SMALL)}
+"""What each of them is, which decides what is asked of it."""
+FILTERS = tuple(name for name, own in IS.items() if own.kind == "filter" and hasattr(filters, name))
+NETWORKS = [name for name, own in IS.items() if own.model]
+OF_CONTEXTS = [name for name, own in IS.items() if "contexts" in own.spaces]
+LEARNERS = [name for name in OF_CONTEXTS if IS[name].kind != "baseline"]
 
 
 def make(name, where=ARMS, **options):
@@ -124,7 +128,8 @@ def lab(name):
     return lab_of(name)
 
 
-every_agent = pytest.mark.parametrize("name", sorted(SMALL))
+every_agent = pytest.mark.parametrize("name", OF_CONTEXTS)
+every_learner = pytest.mark.parametrize("name", LEARNERS)
 
 
 def assert_same(one, other, **tolerance):
@@ -136,7 +141,7 @@ def test_every_agent_is_under_test():
     assert sorted(SMALL) == list(agents.names())
 
 
-@every_agent
+@every_learner
 def test_a_scan_mapped_over_seeds_is_the_loop_of_one_seed(lab):
     start, key = jax.random.split(lab.keys[1])
     state = lab.init(start)
@@ -199,7 +204,7 @@ def test_filters_decide_and_learn_many_at_once():
         assert lab_of(name).agent.act_batch is not None, name
 
 
-@every_agent
+@every_learner
 def test_learns_a_small_bandit_from_rewards_alone(lab):
     rewards, late = np.asarray(CONTEXTS @ WEIGHTS.T), slice(STEPS // 2, None)
     got = rewards[np.arange(STEPS), lab.action.value][:, late].mean()
@@ -208,7 +213,7 @@ def test_learns_a_small_bandit_from_rewards_alone(lab):
     assert not np.any(lab.info.rejected)
 
 
-@every_agent
+@every_learner
 def test_learns_every_arm_from_full_information(lab):
     state, errors = lab.init(jax.random.key(3)), []
     for observation in CONTEXTS[:250]:
@@ -268,7 +273,7 @@ def assert_rejects_and_learns(update, state, same_of):
     assert any(np.any(a != b) for a, b in zip(*map(jax.tree.leaves, (learnt(fresh), learnt(state))), strict=True))
 
 
-@every_agent
+@every_learner
 def test_bad_updates_are_rejected_and_teach_nothing(lab):
     """Time passes for a filter all the same: its belief widens by the process noise."""
     assert_rejects_and_learns(lab.update, lab.state, learnt)
@@ -378,7 +383,7 @@ def test_the_default_network_fits_the_observation():
         assert sum(leaf.size for leaf in jax.tree.leaves(params)) == 65 * 50 + 51 * 50 + 51 * 10
 
 
-@pytest.mark.parametrize("name", sorted(set(SMALL) - {"ekf"}))
+@pytest.mark.parametrize("name", sorted(set(OF_CONTEXTS) - {"ekf"}))
 @pytest.mark.parametrize("num_arms", [1, 10])
 def test_default_settings_work_for_few_and_many_arms(name, num_arms):
     where = Spaces(spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(num_arms))
@@ -387,7 +392,7 @@ def test_default_settings_work_for_few_and_many_arms(name, num_arms):
     assert jax.eval_shape(agent.act, jax.random.key(0), state, jnp.zeros(2)).value.shape == ()
 
 
-@pytest.mark.parametrize("name", sorted(set(SMALL) - {"ekf"}))
+@pytest.mark.parametrize("name", sorted({name for name in SMALL if "points" in IS[name].spaces} - {"ekf"}))
 def test_default_settings_work_for_box_actions(name):
     agent = agents.make(name, Spaces(spaces.Box(-1, 1, (2,), np.float32), spaces.Box(0, 1, (3,), np.float32)))
     state = jax.eval_shape(agent.init, jax.random.key(0))
@@ -431,8 +436,8 @@ def test_own_networks_are_taken(name, model):
     ],
 )
 def test_what_does_not_fit_is_refused(name, where, options, error, message):
-    if name not in NETWORKS and "model" in options:
-        pytest.skip("it has no model")
+    if ("model" in options and not IS[name].model) or (options and not IS[name].policy):
+        pytest.skip("it has no such option")
     with pytest.raises(error, match=message):
         agents.make(name, where, **options)
 

@@ -14,7 +14,7 @@ import seqdec
 from seqdec import agents, filters, likelihoods, models
 from seqdec.core import Masked
 from seqdec.filters import Numerics
-from tests.test_agents import SMALL
+from tests.test_agents import LEARNERS, NETWORKS, OF_CONTEXTS, SMALL
 
 WIDTH, OUTPUTS = 4, 3
 NETWORK = models.network(models.MLP(OUTPUTS, (8,)), jnp.zeros(WIDTH))
@@ -260,7 +260,7 @@ OFFER = {"video": np.arange(ARMS, dtype=np.int32), "features": np.zeros((ARMS, 2
 
 def make(name, where):
     """A small agent."""
-    model = {} if name in ("gp", "linear") else {"model": models.MLP(int(where.action_space.n), (8,))}
+    model = {"model": models.MLP(int(where.action_space.n), (8,))} if name in NETWORKS else {}
     return agents.make(name, where, **{**model, **SMALL[name]})
 
 
@@ -271,7 +271,7 @@ def agent_of(name):
     return agent, agent.init(jax.random.key(0))
 
 
-every_agent = pytest.mark.parametrize("name", sorted(SMALL))
+every_agent = pytest.mark.parametrize("name", OF_CONTEXTS)
 KEY = jax.random.key(0)
 
 
@@ -400,7 +400,7 @@ def test_an_agent_of_other_spaces_is_not_run():
         seqdec.run(agents.linear(SITE), seqdec.envs.FunctionalEnv(env), 5, seed=0)
 
 
-@every_agent
+@pytest.mark.parametrize("name", LEARNERS)
 @pytest.mark.parametrize("bad", [1.7e18, 1e38, np.inf, -np.inf, np.nan])
 def test_one_bad_value_leaves_an_agent_that_learns(name, bad):
     """In the reward, then in the context: the state stays finite, and rewards are then learned."""

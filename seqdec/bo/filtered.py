@@ -95,7 +95,7 @@ def lolofi(
     make = functools.partial(
         filters.lolofi,
         rank_hidden=rank_hidden,
-        rank_last=rank_last,
+        rank_last=checks.count("rank_last", rank_last),
         initial_std_hidden=initial_std_hidden,
         initial_std_last=initial_std_last,
         process_noise_hidden=process_noise_hidden,
@@ -168,7 +168,7 @@ def over_mlp(
     features = tuple(checks.count(f"features[{i}]", width) for i, width in enumerate(features))
     noise_variance, scale = checks.real("noise_variance", noise_variance), checks.real("scale", scale)
     checks.number("scale", scale, exclusive=True)
-    network = models.network(models.MLP(1, features), jnp.zeros(dim))
+    network = models.network(models.MLP(1, features), jnp.zeros(checks.count("dim", dim)))
     likelihood = likelihoods.gaussian(noise_variance)
     return filtered(lambda network: make(network, likelihood), network, scale=scale, growth=check_growth(growth))
 

@@ -69,6 +69,7 @@ class Surrogate(NamedTuple):
 
 def check_growth(growth: Any) -> float:
     """`growth` of a Surrogate as a float. Raises ValueError below 1, TypeError for no number."""
+    checks.known("growth", growth)
     growth = checks.real("growth", growth)
     if not growth >= 1:  # nor NaN
         raise ValueError(f"growth must be at least 1; got {growth}")

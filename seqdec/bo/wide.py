@@ -90,7 +90,11 @@ def hilofi(
     Raises:
         ValueError, TypeError: a setting is out of its range or no number.
     """
-    units, iterations = checks.count("units", units, 2), checks.count("iterations", iterations)
+    dim, units, iterations = (
+        checks.count("dim", dim),
+        checks.count("units", units, 2),
+        checks.count("iterations", iterations),
+    )
     if units % 2:
         raise ValueError(f"units must be even, for each frequency has a cosine and a sine; got {units}")
     flt = filters.hilofi(

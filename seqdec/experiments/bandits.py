@@ -1,6 +1,6 @@
 """Experiments that compare agents in one environment: their options, runs and report."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -53,8 +53,6 @@ class Options(Located):
     """Settings of agents that do better here than those of their presets."""
     model: ClassVar[nn.Module | None] = None
     """Network of every agent; None leaves it to them."""
-    baselines: ClassVar[Mapping[str, Callable[..., Agent]]] = {}
-    """Agents besides those of `seqdec.agents.names()`, as functions (env, **settings) -> agent."""
 
     choices: ClassVar[Mapping[str, Choice]] = {
         "agents": Choice("agent", agents.REGISTRY, several=True, free=True),
@@ -65,7 +63,7 @@ class Options(Located):
     """Agents, separated by commas; hilofi:20+greedy is hilofi with a rank and a policy of its own, hilofi.rehearsal
     moves its mean by an AdamW step of 1e-3 on 32 of 20,000 kept observations after each update. Names: seqdec list."""
     policy: str | None = None
-    """Policy of the filtering agents that name none themselves."""
+    """Policy of the agents with uncertainty that name none themselves."""
     steps: int
     """Steps of each run."""
     seeds: int
@@ -127,18 +125,13 @@ class Options(Located):
         """The agent called "kind:rank+policy.rehearsal", with the options that it takes and `other` keywords."""
         kind, rank, policy = contenders.split(contenders.unrehearsed(name), self.choices["agents"].known)
         settings = {**self.presets(kind), **self.found().get(kind, {}).get("settings", {})}
-        if kind in self.baselines:
-            settings |= {"policy": policy} if policy else {}
-            return contenders.checked(self.baselines[kind](env, **{**settings, **other}), name)
-        if contenders.has_network(kind):
+        if agents.capabilities(kind).model:
             settings["model"] = self.network_of(kind, env)
         if contenders.has_filter(kind):
             asked = {"rank": self.rank if rank is None else rank, "process_noise": self.process_noise}
-            told = {key: value for key, value in self.response().items() if key in agents.REGISTRY.parameters(kind)}
-            settings |= contenders.filter_settings(kind, settings, **asked) | told
-            settings |= {"policy": policy or self.policy} if policy or self.policy else {}
-        elif policy:
-            settings["policy"] = policies.make(policy)
+            settings |= contenders.filter_settings(kind, settings, **asked) | self.response()
+        if policy or (self.policy and agents.capabilities(kind).uncertain):
+            settings["policy"] = policy or self.policy
         settings |= contenders.rehearsal(name, kind)
         return contenders.checked(agents.make(kind, env, **{**settings, **other}), name)
 
@@ -214,7 +207,7 @@ class Bandit(Options):
     """Options of bandits, whose feedback is the reward of the action."""
 
     noise_variance: float | None = None
-    """Variance of the observation noise."""
+    """Variance of the observation noise, of the filtering agents."""
 
     def response(self) -> dict[str, Any]:
         """The variance, if it is given."""

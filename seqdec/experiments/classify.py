@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DATASETS = ("digits", "mnist", "fashion-mnist")
-_TRAINED = ("adamw", "muon", "koala++")
 _TERMS = {
     "error_bound.process_noise": "process noise",
     "error_bound.truncation": "eigenvalues beyond the rank",
@@ -66,10 +65,10 @@ class Classification(Options):
 
     def presets(self, kind: str) -> dict[str, Any]:
         """Outputs are logits, unless the settings have a likelihood; trained networks minimise the cross-entropy."""
-        if kind in _TRAINED or kind.startswith("replay_"):
+        if agents.capabilities(kind).kind == "network":
             return {**super().presets(kind), "head": cross_entropy, "policy": "greedy"}
-        logits = "likelihood" in agents.REGISTRY.parameters(kind)
-        return ({"likelihood": likelihoods.categorical()} if logits else {}) | super().presets(kind)
+        logits = {"likelihood": likelihoods.categorical()} if contenders.has_filter(kind) else {}
+        return logits | super().presets(kind)
 
     def response(self) -> dict[str, Any]:
         """Error bounds, if they are asked for."""
@@ -77,7 +76,7 @@ class Classification(Options):
 
     def kept(self, name: str) -> tuple[str, ...]:
         """The diagnostics to keep of an agent."""
-        bounded = self.error_bounds and _has_bounds(self.kind(name))
+        bounded = self.error_bounds and contenders.has_filter(self.kind(name))
         return super().kept(name) + (("error_bound",) if bounded else ())
 
     @classmethod
@@ -186,10 +185,6 @@ def _ranked(name: str, ranks: list[str]) -> list[str]:
     if rank is not None or not contenders.has_rank(kind):
         return [name]
     return [f"{kind}:{rank}{name[len(kind) :]}" for rank in ranks]
-
-
-def _has_bounds(kind: str) -> bool:
-    return "numerics" in agents.REGISTRY.parameters(kind)
 
 
 def _by_rank(runs: Mapping[str, Run]) -> dict[str, list[tuple[int, Run]]]:

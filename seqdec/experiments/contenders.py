@@ -27,11 +27,13 @@ def split(name: str, known: Collection[str]) -> Contender:
     """The parts of "kind:rank+policy"; kinds such as koala++ contain "+".
 
     Raises:
-        ValueError: the rank is not an integer, or the kind has none.
+        ValueError: the rank is not an integer, or the kind has no rank or no policy.
     """
     fitting = (kind for kind in known if name == kind or name.startswith((f"{kind}+", f"{kind}:")))
     kind = next(fitting, re.split(r"[+:]", name)[0])
     rank, _, policy = name[len(kind) :].partition("+")
+    if policy and kind in agents.names() and not agents.capabilities(kind).policy:
+        raise ValueError(f"{name!r}: {kind} has no policy; leave out +{policy}")
     if not rank:
         return Contender(kind, None, policy)
     if not rank[1:].isdigit() or not has_rank(kind):
@@ -54,24 +56,19 @@ def rehearsal(name: str, kind: str) -> dict[str, agents.Rehearsal]:
     """
     if unrehearsed(name) == name:
         return {}
-    if "rehearsal" not in agents.REGISTRY.parameters(kind):
+    if not agents.capabilities(kind).rehearses:
         raise ValueError(f"{name!r}: only filters can rehearse")
     return {"rehearsal": agents.Rehearsal(memory.reservoir(20_000), updates=0, optimizer=optax.adamw(1e-3))}
 
 
-def has_network(kind: str) -> bool:
-    """Whether agents called `kind` take a `model`, by name or among other options."""
-    return kind != "linear" and bool({"model", "options"} & set(agents.REGISTRY.parameters(kind)))
-
-
 def has_rank(kind: str) -> bool:
     """Whether agents called `kind` have a rank."""
-    return kind in agents.names() and bool({"rank", "rank_hidden"} & set(agents.REGISTRY.parameters(kind)))
+    return kind in agents.names() and agents.capabilities(kind).rank is not None
 
 
 def has_filter(kind: str) -> bool:
     """Whether the agent is a filter with a policy, to which `filter_settings` applies."""
-    return "noise_variance" in agents.REGISTRY.parameters(kind)
+    return agents.capabilities(kind).kind == "filter"
 
 
 def filter_settings(
@@ -82,15 +79,12 @@ def filter_settings(
     Where an agent has several, they are those of the hidden layers. HiLoFi's last layer has the same process noise
     unless `tuned` gives it another.
     """
-    given = {
-        "rank": rank,
-        "rank_hidden": rank,
-        "process_noise": process_noise,
-        "process_noise_hidden": process_noise,
-        "process_noise_last": tuned.get("process_noise_last", process_noise) if kind == "hilofi" else None,
-    }
-    known = agents.REGISTRY.parameters(kind)
-    return {keyword: value for keyword, value in given.items() if value is not None and keyword in known}
+    own = agents.capabilities(kind)
+    given = {own.rank: rank} if own.rank else {}
+    given |= dict.fromkeys(own.process_noise[:1], process_noise)
+    if kind == "hilofi":
+        given["process_noise_last"] = tuned.get("process_noise_last", process_noise)
+    return {keyword: value for keyword, value in given.items() if value is not None}
 
 
 def checked(agent: Agent, name: str) -> Agent:

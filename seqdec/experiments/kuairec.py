@@ -5,7 +5,7 @@ called so in the manifest, the tables and the figures.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from seqdec import agents, envs, models
-from seqdec.core import Agent, Environment, Network
+from seqdec.core import Environment, Network
 from seqdec.data import WATCH_RATIO, RecommenderLog, load_kuairec, load_random_exposures, synthetic_kuairec
 from seqdec.experiments import contenders
 from seqdec.experiments.bandits import Bandit, Plan, pictures
@@ -78,13 +78,8 @@ class KuaiRec(Bandit):
     name: ClassVar[str] = "kuairec"
     quick_options: ClassVar[Mapping[str, Any]] = {"steps": 1000, "seeds": 2}
     parity_options: ClassVar[Mapping[str, Any]] = {"steps": 200_000}
-    baselines: ClassVar[Mapping[str, Callable[..., Agent]]] = {
-        "popularity": agents.popularity,
-        "random": agents.random,
-    }
     choices: ClassVar[Mapping[str, Choice]] = {
         **Bandit.choices,
-        "agents": Choice("agent", (*baselines, *agents.names()), several=True, free=True),
         "matrix": Choice("matrix", ("small", "big")),
         "order": Choice("order", ("chronological", "shuffled")),
     }

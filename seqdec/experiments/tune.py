@@ -22,7 +22,6 @@ import tyro
 from seqdec import agents, bo, checks, experiments
 from seqdec.agents.networks import network_for
 from seqdec.agents.ranges import ranges
-from seqdec.experiments import contenders
 from seqdec.experiments.bandits import Bandit
 from seqdec.experiments.base import Choice, Located, check_minimum, check_seeds
 from seqdec.experiments.folder import read_manifest, save_figure, save_parts, saved_parts, write_manifest
@@ -180,7 +179,7 @@ def _objective(options: Bandit, name: str, asked: Tune) -> Callable[[Mapping[str
     """Settings -> mean reward. One program for all settings, which are its arguments."""
     env, kind = options.environment(), options.kind(name)
     fixed = {}
-    if contenders.has_network(kind):
+    if agents.capabilities(kind).model:
         # Modules are made networks by small programs of their own, which cannot be part of another.
         fixed["model"] = network_for(env, options.network_of(kind, env))
 

@@ -81,7 +81,7 @@ def scale_by_fismo(
         ValueError: a setting is out of its range; in `init`, a parameter has fewer than two axes.
     """
     checks.number("beta", beta, 0, 1)
-    if not isinstance(gamma, int | float) or gamma != 1:
+    if checks.known("gamma", gamma) != 1:
         checks.number("gamma", gamma, 0, 1)
     checks.number("mu", mu, exclusive=True)
     checks.choice("polar", polar, get_args(linear.Polar))

@@ -108,13 +108,16 @@ def scaled(scalars: Array, rows: list[Array]) -> list[Array]:
     return [scalar * row for scalar, row in zip(per_leaf(scalars, rows), rows, strict=True)]
 
 
-def check_settings(initial_variance: Any, process_noise: Any, noise: Any, noise_decay: Any, weight_decay: Any) -> None:
+def check_settings(
+    initial_variance: Any, process_noise: Any, noise: Any, noise_decay: Any, initial_noise: Any, weight_decay: Any
+) -> None:
     """Raises ValueError for a setting that is out of its range."""
     checks.number("initial_variance", initial_variance, exclusive=True)
     checks.number("process_noise", process_noise)
     if noise is not None:
         checks.number("noise", noise)
     checks.number("noise_decay", noise_decay, 0, 1)
+    checks.number("initial_noise", initial_noise)
     checks.number("weight_decay", weight_decay)
 
 

@@ -60,7 +60,7 @@ def scale_by_koala_m(
     Raises:
         ValueError: as `scale_by_koala_v`.
     """
-    check_settings(initial_variance, process_noise, noise, noise_decay, weight_decay)
+    check_settings(initial_variance, process_noise, noise, noise_decay, initial_noise, weight_decay)
     checks.number("velocity_noise", velocity_noise)
     checks.number("decay", decay, 0, 1)
 

@@ -137,7 +137,7 @@ def scale_by_koala_plus_plus(
     Raises:
         ValueError: a setting is out of its range; in `update`, `value=` is missing or no scalar.
     """
-    check_settings(initial_variance, process_noise, noise, noise_decay, weight_decay)
+    check_settings(initial_variance, process_noise, noise, noise_decay, initial_noise, weight_decay)
 
     def init(params):
         count = len(jax.tree.leaves(params))

@@ -48,7 +48,7 @@ def scale_by_koala_v(
     Raises:
         ValueError: a setting is out of its range; in `update`, `value=` is missing or no scalar.
     """
-    check_settings(initial_variance, process_noise, noise, noise_decay, weight_decay)
+    check_settings(initial_variance, process_noise, noise, noise_decay, initial_noise, weight_decay)
 
     def init(params):
         return ScaleByKoalaVState(state_scalar(initial_variance, params), state_scalar(initial_noise, params))

@@ -158,6 +158,7 @@ def _assembled(
     _, rate, *extras = inspect.signature(assemble).parameters.values()
 
     def optimizer(learning_rate, **settings):
+        checks.rate("learning_rate", learning_rate)
         tail = {extra.name: settings.pop(extra.name) for extra in extras if extra.name in settings}
         return assemble(direction(**settings, **fixed), learning_rate, **tail)
 

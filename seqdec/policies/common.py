@@ -4,8 +4,8 @@ import math
 
 import jax
 import jax.numpy as jnp
-from jax.core import Tracer
 
+from seqdec.checks import known
 from seqdec.core import Array, Marginals, Posterior, PyTree
 
 
@@ -106,6 +106,12 @@ def _estimated(samples) -> bool:
 
 
 def weight(name: str, value, upper: float = float("inf")) -> None:
-    """Raises ValueError for a number outside [0, upper]; traced values pass."""
-    if not isinstance(value, Tracer) and not 0 <= value <= upper:
+    """Refuse a number outside [0, upper]; traced numbers pass.
+
+    Raises:
+        TypeError: not a number.
+        ValueError: out of range.
+    """
+    at = known(name, value)
+    if at is not None and not 0 <= at <= upper:
         raise ValueError(f"{name} must lie in [0, {upper:g}]; got {value!r}")

@@ -1,0 +1,104 @@
+"""Agents by name, and what each of them is: experiments and tests ask `capabilities` instead of reading signatures."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from seqdec.agents import presets
+from seqdec.core import Agent, HasSpaces
+from seqdec.registry import Registry, unknown
+
+
+class Capabilities(NamedTuple):
+    """What an agent is, and which keywords it has."""
+
+    kind: str
+    """"filter", a filter and a policy, built by `from_filter`; "network", trained by an optimizer, without uncertainty,
+    so that its policy needs only expected responses; "head", a trained network with a belief about its responses;
+    "regression"; "process", a Gaussian process; or "baseline\""""
+    spaces: frozenset[str] = frozenset({"contexts", "points", "features", "ids"})
+    """what it acts on: "contexts", Box or Discrete observations and Discrete actions; "points", Box actions;
+    "features" and "ids", observations that are a Dict of candidates with numbers, with row numbers of tables"""
+    policy: bool = True
+    """takes `policy`"""
+    model: bool = False
+    """takes `model`"""
+    learning_rate: bool = False
+    """takes `learning_rate`"""
+    rehearses: bool = False
+    """takes `rehearsal`"""
+    rank: str | None = None
+    """keyword of the rank of its covariance, of the hidden layers where there are several; None where it has none"""
+    process_noise: tuple[str, ...] = ()
+    """keywords of process noise, that of the hidden layers first"""
+
+    @property
+    def uncertain(self) -> bool:
+        """Whether it has a belief about expected responses, so that any policy fits."""
+        return self.kind not in ("network", "baseline")
+
+
+class Entry(NamedTuple):
+    """A row of the registry."""
+
+    factory: Callable[..., Agent] | str
+    """(spaces, *, keywords) -> agent, or "module:function", which is imported on first use"""
+    capabilities: Capabilities
+
+
+FILTER = Capabilities("filter", model=True, rehearses=True)
+_RANKED = FILTER._replace(rank="rank")
+_DRIFTING = _RANKED._replace(process_noise=("process_noise",))
+NETWORK = Capabilities("network", model=True, learning_rate=True)
+HEAD = Capabilities("head", model=True, learning_rate=True)
+_LAYERS = ("process_noise_hidden", "process_noise_last")
+
+AGENTS: Mapping[str, Entry] = {
+    "adamw": Entry(presets.adamw, NETWORK),
+    "auto": Entry("seqdec.agents._auto:auto", Capabilities("regression", model=True, learning_rate=True)),
+    "ekf": Entry(presets.ekf, FILTER._replace(process_noise=("process_noise",))),
+    "ensemble": Entry("seqdec.agents._ensemble:ensemble", HEAD),
+    "gp": Entry("seqdec.agents._gp:gp", Capabilities("process", frozenset({"contexts", "points", "features"}))),
+    "hilofi": Entry(presets.hilofi, _RANKED._replace(process_noise=_LAYERS)),
+    "last_layer_laplace": Entry("seqdec.agents._laplace:last_layer_laplace", HEAD),
+    "koala++": Entry(presets.koala_plus_plus, NETWORK),
+    "linear": Entry("seqdec.agents._linear:linear", Capabilities("regression")),
+    "lofi": Entry(presets.lofi, _DRIFTING),
+    "lolofi": Entry(presets.lolofi, FILTER._replace(rank="rank_hidden", process_noise=_LAYERS)),
+    "lrkf": Entry(presets.lrkf, _DRIFTING),
+    "muon": Entry(presets.muon, NETWORK),
+    "neural_linear": Entry("seqdec.agents._neural_linear:neural_linear", HEAD),
+    "on_vbll": Entry("seqdec.agents._vbll:on_vbll", HEAD),
+    "popularity": Entry("seqdec.agents.recommender:popularity", Capabilities("baseline", frozenset({"ids"}))),
+    "random": Entry("seqdec.agents.recommender:random", Capabilities("baseline", policy=False)),
+    "replay_adamw": Entry(presets.replay_adamw, NETWORK),
+    "replay_koala++": Entry(presets.replay_koala_plus_plus, NETWORK),
+    "replay_muon": Entry(presets.replay_muon, NETWORK),
+    "replay_sgd": Entry(presets.replay_sgd, NETWORK),
+    "subspace": Entry(presets.subspace, _RANKED),
+    "vbll": Entry("seqdec.agents._vbll:vbll", HEAD),
+}
+"""A new agent is one row here."""
+
+REGISTRY: Registry[Agent] = Registry("agent", {name: entry.factory for name, entry in AGENTS.items()})
+
+
+def names() -> tuple[str, ...]:
+    """The names that `make` knows, sorted."""
+    return REGISTRY.names()
+
+
+def make(name: str, spaces: HasSpaces, **options: Any) -> Agent:
+    """The agent called `name`; `options` go to the function of that name in `seqdec.agents`.
+
+    Raises:
+        ValueError: no agent has that name; the message suggests one.
+        ValueError, TypeError: an option or a space does not fit.
+    """
+    return REGISTRY.make(name, spaces, **options)
+
+
+def capabilities(name: str) -> Capabilities:
+    """What the agent called `name` is. Raises ValueError, with a suggestion, for a name without a row in `AGENTS`."""
+    if name not in AGENTS:
+        raise ValueError(unknown("agent", name, AGENTS))
+    return AGENTS[name].capabilities

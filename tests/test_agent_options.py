@@ -1,0 +1,121 @@
+"""Options of agents: those without an effect are refused, and the registry says which there are."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from seqdec import agents, likelihoods, models
+from seqdec.core import Masked
+from seqdec.experiments import contenders
+
+
+class Spaces(NamedTuple):
+    """What an agent is told of its environment."""
+
+    observation_space: gymnasium.Space
+    action_space: gymnasium.Space
+
+
+CONTEXT = spaces.Box(-1, 1, (4,), np.float32)
+ARMS, POINTS = Spaces(CONTEXT, spaces.Discrete(3)), Spaces(CONTEXT, spaces.Box(0, 1, (2,), np.float32))
+CANDIDATES = Spaces(
+    spaces.Dict(video=spaces.Box(0, 6, (3,), np.int32), features=spaces.Box(-1, 1, (3, 2), np.float32)),
+    spaces.Discrete(3),
+)
+UNUSED: list[tuple[str, Spaces, Mapping[str, Any]]] = [
+    *(
+        ("auto", where, {keyword: value})
+        for where in (POINTS, CANDIDATES)
+        for keyword, value in {
+            "learning_rate": 123.0, "batch_size": 5, "capacity": 5, "decay": 7.0, "horizon": 9.0, "neglect": 2.0,
+            "average": 0.5,
+        }.items()
+    ),
+    *((name, where, {"num_candidates": 8}) for name in ("auto", "linear", "hilofi", "gp", "adamw", "ensemble", "vbll")
+      for where in (ARMS, CANDIDATES) if (name, where) != ("gp", CANDIDATES)),
+    ("linear", ARMS, {"noise_variance": 0.1}),
+    ("linear", ARMS, {"intercepts": False}),
+    ("linear", POINTS, {"neglect": 3.0}),
+    ("linear", POINTS, {"intercepts": False}),
+    ("linear", CANDIDATES, {"neglect": 3.0}),
+    ("linear", CANDIDATES, {"model": models.Linear()}),
+    ("hilofi", ARMS, {"initial_std_table": 0.5}),
+    ("lrkf", POINTS, {"initial_std_table": 0.5}),
+    ("ekf", ARMS, {"likelihood": likelihoods.bernoulli(), "noise_variance": 0.5}),
+    ("random", ARMS, {"policy": "greedy"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "where", "options"), UNUSED)
+def test_an_option_without_effect_is_refused_by_name(name, where, options):
+    keyword = list(options)[-1]
+    with pytest.raises((TypeError, ValueError), match=keyword):
+        agents.make(name, where, **options)
+
+
+@pytest.mark.parametrize("where", [ARMS, POINTS, CANDIDATES], ids=["arms", "points", "candidates"])
+@pytest.mark.parametrize("name", ["auto", "linear", "hilofi", "random"])
+def test_recorded_settings_build_the_agent_again(name, where):
+    options = {"num_candidates": 9} if where is POINTS and name != "random" else {}
+    agent = agents.make(name, where, **options)
+    settings = {key: value for key, value in agent.settings.items() if isinstance(value, int | float | str)}
+    assert options.items() <= settings.items()
+    assert agents.make(name, where, **settings).settings == agent.settings
+
+
+@pytest.mark.parametrize("where", [ARMS, CANDIDATES, Spaces(spaces.Box(0, 1, (8, 8)), spaces.Discrete(10))])
+def test_random_play_is_uniform_over_the_allowed_actions(where):
+    agent, count = agents.make("random", where), int(where.action_space.n)
+    assert agent.exact_propensity
+    observation = jax.tree.map(jnp.zeros_like, where.observation_space.sample())
+    mask = jnp.arange(count) > 0
+    act = jax.jit(jax.vmap(lambda key: agent.act(key, (), Masked(observation, mask))))
+    action = act(jax.random.split(jax.random.key(0), 600))
+    np.testing.assert_allclose(action.propensity, 1 / (count - 1), rtol=1e-6)
+    assert set(np.unique(action.value)) == set(range(1, count))
+
+
+def test_random_play_fills_a_box():
+    agent = agents.random(POINTS)
+    act = jax.jit(jax.vmap(lambda key: agent.act(key, (), jnp.zeros(4)).value))
+    points = np.asarray(act(jax.random.split(jax.random.key(0), 600)))
+    np.testing.assert_allclose(points.mean(0), 0.5, atol=0.05)
+
+
+def test_popularity_needs_row_numbers():
+    with pytest.raises(TypeError, match="row numbers under 'video'"):
+        agents.make("popularity", ARMS)
+
+
+@pytest.mark.parametrize("name", agents.names())
+def test_capabilities_are_those_of_the_factory(name):
+    own, keywords = agents.capabilities(name), set(agents.REGISTRY.parameters(name))
+    many = "options" in keywords  # passed on
+    for keyword in ("policy", "model", "learning_rate"):
+        assert keyword in keywords or many or not getattr(own, keyword), keyword
+        assert getattr(own, keyword) or keyword not in keywords, keyword
+    assert own.rehearses == ("rehearsal" in keywords)
+    assert (own.kind == "filter") == ({"likelihood", "noise_variance", "numerics"} <= keywords)
+    assert {own.rank} - {None} == keywords & {"rank", "rank_hidden"}
+    assert set(own.process_noise) == {keyword for keyword in keywords if keyword.startswith("process_noise")}
+    assert own.spaces <= {"contexts", "points", "features", "ids"}
+
+
+def test_contenders_follow_the_capabilities():
+    assert [name for name in agents.names() if contenders.has_filter(name)] == [
+        "ekf", "hilofi", "lofi", "lolofi", "lrkf", "subspace",
+    ]  # fmt: skip
+    assert contenders.filter_settings("lolofi", {}, rank=3, process_noise=0.1) == {
+        "rank_hidden": 3, "process_noise_hidden": 0.1,
+    }  # fmt: skip
+    assert contenders.filter_settings("ekf", {}, rank=3, process_noise=None) == {}
+    with pytest.raises(ValueError, match="random has no policy"):
+        contenders.split("random+greedy", agents.names())
+    with pytest.raises(ValueError, match="did you mean 'hilofi'"):
+        agents.capabilities("hilofy")
