@@ -23,6 +23,7 @@ from gymnasium.vector.utils import batch_space
 from seqdec import checks
 from seqdec.core import Array, Environment, Key, Masked, PyTree, TimeStep
 from seqdec.envs.registry import REGISTRY, make
+from seqdec.portable import portable
 
 _TITLES = {
     "bernoulli": "BernoulliBandit",
@@ -89,6 +90,7 @@ _SYNTHETIC = "SYNTHETIC"
 """In the names of environments whose data are made up, though their name is that of real data."""
 
 
+@portable
 class FunctionalEnv(gymnasium.Env):
     """A functional environment as a gymnasium.Env.
 
@@ -143,6 +145,7 @@ class FunctionalEnv(gymnasium.Env):
         return observation, reward, self._ended, False, info
 
 
+@portable
 class FunctionalVectorEnv(VectorEnv):
     """`num_envs` copies of a functional environment, stepped by one compiled call, as a gymnasium VectorEnv.
 

@@ -12,6 +12,7 @@ import gymnasium
 import jax
 
 from seqdec.introspection import brief, described, listed, sized
+from seqdec.portable import portable
 
 Array = jax.Array
 Key = jax.Array  # a typed key, from `jax.random.key`
@@ -22,6 +23,7 @@ IsLast = Callable[[tuple[str, ...]], bool]
 """(path) -> bool, true for the parameters of the output layer; a path holds the names of a leaf in the tree."""
 
 
+@portable
 class Network(NamedTuple):
     """A network as pure functions."""
 
@@ -83,6 +85,7 @@ class UpdateInfo(NamedTuple):
     """The bounds, where the filter was built with `error_bounds=True`."""
 
 
+@portable
 class Filter(NamedTuple):
     """Recursive Gaussian belief over the parameters of `apply(params, x) -> (out,)`."""
 
@@ -113,6 +116,7 @@ class Filter(NamedTuple):
     where it is missing: take them from `moments`."""
 
 
+@portable
 class Posterior(NamedTuple):
     """What acquisitions can compute of a belief about n candidates."""
 
@@ -126,6 +130,7 @@ class Posterior(NamedTuple):
     """(candidates) -> marginals of the n responses; None: take them from `joint`."""
 
 
+@portable
 class Acquisition(NamedTuple):
     """Scores candidates; the largest score acts, the k largest make a slate."""
 
@@ -163,6 +168,7 @@ class Masked(NamedTuple):
     """(n,) bool, True where allowed."""
 
 
+@portable
 class Environment(NamedTuple):
     """A functional environment. All data live in `params`, which is passed to both functions and never closed over."""
 
@@ -209,6 +215,7 @@ class Spaces(NamedTuple):
     """Discrete or Box."""
 
 
+@portable
 class Agent(NamedTuple):
     """A learner that acts."""
 

@@ -15,8 +15,10 @@ from jax.core import Tracer
 
 from seqdec.checks import known
 from seqdec.core import Array
+from seqdec.portable import portable
 
 
+@portable
 class Likelihood(NamedTuple):
     """First two moments of the response given the network's output."""
 

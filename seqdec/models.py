@@ -12,6 +12,7 @@ from flax.errors import ScopeParamShapeError
 
 from seqdec.core import Array, IsLast, Key, Network, PyTree
 from seqdec.params import path_names
+from seqdec.portable import portable
 from seqdec.runtime import UNOPTIMISED
 
 __all__ = [
@@ -34,6 +35,7 @@ def _output(out: int, *, use_bias: bool = True) -> nn.Dense:
     return nn.Dense(out, use_bias, kernel_init=nn.initializers.zeros_init(), name="output")
 
 
+@portable
 class MLP(nn.Module):
     """Fully connected network on the flattened input: hidden layers of the given widths, then `out` linear units.
 

@@ -1,5 +1,6 @@
 """What every optimizer must do, by name: converge, compose with optax, and behave on odd input."""
 
+import dataclasses
 import functools
 import inspect
 import pickle
@@ -340,6 +341,36 @@ def test_routing_by_tree_function_and_default():
     assert to_adam(include_head=True) == {"bias"}
     assert to_adam(matrix_mask={"hidden": False, "output": True, "bias": False}) == {"hidden", "bias"}
     assert to_adam(matrix_mask=lambda tree: jax.tree.map(lambda _: False, tree)) == set(params)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class Module:
+    """Parameters of a class with `__call__`, as Equinox has them."""
+
+    hidden: Any
+    output: Any
+
+    def __call__(self, x):
+        return x @ self.hidden @ self.output
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        Module(False, True),
+        Module(np.bool_(False), np.bool_(True)),
+        jax.tree_util.Partial(lambda _: Module(False, True)),
+    ],
+)
+def test_a_mask_may_be_a_tree_that_can_be_called(mask):
+    params = Module(jnp.ones((4, 3)), jnp.ones((3, 2)))
+    plain = {"hidden": params.hidden, "output": params.output}
+    transform, same = optim.racs(0.1, matrix_mask=mask), optim.racs(0.1, matrix_mask={"hidden": False, "output": True})
+    updates, _ = transform.update(params, transform.init(params), params)
+    expected, _ = same.update(plain, same.init(plain), plain)
+    np.testing.assert_array_equal(updates.hidden, expected["hidden"])
+    np.testing.assert_array_equal(updates.output, expected["output"])
 
 
 def test_weight_decay_is_decoupled_and_follows_the_group():

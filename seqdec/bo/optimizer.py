@@ -25,6 +25,7 @@ from seqdec.bo.surrogates import Surrogate
 from seqdec.bo.trials import Entry, Status, Trial, one_at_a_time
 from seqdec.core import Acquisition
 from seqdec.introspection import brief, described
+from seqdec.portable import portable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,6 +34,7 @@ _MANY_DIMENSIONS = 20
 """With more columns than these, the search keeps to a trust region."""
 
 
+@portable
 class BayesianOptimizer(Questions):
     """Bayesian optimisation by ask and tell.
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from seqdec import checks
 from seqdec.core import Array, Key, Posterior
+from seqdec.portable import portable
 from seqdec.registry import Registry
 
 _MOST_EXACT = 1000
@@ -38,6 +39,7 @@ class History(NamedTuple):
         return jnp.arange(self.x.shape[0]) < self.filled
 
 
+@portable
 class Surrogate(NamedTuple):
     """A belief over functions on the unit cube, as pure functions.
 

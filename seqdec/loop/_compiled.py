@@ -24,6 +24,9 @@ class _Checked:
         self._check(*arguments, **named)
         return self._program(*arguments, **named)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Checked, (self._program, self._check)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._program, name)
 

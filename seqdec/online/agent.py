@@ -343,6 +343,12 @@ class OnlineAgent:
     def __enter__(self) -> Self:
         return self
 
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "an OnlineAgent cannot be pickled or copied: its state and its folder belong to one process; send contexts "
+            "and rewards to that process, or give each worker an agent with a folder of its own"
+        )
+
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 

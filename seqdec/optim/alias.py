@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import Any, ParamSpec, Protocol, overload
 
 import jax
+import numpy as np
 import optax
 from jax.typing import ArrayLike
 from optax import GradientTransformationExtraArgs, ScalarOrSchedule
@@ -256,7 +257,7 @@ def routed(
         if matrix_mask is None:
             mask = hidden_matrices(params, include_head=include_head)
         else:
-            mask = matrix_mask(params) if callable(matrix_mask) else matrix_mask
+            mask = matrix_mask if _is_mask(matrix_mask) else matrix_mask(params)
         return jax.tree.map(lambda matrix: "matrix" if matrix else "adam", mask)
 
     rate = optax.scale_by_learning_rate(learning_rate)
@@ -266,6 +267,12 @@ def routed(
         "adam": optax.chain(optax.scale_by_adam(), decay, rate, optax.scale(adam_ratio)),
     }
     return optax.with_extra_args_support(optax.partition(groups, labels))
+
+
+def _is_mask(value: Any) -> bool:
+    """Whether a value is a tree of bools, whose class may have `__call__`, rather than a function that makes one."""
+    leaves = jax.tree.leaves(value)
+    return not callable(value) or (bool(leaves) and all(isinstance(leaf, bool | np.bool_) for leaf in leaves))
 
 
 def hidden_matrices(params: PyTree, *, include_head: bool = False) -> PyTree:

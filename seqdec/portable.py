@@ -1,0 +1,74 @@
+"""Pickling of objects whose functions are defined inside other functions, such as agents, environments and filters.
+
+Plain pickle refuses such functions. cloudpickle stores their code, so that worker processes can take and return the
+objects: the reading process needs the same versions of Python and of the libraries.
+"""
+
+import copy
+import functools
+import importlib
+import io
+import pickle
+from typing import Any, TypeVar, cast
+
+import cloudpickle
+
+Kind = TypeVar("Kind", bound=type)
+
+
+def portable(kind: Kind) -> Kind:
+    """Class decorator: instances can be pickled together with the functions in their fields.
+
+    `copy.copy` and `copy.deepcopy` are as without it.
+    """
+    for name, method in {"__reduce_ex__": _reduce, "__copy__": _copied, "__deepcopy__": _copied}.items():
+        setattr(kind, name, method)
+    return kind
+
+
+class _Pickler(cloudpickle.Pickler):
+    """Stores portable objects in portable ones by their fields, and wrapped functions of modules by name."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if getattr(type(obj), "__reduce_ex__", None) is _reduce:
+            return object.__reduce_ex__(obj, pickle.HIGHEST_PROTOCOL)
+        if _is_public_wrapper(obj):
+            return _named, (obj.__module__, obj.__qualname__)
+        return super().reducer_override(obj)
+
+
+def _reduce(self: Any, protocol: Any) -> tuple[Any, tuple[bytes]]:
+    buffer = io.BytesIO()
+    try:
+        _Pickler(buffer).dump(self)
+    except Exception as error:
+        raise pickle.PicklingError(
+            f"this {type(self).__name__} cannot be pickled: {error}; make it in the process that uses it"
+        ) from error
+    return pickle.loads, (buffer.getvalue(),)
+
+
+def _copied(self: Any, memo: dict[int, Any] | None = None) -> Any:
+    make, arguments, state = cast(Any, object.__reduce_ex__(self, pickle.HIGHEST_PROTOCOL)[:3])
+    if memo is not None:
+        arguments, state = copy.deepcopy((arguments, state), memo)
+    copied = make(*arguments)
+    if hasattr(copied, "__setstate__"):
+        copied.__setstate__(state)
+    elif state:
+        vars(copied).update(state)
+    return copied
+
+
+def _is_public_wrapper(value: Any) -> bool:
+    """Whether a value is what jax.jit or another decorator made of a function of a module, such as flax.linen.elu."""
+    if isinstance(value, type) or not hasattr(value, "__wrapped__"):
+        return False
+    try:
+        return _named(value.__module__, value.__qualname__) is value
+    except (AttributeError, ImportError, TypeError, ValueError):
+        return False
+
+
+def _named(module: str, name: str) -> Any:
+    return functools.reduce(getattr, name.split("."), importlib.import_module(module))
