@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import gymnasium
 import jax
+from jax.typing import ArrayLike
 
 from seqdec.introspection import brief, described, listed, sized
 from seqdec.portable import portable
@@ -223,7 +224,7 @@ class Agent(NamedTuple):
     """(key) -> state."""
     act: Callable[[Key, Any, PyTree], Action]
     """(key, state, observation) -> action. Never changes the state, so feedback may come late or in batches."""
-    update: Callable[[Any, PyTree, Array, Array], tuple[Any, Any]]
+    update: Callable[[Any, PyTree, ArrayLike, ArrayLike], tuple[Any, Any]]
     """(state, observation, action, feedback) -> (state, info). Scalar feedback is the reward of that action; an (n,)
     vector is the response of every action (full information)."""
     name: str
@@ -232,7 +233,7 @@ class Agent(NamedTuple):
     """Whether `Action.propensity` is exact; False marks a Monte Carlo estimate."""
     settings: Mapping[str, Any]
     """The settings that the agent was built with, recorded in the manifest of a run."""
-    update_batch: Callable[[Any, PyTree, Array, Array], tuple[Any, Any]] | None = None
+    update_batch: Callable[[Any, PyTree, ArrayLike, ArrayLike], tuple[Any, Any]] | None = None
     """(state, observations (b, ...), actions (b, ...), rewards (b,)) -> (state, info): one update with all of them, and
     one step of time. A reward that is NaN teaches nothing, and `info.rejected` (b,) marks it. None where it is missing:
     update one after the other."""

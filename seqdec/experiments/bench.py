@@ -141,16 +141,15 @@ def make(name: str, network: Network, rank: int, rank_last: int, *, dtype: Any =
     likelihood, numerics = likelihoods.gaussian(_NOISE), filters.Numerics(dtype=dtype)
     if name == "lrkf":
         return filters.lrkf(network, likelihood, rank=rank, initial_std=_STD, process_noise=_Q, numerics=numerics)
-    prior: dict[str, Any] = {
-        "initial_std_hidden": _STD,
-        "initial_std_last": _STD,
-        "process_noise_hidden": _Q,
-        "process_noise_last": _Q,
-        "numerics": numerics,
-    }
     if name == "hilofi":
-        return filters.hilofi(network, likelihood, rank=rank, per_output=True, **prior)
-    return filters.lolofi(network, likelihood, rank_hidden=rank, rank_last=rank_last, **prior)
+        return filters.hilofi(
+            network, likelihood, rank=rank, initial_std_hidden=_STD, initial_std_last=_STD, process_noise_hidden=_Q,
+            process_noise_last=_Q, per_output=True, numerics=numerics,
+        )  # fmt: skip
+    return filters.lolofi(
+        network, likelihood, rank_hidden=rank, rank_last=rank_last, initial_std_hidden=_STD, initial_std_last=_STD,
+        process_noise_hidden=_Q, process_noise_last=_Q, numerics=numerics,
+    )  # fmt: skip
 
 
 def _case(name: str, work: Workload, rank: int, options: Bench, copied: float) -> dict[str, Any]:

@@ -53,7 +53,17 @@ def make(name: str) -> Task:
     return _MAKERS[name]()
 
 
-def _classification(name: str, module: nn.Module, train, test, scale: Callable[[Array], Array], **sizes) -> Task:
+def _classification(
+    name: str,
+    module: nn.Module,
+    train,
+    test,
+    scale: Callable[[Array], Array],
+    *,
+    batch: int,
+    steps: int,
+    long_steps: int,
+) -> Task:
     """A task of labelled images."""
     example = scale(jnp.asarray(train.images[:1]))[0]
 
@@ -71,7 +81,9 @@ def _classification(name: str, module: nn.Module, train, test, scale: Callable[[
     held_out = tuple(
         jnp.asarray(part[:whole]).reshape(-1, size, *part.shape[1:]) for part in (test.images, test.labels)
     )
-    return Task(name, lambda key: module.init(key, example)["params"], data, held_out, draw, loss, **sizes)
+    return Task(
+        name, lambda key: module.init(key, example)["params"], data, held_out, draw, loss, batch, steps, long_steps
+    )
 
 
 def _cross_entropy(logits: Array, labels: Array) -> tuple[Array, Array]:
@@ -178,8 +190,8 @@ def _text() -> Task:
     def init(key):
         return module.init(key, jnp.zeros(_WINDOW, jnp.int32))["params"]
 
-    sizes: dict[str, Any] = {"batch": 8, "steps": 300, "long_steps": 2000, "perplexity": True}
-    return Task("text", init, jnp.asarray(tokens[:split]), held_out, draw, loss, **sizes)
+    data = jnp.asarray(tokens[:split])
+    return Task("text", init, data, held_out, draw, loss, batch=8, steps=300, long_steps=2000, perplexity=True)
 
 
 _MAKERS: dict[str, Callable[[], Any]] = {"mnist": _mnist, "cifar": _cifar, "text": _text}
