@@ -47,7 +47,8 @@ class BayesianOptimizer(Questions):
     Trials may be told in any order, or never; points that were not asked for can be told as well. Pending trials enter
     the next question with their expected value. A value that is not finite, or `failed=True`, marks a failed trial: the
     surrogate is not conditioned on it, and the scores of points near it are reduced. Several threads may share an
-    optimiser.
+    optimiser. A pickled one goes on with the same suggestions; surrogates, acquisitions and constraints that are
+    functions must be picklable for it.
 
     The first `initial` points form a Sobol sequence; then the surrogate, fitted to all values, scores candidates. Equal
     arguments, calls and values give equal suggestions.
@@ -189,6 +190,28 @@ class BayesianOptimizer(Questions):
             f"{len(self._entries)} trials{f': {counts}' if counts else ''}",
             best,
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the functions of a surrogate given by name, which are made anew."""
+        with self._lock:
+            state = super().__getstate__()
+            if isinstance(self.surrogate, str):
+                arrays = None if self._state is None else checkpoint.arrays(self._state)
+                state |= {"_plan": None, "_fitted": None, "_state": arrays}
+            return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if self._plan is None:
+            arrays = self._state
+            self._use(self.surrogate)
+            self._restore(arrays)
+
+    def _restore(self, arrays: list[np.ndarray] | None) -> None:
+        """Give the surrogate the state that had these `checkpoint.arrays`."""
+        if arrays:
+            with jax.enable_x64(True):
+                self._state = checkpoint.state_of(arrays, self._prior())
 
     @property
     def reason(self) -> str:
@@ -463,9 +486,7 @@ class BayesianOptimizer(Questions):
         optimizer._order = study.order
         if study.warps:
             optimizer._warps = tuple(map(Warp._make, study.warps))
-        if study.state:
-            with jax.enable_x64(True):
-                optimizer._state = checkpoint.state_of(study.state, optimizer._prior())
+        optimizer._restore(study.state)
         return optimizer
 
 

@@ -33,6 +33,8 @@ class SearchResult(OptimizeResult):
     """The reason of the end, as `message` says it."""
     message: str
     """The reason of the end, the surrogate, the acquisition and the seed."""
+    traceback: str | None
+    """Of the first exception of `catch`."""
     x_iters: list[Any]
     """The evaluated points."""
     func_vals: np.ndarray

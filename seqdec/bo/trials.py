@@ -82,10 +82,14 @@ class Record:
         self._order: list[int] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_lock"}
+        with self._lock:
+            return {name: value for name, value in vars(self).items() if name != "_lock"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _lock=threading.RLock())
+        for array in (array for entry in self._entries for array in (entry.x, entry.unit)):
+            if isinstance(array, np.ndarray):
+                array.flags.writeable = False  # which copies are not
 
     @property
     @one_at_a_time
