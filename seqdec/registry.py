@@ -1,12 +1,17 @@
 """Factories by name: listed, described, and looked up with a suggestion for a misspelt name."""
 
 import difflib
+import functools
 import importlib
 import inspect
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 T = TypeVar("T")
+P = ParamSpec("P")
+R = TypeVar("R")
+_PACKAGE = re.compile(r"seqdec\.(\w+)")
 
 ABBREVIATIONS = {
     "ei": "log_expected_improvement",
@@ -68,8 +73,15 @@ class Registry(Generic[T]):
         return tuple(sorted(self._factories))
 
     def make(self, name: str, /, *arguments: Any, **options: Any) -> T:
-        """What the factory called `name` returns. Raises ValueError, with a suggestion, for an unknown name."""
-        return self[name](*arguments, **options)
+        """What the factory called `name` returns.
+
+        Raises ValueError for an unknown name, and TypeError for an unknown keyword, both with a suggestion.
+        """
+        factory = self[name]
+        if options:
+            package = _PACKAGE.match(getattr(factory, "__module__", ""))
+            factory = spelled(name=f"{package[1]}.{name}" if package else name)(factory)  # as in seqdec.policies.ucb
+        return factory(*arguments, **options)
 
     def parameters(self, name: str) -> tuple[str, ...]:
         """The names of the factory's parameters."""
@@ -84,6 +96,49 @@ def load(reference: str) -> Any:
     """The function that "module:function" names; imports the module."""
     module, _, attribute = reference.partition(":")
     return getattr(importlib.import_module(module), attribute)
+
+
+def spelled(
+    *others: Callable[..., Any], name: str | None = None, hidden: Collection[str] = ()
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorator: for a keyword that the function does not have it suggests the closest one, in a TypeError.
+
+    Args:
+        others: what the function passes its **options on to; without, a function with **options takes any keyword.
+        name: of the function in the message.
+        hidden: keywords of `others` that the function chooses itself.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        passed = [key for other in others for key in _keywords(other) if key not in hidden]
+        known = [*dict.fromkeys([*_keywords(function), *passed])]
+        takes_any = not others and any(
+            parameter.kind is parameter.VAR_KEYWORD for parameter in inspect.signature(function).parameters.values()
+        )
+
+        @functools.wraps(function)
+        def checked(*arguments: P.args, **keywords: P.kwargs) -> R:
+            for keyword in () if takes_any else keywords:
+                if keyword not in known:
+                    raise TypeError(unknown(f"keyword of {name or function.__name__}", keyword, known))
+            return function(*arguments, **keywords)
+
+        return checked
+
+    return decorate
+
+
+def spelled_fields(kind: type[T]) -> type[T]:
+    """Class decorator: as `spelled` for the fields of a named tuple."""
+    setattr(kind, "__new__", spelled(name=kind.__name__)(kind.__new__))  # noqa: B010 (read-only for type checkers)
+    return kind
+
+
+def _keywords(function: Callable[..., Any]) -> list[str]:
+    """What a function takes by keyword."""
+    parameters = inspect.signature(function).parameters.values()
+    named = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    return [name for name in named if name not in ("self", "cls", "_cls")]
 
 
 def unknown(kind: str, name: Any, known: Collection[str]) -> str:

@@ -923,6 +923,36 @@ def test_bad_calls_are_refused_before_anything_is_evaluated(options: dict[str, A
         minimum(**{"fun": never, "bounds": BOX, **options})
 
 
+@pytest.mark.parametrize(
+    ("call", "keyword", "meant"),
+    [
+        (BayesianOptimizer, "acquisitoin", "acquisition"),
+        (seqdec.minimize, "n_cals", "n_calls"),
+        (seqdec.minimize, "nois_std", "noise_std"),
+        (seqdec.maximize, "n_cals", "n_calls"),
+        (seqdec.maximize, "surrogate_option", "surrogate_options"),
+        (Search, "raw_sample", "raw_samples"),
+        (Real, "logg", "log"),
+        (quick().tell, "noise", "noise_std"),
+        (quick().ask, "fixd", "fixed"),
+        (lambda **options: quick(surrogate="gp", surrogate_options=options), "iteration", "iterations"),
+        (lambda **options: quick(surrogate="lrkf", surrogate_options=options), "feature", "features"),
+        (lambda **options: policies.make("ucb", **options), "widht", "width"),
+    ],
+)
+def test_a_misspelt_keyword_is_answered_with_the_closest(call: Any, keyword: str, meant: str) -> None:
+    with pytest.raises(TypeError, match=f"unknown keyword of .*'{keyword}': did you mean '{meant}'"):
+        call(**{keyword: 3})
+
+
+@pytest.mark.parametrize("keyword", ["capacity", "maximise"])
+def test_keywords_that_minimize_and_maximize_choose_themselves_are_unknown(keyword: str) -> None:
+    with pytest.raises(TypeError, match=f"unknown keyword of minimize '{keyword}'"):
+        minimum(BRANIN, **{keyword: 16})
+    with pytest.raises(TypeError, match="unknown keyword of maximize 'maximize'"):
+        seqdec.maximize(BRANIN, BOX, n_calls=2, maximize=True)
+
+
 def test_it_beats_random_search() -> None:
     found = [minimum(BRANIN, n_calls=16, seed=seed).fun for seed in range(8)]
     generator = np.random.default_rng(0)

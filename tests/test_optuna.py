@@ -448,7 +448,7 @@ def test_constraints_are_stored() -> None:
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match="surrogate"):
         Sampler(surrogate="hilofy")
-    with pytest.raises(TypeError, match="acquisitions"):
+    with pytest.raises(TypeError, match="unknown keyword of Sampler 'acquisitions': did you mean 'acquisition'"):
         Sampler(acquisitions="ucb")
     with pytest.raises(TypeError, match="maximize"):
         Sampler(maximize=True)

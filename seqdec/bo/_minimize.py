@@ -28,6 +28,7 @@ from seqdec.bo.surrogates import Surrogate
 from seqdec.bo.trials import Exhausted, Trial
 from seqdec.core import Acquisition
 from seqdec.executors import width
+from seqdec.registry import spelled
 
 if TYPE_CHECKING:
     from scipy.optimize import OptimizeResult
@@ -40,6 +41,7 @@ _DONE, _FAILED, _STOPPED, _INTERRUPTED, _EXHAUSTED, _BROKEN, _CALLBACK, _INFEASI
 _logger = logging.getLogger(__name__)
 
 
+@spelled(BayesianOptimizer, hidden=("capacity",))
 def minimize(
     fun: Callable[[Any], Any],
     bounds: Any,
@@ -151,6 +153,7 @@ def minimize(
     return search.result(status, message, final=True)
 
 
+@spelled(minimize, BayesianOptimizer, hidden=("capacity", "maximize"))
 def maximize(fun: Callable[[Any], Any], bounds: Any, **options: Any) -> "SearchResult":
     """Find the largest value of an expensive function: as `seqdec.minimize`, the signs of all values kept."""
     return minimize(fun, bounds, **options, maximize=True)

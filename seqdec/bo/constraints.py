@@ -9,9 +9,10 @@ import numpy as np
 from seqdec import checks
 from seqdec.bo import dimensions as kinds
 from seqdec.bo.dimensions import Dimension, Real
-from seqdec.registry import unknown
+from seqdec.registry import spelled_fields, unknown
 
 
+@spelled_fields
 class Linear(NamedTuple):
     """low <= sum of weight times value <= high; a parameter that is inactive at a point adds nothing."""
 

@@ -12,11 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seqdec import checks
+from seqdec.registry import spelled_fields
 
 _LARGEST_INTEGER = 2**53
 """Up to here every integer is a double."""
 
 
+@spelled_fields
 class Real(NamedTuple):
     """A real number from `low` to `high`, searched on a logarithmic scale where `log`."""
 
@@ -28,6 +30,7 @@ class Real(NamedTuple):
     """Whether the scale is logarithmic."""
 
 
+@spelled_fields
 class Integer(NamedTuple):
     """An integer from `low` to `high`, both included, searched on a logarithmic scale where `log`."""
 
@@ -39,6 +42,7 @@ class Integer(NamedTuple):
     """Whether the scale is logarithmic."""
 
 
+@spelled_fields
 class Ordinal(NamedTuple):
     """One of `choices`, which are in order, such as (16, 32, 64) or ("low", "high"), searched as equally spaced."""
 
@@ -46,6 +50,7 @@ class Ordinal(NamedTuple):
     """As in `Categorical`."""
 
 
+@spelled_fields
 class Categorical(NamedTuple):
     """One of `choices`, which have no order."""
 

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from seqdec import checks, filters, likelihoods, models
 from seqdec.bo.surrogates import History, Surrogate, check_growth
 from seqdec.core import Array, Filter, Key, Posterior
+from seqdec.registry import spelled
 
 _CHUNK = 8
 
@@ -143,6 +144,7 @@ def ekf(dim: int, *, initial_std: float = 0.3, **network: Unpack[NetworkOptions]
     return over_mlp(functools.partial(filters.ekf, initial_std=initial_std), dim, **small | network)
 
 
+@spelled()
 def over_mlp(
     make: Callable[[models.Network, Any], Filter],
     dim: int,

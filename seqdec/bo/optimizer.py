@@ -26,6 +26,7 @@ from seqdec.bo.trials import Entry, Status, Trial, one_at_a_time
 from seqdec.core import Acquisition
 from seqdec.introspection import brief, described
 from seqdec.portable import portable
+from seqdec.registry import spelled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,8 +48,7 @@ class BayesianOptimizer(Questions):
     Trials may be told in any order, or never; points that were not asked for can be told as well. Pending trials enter
     the next question with their expected value. A value that is not finite, or `failed=True`, marks a failed trial: the
     surrogate is not conditioned on it, and the scores of points near it are reduced. Several threads may share an
-    optimiser. A pickled one goes on with the same suggestions; surrogates, acquisitions and constraints that are
-    functions must be picklable for it.
+    optimiser. A pickled one goes on with the same suggestions.
 
     The first `initial` points form a Sobol sequence; then the surrogate, fitted to all values, scores candidates. Equal
     arguments, calls and values give equal suggestions.
@@ -92,6 +92,7 @@ class BayesianOptimizer(Questions):
         ValueError, TypeError: an argument does not fit; the message names it.
     """
 
+    @spelled(name="BayesianOptimizer")
     def __init__(
         self,
         bounds: Any,
@@ -334,6 +335,7 @@ class BayesianOptimizer(Questions):
     def ask(self, n: None = None, *, fixed: Mapping[Any, Any] | None = None) -> Trial: ...
     @overload
     def ask(self, n: int, *, fixed: Mapping[Any, Any] | None = None) -> list[Trial]: ...
+    @spelled()
     def ask(self, n: int | None = None, *, fixed: Mapping[Any, Any] | None = None) -> Trial | list[Trial]:
         """The next trial to evaluate, or a list of `n`.
 
@@ -357,6 +359,7 @@ class BayesianOptimizer(Questions):
         """A pending trial at a given point. Raises ValueError or TypeError if it is not one of the space."""
         return self._add(self.space.point(x)).trial
 
+    @spelled()
     @one_at_a_time
     def tell(
         self,

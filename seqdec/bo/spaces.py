@@ -17,12 +17,13 @@ from seqdec.bo import containers
 from seqdec.bo import dimensions as kinds
 from seqdec.bo.constraints import Constraint
 from seqdec.bo.dimensions import Dimension, Integer, Real
-from seqdec.registry import unknown
+from seqdec.registry import spelled_fields, unknown
 
 _COLUMNS = ("number", "state", "value", "reason")
 """Columns of the table of trials that are no parameters."""
 
 
+@spelled_fields
 class Conditional(NamedTuple):
     """A parameter of a space with names that is active only where another has one of some values.
 

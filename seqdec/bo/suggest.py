@@ -21,6 +21,7 @@ from seqdec.bo.dimensions import Real
 from seqdec.bo.spaces import Space
 from seqdec.bo.surrogates import History, Surrogate
 from seqdec.core import Acquisition, Array, Key
+from seqdec.registry import spelled_fields
 from seqdec.runtime import UNFUSED
 
 INCUMBENTS = 4
@@ -37,6 +38,7 @@ _FAILURE_RADIUS = 0.1
 _program = functools.partial(jax.jit, static_argnums=0, compiler_options=UNFUSED)
 
 
+@spelled_fields
 class Search(NamedTuple):
     """How the acquisition is maximised."""
 

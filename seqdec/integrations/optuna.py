@@ -20,6 +20,7 @@ from seqdec.bo import BayesianOptimizer, Categorical, Exhausted, Integer, Real, 
 from seqdec.bo.dimensions import Dimension
 from seqdec.bo.spaces import identity
 from seqdec.introspection import described, listed, present
+from seqdec.registry import spelled
 
 try:
     from optuna.samplers import BaseSampler, RandomSampler  # pyright: ignore[reportMissingImports] (an extra)
@@ -83,6 +84,11 @@ class Sampler(BaseSampler):
         ValueError, TypeError: an argument does not fit.
     """
 
+    @spelled(
+        BayesianOptimizer,
+        name="Sampler",
+        hidden=("bounds", "constraints", "maximize", "objectives", "outcome_constraints", "initial"),
+    )
     def __init__(
         self,
         *,
