@@ -11,7 +11,7 @@ each action.
 
 import inspect
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -25,9 +25,10 @@ from seqdec.agents.inputs import checked, spaces_of
 from seqdec.agents.networks import check_candidates
 from seqdec.agents.presets import ekf
 from seqdec.agents.regression import Regression
+from seqdec.agents.signatures import LinearOptions, ScorerOptions
 from seqdec.agents.units import Units
 from seqdec.core import Acquisition, Agent, Array, HasSpaces
-from seqdec.registry import unknown
+from seqdec.registry import spelled, unknown
 
 CONSTANT = 3.0
 """The constant feature: a prior of three standard deviations of the noise for the mean reward of an action."""
@@ -56,33 +57,7 @@ class LinearInfo(NamedTuple):
     """() bool: the input was not finite, and the state is unchanged"""
 
 
-def linear(spaces: HasSpaces, **options: Any) -> Agent:
-    """Linear regression: LinTS with a sampling policy, LinUCB with `policy="ucb"`.
-
-    Args:
-        spaces: anything with observation_space and action_space.
-        **options: for Discrete actions: policy (default "epistemic_sampling"), and neglect as in `seqdec.agents.auto`.
-            For observations that are a Dict of candidates those of `seqdec.agents.recommender.linear`; for Box actions
-            those of `seqdec.agents.ekf`, whose model is linear in the context and the action.
-
-    Raises TypeError or ValueError for a space or an option that does not fit.
-    """
-    spaces = spaces_of(spaces)
-    if isinstance(spaces.observation_space, gym_spaces.Dict):
-        check_candidates(spaces)
-        factory, known = recommender.linear, {"intercepts", *_OF_EKF}
-    elif isinstance(spaces.action_space, gym_spaces.Discrete):
-        factory, known = _per_action, _OWN
-    else:
-        factory, known = _of_points, _OF_EKF
-    for option in options:
-        if option not in known:
-            where = f"{spaces.observation_space} and {spaces.action_space}"
-            raise TypeError(f"agents.linear for {where}: {unknown('keyword', option, known)}")
-    return factory(spaces, **options)
-
-
-def _of_points(spaces: HasSpaces, **options: Any) -> Agent:
+def _of_points(spaces: HasSpaces, **options: Unpack[ScorerOptions]) -> Agent:
     return ekf(spaces, model=models.MLP(1, ()), **options)._replace(name="linear")
 
 
@@ -137,3 +112,31 @@ def _keywords(factory: Callable[..., Agent]) -> set[str]:
 
 
 _OWN, _OF_EKF = _keywords(_per_action), _keywords(ekf)
+
+
+@spelled(_per_action, recommender.linear, ekf, hidden=("model",))
+def linear(spaces: HasSpaces, **options: Unpack[LinearOptions]) -> Agent:
+    """Linear regression: LinTS with a sampling policy, LinUCB with `policy="ucb"`.
+
+    Args:
+        spaces: anything with observation_space and action_space.
+        **options: for Discrete actions: policy (default "epistemic_sampling"), and neglect as in `seqdec.agents.auto`.
+            For observations that are a Dict of candidates those of `seqdec.agents.recommender.linear`; for Box actions
+            those of `seqdec.agents.ekf`, whose model is linear in the context and the action.
+
+    Raises TypeError or ValueError for a space or an option that does not fit.
+    """
+    spaces = spaces_of(spaces)
+    factory: Callable[..., Agent]
+    if isinstance(spaces.observation_space, gym_spaces.Dict):
+        check_candidates(spaces)
+        factory, known = recommender.linear, {"intercepts", *_OF_EKF}
+    elif isinstance(spaces.action_space, gym_spaces.Discrete):
+        factory, known = _per_action, _OWN
+    else:
+        factory, known = _of_points, _OF_EKF
+    for option in options:
+        if option not in known:
+            where = f"{spaces.observation_space} and {spaces.action_space}"
+            raise TypeError(f"agents.linear for {where}: {unknown('keyword', option, known)}")
+    return factory(spaces, **options)

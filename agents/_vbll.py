@@ -24,7 +24,7 @@ Source: Harrison, Willes, Snoek, "Variational Bayesian last layers", 2024.
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +35,9 @@ from seqdec import checks
 from seqdec import memory as memories
 from seqdec.agents._neural import Head, mean_of_rows, neural
 from seqdec.agents.last_layer import LastLayer, displaced, draw_weights, last_layer, spread, variances
+from seqdec.agents.signatures import RegularizedOptions, VariationalOptions
 from seqdec.core import Acquisition, Agent, Array, HasSpaces, Network, Posterior, Predictive, PyTree
+from seqdec.registry import spelled
 
 _HEADS = ("regression", "classification")
 
@@ -167,6 +169,7 @@ def _posterior(network: Network, layer: LastLayer, softmax: bool) -> Callable[[V
     return posterior
 
 
+@spelled(variational)
 def vbll(
     spaces: HasSpaces,
     *,
@@ -177,7 +180,7 @@ def vbll(
     batch_size: int | None = 32,
     capacity: int = 1000,
     num_candidates: int | None = None,
-    **options: Any,
+    **options: Unpack[RegularizedOptions],
 ) -> Agent:
     """Variational Bayesian last layer, trained by AdamW on minibatches of all that was seen.
 
@@ -213,6 +216,7 @@ def vbll(
     )
 
 
+@spelled(variational)
 def on_vbll(
     spaces: HasSpaces,
     *,
@@ -223,7 +227,7 @@ def on_vbll(
     buffer: int = 10,
     regularisation: float = 0.0,
     num_candidates: int | None = None,
-    **options: Any,
+    **options: Unpack[VariationalOptions],
 ) -> Agent:
     """Variational Bayesian last layer, trained by AdamW on a buffer of the last observations, without regularisation.
 

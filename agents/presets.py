@@ -9,7 +9,7 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Unpack
 
 import optax
 from flax import linen as nn
@@ -22,33 +22,22 @@ from seqdec.agents._neural import neural
 from seqdec.agents.inputs import refuse_unused
 from seqdec.agents.networks import network_for
 from seqdec.agents.rehearsal import Rehearsal, rehearsing
+from seqdec.agents.signatures import (
+    Dense,
+    FilterAgent,
+    HiLoFi,
+    LoLoFi,
+    Ranked,
+    Replay,
+    ReplayOptions,
+    Subspace,
+    TrainedOptions,
+)
 from seqdec.core import Acquisition, Agent, Filter, HasSpaces, Network
 from seqdec.filters import Numerics
 from seqdec.likelihoods import Likelihood
 from seqdec.memory import reservoir
-from seqdec.registry import load, unknown
-
-
-class FilterAgent(Protocol):
-    """The factory of a filter's agent; `help` and editors see the filter's own keywords too."""
-
-    __name__: str
-
-    def __call__(
-        self,
-        spaces: HasSpaces,
-        *,
-        policy: str | Acquisition = ...,
-        model: nn.Module | Network | None = None,
-        likelihood: Likelihood | None = None,
-        noise_variance: float = 0.01,
-        num_candidates: int | None = None,
-        rehearsal: Rehearsal | None = None,
-        **settings: Any,
-    ) -> Agent:
-        """The agent; `settings` are keywords of the filter."""
-        ...
-
+from seqdec.registry import load, spelled, unknown
 
 _ARGS = """\
     spaces: anything with observation_space and action_space: an Environment, a gymnasium.Env.
@@ -61,6 +50,8 @@ _ARGS = """\
     rehearsal: of past observations, a `seqdec.agents.Rehearsal`; None keeps none.
     average: a in [0, 1), decay of the moving average of the means, which acts (`seqdec.agents.averaging`); 0: the
         latest mean acts."""
+_CHOSEN = ("optimizer", "name", "settings")
+"""Keywords of `neural` that the networks with an optimizer of their own choose."""
 _RAISES = """\
 Raises:
     ValueError, TypeError: a setting or a space does not fit; the message names it."""
@@ -153,32 +144,50 @@ def _docstring(make_filter: Callable[..., Filter], own: Mapping[str, Any]) -> st
     return "\n".join([text.partition("\n")[0], "", "Args:", _ARGS, *kept, "", _RAISES])
 
 
-def adamw(spaces: HasSpaces, *, learning_rate: float = 1e-4, inner_steps: int = 5, **options: Any) -> Agent:
+@spelled(neural, hidden=_CHOSEN)
+def adamw(
+    spaces: HasSpaces, *, learning_rate: float = 1e-4, inner_steps: int = 5, **options: Unpack[TrainedOptions]
+) -> Agent:
     """Epsilon-greedy network trained by AdamW."""
     return _trained(spaces, optax.adamw, "adamw", learning_rate, inner_steps, options)
 
 
-def muon(spaces: HasSpaces, *, learning_rate: float = 1e-4, inner_steps: int = 1, **options: Any) -> Agent:
+@spelled(neural, hidden=_CHOSEN)
+def muon(
+    spaces: HasSpaces, *, learning_rate: float = 1e-4, inner_steps: int = 1, **options: Unpack[TrainedOptions]
+) -> Agent:
     """Epsilon-greedy network trained by Muon."""
     return _trained(spaces, contrib.muon, "muon", learning_rate, inner_steps, options)
 
 
-def koala_plus_plus(spaces: HasSpaces, *, learning_rate: float = 0.3, inner_steps: int = 5, **options: Any) -> Agent:
+@spelled(neural, hidden=_CHOSEN)
+def koala_plus_plus(
+    spaces: HasSpaces, *, learning_rate: float = 0.3, inner_steps: int = 5, **options: Unpack[TrainedOptions]
+) -> Agent:
     """Epsilon-greedy network trained by KOALA++; rate and steps are the best of ten settings on the digits bandit."""
     return _trained(spaces, optim.koala_plus_plus, "koala++", learning_rate, inner_steps, options)
 
 
-def _trained(spaces, optimizer, name, learning_rate, inner_steps, options) -> Agent:
+def _trained(
+    spaces: HasSpaces,
+    optimizer: Callable[[float], optax.GradientTransformation],
+    name: str,
+    learning_rate: float,
+    inner_steps: int,
+    options: TrainedOptions,
+) -> Agent:
     checks.rate("learning_rate", learning_rate)
     settings = {"learning_rate": learning_rate}
-    options = {"name": name, "settings": settings, **options}
-    return neural(spaces, optimizer=optimizer(learning_rate), inner_steps=inner_steps, **options)
+    return neural(
+        spaces, optimizer=optimizer(learning_rate), inner_steps=inner_steps, name=name, settings=settings, **options
+    )
 
 
-def _replay(name: str, optimizer: Callable[..., optax.GradientTransformation], learning_rate: float) -> Any:
+def _replay(name: str, optimizer: Callable[..., optax.GradientTransformation], learning_rate: float) -> Replay:
     """The factory of a network trained by an optimizer on minibatches of all that was seen."""
     default_rate = learning_rate
 
+    @spelled(neural, hidden=(*_CHOSEN, "memory"), name=name)
     def agent(
         spaces: HasSpaces,
         *,
@@ -186,7 +195,7 @@ def _replay(name: str, optimizer: Callable[..., optax.GradientTransformation], l
         learning_rate: float = default_rate,
         batch_size: int | None = 32,
         capacity: int = 40_000,
-        **options: Any,
+        **options: Unpack[ReplayOptions],
     ) -> Agent:
         checks.rate("learning_rate", learning_rate)
         return neural(
@@ -207,23 +216,23 @@ Args:
     return agent
 
 
-ekf = from_filter(
+ekf: Dense = from_filter(
     "seqdec.filters._ekf:ekf", "epistemic_sampling", initial_std=math.sqrt(0.1), initial_std_table=math.sqrt(0.1)
 )
-hilofi = from_filter(
+hilofi: HiLoFi = from_filter(
     "seqdec.filters._hilofi:hilofi", "epistemic_sampling", rank=50, initial_std_hidden=math.sqrt(0.1),
     initial_std_last=math.sqrt(0.1), process_noise_hidden=1e-6, process_noise_last=1e-6,
     initial_std_table=math.sqrt(0.1),
 )  # fmt: skip
-lofi = from_filter("seqdec.filters._lofi:lofi", "predictive_sampling", rank=50, initial_std=0.1)
-lolofi = from_filter(
+lofi: Ranked = from_filter("seqdec.filters._lofi:lofi", "predictive_sampling", rank=50, initial_std=0.1)
+lolofi: LoLoFi = from_filter(
     "seqdec.filters._lolofi:lolofi", "predictive_sampling", rank_hidden=50, process_noise_hidden=1e-4,
     process_noise_last=1e-6, initial_std_table=math.sqrt(0.1),
 )  # fmt: skip
-lrkf = from_filter(
+lrkf: Ranked = from_filter(
     "seqdec.filters._lrkf:lrkf", "predictive_sampling", rank=50, process_noise=1e-4, initial_std_table=math.sqrt(0.1)
 )
-subspace = from_filter("seqdec.filters._subspace:subspace", "predictive_sampling", rank=100)
+subspace: Subspace = from_filter("seqdec.filters._subspace:subspace", "predictive_sampling", rank=100)
 replay_adamw = _replay("replay_adamw", optax.adamw, 1e-3)
 replay_koala_plus_plus = _replay("replay_koala++", optim.koala_plus_plus, 0.3)
 replay_muon = _replay("replay_muon", contrib.muon, 1e-3)

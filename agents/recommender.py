@@ -1,6 +1,6 @@
 """Baselines: random play, and for bandits with candidates popularity and a linear Kalman filter."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,9 @@ from seqdec.agents._filtering import choices_for, decide
 from seqdec.agents.inputs import checked, spaces_of
 from seqdec.agents.networks import scorer
 from seqdec.agents.presets import ekf
+from seqdec.agents.signatures import ScorerOptions
 from seqdec.core import Acquisition, Agent, Array, HasSpaces, Masked, Posterior
+from seqdec.registry import spelled
 
 
 class Info(NamedTuple):
@@ -107,7 +109,8 @@ def _unknown(_):
     raise TypeError("this agent has no uncertainty")
 
 
-def linear(spaces: HasSpaces, *, intercepts: bool = True, **options: Any) -> Agent:
+@spelled(ekf, hidden=("model",))
+def linear(spaces: HasSpaces, *, intercepts: bool = True, **options: Unpack[ScorerOptions]) -> Agent:
     """A Kalman filter on a linear model: LinTS with a sampling policy, LinUCB with `policy="ucb"`.
 
     The response is weights . features + c, with `intercepts` also + one number for each row of every table, such as

@@ -7,6 +7,7 @@ offers `__all__`, or else what its own source defines. Where a source is missing
 import re
 import reprlib
 import sys
+from ast import literal_eval
 from collections.abc import Collection, Iterator, Mapping
 from html import escape
 from inspect import cleandoc
@@ -25,7 +26,7 @@ _BRIEF.maxstring = _BRIEF.maxother = 70
 
 _CLASS = re.compile(r"^class (\w+)\(.*\bNamedTuple\b.*\):\n((?:(?:    .*)?\n)*)", re.MULTILINE)
 _FIELD = re.compile(
-    r'^    (\w+): (.*(?:\n(?:     +.*|    [)\]}].*))*)(?:\n    r?"""((?:[^"]|"(?!""))*)""")?$', re.MULTILINE
+    r'^    (\w+): (.*(?:\n(?:     +.*|    [)\]}].*))*)(?:\n    (r?"""(?:\\[\s\S]|[^"\\]|"(?!""))*"""))?$', re.MULTILINE
 )
 _DEFINED = re.compile(
     r"^(?:(?:async )?(?:def|class) (\w+)|(\w+)(?:: .*)? = |(?:from .*)?import .*?(\w+) as \3$)", re.MULTILINE
@@ -57,7 +58,9 @@ def present_all(package: str) -> None:
 
 def field_docs(body: str) -> dict[str, str]:
     """Field -> the string below it, without one its annotation; of the body of a class."""
-    return {name: cleandoc(text) if text else _annotation(rest) for name, rest, text in _FIELD.findall(body)}
+    return {
+        name: cleandoc(literal_eval(text)) if text else _annotation(rest) for name, rest, text in _FIELD.findall(body)
+    }
 
 
 def public_names(namespace: Mapping[str, Any], source: str) -> list[str]:

@@ -5,7 +5,7 @@ import functools
 import importlib
 import inspect
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Generic, ParamSpec, TypeVar
 
 T = TypeVar("T")
@@ -103,6 +103,8 @@ def spelled(
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Decorator: for a keyword that the function does not have it suggests the closest one, in a TypeError.
 
+    `help` and `inspect` show the keywords of `others` in the place of **options.
+
     Args:
         others: what the function passes its **options on to; without, a function with **options takes any keyword.
         name: of the function in the message.
@@ -110,11 +112,9 @@ def spelled(
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        passed = [key for other in others for key in _keywords(other) if key not in hidden]
-        known = [*dict.fromkeys([*_keywords(function), *passed])]
-        takes_any = not others and any(
-            parameter.kind is parameter.VAR_KEYWORD for parameter in inspect.signature(function).parameters.values()
-        )
+        signature = _written_out(inspect.signature(function), others, hidden)
+        known = _keywords(signature)
+        takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())
 
         @functools.wraps(function)
         def checked(*arguments: P.args, **keywords: P.kwargs) -> R:
@@ -123,6 +123,7 @@ def spelled(
                     raise TypeError(unknown(f"keyword of {name or function.__name__}", keyword, known))
             return function(*arguments, **keywords)
 
+        setattr(checked, "__signature__", signature)  # noqa: B010 (unknown to type checkers; `help` and editors read it)
         return checked
 
     return decorate
@@ -134,9 +135,24 @@ def spelled_fields(kind: type[T]) -> type[T]:
     return kind
 
 
-def _keywords(function: Callable[..., Any]) -> list[str]:
+def _written_out(
+    signature: inspect.Signature, others: Iterable[Callable[..., Any]], hidden: Collection[str]
+) -> inspect.Signature:
+    """The signature with the keywords of `others`, but for those that are `hidden`, in the place of **options."""
+    if not others:
+        return signature
+    own = {key: part for key, part in signature.parameters.items() if part.kind is not part.VAR_KEYWORD}
+    for other in others:
+        theirs = inspect.signature(other)
+        for key in _keywords(theirs):
+            if key not in hidden:
+                own.setdefault(key, theirs.parameters[key].replace(kind=inspect.Parameter.KEYWORD_ONLY))
+    return signature.replace(parameters=list(own.values()))
+
+
+def _keywords(signature: inspect.Signature) -> list[str]:
     """What a function takes by keyword."""
-    parameters = inspect.signature(function).parameters.values()
+    parameters = signature.parameters.values()
     named = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     return [name for name in named if name not in ("self", "cls", "_cls")]
 

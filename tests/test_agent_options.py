@@ -1,5 +1,6 @@
 """Options of agents: those without an effect are refused, and the registry says which there are."""
 
+import inspect
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -95,7 +96,7 @@ def test_popularity_needs_row_numbers():
 
 @pytest.mark.parametrize("name", agents.names())
 def test_capabilities_are_those_of_the_factory(name):
-    own, keywords = agents.capabilities(name), set(agents.REGISTRY.parameters(name))
+    own, keywords = agents.capabilities(name), set(inspect.signature(inspect.unwrap(agents.REGISTRY[name])).parameters)
     many = "options" in keywords  # passed on
     for keyword in ("policy", "model", "learning_rate"):
         assert keyword in keywords or many or not getattr(own, keyword), keyword

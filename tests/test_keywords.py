@@ -195,14 +195,17 @@ def test_keywords_of_the_experiments_tables() -> None:
     from seqdec.experiments import tabular
 
     tables = [getattr(experiments.EVERY[name], "tuned", {}) for name in experiments.EVERY]
-    by_agent = [*tables, tabular._ALL, *tabular.TUNED.values()]
-    for name, settings in ((name, settings) for table in by_agent for name, settings in table.items()):
-        known = keywords_of(agents.REGISTRY[tabular._KINDS.get(name, name)])
-        assert known is None or set(settings) <= known, (name, settings)
+    rows = [(agents.REGISTRY[name], settings) for table in tables for name, settings in table.items()]
+    for table in (tabular._ALL, *tabular.TUNED.values()):
+        for name, settings in table.items():
+            own = tabular.linear if name == "linear" else agents.REGISTRY[tabular._KINDS[name]]
+            rows.append((own, settings))
     for name, settings in search._PARITY.items():
-        surrogate = surrogates.REGISTRY["hilofi_mlp" if name == "hilofi" else name]
-        known = keywords_of(surrogate)
-        assert known is None or set(settings) <= known, (name, settings)
+        rows.append((surrogates.REGISTRY["hilofi_mlp" if name == "hilofi" else name], settings))
+    for function, settings in rows:
+        known = keywords_of(function)
+        assert known is not None and set(settings) <= known, (function, settings)
+    assert len(rows) > 30
 
 
 PREFIX = "from seqdec import agents, envs, filters\nimport functools, seqdec\n"

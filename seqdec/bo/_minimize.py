@@ -13,7 +13,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import cloudpickle
 import numpy as np
@@ -21,6 +21,7 @@ import numpy as np
 from seqdec import checks
 from seqdec.bo import containers
 from seqdec.bo.optimizer import BayesianOptimizer
+from seqdec.bo.options import MaximizeOptions, MinimizeOptions
 from seqdec.bo.outputs import Outputs
 from seqdec.bo.predictions import Front, Recommendation
 from seqdec.bo.spaces import Point, Space, space_from
@@ -58,7 +59,7 @@ def minimize(
     catch: type[Exception] | Iterable[type[Exception]] = (),
     max_failures: int = 10,
     progress: bool | None = None,
-    **options: Any,
+    **options: Unpack[MinimizeOptions],
 ) -> "SearchResult":
     """Find the smallest value of an expensive function on a box, in few calls.
 
@@ -154,7 +155,7 @@ def minimize(
 
 
 @spelled(minimize, BayesianOptimizer, hidden=("capacity", "maximize"))
-def maximize(fun: Callable[[Any], Any], bounds: Any, **options: Any) -> "SearchResult":
+def maximize(fun: Callable[[Any], Any], bounds: Any, **options: Unpack[MaximizeOptions]) -> "SearchResult":
     """Find the largest value of an expensive function: as `seqdec.minimize`, the signs of all values kept."""
     return minimize(fun, bounds, **options, maximize=True)
 

@@ -11,13 +11,14 @@ import math
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
 from seqdec import checks
 from seqdec.bo import BayesianOptimizer, Categorical, Exhausted, Integer, Real, Search, Trial
 from seqdec.bo.dimensions import Dimension
+from seqdec.bo.options import SamplerOptions
 from seqdec.bo.spaces import identity
 from seqdec.introspection import described, listed, present
 from seqdec.registry import spelled
@@ -96,7 +97,7 @@ class Sampler(BaseSampler):
         n_startup_trials: int | None = None,
         independent_sampler: BaseSampler | None = None,
         constraints_func: Callable[[FrozenTrial], Sequence[float]] | None = None,
-        **options: Any,
+        **options: Unpack[SamplerOptions],
     ) -> None:
         self._seed = _random_seed() if seed is None else checks.seed("seed", seed)
         legacy = None if seed is None else int(checks.word(self._seed))  # NumPy's old generators take 32 bits

@@ -1,0 +1,146 @@
+"""What type checkers know: the Python blocks of the documentation, and the keywords of agents and of the optimizer."""
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+import typing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import seqdec
+from seqdec import agents
+from seqdec.agents import signatures
+from tests.test_readme import BLOCKS, ROOT
+
+
+def expanded(function: Any) -> dict[str, Any]:
+    """Keyword -> annotation, of a declared signature."""
+    found = {}
+    for name, parameter in inspect.signature(function, follow_wrapped=False).parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            found |= typing.get_type_hints(typing.get_args(parameter.annotation)[0])
+        elif name != "self":
+            found[name] = parameter.annotation
+    return found
+
+
+DECLARED: dict[str, tuple[Any, Any]] = {
+    "ekf": (agents.ekf, signatures.Dense.__call__),
+    "hilofi": (agents.hilofi, signatures.HiLoFi.__call__),
+    "lofi": (agents.lofi, signatures.Ranked.__call__),
+    "lolofi": (agents.lolofi, signatures.LoLoFi.__call__),
+    "lrkf": (agents.lrkf, signatures.Ranked.__call__),
+    "replay_adamw": (agents.replay_adamw, signatures.Replay.__call__),
+    "replay_koala_plus_plus": (agents.replay_koala_plus_plus, signatures.Replay.__call__),
+    "replay_muon": (agents.replay_muon, signatures.Replay.__call__),
+    "replay_sgd": (agents.replay_sgd, signatures.Replay.__call__),
+    "subspace": (agents.subspace, signatures.Subspace.__call__),
+    **{
+        name: (function, inspect.unwrap(function))
+        for name, function in {
+            "adamw": agents.adamw, "koala_plus_plus": agents.koala_plus_plus, "linear": agents.linear,
+            "maximize": seqdec.maximize, "minimize": seqdec.minimize, "muon": agents.muon, "on_vbll": agents.on_vbll,
+            "vbll": agents.vbll,
+        }.items()
+    },
+}  # fmt: skip
+"""Functions that are made by others or pass keywords on, and their declared signatures."""
+UNKNOWN = {("bayesian-optimisation.md", "search_result")}
+"""Page and word of what no type checker can know: an attribute that is added to an exception of the user's."""
+MISSPELT = """
+import seqdec
+env = seqdec.envs.linear()
+seqdec.agents.hilofi(env, rnak=3)
+seqdec.agents.lolofi(env, rank=3)
+seqdec.agents.lrkf(env, rank_hidden=3)
+seqdec.agents.ekf(env, rank=3)
+seqdec.agents.hilofi(env, rank="three")
+seqdec.agents.adamw(env, learning_rat=3)
+seqdec.agents.replay_adamw(env, capcity=3)
+seqdec.agents.vbll(env, prior_st=3)
+seqdec.agents.on_vbll(env, regularization=3.0)
+seqdec.agents.linear(env, neglct=3)
+seqdec.agents.auto(env, capcity=3)
+seqdec.envs.digits(horizn=3)
+seqdec.optim.alice(0.1, rnk=3)
+seqdec.minimize(lambda x: x[0], [(0, 1)], n_calls=3, seed=0, surogate="gp")
+seqdec.maximize(lambda x: x[0], [(0, 1)], n_calls=3, seed=0, surogate="gp")
+seqdec.bo.BayesianOptimizer([(0, 1)], seed=0, surogate="gp")
+seqdec.online.OnlineAgnt
+"""
+KNOWN = """
+import numpy as np
+import seqdec
+env = seqdec.envs.linear()
+seqdec.agents.hilofi(env, rank=3, policy="greedy", noise_variance=0.1, initial_std_hidden=0.3, average=0.5)
+seqdec.agents.lrkf(env, rank=3, process_noise=1e-6, rehearsal=seqdec.agents.Rehearsal(seqdec.memory.last(3)))
+seqdec.agents.adamw(env, learning_rate=0.1, model=seqdec.models.MLP(5, ()))
+seqdec.agents.replay_sgd(env, batch_size=None, inner_steps=2)
+seqdec.agents.vbll(env, regularisation=0.5, prior_std=0.3)
+seqdec.agents.linear(env, neglect=3.0)
+search = seqdec.minimize(lambda x: x[0], [(0, 1)], n_calls=3, surrogate="gp", noise_std=0.1, initial=3)
+search.x, search.fun, search.optimizer.best, search.plot().savefig
+top = seqdec.maximize(lambda x: x[0], [(0, 1)], n_calls=3, warp=False)
+seqdec.online.read_log, seqdec.executors.Local, seqdec.data.form_blocks, seqdec.results.Run, seqdec.states.save
+agent = seqdec.compiled(seqdec.agents.linear(env))
+agent.update(None, np.zeros(3), 1, 0.5)
+"""
+
+
+def complaints(folder: Path, files: dict[str, str]) -> list[tuple[str, int, str]]:
+    """(file, line, message) of each error that pyright finds in the files, with the library where it lies."""
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    settings = {"extraPaths": [str(ROOT)], "typeCheckingMode": "standard", "pythonVersion": "3.11"}
+    (folder / "pyrightconfig.json").write_text(json.dumps(settings), encoding="utf-8")
+    command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, "-p", str(folder)]
+    done = subprocess.run(
+        command, cwd=folder, env={**os.environ, "PYTHONPATH": ""}, capture_output=True, text=True, check=False
+    )
+    found = json.loads(done.stdout)["generalDiagnostics"]
+    return [
+        (Path(fault["file"]).name, fault["range"]["start"]["line"], fault["message"])
+        for fault in found
+        if fault["severity"] == "error"
+    ]
+
+
+@pytest.mark.slow
+def test_type_checkers_know_the_documentation_and_find_misspelt_keywords(tmp_path: Path) -> None:
+    pytest.importorskip("pyright")
+    pages = {f"{name.replace('-', '_')}.py": page for name, (page, _) in BLOCKS.items()}
+    blocks = {file: block for file, (_, block) in zip(pages, BLOCKS.values(), strict=True)}
+    found = complaints(tmp_path, {**blocks, "misspelt.py": MISSPELT, "known.py": KNOWN})
+    calls = [number for number, line in enumerate(MISSPELT.splitlines()) if line.startswith("seqdec.")]
+    assert sorted({line for file, line, _ in found if file == "misspelt.py"}) == calls
+    rest = [
+        (file, line + 1, message)
+        for file, line, message in found
+        if file != "misspelt.py"
+        and not any(pages.get(file) == page and word in message for page, word in UNKNOWN)
+        and "could not be resolved" not in message  # an extra that is not installed
+    ]
+    assert rest == []
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_declared_keywords_are_those_of_the_function(name: str) -> None:
+    function, declared = DECLARED[name]
+    shown = {key: part.annotation for key, part in inspect.signature(function).parameters.items()}
+    assert shown == expanded(declared)
+
+
+def test_the_sampler_declares_its_keywords() -> None:
+    module = pytest.importorskip("seqdec.integrations.optuna")
+    shown = {key: part.annotation for key, part in inspect.signature(module.Sampler).parameters.items()}
+    assert shown == expanded(module.Sampler.__init__.__wrapped__)
+
+
+def test_no_agent_hides_its_keywords() -> None:
+    for name in agents.names():
+        kinds = {parameter.kind for parameter in inspect.signature(agents.REGISTRY[name]).parameters.values()}
+        assert inspect.Parameter.VAR_KEYWORD not in kinds, name
