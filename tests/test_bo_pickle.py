@@ -47,7 +47,7 @@ def through(thing: Any) -> Any:
         {"acquisition": "ucb", "noise_std": 0.5},
         {"acquisition": policies.greedy(), "constraints": [lambda x: x[0] < 5]},
     ],
-    ids=str,
+    ids=("default", "hilofi", "hilofi_mlp", "outcomes", "warped", "ucb", "greedy"),
 )
 def test_a_pickled_optimizer_goes_on_with_the_same_suggestions(options: dict[str, Any]) -> None:
     optimizer = BayesianOptimizer(BOX, **{"seed": 0, "capacity": 16, "search": QUICK, **options})
