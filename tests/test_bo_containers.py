@@ -191,3 +191,60 @@ def test_known_values_of_several_objectives_are_rows() -> None:
 def test_what_is_no_point_is_refused(x0: Any, error: type, message: str) -> None:
     with pytest.raises(error, match=message):
         seqdec.minimize(lambda x: pytest.fail("evaluated"), PLAIN, n_calls=2, seed=0, x0=x0)
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        np.array([[0, 1], [0, 1]], ">i8"),
+        jnp.array([[0.0, 1.0], [0.0, 1.0]]),
+        pd.DataFrame({"low": [0, 0], "high": [1.0, 1.0]}, index=[3, 1]),
+        pd.Series([(0, 1), (0, 1)], index=[1, 0]),
+        pa.array([[0.0, 1.0], [0.0, 1.0]]),
+        pa.table({"low": [0, 0], "high": [1, 1]}),
+        zip([0, 0], [1, 1], strict=True),
+        (pair for pair in PLAIN),
+        [jnp.array([0, 1]), pd.Series([0, 1], index=[1, 0])],
+    ],
+    ids=lambda bounds: type(bounds).__name__,
+)
+def test_bounds(bounds: Any) -> None:
+    assert space_from(bounds) == space_from(PLAIN)
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        np.array([1, 2, 3], ">i4"),
+        jnp.arange(1, 4),
+        pd.Series([1, 2, 3], index=[2, 1, 0]),
+        pd.Index([1, 2, 3]),
+        pa.array([1, 2, 3]),
+        range(1, 4),
+        iter([1, 2, 3]),
+    ],
+    ids=lambda choices: type(choices).__name__,
+)
+def test_choices(choices: Any) -> None:
+    space = space_from([Categorical(choices)])
+    assert space.dimensions == (Categorical((1, 2, 3)),) and space.point([2]).x == [2]
+    on = space_from({"a": Integer(1, 9), "b": Conditional(Real(0, 1), on="a", values=jnp.array([2, 3]))})  # pyright: ignore[reportArgumentType]
+    assert on.conditions[1] is not None and on.conditions[1].values == (2, 3)
+
+
+def ones() -> Any:
+    yield 1.0
+
+
+@pytest.mark.parametrize(
+    "value",
+    [np.ones((1, 1)), jnp.ones(1), pd.Series([1.0], index=[7]), pd.DataFrame({"a": [1]}), [1.0], True, np.float16(1)],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_a_function_returns(value: Any) -> None:
+    options: Any = {"n_calls": 1, "seed": 0, "progress": False}
+    workers: Any = np.int64(1)
+    assert seqdec.minimize(lambda x: value, PLAIN, workers=workers, **options).fun == 1.0
+    assert seqdec.minimize(lambda x: ones(), PLAIN, **options).fun == 1.0
+    two = seqdec.minimize(lambda x: pd.Series([1.0, 2.0], index=[1, 0]), PLAIN, objectives=2, **options)
+    assert two.func_vals.tolist() == [[1.0, 2.0]]

@@ -2,7 +2,7 @@
 
 import logging
 import pickle
-from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +57,25 @@ class Pickled(InThread):
         future: Future[Any] = Future()
         future.set_result(pickle.loads(pickle.dumps(fn(*args, **kwargs))))
         return future
+
+
+class Ended(InThread):
+    """Completes its first task only; cancelling ends the others while they run, as `seqdec.executors.Local` does."""
+
+    def __init__(self) -> None:
+        self.first = True
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        if self.first:
+            self.first = False
+            return super().submit(fn, *args, **kwargs)
+        return Running()
+
+
+class Running(Future[Any]):
+    def cancel(self) -> bool:
+        self.set_exception(CancelledError())
+        return True
 
 
 def listed(call: Any, xs: Any) -> list[Any]:
@@ -157,6 +176,9 @@ def test_an_interrupted_search_keeps_what_others_have_completed() -> None:
 
     result = seqdec.minimize(lambda x: x[0], BOX, workers=InThread(), callback=interrupt, **OPTIONS)
     assert (result.status, result.nfev) == (3, 3) and np.isfinite(result.func_vals).all()
+
+    result = seqdec.minimize(lambda x: x[0], BOX, workers=Ended(), callback=interrupt, **OPTIONS)
+    assert result.optimizer.trials_dataframe()["state"].tolist() == ["complete", "pending", "pending"]
 
     def in_worker(x: Any) -> float:
         raise KeyboardInterrupt

@@ -13,6 +13,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import cloudpickle
@@ -435,7 +436,8 @@ def _call(fun: Callable[[Any], Any], outputs: Outputs, catch: tuple[type[Excepti
     except Exception as error:
         return _failed(error, catch)
     finite = all(map(math.isfinite, (*values, *found)))
-    return _Outcome(value, outcomes, "" if finite else outputs.described(values, found))
+    value = values if outputs.objectives > 1 else values[0]
+    return _Outcome(value, found or None, "" if finite else outputs.described(values, found))
 
 
 def _failed(error: Exception, catch: tuple[type[Exception], ...]) -> _Outcome:
@@ -446,7 +448,7 @@ def _failed(error: Exception, catch: tuple[type[Exception], ...]) -> _Outcome:
 
 def _broken(future: "Future[_Outcome]") -> bool:
     """Whether a future that is done tells of the end of its executor."""
-    return future.cancelled() or isinstance(future.exception(), BrokenExecutor)
+    return future.cancelled() or isinstance(future.exception(), BrokenExecutor | CancelledError)
 
 
 def _batch_size(asked: int | None, workers: Any) -> int:
@@ -465,7 +467,7 @@ def _check_calls(fun: Any, workers: Any) -> None:
         raise TypeError(f"fun must be callable; got {fun!r}")
     if isinstance(workers, Executor) or callable(workers):
         return
-    if isinstance(workers, bool) or not isinstance(workers, int) or (workers < 1 and workers != -1):
+    if isinstance(workers, bool) or not isinstance(workers, Integral) or (workers < 1 and workers != -1):
         raise ValueError(
             f"workers must be a number of processes, -1 for one on each core, an executor or a map; got {workers!r}"
         )

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seqdec import checks
+from seqdec.bo import containers
 from seqdec.registry import spelled_fields
 
 _LARGEST_INTEGER = 2**53
@@ -91,10 +92,9 @@ def check(dimension: Dimension, name: str) -> Dimension:
 
 def _check_choices(dimension: Ordinal | Categorical, name: str) -> tuple[Any, ...]:
     """The choices as a tuple. Raises ValueError or TypeError."""
-    choices: Any = dimension.choices
-    if isinstance(choices, str) or not isinstance(choices, Sequence | np.ndarray):
+    if (choices := containers.sequence(dimension.choices)) is None:
         kind = "an Ordinal" if isinstance(dimension, Ordinal) else "a Categorical"
-        raise TypeError(f"{name}: the choices of {kind} must be a tuple or list; got {choices!r}")
+        raise TypeError(f"{name}: the choices of {kind} must be a tuple or list; got {dimension.choices!r}")
     for choice in choices:
         try:
             hash(choice)

@@ -312,9 +312,9 @@ def space_from(bounds: Any, constraints: Any = ()) -> Space:
     """A space from bounds in any of the usual forms.
 
     Args:
-        bounds: a Space; a sequence of (low, high) pairs, Real, Integer, Ordinal and Categorical; a dict from names to
-            these and to Conditional; a `scipy.optimize.Bounds`; a bounded `gymnasium.spaces.Box`; a
-            `gymnasium.spaces.Discrete`.
+        bounds: a Space; a list, an array, a table or an iterator of (low, high) pairs, Real, Integer, Ordinal and
+            Categorical; a dict from names to these and to Conditional; a `scipy.optimize.Bounds`; a bounded
+            `gymnasium.spaces.Box`; a `gymnasium.spaces.Discrete`.
         constraints: Linear, and functions (x) -> bool, all of which hold at every point. Those of a Space stay.
 
     Raises:
@@ -339,13 +339,21 @@ def _space(bounds: Any) -> Space:
     elif isinstance(bounds, gymnasium.spaces.Box):
         kind = Integer if np.issubdtype(bounds.dtype, np.integer) else Real
         dimensions = tuple(kind(*pair) for pair in zip(bounds.low.ravel(), bounds.high.ravel(), strict=True))
-    elif isinstance(bounds, Sequence | np.ndarray) and not isinstance(bounds, str | Dimension | Conditional):
-        dimensions = tuple(_dimension(entry, f"bounds[{i}]") for i, entry in enumerate(bounds))
+    elif (entries := _entries(bounds)) is not None:
+        dimensions = tuple(_dimension(entry, f"bounds[{i}]") for i, entry in enumerate(entries))
     else:
         dimensions = _scipy_dimensions(bounds)
     if not dimensions:
         raise ValueError("bounds must have at least one dimension; got none")
     return Space(tuple(kinds.check(dimension, f"bounds[{i}]") for i, dimension in enumerate(dimensions)))
+
+
+def _entries(bounds: Any) -> list[Any] | None:
+    """The dimensions of bounds without names, in a container or the rows of a table; None for anything else."""
+    if isinstance(bounds, Dimension | Conditional):
+        return None
+    rows = containers.table(bounds)
+    return containers.sequence(bounds) if rows is None else [[*row.values()] for row in rows]
 
 
 def _named(declared: Mapping[Any, Any]) -> Space:
@@ -395,9 +403,9 @@ def _condition(entry: Conditional, label: str, by_name: Mapping[str, Dimension])
     parent = by_name[entry.on]
     if isinstance(parent, Real):
         raise ValueError(f"{label}: the condition is on {entry.on!r}, a Real; use an Integer, Ordinal or Categorical")
-    if isinstance(entry.values, str) or not isinstance(entry.values, Sequence) or not entry.values:
+    if not (given := containers.sequence(entry.values)):
         raise TypeError(f"{label}: the values of the condition must be a tuple, not empty; got {entry.values!r}")
-    values = (kinds.value(parent, value, f"{label}: {entry.on!r}") for value in entry.values)
+    values = (kinds.value(parent, value, f"{label}: {entry.on!r}") for value in given)
     return Condition(list(by_name).index(entry.on), tuple(values))
 
 
@@ -430,7 +438,7 @@ def _dimension(entry: Any, label: str) -> Dimension:
         return entry
     if isinstance(entry, Conditional):
         raise TypeError(f"{label} is a Conditional: conditions need names, so give the bounds as a dict")
-    pair = list(entry) if isinstance(entry, Sequence | np.ndarray) and not isinstance(entry, str) else []
+    pair = containers.sequence(entry) or []
     if len(pair) != 2:
         raise TypeError(
             f"{label} must be a pair (low, high), a Real, an Integer, an Ordinal or a Categorical; got {entry!r}"
