@@ -185,3 +185,20 @@ def test_an_interrupted_search_keeps_what_others_have_completed() -> None:
 
     with ThreadPoolExecutor(1) as executor, pytest.raises(KeyboardInterrupt):
         seqdec.minimize(in_worker, BOX, workers=executor, **OPTIONS)
+
+
+def test_an_interrupted_batch_of_processes_keeps_what_is_completed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted:
+        def __init__(self, **options: Any) -> None:
+            pass
+
+        def __call__(self, calls: Any) -> Any:
+            third, second = [*calls][2:0:-1]
+            yield third[0](*third[1])
+            yield second[0](*second[1])
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("joblib.Parallel", Interrupted)
+    result = seqdec.minimize(lambda x: x[0], BOX, workers=2, batch_size=4, **OPTIONS)
+    assert (result.status, result.nfev) == (3, 2)
+    assert result.optimizer.trials_dataframe()["state"].tolist() == ["pending", "complete", "complete", "pending"]

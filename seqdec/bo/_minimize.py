@@ -259,10 +259,25 @@ class _Search:
     def _in_batches(self, size: int, workers: Any) -> "Generator[tuple[Trial, _Outcome]]":
         """Trials and outcomes, a batch after the other."""
         while self._goes_on() and (batch := self._trials(min(size, self.n_calls - self.calls))):
-            outcomes = _outcomes(self._call, batch, workers)
+            outcomes = self._outcomes(batch, workers)
             evaluated = zip(batch, outcomes, strict=True)
             self._evaluated = evaluated if isinstance(outcomes, list) else iter(())  # others evaluate on demand
             yield from evaluated
+
+    def _outcomes(self, batch: Sequence[Trial], workers: Any) -> Any:
+        """The outcomes of a batch, in its order; evaluated lazily if there is one worker."""
+        if callable(workers):
+            return workers(self._call, [trial.x for trial in batch])
+        if workers == 1:
+            return (self._call(trial.x) for trial in batch)
+        from joblib import Parallel, delayed  # slow to import
+
+        done: dict[int, _Outcome] = {}
+        self._evaluated = ((trial, done[trial.number]) for trial in batch if trial.number in done)
+        calls = (delayed(_numbered)(trial.number, self._call, trial.x) for trial in batch)
+        found: Any = Parallel(n_jobs=workers, return_as="generator_unordered")(calls)
+        done.update(found)
+        return [done[trial.number] for trial in batch]
 
     def _as_completed(self, size: int, executor: Executor) -> "Generator[tuple[Trial, _Outcome]]":
         """Trials and outcomes in the order in which they are completed, with `size` under evaluation at a time.
@@ -417,15 +432,8 @@ def _shown(so_far: "OptimizeResult") -> dict[str, str]:
     return {"best": f"{so_far.fun:.6g}"} if np.ndim(so_far.fun) == 0 else {"front": f"{len(so_far.x)} points"}
 
 
-def _outcomes(call: Callable[[Any], _Outcome], batch: Sequence[Trial], workers: Any) -> Any:
-    """The outcomes of a batch, in its order; evaluated lazily if there is one worker."""
-    if callable(workers):
-        return workers(call, [trial.x for trial in batch])
-    if workers == 1:
-        return (call(trial.x) for trial in batch)
-    from joblib import Parallel, delayed  # slow to import
-
-    return Parallel(n_jobs=workers)(delayed(call)(trial.x) for trial in batch)
+def _numbered(number: int, call: Callable[[Any], _Outcome], x: Any) -> tuple[int, _Outcome]:
+    return number, call(x)
 
 
 def _call(fun: Callable[[Any], Any], outputs: Outputs, catch: tuple[type[Exception], ...], x: Any) -> _Outcome:
