@@ -16,6 +16,7 @@ from jax.core import Tracer
 
 from seqdec.checks import indices, numbers
 from seqdec.core import Agent, Array, HasSpaces, Key, Masked, PyTree, Spaces
+from seqdec.runtime import check_process
 
 LARGEST = 1e15
 """Numbers of this size and above are left out, as infinite ones are: a million squares may be added in float32."""
@@ -61,6 +62,7 @@ def refuse_unused(factory: Callable[..., Any], given: Mapping[str, Any], where: 
 
 def checked(agent: Agent, spaces: HasSpaces) -> Agent:
     """`agent`, which refuses what does not fit the spaces that it was built for, and records them."""
+    check_process()
     own = spaces_of(spaces)
 
     def act(key: Key, state: Any, observation: PyTree) -> Any:
@@ -81,7 +83,9 @@ def check_context(spaces: Spaces, observation: PyTree) -> None:
         TypeError: not numbers, or not a dict for a Dict.
         ValueError: another shape, a mask for another number of actions or without an allowed one, or, where the values
             are known, a number that is not finite, too large, or lies outside a Discrete space or a table.
+        RuntimeError: JAX does not work in this process (`seqdec.runtime.check_process`).
     """
+    check_process()
     context, mask = observation if isinstance(observation, Masked) else (observation, None)
     if mask is not None:
         _check_mask(spaces, mask)
@@ -95,7 +99,9 @@ def check_lesson(spaces: Spaces, observation: PyTree, action: Any, feedback: Any
     Raises:
         TypeError: not numbers; or the action is no integer where it is an index.
         ValueError: another shape.
+        RuntimeError: JAX does not work in this process (`seqdec.runtime.check_process`).
     """
+    check_process()
     _check_shapes(spaces, observation.observation if isinstance(observation, Masked) else observation)
     numbers("reward", feedback)
     actions, shape = spaces.action_space, _shape(feedback)

@@ -24,6 +24,7 @@ from seqdec import checks
 from seqdec.core import Array, Environment, Key, Masked, PyTree, TimeStep
 from seqdec.envs.registry import REGISTRY, make
 from seqdec.portable import portable
+from seqdec.runtime import check_process
 
 _TITLES = {
     "bernoulli": "BernoulliBandit",
@@ -106,6 +107,7 @@ class FunctionalEnv(gymnasium.Env):
 
     def __init__(self, env: Environment) -> None:
         """Wrap `env`."""
+        check_process()
         self.env = _check_env(env)
         self.observation_space, self.action_space = env.observation_space, env.action_space
         self._params = jax.device_put(env.params)
@@ -157,6 +159,7 @@ class FunctionalVectorEnv(VectorEnv):
         self, env: Environment, num_envs: int, *, autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP
     ) -> None:
         """Wrap `num_envs` copies of `env`. Raises ValueError for an unknown mode or fewer than one copy."""
+        check_process()
         self.env, self.num_envs = _check_env(env), checks.count("num_envs", num_envs, 1)
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.metadata = {"render_modes": [], "autoreset_mode": self.autoreset_mode}

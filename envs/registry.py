@@ -6,6 +6,7 @@ from typing import Any
 from seqdec.core import Environment
 from seqdec.envs import objectives
 from seqdec.registry import Registry
+from seqdec.runtime import check_process
 
 
 def _query(objective: Callable[..., objectives.Objective]) -> Callable[..., Environment]:
@@ -67,6 +68,7 @@ def make(name: str, **options: Any) -> Environment:
 
     Raises ValueError, with a suggestion, for an unknown name; further whatever that function raises.
     """
+    check_process()
     return REGISTRY.make(name, **options)
 
 

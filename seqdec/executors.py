@@ -83,7 +83,18 @@ class _Task(Future[Any]):
 
 
 class _Workers(Executor):
-    """An executor that Ctrl-C, or another end of the program within `with`, ends at once."""
+    """An executor that Ctrl-C, or another end of the program within `with`, ends at once.
+
+    It belongs to the process that made it; a forked one has a copy, which must leave the workers alone.
+    """
+
+    def __init__(self) -> None:
+        self._owner = os.getpid()
+
+    def _check_owner(self) -> None:
+        """Raises RuntimeError in a forked process."""
+        if os.getpid() != self._owner:
+            raise RuntimeError("this executor belongs to the process that forked this one; make one here")
 
     def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
         """Shut down: when all tasks are done, or at once where the program is to end."""
@@ -103,6 +114,7 @@ class Local(_Workers):
 
     def __init__(self, workers: int | None = None) -> None:
         """See the class."""
+        super().__init__()
         self.workers = available_cores() if workers is None else count("workers", workers)
         self._environment = {
             **os.environ,
@@ -114,7 +126,7 @@ class Local(_Workers):
         self._tasks: set[_Task] = set()
         self._started: list[_Process] = []
         self._idle: list[_Process] = []
-        self._lock, self._closed, self._owner = threading.Lock(), False, os.getpid()
+        self._lock, self._closed = threading.Lock(), False
         _LOCALS.add(self)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -122,8 +134,7 @@ class Local(_Workers):
 
         Raises RuntimeError after `shutdown`, and in a forked process, to which the workers do not belong.
         """
-        if os.getpid() != self._owner:
-            raise RuntimeError("this executor belongs to the process that forked this one; make one here")
+        self._check_owner()
         task = _Task()
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -310,6 +321,7 @@ class Ray(_Workers):
 
     def __init__(self, address: str | None = None, workers: int | None = None) -> None:
         """See the class."""
+        super().__init__()
         check_ray()
         if address is not None:
             _check_reachable(address)
@@ -338,7 +350,11 @@ class Ray(_Workers):
         self.workers = max(1, int(ray.cluster_resources().get("CPU", 1)))
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """A task of one CPU. Its future raises RuntimeError if Ray gives it up."""
+        """A task of one CPU. Its future raises RuntimeError if Ray gives it up.
+
+        Raises RuntimeError in a forked process.
+        """
+        self._check_owner()
         remote = self._ray.remote(num_cpus=1, max_retries=_RETRIES)(answer)
         found = remote.remote(cloudpickle.dumps((fn, args, kwargs)))
         future = _Task()
@@ -349,6 +365,8 @@ class Ray(_Workers):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Disconnect, after all tasks if `wait` says so, or on Ctrl-C; a cluster that was started here ends."""
+        if os.getpid() != self._owner:
+            return
         try:
             if wait and not cancel_futures:
                 futures.wait(self._futures)

@@ -6,6 +6,7 @@ experiment or a service next uses the folder. A table (parquet) or a set of arra
 values in the metadata of its file, and the SHA-256 digest of manifest and data, so that a damaged file is refused.
 """
 
+import gc
 import hashlib
 import importlib.metadata
 import json
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     import pyarrow
     from filelock import FileLock
 
+_IN_USE: set[Path] = set()
+"""Folders that this process has locked."""
 _PACKAGES = ("seqdec", "jax", "jaxlib", "flax", "optax", "gymnasium", "numpy", "scipy", "pandas", "pyarrow")
 _MANIFEST, _DIGEST = "seqdec", "seqdec.sha256"
 _TEMPORARY = re.compile(r"\..+-[0-9a-f]{8}")
@@ -248,19 +251,32 @@ def check_writable(folder: Path) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep other processes from using `folder`, and clear it. Raises FileExistsError where one uses it."""
+    """Keep others from using `folder`, and clear it.
+
+    Raises FileExistsError where another process uses it, or this one, by an object that is alive.
+    """
     from filelock import FileLock, Timeout
 
-    lock = FileLock(folder / ".lock")
-    try:
+    home, process = folder.resolve(), os.getpid()
+    lock = FileLock(home / ".lock", thread_local=False)  # another thread may release it
+    with suppress(Timeout):
         lock.acquire(timeout=0)
-    except Timeout:
-        raise FileExistsError(f"{folder} is in use by another process; wait for it, or choose another folder") from None
+    if not lock.is_locked and home in _IN_USE:
+        gc.collect()  # garbage in a cycle of references uses nothing
+        with suppress(Timeout):
+            lock.acquire(timeout=0)
+    if not lock.is_locked:
+        own = "this process: close() what uses it, such as the OnlineAgent of an earlier notebook cell"
+        user = own if home in _IN_USE else "another process: wait for it"
+        raise FileExistsError(f"{folder} is in use by {user}, or choose another folder")
+    _IN_USE.add(home)
     try:
         clear(folder.iterdir())
         yield
     finally:
-        lock.release()
+        if os.getpid() == process:  # a forked process has a copy of what holds the lock
+            _IN_USE.discard(home)
+            lock.release()
 
 
 def remove(path: Path) -> None:

@@ -28,6 +28,33 @@ calls of the optimiser's programs are no slower. Rounding may depend on the size
 """
 
 
+@functools.cache
+def _first_process() -> int:
+    """The process in which this is first called; a forked one has the answer of its parent."""
+    return os.getpid()
+
+
+def is_forked() -> bool:
+    """Whether this process was forked from one in which seqdec had computed."""
+    return os.getpid() != _first_process()
+
+
+def check_process() -> None:
+    """Refuse to compute in a process that was forked from one in which seqdec had computed.
+
+    JAX computes with threads, which a fork does not copy: the process would wait for them forever.
+
+    Raises:
+        RuntimeError: with the remedy.
+    """
+    if is_forked():
+        raise RuntimeError(
+            f"process {os.getpid()} was forked from process {_first_process()} after seqdec had computed there, and "
+            "JAX does not work in it: make agents, optimizers and environments after the fork (gunicorn: without "
+            "--preload), or start processes with the method 'spawn' of multiprocessing"
+        )
+
+
 def step_options() -> dict[str, str | bool] | None:
     """Compiler options of a program that is called often; None is JAX's own.
 

@@ -180,7 +180,7 @@ def test_a_log_belongs_to_an_agent(tmp_path: Path) -> None:
 
 
 def test_the_folder_is_for_one_process(tmp_path: Path) -> None:
-    with service(tmp_path), pytest.raises(FileExistsError, match="in use by another process"):
+    with service(tmp_path), pytest.raises(FileExistsError, match="in use by this process: close"):
         service(tmp_path)
     (tmp_path / FILE).write_bytes(b"no database, and longer than a header of one hundred bytes" * 3)
     with pytest.raises(ValueError, match=r"decisions\.sqlite is damaged or no log"):

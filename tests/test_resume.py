@@ -155,5 +155,5 @@ def test_a_new_run_does_not_take_an_earlier_ones_results_for_its_own(tmp_path: P
 def test_a_folder_in_use_is_locked(tmp_path: Path, capsys: Any) -> None:
     with folder.opened(tmp_path):
         assert main(["run", "digits", "--agents", "linear", "--steps", "5", "--out", str(tmp_path)]) == 1
-    assert "is in use by another process" in capsys.readouterr().err
+    assert "is in use by this process" in capsys.readouterr().err
     assert main(["run", "digits", "--agents", "linear", "--steps", "5", "--out", str(tmp_path)]) == 0

@@ -189,7 +189,7 @@ def test_an_interrupted_sweep_keeps_finished_cells_and_is_resumed(
     moved = out.rename(tmp_path / "moved")
     with folder.opened(moved):
         assert main(["sweep", "--resume", str(moved)]) == 1
-    assert "in use by another process" in capsys.readouterr().err
+    assert "in use by this process" in capsys.readouterr().err
     assert main(["sweep", "--resume", str(moved)]) == 0
     assert table_of(moved) == table_of(tmp_path / "whole")
 

@@ -11,6 +11,7 @@ import numpy as np
 from seqdec import checks
 from seqdec.bo.outputs import Outputs
 from seqdec.bo.spaces import Point, Space, identity
+from seqdec.runtime import check_process
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,6 +63,7 @@ def one_at_a_time(method: F) -> F:
 
     @functools.wraps(method)
     def locked(self: Any, *args: Any, **kwargs: Any) -> Any:
+        check_process()
         with self._lock:
             return method(self, *args, **kwargs)
 
@@ -77,6 +79,7 @@ class Record:
     """(m,) 1 for objectives to be maximised, -1 for others and for outcomes"""
 
     def __init__(self) -> None:
+        check_process()
         self._lock = threading.RLock()
         self._entries: list[Entry] = []
         self._order: list[int] = []

@@ -8,7 +8,7 @@ import jax
 
 from seqdec.agents.inputs import check_context, check_lesson
 from seqdec.core import Agent, Key, PyTree
-from seqdec.runtime import UNFUSED, UNOPTIMISED, one_blas_thread, step_options
+from seqdec.runtime import UNFUSED, UNOPTIMISED, check_process, one_blas_thread, step_options
 
 _QUICK: dict[str, str | bool] = {**UNOPTIMISED, **UNFUSED}
 """A fifth of the compile time; not for `seqdec.run`, because rounding then depends on the number of seeds."""
@@ -21,6 +21,7 @@ class _Checked:
         self._program, self._check = program, check
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
+        check_process()
         self._check(*arguments, **named)
         return self._program(*arguments, **named)
 
@@ -52,34 +53,37 @@ def compiled(agent: Agent, *, optimise: bool = True, in_place: bool = False) -> 
     """
     if not isinstance(agent, Agent):
         raise TypeError(f"agent must be a seqdec.core.Agent, as seqdec.agents.make builds; got {type(agent).__name__}")
+    check_process()
     options = step_options() if optimise else _QUICK
     start = jax.jit(agent.init, compiler_options=_QUICK)
 
     @functools.wraps(agent.init)  # for callers that trace it
     def init(key: Key) -> PyTree:
+        check_process()
         # The one large factorisation.
         with one_blas_thread():
             return jax.block_until_ready(start(key))
 
-    def learning(update: Callable[..., Any] | None) -> Any:
-        return update and jax.jit(update, compiler_options=options, donate_argnums=0 if in_place else ())
+    def program(function: Callable[..., Any] | None, check: Callable[..., None], donated: Any = ()) -> Any:
+        return function and _Checked(jax.jit(function, compiler_options=options, donate_argnums=donated), check)
 
-    acting, updating = jax.jit(agent.act, compiler_options=options), learning(agent.update)
-    made = agent._replace(
-        init=init,
-        act=acting,
-        update=updating,
-        update_batch=learning(agent.update_batch),
-        act_batch=agent.act_batch and jax.jit(agent.act_batch, compiler_options=options),
-    )
-    if agent.spaces is None:
-        return made
-    spaces = agent.spaces
+    spaces, donated = agent.spaces, 0 if in_place else ()
 
     def check_act(key, state, observation):
-        check_context(spaces, observation)
+        if spaces is not None:
+            check_context(spaces, observation)
 
     def check_update(state, observation, action, feedback):
-        check_lesson(spaces, observation, action, feedback)
+        if spaces is not None:
+            check_lesson(spaces, observation, action, feedback)
 
-    return made._replace(act=_Checked(acting, check_act), update=_Checked(updating, check_update))
+    def unchecked(*arguments, **named):
+        del arguments, named
+
+    return agent._replace(
+        init=init,
+        act=program(agent.act, check_act),
+        update=program(agent.update, check_update, donated),
+        update_batch=program(agent.update_batch, unchecked, donated),
+        act_batch=program(agent.act_batch, unchecked),
+    )

@@ -19,7 +19,7 @@ from seqdec.loop.host import on_host
 from seqdec.loop.record import Outcome, RunState
 from seqdec.persistence import as_json, located, remove, versions
 from seqdec.results import COLUMNS, Run
-from seqdec.runtime import one_blas_thread
+from seqdec.runtime import check_process, one_blas_thread
 
 
 def run(
@@ -72,6 +72,7 @@ def run(
     """
     from tqdm import tqdm
 
+    check_process()
     num_steps, num_seeds = count("num_steps", num_steps), count("num_seeds", num_seeds)
     seeds = checks.seeds(seed, num_seeds)
     names = _check_diagnostics(diagnostics)

@@ -14,6 +14,7 @@ import secrets
 import sys
 import threading
 import warnings
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -25,7 +26,8 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
-from seqdec import checks
+from seqdec import agents, checks
+from seqdec.agents.inputs import spaces_of
 from seqdec.checks import count, positive
 from seqdec.core import Agent, HasSpaces, PyTree, Spaces
 from seqdec.introspection import brief, described, listed
@@ -34,6 +36,7 @@ from seqdec.online.journal import FORMAT, Arm, Entry, Journal, Reward, described
 from seqdec.online.learner import Learner, Lesson
 from seqdec.ope.log import Log
 from seqdec.persistence import as_json, check_format, check_writable, located, locked, versions
+from seqdec.runtime import check_process, is_forked
 from seqdec.states import load, save
 
 SNAPSHOT = "state.safetensors"
@@ -68,7 +71,8 @@ class OnlineAgent:
     and go every day, describe them by features instead: observations that are a Dict of candidates.
 
     Args:
-        make: (spaces) -> agent, such as `seqdec.agents.auto` or `lambda spaces: seqdec.agents.hilofi(spaces, rank=10)`.
+        make: (spaces) -> agent, such as `seqdec.agents.auto` or `lambda spaces: seqdec.agents.hilofi(spaces, rank=10)`;
+            or the name of one, as in `seqdec.agents.make`.
         spaces: anything with observation_space and action_space.
         seed: of all random choices: equal seeds, contexts and rewards give equal results.
         folder: of log and snapshots, created if missing; what it holds is taken up again. None keeps the log in memory.
@@ -81,15 +85,17 @@ class OnlineAgent:
         relearn: where the folder's log was written with another agent or other settings, learn it again with this one.
 
     Raises:
-        ValueError: the folder's log belongs to another agent, seed or space, or is damaged; a setting is out of range.
+        ValueError: the folder's log belongs to another agent, seed or space, or is damaged; a setting is out of range;
+            no agent has the name.
         TypeError: `make` does not make an agent, or a space is of another kind.
         FileExistsError: another process, or another object of this one, uses the folder.
+        RuntimeError: this process was forked after seqdec had computed; so in all methods but `close`.
         OSError: the folder cannot be written.
     """
 
     def __init__(
         self,
-        make: Callable[[HasSpaces], Agent],
+        make: str | Callable[[HasSpaces], Agent],
         spaces: HasSpaces,
         *,
         seed: int,
@@ -102,16 +108,19 @@ class OnlineAgent:
         relearn: bool = False,
     ) -> None:
         """See the class."""
+        check_process()
         if expire_after is not None:
             positive("expire_after", expire_after)
-        self._make, self._spaces, self._seed = make, spaces, checks.seed("seed", seed)
+        self._make, self._spaces, self._seed = _factory(make), spaces_of(spaces), checks.seed("seed", seed)
         self._batch_size, self._every = count("batch_size", batch_size), count("snapshot_every", snapshot_every)
         self._lifetime = math.inf if expire_after is None else 1e9 * expire_after
-        self._record = contexts.record_of(spaces.observation_space)
+        observations, actions = self._spaces
+        self._record = contexts.record_of(observations)
         self._lock, self._held, self._open = threading.RLock(), ExitStack(), True
+        self._free = weakref.finalize(self, _close, self._held)  # of garbage, and at the end of the process
         self._counts: Counter[str] = Counter()
         self._folder = None if folder is None else located(folder)
-        first = int(spaces.action_space.n) if isinstance(spaces.action_space, gym_spaces.Discrete) else 0
+        first = int(actions.n) if isinstance(actions, gym_spaces.Discrete) else 0
         outputs = first if capacity is None else count("capacity", capacity, max(first, 1))
         try:
             if self._folder is not None:
@@ -121,7 +130,7 @@ class OnlineAgent:
             self._held.callback(self._journal.close)
             self._take_up(first, outputs, relearn)
         except BaseException:
-            self._held.close()
+            self._free()
             raise
 
     def __repr__(self) -> str:
@@ -331,7 +340,12 @@ class OnlineAgent:
             return self._journal.log(self._record)
 
     def close(self) -> None:
-        """Write a snapshot and release the folder; the agent cannot be used any more."""
+        """Write a snapshot and release the folder; the agent cannot be used any more.
+
+        Does nothing in a forked process.
+        """
+        if is_forked():
+            return
         with self._lock:
             if self._open:
                 try:
@@ -341,6 +355,7 @@ class OnlineAgent:
                     self._release()
 
     def __enter__(self) -> Self:
+        check_process()
         return self
 
     def __reduce__(self) -> Any:
@@ -354,7 +369,8 @@ class OnlineAgent:
 
     @contextmanager
     def _using(self) -> Iterator[None]:
-        """For one thread at a time. Raises ValueError once the agent is closed."""
+        """For one thread at a time. Raises ValueError once the agent is closed, RuntimeError in a forked process."""
+        check_process()
         with self._lock:
             if not self._open:
                 raise ValueError("this agent is closed; make another one with the same folder to go on")
@@ -371,7 +387,7 @@ class OnlineAgent:
 
     def _release(self) -> None:
         self._open = False
-        self._held.close()
+        self._free()
 
     def _made(self, outputs: int) -> Learner:
         """The learner of the agent with so many outputs, before it has learned anything."""
@@ -512,6 +528,24 @@ class OnlineAgent:
     def _snapshot_if_due(self) -> None:
         if self._journal.batches - self._saved >= self._every:
             self.snapshot()
+
+
+def _factory(make: str | Callable[[HasSpaces], Agent]) -> Callable[[HasSpaces], Agent]:
+    """A function that makes agents, perhaps given by name."""
+    if isinstance(make, str):
+        return agents.REGISTRY[make]
+    if not callable(make):
+        raise TypeError(
+            "make must be a function (spaces) -> agent, such as seqdec.agents.auto or lambda spaces: "
+            f"seqdec.agents.hilofi(spaces, rank=10), or the name of one, such as 'auto'; got {make!r:.80}"
+        )
+    return make
+
+
+def _close(held: ExitStack) -> None:
+    """Close the log and unlock the folder; a forked process has copies of both, which are its parent's."""
+    if not is_forked():
+        held.close()
 
 
 def _length(stacked: Any) -> int:
