@@ -111,6 +111,7 @@ def diagonal_and_low_rank(rank: int, initial_std: Array | float, process_noise: 
             gain_gram=_gain_gram(before, observation),
             process_noise=jnp.zeros((), grown.dtype),
             truncation=_truncation(lost) / (jnp.min(before.diagonal) * jnp.min(grown)),
+            finite=jnp.all(jnp.isfinite(grown)) & jnp.all(jnp.isfinite(kept)),
         )
 
     def draw(key, state):
