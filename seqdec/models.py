@@ -3,12 +3,13 @@
 import functools
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
-from flax.errors import ScopeParamShapeError
+from flax.errors import InvalidRngError, ScopeParamShapeError
 
 from seqdec.core import Array, IsLast, Key, Network, PyTree
 from seqdec.params import path_names
@@ -115,7 +116,12 @@ class LeNet5(nn.Module):
 
 
 def network(module: nn.Module, example: PyTree) -> Network:
-    """The functions of a flax module whose call takes one input, without a batch axis, of the shape of `example`."""
+    """The functions of a flax module whose call takes one input, without a batch axis, of the shape of `example`.
+
+    Raises:
+        ValueError: the module cannot be called with such an input, does not return a vector, or has other variables
+            than parameters, such as the running means of BatchNorm.
+    """
 
     def apply(params: PyTree, x: PyTree) -> Array:
         try:
@@ -128,8 +134,38 @@ def network(module: nn.Module, example: PyTree) -> Network:
             ) from error
 
     shapes = jax.eval_shape(lambda: jax.tree.map(jnp.asarray, example))
+    _check_module(module, shapes)
     is_last = output_layer(module, example)
     return Network(lambda key: module.init(key, example)["params"], apply, is_last, example=shapes)
+
+
+def _check_module(module: nn.Module, example: PyTree) -> None:
+    """Refuse a module that is not a function of parameters and one input; see `network`."""
+    name, shape = type(module).__name__, jax.tree.map(jnp.shape, example)
+    single = (
+        f"a network takes one input, here of shape {shape}, without a batch axis, and returns a vector (out,): in a "
+        "module for batches, call it with x[None] and take [0] of the result"
+    )
+    try:
+        variables = jax.eval_shape(module.init, jax.random.key(0), example)
+        others = sorted(set(variables) - {"params"})
+        out: Any = None if others else jax.eval_shape(module.apply, variables, example)
+    except InvalidRngError as error:
+        raise ValueError(
+            f"{name} draws random numbers when it is called, and a network is a function of its parameters and input: "
+            "leave out the layers that do, such as Dropout, or set deterministic=True in them"
+        ) from error
+    except Exception as error:  # of the user's code, of any kind
+        raise ValueError(f"{name} cannot be called: {error}; {single}") from error
+    if others:
+        raise ValueError(
+            f"{name} has the variables {', '.join(others)} besides its parameters, and nothing here updates them: use "
+            "layers without them, such as LayerNorm or GroupNorm in place of BatchNorm"
+        )
+    if not jax.tree.leaves(variables):
+        raise ValueError(f"{name} has no parameters, so there is nothing to learn")
+    if not hasattr(out, "shape") or len(out.shape) != 1:
+        raise ValueError(f"{name} returned {jax.tree.map(jnp.shape, out)}; {single}")
 
 
 def per_candidate(scalar: Network) -> Network:
