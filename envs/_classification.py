@@ -16,6 +16,7 @@ from seqdec import checks
 from seqdec.core import Array, Environment, Key, TimeStep
 from seqdec.data import Dataset, load_digits, load_fashion_mnist, load_idx_folder, load_mnist
 from seqdec.envs.outcomes import in_range, reward_and_regret
+from seqdec.registry import spelled
 
 
 class Examples(NamedTuple):
@@ -104,6 +105,11 @@ def classification(
     return Environment(reset, step, params, space, Discrete(num_classes), name)
 
 
+_CHOSEN = ("images", "labels", "num_classes", "peak", "name")
+"""Arguments of `classification` that a data set determines."""
+
+
+@spelled(classification, hidden=_CHOSEN)
 def digits(**options: Unpack[Options]) -> Environment:
     """1,797 handwritten digits of 8 x 8 pixels from scikit-learn, as (64,) features in [0, 1]; ten classes.
 
@@ -113,6 +119,7 @@ def digits(**options: Unpack[Options]) -> Environment:
     return classification(images, labels, peak=16, name="digits", **options)
 
 
+@spelled(classification, hidden=_CHOSEN)
 def mnist(
     *, root: str | os.PathLike[str] | None = None, split: str = "train", **options: Unpack[Options]
 ) -> Environment:
@@ -123,6 +130,7 @@ def mnist(
     return _from_dataset("mnist", load_mnist(root), split, options)
 
 
+@spelled(classification, hidden=_CHOSEN)
 def fashion_mnist(
     *, root: str | os.PathLike[str] | None = None, split: str = "train", **options: Unpack[Options]
 ) -> Environment:
@@ -130,6 +138,7 @@ def fashion_mnist(
     return _from_dataset("fashion-mnist", load_fashion_mnist(root), split, options)
 
 
+@spelled(classification, hidden=_CHOSEN)
 def idx(path: str | os.PathLike[str], *, split: str = "train", **options: Unpack[Options]) -> Environment:
     """The data set in the idx files of a folder; pixels / 255; as many classes as the labels of both halves count.
 

@@ -102,7 +102,7 @@ def test_capabilities_are_those_of_the_factory(name):
         assert keyword in keywords or many or not getattr(own, keyword), keyword
         assert getattr(own, keyword) or keyword not in keywords, keyword
     assert own.rehearses == ("rehearsal" in keywords)
-    assert (own.kind == "filter") == ({"likelihood", "noise_variance", "numerics"} <= keywords)
+    assert (own.kind == "filter") == ({"likelihood", "noise_variance"} <= keywords)
     assert {own.rank} - {None} == keywords & {"rank", "rank_hidden"}
     assert set(own.process_noise) == {keyword for keyword in keywords if keyword.startswith("process_noise")}
     assert own.spaces <= {"contexts", "points", "features", "ids"}

@@ -50,6 +50,7 @@ def recipes(page: str) -> dict[str, Recipe]:
 RECIPES = recipes((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
 CONTRACTS = {
     "A filter": ("tests/test_agents.py", 20),
+    "An agent that is not a filter": ("tests/test_agents.py tests/test_agent_options.py", 10),
     "A policy": ("tests/test_policies.py", 5),
     "An environment": ("tests/test_envs.py", 3),
     "An experiment": ("tests/test_registry.py tests/test_experiments.py tests/test_cli.py", 2),

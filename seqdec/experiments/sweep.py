@@ -8,10 +8,8 @@ DIR/summary.csv, DIR/rewards.png
 
 import functools
 import hashlib
-import inspect
 import itertools
 import json
-import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, as_completed
@@ -245,10 +243,10 @@ def read_cells(path: Path) -> list[Cell]:
     places, contestants = (_parts(path, config, group) for group in _GROUPS)
     cells = []
     for place in places:
-        env = _built(path, "environments", place, envs.REGISTRY, functools.partial(build, place))
+        env = _built(path, "environments", place, functools.partial(build, place))
         for agent in contestants:
             make = functools.partial(agents.make, agent.kind, env, **agent.options)
-            _built(path, "agents", agent, agents.REGISTRY, make)
+            _built(path, "agents", agent, make)
             cells.append(Cell(place, agent, **numbers))
     return cells
 
@@ -285,7 +283,7 @@ def _parts(path: Path, config: Mapping[str, Any], group: str) -> list[Part]:
     return found
 
 
-def _built(path: Path, group: str, part: Part, registry: Registry[Any], make: Callable[[], Any]) -> Any:
+def _built(path: Path, group: str, part: Part, make: Callable[[], Any]) -> Any:
     """What `make` returns. Raises ValueError naming the key for whatever values of any type lead to."""
     try:
         part.settings()  # TOML has dates, JSON and keywords have not
@@ -293,24 +291,5 @@ def _built(path: Path, group: str, part: Part, registry: Registry[Any], make: Ca
     except OSError:
         raise
     except Exception as error:
-        reason = _explained(error, registry.parameters(part.kind))
+        reason = str(error) or type(error).__name__
         raise ValueError(f"{path}: {group}.{part.name} with {part.options}: {reason}") from error
-
-
-_UNEXPECTED = re.compile(r"([\w.<>]+)\(\) got an unexpected keyword argument '(\w+)'")
-
-
-def _explained(error: Exception, outer: Sequence[str]) -> str:
-    """The message of an error; for an unexpected keyword, which reaches a function through others, with the nearest."""
-    found = _UNEXPECTED.match(str(error))
-    if found is None:
-        return str(error) or type(error).__name__
-    name, keyword = found.groups()
-    frame = inspect.trace()[-1].frame
-    called = [one for one in (*frame.f_locals.values(), *frame.f_globals.values()) if _name(one) == name]
-    inner = [parameter for one in called[:1] for parameter in inspect.signature(one).parameters]
-    return unknown("keyword", keyword, {*outer, *inner} - {"spaces", "options"})
-
-
-def _name(value: Any) -> str | None:
-    return value.__qualname__ if inspect.isfunction(value) else None
