@@ -75,7 +75,7 @@ def started(folder: Path, log: Path) -> tuple[subprocess.Popen, int, float]:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
-    command = [sys.executable, str(EXAMPLES / "service.py"), str(folder), str(port)]
+    command = [sys.executable, str(EXAMPLES / "service.py"), str(folder), "--port", str(port)]
     with log.open("wb") as errors:
         began = time.perf_counter()
         process = subprocess.Popen(command, stderr=errors, env={**os.environ, "JAX_LOG_COMPILES": "1"})

@@ -7,8 +7,8 @@ import argparse
 import contextlib
 import http.client
 import json
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -28,7 +28,12 @@ def visit(port: int, requests: int, seed: int, times: list[float], results: list
 def ask(connection: http.client.HTTPConnection, path: str, body: dict, times: list[float]) -> dict:
     """Answer to one request, whose seconds are added to `times`. Raises RuntimeError for an error of the server."""
     began = time.perf_counter()
-    connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+    try:
+        connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+    except ConnectionRefusedError:
+        raise SystemExit(
+            f"no service answers at 127.0.0.1:{connection.port}: start examples/service.py first"
+        ) from None
     response = connection.getresponse()
     content = json.loads(response.read())
     times.append(time.perf_counter() - began)
@@ -41,12 +46,11 @@ def load(port: int, threads: int, requests: int) -> dict[str, float]:
     """Requests per second, and quantiles of the milliseconds of one, with so many threads at once."""
     times: list[float] = []
     results: list[str] = []
-    work = [threading.Thread(target=visit, args=(port, requests, seed, times, results)) for seed in range(threads)]
     began = time.perf_counter()
-    for thread in work:
-        thread.start()
-    for thread in work:
-        thread.join()
+    with ThreadPoolExecutor(threads) as workers:
+        visits = [workers.submit(visit, port, requests, seed, times, results) for seed in range(threads)]
+    for one in visits:
+        one.result()  # raises what the visit raised
     seconds = time.perf_counter() - began
     p50, p99 = np.quantile(times, [0.5, 0.99]) * 1e3
     learned = results.count("learned")

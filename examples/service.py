@@ -1,16 +1,17 @@
 """A bandit behind HTTP, with Starlette and uvicorn (pip install starlette uvicorn).
 
-    python examples/service.py FOLDER 8000
+    python examples/service.py FOLDER --port 8000
 
 POST /decide   {"context": [64 numbers]}                    -> {"action": 3, "propensity": 0.9, "token": "1-5f..."}
 POST /learn    {"token": "1-5f...", "reward": 1.0}          -> {"result": "learned"}
 GET  /counts                                                -> {"decisions": 1, "rewards": 1, "learned": 1}
 
 FOLDER keeps decisions, rewards, snapshots and compiled programs; a service that is started again goes on from there.
+It belongs to one process: serve with one worker, whose threads share the agent, and let it make the agent itself.
 """
 
+import argparse
 import contextlib
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -58,5 +59,8 @@ def application(folder: Path) -> Starlette:
 
 
 if __name__ == "__main__":
-    folder, port = sys.argv[1:]
-    uvicorn.run(application(Path(folder)), host="127.0.0.1", port=int(port), log_level="warning")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--port", type=int, default=8000)
+    options = parser.parse_args()
+    uvicorn.run(application(options.folder), host="127.0.0.1", port=options.port, access_log=False)
