@@ -1,9 +1,12 @@
 """The command `seqdec`.
 
-Exit codes: 0: success; 1: failure; 2: usage error; 130: interrupted by Ctrl-C, with the finished runs saved.
+Exit codes: 0: success; 1: failure; 2: usage error; 130: interrupted by Ctrl-C, with the finished runs saved; 141: the
+reader of standard output, such as `head`, has ended.
 """
 
 import argparse
+import inspect
+import os
 import signal
 import sys
 import threading
@@ -20,16 +23,17 @@ from seqdec import experiments
 from seqdec.experiments.base import Experiment, description, preset
 from seqdec.experiments.catalogue import catalogue
 from seqdec.experiments.folder import CHECKPOINT, opened, read_manifest, resumed, write_manifest
-from seqdec.persistence import located
+from seqdec.persistence import located, version
 from seqdec.registry import Registry
 from seqdec.runtime import compilation_cache, use_all_cores
 
-_FAILED, _USAGE, _INTERRUPTED = 1, 2, 130
+_FAILED, _USAGE, _INTERRUPTED, _UNREAD = 1, 2, 130, 141
 _DESCRIPTION = """Sequential decisions with Bayesian neural filters.
 
-Every command takes --compilation-cache [DIR]: keep compiled programs in DIR (default: the user's cache folder), so that
-a later command loads instead of compiling them. --resume DIR, in place of other options, continues the experiment in
-DIR after any interruption: it ends as it would have without."""
+--version prints the version."""
+_EVERYWHERE = """Every command takes --compilation-cache [DIR]: keep compiled programs in DIR (default: the user's cache
+folder), so that a later command loads instead of compiling them. --resume DIR, in place of a command's other options,
+continues the experiment in DIR after any interruption: it ends as it would have without."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,11 @@ COMMANDS: Registry[Any] = Registry("command", {"run": Run}, experiments.COMMANDS
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (default: this process's) and return the exit code."""
     try:
-        return _execute(sys.argv[1:] if argv is None else argv)
+        code = _execute(sys.argv[1:] if argv is None else argv)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError as error:
+        return _UNREAD if _is_unread() else _complain(error, _FAILED)
     except KeyboardInterrupt:
         return _complain("interrupted", _INTERRUPTED)
     except Exception as error:  # users of the command line get a message instead of a traceback
@@ -65,6 +73,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _execute(argv: Sequence[str]) -> int:
     arguments, known = _split_global_options(argv)
+    if known.version:
+        print(f"seqdec {version('seqdec')}")
+        return 0
     try:
         command = _parse(arguments) if known.resume is None else _resumed(arguments, located(known.resume))
     except ValueError as error:
@@ -89,6 +100,7 @@ def _split_global_options(argv: Sequence[str]) -> tuple[list[str], argparse.Name
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--compilation-cache", nargs="?", const="", metavar="DIR")
     parser.add_argument("--resume", metavar="DIR")
+    parser.add_argument("--version", action="store_true")
     known, arguments = parser.parse_known_args(list(argv))
     return arguments, known
 
@@ -123,12 +135,14 @@ def _parse(arguments: list[str]) -> Any:
         name, *arguments = arguments
         entry, program = entry[name], f"{program} {name}"
         entry = experiments.REGISTRY if entry is Run else entry
-    text = description(entry) if hasattr(entry, "quick_options") else None
+    text = description(entry) if hasattr(entry, "quick_options") else inspect.getdoc(entry)
     if isinstance(entry, Registry):
         text = _DESCRIPTION if entry is COMMANDS else Run.__doc__
         subcommands = [Annotated[entry[name], tyro.conf.subcommand(name)] for name in entry]
         entry = Union[tuple(subcommands)]  # noqa: UP007 (made of a list)
     config = (tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes)
+
+    text = f"{text}\n\n{_EVERYWHERE}"
 
     def parsed(**default: Any) -> Any:
         return tyro.cli(entry, prog=program, description=text, args=arguments, config=config, **default)
@@ -203,6 +217,16 @@ def _list() -> int:
         width = max(len(name) for name in entries)
         print(f"{title}:", *(f"  {name:{width}}  {line}" for name, line in entries.items()), "", sep="\n")
     return 0
+
+
+def _is_unread() -> bool:
+    """Whether nobody reads standard output any more; what is still to be written then goes nowhere."""
+    try:
+        print(flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False
 
 
 def _complain(reason: object, code: int) -> int:

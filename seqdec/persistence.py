@@ -313,7 +313,7 @@ def as_json(value: Any) -> Any:
 
 def versions() -> dict[str, str]:
     """Versions that a result depends on: packages, Python, platform and JAX's first device."""
-    packages = {name: _version(name) for name in _PACKAGES}
+    packages = {name: version(name) for name in _PACKAGES}
     device = jax.devices()[0]
     return packages | {
         "python": platform.python_version(),
@@ -322,7 +322,8 @@ def versions() -> dict[str, str]:
     }
 
 
-def _version(package: str) -> str:
+def version(package: str) -> str:
+    """The installed version of a package."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

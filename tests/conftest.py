@@ -10,6 +10,7 @@ import pooch
 import pytest
 
 import seqdec
+from seqdec import progress
 from tests.tables import write_open_bandit, write_tables
 
 
@@ -26,6 +27,12 @@ def pytest_configure() -> None:
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
     seqdec.compilation_cache(os.environ["JAX_COMPILATION_CACHE_DIR"])
     seqdec.use_all_cores()
+
+
+@pytest.fixture(autouse=True)
+def no_lines_of_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a test takes on a busy machine, standard error is that of a short run."""
+    monkeypatch.setattr(progress, "_FIRST", 3600.0)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -22,7 +22,7 @@ FOLDERS = {"seqdec": ROOT / "seqdec", "seqdec.envs": ROOT / "envs", "seqdec.agen
 # From the ground up; a room may import from floors below its own, and from itself.
 FLOORS = (
     {"introspection", "portable"},
-    {"core", "registry", "persistence", "statistics"},
+    {"core", "registry", "persistence", "progress", "statistics"},
     {"checks", "figures", "runtime", "states"},
     {"executors", "linalg", "likelihoods", "params", "memory", "kernels", "data"},
     {"models"},

@@ -7,7 +7,6 @@ import logging
 import math
 import pickle
 import secrets
-import sys
 import time
 import traceback
 import warnings
@@ -97,7 +96,7 @@ def minimize(
             ends the search and is raised.
         max_failures: failed calls in a row that end the search.
         progress: whether to show a bar on standard error, with the best value so far and the time to choose the last
-            point; None shows it on a terminal only.
+            point; None: a bar on a terminal, elsewhere a line now and then.
         **options: further keywords of `seqdec.bo.BayesianOptimizer`: constraints, objectives, outcome_constraints,
             reference_point, surrogate_options, initial, trust_region, standardize, warp, input_warp, noise_std,
             search.
@@ -122,7 +121,7 @@ def minimize(
         Exception: of `fun`, unless it is one of `catch`; or of a worker, which could not call it. All calls made by
             then are in the result that is the exception's attribute `search_result`.
     """
-    from tqdm import tqdm
+    from seqdec.progress import bar
 
     n_calls, max_failures = checks.count("n_calls", n_calls), checks.count("max_failures", max_failures)
     _check_calls(fun, workers)
@@ -143,12 +142,12 @@ def minimize(
     points = [optimizer.space.point(x) for x in given]  # refused outside the bounds, before anything is evaluated
     for point, (value, outcomes) in zip(points, known, strict=False):
         optimizer.tell(point, value, outcomes=outcomes)
-    search = _Search(optimizer, fun, n_calls, catch, max_failures, _wrap(callback))
-    show = sys.stderr.isatty() if progress is None else checks.flag("progress", progress)
+    show = None if progress is None else checks.flag("progress", progress)
     aim = "optimize" if outputs.objectives > 1 else "maximize" if optimizer.maximize else "minimize"
-    with tqdm(total=n_calls, desc=f"{aim} {_name(surrogate, optimizer.surrogate)}", disable=not show) as bar:
+    with bar(n_calls, f"{aim} {_name(surrogate, optimizer.surrogate)}", "call", show=show) as shown:
+        search = _Search(optimizer, fun, n_calls, catch, max_failures, _wrap(callback), shown)
         try:
-            status, message = search.run([] if known else points, batch_size, workers, bar)
+            status, message = search.run([] if known else points, batch_size, workers)
         except BaseException as error:
             search.attach(error)
             raise
@@ -180,7 +179,9 @@ class _Search:
         catch: tuple[type[Exception], ...],
         max_failures: int,
         callback: "Callable[[OptimizeResult], Any] | None",
+        bar: "tqdm",
     ) -> None:
+        self.bar = bar
         self.optimizer, self.n_calls, self.catch, self.callback = optimizer, n_calls, catch, callback
         self._call = functools.partial(_call, fun, optimizer.outputs, catch)
         self.max_failures, self.failures, self.calls, self.last = max_failures, 0, 0, ""
@@ -192,7 +193,7 @@ class _Search:
         self._evaluated: Iterator[tuple[Trial, _Outcome]] = iter(())
         """trials that are evaluated, but not recorded"""
 
-    def run(self, given: list[Point], batch_size: int, workers: Any, bar: "tqdm") -> tuple[int, str]:
+    def run(self, given: list[Point], batch_size: int, workers: Any) -> tuple[int, str]:
         """Evaluate until the budget is spent or the search is stopped -> (status, message).
 
         Raises an exception of `fun` that is not to be caught.
@@ -202,7 +203,7 @@ class _Search:
         try:
             with contextlib.closing(evaluate(batch_size, workers)) as outcomes:
                 for trial, outcome in outcomes:
-                    self._record(trial, outcome, bar)
+                    self._record(trial, outcome)
             if self.calls < self.n_calls and self.failures < self.max_failures:
                 again = "noise_std above 0 for noisy values, or search=Search(repeats=True), allows repeats"
                 return _EXHAUSTED, f"every point of the space has been evaluated: {again}"
@@ -247,11 +248,16 @@ class _Search:
 
     def _trials(self, number: int) -> list[Trial]:
         """The next trials, fewer where no new point is left."""
+        from seqdec.progress import compiling
+
         trials: list[Trial] = []
-        began = time.perf_counter()
+        began, said = time.perf_counter(), self.bar.postfix or ""
+        if not self.optimizer.is_fitted:
+            compiling(self.bar)
         with contextlib.suppress(Exhausted):
             while len(trials) < number:
                 trials.append(self.optimizer.propose(self.given.pop(0)) if self.given else self.optimizer.ask())
+        self.bar.set_postfix_str(said)
         if trials:
             self.choosing = (time.perf_counter() - began) / len(trials)
         return trials
@@ -312,15 +318,15 @@ class _Search:
             return _failed(error, self.catch)
         return future.result()
 
-    def _record(self, trial: Trial, outcome: "_Outcome", bar: "tqdm") -> None:
+    def _record(self, trial: Trial, outcome: "_Outcome") -> None:
         self._tell(trial, outcome)
-        bar.update()
+        self.bar.update()
         if outcome.raised is not None:
             _note(outcome.raised.error, f"seqdec: call {self.calls} of fun, at {trial.x!r}")
             raise _FunError(outcome.raised.error)
         if self.callback is not None or not outcome.reason:
             so_far = self.result(_DONE, "running")
-            bar.set_postfix({**_shown(so_far), "choosing": f"{self.choosing:.2g} s/point"})
+            self.bar.set_postfix({**_shown(so_far), "choosing": f"{self.choosing:.2g} s/point"})
             if self.callback is not None:
                 try:
                     self.callback(so_far)

@@ -5,11 +5,11 @@ is one byte for the label and 3,072 for red, green and blue, each row by row.
 """
 
 import os
-import sys
 from pathlib import Path
 
 import numpy as np
 
+from seqdec.data.downloads import downloader
 from seqdec.data.folders import data_folder
 from seqdec.data.idx import Dataset, Split
 from seqdec.persistence import located, reading
@@ -78,7 +78,7 @@ def _download() -> Path:
             "cifar-10-binary.tar.gz",
             folder,
             processor=pooch.Untar(),
-            downloader=pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=30.0),  # pyright: ignore
+            downloader=downloader(30.0),
         )
     except (ValueError, OSError) as error:
         raise FileNotFoundError(

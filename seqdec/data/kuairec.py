@@ -13,7 +13,6 @@ import hashlib
 import json
 import os
 import re
-import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -131,16 +130,19 @@ def _read(path: Path, types: dict[str, str]) -> _Table:
     """The columns in `types`, read in chunks, so that the other columns never take memory."""
     import pyarrow as pa
     from pyarrow import csv
-    from tqdm import tqdm
+
+    from seqdec.progress import bar
 
     _check_header(path, types)
     convert = csv.ConvertOptions(column_types=types, include_columns=list(types))
     reading = csv.ReadOptions(use_threads=False, block_size=2**24)  # with one thread, errors name the line
     chunks: dict[str, list[np.ndarray]] = {name: [] for name in types}
-    show = sys.stderr.isatty()
-    bar = tqdm(total=path.stat().st_size, desc=path.name, unit="B", unit_scale=True, disable=not show, leave=False)
+    size = path.stat().st_size
     try:
-        with bar, csv.open_csv(path, read_options=reading, convert_options=convert) as reader:
+        with (
+            bar(size, path.name, "B", unit_scale=True, leave=False) as shown,
+            csv.open_csv(path, read_options=reading, convert_options=convert) as reader,
+        ):
             for batch in reader:
                 for name in types:
                     column = batch.column(name)
@@ -149,7 +151,7 @@ def _read(path: Path, types: dict[str, str]) -> _Table:
                         line = 2 + sum(map(len, chunks[name])) + int(np.argmax(column.is_null().to_numpy(False)))
                         raise ValueError(f"{path}, line {line}, column {name}: no value. Remove the line")
                     chunks[name].append(column.to_numpy(zero_copy_only=False))
-                bar.update(min(batch.nbytes, bar.total - bar.n))
+                shown.update(min(batch.nbytes, size - shown.n))
     except (pa.ArrowException, UnicodeDecodeError, KeyError) as error:
         raise ValueError(_explain(path, list(types), str(error))) from error
     columns = {}

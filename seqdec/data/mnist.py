@@ -4,11 +4,11 @@ Sources: LeCun, Cortes, Burges, the MNIST database; Xiao, Rasul, Vollgraf, Fashi
 """
 
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from seqdec.data.downloads import downloader
 from seqdec.data.folders import data_folder
 from seqdec.data.idx import Dataset, load_idx_folder
 from seqdec.persistence import located
@@ -107,7 +107,7 @@ def _fetch(source: Source, name: str, folder: Path) -> None:
     """Download and verify one file into `folder`, from the first mirror that works."""
     import pooch
 
-    download: Any = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=_TIMEOUT)
+    download = downloader(_TIMEOUT)
     failures = {}
     for mirror in source.mirrors * _ROUNDS:
         try:

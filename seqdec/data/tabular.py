@@ -9,12 +9,12 @@ stock prices); Goldberg et al., Eigentaste, 2001 (jester).
 """
 
 import os
-import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from seqdec.data.downloads import downloader
 from seqdec.data.folders import data_folder
 from seqdec.data.text import check_last_line
 from seqdec.persistence import located, reading
@@ -282,7 +282,7 @@ def _find(source: _Source, root: Root) -> Path:
             source.sha256 and f"sha256:{source.sha256}",
             source.name,
             Path(pooch.os_cache("seqdec")) / "tabular",
-            downloader=pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=30.0),  # pyright: ignore
+            downloader=downloader(30.0),
         )
     except (ValueError, OSError) as error:
         raise FileNotFoundError(f"{source.name} cannot be downloaded ({error}): {wanted}") from error

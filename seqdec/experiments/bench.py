@@ -19,7 +19,6 @@ import numpy as np
 import pandas as pd
 import tyro
 from jax import lax
-from tqdm import tqdm
 
 from seqdec import filters, likelihoods, linalg, models
 from seqdec import params as parameters
@@ -32,6 +31,7 @@ from seqdec.filters._lrkf import pack_pieces
 from seqdec.linalg import Pieces, Rows
 from seqdec.models import Network
 from seqdec.persistence import read_table, write_file, write_table
+from seqdec.progress import bar
 from seqdec.runtime import one_blas_thread
 
 _TABLE = "filters.parquet"
@@ -87,11 +87,11 @@ class Bench(Located):
         copied = copy_bandwidth()
         names = split_names("filter", self.filters)
         cases = [(name, size, rank) for size in self.sizes for rank in self.ranks for name in names]
-        bar = tqdm(cases, unit="case", disable=None, dynamic_ncols=True)
-        with one_blas_thread():
-            for name, size, rank in bar:
-                bar.set_description(f"{name} D={size:,} d={rank}")
+        with bar(len(cases), "", "case") as shown, one_blas_thread():
+            for name, size, rank in cases:
+                shown.set_description(f"{name} D={size:,} d={rank}")
                 yield _case(name, workload(size, self.arms), rank, self, copied)
+                shown.update()
 
     def save(self, parts: list[dict[str, Any]]) -> None:
         """Write the measurements and the manifest. Raises OSError where that is impossible."""

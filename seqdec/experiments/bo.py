@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 import pandas as pd
 from scipy.optimize import differential_evolution
-from tqdm import tqdm
 
 from seqdec import bo
 from seqdec.envs import objectives
@@ -24,6 +23,7 @@ from seqdec.envs.objectives import Objective
 from seqdec.experiments.base import Choice, Located, check_choices, check_minimum, check_seeds, split_names
 from seqdec.experiments.folder import key_of, save_parts, saved_parts, write_manifest, write_summary
 from seqdec.persistence import read_table
+from seqdec.progress import bar
 from seqdec.registry import unknown
 from seqdec.statistics import mean_and_margin
 
@@ -106,7 +106,7 @@ class Optimization(Located):
         done = {key_of(part, _PART) for part in finished}
         functions, methods = split_names("function", self.functions), split_names("method", self.methods)
         cases = [(name, method) for name in functions for method in methods]
-        with tqdm(total=len(cases) * self.runs, unit="run", disable=None, dynamic_ncols=True) as bar:
+        with bar(len(cases) * self.runs, "", "run") as shown:
             for name, method in cases:
                 problem = PROBLEMS[name]
                 objective, evaluations = problem.build(), self.evaluations or problem.evaluations
@@ -115,12 +115,12 @@ class Optimization(Located):
                     # An ascent from one random point.
                     settings["search"] = bo.Search(raw_samples=2, num_restarts=1, steps=500)
                 for run in range(self.runs):
-                    bar.set_description(f"{name} {method}")
+                    shown.set_description(f"{name} {method}")
                     if (name, method, run) in done:
-                        bar.update()
+                        shown.update()
                         continue
                     values, seconds = _run(objective, evaluations, method, settings, self.seed + run)
-                    bar.update()
+                    shown.update()
                     yield _table(objective, name, method, run, values, seconds)
 
     def save(self, parts: list[pd.DataFrame]) -> None:

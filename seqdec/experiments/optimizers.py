@@ -38,7 +38,6 @@ import optax
 import pandas as pd
 from jax import lax
 from optax import contrib
-from tqdm import tqdm
 
 from seqdec import optim
 from seqdec.checks import word
@@ -49,6 +48,7 @@ from seqdec.experiments.folder import key_of, save_figure, save_parts, saved_par
 from seqdec.experiments.optimizer_tables import BASELINE, CHUNKS, column, cost_of, end_of, markdown, picture, summary
 from seqdec.experiments.tasks import Task
 from seqdec.persistence import read_table, write_file
+from seqdec.progress import advance, bar, compiling
 
 CURVES = "curves.parquet"
 _PART = ["task", "optimizer"]
@@ -188,15 +188,16 @@ class Optimizers(Located):
         names = split_names("task", self.tasks)
         runs = self.rates * len(self.weight_decays()) + self.seeds
         total = len(names) * len(chosen) * runs
-        with tqdm(total=total, unit="run", disable=None) as bar:
+        with bar(total, "", "run") as shown:
             for task_name in names:
                 task = tasks.make(task_name)
                 for name in chosen:
-                    bar.set_description(f"{task_name} {name}")
+                    shown.set_description(f"{task_name} {name}")
                     if (task_name, name) in done:
-                        bar.update(runs)
+                        shown.update(runs)
                         continue
-                    yield _contest(task, name, self, bar.update)
+                    compiling(shown)
+                    yield _contest(task, name, self, functools.partial(advance, shown))
 
     def save(self, parts: list[pd.DataFrame]) -> None:
         """Write the curves and the manifest. Raises OSError where that is impossible."""
@@ -284,7 +285,7 @@ class _Trial:
         carry = (params, state, jax.ShapeDtypeStruct((), jnp.int32))
         number = jax.ShapeDtypeStruct((), jnp.float32)
         lowered = jax.jit(chunk, donate_argnums=0).lower(
-            carry, task.data, number, number, jax.ShapeDtypeStruct((), jnp.int32)
+            carry, task.data, number, number, jax.ShapeDtypeStruct((), jnp.uint32)
         )
         self._chunk = lowered.compile()
         seconds = time.perf_counter() - began

@@ -118,7 +118,7 @@ class Sweep(Located):
 
         Raises RuntimeError after all others are done if cells have failed.
         """
-        from tqdm import tqdm
+        from seqdec.progress import bar
 
         cells = {cell.key(): cell for cell in plan}
         kept = self.out / "config.toml"
@@ -127,10 +127,10 @@ class Sweep(Located):
         write_manifest(self.out, replace(self, config=kept), cells=list(cells))
         saved = [key for key in cells if _file(self.out, key).is_file()]
         failed: dict[str, BaseException] = {}
-        with tqdm(total=len(cells), initial=len(saved), desc="sweep", unit="cell", disable=None) as bar:
+        with bar(len(cells), "sweep", "cell", initial=len(saved)) as shown:
             yield from ((key, None) for key in saved)
             for key, outcome in self._completed({key: cells[key] for key in cells if key not in saved}):
-                bar.update()
+                shown.update()
                 if isinstance(outcome, BaseException):
                     failed[key] = outcome
                 else:

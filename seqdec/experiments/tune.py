@@ -7,7 +7,6 @@ DIR/tuning.png         reward by trial
 """
 
 import inspect
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -106,12 +105,13 @@ class Tune(Located):
 
     def play(self, plan: Plan, finished: Sequence[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         """Yield the row of each trial; finished ones are told to the optimiser again."""
-        from tqdm import tqdm
+        from seqdec import progress
 
         optimizer = bo.BayesianOptimizer(
             plan.space, seed=self.seed, maximize=True, initial=max(2, self.budget // 4), capacity=self.budget
         )
-        with tqdm(total=self.budget, desc=f"tune {self.agent}", disable=not sys.stderr.isatty()) as bar:
+        with progress.bar(self.budget, f"tune {self.agent}", "trial") as bar:
+            progress.compiling(bar)
             for number in range(self.budget):
                 trial = optimizer.ask() if number else optimizer.propose(list(plan.start.values()))
                 settings = dict(zip(plan.start, map(float, trial.x), strict=True))
@@ -123,7 +123,7 @@ class Tune(Located):
                 value = plan.reward(settings)
                 seconds = time.perf_counter() - began
                 optimizer.tell(trial, value)
-                bar.update()
+                progress.advance(bar)
                 bar.set_postfix(best=f"{optimizer.best[1]:.4f}")
                 row = {"agent": self.agent, "kind": plan.kind, "trial": number, "reward": value, "seconds": seconds}
                 yield pd.DataFrame([row | settings])

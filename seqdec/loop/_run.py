@@ -1,7 +1,7 @@
 """`run`: an agent in an environment, from checked arguments to a `Run`."""
 
+import functools
 import os
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -56,7 +56,7 @@ def run(
         num_seeds: how many seeds, seed, seed + 1, ...
         diagnostics: fields of the agent's update info to keep for every step; "observation" keeps the observations, of
             which `Run.log` makes a log for off-policy evaluation.
-        progress: whether to show a bar on standard error; None means only on a terminal.
+        progress: whether to show a bar on standard error; None: a bar on a terminal, elsewhere a line now and then.
         state: `Run.state` of an earlier run of this agent and environment with these seeds, which is continued: both
             together equal one long run to the bit.
         checkpoint: file in which a run in progress is kept. Where it exists, the run continues from it, and ends as it
@@ -70,7 +70,7 @@ def run(
     unknown name in `diagnostics`, an agent that was built for other spaces, a state or a checkpoint of another run;
     OSError for a checkpoint that cannot be written.
     """
-    from tqdm import tqdm
+    from seqdec.progress import advance, bar, compiling
 
     check_process()
     num_steps, num_seeds = count("num_steps", num_steps), count("num_seeds", num_seeds)
@@ -86,14 +86,14 @@ def run(
     every = count("checkpoint_every", checkpoint_every)
     facts = _facts(agent, env, num_steps, seeds, names)
     kept = None if checkpoint is None else Checkpoint(located(checkpoint), every, facts)
-    show = sys.stderr.isatty() if progress is None else progress
     total = num_steps if isinstance(env, Environment) else num_steps * num_seeds
-    bar = tqdm(total=total, desc=agent.name, unit="step", disable=not show, dynamic_ncols=True)
-    with bar, one_blas_thread():
+    with bar(total, agent.name, "step", show=progress) as shown, one_blas_thread():
+        compiling(shown)
+        tick = functools.partial(advance, shown)
         if isinstance(env, Environment):
-            outcome = on_device(agent, env, num_steps, seeds, names, bar.update, state, kept)
+            outcome = on_device(agent, env, num_steps, seeds, names, tick, state, kept)
         else:
-            outcome = on_host(agent, env, num_steps, seeds, names, bar.update)
+            outcome = on_host(agent, env, num_steps, seeds, names, tick)
     if kept is not None and not outcome.interrupted:
         remove(kept.path)
     return _collect(outcome, agent, env, seeds)

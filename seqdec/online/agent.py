@@ -11,7 +11,6 @@ FOLDER/state.safetensors    the last snapshot of the agent's state
 import math
 import os
 import secrets
-import sys
 import threading
 import warnings
 import weakref
@@ -518,12 +517,14 @@ class OnlineAgent:
 
     def _relearn(self, batch: int) -> None:
         """Learn all batches after that one."""
-        from tqdm import tqdm
+        from seqdec.progress import advance, bar, compiling
 
         total = self._journal.batches - batch
-        hidden = total < _MANY or not sys.stderr.isatty()
-        for rewards in tqdm(self._journal.batches_after(batch), "learn the log", total, disable=hidden, unit="batch"):
-            self._learn(rewards)
+        with bar(total, "learn the log", "batch", show=False if total < _MANY else None) as shown:
+            compiling(shown)
+            for rewards in self._journal.batches_after(batch):
+                self._learn(rewards)
+                advance(shown)
 
     def _snapshot_if_due(self) -> None:
         if self._journal.batches - self._saved >= self._every:

@@ -5,7 +5,6 @@ each fold with a belief updated with the other folds. The prediction is any func
 for the direct method, or the action probabilities of a policy that acts on the belief.
 """
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -100,15 +99,16 @@ def _in_chunks(advance: Callable, carry: PyTree, rows: tuple[np.ndarray, ...], t
 
     The last chunk is padded with rows of NaN reward, which leave the carry unchanged.
     """
-    from tqdm import tqdm
+    from seqdec import progress
 
     count, length, outputs = len(rows[0]), _CHUNK, []
-    with tqdm(total=count, desc=title, unit="row", disable=not sys.stderr.isatty(), dynamic_ncols=True) as bar:
+    with progress.bar(count, title, "row") as bar:
+        progress.compiling(bar)
         for first in range(0, count, length):
             chunk = tuple(_padded(part[first : first + length], length) for part in rows)
             carry, output = advance(carry, chunk)
             outputs.append(jax.device_get(output))
-            bar.update(min(length, count - first))
+            progress.advance(bar, min(length, count - first))
     return carry, jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *outputs)
 
 

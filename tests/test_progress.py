@@ -1,0 +1,140 @@
+"""Progress on a terminal and elsewhere, and what the command says of itself."""
+
+import errno
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import seqdec
+from seqdec import cli, progress
+from seqdec.experiments import tune
+from seqdec.experiments.digits import Digits
+from tests.toys import toy_agent, toy_env
+
+
+def until(capsys: pytest.CaptureFixture[str], text: str) -> str:
+    """Standard error from now on, up to a line with this text."""
+    seen = ""
+    for _ in range(1200):
+        seen += capsys.readouterr().err
+        if text in seen:
+            return seen
+        time.sleep(0.05)
+    raise AssertionError(f"{text!r} is not in {seen!r}")
+
+
+def test_lines_come_while_nothing_advances(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr(progress, "_FIRST", 0.01)
+    with progress.bar(10, "agent", "step") as shown:
+        progress.compiling(shown)
+        assert "\nagent:   0%| 0/10 [" in "\n" + until(capsys, "compiling]\n")
+        progress.advance(shown, 4)
+        assert "compiling" not in until(capsys, "agent:  40%| 4/10 [").rpartition("40%")[2]
+        progress.advance(shown, 6)
+    assert "\r" not in until(capsys, "agent: 100%| 10/10 [")
+
+
+def test_what_is_done_quickly_says_nothing(capsys: Any) -> None:
+    with progress.bar(10, "agent", "step") as shown:
+        progress.advance(shown, 10)
+    with progress.bar(10, "agent", "step", show=False) as shown:
+        progress.compiling(shown)
+        progress.advance(shown)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    seqdec.run(toy_agent(), toy_env(), 5, seed=0)
+    shown = capsys.readouterr().err
+    assert "compiling" in shown.split("\r")[2] and "5/5" in shown and "compiling" not in shown.split("\r")[-1]
+
+
+def minimize() -> None:
+    seqdec.minimize(lambda x: float(x[0] ** 2), [(-1, 1)], n_calls=4, seed=0)
+
+
+def host_run() -> None:
+    env = seqdec.envs.make("linear")
+    seqdec.run(seqdec.agents.make("linear", env), env, 5, seed=0)
+
+
+def relearn(folder: Path) -> None:
+    site: Any = seqdec.envs.make("linear")
+    with seqdec.OnlineAgent(seqdec.agents.linear, site, seed=0, folder=folder) as one:
+        one.learn(one.decide(np.zeros(site.observation_space.shape, np.float32)).token, 1.0)
+    (folder / "state.safetensors").unlink()
+    with seqdec.OnlineAgent(seqdec.agents.linear, site, seed=0, folder=folder):
+        pass
+
+
+def tuning(folder: Path) -> None:
+    experiment = tune.Tune(experiment="digits", agent="adamw", budget=1, out=folder)
+    plan = tune.Plan("adamw", {"learning_rate": 0.01}, [seqdec.bo.Real(1e-3, 1.0)], lambda settings: 0.0)
+    assert len(list(experiment.play(plan, []))) == 1
+
+
+@pytest.mark.parametrize("call", [minimize, host_run, relearn, tuning])
+def test_everything_long_tells_its_progress(
+    call: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Each with its title, and up to its total."""
+    made = []
+
+    class Recorded(progress._Lines):
+        def __init__(self, **options: Any) -> None:
+            made.append(self)
+            super().__init__(**options)
+
+    monkeypatch.setattr(progress, "_Lines", Recorded)
+    monkeypatch.setattr("seqdec.online.agent._MANY", 0)
+    call(*[tmp_path] * call.__code__.co_argcount)
+    assert made and all(shown.n == shown.total and shown.desc and shown._closed.is_set() for shown in made)
+    assert all("compiling" not in str(shown) for shown in made)
+
+
+@pytest.mark.parametrize("command", [[], ["run"], *([name] for name in cli.COMMANDS), ["run", "digits"]])
+def test_every_help_names_the_options_of_every_command(command: list[str], capsys: Any) -> None:
+    assert cli.main([*command, "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    for word in ("--resume DIR", "--compilation-cache [DIR]"):
+        assert word in shown
+    assert ("--version" in shown) == (command == [])
+
+
+def test_the_version_is_that_of_the_package(capsys: Any) -> None:
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"seqdec {seqdec.__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["--help"], ["--version"], ["run", "digits", "--help"], ["report"]])
+def test_a_reader_that_ends_is_left_quietly(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capfd: Any, tmp_path: Path
+) -> None:
+    """As in `seqdec list | head -1`: no message, and the exit code that the shell gives other commands."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    if arguments == ["report"]:
+        arguments = ["report", str(tmp_path)]
+        monkeypatch.setattr(cli, "read_manifest", lambda place: {"experiment": "digits"})
+        monkeypatch.setattr(Digits, "report", classmethod(lambda cls, place: "table"))
+    with os.fdopen(writing, "w") as broken:
+        monkeypatch.setattr(sys, "stdout", broken)
+        assert cli.main(arguments) == 141
+        broken.flush()
+    assert capfd.readouterr().err == ""
+
+
+def test_another_broken_pipe_is_an_error(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    def fail() -> int:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr(cli, "_list", fail)
+    assert cli.main(["list"]) == 1
+    assert "Broken pipe" in capsys.readouterr().err
