@@ -374,6 +374,39 @@ def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
         assert bits(again.state) == bits(one.state)
 
 
+def test_a_snapshot_that_cannot_be_written_takes_no_reward_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    one = service(tmp_path, make=seqdec.agents.linear, snapshot_every=2)
+    tokens = [decision.token for decision in one.decide_many(X[:4])]
+    with monkeypatch.context() as patch:
+        patch.setattr("seqdec.online.agent.save", full)
+        assert one.learn(tokens[0], 1.0) == "learned"
+        for token in tokens[1:3]:
+            with pytest.warns(RuntimeWarning, match="No space left on device; the log has everything"):
+                assert one.learn(token, 1.0) == "learned"
+        with pytest.raises(OSError, match="No space left"):
+            one.snapshot()
+    assert one.learn(tokens[3], 1.0) == "learned"
+    assert (tmp_path / "state.safetensors").is_file()
+
+
+def test_a_lost_log_is_noticed(tmp_path: Path) -> None:
+    with service(tmp_path, make=seqdec.agents.linear) as one:
+        one.learn(one.decide(X[0]).token, 1.0)
+    snapshot = (tmp_path / "state.safetensors").read_bytes()
+    (tmp_path / FILE).unlink()
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"state\.safetensors belongs to a log, but .*sqlite is empty: restore it"):
+            service(tmp_path, make=seqdec.agents.linear)
+    assert (tmp_path / "state.safetensors").read_bytes() == snapshot
+    (tmp_path / "state.safetensors").unlink()
+    service(tmp_path, make=seqdec.agents.linear).close()
+
+
 def test_an_error_in_the_middle_of_learning_closes_the_agent_and_the_log_has_all(tmp_path: Path) -> None:
     one = service(tmp_path)
     busy(one)

@@ -400,6 +400,11 @@ class OnlineAgent:
         """Go on with the folder's log, or begin one."""
         facts, self._arms, self._generation, self._saved = self._journal.facts(), self._journal.arms(), 0, 0
         if not facts:
+            if self._folder is not None and (self._folder / SNAPSHOT).is_file():
+                raise ValueError(
+                    f"{self._folder / SNAPSHOT} belongs to a log, but {self._journal.path} is empty: restore it from a "
+                    "copy, or delete the snapshot to begin a new log"
+                )
             self._learner = self._made(outputs)
             self._describe({key: Arm(key, removed=False) for key in range(first)}, first=first)
             return
@@ -527,8 +532,14 @@ class OnlineAgent:
                 advance(shown)
 
     def _snapshot_if_due(self) -> None:
+        """One that cannot be written is tried again after the next rewards: the log has all that it would hold."""
         if self._journal.batches - self._saved >= self._every:
-            self.snapshot()
+            try:
+                self.snapshot()
+            except OSError as error:
+                warnings.warn(
+                    f"{error}; the log has everything, and a later call tries again", RuntimeWarning, stacklevel=4
+                )
 
 
 def _factory(make: str | Callable[[HasSpaces], Agent]) -> Callable[[HasSpaces], Agent]:
