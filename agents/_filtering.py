@@ -9,11 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
-from seqdec.agents.inputs import checked, moderate, spaces_of
+from seqdec.agents.inputs import checked, moderate, refused_actions, refused_observations, spaces_of
 from seqdec.agents.networks import check_candidates
 from seqdec.checks import count
 from seqdec.core import Acquisition, Action, Agent, Array, Filter, HasSpaces, Key, Masked, Posterior, PyTree
 from seqdec.filters import posterior
+
+_WHOLE = 2**24
+"""Largest integer up to which float32, in which models take actions, has all of them."""
 
 
 class Choices(NamedTuple):
@@ -62,22 +65,30 @@ def discrete_choices(observe: Callable[[PyTree], Array], sound: Callable[[PyTree
 def box_choices(
     observe: Callable[[PyTree], Array], sound: Callable[[PyTree], Array], space: gym_spaces.Box, num_candidates: int
 ) -> Choices:
-    """Uniform points of the box; the model's input is the observation and the point, concatenated."""
-    low, high = (jnp.asarray(bound, jnp.float32).ravel() for bound in (space.low, space.high))
+    """Uniform points of the box, in its dtype; the model's input is the observation and the point, concatenated."""
+    dtype = jax.dtypes.canonicalize_dtype(space.dtype)
+    whole = not jnp.issubdtype(dtype, jnp.floating)
+    low, high = (jnp.asarray(bound, jnp.int32 if whole else jnp.float32).ravel() for bound in (space.low, space.high))
 
     def join(observation, points):
         context = jnp.broadcast_to(jnp.ravel(observe(observation)), (len(points), observe(observation).size))
-        return jnp.concatenate([context, points], axis=1)
+        return jnp.concatenate([context, points.astype(jnp.promote_types(points.dtype, jnp.float32))], axis=1)
 
     def candidates(key, observation):
-        return join(observation, jax.random.uniform(key, (num_candidates, low.size), minval=low, maxval=high))
+        shape = (num_candidates, low.size)
+        if whole:
+            return join(observation, jax.random.randint(key, shape, low, high + 1))
+        return join(observation, jax.random.uniform(key, shape, minval=low, maxval=high).astype(dtype))
 
     def evidence(observation, action, feedback):
         response = jnp.atleast_1d(feedback)
         response = jnp.where(sound(observation) & moderate(response), response, jnp.nan)
         return join(observation, jnp.ravel(action)[None]), response, None
 
-    return Choices(candidates, lambda rows, index: rows[index, -low.size :].reshape(space.shape), evidence, sound)
+    def action(rows, index):
+        return rows[index, -low.size :].reshape(space.shape).astype(dtype)
+
+    return Choices(candidates, action, evidence, sound)
 
 
 def choices_for(spaces: HasSpaces, num_candidates: int | None = None) -> Choices:
@@ -102,9 +113,12 @@ def choices_for(spaces: HasSpaces, num_candidates: int | None = None) -> Choices
     if isinstance(actions, gym_spaces.Discrete):
         return discrete_choices(observe, sound, int(actions.n))
     if not isinstance(actions, gym_spaces.Box):
-        raise TypeError(f"actions must be Discrete or Box; got {actions}. Flatten them with a gymnasium wrapper")
+        raise TypeError(refused_actions(actions))
     if not actions.is_bounded():
-        raise ValueError(f"the action box must be bounded to draw candidates from it; got {actions}")
+        raise ValueError(refused_actions(actions))
+    whole = actions.low.size and not np.issubdtype(actions.dtype, np.floating)
+    if whole and max(-int(actions.low.min()), int(actions.high.max())) > _WHOLE:
+        raise ValueError(f"a Box of integers must lie within -{_WHOLE} and {_WHOLE}, for float32; got {actions}")
     return box_choices(observe, sound, actions, 256 if num_candidates is None else num_candidates)
 
 
@@ -131,10 +145,7 @@ def _observer(space: gym_spaces.Space) -> Callable[[PyTree], Array]:
     if isinstance(space, gym_spaces.Box):
         floating = np.issubdtype(space.dtype, np.floating)
         return jnp.asarray if floating else lambda observation: jnp.asarray(observation, jnp.float32)
-    raise TypeError(
-        f"observations must be Box, Discrete or a Dict of candidates; got {space}. Use "
-        "gymnasium.wrappers.FlattenObservation"
-    )
+    raise TypeError(refused_observations(space))
 
 
 def filtering(

@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium import spaces as gym_spaces
 from jax.core import Tracer
 
-from seqdec.checks import indices, numbers
+from seqdec.checks import as_array, indices, numbers
 from seqdec.core import Agent, Array, HasSpaces, Key, Masked, PyTree, Spaces
 from seqdec.runtime import check_process
 
@@ -60,24 +60,98 @@ def refuse_unused(factory: Callable[..., Any], given: Mapping[str, Any], where: 
             raise TypeError(f"{name}={value!r} has no effect {where}: leave it out")
 
 
+def refused_observations(space: gym_spaces.Space) -> str:
+    """What to do about observations of a space that agents do not take."""
+    words = f"observations must be Box, Discrete or a Dict of candidates; got {space}. "
+    if space.is_np_flattenable:
+        return words + "Flatten those of a gymnasium.Env with gymnasium.wrappers.FlattenObservation(env)"
+    return words + (
+        "Make a fixed number of features of those of a gymnasium.Env, with "
+        "gymnasium.wrappers.TransformObservation(env, function, box)"
+    )
+
+
+def refused_actions(space: gym_spaces.Space) -> str:
+    """What to do about actions of a space that agents do not take."""
+    words = f"actions must be Discrete or a bounded Box; got {space}. "
+    wrapper = "gymnasium.wrappers.TransformAction(env, lambda action: {}, gymnasium.spaces.{})"
+    if isinstance(space, gym_spaces.Box):
+        return words + f"Bound those of a gymnasium.Env with {wrapper.format('action', 'Box(low, high)')}"
+    listed = "the list of actions to choose from"
+    if isinstance(space, gym_spaces.MultiDiscrete):
+        listed = f"numpy.argwhere(numpy.ones({space.nvec.tolist()})) + {space.start.tolist()}"
+    elif isinstance(space, gym_spaces.MultiBinary):
+        listed = f"numpy.argwhere(numpy.ones({[2] * int(np.prod(space.shape))})).reshape(-1, *{space.shape})"
+    numbered = wrapper.format("choices[action]", "Discrete(len(choices))")
+    return words + f"Number those of a gymnasium.Env with {numbered}, where choices = {listed}"
+
+
 def checked(agent: Agent, spaces: HasSpaces) -> Agent:
     """`agent`, which refuses what does not fit the spaces that it was built for, and records them."""
     check_process()
     own = spaces_of(spaces)
 
     def act(key: Key, state: Any, observation: PyTree) -> Any:
-        check_context(own, observation)
-        return agent.act(key, state, observation)
+        return agent.act(key, state, check_context(own, observation))
 
     def update(state: Any, observation: PyTree, action: Array, feedback: Array) -> tuple[Any, Any]:
-        check_lesson(own, observation, action, feedback)
-        return agent.update(state, observation, action, feedback)
+        return agent.update(state, *check_lesson(own, observation, action, feedback))
 
     return agent._replace(act=act, update=update, spaces=own)
 
 
-def check_context(spaces: Spaces, observation: PyTree) -> None:
-    """Refuse what no action can be chosen for.
+def as_observation(space: gym_spaces.Space, value: PyTree, name: str = "context") -> PyTree:
+    """An observation, in containers of any kind, as arrays of the shape of the space.
+
+    Of another space than Box, Discrete or a Dict of them, they are those of `seqdec.checks.numbers`.
+
+    Raises:
+        TypeError: not numbers, or not a dict for a Dict.
+        ValueError: another shape, or rows of different lengths.
+    """
+    if isinstance(space, gym_spaces.Dict):
+        if not isinstance(value, Mapping) or set(value) != set(space):
+            found = sorted(value) if isinstance(value, Mapping) else repr(value)
+            raise TypeError(f"the {name} must be a dict with the entries {sorted(space)}; got {found}")
+        return {entry: as_observation(part, value[entry], f"{name}[{entry!r}]") for entry, part in space.items()}
+    if not isinstance(space, gym_spaces.Box | gym_spaces.Discrete):
+        return numbers(name, value)
+    try:
+        array = as_array(name, value)
+    except ValueError:
+        raise ValueError(f"{name} must have shape {space.shape}; got rows of different lengths: {value!r}") from None
+    numbers(name, array)
+    if array.shape != space.shape:
+        raise ValueError(f"{name} must have shape {space.shape}, as {space}; got shape {array.shape}")
+    if isinstance(space, gym_spaces.Discrete) and not jnp.issubdtype(array.dtype, jnp.integer):
+        raise TypeError(f"{name} must be an integer, a member of {space}; got {value!r}")
+    return array
+
+
+def typed(space: gym_spaces.Space, arrays: PyTree) -> PyTree:
+    """Arrays of a space in its dtype or a wider one, so that integers in a Box of floats become floats."""
+    if isinstance(space, gym_spaces.Dict):
+        return {entry: typed(space[entry], part) for entry, part in arrays.items()}
+    if not isinstance(space, gym_spaces.Box | gym_spaces.Discrete):
+        return arrays
+    dtype = jax.dtypes.canonicalize_dtype(jnp.promote_types(arrays.dtype, space.dtype))
+    with np.errstate(over="ignore"):  # infinite numbers are dealt with as such
+        return arrays.astype(dtype, copy=False)
+
+
+def stacked(spaces: Spaces, observations: PyTree) -> PyTree:
+    """Several observations, stacked, as arrays; their shapes are not checked."""
+    if isinstance(observations, Masked):
+        context, mask = observations
+        return Masked(stacked(spaces, context), as_array("mask", mask))
+    space = spaces.observation_space
+    if isinstance(space, gym_spaces.Dict):
+        return typed(space, {entry: as_array(f"contexts[{entry!r}]", observations[entry]) for entry in space})
+    return typed(space, as_array("contexts", observations))
+
+
+def check_context(spaces: Spaces, observation: PyTree) -> PyTree:
+    """The observation as arrays, if an action can be chosen for it.
 
     Raises:
         TypeError: not numbers, or not a dict for a Dict.
@@ -88,13 +162,15 @@ def check_context(spaces: Spaces, observation: PyTree) -> None:
     check_process()
     context, mask = observation if isinstance(observation, Masked) else (observation, None)
     if mask is not None:
-        _check_mask(spaces, mask)
-    _check_shapes(spaces, context)
+        mask = _check_mask(spaces, mask)
+    context = as_observation(spaces.observation_space, context)
     _check_values(spaces.observation_space, context, "context")
+    context = typed(spaces.observation_space, context)
+    return observation._replace(observation=context, mask=mask) if isinstance(observation, Masked) else context
 
 
-def check_lesson(spaces: Spaces, observation: PyTree, action: Any, feedback: Any) -> None:
-    """Refuse an update whose shapes do not fit; values that make no sense are rejected by the agent.
+def check_lesson(spaces: Spaces, observation: PyTree, action: Any, feedback: Any) -> tuple[PyTree, Any, Any]:
+    """(observation, action, feedback) as arrays, if their shapes fit; values without sense are rejected by the agent.
 
     Raises:
         TypeError: not numbers; or the action is no integer where it is an index.
@@ -102,8 +178,11 @@ def check_lesson(spaces: Spaces, observation: PyTree, action: Any, feedback: Any
         RuntimeError: JAX does not work in this process (`seqdec.runtime.check_process`).
     """
     check_process()
-    _check_shapes(spaces, observation.observation if isinstance(observation, Masked) else observation)
-    numbers("reward", feedback)
+    context, mask = observation if isinstance(observation, Masked) else (observation, None)
+    context = typed(spaces.observation_space, as_observation(spaces.observation_space, context))
+    if isinstance(observation, Masked):
+        context = observation._replace(observation=context, mask=None if mask is None else as_array("mask", mask))
+    feedback = numbers("reward", feedback)
     actions, shape = spaces.action_space, _shape(feedback)
     responses = int(actions.n) if isinstance(actions, gym_spaces.Discrete) else 1
     if shape not in ((), (responses,)):
@@ -111,8 +190,8 @@ def check_lesson(spaces: Spaces, observation: PyTree, action: Any, feedback: Any
             f"reward must be one number, or the ({responses},) responses of every action; got shape {shape}"
         )
     if action is None and shape:
-        return
-    numbers("action", action)
+        return context, action, feedback
+    action = numbers("action", action)
     wanted: Any = () if isinstance(actions, gym_spaces.Discrete) else actions.shape
     if (found := _shape(action)) != wanted:
         raise ValueError(
@@ -120,6 +199,7 @@ def check_lesson(spaces: Spaces, observation: PyTree, action: Any, feedback: Any
         )
     if isinstance(actions, gym_spaces.Discrete) and not jnp.issubdtype(_dtype(action), jnp.integer):
         raise TypeError(f"action must be an integer, the index of an action of {actions}; got {action!r}")
+    return context, action, feedback
 
 
 def check_environment(agent: Agent, env: HasSpaces) -> None:
@@ -154,8 +234,8 @@ def _dtype(value: Any) -> Any:
     return value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype
 
 
-def _check_mask(spaces: Spaces, mask: Any) -> None:
-    actions = spaces.action_space
+def _check_mask(spaces: Spaces, mask: Any) -> Any:
+    mask, actions = as_array("mask", mask), spaces.action_space
     if not isinstance(actions, gym_spaces.Discrete):
         raise ValueError(f"a mask goes with Discrete actions; the actions are {actions}")
     if _shape(mask) != (actions.n,):
@@ -164,30 +244,7 @@ def _check_mask(spaces: Spaces, mask: Any) -> None:
         raise TypeError(f"the mask must hold bools, True where an action is allowed; got {_dtype(mask)}")
     if not isinstance(mask, Tracer) and not np.any(np.asarray(mask)):
         raise ValueError("the mask allows no action: it is False everywhere; ask for a decision where one is possible")
-
-
-def _check_shapes(spaces: Spaces, context: PyTree) -> None:
-    space = spaces.observation_space
-    if not isinstance(space, gym_spaces.Dict):
-        _check_shape("context", space, context)
-        return
-    if not isinstance(context, Mapping) or set(context) != set(space):
-        found = sorted(context) if isinstance(context, Mapping) else repr(context)
-        raise TypeError(f"the context must be a dict with the entries {sorted(space)}; got {found}")
-    for name in space:
-        _check_shape(f"context[{name!r}]", space[name], context[name])
-
-
-def _check_shape(name: str, space: gym_spaces.Space, values: Any) -> None:
-    try:
-        found = _shape(values)
-    except ValueError:
-        raise ValueError(f"{name} must have shape {space.shape}; got rows of different lengths: {values!r}") from None
-    numbers(name, values)
-    if found != space.shape:
-        raise ValueError(f"{name} must have shape {space.shape}, as {space}; got shape {found}")
-    if isinstance(space, gym_spaces.Discrete) and not jnp.issubdtype(_dtype(values), jnp.integer):
-        raise TypeError(f"{name} must be an integer, a member of {space}; got {values!r}")
+    return mask
 
 
 def _check_values(space: gym_spaces.Space, values: Any, name: str) -> None:

@@ -10,10 +10,8 @@ from flax import linen as nn
 from gymnasium import spaces as gym_spaces
 
 from seqdec import models
-from seqdec.agents.inputs import spaces_of
+from seqdec.agents.inputs import refused_actions, refused_observations, spaces_of
 from seqdec.core import HasSpaces
-
-_REMEDY = "For anything else use gymnasium.wrappers.FlattenObservation"
 
 
 def network_for(spaces: HasSpaces, model: nn.Module | models.Network | None = None) -> models.Network:
@@ -97,11 +95,16 @@ def check_candidates(spaces: HasSpaces) -> None:
     """Raises TypeError unless the observation is a Dict of arrays with one row for each Discrete action."""
     parts, actions = spaces_of(spaces)
     if not isinstance(parts, gym_spaces.Dict) or not isinstance(actions, gym_spaces.Discrete):
-        raise TypeError(f"candidates are a Dict that describes Discrete actions; got {parts} and {actions}. {_REMEDY}")
+        if not isinstance(actions, gym_spaces.Discrete | gym_spaces.Box):
+            raise TypeError(refused_actions(actions))
+        raise TypeError(
+            f"candidates are a Dict that describes Discrete actions; got {actions}: {refused_observations(parts)}"
+        )
     for name, part in parts.items():
         if not isinstance(part, gym_spaces.Box) or part.shape[:1] != (actions.n,):
             raise TypeError(
-                f"a Dict must hold Boxes with one row for each of {actions.n} actions; {name} is {part}. {_REMEDY}"
+                f"a Dict of candidates must hold Boxes with one row for each of {actions.n} actions; {name} is {part}: "
+                + refused_observations(parts)
             )
 
 
@@ -121,4 +124,4 @@ def _observation_shape(space: gym_spaces.Space) -> tuple[int, ...]:
         return (int(space.n),)
     if isinstance(space, gym_spaces.Box):
         return space.shape
-    raise TypeError(f"observations must be Box, Discrete or a Dict of candidates; got {space}. {_REMEDY}")
+    raise TypeError(refused_observations(space))

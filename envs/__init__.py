@@ -3,6 +3,7 @@
 if __name__ != "seqdec.envs":
     raise ImportError(f"import this package as seqdec.envs, not as {__name__}: its name is taken by many others")
 
+from seqdec.envs._check import check
 from seqdec.envs._classification import classification, digits, fashion_mnist, idx, mnist
 from seqdec.envs._nonstationary import drifting, nonstationary, permuted
 from seqdec.envs._open_bandit import open_bandit
@@ -35,6 +36,7 @@ __all__ = [
     "bernoulli",
     "branin",
     "census",
+    "check",
     "classification",
     "covertype",
     "digits",

@@ -22,6 +22,7 @@ from gymnasium.vector.utils import batch_space
 
 from seqdec import checks
 from seqdec.core import Array, Environment, Key, Masked, PyTree, TimeStep
+from seqdec.envs._check import contract
 from seqdec.envs.registry import REGISTRY, make
 from seqdec.portable import portable
 from seqdec.runtime import check_process
@@ -345,8 +346,7 @@ def _draw_seed(generator: np.random.Generator) -> np.uint32:
 
 
 def _check_env(env: Environment) -> Environment:
-    if not isinstance(env, Environment):
-        raise TypeError(f"env must be a seqdec.core.Environment, as seqdec.envs.make builds; got {type(env).__name__}")
+    contract(env)
     return env
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import jax
 
-from seqdec.agents.inputs import check_context, check_lesson
+from seqdec.agents.inputs import check_context, check_lesson, stacked
+from seqdec.checks import numbers
 from seqdec.core import Agent, Key, PyTree
 from seqdec.runtime import UNFUSED, UNOPTIMISED, check_process, one_blas_thread, step_options
 
@@ -15,18 +16,22 @@ _QUICK: dict[str, str | bool] = {**UNOPTIMISED, **UNFUSED}
 
 
 class _Checked:
-    """A compiled function whose arguments are checked by value before each call; it has the attributes of `jax.jit`."""
+    """A compiled function whose arguments are made arrays and checked first; it has the attributes of `jax.jit`.
 
-    def __init__(self, program: Any, check: Callable[..., None]):
-        self._program, self._check = program, check
+    `arrays` does that; None leaves them as they are.
+    """
+
+    def __init__(self, program: Any, arrays: Callable[..., tuple[Any, ...]] | None):
+        self._program, self._arrays = program, arrays
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         check_process()
-        self._check(*arguments, **named)
-        return self._program(*arguments, **named)
+        if self._arrays is None:
+            return self._program(*arguments, **named)
+        return self._program(*self._arrays(*arguments, **named))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Checked, (self._program, self._check)
+        return _Checked, (self._program, self._arrays)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._program, name)
@@ -64,26 +69,31 @@ def compiled(agent: Agent, *, optimise: bool = True, in_place: bool = False) -> 
         with one_blas_thread():
             return jax.block_until_ready(start(key))
 
-    def program(function: Callable[..., Any] | None, check: Callable[..., None], donated: Any = ()) -> Any:
-        return function and _Checked(jax.jit(function, compiler_options=options, donate_argnums=donated), check)
+    spaces: Any = agent.spaces
+    donated = 0 if in_place else ()
 
-    spaces, donated = agent.spaces, 0 if in_place else ()
+    def program(function: Callable[..., Any] | None, arrays: Callable[..., tuple[Any, ...]], donated: Any = ()) -> Any:
+        if function is None:
+            return None
+        made = jax.jit(function, compiler_options=options, donate_argnums=donated)
+        return _Checked(made, None if spaces is None else arrays)
 
-    def check_act(key, state, observation):
-        if spaces is not None:
-            check_context(spaces, observation)
+    def act(key, state, observation):
+        return key, state, check_context(spaces, observation)
 
-    def check_update(state, observation, action, feedback):
-        if spaces is not None:
-            check_lesson(spaces, observation, action, feedback)
+    def update(state, observation, action, feedback):
+        return state, *check_lesson(spaces, observation, action, feedback)
 
-    def unchecked(*arguments, **named):
-        del arguments, named
+    def act_batch(keys, state, observations):
+        return keys, state, stacked(spaces, observations)
+
+    def update_batch(state, observations, actions, rewards):
+        return state, stacked(spaces, observations), numbers("actions", actions), numbers("rewards", rewards)
 
     return agent._replace(
         init=init,
-        act=program(agent.act, check_act),
-        update=program(agent.update, check_update, donated),
-        update_batch=program(agent.update_batch, unchecked, donated),
-        act_batch=program(agent.act_batch, unchecked),
+        act=program(agent.act, act),
+        update=program(agent.update, update, donated),
+        act_batch=program(agent.act_batch, act_batch),
+        update_batch=program(agent.update_batch, update_batch, donated),
     )

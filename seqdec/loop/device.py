@@ -14,6 +14,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from seqdec.checks import word
 from seqdec.core import Agent, Environment, Key, PyTree
+from seqdec.envs._check import begun, explained, stepped
 from seqdec.loop.checkpoint import Checkpoint, Progress, load, save
 from seqdec.loop.record import Outcome, Record, RunState, check_action, check_state, rejected, select, split_key
 from seqdec.runtime import UNOPTIMISED, step_options
@@ -45,7 +46,8 @@ def on_device(
     # Every device takes the same number of seeds: some seeds run twice to fill up, and the copies are cut off below.
     rows = np.resize(np.arange(len(seeds)), -(-len(seeds) // mesh.size) * mesh.size)
     keys = jax.device_put(jax.vmap(jax.random.key)(np.stack([word(seed) for seed in seeds])[rows]), per_seed)
-    programs = _programs(agent, env, names, keys, params, mesh)
+    with explained(env):
+        programs = _programs(agent, env, names, keys, params, mesh)
     like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((len(seeds), *leaf.shape[1:]), leaf.dtype), programs.state)
     known = None if checkpoint is None else load(checkpoint, like)
     state = state if known is None else known.state
@@ -54,8 +56,9 @@ def on_device(
     else:
         check_state(state, like)
         carry = jax.device_put(jax.tree.map(lambda leaf: leaf[rows], state), per_seed)
-    for steps in {length, num_steps % length or length}:
-        programs.advance(steps)
+    with explained(env):
+        for steps in {length, num_steps % length or length}:
+            programs.advance(steps)
     compiled = time.perf_counter()
 
     # Records and times of consecutive chunks; a pair is stored as one, so that an interruption leaves whole ones.
@@ -173,7 +176,7 @@ def play(agent: Agent, env: Environment, num_steps: int, key: Key, params: PyTre
 def _start(agent: Agent, env: Environment, key: Key, params: PyTree) -> RunState:
     """Before the first step."""
     (reset_key, env_key), (init_key, agent_key) = split_key(key)
-    state, observation = env.reset(reset_key, params)
+    state, observation = begun(env, env.reset(reset_key, params))
     return RunState(jnp.uint32(0), env_key, agent_key, state, observation, agent.init(init_key))
 
 
@@ -215,7 +218,7 @@ def _step(
     env_key, agent_key = keys
     action = agent.act(agent_key, state.agent, state.observation)
     check_action(action, env.action_space)
-    env_state, timestep = env.step(env_key, state.env, action.value, params)
+    env_state, timestep = stepped(env, env.step(env_key, state.env, action.value, params))
     feedback = timestep.reward if timestep.outcomes is None else timestep.outcomes
     learned, info = agent.update(state.agent, state.observation, action.value, feedback)
     diagnostics = select(info, state.observation, names)

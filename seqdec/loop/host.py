@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium.spaces import Discrete
 
-from seqdec.checks import word
+from seqdec.agents.inputs import as_observation, spaces_of, typed
+from seqdec.checks import as_array, real, word
 from seqdec.core import Action, Agent, Array, Key, Masked, PyTree
 from seqdec.envs.gym import FunctionalEnv
 from seqdec.loop.record import Outcome, Record, check_action, rejected, select, split_key
@@ -68,8 +69,7 @@ def _compile_host(agent: Agent, env: gymnasium.Env, names: tuple[str, ...], seed
         state, info = agent.update(state, observation, action, reward)
         return state, rejected(info), select(info, observation, names)
 
-    raw, info = env.reset(seed=seed)
-    like = jax.tree.map(lambda leaf: np.asarray(jnp.asarray(leaf)), _pack(raw, info))
+    like = jax.tree.map(lambda leaf: np.asarray(jnp.asarray(leaf)), _observation(env, *_reset(env, seed=seed)))
     key, step = jax.random.key(word(seed)), np.uint32(0)
     init = jax.jit(agent.init).lower(key).compile(UNOPTIMISED)
     state = jax.eval_shape(agent.init, key)
@@ -83,20 +83,20 @@ def _episodes(env: gymnasium.Env, num_steps: int, seed: int, programs: _HostProg
     """The steps of one seed, over as many episodes as they take."""
     (_, _), (init_key, agent_key) = split_key(jax.random.key(word(seed)))
     state = programs.init(init_key)
-    observation = _observe(*env.reset(seed=seed), programs.like)
+    observation = _as(programs.like, _observation(env, *_reset(env, seed=seed)))
     for step in range(num_steps):
         action = programs.act(agent_key, np.uint32(step), state, observation)
         value = np.asarray(action.value)
-        raw, reward, terminated, truncated, info = env.step(_for_gymnasium(value, env.action_space))
+        raw, reward, terminated, truncated, info = _step(env, _for_gymnasium(value, env.action_space))
         if step == 0 and programs.seed == seed:
             _warn_of_episodes(env, terminated or truncated)
-        reward = _scalar(np.nan if info.get("unknown_reward") else reward)
+        reward = _scalar(np.nan if info.get("unknown_reward") else real("reward", reward))
         state, refused, diagnostics = programs.update(state, observation, action.value, reward)
-        regret = _scalar(info.get("regret", np.nan))
+        regret = _scalar(real('info["regret"]', info.get("regret", np.nan)))
         yield jax.device_get(Record(value, reward, regret, action.propensity, refused, diagnostics))
         if terminated or truncated:
-            raw, info = env.reset()
-        observation = _observe(raw, info, programs.like)
+            raw, info = _reset(env)
+        observation = _as(programs.like, _observation(env, raw, info))
 
 
 def _warn_of_episodes(env: gymnasium.Env, ended: bool) -> None:
@@ -110,17 +110,77 @@ def _warn_of_episodes(env: gymnasium.Env, ended: bool) -> None:
     )
 
 
-def _pack(raw: Any, info: dict[str, Any]) -> PyTree:
-    """The observation as the agent gets it: `Masked` if the environment's info holds "action_mask"."""
-    return Masked(raw, jnp.asarray(info["action_mask"], bool)) if "action_mask" in info else raw
+_OLD = "an environment of the API before Gymnasium 0.26 has to be changed, or wrapped in one that has the present API"
 
 
-def _observe(raw: Any, info: dict[str, Any], like: PyTree) -> PyTree:
-    """The observation in the dtypes the programs were compiled for."""
-    observation = _pack(raw, info)
+def _reset(env: gymnasium.Env, **seed: int) -> tuple[Any, Mapping[str, Any]]:
+    """The observation and the info of `env.reset`. Raises ValueError where it returns anything else."""
+    try:
+        result: Any = env.reset(**seed)  # pyright: ignore[reportArgumentType]
+    except TypeError as error:
+        if "unexpected keyword argument 'seed'" not in str(error):
+            raise
+        raise ValueError(f"{env}: reset must take the keyword seed, as reset(self, *, seed=None); {_OLD}") from error
+    if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], Mapping):
+        raise ValueError(
+            f"{env}: reset must return (observation, info), where info may be {{}}; got {_kind(result)}; {_OLD}"
+        )
+    return result
+
+
+def _step(env: gymnasium.Env, action: Any) -> tuple[Any, Any, Any, Any, Mapping[str, Any]]:
+    """What `env.step` returns. Raises ValueError where it is not of the present API."""
+    result: Any = env.step(action)
+    if not isinstance(result, tuple) or len(result) != 5 or not isinstance(result[4], Mapping):
+        raise ValueError(
+            f"{env}: step must return (observation, reward, terminated, truncated, info), of which truncated may be "
+            f"False and info {{}}; got {_kind(result)}; {_OLD}"
+        )
+    return result
+
+
+def _kind(result: Any) -> str:
+    """What was returned, in a few words."""
+    return f"a tuple of {len(result)}" if isinstance(result, tuple) else f"{type(result).__name__} {result!r:.60}"
+
+
+def _observation(env: gymnasium.Env, raw: Any, info: Mapping[str, Any]) -> PyTree:
+    """The observation as the agent gets it: `Masked` if the environment's info holds "action_mask".
+
+    Raises TypeError or ValueError for anything that does not fit the spaces in kind or shape.
+    """
+    spaces = spaces_of(env)
+    space = spaces.observation_space
+    context = jax.tree.map(np.asarray, typed(space, as_observation(space, raw, "observation")))
+    if "action_mask" not in info:
+        return context
+    mask: Any = np.asarray(as_array('info["action_mask"]', info["action_mask"]))
+    actions = spaces.action_space
+    if not isinstance(actions, Discrete) or mask.shape != (actions.n,):
+        raise ValueError(f'info["action_mask"] must have an entry for each action of {actions}; got shape {mask.shape}')
+    return Masked(context, mask.astype(bool))
+
+
+def _as(like: PyTree, observation: PyTree) -> PyTree:
+    """The observation in the dtypes that the programs were compiled for."""
     if isinstance(like, Masked) != isinstance(observation, Masked):
         raise ValueError('the environment must put "action_mask" into every info, or into none')
-    return jax.tree.map(lambda leaf, example: np.asarray(leaf, example.dtype), observation, like)
+    if jax.tree.structure(like) != jax.tree.structure(observation):
+        raise ValueError(f"observations must have the structure of the first one, {like!r}; got {observation!r}")
+    return jax.tree.map(_cast, like, observation)
+
+
+def _cast(like: np.ndarray, leaf: np.ndarray) -> np.ndarray:
+    if leaf.shape != like.shape:
+        raise ValueError(f"observations must have the shape of the first one, {like.shape}; got {leaf.shape}")
+    with np.errstate(over="ignore", invalid="ignore"):
+        cast = leaf.astype(like.dtype)
+    if not jnp.issubdtype(like.dtype, jnp.floating) and not np.array_equal(cast, leaf):
+        raise ValueError(
+            f"observations must be {like.dtype}, as the observation space or the first one says; got {leaf}: declare a "
+            "Box of floats"
+        )
+    return cast
 
 
 def _for_gymnasium(value: np.ndarray, space: gymnasium.Space) -> Any:

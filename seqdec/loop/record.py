@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
+from seqdec.agents.inputs import refused_actions
 from seqdec.core import Action, Array, Key, PyTree
 from seqdec.registry import unknown
 from seqdec.states import described, named_leaves
@@ -99,8 +100,10 @@ def check_action(action: Action, space: gymnasium.Space) -> None:
     elif isinstance(space, Box):
         if value.shape != space.shape:
             raise ValueError(f"{space} wants an action of shape {space.shape}; the agent plays shape {value.shape}")
+        if jnp.issubdtype(value.dtype, jnp.floating) and not np.issubdtype(space.dtype, np.floating):
+            raise ValueError(f"{space} wants integers; the agent plays {value.dtype}: round them in its act")
     else:
-        raise TypeError(f"the action space must be Discrete or Box; got {space}")
+        raise TypeError(refused_actions(space))
 
 
 def check_state(state: RunState, like: RunState) -> None:

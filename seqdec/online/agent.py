@@ -170,7 +170,7 @@ class OnlineAgent:
         """Compile all programs, so that no later call has to. Changes nothing."""
         with self._using():
             actions = self._spaces.action_space
-            self._learner.warm_up(self._record, 0 if self._arms else np.zeros(actions.shape or (), actions.dtype))
+            self._learner.warm_up(self._record, 0 if self._arms else np.zeros(actions.shape or (), np.float32))
 
     def decide(self, context: Any, mask: Any = None) -> Decision:
         """Choose an action, which is in the log when this returns.
@@ -493,7 +493,7 @@ class OnlineAgent:
                 secrets.token_bytes(8),
                 record.tobytes(),
                 mask.tobytes() if owners else None,
-                action if owners else action.tobytes(),
+                action if owners else action.astype(np.float32).tobytes(),
                 float(propensity),
             )
             for record, mask, action, propensity in zip(records, allowed, actions, made.propensity, strict=True)
@@ -572,8 +572,8 @@ def _length(stacked: Any) -> int:
 
 
 def _frozen(point: np.ndarray) -> np.ndarray:
-    """A copy in float32 that cannot be written."""
-    own = point.astype(np.float32)
+    """A copy that cannot be written."""
+    own = point.copy()
     own.flags.writeable = False
     return own
 

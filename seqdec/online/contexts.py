@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
-from seqdec.agents.inputs import LARGEST
+from seqdec.agents.inputs import LARGEST, refused_observations
 
 WHOLE = "context"
 """Name of the only field of a record, where the space is no Dict."""
@@ -66,7 +66,7 @@ def _described(space: gym_spaces.Space) -> tuple[np.dtype, tuple[int, ...]]:
         return np.dtype(np.int32), ()
     if isinstance(space, gym_spaces.Box):
         return np.dtype(jax.dtypes.canonicalize_dtype(space.dtype)), space.shape
-    raise TypeError(f"observations must be Box, Discrete or a Dict of them; got {space}")
+    raise TypeError(refused_observations(space))
 
 
 def _numbers(name: str, space: gym_spaces.Space, value: Any, lead: tuple[int, ...]) -> np.ndarray:
