@@ -1,5 +1,6 @@
 """The gymnasium adapters against gymnasium's checker, its SyncVectorEnv, and the functional environments they wrap."""
 
+import re
 import subprocess
 import sys
 from copy import copy
@@ -10,7 +11,9 @@ import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
+from gymnasium import spaces
 from gymnasium.error import ResetNeeded
 from gymnasium.spaces import Box, Discrete
 from gymnasium.utils import seeding
@@ -329,3 +332,269 @@ def test_an_id_without_what_it_needs_says_so() -> None:
 def test_a_synthetic_log_is_announced() -> None:
     with pytest.warns(UserWarning, match=r"seqdec/KuaiRec-v0: the log is SYNTHETIC.*pass data="):
         gymnasium.make("seqdec/KuaiRec-v0")
+
+
+# Environments of others
+
+
+class Given(gymnasium.Env):
+    """An environment that returns what it is given."""
+
+    def __init__(self, observations: gymnasium.Space, actions: gymnasium.Space, seen: Any, reward: Any = 1.0) -> None:
+        self.observation_space, self.action_space, self.seen, self.reward = observations, actions, seen, reward
+        self.played: list[Any] = []
+
+    def _observation(self) -> Any:
+        return self.seen(len(self.played)) if callable(self.seen) else self.seen
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> Any:
+        super().reset(seed=seed)
+        return self._observation(), {}
+
+    def step(self, action: Any) -> Any:
+        self.played.append(action)
+        return self._observation(), self.reward, True, False, {}
+
+
+TWO = Box(-1, 1, (2,))
+
+
+def run_of(env: gymnasium.Env, steps: int = 3, agent: Any = seqdec.agents.random) -> seqdec.results.Run:
+    return seqdec.run(agent(env), env, steps, seed=0, diagnostics=("observation",), progress=False)
+
+
+CONTAINERS: dict[str, Any] = {
+    "list": [0.5, 0.25],
+    "tuple": (0.5, 0.25),
+    "float16": np.array([0.5, 0.25], np.float16),
+    "float64": np.array([0.5, 0.25]),
+    "big-endian": np.array([0.5, 0.25], ">f4"),
+    "strided": np.array([0.5, 9, 0.25, 9])[::2],
+    "jax": jnp.array([0.5, 0.25]),
+    "series": pd.Series([0.5, 0.25], index=[1, 0]),
+    "integers first": lambda step: [0.5, 0.25] if step else np.array([0, 0]),
+    "bools first": lambda step: [0.5, 0.25] if step else [False, True],
+}
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+def test_observations_in_any_container(container: str) -> None:
+    seen = run_of(Given(TWO, Discrete(2), CONTAINERS[container])).diagnostics["observation"]
+    assert seen.dtype == np.float32 and seen[0, 1:].tolist() == [[0.5, 0.25]] * 2
+
+
+def test_observations_of_other_spaces_in_any_container() -> None:
+    for space, values in (
+        (Box(-1, 1, ()), (0.5, np.float64(0.5), np.array(0.5), jnp.float32(0.5))),
+        (Discrete(3, start=1), (2, np.uint8(2), np.array(2), jnp.int32(2))),
+        (Box(0, 255, (1,), np.uint8), ([2], np.array([2], np.int64), np.array([2.0]))),
+    ):
+        for value in values:
+            seen = run_of(Given(space, Discrete(2), value), 1).diagnostics["observation"]
+            assert seen.ravel().tolist() == [float(np.ravel(value)[0])]
+    ids, features = np.array([3, 4], np.int64), [[0.5], [0.25]]
+    space = spaces.Dict(video=Box(0, 9, (2,), np.int32), x=Box(-1, 1, (2, 1)))
+    found = run_of(Given(space, Discrete(2), {"x": features, "video": ids}), 1).diagnostics
+    assert found["observation.video"].tolist() == [[[3, 4]]] and found["observation.x"].tolist() == [[features]]
+
+
+@pytest.mark.parametrize(
+    ("space", "seen", "error", "message"),
+    [
+        (TWO, [0.1], ValueError, r"observation must have shape \(2,\).*got shape \(1,\)"),
+        (TWO, 0.1, ValueError, r"got shape \(\)"),
+        (TWO, [[1, 2], [1]], ValueError, "rows of different lengths"),
+        (TWO, ["a", "b"], TypeError, "observation must hold real numbers"),
+        (TWO, None, TypeError, "observation must hold real numbers; got None"),
+        (TWO, lambda step: np.zeros(2 + step), ValueError, r"got shape \(3,\)"),
+        (Discrete(3), 1.0, TypeError, "observation must be an integer, a member of"),
+        (Discrete(3), [1], ValueError, r"got shape \(1,\)"),
+        (
+            Box(0, 9, (1,), int),
+            lambda step: [step / 2] if step else [0],
+            ValueError,
+            r"got \[0\.5\]: declare a Box of floats",
+        ),
+        (
+            Box(0, 255, (1,), np.uint8),
+            lambda step: np.array([step], np.uint8) if step < 2 else [300],
+            ValueError,
+            "300",
+        ),
+        (spaces.Dict(x=Box(-1, 1, (2, 1))), {"y": 1}, TypeError, r"must be a dict with the entries \['x'\]"),
+    ],
+)
+def test_observations_that_do_not_fit_are_refused(space: Any, seen: Any, error: Any, message: str) -> None:
+    with pytest.raises(error, match=message):
+        run_of(Given(space, Discrete(2), seen))
+
+
+@pytest.mark.parametrize("reward", [None, "1", [1.0, 2.0], 1j, {}])
+def test_rewards_that_are_not_numbers_are_refused(reward: Any) -> None:
+    with pytest.raises(TypeError, match="reward must be a number; got"):
+        run_of(Given(TWO, Discrete(2), [0, 0], reward))
+
+
+def test_the_api_before_gymnasium_is_called_so() -> None:
+    def old(**methods: Any) -> gymnasium.Env:
+        return type("Old", (Given,), methods)(TWO, Discrete(2), [0.0, 0.0])
+
+    for env, message in (
+        (old(reset=lambda self, **seed: np.zeros(3)), r"reset must return \(observation, info\).*got ndarray"),
+        (old(reset=lambda self, **seed: np.zeros(2)), r"reset must return \(observation, info\)"),
+        (old(reset=lambda self, **seed: ([0, 0], [0, 0])), "reset must return .* got a tuple of 2"),
+        (old(reset=lambda self: ([0, 0], {})), "reset must take the keyword seed"),
+        (old(step=lambda self, action: ([0, 0], 1.0, True, {})), "step must return .*truncated.* got a tuple of 4"),
+        (old(step=lambda self, action: None), "step must return .* got NoneType"),
+    ):
+        with pytest.raises(ValueError, match=f"Old instance.*{message}.*API before Gymnasium 0.26"):
+            run_of(env)
+
+
+BOXES = {
+    "int8": Box(-2, 2, (2,), np.int8),
+    "uint8": Box(0, 3, (), np.uint8),
+    "int64": Box(-1, 1, (1,), np.int64),
+    "bool": Box(0, 1, (1,), np.bool_),
+    "float16": Box(-1, 1, (1,), np.float16),
+    "float64": Box(-1, 1, (1,), np.float64),
+}
+
+
+@pytest.mark.parametrize("name", BOXES)
+def test_a_box_action_is_executed_as_it_is_recorded(name: str) -> None:
+    space = BOXES[name]
+    env = Given(TWO, space, [0.0, 0.0])
+    run = run_of(env, 40)
+    assert all(space.contains(action) for action in env.played)
+    np.testing.assert_array_equal(run.actions[0], np.stack(env.played))
+    if run.actions.dtype.kind != "f":
+        assert run.actions.min() == space.low.min() and run.actions.max() == space.high.max()  # the ends, too
+
+
+def test_integers_of_a_box_are_learned_on_the_device_and_in_a_service(tmp_path: Path) -> None:
+    space = Box(-2, 2, (1,), np.int32)
+
+    def step(key: Key, state: Array, action: Array, params: Array) -> tuple[Array, TimeStep]:
+        assert action.dtype == jnp.int32
+        return state, TimeStep(state, jnp.float32(action[0] == 2), jnp.float32(jnp.nan), jnp.bool_(False))
+
+    env = Environment(lambda key, params: (jnp.ones(2), jnp.ones(2)), step, jnp.ones(1), TWO, space, "whole")
+    run = seqdec.run(seqdec.agents.linear(env), env, 60, seed=0, progress=False)
+    assert run.actions.dtype == np.int32 and (run.actions[0, -20:] == 2).all()
+    with seqdec.OnlineAgent(seqdec.agents.linear, env, seed=0, folder=tmp_path) as service:
+        for _ in range(3):
+            decision = service.decide([1.0, 1.0])
+            assert space.contains(decision.action)
+            service.learn(decision.token, decision.action[0])
+        state = service.state
+    with seqdec.OnlineAgent(seqdec.agents.linear, env, seed=0, folder=tmp_path) as service:
+        jax.tree.map(np.testing.assert_array_equal, service.state, state)
+
+
+def test_floats_for_a_box_of_integers_are_refused() -> None:
+    env = Given(TWO, Box(-2, 2, (1,), np.int32), [0.0, 0.0])
+    agent = seqdec.agents.random(env)
+    rounding = agent._replace(act=lambda *given: agent.act(*given)._replace(value=jnp.ones(1)))
+    with pytest.raises(ValueError, match="wants integers; the agent plays float32: round them in its act"):
+        run_of(env, agent=lambda env: rounding)
+    with pytest.raises(ValueError, match="a Box of integers must lie within"):
+        seqdec.agents.random(Given(TWO, Box(0, 2**30, (1,), np.int64), [0.0, 0.0]))
+
+
+AGENTS = ("linear", "gp", "adamw", "hilofi", "auto", "random")
+ACTIONS = (
+    spaces.MultiDiscrete([2, 3]),
+    spaces.MultiDiscrete([2, 3], start=[1, -1]),
+    spaces.MultiBinary(2),
+    spaces.MultiBinary([2, 2]),
+    spaces.Tuple((Discrete(2), Discrete(2))),
+    spaces.Dict(a=Discrete(2)),
+    spaces.Text(2),
+    spaces.Sequence(Discrete(2)),
+    spaces.Graph(TWO, None),
+    Box(-np.inf, 1.0, (1,)),
+)
+
+
+@pytest.mark.parametrize("space", ACTIONS, ids=str)
+def test_the_remedy_for_other_actions_works(space: gymnasium.Space) -> None:
+    env = Given(TWO, space, [0.0, 0.0])
+    words = set()
+    for name in AGENTS:
+        with pytest.raises((TypeError, ValueError), match=r"actions must be Discrete or a bounded Box; got") as caught:
+            getattr(seqdec.agents, name)(env)
+        words.add(str(caught.value))
+    (text,) = words
+    _, call, listed = re.fullmatch(
+        r"(.* with )(gymnasium\..*?\)\)?)(?:, where choices = (.*))?", text, re.DOTALL
+    ).groups()  # pyright: ignore
+    space.seed(0)
+    if listed is not None and listed.startswith("numpy"):
+        choices = eval(listed, {"numpy": np})
+        assert len({str(choice) for choice in choices}) == len(choices)
+    else:
+        choices = [space.sample() for _ in range(3)]
+    names = {
+        "gymnasium": gymnasium,
+        "env": env,
+        "choices": choices,
+        "low": -np.ones(1, np.float32),
+        "high": np.ones(1, np.float32),
+    }
+    run_of(eval(call, names))
+    for action in env.played:
+        assert space.contains(np.asarray(action, space.dtype) if space.dtype in (np.int64, np.int8) else action)
+
+
+OBSERVATIONS = (
+    spaces.MultiDiscrete([2, 3]),
+    spaces.MultiBinary(3),
+    spaces.Tuple((Discrete(2), TWO)),
+    spaces.Dict(a=Discrete(2), b=TWO),
+    spaces.Text(3),
+    spaces.OneOf((Discrete(2), TWO)),
+    spaces.Sequence(Discrete(2)),
+    spaces.Graph(TWO, None),
+    spaces.Tuple((spaces.Sequence(Discrete(2)),)),
+)
+
+
+@pytest.mark.filterwarnings("ignore:.*")  # of Gymnasium's own wrappers
+@pytest.mark.parametrize("space", OBSERVATIONS, ids=str)
+def test_the_remedy_for_other_observations_works(space: gymnasium.Space) -> None:
+    space.seed(0)
+    env = Given(space, Discrete(2), lambda step: space.sample())
+    for name in AGENTS:
+        with pytest.raises(TypeError, match=r"got .*gymnasium\.wrappers") as caught:
+            getattr(seqdec.agents, name)(env)
+    call = re.search(r"gymnasium\.wrappers\..*\)$", str(caught.value))
+    assert call is not None and ("Flatten" in call[0]) == space.is_np_flattenable
+    names = {"gymnasium": gymnasium, "env": env, "function": lambda seen: np.zeros(2, np.float32), "box": TWO}
+    run_of(eval(call[0], names))
+
+
+def test_compiled_agents_take_any_container() -> None:
+    env = Given(TWO, Discrete(2), [0.0, 0.0])
+    agent = seqdec.agents.hilofi(env, model=seqdec.models.MLP(2, (4,)), rank=2)
+    fast, key = seqdec.compiled(agent, optimise=False), jax.random.key(0)
+    state = fast.init(key)
+    assert fast.act_batch is not None and fast.update_batch is not None
+    keys, xs = jax.random.split(key, 2), np.array([[0.5, 0.25], [0.25, 0.5]], np.float32)
+    expected = fast.act(key, state, xs[0]), fast.update(state, xs[0], 1, 0.5)
+    many = fast.act_batch(keys, state, xs), fast.update_batch(state, xs, np.array([1, 0]), np.array([0.5, 1.0]))
+
+    def assert_same(one: Any, other: Any) -> None:
+        jax.tree.map(np.testing.assert_array_equal, one, other)
+
+    for name in ("list", "tuple", "float16", "float64", "big-endian", "series"):
+        x = CONTAINERS[name]
+        assert_same(expected, (fast.act(key, state, x), fast.update(state, x, [1][0], np.array(0.5))))
+        assert_same(expected, (agent.act(key, state, x), agent.update(state, x, 1, 0.5))) if name == "list" else None
+    rows = xs.tolist(), pd.DataFrame(xs, index=[1, 0]), xs.astype(">f8")
+    for x in rows:
+        assert_same(many, (fast.act_batch(keys, state, x), fast.update_batch(state, x, [1, 0], (0.5, 1.0))))
+    whole = fast.act(key, state, [1, 0]), fast.act(key, state, np.array([1.0, 0.0]))
+    assert_same(*whole)
+    masked = Masked([0.5, 0.25], [True, False])  # pyright: ignore[reportArgumentType]
+    assert int(fast.act(key, state, masked).value) == 0

@@ -185,8 +185,9 @@ def _cast(like: np.ndarray, leaf: np.ndarray) -> np.ndarray:
 
 def _for_gymnasium(value: np.ndarray, space: gymnasium.Space) -> Any:
     """An agent's action as a member of the action space; indices count from 0, a Discrete space from its start."""
-    first = space.start if isinstance(space, Discrete) else 0
-    return (value + first).astype(space.dtype)[()]
+    if isinstance(space, Discrete):
+        return (value + space.start).astype(space.dtype)[()]
+    return np.array(value, space.dtype)
 
 
 def _scalar(number: Any) -> np.ndarray:
