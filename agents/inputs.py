@@ -73,7 +73,7 @@ def refused_observations(space: gym_spaces.Space) -> str:
 
 def refused_actions(space: gym_spaces.Space) -> str:
     """What to do about actions of a space that agents do not take."""
-    words = f"actions must be Discrete or a bounded Box; got {space}. "
+    words = f"actions must be Discrete or Box, and bounded; got {space}. "
     wrapper = "gymnasium.wrappers.TransformAction(env, lambda action: {}, gymnasium.spaces.{})"
     if isinstance(space, gym_spaces.Box):
         return words + f"Bound those of a gymnasium.Env with {wrapper.format('action', 'Box(low, high)')}"
