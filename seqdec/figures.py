@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from scipy.optimize import isotonic_regression
 
+from seqdec.introspection import present
 from seqdec.statistics import mean_and_margin
 
 COLOURS: Mapping[str, str] = {
@@ -338,3 +339,6 @@ def title(runs: Mapping[str, Run]) -> str:
     seeds = max(len(run.seeds) for run in runs.values())
     bands = f"{seeds} seeds, mean and 95% band" if seeds > 1 else "1 seed"
     return f"{', '.join(environments)} · {steps:,} steps · {bands}"
+
+
+present(__name__)

@@ -34,7 +34,10 @@ _DEFINED = re.compile(
 
 
 def present(module: ModuleType | str) -> None:
-    """Describe the fields of a loaded module's named tuples, and offer its public names only."""
+    """Describe the fields of a loaded module's named tuples, and offer its public names only.
+
+    `import seqdec` does so for all modules that it loads; others end with `present(__name__)`.
+    """
     module = sys.modules[module] if isinstance(module, str) else module
     space = vars(module)
     own = {

@@ -21,6 +21,7 @@ from seqdec.bo.dimensions import Categorical, Dimension, Integer, Ordinal, Real
 from seqdec.bo.spaces import Space
 from seqdec.bo.suggest import sobol
 from seqdec.figures import TITLE, finish_axis, optimum
+from seqdec.introspection import present
 from seqdec.registry import unknown
 
 if TYPE_CHECKING:
@@ -479,3 +480,6 @@ PANELS: Mapping[str, Panel] = {
     "parallel": Panel(parallel, 11.0, lambda study: 3.6),
 }
 _LAYOUT = (("progress", "importances"), ("slices",), ("parallel",))
+
+
+present(__name__)

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import OptimizeResult
 
-from seqdec.introspection import html
+from seqdec.introspection import html, present
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -64,3 +64,6 @@ class SearchResult(OptimizeResult):
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), "plot"]
+
+
+present(__name__)

@@ -28,6 +28,7 @@ from seqdec import params as parameters
 from seqdec.core import Filter, Key, Network, Predictive, PyTree, UpdateInfo
 from seqdec.filters import jacobians
 from seqdec.filters.covariance import whole
+from seqdec.introspection import present
 from seqdec.likelihoods import Likelihood
 
 
@@ -203,3 +204,6 @@ def make(
         init, lambda belief: belief, update, moments, sample, lambda belief: belief.params,
         lambda params, x: likelihood.mean(network.apply(params, x)),
     )  # fmt: skip
+
+
+present(__name__)
