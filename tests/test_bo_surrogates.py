@@ -7,9 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from seqdec import policies
+from seqdec.bo import acquisitions, suggest, surrogates, wide
 from seqdec.bo import gaussian_process as exact
 from seqdec.bo import sparse_gaussian_process as sparse
-from seqdec.bo import suggest, surrogates, wide
 from seqdec.bo.acquisitions import is_smooth, make
 from seqdec.bo.acquisitions import names as acquisition_names
 from seqdec.bo.feasibility import Incumbent
@@ -169,3 +170,11 @@ def test_the_climb_follows_the_gradient_of_a_filter() -> None:
     x, step = jnp.asarray(NEW[0], jnp.float32), 1e-2
     numeric = [(variance(x + step * e) - variance(x - step * e)) / (2 * step) for e in np.eye(DIM, dtype=np.float32)]
     np.testing.assert_allclose(jax.grad(variance)(x), numeric, rtol=2e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", acquisitions.names())
+def test_what_an_acquisition_is_agrees_with_what_it_takes(name: str) -> None:
+    """A policy that needs a row in the tables of the acquisitions has it."""
+    taken = set(policies.REGISTRY.parameters(name))
+    assert (name in acquisitions.IMPROVEMENTS) == (set(Incumbent._fields) <= taken) == ("best" in taken)
+    assert set(acquisitions.SETTINGS.get(name, {})) == taken & {"propensity_samples", "width"}

@@ -1,18 +1,22 @@
 """Progress on a terminal and elsewhere, and what the command says of itself."""
 
 import errno
+import http.server
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pooch
 import pytest
 
 import seqdec
 from seqdec import cli, progress
+from seqdec.data.downloads import downloader
 from seqdec.experiments import tune
 from seqdec.experiments.digits import Digits
 from tests.toys import toy_agent, toy_env
@@ -97,6 +101,31 @@ def test_everything_long_tells_its_progress(
     call(*[tmp_path] * call.__code__.co_argcount)
     assert made and all(shown.n == shown.total and shown.desc and shown._closed.is_set() for shown in made)
     assert all("compiling" not in str(shown) for shown in made)
+
+
+class Page(http.server.BaseHTTPRequestHandler):
+    """Ten bytes under any name."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "10")
+        self.end_headers()
+        self.wfile.write(b"0123456789")
+
+    def log_message(self, *_: Any) -> None:
+        """Not on standard error."""
+
+
+def test_a_download_tells_its_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, real = [], progress.bar
+    monkeypatch.setattr(progress, "bar", lambda *values, **options: made.append(real(*values, **options)) or made[-1])
+    with http.server.HTTPServer(("127.0.0.1", 0), Page) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/table.csv"
+        pooch.retrieve(url, None, "table.csv", tmp_path, downloader=downloader(30.0))
+        server.shutdown()
+    assert (tmp_path / "table.csv").read_bytes() == b"0123456789"
+    assert [(shown.desc, shown.n, shown.total) for shown in made] == [("table.csv", 10, 10)]
 
 
 @pytest.mark.parametrize("command", [[], ["run"], *([name] for name in cli.COMMANDS), ["run", "digits"]])

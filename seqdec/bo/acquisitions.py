@@ -1,7 +1,7 @@
 """Acquisitions of an optimiser: the policies of the bandits, given the best response so far."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from seqdec import checks, policies
@@ -12,8 +12,15 @@ from seqdec.core import Acquisition
 
 SEVERAL = "log_expected_hypervolume_improvement"
 """The acquisition of several objectives."""
-_SETTINGS: dict[str, Any] = {"propensity_samples": 0, "width": 2.0}
-"""Keywords of all policies that take them, where they differ from the bandits' defaults."""
+IMPROVEMENTS = frozenset({"log_expected_improvement"})
+"""Policies that are told what to exceed: they take the fields of `Incumbent`."""
+SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "epistemic_sampling": {"propensity_samples": 0},
+    "predictive_sampling": {"propensity_samples": 0},
+    "thompson": {"propensity_samples": 0},
+    "ucb": {"width": 2.0},
+}
+"""Keywords of policies, where they differ from the bandits' defaults: nobody asks for propensities here."""
 
 
 def names() -> tuple[str, ...]:
@@ -34,9 +41,8 @@ def make(acquisition: str | Acquisition) -> Callable[[Incumbent], Acquisition]:
     if not isinstance(acquisition, str):
         raise TypeError(f"acquisition must be a name or a seqdec.core.Acquisition; got {acquisition!r}")
     checks.choice("acquisition", acquisition, names())
-    parameters = policies.REGISTRY.parameters(acquisition)
-    settings = {name: value for name, value in _SETTINGS.items() if name in parameters}
-    if "best" in parameters:
+    settings = SETTINGS.get(acquisition, {})
+    if acquisition in IMPROVEMENTS:
         return lambda incumbent: policies.make(acquisition, **incumbent._asdict(), **settings)
     return lambda incumbent: policies.make(acquisition, **settings)
 
