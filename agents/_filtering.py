@@ -72,12 +72,14 @@ def box_choices(
 
     def join(observation, points):
         context = jnp.broadcast_to(jnp.ravel(observe(observation)), (len(points), observe(observation).size))
-        return jnp.concatenate([context, points.astype(jnp.promote_types(points.dtype, jnp.float32))], axis=1)
+        wide = jnp.float64 if points.dtype == jnp.float64 else jnp.float32
+        return jnp.concatenate([context, points.astype(wide)], axis=1)
 
     def candidates(key, observation):
         shape = (num_candidates, low.size)
         if whole:
-            return join(observation, jax.random.randint(key, shape, low, high + 1))
+            bounds = (jnp.broadcast_to(bound, shape) for bound in (low, high + 1))
+            return join(observation, jax.random.randint(key, shape, *bounds))
         return join(observation, jax.random.uniform(key, shape, minval=low, maxval=high).astype(dtype))
 
     def evidence(observation, action, feedback):

@@ -134,7 +134,8 @@ def typed(space: gym_spaces.Space, arrays: PyTree) -> PyTree:
         return {entry: typed(space[entry], part) for entry, part in arrays.items()}
     if not isinstance(space, gym_spaces.Box | gym_spaces.Discrete):
         return arrays
-    dtype = jax.dtypes.canonicalize_dtype(jnp.promote_types(arrays.dtype, space.dtype))
+    with jax.numpy_dtype_promotion("standard"):
+        dtype = jax.dtypes.canonicalize_dtype(jnp.promote_types(arrays.dtype, space.dtype))
     with np.errstate(over="ignore"):  # infinite numbers are dealt with as such
         return arrays.astype(dtype, copy=False)
 

@@ -132,6 +132,20 @@ def test_what_is_right_passes() -> None:
     seqdec.run(toy_agent(), own(**python), 2, seed=0, progress=False)
 
 
+@pytest.mark.parametrize(
+    "mode", ["jax_disable_jit", "jax_numpy_rank_promotion", "jax_numpy_dtype_promotion", "jax_enable_x64"]
+)
+def test_modes_of_jax(mode: str) -> None:
+    strict = {"jax_numpy_rank_promotion": "raise", "jax_numpy_dtype_promotion": "strict"}
+    before = getattr(jax.config, mode)
+    jax.config.update(mode, strict.get(mode, True))
+    try:
+        envs.check(envs.make("linear"))
+        envs.check(envs.make("branin"))
+    finally:
+        jax.config.update(mode, before)
+
+
 def test_constants_and_unknown_rewards_are_warned_of() -> None:
     with pytest.warns(UserWarning, match="20,000 numbers that its functions close over .* pass them in params"):
         envs.check(own(**with_field(reward=lambda r: r + jnp.asarray(TABLE)[jnp.int32(r) % 9])))
