@@ -53,7 +53,7 @@ def test_ctrl_c_keeps_the_finished_runs(tmp_path: Path) -> None:
         while process.poll() is None and not finished(tmp_path):
             time.sleep(0.1)
         code, out, err = interrupted(process)
-    assert (code, err) == (130, "seqdec: interrupted\n") and "linear" in out
+    assert (code, err.splitlines()[-1]) == (130, "seqdec: interrupted") and "linear" in out  # below lines of progress
     assert next(iter(load_runs(tmp_path))) == "linear" and (tmp_path / "summary.csv").exists()
 
 
