@@ -12,6 +12,7 @@ import jax
 import numpy as np
 import pytest
 from flax import linen as nn
+from gymnasium import spaces
 
 import seqdec
 from seqdec import agents, bo, core, envs, filters, likelihoods, models, policies
@@ -20,6 +21,7 @@ from seqdec.envs import objectives
 from tests.test_envs import CONTRACT, build
 
 ENV = envs.linear(np.eye(3, 4).tolist())
+ITEMS = core.Spaces(spaces.Dict(video=spaces.Box(0, 8, (3,), np.int32)), spaces.Discrete(3))
 KEY = jax.random.key(0)
 X = np.linspace(-1, 1, 4, dtype=np.float32)
 
@@ -39,12 +41,13 @@ def network(activation: Any = nn.elu) -> models.Network:
 
 @pytest.mark.parametrize("name", agents.names())
 def test_agents(name: str) -> None:
-    agent = agents.make(name, ENV)
+    where, context = (ENV, X) if "contexts" in agents.capabilities(name).spaces else (ITEMS, {"video": np.arange(3)})
+    agent = agents.make(name, where)
     other = again(agent)
     assert repr(other) == repr(agent) and other.spaces == agent.spaces
     assert program(other.init, KEY) == program(agent.init, KEY)
     state = jax.eval_shape(agent.init, KEY)
-    assert program(other.act, KEY, state, X) == program(agent.act, KEY, state, X)
+    assert program(other.act, KEY, state, context) == program(agent.act, KEY, state, context)
 
 
 @pytest.mark.parametrize("name", policies.REGISTRY.names())
