@@ -354,7 +354,7 @@ def _temporary(path: Path) -> "tuple[Path, FileLock]":
         folder.mkdir()
         lock = FileLock(folder / _WRITING)
         # Another process may take the folder for abandoned before it is locked.
-        with suppress(Timeout, FileNotFoundError):
+        with suppress(Timeout, FileNotFoundError, FileExistsError):
             with suppress(NotImplementedError):  # the file system has no locks, so that nobody can claim the folder
                 lock.acquire(timeout=0)
             if folder.is_dir():
