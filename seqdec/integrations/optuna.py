@@ -132,7 +132,7 @@ class Sampler(BaseSampler):
         return {name: value for name, value in vars(self).items() if name not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
+        self.__dict__.update(state)
         self._start()
 
     def reseed_rng(self) -> None:
