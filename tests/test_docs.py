@@ -1,5 +1,6 @@
 """What documentation, docstrings and comments refer to exists: files, links, modules and their attributes, commands."""
 
+import importlib.util
 import pkgutil
 import re
 from pathlib import Path
@@ -13,6 +14,8 @@ FOLDERS = ("agents", "benchmarks", "docs", "envs", "examples", "notebooks", "seq
 PAGES = sorted([*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md"))])
 SOURCES = sorted({path.resolve() for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")})
 EXEMPT = {ROOT / "CHANGELOG.md", Path(__file__).resolve()}  # they name what does not exist
+
+EXTRAS = {"seqdec.integrations.optuna": "optuna"}
 
 GROUPS = ("bench", "ope", "report", "run", "sweep")
 
@@ -34,8 +37,12 @@ def missing_paths(text):
 
 
 def missing_names(text):
-    """Dotted names in backticks that are no module of the library and no attribute of one, sorted."""
-    return sorted(name for name in set(NAME.findall(text)) if not resolves(name))
+    """Dotted names in backticks that are no module of the library and no attribute of one, sorted.
+
+    Names of a module whose extra is not installed are left out.
+    """
+    absent = tuple(module for module, extra in EXTRAS.items() if not importlib.util.find_spec(extra))
+    return sorted(name for name in set(NAME.findall(text)) if not name.startswith(absent) and not resolves(name))
 
 
 def resolves(name):

@@ -108,7 +108,8 @@ def test_tables_in_notebooks() -> None:
 
 
 def test_a_sampler_names_its_settings() -> None:
-    module = pytest.importorskip("seqdec.integrations.optuna")
+    pytest.importorskip("optuna", reason="Optuna is not installed")
+    module = importlib.import_module("seqdec.integrations.optuna")
     shown = repr(module.Sampler(seed=3, surrogate="hilofi"))
     assert "seed=3" in shown and "surrogate='hilofi'" in shown and len(shown.splitlines()) <= 5
     assert dir(module) == ["Sampler"]

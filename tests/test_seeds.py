@@ -4,7 +4,6 @@ from typing import Any
 
 import jax
 import numpy as np
-import optuna
 import pytest
 
 import seqdec
@@ -66,6 +65,7 @@ def of_matrices_that_switch(seed: Any) -> Any:
 
 
 def of_sampler(seed: Any) -> Any:
+    optuna = pytest.importorskip("optuna", reason="Optuna is not installed")
     from seqdec.integrations.optuna import Sampler
 
     study = optuna.create_study(sampler=Sampler(seed=seed))

@@ -1,5 +1,6 @@
 """What type checkers know: the Python blocks of the documentation, and the keywords of agents and of the optimizer."""
 
+import importlib
 import inspect
 import json
 import os
@@ -135,7 +136,8 @@ def test_declared_keywords_are_those_of_the_function(name: str) -> None:
 
 
 def test_the_sampler_declares_its_keywords() -> None:
-    module = pytest.importorskip("seqdec.integrations.optuna")
+    pytest.importorskip("optuna", reason="Optuna is not installed")
+    module = importlib.import_module("seqdec.integrations.optuna")
     shown = {key: part.annotation for key, part in inspect.signature(module.Sampler).parameters.items()}
     assert shown == expanded(module.Sampler.__init__.__wrapped__)
 
