@@ -50,8 +50,6 @@ from seqdec.agents.units import Units
 from seqdec.core import Acquisition, Agent, Array, HasSpaces, Network, Posterior, PyTree
 from seqdec.memory import MemoryState
 
-_RAW = 256
-"""Numbers in a context up to which it is given to the regressions directly."""
 _DEEP_STD = 0.1**0.5
 """Prior standard deviation of member 2's weights, in that of the noise: those of member 1 have 1."""
 _ROWS, _BLOCK = 8192, 256
@@ -159,7 +157,7 @@ def auto(
     checks.number("average", average, 0, 1)
     choices = choices_for(spaces, num_candidates)
     recording = recorder(choices, spaces)
-    parts = _parts(spaces, model, recording.example.x.size, neglect)
+    parts = _parts(spaces, model, recording.example.x.shape, neglect)
     memory, transform = memories.reservoir(capacity), optax.with_extra_args_support(optax.adam(learning_rate))
     actions = int(spaces.action_space.n)  # pyright: ignore[reportAttributeAccessIssue] (Discrete)
 
@@ -216,10 +214,10 @@ def auto(
     return checked(Agent(init, act, update, "auto", acquisition.exact, {"policy": called, **told}), spaces)
 
 
-def _parts(spaces: HasSpaces, model: nn.Module | Network | None, size: int, neglect: float) -> _Parts:
-    """The network and its last layer, for contexts of `size` numbers."""
+def _parts(spaces: HasSpaces, model: nn.Module | Network | None, shape: tuple[int, ...], neglect: float) -> _Parts:
+    """The network and its last layer, for contexts of this shape."""
     actions = int(spaces.action_space.n)  # pyright: ignore[reportAttributeAccessIssue] (Discrete)
-    raw = size <= _RAW
+    raw = units.few(shape)
     network = network_for(spaces, models.MLP(actions, skip=True) if model is None and raw else model)
     layer = last_layer(network)
     if layer.groups != actions:

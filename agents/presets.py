@@ -33,6 +33,7 @@ from seqdec.agents.signatures import (
     Subspace,
     TrainedOptions,
 )
+from seqdec.agents.standard import standard_actions, standard_spaces, standardizing
 from seqdec.core import Acquisition, Agent, Filter, HasSpaces, Network
 from seqdec.filters import Numerics
 from seqdec.likelihoods import Likelihood
@@ -49,7 +50,10 @@ _ARGS = """\
     num_candidates: points drawn per decision, for Box actions only; None is 256.
     rehearsal: of past observations, a `seqdec.agents.Rehearsal`; None keeps none.
     average: a in [0, 1), decay of the moving average of the means, which acts (`seqdec.agents.averaging`); 0: the
-        latest mean acts."""
+        latest mean acts.
+    standardize: give the model contexts of at most 256 numbers, numbers of candidates, and Box actions in standard
+        units, by their means and standard deviations so far (`seqdec.agents.standard`); images stay as they are. False
+        gives it all as they are."""
 _CHOSEN = ("optimizer", "name", "settings")
 """Keywords of `neural` that the networks with an optimizer of their own choose."""
 _RAISES = """\
@@ -85,6 +89,7 @@ def from_filter(factory: Callable[..., Filter] | str, policy: str, **presets: An
         num_candidates: int | None = None,
         rehearsal: Rehearsal | None = None,
         average: float = 0.0,
+        standardize: bool = True,
         **settings: Any,
     ) -> Agent:
         for key in settings:
@@ -93,12 +98,15 @@ def from_filter(factory: Callable[..., Filter] | str, policy: str, **presets: An
         if likelihood is not None:
             refuse_unused(agent, {"noise_variance": noise_variance}, "with a likelihood, which has its own")
         acquisition, called = policies.resolve(policy)
-        network = network_for(spaces, model)
+        inside = standard_spaces(spaces) if checks.flag("standardize", standardize) else spaces
+        network = network_for(inside, model)
+        network = standard_actions(network, inside) if standardize else network
         if not network.tables:
             tables = {key: value for key, value in settings.items() if key == "initial_std_table"}
             refuse_unused(agent, tables, "on a network without embedding tables")
         chosen = {**presets, **settings}
         told = {"policy": called, "noise_variance": noise_variance if likelihood is None else "likelihood", **chosen}
+        told["standardize"] = standardize
         if "numerics" in own:
             numerics = chosen.get("numerics", Numerics())
             # An average of means acts elsewhere than the filter linearises.
@@ -106,10 +114,12 @@ def from_filter(factory: Callable[..., Filter] | str, policy: str, **presets: An
         likelihood = likelihoods.gaussian(noise_variance) if likelihood is None else likelihood
         flt = make_filter(network, likelihood, **chosen)
         made = filtering(
-            flt, acquisition, network.init, spaces, name=name, settings=told, num_candidates=num_candidates
+            flt, acquisition, network.init, inside, name=name, settings=told, num_candidates=num_candidates
         )
-        learner = made if rehearsal is None else rehearsing(made, flt, rehearsal, spaces)
-        return learner if average == 0 else _averaging(learner, flt, average, rehearsal is not None)
+        learner = made if rehearsal is None else rehearsing(made, flt, rehearsal, inside)
+        if average != 0:
+            learner = _averaging(learner, flt, average, rehearsal is not None)
+        return standardizing(learner, spaces) if standardize else learner
 
     signature = inspect.signature(agent)
     common = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]

@@ -27,6 +27,7 @@ class BeliefOptions(TypedDict, total=False):
     num_candidates: int | None
     rehearsal: Rehearsal | None
     average: float
+    standardize: bool
     initial_std_table: TableStd
     numerics: Numerics
 

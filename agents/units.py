@@ -1,11 +1,17 @@
-"""Standard units: contexts and rewards by their running means and standard deviations (Welford)."""
+"""Standard units: contexts and rewards by their running means and standard deviations.
 
+Source: Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979.
+"""
+
+import math
 from typing import NamedTuple
 
 import jax.numpy as jnp
 
 from seqdec.core import Array
 
+_FEW = 256
+"""Numbers in a context up to which it is seen in standard units; larger ones, such as images, stay as they are."""
 _FURTHEST = 5.0
 """Standard deviations at which contexts are cut off: rare values, and all while the deviation is hardly known."""
 
@@ -19,6 +25,11 @@ class Units(NamedTuple):
     squares: Array
 
 
+def few(shape: tuple[int, ...]) -> bool:
+    """Whether contexts of this shape are seen in standard units."""
+    return math.prod(shape) <= _FEW
+
+
 def unknown(shape: tuple[int, ...]) -> Units:
     """Before any value of this shape."""
     return Units(jnp.zeros(()), jnp.zeros(shape), jnp.zeros(shape))
@@ -28,9 +39,11 @@ def measured(units: Units, values: Array, present: Array) -> Units:
     """The units after more values (k, ...), those that are present (k,) bool."""
     mask = jnp.reshape(present, (-1, *(1,) * units.mean.ndim))
     values = jnp.where(mask, values, 0)  # a product with the mask would keep NaN
-    seen = units.seen + jnp.sum(present)
-    mean = units.mean + jnp.sum(mask * (values - units.mean), 0) / jnp.maximum(seen, 1)
-    return Units(seen, mean, units.squares + jnp.sum(mask * (values - units.mean) * (values - mean), 0))
+    new, seen = jnp.sum(present), units.seen + jnp.sum(present)
+    center = jnp.sum(values, 0) / jnp.maximum(new, 1)
+    squares = jnp.sum(mask * (values - center) ** 2, 0)
+    step, share = center - units.mean, new / jnp.maximum(seen, 1)
+    return Units(seen, units.mean + step * share, units.squares + squares + step**2 * share * units.seen)
 
 
 def standard(units: Units, values: Array) -> Array:

@@ -105,8 +105,11 @@ def team(env: Environment) -> dict[str, Agent]:
     """The agents of seqdec that play a stream."""
     network = models.MLP(ARMS, ())
     variances = (0.25, 0.05, 0.01, 0.0025)
-    grid = {f"ekf linear, R = {r}": agents.ekf(env, model=network, noise_variance=r) for r in variances}
-    plain = {name: agents.make(name, env) for name in ("auto", "linear", "hilofi", "neural_linear")}
+    grid = {
+        f"ekf linear, R = {r}": agents.ekf(env, model=network, noise_variance=r, standardize=False) for r in variances
+    }
+    plain = {name: agents.make(name, env) for name in ("auto", "linear", "neural_linear")}
+    plain["hilofi"] = agents.hilofi(env, standardize=False)  # features are standard normal
     return plain | grid
 
 

@@ -113,9 +113,9 @@ def test_contenders_follow_the_capabilities():
         "ekf", "hilofi", "lofi", "lolofi", "lrkf", "subspace",
     ]  # fmt: skip
     assert contenders.filter_settings("lolofi", {}, rank=3, process_noise=0.1) == {
-        "rank_hidden": 3, "process_noise_hidden": 0.1,
+        "standardize": False, "rank_hidden": 3, "process_noise_hidden": 0.1,
     }  # fmt: skip
-    assert contenders.filter_settings("ekf", {}, rank=3, process_noise=None) == {}
+    assert contenders.filter_settings("ekf", {}, rank=3, process_noise=None) == {"standardize": False}
     with pytest.raises(ValueError, match="random has no policy"):
         contenders.split("random+greedy", agents.names())
     with pytest.raises(ValueError, match="did you mean 'hilofi'"):

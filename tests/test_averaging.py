@@ -15,7 +15,8 @@ REHEARSALS = {"plain": None, "rehearsing": agents.Rehearsal(memory.last(5), opti
 
 
 def make(average, rehearsal=None):
-    return agents.lrkf(toy_env(), model=NETWORK, rank=3, average=average, rehearsal=rehearsal, policy="greedy")
+    options = {"rank": 3, "policy": "greedy", "standardize": False}
+    return agents.lrkf(toy_env(), model=NETWORK, average=average, rehearsal=rehearsal, **options)
 
 
 @pytest.mark.parametrize("case", REHEARSALS)

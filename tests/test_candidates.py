@@ -83,7 +83,7 @@ def test_popularity_is_the_shrunken_running_mean() -> None:
 
 
 def test_linear_without_intercepts_is_bayesian_linear_regression() -> None:
-    agent = make("linear", intercepts=False, noise_variance=0.05, initial_std=0.7)
+    agent = make("linear", intercepts=False, noise_variance=0.05, initial_std=0.7, standardize=False)
     state = agent.init(jax.random.key(0))
     generator = np.random.default_rng(1)
     rows, rewards = [], []
@@ -149,7 +149,14 @@ def test_a_belief_over_intercepts_alone_is_the_shrunken_mean_of_popularity() -> 
     }
     table = (std, 0.0, 0.0, 0.0)
     agent = agents.hilofi(
-        ENV, model=model, rank=3, noise_variance=noise, policy="greedy", initial_std_table=table, **frozen
+        ENV,
+        model=model,
+        rank=3,
+        noise_variance=noise,
+        policy="greedy",
+        initial_std_table=table,
+        standardize=False,
+        **frozen,
     )
     state = agent.init(jax.random.key(0))
     update = jax.jit(agent.update)

@@ -23,7 +23,7 @@ def make(rehearsal, where=ARMS, **options):
     """A small EKF, of which programs are compiled quickly."""
     outputs = int(where.action_space.n) if isinstance(where.action_space, spaces.Discrete) else 1
     options = {"model": models.MLP(outputs, (4,)), "policy": "epsilon_greedy", **options}
-    return agents.ekf(where, rehearsal=rehearsal, **options)
+    return agents.ekf(where, rehearsal=rehearsal, standardize=False, **options)
 
 
 @functools.cache

@@ -74,7 +74,9 @@ def has_filter(kind: str) -> bool:
 def filter_settings(
     kind: str, tuned: Mapping[str, Any], *, rank: int | None, process_noise: float | None
 ) -> dict[str, Any]:
-    """Rank and process noise, unless None, as keywords of the agent called `kind`.
+    """Rank and process noise, unless None, as keywords of the agent called `kind`, and contexts as they are.
+
+    The environments of experiments have contexts in units of order one, for which settings were found and published.
 
     Where an agent has several, they are those of the hidden layers. HiLoFi's last layer has the same process noise
     unless `tuned` gives it another.
@@ -84,7 +86,7 @@ def filter_settings(
     given |= dict.fromkeys(own.process_noise[:1], process_noise)
     if kind == "hilofi":
         given["process_noise_last"] = tuned.get("process_noise_last", process_noise)
-    return {keyword: value for keyword, value in given.items() if value is not None}
+    return {"standardize": False, **{keyword: value for keyword, value in given.items() if value is not None}}
 
 
 def checked(agent: Agent, name: str) -> Agent:

@@ -41,7 +41,13 @@ _BELIEF = {
 _TUNED: Mapping[str, Mapping[str, Any]] = {
     "adamw": {"learning_rate": 1e-3, "inner_steps": 1, "policy": "greedy"},
     "hilofi": {"initial_std_hidden": 1.0, "initial_std_last": 0.1, **_STATIC, **_BELIEF},
-    "linear": {"policy": "greedy", "noise_variance": 0.03, "initial_std": 0.1, "initial_std_table": 0.1},
+    "linear": {
+        "policy": "greedy",
+        "noise_variance": 0.03,
+        "initial_std": 0.1,
+        "initial_std_table": 0.1,
+        "standardize": False,
+    },
     "lrkf": {"initial_std": 0.3, "process_noise": 0.0, **_BELIEF},
     "popularity": {"prior_plays": 3.0},
 }
@@ -52,7 +58,13 @@ number of an embedding is the intercept, whose prior deviation is that of the me
 """
 _TUNED_EXPOSURES: Mapping[str, Mapping[str, Any]] = {
     **_TUNED,
-    "linear": {"policy": "ucb", "noise_variance": 0.05, "initial_std": 1.0, "initial_std_table": 0.2},
+    "linear": {
+        "policy": "ucb",
+        "noise_variance": 0.05,
+        "initial_std": 1.0,
+        "initial_std_table": 0.2,
+        "standardize": False,
+    },
     "popularity": {"prior_plays": 10.0},
 }
 """Baselines that do better with other settings on the random exposures, on a seed that is not reported."""

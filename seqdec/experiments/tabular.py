@@ -49,9 +49,9 @@ _KINDS = {
 }
 """Agents of this experiment -> names in `seqdec.agents`."""
 _ALL: dict[str, dict[str, Any]] = {
-    "hilofi": {"rank": 10, "per_output": True},
-    "lolofi": {"rank_hidden": 10},
-    "lrkf": {"rank": 20},
+    "hilofi": {"rank": 10, "per_output": True, "standardize": False},
+    "lolofi": {"rank_hidden": 10, "standardize": False},
+    "lrkf": {"rank": 20, "standardize": False},
     "neural-epsilon-greedy": {"policy": "epsilon_greedy"},
     "neural-greedy": {"policy": "greedy"},
 }
