@@ -53,7 +53,7 @@ def members_head(
 
     Raises TypeError or ValueError for a setting out of its range.
     """
-    checks.count("members", members)
+    members = checks.count("members", members)
     checks.choice("bootstrap", bootstrap, _BOOTSTRAPS)
     checks.non_negative("prior_scale", prior_scale)
     checks.positive("noise_variance", noise_variance)

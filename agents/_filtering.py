@@ -103,7 +103,7 @@ def choices_for(spaces: HasSpaces, num_candidates: int | None = None) -> Choices
     spaces = spaces_of(spaces)
     actions, sound = spaces.action_space, functools.partial(_sound, spaces.observation_space)
     if num_candidates is not None:
-        count("num_candidates", num_candidates)
+        num_candidates = count("num_candidates", num_candidates)
         if isinstance(actions, gym_spaces.Discrete):
             raise ValueError(
                 f"num_candidates={num_candidates} has no effect on {actions}, of which all are scored: leave it out"

@@ -78,7 +78,7 @@ def gp(
         TypeError: candidates with row numbers of a table, or spaces of other kinds.
         ValueError: a setting out of its range.
     """
-    checks.count("buffer", buffer)
+    buffer = checks.count("buffer", buffer)
     for setting, value in (("length_scale", length_scale), ("scale", scale), ("noise_variance", noise_variance)):
         checks.positive(setting, value)
     acquisition, called = policies.resolve(policy)

@@ -128,9 +128,9 @@ def neural(
             f"a plain network has no uncertainty, and the policy needs {acquisition.needs!r} of it; use epsilon_greedy "
             "or pass a head, such as seqdec.agents.laplace()"
         )
-    count("inner_steps", inner_steps)
+    inner_steps = count("inner_steps", inner_steps)
     if batch_size is not None:
-        count("batch_size", batch_size)
+        batch_size = count("batch_size", batch_size)
     memory = memories.last(1) if memory is None else memory
     choices = choices_for(spaces, num_candidates)
     recording = recorder(choices, spaces)

@@ -99,7 +99,7 @@ def neural_linear_head(
     for setting, value in (("prior_std", prior_std), ("noise_variance", noise_variance)):
         checks.positive(setting, value)
     checks.number("noise_shape", noise_shape, 1.0, exclusive=True)
-    checks.count("every", every)
+    every = checks.count("every", every)
     prior_precision, rate = noise_variance / prior_std**2, noise_variance * (noise_shape - 1)
 
     def head(network: Network) -> Head:

@@ -71,7 +71,7 @@ def rehearsing(agent: Agent, flt: Filter, rehearsal: Rehearsal, spaces: HasSpace
     Raises:
         ValueError, TypeError: a setting is out of its range or does not fit the filter.
     """
-    _check(flt, rehearsal)
+    rehearsal = _checked(flt, rehearsal)
     record, memory = recorder(choices_for(spaces), spaces), rehearsal.memory
     transform = None if rehearsal.optimizer is None else optax.with_extra_args_support(rehearsal.optimizer)
 
@@ -112,19 +112,23 @@ def rehearsing(agent: Agent, flt: Filter, rehearsal: Rehearsal, spaces: HasSpace
     )
 
 
-def _check(flt: Filter, rehearsal: Rehearsal) -> None:
+def _checked(flt: Filter, rehearsal: Rehearsal) -> Rehearsal:
+    """`rehearsal` with Python integers, if it fits the filter."""
     if not isinstance(rehearsal, Rehearsal):
         raise TypeError(f"rehearsal must be a seqdec.agents.Rehearsal; got {rehearsal!r}")
     if not isinstance(rehearsal.memory, Memory):
         raise TypeError(
             f"rehearsal.memory must be a memory, such as seqdec.memory.reservoir(10_000); got {rehearsal.memory!r}"
         )
-    count("rehearsal.updates", rehearsal.updates, 0)
-    count("rehearsal.batch_size", rehearsal.batch_size)
+    rehearsal = rehearsal._replace(
+        updates=count("rehearsal.updates", rehearsal.updates, 0),
+        batch_size=count("rehearsal.batch_size", rehearsal.batch_size),
+    )
     if not isinstance(rehearsal.optimizer, optax.GradientTransformation | None):
         raise TypeError(f"rehearsal.optimizer must be an optax transformation or None; got {rehearsal.optimizer!r}")
     if rehearsal.optimizer is not None and flt.recentre is None:
         raise ValueError("this filter's belief has no mean that could be moved: leave out rehearsal.optimizer")
+    return rehearsal
 
 
 def _replay(flt: Filter, belief: Any, rows: Experience, accept: Array, *, every: bool) -> Any:

@@ -172,7 +172,7 @@ def choose(key: Key, step: Array, order: Array | None, count: int, how: str) -> 
 
 def _check_examples(images: np.ndarray, labels: np.ndarray, peak: int) -> tuple[np.ndarray, np.ndarray]:
     """The arrays on the host. Raises ValueError for wrong types or shapes."""
-    images, labels = np.asarray(images), np.asarray(labels)
+    images, labels = (np.asarray(checks.as_array(*one)) for one in (("images", images), ("labels", labels)))
     if images.dtype != np.uint8 or images.ndim < 2 or images.size == 0:
         raise ValueError(f"images must be uint8 (n, ...) with n > 0; got {images.dtype} of shape {images.shape}")
     if labels.dtype.kind not in "iu" or labels.shape != images.shape[:1]:

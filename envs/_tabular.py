@@ -66,10 +66,10 @@ def tabular(
         ValueError, TypeError: arrays that do not fit together or are not finite, or an unknown option.
     """
     features, rewards = checks.array("features", table.features, 2), checks.array("rewards", table.rewards, 2)
-    shapes = {rewards.shape} if table.spread is None else {rewards.shape, np.shape(table.spread)}
+    spread = None if table.spread is None else checks.array("spread", table.spread, 2)
+    shapes = {rewards.shape} if spread is None else {rewards.shape, spread.shape}
     if len(rewards) != len(features) or len(shapes) > 1:
         raise ValueError(f"{len(features)} rows of features need as many rewards; got {shapes} for rewards and spread")
-    spread = None if table.spread is None else checks.array("spread", table.spread, 2)
 
     def pay(key: Key, params: Rows, shown: Array, expected: Array) -> Array:
         if params.spread is None:

@@ -165,10 +165,11 @@ def gaussian(
     `availability` as in `bernoulli`. Raises ValueError for a negative or misshapen `std` and for numbers not finite.
     """
     mean = checks.array("means", means, 1)
-    std = checks.array("std", std, np.ndim(std), 0.0)
-    if std.shape not in ((), mean.shape):
-        raise ValueError(f"std must be one number or have the shape {mean.shape} of means; got shape {std.shape}")
-    params = GaussianArms(mean, jnp.broadcast_to(std, mean.shape))
+    given = checks.as_array("std", std)
+    each = checks.array("std", given, given.ndim, 0.0)
+    if each.shape not in ((), mean.shape):
+        raise ValueError(f"std must be one number or have the shape {mean.shape} of means; got shape {each.shape}")
+    params = GaussianArms(mean, jnp.broadcast_to(each, mean.shape))
     return _bandit("gaussian", params, _no_context, 1, mean.shape[0], availability, horizon)
 
 

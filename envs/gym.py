@@ -261,7 +261,7 @@ class FunctionalVectorEnv(VectorEnv):
 
     def _check_actions(self, actions: Any, playing: np.ndarray) -> np.ndarray:
         """The actions counted from 0; not checked in copies that do not play."""
-        actions = np.asarray(actions)
+        actions = np.asarray(checks.as_array("actions", actions))
         if actions.shape != self.action_space.shape:
             raise ValueError(f"actions must have shape {self.action_space.shape}; got {actions.shape}")
         _, mask = _to_numpy(self._shown)

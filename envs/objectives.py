@@ -47,11 +47,11 @@ class Objective(NamedTuple):
 
     def regret(self, value: Any) -> Any:
         """`value` - minimum; NaN where the minimum is not known."""
-        return np.asarray(value) - (np.nan if self.minimum is None else self.minimum)
+        return np.asarray(checks.as_array("value", value)) - (np.nan if self.minimum is None else self.minimum)
 
 
 def _point(x: Any, dim: int) -> np.ndarray:
-    point = np.asarray(x, float)
+    point = np.asarray(checks.as_array("x", x), float)
     if point.shape != (dim,):
         raise ValueError(f"x must have shape ({dim},); got {point.shape}")
     return point

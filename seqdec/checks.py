@@ -180,8 +180,8 @@ def choice(name: str, value: Any, known: Collection[str]) -> None:
 def as_array(name: str, values: Any) -> Any:
     """Real numbers in a container of any kind as an array, in the order in which they stand there.
 
-    JAX arrays and traced values stay. Lists, tuples, iterators, columns and tables of pandas, Polars and Arrow, and
-    arrays of any byte order become NumPy arrays, or a JAX array where they hold traced values.
+    JAX arrays and traced values stay. Lists, tuples, iterators, columns and tables of pandas, Polars and Arrow, columns
+    of lists, and arrays of any byte order become NumPy arrays, or a JAX array where they hold traced values.
 
     Raises:
         TypeError: it holds text, missing entries or anything else that is not a real number; or a masked array.
@@ -198,6 +198,8 @@ def as_array(name: str, values: Any) -> Any:
         if array.dtype == object and array.ndim == 2 and hasattr(values, "iloc"):  # pandas: columns of several dtypes
             columns = getattr(values, "items")()  # noqa: B009 (unknown to type checkers)
             array = np.stack([np.asarray(column) for _, column in columns], axis=1)
+        if array.dtype == object:
+            array = _unpacked(name, array)
     except ValueError:
         raise ValueError(f"{name} must hold rows of equal lengths; got {values!r:.200}") from None
     if not is_real(array.dtype):
@@ -207,6 +209,17 @@ def as_array(name: str, values: Any) -> Any:
     if isinstance(array, jax.Array):
         return array
     return array.astype(np.float64 if array.dtype == np.longdouble else array.dtype.newbyteorder("="), copy=False)
+
+
+def _unpacked(name: str, array: np.ndarray) -> np.ndarray:
+    """Real numbers, or rows of them, which NumPy keeps as objects; an array of anything else stays."""
+    items = [item.as_py() if hasattr(item, "as_py") else item for item in array.ravel().tolist()]  # scalars of Arrow
+    if items and all(isinstance(item, Real | np.bool_) for item in items):
+        return np.array(items).reshape(array.shape)
+    if items and all(isinstance(item, list | tuple | np.ndarray | Iterator) for item in items):
+        rows = np.stack([as_array(name, item) for item in items])
+        return rows.reshape(*array.shape, *rows.shape[1:])
+    return array
 
 
 def numbers(name: str, values: Any) -> Any:
@@ -226,7 +239,9 @@ def numbers(name: str, values: Any) -> Any:
 
 
 def _is_list(value: Any) -> bool:
-    """Whether a value is a list or tuple of single numbers, which may be nested."""
+    """Whether a value is a list or tuple of single numbers, which may be nested, or an iterator."""
+    if isinstance(value, Iterator):
+        return True
     if not isinstance(value, list | tuple) or hasattr(value, "_fields"):
         return False
     leaves = jax.tree.leaves(value)

@@ -6,14 +6,14 @@ observed: the filter then takes the rows of the mean and the block of the covari
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from seqdec.checks import known
+from seqdec.checks import as_array, known
 from seqdec.core import Array
 from seqdec.portable import portable
 
@@ -32,22 +32,22 @@ class Likelihood(NamedTuple):
     response. None for means that are linear or bounded, which are always linearised at the belief's mean"""
 
 
-def _check_covariance(name: str, value: Array | float, max_ndim: int = 2) -> None:
-    """Raises for what is no variance, vector of variances or covariance; of traced values only the shape is checked.
+def _covariance(name: str, value: Any, max_ndim: int = 2) -> Any:
+    """A variance, vector of variances or covariance as an array; of traced values only the shape is checked.
 
     Raises:
         TypeError: not real numbers.
         ValueError: another shape, not finite, negative, not symmetric or not positive semi-definite.
     """
-    array = known(name, value, 2)
-    shape = np.shape(value)
+    given = as_array(name, value)
+    array, shape = known(name, given, 2), given.shape
     if len(shape) > max_ndim or (len(shape) == 2 and shape[0] != shape[1]):
         kinds = ("a scalar", "one variance per output", "or a square covariance")[: max_ndim + 1]
         raise ValueError(f"{name} must be {', '.join(kinds)}; got shape {shape}")
     if 0 in shape:
         raise ValueError(f"{name} holds no variance; got {value!r}")
     if array is None:
-        return
+        return given
     if not np.all(np.isfinite(array)) or np.any((np.diagonal(array) if array.ndim == 2 else array) < 0):
         raise ValueError(
             f"{name} must be finite and not negative (a variance, not a standard deviation); got {value!r}"
@@ -62,6 +62,7 @@ def _check_covariance(name: str, value: Array | float, max_ndim: int = 2) -> Non
                 f"{name} must be positive semi-definite, as a covariance is; got {value!r}, whose smallest eigenvalue "
                 f"is {smallest:g}"
             )
+    return array
 
 
 def gaussian(noise_variance: Array | float) -> Likelihood:
@@ -77,12 +78,12 @@ def gaussian(noise_variance: Array | float) -> Likelihood:
             semi-definite; or, when it is first used, its size is not the number of outputs or it is too large for
             their dtype.
     """
-    _check_covariance("noise_variance", noise_variance)
+    given = _covariance("noise_variance", noise_variance)
 
     def cov(f):
-        if not isinstance(noise_variance, Tracer) and np.max(noise_variance) > jnp.finfo(f.dtype).max:
+        if not isinstance(given, Tracer) and np.max(given) > jnp.finfo(f.dtype).max:
             raise ValueError(f"noise_variance is infinite in {f.dtype}; got {noise_variance!r}")
-        value = jnp.asarray(noise_variance, f.dtype)
+        value = jnp.asarray(given, f.dtype)
         if value.ndim and value.shape[0] != f.shape[0]:
             raise ValueError(f"noise_variance has shape {value.shape}, but the network has {f.shape[0]} outputs")
         return value if value.ndim == 2 else jnp.diag(jnp.broadcast_to(value, f.shape))
@@ -92,7 +93,7 @@ def gaussian(noise_variance: Array | float) -> Likelihood:
 
 def bernoulli(jitter: float = 1e-4) -> Likelihood:
     """Independent 0/1 responses with log odds f: mean sigmoid(f), variance p (1 - p) + jitter."""
-    _check_covariance("jitter", jitter, 0)
+    jitter = _covariance("jitter", jitter, 0)
 
     def cov(f):
         p = jax.nn.sigmoid(f)
@@ -103,7 +104,7 @@ def bernoulli(jitter: float = 1e-4) -> Likelihood:
 
 def categorical(jitter: float = 1e-4) -> Likelihood:
     """One-hot responses with logits f: mean m = softmax(f), covariance diag(m) - m m^T + jitter I."""
-    _check_covariance("jitter", jitter, 0)
+    jitter = _covariance("jitter", jitter, 0)
 
     def cov(f):
         m = jax.nn.softmax(f)
@@ -120,7 +121,7 @@ def poisson(jitter: float = 1e-4) -> Likelihood:
     the log rate with value log(1 + y) and variance 1 / (1 + y), the Gaussian approximation of the likelihood around its
     mode, with one added to the count so that zero has a mode (`seqdec.filters.trust`).
     """
-    _check_covariance("jitter", jitter, 0)
+    jitter = _covariance("jitter", jitter, 0)
 
     def mean(f):
         inside = jnp.minimum(f, _largest(f))

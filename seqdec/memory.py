@@ -66,7 +66,7 @@ def filled(state: MemoryState) -> Array:
 
 def _memory(capacity: int, place: Callable[[Key, Array], Array]) -> Memory:
     """A memory that writes a row to `place(key, seen)`, or nowhere if that is not below the capacity."""
-    count("capacity", capacity)
+    capacity = count("capacity", capacity)
     return Memory(functools.partial(_init, capacity), functools.partial(_add, place), _draw, capacity)
 
 

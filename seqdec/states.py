@@ -119,14 +119,15 @@ def _is_unicode(text: str) -> bool:
 def described(leaf: Any) -> dict[str, Any]:
     """Shape and dtype of a leaf; that of a random key names its generator."""
     leaf = leaf if hasattr(leaf, "dtype") else jnp.asarray(leaf)
-    return {"shape": list(leaf.shape), "dtype": str(leaf.dtype)}
+    dtype = leaf.dtype.newbyteorder("=") if isinstance(leaf.dtype, np.dtype) else leaf.dtype
+    return {"shape": list(leaf.shape), "dtype": str(dtype)}
 
 
 def as_array(name: str, leaf: Any) -> np.ndarray:
     """A leaf as a numpy array, a random key as its integers. Raises TypeError for anything that a file cannot hold."""
     if _is_key(leaf):
         return np.asarray(jax.random.key_data(leaf))
-    if not hasattr(leaf, "dtype") and not isinstance(leaf, int | float | complex):
+    if not isinstance(leaf, np.ndarray | np.generic | jax.Array | int | float | complex):
         raise TypeError(f"the leaf {name} must be an array, a random key or a number; got {type(leaf).__name__}")
     array = np.asarray(leaf if hasattr(leaf, "dtype") else jnp.asarray(leaf))
     if array.dtype.name not in _DTYPES:
@@ -148,7 +149,7 @@ def as_leaf(array: np.ndarray, like: Any) -> Any:
 
 
 def _is_key(leaf: Any) -> bool:
-    return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return isinstance(leaf, jax.Array | jax.ShapeDtypeStruct) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def _difference(found: Mapping[str, Any], expected: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ def mean_and_margin(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean over the first axis and half-width of its 95% t-interval: t(0.975, n - 1) s / sqrt(n); NaN for n = 1."""
     from scipy import special
 
+    samples = np.asarray(samples, float)
     count = len(samples)
     if count == 1:
         return samples[0], np.full(samples.shape[1:], np.nan)
@@ -16,6 +17,7 @@ def mean_and_margin(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def with_margin(means: np.ndarray, margins: np.ndarray) -> list[str]:
     """Strings like "1,234 ± 56"; without the margin if it is NaN, and "-" for a NaN mean."""
+    means, margins = np.asarray(means), np.asarray(margins)
     largest = np.abs(means[np.isfinite(means)]).max(initial=0.0)
     digits = 0 if largest >= 1000 else 1 if largest >= 10 else 3
     return [

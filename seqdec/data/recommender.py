@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqdec.checks import count
+from seqdec.checks import as_array, count
 
 
 class RewardUnit(NamedTuple):
@@ -102,8 +102,14 @@ def check_log(log: RecommenderLog) -> RecommenderLog:
 
 
 def _array(values: Any) -> Any:
-    """A numpy array; None stays."""
-    return None if values is None else np.asarray(values)
+    """A numpy array of ids, numbers or dates in a container of any kind; None stays."""
+    if values is None:
+        return None
+    array = np.asarray(list(values) if isinstance(values, Iterator) else values)
+    try:
+        return np.asarray(as_array("column", array))
+    except TypeError:  # text, dates, or missing entries
+        return array
 
 
 def _refuse(wrong: Any, why: str) -> None:
@@ -187,7 +193,7 @@ def form_blocks(
             spread(np.ones(len(user), bool), bool),
             {"user": _same_user(spread(user, np.int32)), "video": spread(item, np.int32)},
             {"user": users, "video": items},
-            features,
+            _array(features),
             None if feature_row is None else spread(feature_row, np.int32),
             None if day is None else day[order[heads[turn]]].astype(np.int32),
             name,

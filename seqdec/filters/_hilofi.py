@@ -34,8 +34,8 @@ from seqdec.filters.covariance import (
     Numerics,
     Observation,
     ProcessNoise,
-    check_numerics,
     check_process_noise,
+    checked_numerics,
     whole,
     zero_where_rejected,
 )
@@ -82,8 +82,8 @@ def hilofi(
             `init`, `is_last` matches nothing or everything, the rank exceeds the number of hidden parameters, or
             `per_output` does not fit.
     """
-    check_numerics(numerics)
-    count("rank", rank)
+    numerics = checked_numerics(numerics)
+    rank = count("rank", rank)
     non_negative("initial_std_hidden", initial_std_hidden)
     non_negative("initial_std_last", initial_std_last)
     check_process_noise("process_noise_hidden", process_noise_hidden)

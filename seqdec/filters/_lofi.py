@@ -205,7 +205,7 @@ def lofi(
         ValueError, TypeError: a setting is out of its range; error bounds are asked for with embedding tables; or, in
             `init`, the rank exceeds the number of parameters.
     """
-    count("rank", rank)
+    rank = count("rank", rank)
     number("initial_std", initial_std, exclusive=True)
     check_process_noise("process_noise", process_noise)
     covariance = diagonal_and_low_rank(rank, initial_std, process_noise)

@@ -60,8 +60,8 @@ def lolofi(
     if rank_last is None:
         shapes = jax.eval_shape(lambda: network.init(jax.random.key(0)))
         rank_last = min(100, sum(leaf.size for leaf in parameters.split(shapes, network.is_last)[1]))
-    count("rank_hidden", rank_hidden)
-    count("rank_last", rank_last)
+    rank_hidden = count("rank_hidden", rank_hidden)
+    rank_last = count("rank_last", rank_last)
     non_negative("initial_std_hidden", initial_std_hidden)
     non_negative("initial_std_last", initial_std_last)
     check_process_noise("process_noise_hidden", process_noise_hidden)

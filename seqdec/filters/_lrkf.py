@@ -34,6 +34,7 @@ from seqdec.filters.covariance import (
     ProcessNoise,
     accumulate,
     check_process_noise,
+    checked_numerics,
     initial_state,
     known_zero,
     pack_whole,
@@ -49,7 +50,7 @@ def low_rank(rank: int, initial_std: Array | float, process_noise: ProcessNoise,
     The box, line by line: `variance` is H C^T C H^T, to which `seqdec.filters.kalman` adds q H H^T and R for S;
     `mean_update` is K eps; `covariance_update` is C <- P_{d,+q}(...), with K in `linalg.low_rank_downdate`.
     """
-    static_span = known_zero(process_noise)
+    numerics, static_span = checked_numerics(numerics), known_zero(process_noise)
 
     def init(key, leaves, dtype, like):
         size = sum(leaf.size for leaf in leaves)
@@ -179,7 +180,7 @@ def lrkf(
         ValueError, TypeError: a setting is out of its range; error bounds are asked for with embedding tables; or, in
             `init`, the rank exceeds the number of parameters.
     """
-    count("rank", rank)
+    rank = count("rank", rank)
     non_negative("initial_std", initial_std)
     check_process_noise("process_noise", process_noise)
     covariance = low_rank(rank, initial_std, process_noise, numerics)

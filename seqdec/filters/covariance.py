@@ -37,12 +37,15 @@ class Numerics(NamedTuple):
     linearises the observed outputs only: cheaper where the policy needs no moments."""
 
 
-def check_numerics(numerics: Any) -> None:
-    """Raises TypeError or ValueError for what is no `Numerics`, or a value of a field that has no meaning."""
+def checked_numerics(numerics: Any) -> Numerics:
+    """`numerics` with a Python integer for its buffer.
+
+    Raises TypeError or ValueError for anything but a `Numerics`, or a value of a field that has no meaning.
+    """
     if not isinstance(numerics, Numerics):
         raise TypeError(f"numerics must be a seqdec.filters.Numerics; got {numerics!r}")
     if numerics.buffer is not None:
-        count("numerics.buffer", numerics.buffer)
+        numerics = numerics._replace(buffer=count("numerics.buffer", numerics.buffer))
     for name in ("dtype", "basis_dtype"):
         value = getattr(numerics, name)
         try:
@@ -53,6 +56,7 @@ def check_numerics(numerics: Any) -> None:
             raise TypeError(f"numerics.{name} must be a floating dtype, such as jnp.float32, or None; got {value!r}")
     for name in ("error_bounds", "share_linearisation"):
         flag(f"numerics.{name}", getattr(numerics, name))
+    return numerics
 
 
 class Belief(NamedTuple):

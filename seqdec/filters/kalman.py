@@ -35,7 +35,7 @@ from seqdec.checks import integers, numbers
 from seqdec.core import Array, Filter, Key, Marginals, Network, Predictive, PyTree, UpdateInfo
 from seqdec.filters import batches, embeddings, jacobians, trust
 from seqdec.filters.bounds import error_bound
-from seqdec.filters.covariance import Belief, Covariance, CovarianceUpdate, Numerics, Observation, check_numerics
+from seqdec.filters.covariance import Belief, Covariance, CovarianceUpdate, Numerics, Observation, checked_numerics
 from seqdec.filters.embeddings import TableStd
 from seqdec.likelihoods import Likelihood
 from seqdec.linalg import Outer, Pieces, Rows
@@ -97,7 +97,7 @@ class _Model(NamedTuple):
 
 
 def _filter(model: _Model, initial_std_table: TableStd) -> Filter:
-    check_numerics(model.numerics)
+    model = model._replace(numerics=checked_numerics(model.numerics))
     tables = embeddings.covariances(model.network.tables, initial_std_table, model.numerics.error_bounds)
     model = model._replace(covariances=(*model.covariances, *tables))
     flt = Filter(

@@ -197,7 +197,7 @@ class OnlineAgent:
         Raises:
             As `decide`, for the first that is wrong; nothing happens then.
         """
-        rows = _length(stacked)
+        stacked, rows = _counted(stacked)
         records = contexts.checked(self._spaces.observation_space, self._record, stacked, rows)
         with self._using():
             return self._decided(records, self._allowed(masks, (rows,))) if rows else []
@@ -469,7 +469,7 @@ class OnlineAgent:
         live = np.array([not arm.removed for arm in self._arms.values()], bool)
         if mask is None:
             return np.broadcast_to(live, (*lead, len(live)))
-        given = np.asarray(mask)
+        given = np.asarray(checks.as_array("the mask", mask))
         if given.dtype != bool or given.shape != (*lead, len(live)):
             raise ValueError(
                 f"the mask must be bool of shape {(*lead, len(live))}, an entry for each id of an arm; "
@@ -560,15 +560,15 @@ def _close(held: ExitStack) -> None:
         held.close()
 
 
-def _length(stacked: Any) -> int:
-    """The number of stacked contexts. Raises ValueError where there is no axis to count."""
-    leaves = list(stacked.values()) if isinstance(stacked, Mapping) else [stacked]
-    sizes = {np.shape(leaf)[:1] for leaf in leaves}
+def _counted(stacked: Any) -> tuple[Any, int]:
+    """Stacked contexts as arrays, and their number. Raises ValueError where there is no axis to count."""
+    parts = stacked if isinstance(stacked, Mapping) else {"contexts": stacked}
+    arrays = {name: checks.as_array(name, part) for name, part in parts.items()}
+    shapes = [array.shape for array in arrays.values()]
+    sizes = {shape[:1] for shape in shapes}
     if len(sizes) != 1 or () in sizes:
-        raise ValueError(
-            f"contexts must be stacked along a first axis; got shapes {[np.shape(leaf) for leaf in leaves]}"
-        )
-    return sizes.pop()[0]
+        raise ValueError(f"contexts must be stacked along a first axis; got shapes {shapes}")
+    return arrays if isinstance(stacked, Mapping) else arrays["contexts"], sizes.pop()[0]
 
 
 def _frozen(point: np.ndarray) -> np.ndarray:

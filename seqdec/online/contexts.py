@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
+from seqdec import checks
 from seqdec.agents.inputs import LARGEST, refused_observations
 
 WHOLE = "context"
@@ -72,11 +73,9 @@ def _described(space: gym_spaces.Space) -> tuple[np.dtype, tuple[int, ...]]:
 def _numbers(name: str, space: gym_spaces.Space, value: Any, lead: tuple[int, ...]) -> np.ndarray:
     dtype, shape = _described(space)
     try:
-        given = np.asarray(value)
+        given = np.asarray(checks.as_array(name, value))
     except ValueError as error:  # rows of different lengths
         raise ValueError(f"{name} must be an array of shape {(*lead, *shape)}: {error}") from error
-    if given.dtype.kind not in "biuf":
-        raise TypeError(f"{name} must be numbers; got {given.dtype} {value!r:.60}")
     if given.shape != (*lead, *shape):
         raise ValueError(f"{name} must have shape {(*lead, *shape)}; got {given.shape}")
     low, high = _range(space)

@@ -131,7 +131,7 @@ def _of_all_actions(name: str, what: str, log: Log, given: Any) -> np.ndarray:
     """
     shape = log.mask.shape
     try:
-        array = np.asarray(given, np.float64)
+        array = np.asarray(checks.as_array(name, given), np.float64)
         if not array.ndim:
             raise TypeError("not an array")
     except (TypeError, ValueError) as error:

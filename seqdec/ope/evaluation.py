@@ -132,8 +132,8 @@ def evaluate(
     """
     import pandas as pd
 
-    if samples < 2 or not 0 < level < 1:
-        raise ValueError(f"samples must be at least 2 and level in (0, 1); got {samples} and {level}")
+    samples = checks.count("samples", samples, 2)
+    checks.number("level", level, 0, 1, exclusive=True)
     target = estimators.check_target(log, target)
     settings = {"seed": seed, "max_weight": max_weight, "threshold": threshold}
     if predicted is not None:

@@ -14,7 +14,7 @@ As a table, a log has the columns
 import math
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -196,20 +196,28 @@ def make_log(
 def _array(name: str, values: Any, *axes: int) -> np.ndarray:
     """Numbers with one of so many axes. Raises ValueError for anything else."""
     try:
-        array = np.asarray(values)
-    except ValueError:  # nested sequences of different lengths
-        array = np.array(None)
-    if array.dtype.kind not in "biuf":
-        raise ValueError(f"column {name} must hold numbers; got {array.dtype} of shape {array.shape}")
+        array = np.asarray(checks.as_array(name, values))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"column {error}") from None
     if array.ndim not in axes:
         raise ValueError(f"column {name} must have {' or '.join(map(str, axes))} axes; got shape {array.shape}")
     return array
 
 
 def _times_array(values: Any) -> np.ndarray:
-    """Dates or numbers with one axis. Raises ValueError for anything else."""
+    """Dates, also as text or Python's, or numbers with one axis. Raises ValueError for anything else."""
+    import pandas as pd
+
+    values = list(values) if isinstance(values, Iterator) else values
     array = np.asarray(values)
-    return array if array.dtype.kind == "M" and array.ndim == 1 else _array("timestamp", array, 1)
+    if array.ndim != 1 or array.dtype.kind not in "MOU":
+        return _array("timestamp", values, 1)
+    if array.dtype.kind == "M":
+        return array
+    try:
+        return _array("timestamp", array, 1)
+    except ValueError:
+        return _times(pd.Series(array))
 
 
 def inputs(log: Log) -> np.ndarray:

@@ -126,10 +126,7 @@ def _turned(basis: Array, step: Step, gradient: Array, tracked: Array | None, b3
     )
 
 
-def _check_alice(rank, leading, interval, b1, b2, b3, scale, compensation_scale, growth) -> None:
-    checks.count("rank", rank)
-    checks.count("leading", leading)
-    checks.count("interval", interval)
+def _check_alice(rank, leading, b1, b2, b3, scale, compensation_scale, growth) -> None:
     if leading > rank:
         raise ValueError(f"leading must not exceed the rank {rank}; got {leading}")
     for name, decay in (("b1", b1), ("b2", b2), ("b3", b3)):
@@ -175,7 +172,9 @@ def scale_by_alice(
         ValueError: a setting is out of its range; in `init`, a parameter has fewer than two axes.
     """
     leading = max(1, 5 * checks.count("rank", rank) // 16) if leading is None else leading
-    _check_alice(rank, leading, interval, b1, b2, b3, scale, compensation_scale, growth)
+    rank, interval = checks.count("rank", rank), checks.count("interval", interval)
+    leading = checks.count("leading", leading)
+    _check_alice(rank, leading, b1, b2, b3, scale, compensation_scale, growth)
     checks.choice("switching", switching, get_args(Switching))
     checks.choice("compensation", compensation, get_args(Compensation))
     tracking = not isinstance(b3, int | float) or b3 > 0

@@ -85,10 +85,10 @@ def scale_by_fismo(
         checks.number("gamma", gamma, 0, 1)
     checks.number("mu", mu, exclusive=True)
     checks.choice("polar", polar, get_args(linear.Polar))
-    checks.count("polar_steps", polar_steps)
+    polar_steps = checks.count("polar_steps", polar_steps)
     checks.choice("statistics", statistics, get_args(Statistics))
     checks.choice("damping", damping, get_args(Damping))
-    checks.count("interval", interval)
+    interval = checks.count("interval", interval)
 
     def init(zeros):
         left, right = (jnp.eye(size, dtype=zeros.dtype) for size in zeros.shape)

@@ -81,7 +81,7 @@ def scale_by_racs(
     checks.number("decay", decay, 0, 1)
     checks.number("scale", scale, exclusive=True)
     checks.number("growth", growth, 1)
-    checks.count("sweeps", sweeps)
+    sweeps = checks.count("sweeps", sweeps)
 
     def init(zeros):
         return RacsState(zeros[0], zeros[:, 0], zeros[0, 0])

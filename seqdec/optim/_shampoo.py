@@ -60,7 +60,7 @@ def scale_by_shampoo(*, eps: Any = 1e-6, decay: Any = None, interval: int = 1) -
     checks.number("eps", eps)
     if decay is not None:
         checks.number("decay", decay, 0, 1)
-    checks.count("interval", interval)
+    interval = checks.count("interval", interval)
 
     def init(zeros):
         left, right = (eps * jnp.eye(size, dtype=zeros.dtype) for size in zeros.shape)
@@ -97,7 +97,7 @@ def scale_by_swan(
         ValueError: a setting is out of its range; in `init`, a parameter has fewer than two axes.
     """
     checks.choice("polar", polar, get_args(linear.Polar))
-    checks.count("polar_steps", polar_steps)
+    polar_steps = checks.count("polar_steps", polar_steps)
 
     def update(gradient, state, step):
         del step

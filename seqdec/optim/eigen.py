@@ -61,11 +61,10 @@ class SoapState(NamedTuple):
     """(n, n)"""
 
 
-def _check(b1, b2, b3, eps, interval) -> None:
+def _check(b1, b2, b3, eps) -> None:
     for name, value in (("b1", b1), ("b2", b2), ("b3", b3)):
         checks.number(name, value, 0, 1)
     checks.number("eps", eps)
-    checks.count("interval", interval)
 
 
 def scale_by_eigen_adam(
@@ -83,7 +82,8 @@ def scale_by_eigen_adam(
     Raises:
         ValueError: a setting is out of its range; in `init`, a parameter has fewer than two axes.
     """
-    _check(b1, b2, b3, eps, interval)
+    _check(b1, b2, b3, eps)
+    interval = checks.count("interval", interval)
 
     def init(zeros):
         square = jnp.zeros((len(zeros), len(zeros)), zeros.dtype)
@@ -111,7 +111,8 @@ def scale_by_soap(
     Raises:
         ValueError: a setting is out of its range; in `init`, a parameter has fewer than two axes.
     """
-    _check(b1, b2, b3, eps, interval)
+    _check(b1, b2, b3, eps)
+    interval = checks.count("interval", interval)
 
     def init(zeros):
         m, n = zeros.shape

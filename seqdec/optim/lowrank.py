@@ -74,9 +74,7 @@ def _adam(inner: Array, state: Any, count: Array, b1: Any, b2: Any, eps: Any) ->
     return linear.safe_divide(unbiased, jnp.sqrt(variance) + eps), moment, square
 
 
-def _check(rank, interval, b1, b2, eps, scale) -> None:
-    checks.count("rank", rank)
-    checks.count("interval", interval)
+def _check(b1, b2, eps, scale) -> None:
     checks.number("b1", b1, 0, 1)
     checks.number("b2", b2, 0, 1)
     checks.number("eps", eps)
@@ -105,7 +103,8 @@ def scale_by_fira(
     Raises:
         ValueError: a setting is out of its range; in `init`, a parameter has fewer than two axes.
     """
-    _check(rank, interval, b1, b2, eps, scale)
+    rank, interval = checks.count("rank", rank), checks.count("interval", interval)
+    _check(b1, b2, eps, scale)
     checks.number("growth", growth, 1)
 
     def init(zeros):
@@ -146,7 +145,8 @@ def scale_by_apollo(
     Raises:
         ValueError: a setting is out of its range; in `init`, a parameter has fewer than two axes.
     """
-    _check(rank, interval, b1, b2, eps, scale)
+    rank, interval = checks.count("rank", rank), checks.count("interval", interval)
+    _check(b1, b2, eps, scale)
     checks.choice("projection", projection, get_args(Projection))
 
     def init(zeros):

@@ -151,11 +151,14 @@ def _halved_after_patience(momenta: PyTree, scores: Array, negative_steps: Array
     return momenta, jnp.where(reset_due, 0, negative_steps)
 
 
-def _check_momenta(momenta: Sequence[float]) -> None:
-    if not len(momenta):
+def _checked_momenta(momenta: Any) -> Any:
+    """An array of numbers in [0, 1)."""
+    momenta = checks.as_array("momenta", momenta)
+    if not momenta.size:
         raise ValueError("momenta must name at least one candidate; got none")
-    for value in momenta:
+    for value in momenta if isinstance(momenta, jax.Array) else momenta.tolist():
         checks.number("momenta", value, 0, 1)
+    return momenta
 
 
 def scale_by_self_tuning(
@@ -176,7 +179,7 @@ def scale_by_self_tuning(
     Raises:
         ValueError: no candidate, or one outside [0, 1).
     """
-    _check_momenta(momenta)
+    momenta = _checked_momenta(momenta)
     metric = identity() if preconditioner is None else preconditioner
 
     def init(params):
@@ -225,9 +228,9 @@ def scale_by_self_tuning_muon(
     Raises:
         ValueError: no candidate, or one outside [0, 1); in `init`, a parameter has fewer than two axes.
     """
-    _check_momenta(momenta)
+    momenta = _checked_momenta(momenta)
     checks.choice("polar", polar, get_args(linear.Polar))
-    checks.count("polar_steps", polar_steps)
+    polar_steps = checks.count("polar_steps", polar_steps)
 
     def init(params):
         check_matrices("self_tuning_muon", params)

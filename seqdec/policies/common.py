@@ -5,7 +5,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from seqdec.checks import known
+from seqdec.checks import count, known
 from seqdec.core import Array, Marginals, Posterior, PyTree
 
 
@@ -36,7 +36,8 @@ def monte_carlo(score, samples: int):
     Returns:
         A function with the signature of `seqdec.core.Acquisition.probabilities`, or None for samples = 0.
     """
-    if not _estimated(samples):
+    samples = _samples(samples)
+    if not samples:
         return None
 
     def probabilities(key, posterior, candidates, mask):
@@ -63,7 +64,8 @@ def marginal_quadrature(marginals, samples: int):
     Returns:
         A function with the signature of `seqdec.core.Acquisition.probabilities`, or None for samples = 0.
     """
-    if not _estimated(samples):
+    samples = _samples(samples)
+    if not samples:
         return None
 
     def probabilities(key, posterior, candidates, mask):
@@ -98,11 +100,13 @@ def smoothed(counts: Array, samples: int, mask: Array | None) -> Array:
     return (counts + allowed / jnp.maximum(jnp.sum(allowed), 1)) / (samples + 1)
 
 
-def _estimated(samples) -> bool:
-    """Whether probabilities are to be estimated. Raises ValueError unless samples is an integer >= 0."""
-    if isinstance(samples, bool) or not isinstance(samples, int) or samples < 0:
-        raise ValueError(f"propensity_samples must be an integer >= 0 (0: do not estimate); got {samples!r}")
-    return samples > 0
+def _samples(samples) -> int:
+    """Draws for an estimate of probabilities. Raises ValueError unless they are an integer >= 0."""
+    try:
+        return count("propensity_samples", samples, 0)
+    except (TypeError, ValueError):
+        message = f"propensity_samples must be an integer >= 0 (0: do not estimate); got {samples!r}"
+        raise ValueError(message) from None
 
 
 def weight(name: str, value, upper: float = float("inf")) -> None:
