@@ -68,7 +68,7 @@ def box_choices(
     """Uniform points of the box, in its dtype; the model's input is the observation and the point, concatenated."""
     dtype = jax.dtypes.canonicalize_dtype(space.dtype)
     whole = not jnp.issubdtype(dtype, jnp.floating)
-    low, high = (jnp.asarray(bound, jnp.int32 if whole else jnp.float32).ravel() for bound in (space.low, space.high))
+    low, high = (bound.ravel() for bound in (map(jnp.int32, (space.low, space.high)) if whole else _limits(space)))
 
     def join(observation, points):
         context = jnp.broadcast_to(jnp.ravel(observe(observation)), (len(points), observe(observation).size))
@@ -88,9 +88,17 @@ def box_choices(
         return join(observation, jnp.ravel(action)[None]), response, None
 
     def action(rows, index):
-        return rows[index, -low.size :].reshape(space.shape).astype(dtype)
+        return rows[index, rows.shape[1] - low.size :].reshape(space.shape).astype(dtype)
 
     return Choices(candidates, action, evidence, sound)
+
+
+def _limits(space: gym_spaces.Box) -> tuple[Array, Array]:
+    """The least and the largest points of a box of floats among those of 32 bits."""
+    low, high = (bound.astype(np.float32) for bound in (space.low, space.high))
+    inner = np.where(low < space.low, np.nextafter(low, np.float32(np.inf)), low)
+    outer = np.where(high > space.high, np.nextafter(high, np.float32(-np.inf)), high)
+    return jnp.asarray(inner), jnp.asarray(np.maximum(inner, outer))
 
 
 def choices_for(spaces: HasSpaces, num_candidates: int | None = None) -> Choices:
@@ -110,7 +118,7 @@ def choices_for(spaces: HasSpaces, num_candidates: int | None = None) -> Choices
             )
     if isinstance(spaces.observation_space, gym_spaces.Dict) and isinstance(actions, gym_spaces.Discrete):
         check_candidates(spaces)
-        return discrete_choices(lambda observation: jax.tree.map(jnp.asarray, observation), sound, int(actions.n))
+        return discrete_choices(lambda observation: jax.tree.map(_wide, observation), sound, int(actions.n))
     observe = _observer(spaces.observation_space)
     if isinstance(actions, gym_spaces.Discrete):
         return discrete_choices(observe, sound, int(actions.n))
@@ -136,9 +144,20 @@ def _sound(space: gym_spaces.Space, observation: PyTree) -> Array:
     values = jnp.asarray(observation)
     if isinstance(space, gym_spaces.Discrete):
         return (values >= int(space.start)) & (values < int(space.start + space.n))
-    if isinstance(space, gym_spaces.Box) and np.issubdtype(space.dtype, np.integer):
-        return jnp.all((values >= space.low.min()) & (values <= space.high.max()))
+    if isinstance(space, gym_spaces.Box) and np.issubdtype(space.dtype, np.integer) and values.size:
+        low, high = int(space.low.min()), int(space.high.max())
+        if jnp.issubdtype(values.dtype, jnp.floating):
+            return jnp.all((values >= float(low)) & (values <= float(high)))
+        limits = jnp.iinfo(values.dtype)  # 32 bits, where the space may have more
+        return jnp.all((values >= max(low, int(limits.min))) & (values <= min(high, int(limits.max))))
     return jnp.all(moderate(values))
+
+
+def _wide(values: Any) -> Array:
+    """Floats with 32 bits at least, because linear algebra has none that are narrower; integers as they are."""
+    values = jnp.asarray(values)
+    narrow = jnp.issubdtype(values.dtype, jnp.floating) and values.dtype.itemsize < 4
+    return values.astype(jnp.float32) if narrow else values
 
 
 def _observer(space: gym_spaces.Space) -> Callable[[PyTree], Array]:
@@ -146,7 +165,7 @@ def _observer(space: gym_spaces.Space) -> Callable[[PyTree], Array]:
         return lambda observation: jax.nn.one_hot(jnp.asarray(observation) - int(space.start), int(space.n))
     if isinstance(space, gym_spaces.Box):
         floating = np.issubdtype(space.dtype, np.floating)
-        return jnp.asarray if floating else lambda observation: jnp.asarray(observation, jnp.float32)
+        return _wide if floating else lambda observation: jnp.asarray(observation, jnp.float32)
     raise TypeError(refused_observations(space))
 
 

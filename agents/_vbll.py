@@ -63,7 +63,7 @@ def penalty(params: Variational, means: Array, prior_std: float, degrees: float,
     """KL to the prior, minus the log prior of the noise, summed over the groups; means (G, F)."""
     squares = jnp.sum(root_of(params) ** 2) + jnp.sum(means**2)
     log_det = 2 * jnp.sum(jnp.diagonal(params.raw_root, axis1=1, axis2=2))
-    divergence = 0.5 * (squares / prior_std**2 + means.size * (math.log(prior_std**2) - 1) - log_det)
+    divergence = 0.5 * (squares / prior_std**2 + means.size * (2 * jnp.log(prior_std) - 1) - log_det)
     log_prior = -0.5 * jnp.sum((degrees + 2) * params.log_noise + scale * jnp.exp(-params.log_noise))
     return divergence - log_prior
 
@@ -119,8 +119,8 @@ def variational(
             )
 
         def init(key, params):
-            root = math.log(prior_std) * jnp.eye(layer.size)
-            noise = math.log(noise_variance) * jnp.ones(layer.groups)
+            root = jnp.log(prior_std) * jnp.eye(layer.size)
+            noise = jnp.log(noise_variance) * jnp.ones(layer.groups)
             return Variational(params, jnp.broadcast_to(root, (layer.groups, *root.shape)), noise), ()
 
         def loss(params, belief, batch, seen):

@@ -1,7 +1,8 @@
 """The network of an agent, from the spaces of its environment."""
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ from gymnasium import spaces as gym_spaces
 
 from seqdec import models
 from seqdec.agents.inputs import refused_actions, refused_observations, spaces_of
-from seqdec.core import HasSpaces
+from seqdec.core import Array, HasSpaces
 
 
 def network_for(spaces: HasSpaces, model: nn.Module | models.Network | None = None) -> models.Network:
@@ -31,13 +32,23 @@ def network_for(spaces: HasSpaces, model: nn.Module | models.Network | None = No
         TypeError: the model is neither; or the observation space is of a kind that networks here do not take.
         ValueError: the model has another number of outputs.
     """
+    network = network_of_one(spaces, model)
+    rows = spaces_of(spaces)
+    if isinstance(rows.observation_space, gym_spaces.Dict) or not isinstance(rows.action_space, gym_spaces.Discrete):
+        return models.per_candidate(network)
+    return network
+
+
+def network_of_one(spaces: HasSpaces, model: nn.Module | models.Network | None = None) -> models.Network:
+    """`network_for` before it is applied to rows: of one candidate, or of one observation and Box action.
+
+    It can be the model of an agent.
+    """
     spaces = spaces_of(spaces)
     actions = spaces.action_space
     if isinstance(spaces.observation_space, gym_spaces.Dict):
         check_candidates(spaces)
-        parts = spaces.observation_space.items()
-        example = {name: jnp.zeros((part.shape or ())[1:], part.dtype) for name, part in parts}
-        return _checked(scorer(spaces) if model is None else model, example, 1, actions, per_row=True)
+        return _checked(scorer(spaces) if model is None else model, _candidate(spaces.observation_space), 1, actions)
     shape = _observation_shape(spaces.observation_space)
     discrete = isinstance(actions, gym_spaces.Discrete)
     if discrete:
@@ -46,7 +57,7 @@ def network_for(spaces: HasSpaces, model: nn.Module | models.Network | None = No
         example, outputs = jnp.zeros(math.prod(shape) + math.prod(actions.shape or ())), 1
     if model is None:
         model = models.LeNet5(outputs) if discrete and shape[:2] == (28, 28) else models.MLP(outputs)
-    return _checked(model, example, outputs, actions, per_row=not discrete)
+    return _checked(model, example, outputs, actions)
 
 
 def scorer(
@@ -62,7 +73,8 @@ def scorer(
     Args:
         spaces: anything whose observation_space is a Dict with one row for each candidate; integers are row numbers of
             a table, counted from 0.
-        module: flax module that takes the dict of a candidate, embeddings and features, and has one output; None is
+        module: flax module that takes the dict of a candidate, embeddings and features, and has one output. A
+            `models.Score` or `models.Linear` gets all floating-point entries in one vector, "features". None is
             `models.Score` with intercepts, the product of the embeddings, a direct path of the features, and one hidden
             layer of 20 units: it contains the mean of each item, the linear model and matrix factorisation.
         tables: names of the entries with embeddings; None is all integers. Other integers are left out.
@@ -70,25 +82,58 @@ def scorer(
         std: of the initial embeddings; intercepts start at zero. Small, so that a filter first learns the intercepts:
             the variance of a product of two embeddings grows with their means.
 
-    Raises TypeError for observations of another kind.
+    Raises TypeError for observations of another kind, and for a table whose entry is not a row number per candidate.
     """
     parts = spaces_of(spaces).observation_space
     if not isinstance(parts, gym_spaces.Dict):
         raise TypeError(f"the observations must be a Dict of candidates; got {parts}")
-    example = {name: jnp.zeros((part.shape or ())[1:], part.dtype) for name, part in parts.items()}
-    sizes = {
-        name: int(part.high.max()) + 1
-        for name, part in parts.items()
-        if isinstance(part, gym_spaces.Box)
-        and np.issubdtype(part.dtype, np.integer)
-        and (tables is None or name in tables)
-    }
+    example = _candidate(parts)
+    sizes = {name: row_count(name, part) for name, part in parts.items() if _has_table(part, name, tables)}
     if module is None:
         module = models.Score(hidden=(20,), intercepts=True, product=True, linear=True)
-    if not isinstance(module, models.Score):
+    if not isinstance(module, models.Score | models.Linear):
         return models.embedded(module, example, sizes, width, std)
-    spread = jnp.full(width, std).at[: int(module.intercepts)].set(0)
-    return models.embedded(module, example, sizes, width, spread, lambda path: path[-2] == "output")
+    if isinstance(module, models.Linear):
+        network = models.embedded(module, _joined(example), sizes, width, std)
+    else:
+        spread = jnp.full(width, std).at[: int(module.intercepts)].set(0)
+        network = models.embedded(module, _joined(example), sizes, width, spread, lambda path: path[-2] == "output")
+    return network._replace(apply=lambda params, x: network.apply(params, _joined(x)))
+
+
+def _joined(candidate: Mapping[str, Array]) -> dict[str, Array]:
+    """The candidate with all its numbers in one vector, "features", whatever their names and shapes are."""
+    plain = [name for name, entry in candidate.items() if jnp.issubdtype(jnp.result_type(entry), jnp.floating)]
+    rows = {name: entry for name, entry in candidate.items() if name not in plain}
+    if not plain:
+        return rows
+    return {**rows, "features": jnp.concatenate([jnp.ravel(candidate[name]) for name in sorted(plain)])}
+
+
+def _has_table(part: gym_spaces.Space, name: str, tables: Collection[str] | None) -> bool:
+    """Whether an entry of candidates holds row numbers of a table with embeddings."""
+    integers = isinstance(part, gym_spaces.Box) and np.issubdtype(part.dtype, np.integer)
+    return integers and (tables is None or name in tables)
+
+
+def row_count(name: str, part: Any) -> int:
+    """The rows of the table of an entry. Raises TypeError where it does not hold one row number for each candidate."""
+    if len(part.shape) != 1:
+        raise TypeError(
+            f"integers of candidates are row numbers of a table, one for each candidate; {name} is {part}: make one "
+            "entry of each of its columns, or floats of them if they are numbers"
+        )
+    if part.low.min() < 0:
+        raise TypeError(
+            f"integers of candidates are row numbers of a table, counted from 0; {name} is {part}: add "
+            f"{-int(part.low.min())} to them, or make floats of them if they are numbers"
+        )
+    if part.high.max() >= np.iinfo(np.int32).max:
+        raise TypeError(
+            f"integers of candidates are row numbers of a table, counted from 0; {name} is {part}: number those that "
+            "occur, say with numpy.unique(..., return_inverse=True), and declare how many there are"
+        )
+    return int(part.high.max()) + 1
 
 
 def check_candidates(spaces: HasSpaces) -> None:
@@ -108,7 +153,15 @@ def check_candidates(spaces: HasSpaces) -> None:
             )
 
 
-def _checked(model, example, outputs: int, actions: gym_spaces.Space, *, per_row: bool) -> models.Network:
+def _candidate(parts: gym_spaces.Dict) -> dict[str, Array]:
+    """One candidate of zeros, in JAX's dtypes."""
+    return {
+        name: jnp.zeros((part.shape or ())[1:], jax.dtypes.canonicalize_dtype(part.dtype))
+        for name, part in parts.items()
+    }
+
+
+def _checked(model, example, outputs: int, actions: gym_spaces.Space) -> models.Network:
     """The network of a model, with the number of outputs that it must have."""
     if not isinstance(model, models.Network | nn.Module):
         raise TypeError(f"model must be a flax.linen Module or a seqdec.models.Network; got {type(model).__name__}")
@@ -116,7 +169,7 @@ def _checked(model, example, outputs: int, actions: gym_spaces.Space, *, per_row
     found = jax.eval_shape(lambda: network.apply(network.init(jax.random.key(0)), example)).shape
     if found != (outputs,):
         raise ValueError(f"the model's output has shape {found}; for {actions} it must be ({outputs},)")
-    return models.per_candidate(network) if per_row else network
+    return network
 
 
 def _observation_shape(space: gym_spaces.Space) -> tuple[int, ...]:

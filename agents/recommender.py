@@ -4,12 +4,13 @@ from typing import NamedTuple, Unpack
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from gymnasium import spaces as gym_spaces
 
 from seqdec import checks, models, policies
 from seqdec.agents._filtering import choices_for, decide
 from seqdec.agents.inputs import checked, spaces_of
-from seqdec.agents.networks import scorer
+from seqdec.agents.networks import row_count, scorer
 from seqdec.agents.presets import ekf
 from seqdec.agents.signatures import ScorerOptions
 from seqdec.core import Acquisition, Agent, Array, HasSpaces, Masked, Posterior
@@ -74,13 +75,14 @@ def popularity(
         ValueError: prior_plays or the policy does not fit.
     """
     parts = spaces_of(spaces).observation_space
-    if not isinstance(parts, gym_spaces.Dict) or not isinstance(parts.get(item), gym_spaces.Box):
+    rows = parts.get(item) if isinstance(parts, gym_spaces.Dict) else None
+    if not isinstance(rows, gym_spaces.Box) or not np.issubdtype(rows.dtype, np.integer):
         raise TypeError(f"the observations must be a Dict with row numbers under {item!r}; got {parts}")
     checks.positive("prior_plays", prior_plays)
     acquisition, called = policies.resolve(policy)
     if acquisition.needs != "mean":
         raise ValueError(f"popularity has no uncertainty, and the policy needs {acquisition.needs!r} of it")
-    choices, size = choices_for(spaces), int(parts[item].high.max()) + 1  # pyright: ignore[reportAttributeAccessIssue]
+    choices, size = choices_for(spaces), row_count(item, rows)
 
     def init(key):
         return Counts(jnp.zeros(size), jnp.zeros(size))

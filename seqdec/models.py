@@ -41,6 +41,7 @@ class MLP(nn.Module):
     """Fully connected network on the flattened input: hidden layers of the given widths, then `out` linear units.
 
     With `skip` the linear units see the input too, (input, last hidden layer): the network contains the linear model.
+    An input without numbers is one constant.
     """
 
     out: int
@@ -51,7 +52,7 @@ class MLP(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         """Responses (out,) to one input of any shape."""
-        x = given = jnp.ravel(x)
+        x = given = jnp.ravel(x) if x.size else jnp.ones(1)
         for index, width in enumerate(self.features):
             x = self.activation(nn.Dense(width, name=f"hidden_{index}")(x))
         return _output(self.out)(jnp.concatenate([given, x]) if self.skip else x)
@@ -207,14 +208,14 @@ class Score(nn.Module):
         first = int(self.intercepts)
         parts = [embedding[first:] for embedding in embeddings]
         direct = [embedding[:first] for embedding in embeddings if self.intercepts]
-        if self.product:
+        if self.product and parts:
             direct.append(jnp.sum(math.prod(parts[1:], start=parts[0]), keepdims=True))
-        if "features" in candidate:
+        if "features" in candidate and candidate["features"].size:
             parts.append(nn.Dense(self.dense, name="dense")(candidate["features"]))
         if self.linear:
             inputs = jnp.append(candidate.get("features", jnp.zeros(0)), self.level)
             direct.append(_output(1, use_bias=False)(inputs))
-        return sum(direct, MLP(1, self.hidden, name="score")(jnp.concatenate(parts)))
+        return sum(direct, MLP(1, self.hidden, name="score")(jnp.concatenate([*parts, jnp.zeros(0)])))
 
 
 class Linear(nn.Module):

@@ -156,6 +156,18 @@ def test_compiles_once_and_its_state_keeps_shapes_and_types(name):
     )
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_without_hidden_matrices_keeps_the_shapes_of_the_state(name):
+    params = {"output": {"kernel": jnp.ones((3, 2)), "bias": jnp.ones(2)}}
+    transform, _ = compiled(name)
+    start = jax.eval_shape(transform.init, params)
+    update = functools.partial(transform.update, value=jnp.float32(1.0))
+    _, state = jax.eval_shape(update, params, start, params)
+    assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), state) == jax.tree.map(
+        lambda leaf: (leaf.shape, leaf.dtype), start
+    )
+
+
 COMPOSED = [
     name if name in ("alice", "koala_plus_plus", "self_tuning_sgd") else pytest.param(name, marks=pytest.mark.slow)
     for name in NAMES

@@ -128,14 +128,14 @@ def _accumulated(momenta: PyTree, gradients: PyTree, betas: Array) -> PyTree:
     )
 
 
-def _inner_products(momenta: PyTree, gradients: PyTree) -> Array:
-    """(K,) <g, m_k> over all parameters."""
+def _inner_products(momenta: PyTree, gradients: PyTree, count: int) -> Array:
+    """(K,) <g, m_k> over all parameters, of which there may be none; K is the count."""
     return sum(
         (
             m.reshape(len(m), -1) @ g.ravel()
             for m, g in zip(jax.tree.leaves(momenta), jax.tree.leaves(gradients), strict=True)
         ),
-        start=jnp.zeros(()),
+        start=jnp.zeros(count),
     )
 
 
@@ -201,7 +201,7 @@ def scale_by_self_tuning(
         scored = gradients if validation_grads is None else _widened(validation_grads)
         factors = jnp.sqrt((1 - betas**2) / metric.trace(kept))
         # P is symmetric: one application serves all candidates.
-        scores = factors * _inner_products(accumulated, metric.apply(scored, kept))
+        scores = factors * _inner_products(accumulated, metric.apply(scored, kept), len(momenta))
         chosen = jnp.argmax(scores).astype(jnp.int32)
         length = factors[chosen] if budget_matched else (1 - betas[chosen] if normalised else 1.0)
         taken = metric.apply(jax.tree.map(lambda m: m[chosen], accumulated), kept)
@@ -246,7 +246,7 @@ def scale_by_self_tuning_muon(
         del params, extra
         gradients = _widened(updates)
         scored = gradients if validation_grads is None else _widened(validation_grads)
-        scores = _inner_products(jax.tree.map(jax.vmap(orthogonal), state.momenta), scored)
+        scores = _inner_products(jax.tree.map(jax.vmap(orthogonal), state.momenta), scored, len(momenta))
         chosen = jnp.argmax(scores).astype(jnp.int32)
         accumulated = _accumulated(state.momenta, gradients, jnp.asarray(momenta, state.scores.dtype))
         steps = jax.tree.map(lambda m, g: orthogonal(m[chosen]).astype(g.dtype), accumulated, updates)

@@ -1,0 +1,275 @@
+"""Every agent on every kind of space that it claims: it decides and learns with sound numbers, or refuses in words.
+
+All agents come from the registry: a new one takes part. What costs is compilation, so that each agent compiles one
+space of each kind, in turn, and one agent of each kind traces all of them.
+"""
+
+import inspect
+from typing import Any, NamedTuple
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import seqdec
+from seqdec import agents, models
+from seqdec.core import Action, Agent, Array, Environment, Masked, PyTree, Spaces, TimeStep
+
+STEPS = 4
+SMALL: dict[str, Any] = {
+    "buffer": 4,
+    "capacity": 8,
+    "every": 2,
+    "inner_steps": 1,
+    "members": 2,
+    "rank": 3,
+    "rank_hidden": 3,
+    "rank_last": 3,
+}
+"""Settings that make an agent small, where it has them."""
+
+
+def box(low: Any, high: Any, shape: tuple[int, ...], dtype: Any = np.float32) -> spaces.Box:
+    return spaces.Box(low, high, shape, dtype)
+
+
+ARMS, NUMBERS = spaces.Discrete(3), box(-1, 1, (4,))
+
+
+def candidates(count: int = 3, **parts: spaces.Space) -> Spaces:
+    return Spaces(spaces.Dict(parts), spaces.Discrete(count))
+
+
+FITTING: dict[str, dict[str, Spaces]] = {
+    "contexts": {
+        "numbers": Spaces(box(-np.inf, np.inf, (4,)), ARMS),
+        "doubles": Spaces(box(-1, 1, (4,), np.float64), ARMS),
+        "halves": Spaces(box(-1, 1, (4,), np.float16), ARMS),
+        "a number": Spaces(box(-1, 1, ()), ARMS),
+        "an image": Spaces(box(0, 255, (2, 2, 1), np.uint8), ARMS),
+        "integers": Spaces(box(-3, 3, (4,), np.int32), ARMS),
+        "wide integers": Spaces(box(-(2**40), 2**40, (4,), np.int64), ARMS),
+        "a category": Spaces(spaces.Discrete(4, start=2), spaces.Discrete(3, start=7)),
+        "nothing": Spaces(box(-1, 1, (0,)), ARMS),
+        "no integers": Spaces(box(0, 1, (2, 0), np.int32), ARMS),
+        "one arm": Spaces(NUMBERS, spaces.Discrete(1)),
+    },
+    "points": {
+        "numbers": Spaces(box(-1, 1, (2,)), spaces.Box(np.array([0, -5], np.float32), np.array([1e6, 5], np.float32))),
+        "doubles": Spaces(box(-1, 1, (2,)), box(0.7, 0.7000002, (2,), np.float64)),  # 0.7 is less in 32 bits
+        "halves": Spaces(box(-1, 1, (2,)), box(-1, 1, (2,), np.float16)),
+        "a matrix": Spaces(spaces.Discrete(4, start=2), box(0, 1, (2, 1))),
+        "a number": Spaces(box(-1, 1, (0,)), box(-2, 2, ())),
+        "integers": Spaces(box(0, 255, (2, 2, 1), np.uint8), box(0, 5, (2,), np.int32)),
+        "bytes": Spaces(box(-1, 1, (2,)), box(0, 255, (2,), np.uint8)),
+        "one point": Spaces(box(-1, 1, (2,)), box(1, 1, (2,))),
+        "nothing": Spaces(box(-1, 1, (2,)), box(0, 1, (0,))),
+        "nothing at all": Spaces(box(-1, 1, (0,)), box(0, 1, (0,))),
+    },
+    "features": {
+        "numbers": candidates(features=box(-1, 1, (3, 4))),
+        "doubles": candidates(features=box(-1, 1, (3, 4), np.float64)),
+        "columns": candidates(age=box(0, 1, (3,)), height=box(0, 1, (3, 2)), picture=box(0, 1, (3, 2, 2))),
+        "one candidate": candidates(1, features=box(-1, 1, (1, 4))),
+    },
+    "ids": {
+        "items": candidates(video=box(0, 5, (3,), np.int32)),
+        "users too": candidates(user=box(0, 4, (3,), np.uint8), video=box(1, 5, (3,), np.int64)),
+        "numbers too": candidates(video=box(0, 5, (3,), np.int32), price=box(0, 1, (3,)), seen=box(0, 1, (3, 2))),
+        "one candidate": candidates(1, video=box(0, 5, (1,), np.int32)),
+    },
+}
+"""Spaces by the kind that `Capabilities.spaces` names."""
+
+
+REMEDIES: dict[str, tuple[Spaces, str]] = {
+    "several numbers of values": (Spaces(spaces.MultiDiscrete([2, 2]), ARMS), "FlattenObservation"),
+    "bits": (Spaces(spaces.MultiBinary(3), ARMS), "FlattenObservation"),
+    "texts": (Spaces(spaces.Text(5), ARMS), "FlattenObservation"),
+    "a sequence": (Spaces(spaces.Sequence(NUMBERS), ARMS), "TransformObservation"),
+    "a tuple": (Spaces(spaces.Tuple([NUMBERS]), ARMS), "FlattenObservation"),
+    "a dict of categories": (Spaces(spaces.Dict(a=spaces.Discrete(3)), ARMS), "FlattenObservation"),
+    "too few rows": (candidates(3, features=box(-1, 1, (2, 4))), "FlattenObservation"),
+    "candidates with points": (Spaces(spaces.Dict(features=box(-1, 1, (3, 4))), NUMBERS), "FlattenObservation"),
+    "unbounded points": (Spaces(NUMBERS, box(-np.inf, np.inf, (2,))), r"Bound .*Box\(low, high\)"),
+    "long integers": (Spaces(NUMBERS, box(0, 2**30, (2,), np.int32)), "within -16777216"),
+    "several actions": (Spaces(NUMBERS, spaces.MultiDiscrete([2, 2])), "Number those of a gymnasium.Env"),
+    "row numbers below 0": (candidates(video=box(-1, 5, (3,), np.int32)), "add 1 to them"),
+    "columns of row numbers": (candidates(video=box(0, 5, (3, 2), np.int32)), "one entry of each of its columns"),
+    "row numbers without an end": (candidates(video=box(0, np.inf, (3,), np.int32)), "number those that occur"),
+}
+"""Spaces that no agent takes, and what the error says to do; one that never looks at row numbers takes any."""
+
+
+def small(name: str, kind: str, where: Spaces) -> Agent:
+    """A small agent; that of candidates has its own network."""
+    own, arms = agents.capabilities(name), where.action_space
+    options: dict[str, Any] = {}
+    if own.kind != "regression" or kind == "contexts":  # the regressions are other agents elsewhere
+        known = inspect.signature(inspect.unwrap(agents.REGISTRY[name])).parameters
+        options = {key: value for key, value in SMALL.items() if key in known}
+        if own.model and kind in ("contexts", "points"):
+            options["model"] = models.MLP(int(arms.n) if isinstance(arms, spaces.Discrete) else 1, (4,))
+    if kind == "points" and own.policy:
+        options["num_candidates"] = 4
+    return agents.make(name, where, **options)
+
+
+def observed(space: gymnasium.Space) -> PyTree:
+    """Observations (STEPS, ...), in JAX's dtypes."""
+    space.seed(0)
+    drawn = [space.sample() for _ in range(STEPS)]
+    if isinstance(space, spaces.Dict):
+        return {name: jnp.asarray(np.stack([one[name] for one in drawn])) for name in space}
+    return jnp.asarray(np.clip(np.stack(drawn), -(2**30), 2**30) if space.dtype == np.int64 else np.stack(drawn))
+
+
+class Life(NamedTuple):
+    """What an agent did in STEPS steps."""
+
+    played: Action
+    """(STEPS, ...)"""
+    together: Action | None
+    """(STEPS, ...), all at once"""
+    rejected: Array
+    numbers: PyTree
+    """its states and diagnostics"""
+
+
+def live(agent: Agent, where: Spaces, key: Array, observations: PyTree) -> Life:
+    """Act and learn in every step, and with Box actions in all of them at once; only the last candidate is allowed."""
+    masked, points = isinstance(where.observation_space, spaces.Dict), isinstance(where.action_space, spaces.Box)
+
+    def step(state: Any, observation: PyTree) -> Any:
+        if masked:
+            observation = Masked(observation, only_last(where))
+        action = agent.act(key, state, observation)
+        state, info = agent.update(state, observation, action.value, jnp.float32(0.5))
+        return state, (action, info)
+
+    state, (played, info) = jax.lax.scan(step, agent.init(key), observations)
+    together, last = None, None
+    if points and agent.act_batch is not None:
+        together = agent.act_batch(jax.random.split(key, STEPS), state, observations)
+    if points and agent.update_batch is not None:
+        last, _ = agent.update_batch(state, observations, played.value, jnp.full(STEPS, 0.5))
+    return Life(played, together, info.rejected, (state, info, last))
+
+
+def only_last(where: Spaces) -> Array:
+    """The mask that allows the last arm."""
+    arms = int(where.action_space.n)  # pyright: ignore[reportAttributeAccessIssue] (Discrete)
+    return jnp.arange(arms) == arms - 1
+
+
+def assert_sound(actions: Action, space: gymnasium.Space) -> None:
+    """Actions (b, ...) of the space, with propensities in (0, 1]."""
+    assert np.all((actions.propensity > 0) & (actions.propensity <= 1 + 1e-6)), actions
+    for value in np.asarray(actions.value):
+        if isinstance(space, spaces.Discrete):
+            assert 0 <= value < space.n
+        else:
+            assert space.contains(np.asarray(value, space.dtype)), f"{value!r} is not in {space}"
+
+
+def claims() -> list[tuple[str, str, str]]:
+    """Agent, kind, and one of the spaces of this kind, dealt out in turn."""
+    dealt = []
+    for kind, known in FITTING.items():
+        takers = [name for name in agents.names() if kind in agents.capabilities(name).spaces]
+        dealt += [(name, kind, list(known)[index % len(known)]) for index, name in enumerate(takers)]
+    return dealt
+
+
+@pytest.mark.parametrize(("name", "kind", "what"), claims())
+def test_every_agent_decides_and_learns(name: str, kind: str, what: str) -> None:
+    where = FITTING[kind][what]
+    agent, arms = small(name, kind, where), where.action_space
+    program = jax.jit(lambda key, seen: live(agent, where, key, seen))
+    key, seen = jax.random.key(0), observed(where.observation_space)
+    half = ("features", "ids")[agents.names().index(name) % 2]
+    if kind == half and agents.capabilities(name).spaces >= {"features", "ids"}:  # the other half is compiled
+        assert jax.eval_shape(program, key, seen).rejected.shape == (STEPS,)
+        return
+    life = program(key, seen)
+    assert_sound(life.played, arms)
+    if life.together is not None:
+        assert_sound(life.together, arms)
+    if isinstance(where.observation_space, spaces.Dict):
+        assert only_last(where)[life.played.value].all()
+    assert not life.rejected.any()
+    for leaf in jax.tree.leaves(life.numbers):
+        assert not jnp.issubdtype(leaf.dtype, jnp.floating) or np.isfinite(leaf).all()
+
+
+SPACES = [(kind, what) for kind, known in FITTING.items() for what in known]
+FIRST = {agents.capabilities(name).kind: name for name in reversed(agents.names())}
+TRACED = sorted({*FIRST.values(), "linear", "random", "replay_sgd", "vbll"})
+"""One agent of each kind, and those beside them with learning of their own."""
+
+
+@pytest.mark.parametrize(("kind", "what"), SPACES)
+def test_every_space_is_taken(kind: str, what: str) -> None:
+    where = FITTING[kind][what]
+    arms, seen = where.action_space, observed(where.observation_space)
+    for name in TRACED:
+        if kind in agents.capabilities(name).spaces:
+            agent = small(name, kind, where)
+            life = jax.eval_shape(lambda key, seen, agent=agent: live(agent, where, key, seen), jax.random.key(0), seen)
+            assert life.played.value.shape == (STEPS, *(arms.shape or ())), name
+            assert jnp.issubdtype(life.played.value.dtype, np.integer) == np.issubdtype(arms.dtype, np.integer), name
+
+
+def replayed(where: Spaces) -> Environment:
+    """Shows the same observations again and again; every reward is 0.5."""
+
+    def at(state: Array, params: PyTree) -> PyTree:
+        return jax.tree.map(lambda part: part[state % STEPS], params)
+
+    def reset(key: Array, params: PyTree) -> tuple[Array, PyTree]:
+        return jnp.int32(0), at(jnp.int32(0), params)
+
+    def step(key: Array, state: Array, action: Array, params: PyTree) -> tuple[Array, TimeStep]:
+        return state + 1, TimeStep(at(state + 1, params), jnp.float32(0.5), jnp.float32(0), jnp.bool_(False))
+
+    return Environment(reset, step, observed(where.observation_space), *where, "replayed")
+
+
+@pytest.mark.parametrize(("kind", "what"), SPACES)
+def test_every_space_is_run(kind: str, what: str) -> None:
+    env = replayed(FITTING[kind][what])
+    run = seqdec.run(agents.random(env), env, STEPS, seed=0)
+    assert_sound(Action(run.actions[0], run.propensities[0]), env.action_space)
+
+
+@pytest.mark.parametrize("name", agents.names())
+def test_other_spaces_are_refused_with_a_remedy(name: str) -> None:
+    for what, (where, remedy) in REMEDIES.items():
+        if "row numbers" in what and name == "random":  # it does not look at them
+            continue
+        if name == "popularity" or ("row numbers" in what and name == "gp"):  # they ask for others in all cases
+            remedy = "row numbers"
+        with pytest.raises((TypeError, ValueError), match=remedy):
+            agents.make(name, where)
+
+
+@pytest.mark.parametrize("name", agents.names())
+def test_kinds_of_spaces_that_it_does_not_claim_are_refused(name: str) -> None:
+    for kind in FITTING.keys() - agents.capabilities(name).spaces:
+        for where in FITTING[kind].values():
+            with pytest.raises(TypeError, match="row numbers"):
+                agents.make(name, where)
+
+
+def test_integers_beyond_those_of_jax_are_refused_as_integers() -> None:
+    agent = agents.linear(FITTING["contexts"]["wide integers"])
+    state, context = agent.init(jax.random.key(0)), np.array([2**40, -(2**40), 2**35 + 1, 0])
+    with pytest.raises(ValueError, match=r"at most 32 bits.*pass floats"):
+        agent.act(jax.random.key(0), state, context)
+    assert agent.act(jax.random.key(0), state, context.astype(float)).propensity > 0
+    state, info = agent.update(state, context.astype(float), 0, 1.0)
+    assert not info.rejected
+    assert agent.act(jax.random.key(0), state, -np.arange(4)).propensity > 0
