@@ -15,6 +15,11 @@ def mean_and_margin(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return samples.mean(axis=0), quantile * samples.std(axis=0, ddof=1) / np.sqrt(count)
 
 
+def percent(parts: np.ndarray, wholes: np.ndarray) -> np.ndarray:
+    """100 parts / wholes; NaN where the whole is 0."""
+    return 100 * np.divide(parts, wholes, out=np.full(np.shape(wholes), np.nan), where=np.not_equal(wholes, 0))
+
+
 def with_margin(means: np.ndarray, margins: np.ndarray) -> list[str]:
     """Strings like "1,234 ± 56"; without the margin if it is NaN, and "-" for a NaN mean."""
     means, margins = np.asarray(means), np.asarray(margins)

@@ -46,7 +46,7 @@ def programs_of_one_file() -> Iterator[None]:
 def image_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with mnist/ and fashion-mnist/: files of the right names and shapes, almost all pixels black.
 
-    Beside them small kuairec/, tabular/ and open_bandit/.
+    Beside them small cifar10/, kuairec/, open_bandit/, snelson/ and tabular/.
     """
     home = tmp_path_factory.mktemp("data")
     write_tables(home / "tabular")
@@ -59,6 +59,12 @@ def image_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
             header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes()
             (home / "mnist" / f"{prefix}-{part}-idx{array.ndim}-ubyte").write_bytes(header + array.tobytes())
     (home / "fashion-mnist").symlink_to("mnist")
+    (home / "cifar10").mkdir()
+    images = np.arange(40 * 32 * 32 * 3).reshape(40, 32, 32, 3).astype(np.uint8)
+    np.savez(home / "cifar10" / "train_first4000.npz", x=images, y=np.arange(40) % 10)
+    (home / "snelson").mkdir()
+    for name, numbers in (("train_inputs", np.linspace(0, 6, 200)), ("train_outputs", np.sin(np.linspace(0, 6, 200)))):
+        np.savetxt(home / "snelson" / name, numbers)
     (home / "kuairec").mkdir()
     rows = (f"{user},{video},{0.1 + (user + video) % 7}" for user in range(5) for video in range(12))
     (home / "kuairec" / "random_exposures.txt").write_text("\n".join(rows))

@@ -125,7 +125,7 @@ class Options(Located):
         """The agent called "kind:rank+policy.rehearsal", with the options that it takes and `other` keywords."""
         kind, rank, policy = contenders.split(contenders.unrehearsed(name), self.choices["agents"].known)
         settings = {**self.presets(kind), **self.found().get(kind, {}).get("settings", {})}
-        if agents.capabilities(kind).model:
+        if agents.capabilities(kind).model and "model" not in other:
             settings["model"] = self.network_of(kind, env)
         if contenders.has_filter(kind):
             asked = {"rank": self.rank if rank is None else rank, "process_noise": self.process_noise}

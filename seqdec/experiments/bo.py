@@ -191,6 +191,10 @@ def _run(
     return optimizer.evaluations()[1], seconds
 
 
+class _SpentError(Exception):
+    """The budget is spent. SciPy's loops over a population take a StopIteration as their own end, and go on."""
+
+
 def _evolve(objective: Objective, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Differential evolution with a population of a tenth of the budget, at least eight; stopped when it is spent."""
     values: list[float] = []
@@ -200,12 +204,12 @@ def _evolve(objective: Objective, count: int, seed: int) -> tuple[np.ndarray, np
 
     def fun(x: np.ndarray) -> float:
         if len(values) == count:
-            raise StopIteration
+            raise _SpentError
         values.append(objective(x))
         return values[-1]
 
     settings: Any = {"init": population, "maxiter": count, "tol": 0, "polish": False, "rng": generator}
-    with contextlib.suppress(StopIteration):
+    with contextlib.suppress(_SpentError):
         differential_evolution(fun, objective.bounds, **settings)
     return np.array(values), np.zeros(len(values))
 

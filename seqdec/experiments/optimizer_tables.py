@@ -181,14 +181,14 @@ def picture(curves: pd.DataFrame, table: pd.DataFrame) -> "Figure":
         ]
         by_rate.plot(rates / rates[len(rates) // 2], ends, "o-", color=colours.get(name, "0.8"), lw=1.2, ms=3)
     what, unit = _LABELS[_order(table)]
-    low, high = _range(_drawn(curves), unit)
+    limits = _range(_drawn(curves), unit)
     for axes, x, title in (
         (by_step, "step", f"{what} against step"),
         (by_time, "run time without compilation / s", f"{what} against time"),
         (by_rate, "learning rate over the middle of its grid", "End of the sweep's runs; others grey"),
     ):
         axes.set_title(title, fontsize=11, loc="left")
-        axes.set(xlabel=x, ylabel=unit, yscale="log", ylim=(low, high))
+        axes.set(xlabel=x, ylabel=unit, **({"yscale": "log", "ylim": limits} if limits else {}))
         axes.grid(axis="y", which="both", color="0.92", lw=0.7)
         axes.spines[["top", "right"]].set_visible(False)
     by_rate.set_xscale("log")
@@ -225,9 +225,12 @@ def _smooth(losses: np.ndarray) -> np.ndarray:
     return np.array([losses[max(0, i + 1 - CHUNKS // 10) : i + 1].mean() for i in range(len(losses))])
 
 
-def _range(drawn: pd.DataFrame, unit: str) -> tuple[float, float]:
-    """Limits of the axis: from the least to a little above where the runs begin."""
+def _range(drawn: pd.DataFrame, unit: str) -> tuple[float, float] | None:
+    """Limits of a logarithmic axis: from the least to a little above where the runs begin; None without any above 0."""
     values, steps = column(drawn, "drawn"), column(drawn, "step")
-    least = float(values[np.isfinite(values) & (values > 0)].min())
-    high = 1.5 * float(np.nanmedian(values[steps == steps.min()]))
-    return 0.8 * max(least, 1e-4), min(high, 1.0) if unit == "error rate" else high
+    shown = np.isfinite(values) & (values > 0)
+    if not shown.any():
+        return None
+    first = steps[shown] == steps[shown].min()
+    low, high = 0.8 * max(float(values[shown].min()), 1e-4), 1.5 * float(np.median(values[shown][first]))
+    return low, max(2 * low, min(high, 1.0) if unit == "error rate" else high)

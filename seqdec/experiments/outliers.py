@@ -22,7 +22,7 @@ from seqdec.experiments.bandits import Plan
 from seqdec.experiments.folder import load_runs, write_summary
 from seqdec.experiments.images import Images
 from seqdec.results import Run
-from seqdec.statistics import mean_and_margin, with_margin
+from seqdec.statistics import mean_and_margin, percent, with_margin
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -100,7 +100,7 @@ def losses(runs: Mapping[str, Run]) -> pd.DataFrame:
         lost = without - with_outliers
         rows[name] = {}
         for key, values in (
-            ("clean", without), ("reward", with_outliers), ("lost", lost), ("lost_share", 100 * lost / without),
+            ("clean", without), ("reward", with_outliers), ("lost", lost), ("lost_share", percent(lost, without)),
         ):  # fmt: skip
             mean, margin = mean_and_margin(values)
             rows[name] |= {key: float(mean), f"{key}_95": float(margin)}

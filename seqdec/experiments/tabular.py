@@ -32,7 +32,7 @@ from seqdec.experiments.folder import (
 from seqdec.loop._run import run
 from seqdec.persistence import write_table
 from seqdec.results import Run
-from seqdec.statistics import mean_and_margin, with_margin
+from seqdec.statistics import mean_and_margin, percent, with_margin
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -239,7 +239,7 @@ def summarise(runs: Mapping[str, Mapping[str, Run]]) -> pd.DataFrame:
         for name, done in team.items():
             steps = min(done.regret.shape[1], team[UNIFORM].regret.shape[1])
             own, even = (one.regret[: len(done.seeds), :steps].sum(axis=1) for one in (done, team[UNIFORM]))
-            mean, margin = mean_and_margin(100 * own / even)
+            mean, margin = mean_and_margin(percent(own, even))
             seconds = 1000 * done.run_seconds / done.rewards.size
             rows.append((table, name, float(mean), float(margin), steps, seconds))
     names = ("table", "agent", "regret", "regret_95", "steps", "seconds_per_1000_steps")

@@ -6,6 +6,7 @@ DIR/settings.json      the best settings of each agent, for `seqdec run EXPERIME
 DIR/tuning.png         reward by trial
 """
 
+import functools
 import inspect
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,8 +20,9 @@ import pandas as pd
 import tyro
 
 from seqdec import agents, bo, checks, experiments
-from seqdec.agents.networks import network_for
+from seqdec.agents.networks import network_of_one
 from seqdec.agents.ranges import ranges
+from seqdec.core import Agent, Environment
 from seqdec.experiments.bandits import Bandit
 from seqdec.experiments.base import Choice, Located, check_minimum, check_seeds
 from seqdec.experiments.folder import read_manifest, save_figure, save_parts, saved_parts, write_manifest
@@ -91,11 +93,16 @@ class Tune(Located):
         kind = options.kind(name)
         present = {key: one.default for key, one in inspect.signature(agents.REGISTRY[kind]).parameters.items()}
         present |= options.presets(kind) | options.found().get(kind, {}).get("settings", {})
-        limits = ranges(kind, present)
+        env, fixed = options.environment(), {}
+        if agents.capabilities(kind).model:
+            # Modules are made networks by small programs of their own, which cannot be part of another.
+            fixed["model"] = network_of_one(env, options.network_of(kind, env))
+        make = functools.partial(agents.make, kind, env, **fixed)
+        limits = {key: limit for key, limit in ranges(kind, present).items() if _takes(make, key, limit)}
         if not limits:
             raise ValueError(f"{kind} has no setting that could be tuned; seqdec.agents.ranges lists those that can")
         start = {key: min(max(float(present[key]), low), high) for key, (low, high) in limits.items()}
-        reward = _objective(options, name, self)
+        reward = _objective(functools.partial(options.agent, name, env, **fixed), env, self)
         return Plan(kind, start, [bo.Real(*limit, log=True) for limit in limits.values()], reward)
 
     def restore(self) -> list[pd.DataFrame]:
@@ -175,16 +182,21 @@ _TRIALS = "trials.parquet"
 _FIXED = ("agent", "kind", "trial", "reward", "seconds")
 
 
-def _objective(options: Bandit, name: str, asked: Tune) -> Callable[[Mapping[str, float]], float]:
+def _takes(make: Callable[..., Agent], keyword: str, limits: tuple[float, float]) -> bool:
+    """Whether a keyword has an effect in the agent's environment: it is refused elsewhere, unless it is the default."""
+    try:
+        for value in limits:
+            make(**{keyword: value})
+    except TypeError:
+        return False
+    return True
+
+
+def _objective(make: Callable[..., Agent], env: Environment, asked: Tune) -> Callable[[Mapping[str, float]], float]:
     """Settings -> mean reward. One program for all settings, which are its arguments."""
-    env, kind = options.environment(), options.kind(name)
-    fixed = {}
-    if agents.capabilities(kind).model:
-        # Modules are made networks by small programs of their own, which cannot be part of another.
-        fixed["model"] = network_for(env, options.network_of(kind, env))
 
     def mean_reward(settings, key, params):
-        return play(options.agent(name, env, **fixed, **settings), env, asked.steps, key, params).reward.mean()
+        return play(make(**settings), env, asked.steps, key, params).reward.mean()
 
     compiled = jax.jit(mean_reward, compiler_options=step_options())
     params = jax.device_put(env.params)
