@@ -35,17 +35,17 @@ from gymnasium import spaces as gym_spaces
 
 from seqdec import checks, linalg, models, policies
 from seqdec import memory as memories
-from seqdec.agents import regression, units
+from seqdec.agents import regression, rewards, units
 from seqdec.agents._averaging import moved
 from seqdec.agents._filtering import choices_for, decide, drawn
-from seqdec.agents._linear import with_constant
 from seqdec.agents._neural import descend, mean_of_rows
-from seqdec.agents.experience import Batch, finite, minibatch, recorder, remember, usable
+from seqdec.agents.experience import Batch, finite, first, minibatch, recorder, remember, usable
 from seqdec.agents.inputs import checked, refuse_unused, spaces_of
 from seqdec.agents.last_layer import LastLayer, last_layer
 from seqdec.agents.networks import network_for
 from seqdec.agents.presets import hilofi
 from seqdec.agents.regression import Answer, Regression
+from seqdec.agents.rewards import Rewards
 from seqdec.agents.units import Units
 from seqdec.core import Acquisition, Agent, Array, HasSpaces, Network, Posterior, PyTree
 from seqdec.memory import MemoryState
@@ -72,7 +72,7 @@ class AutoState(NamedTuple):
     log_weights: Array
     """(members,), the largest is 0"""
     contexts: Units
-    rewards: Units
+    rewards: Rewards
     memory: MemoryState
     due: Array
     """() int32, the step of the next recomputation"""
@@ -111,7 +111,7 @@ def auto(
     capacity: int = 20_000,
     decay: float = 1000.0,
     horizon: float = 1000.0,
-    neglect: float = 20.0,
+    neglect: float | None = None,
     average: float = 0.99,
     num_candidates: int | None = None,
 ) -> Agent:
@@ -131,7 +131,7 @@ def auto(
         decay: steps after which the weights of the network begin to shrink less.
         horizon: steps after which a prediction counts e times less in the members' weights.
         neglect: an action that was played near the context less than one in neglect x n times is explored at the full
-            posterior variance, others in proportion less.
+            posterior variance, others in proportion less; None is the numbers in a context, between 2 and 20.
         average: in [0, 1); the features are those of the average over the last 1 / (1 - average) steps.
         num_candidates: points drawn per decision, for Box actions only; None is 256.
 
@@ -153,11 +153,14 @@ def auto(
     capacity = checks.count("capacity", capacity)
     checks.number("decay", decay)
     checks.positive("horizon", horizon)
-    checks.positive("neglect", neglect)
+    if neglect is not None:
+        checks.positive("neglect", neglect)
     checks.number("average", average, 0, 1)
     choices = choices_for(spaces, num_candidates)
     recording = recorder(choices, spaces)
-    parts = _parts(spaces, model, recording.example.x.shape, neglect)
+    numbers = recording.example.x.size
+    width = regression.neglect_for(numbers) if neglect is None else neglect
+    parts = _parts(spaces, model, recording.example.x.shape, width)
     memory, transform = memories.reservoir(capacity), optax.with_extra_args_support(optax.adam(learning_rate))
     actions = int(spaces.action_space.n)  # pyright: ignore[reportAttributeAccessIssue] (Discrete)
 
@@ -166,10 +169,10 @@ def auto(
         params = parts.network.init(weights)
         sizes = ([recording.example.x.size + 1] if parts.raw else []) + [parts.layer.size + 1]
         members = tuple(regression.prior(actions, size) for size in sizes)
-        contexts, rewards = units.unknown(recording.example.x.shape), units.unknown(())
         return AutoState(
-            params, transform.init(params), params, params, members, jnp.zeros(len(members)), contexts, rewards,
-            memory.init(recording.example), jnp.int32(_FIRST), jax.random.key_data(draws),
+            params, transform.init(params), params, params, members, jnp.zeros(len(members)),
+            units.unknown(recording.example.x.shape), rewards.unknown(), memory.init(recording.example),
+            jnp.int32(_FIRST), jax.random.key_data(draws),
         )  # fmt: skip
 
     def act(key, state, observation):
@@ -177,23 +180,26 @@ def auto(
 
     def update(state, observation, action, feedback):
         newest, single = recording.rows(observation, action, feedback), jnp.ndim(feedback) == 0
-        row = jax.tree.map(lambda leaf: leaf[0], newest)
+        row = first(newest)
         key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.memory.seen)
         add, draw, again = jax.random.split(key, 3)
         good = usable(newest)
         error = regression.innovation(_mixed(_answers(parts, state, row.x), state.log_weights).mean, row, single)
-        contexts = units.measured(state.contexts, newest.x, good[None])
-        rewards = units.measured(state.rewards, row.y, good & row.observed)
+        x = units.cut(state.contexts, row.x) if parts.raw else row.x
+        contexts = units.measured(state.contexts, x[None], good[None])
+        seen, y = rewards.measured(state.rewards, row.y, good & row.observed)
+        row = row._replace(x=x, y=y)
+        newest = jax.tree.map(lambda leaf: leaf[None], row)
         phis = _features(parts, state.features, _inputs(parts, contexts, row.x))
-        pairs = zip(state.members, phis, strict=True)
-        learnt = [regression.learn(belief, phi, row, single, good) for belief, phi in pairs]
+        pairs, location = zip(state.members, phis, strict=True), rewards.location(seen)
+        learnt = [regression.learn(belief, phi, row, location, single, good) for belief, phi in pairs]
         log_weights = (1 - 1 / horizon) * state.log_weights + jnp.stack([density for _, density in learnt])
 
         def batch_of(key):
             return minibatch(memory, key, state.memory, newest, batch_size)
 
         def loss(params, batch):
-            return _loss(parts, contexts, rewards, params, batch)
+            return _loss(parts, contexts, seen, params, batch)
 
         trained = state.params, state.optimizer
         (params, moments), _, _ = descend(loss, transform, trained, batch_of, draw[None])
@@ -202,7 +208,7 @@ def auto(
         params = jax.tree.map(lambda leaf: (1 - shrink) * leaf, params)
         fresh = state._replace(
             params=params, optimizer=moments, average=moved(state.average, params, steps, average),
-            members=tuple(belief for belief, _ in learnt), contexts=contexts, rewards=rewards,
+            members=tuple(belief for belief, _ in learnt), contexts=contexts, rewards=seen,
             log_weights=log_weights - jnp.max(log_weights), memory=None,
         )  # fmt: skip
         good = good & finite(fresh)
@@ -236,19 +242,21 @@ def _inputs(parts: _Parts, contexts: Units, x: Array) -> Array:
 def _features(parts: _Parts, params: PyTree, inputs: Array) -> tuple[Array, ...]:
     """The features of each member, (F_j,)."""
     _, phi = parts.layer.features(params, inputs)
-    deep = with_constant(phi[0] * _DEEP_STD)
-    return (with_constant(inputs), deep) if parts.raw else (deep,)
+    deep = regression.with_constant(phi[0] * _DEEP_STD)
+    return (regression.with_constant(inputs), deep) if parts.raw else (deep,)
 
 
 def _answers(parts: _Parts, state: AutoState, x: Array) -> Answer:
     """The members' predictions, (members, n) each."""
     phis = _features(parts, state.features, _inputs(parts, state.contexts, x))
-    each = [regression.answer(*pair, parts.neglect) for pair in zip(state.members, phis, strict=True)]
-    return jax.tree.map(lambda *rows: jnp.stack(rows), *each)
+    location, pairs = rewards.location(state.rewards), zip(state.members, phis, strict=True)
+    each = [regression.answer(*pair, location, parts.neglect) for pair in pairs]
+    stacked = jax.tree.map(lambda *rows: jnp.stack(rows), *each)
+    return stacked._replace(mean=stacked.mean + state.rewards.origin)
 
 
 def _mixed(answers: Answer, log_weights: Array) -> Answer:
-    """Weighted means, (n,) each."""
+    """Weighted means over the members."""
     return jax.tree.map(lambda rows: jax.nn.softmax(log_weights) @ rows, answers)
 
 
@@ -257,22 +265,24 @@ def _posterior(parts: _Parts, state: AutoState) -> Posterior:
         """A member by its weight, and weights from its belief."""
         chosen, *keys = jax.random.split(key, len(state.members) + 1)
         member = jax.random.categorical(chosen, state.log_weights)
-        weights = [regression.drawn(*pair) for pair in zip(keys, state.members, strict=True)]
+        location = rewards.location(state.rewards)
+        weights = [regression.drawn(*pair, location) for pair in zip(keys, state.members, strict=True)]
 
         def function(x):
             phis = _features(parts, state.features, _inputs(parts, state.contexts, x))
-            return jnp.stack([rows @ phi for rows, phi in zip(weights, phis, strict=True)])[member]
+            responses = [rows @ phi for rows, phi in zip(weights, phis, strict=True)]
+            return jnp.stack(responses)[member] + state.rewards.origin
 
         return function
 
     return regression.question(lambda x: _mixed(_answers(parts, state, x), state.log_weights), draw)
 
 
-def _loss(parts: _Parts, contexts: Units, rewards: Units, params: PyTree, batch: Batch):
+def _loss(parts: _Parts, contexts: Units, seen: Rewards, params: PyTree, batch: Batch):
     """Half the squared error in standard units, as `seqdec.agents._neural.descend` takes it."""
     inputs = jax.vmap(lambda x: _inputs(parts, contexts, x))(batch.rows.x)
     responses = jax.vmap(parts.network.apply, (None, 0))(params, inputs)
-    error = units.standard(rewards, batch.rows.y) - responses
+    error = rewards.standard(seen, batch.rows.y) - responses
     return mean_of_rows(0.5 * error**2, batch), (responses, ())
 
 

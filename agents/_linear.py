@@ -1,8 +1,8 @@
 r"""Linear Thompson sampling and LinUCB: a weight vector for each action, or one for all candidates.
 
-For contexts of numbers each action has a Bayesian regression of its own with an estimated noise variance on (z, 3), z
-the context in standard units (`seqdec.agents.regression`, `seqdec.agents.units`): no setting depends on the unit of
-contexts or rewards. An observation costs O(F^2) for F - 1 numbers in a context.
+For contexts of numbers each action has a Bayesian regression of its own on (z, 3), z the context in standard units
+(`seqdec.agents.regression`, `seqdec.agents.units`): no setting depends on the unit or the origin of contexts or
+rewards. An observation costs O(F^2) for F - 1 numbers in a context.
 
 Source: Agrawal, Goyal, "Thompson sampling for contextual bandits with linear payoffs", ICML 2013; Li, Chu, Langford,
 Schapire, "A contextual-bandit approach to personalized news article recommendation", WWW 2010, for a weight vector for
@@ -13,25 +13,22 @@ import inspect
 from collections.abc import Callable
 from typing import NamedTuple, Unpack
 
-import jax
 import jax.numpy as jnp
 from gymnasium import spaces as gym_spaces
 
 from seqdec import checks, models, policies
-from seqdec.agents import recommender, regression, units
+from seqdec.agents import recommender, regression, rewards, units
 from seqdec.agents._filtering import choices_for, decide
-from seqdec.agents.experience import recorder, usable
+from seqdec.agents.experience import first, recorder, usable
 from seqdec.agents.inputs import checked, spaces_of
 from seqdec.agents.networks import check_candidates
 from seqdec.agents.presets import ekf
 from seqdec.agents.regression import Regression
+from seqdec.agents.rewards import Rewards
 from seqdec.agents.signatures import LinearOptions, ScorerOptions
 from seqdec.agents.units import Units
 from seqdec.core import Acquisition, Agent, Array, HasSpaces
 from seqdec.registry import spelled, unknown
-
-CONSTANT = 3.0
-"""The constant feature: a prior of three standard deviations of the noise for the mean reward of an action."""
 
 
 class LinearState(NamedTuple):
@@ -39,10 +36,11 @@ class LinearState(NamedTuple):
 
     belief: Regression
     contexts: Units
+    rewards: Rewards
 
     @property
     def params(self) -> Array:
-        """(n, F) expected weights."""
+        """(n, F) expected weights, of rewards counted from the origin, but for the prior mean."""
         return self.belief.weights
 
 
@@ -61,47 +59,50 @@ def _of_points(spaces: HasSpaces, **options: Unpack[ScorerOptions]) -> Agent:
     return ekf(spaces, model=models.MLP(1, ()), **options)._replace(name="linear")
 
 
-def with_constant(z: Array) -> Array:
-    """(z, 3) from z of any shape."""
-    return jnp.append(jnp.ravel(z), CONSTANT)
-
-
 def _per_action(
     spaces: HasSpaces,
     *,
     policy: str | Acquisition = "epistemic_sampling",
-    neglect: float = 20.0,
+    neglect: float | None = None,
 ) -> Agent:
     acquisition, called = policies.resolve(policy)
-    checks.positive("neglect", neglect)
+    if neglect is not None:
+        checks.positive("neglect", neglect)
     choices = choices_for(spaces)
     recording = recorder(choices, spaces)
     example = recording.example.x
+    width = regression.neglect_for(example.size) if neglect is None else neglect
     actions = int(spaces.action_space.n)  # pyright: ignore[reportAttributeAccessIssue] (Discrete)
 
     def init(key):
-        return LinearState(regression.prior(actions, example.size + 1), units.unknown(example.shape))
+        belief = regression.prior(actions, example.size + 1)
+        return LinearState(belief, units.unknown(example.shape), rewards.unknown())
+
+    def phi_of(state, x):
+        return regression.with_constant(units.bounded(state.contexts, x))
 
     def answers(state, x):
-        return regression.answer(state.belief, with_constant(units.bounded(state.contexts, x)), neglect)
+        at = regression.answer(state.belief, phi_of(state, x), rewards.location(state.rewards), width)
+        return at._replace(mean=at.mean + state.rewards.origin)
 
     def act(key, state, observation):
         def draw(key):
-            weights = regression.drawn(key, state.belief)
-            return lambda x: weights @ with_constant(units.bounded(state.contexts, x))
+            weights = regression.drawn(key, state.belief, rewards.location(state.rewards))
+            return lambda x: weights @ phi_of(state, x) + state.rewards.origin
 
         question = regression.question(lambda x: answers(state, x), draw)
         return decide(key, acquisition, question, choices, observation)
 
     def update(state, observation, action, feedback):
         newest, single = recording.rows(observation, action, feedback), jnp.ndim(feedback) == 0
-        row = jax.tree.map(lambda leaf: leaf[0], newest)
-        good = usable(newest)
+        row, good = first(newest), usable(newest)
         error = regression.innovation(answers(state, row.x).mean, row, single)
-        contexts = units.measured(state.contexts, newest.x, good[None])
-        phi = with_constant(units.bounded(contexts, row.x))
-        belief, density = regression.learn(state.belief, phi, row, single, good)
-        return LinearState(belief, contexts), LinearInfo(error, density, ~good)
+        x = units.cut(state.contexts, row.x)
+        state = state._replace(contexts=units.measured(state.contexts, x[None], good[None]))
+        seen, y = rewards.measured(state.rewards, row.y, good & row.observed)
+        location = rewards.location(seen)
+        belief, density = regression.learn(state.belief, phi_of(state, x), row._replace(y=y), location, single, good)
+        return LinearState(belief, state.contexts, seen), LinearInfo(error, density, ~good)
 
     told = {"policy": called, "neglect": neglect}
     return checked(Agent(init, act, update, "linear", acquisition.exact, told), spaces)

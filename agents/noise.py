@@ -4,11 +4,14 @@ Given the noise variance sigma_j^2 of response j, the belief over the weights is
 built with noise variance 1 computes w and C without knowing sigma_j^2. With its prediction y_hat, v = phi^T C phi, the
 innovation e = y - y_hat and s = 1 + v,
 
-    b_j += e^2 / s        n_j += 1        sigma_j^2 ~ (n_0 m + b_j) / (n_0 + n_j)        m = (sum_i b_i) / (sum_i n_i)
+    b_j += e^2 / s        n_j += 1        m = (sum_i b_i) / (sum_i n_i)
 
-so that each response starts at the mean over all of them, which counts as n_0 observations. For a linear model b_j is
-the residual sum of squares plus that of the weights around their prior, and y given the past is Student-t with
-n_0 + n_j degrees of freedom and scale^2 sigma_j^2 s. Nothing depends on the unit of y.
+    sigma_j^2 ~ max(m, (n_0 m + b_j) / (n_0 + n_j))
+
+so that each response starts at the mean over all of them, which counts as n_0 observations, and never falls below it:
+an action whose few rewards were equal, such as 0, is not thereby known. For a linear model b_j is the residual sum of
+squares plus that of the weights around their prior, and y given the past is Student-t with n_0 + n_j degrees of freedom
+and scale^2 sigma_j^2 s. Nothing depends on the unit of y.
 
 Source: Bernardo, Smith, "Bayesian Theory", 1994, section 5.2; the prior from the other responses is ours.
 """
@@ -43,7 +46,8 @@ def unknown(responses: int) -> Noise:
 def variance(noise: Noise, prior_count: float = PRIOR_COUNT) -> Array:
     """(n,) sigma^2; where nothing was surprising, too small to matter in any unit, but not 0: draws still differ."""
     shared = jnp.sum(noise.squares) / jnp.maximum(jnp.sum(noise.counts), 1e-6)
-    return jnp.maximum((prior_count * shared + noise.squares) / (prior_count + noise.counts), _SMALLEST)
+    own = (prior_count * shared + noise.squares) / (prior_count + noise.counts)
+    return jnp.maximum(jnp.maximum(own, shared), _SMALLEST)
 
 
 def log_density(noise: Noise, innovation: Array, scale: Array, index: Array, prior_count: float = PRIOR_COUNT) -> Array:

@@ -1,9 +1,12 @@
-r"""Bayesian linear regression with a weight vector and a noise variance for each of n responses.
+r"""Bayesian linear regression with a weight vector and a noise variance for each of n responses, and one prior mean.
 
-    y_j = w_j^T phi(x) + e        e ~ N(0, sigma_j^2)        w_j | sigma_j^2 ~ N(0, sigma_j^2 I)
+    y_j = w_j^T phi(x) + e        e ~ N(0, sigma_j^2)        w_j | sigma_j^2 ~ N((0, m / 3), sigma_j^2 I)
 
-with sigma_j^2 as in `seqdec.agents.noise`. The covariance sigma_j^2 C_j is kept as C_j = T_j T_j^T. One observation
-(x, y) of response j, with p = T_j^T phi, s = 1 + p^T p and e = y - w_j^T phi, gives (Potter's form)
+with sigma_j^2 as in `seqdec.agents.noise`. The last feature is 3, so that an action which was never played has expected
+reward m, the mean of all rewards so far, and three standard deviations of the noise around it. Rewards are counted from
+the first one, so that their origin costs no digits. The covariance sigma_j^2 C_j is kept as C_j = T_j T_j^T, and w_j is
+that of m = 0: the posterior mean is w_j + C_j (0, m / 3) for any m. One observation (x, y) of response j, with
+p = T_j^T phi, s = 1 + p^T p and e = y - w_j^T phi, gives (Potter's form)
 
     w_j += T_j p e / s        T_j -= T_j p p^T / (s + sqrt(s))
 
@@ -18,7 +21,8 @@ policy is told for exploration,
 
 In contexts that differ, greedy play observes each response about every n-th time, rho_j is near n, and exploring at the
 full width would cost more than it teaches. Where one response is starved, rho_j grows up to the full posterior
-variance, that of Thompson sampling.
+variance, that of Thompson sampling. The fewer numbers a context has, the less contexts differ: neglect is their number,
+but at least 2 and at most 20.
 
 Source: the scale of exploration is ours; that contexts which differ explore by themselves: Bastani, Bayati, Khosravi,
 "Mostly exploration-free algorithms for contextual bandits", 2021. The rest is textbook.
@@ -36,17 +40,30 @@ from seqdec.agents.experience import Experience
 from seqdec.agents.noise import Noise
 from seqdec.core import Array, Posterior, Predictive, PyTree
 
+CONSTANT = 3.0
+"""The last feature: a prior of three standard deviations of the noise for the mean reward of an action."""
+
 
 class Regression(NamedTuple):
     """Belief over the weights of n responses of F features."""
 
     weights: Array
-    """(n, F)"""
+    """(n, F) w, of the prior mean 0"""
     columns: Array
     """(n, F, F) T"""
     shared: Array
     """(F, F) root of the covariance of a response that was always observed"""
     noise: Noise
+
+
+def with_constant(z: Array) -> Array:
+    """(z, 3) from z of any shape."""
+    return jnp.append(jnp.ravel(z), CONSTANT)
+
+
+def neglect_for(numbers: int) -> float:
+    """neglect, for contexts of so many numbers."""
+    return float(min(max(numbers, 2), 20))
 
 
 class Answer(NamedTuple):
@@ -67,13 +84,14 @@ def prior(responses: int, features: int) -> Regression:
     return Regression(jnp.zeros((responses, features)), columns, root, noises.unknown(responses))
 
 
-def answer(belief: Regression, phi: Array, neglect: float) -> Answer:
-    """Predictions at features (F,)."""
-    own = jnp.sum(jnp.einsum("f,nfk->nk", phi, belief.columns) ** 2, 1)
+def answer(belief: Regression, phi: Array, location: Array, neglect: float) -> Answer:
+    """Predictions at features (F,), with the prior mean m = `location`."""
+    products = jnp.einsum("f,nfk->nk", phi, belief.columns)
+    mean = belief.weights @ phi + location / CONSTANT * jnp.sum(products * belief.columns[:, -1], 1)
+    own = jnp.sum(products**2, 1)
     rho = own / jnp.maximum(jnp.sum((phi @ belief.shared) ** 2), jnp.finfo(own.dtype).tiny)
     noise = noises.variance(belief.noise)
-    told = noise * own * jnp.minimum(1, rho / (neglect * len(own)))
-    return Answer(belief.weights @ phi, told, noise)
+    return Answer(mean, noise * own * jnp.minimum(1, rho / (neglect * len(own))), noise)
 
 
 def question(answers: Callable[[PyTree], Answer], draw: Callable[[Array], Callable[[PyTree], Array]]) -> Posterior:
@@ -86,20 +104,23 @@ def question(answers: Callable[[PyTree], Answer], draw: Callable[[Array], Callab
     return Posterior(lambda x: answers(x).mean, joint, draw)
 
 
-def drawn(key: Array, belief: Regression) -> Array:
+def drawn(key: Array, belief: Regression, location: Array) -> Array:
     """Weights (n, F) drawn from the belief, its noise taken as it is estimated."""
-    normal = jax.random.normal(key, belief.weights.shape)
-    std = jnp.sqrt(noises.variance(belief.noise))
-    return belief.weights + std[:, None] * jnp.einsum("nfk,nk->nf", belief.columns, normal)
+    normal = jnp.sqrt(noises.variance(belief.noise))[:, None] * jax.random.normal(key, belief.weights.shape)
+    coordinates = normal + location / CONSTANT * belief.columns[:, -1]
+    return belief.weights + jnp.einsum("nfk,nk->nf", belief.columns, coordinates)
 
 
-def learn(belief: Regression, phi: Array, row: Experience, single: bool, accept: Array) -> tuple[Regression, Array]:
+def learn(
+    belief: Regression, phi: Array, row: Experience, location: Array, single: bool, accept: Array
+) -> tuple[Regression, Array]:
     """The belief after one step, and the log density () of what was observed.
 
     Args:
         belief: before.
         phi: (F,) features.
-        row: of the responses (n,).
+        row: of the responses (n,), counted from the origin.
+        location: m.
         single: whether just one of them was observed.
         accept: () bool; False leaves the belief unchanged.
     """
@@ -107,7 +128,7 @@ def learn(belief: Regression, phi: Array, row: Experience, single: bool, accept:
     indices = jnp.argmax(row.observed)[None] if single else jnp.arange(len(row.y))
 
     def one(belief, index):
-        return observe(belief, phi, row.y[index], index, accept & row.observed[index])
+        return observe(belief, phi, row.y[index], location, index, accept & row.observed[index])
 
     shared = _less(belief.shared, phi @ belief.shared)
     belief, densities = jax.lax.scan(one, belief._replace(shared=shared), indices)
@@ -120,14 +141,17 @@ def innovation(mean: Array, row: Experience, single: bool) -> Array:
     return jnp.sum(error, keepdims=True) if single else error
 
 
-def observe(belief: Regression, phi: Array, y: Array, index: Array, accept: Array) -> tuple[Regression, Array]:
+def observe(
+    belief: Regression, phi: Array, y: Array, location: Array, index: Array, accept: Array
+) -> tuple[Regression, Array]:
     """The belief after response `index` was y at features (F,), unchanged unless `accept`; and y's log density."""
     columns = belief.columns[index]
     products = jnp.where(accept, phi @ columns, 0)
     scale = 1 + products @ products
-    innovation = jnp.where(accept, y - belief.weights[index] @ phi, 0)
+    error = jnp.where(accept, y - belief.weights[index] @ phi, 0)
+    innovation = error - location / CONSTANT * (products @ columns[-1])
     density = noises.log_density(belief.noise, innovation, scale, index)
-    weights = belief.weights.at[index].add(columns @ products * (innovation / scale))
+    weights = belief.weights.at[index].add(columns @ products * (error / scale))
     fresh = belief._replace(
         weights=weights,
         columns=belief.columns.at[index].set(_less(columns, products)),
@@ -173,7 +197,7 @@ def added(moments: Moments, phi: Array, y: Array, observed: Array, weights: Arra
 
 
 def recomputed(belief: Regression, moments: Moments) -> Regression:
-    """The belief with other features, from sums over rows: what the noise is stays."""
+    """The belief with other features, from sums over rows; the noise stays as it is estimated."""
     identity = jnp.eye(moments.gram.shape[-1])
     columns = jax.lax.map(lambda gram: linalg.inverse_root(identity + gram), moments.gram)
     weights = jnp.einsum("jfk,jgk,jg->jf", columns[:-1], columns[:-1], moments.moment)

@@ -184,7 +184,7 @@ class Replay(Protocol):
 class LinearOptions(BeliefOptions, total=False):
     """Keywords of `seqdec.agents.linear`: of the regression, and of the filter for candidates and Box actions."""
 
-    neglect: float
+    neglect: float | None
     intercepts: bool
     initial_std: Array | float
     process_noise: ProcessNoise

@@ -1,5 +1,8 @@
 """Standard units: contexts and rewards by their running means and standard deviations.
 
+A value that is ten times as far from the mean as any before it is cut off there first (`cut`), so that a single absurd
+one does little, while a unit that does grow is followed in a few steps.
+
 Source: Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979.
 """
 
@@ -16,6 +19,10 @@ _FURTHEST = 5.0
 """Standard deviations at which contexts are cut off: rare values, and all while the deviation is hardly known."""
 
 
+_TIMES = 10.0
+"""How many times as far from the mean as all before a value may be."""
+
+
 class Units(NamedTuple):
     """Running mean and sum of squared deviations."""
 
@@ -23,6 +30,8 @@ class Units(NamedTuple):
     """() how many values"""
     mean: Array
     squares: Array
+    furthest: Array
+    """largest distance from the mean so far"""
 
 
 def few(shape: tuple[int, ...]) -> bool:
@@ -32,7 +41,13 @@ def few(shape: tuple[int, ...]) -> bool:
 
 def unknown(shape: tuple[int, ...]) -> Units:
     """Before any value of this shape."""
-    return Units(jnp.zeros(()), jnp.zeros(shape), jnp.zeros(shape))
+    return Units(jnp.zeros(()), jnp.zeros(shape), jnp.zeros(shape), jnp.zeros(shape))
+
+
+def cut(units: Units, values: Array) -> Array:
+    """Values (..., *shape), those too far away moved to the furthest allowed; the first two are never."""
+    furthest = jnp.where(units.furthest > 0, _TIMES * units.furthest, jnp.inf)
+    return jnp.clip(values, units.mean - furthest, units.mean + furthest)
 
 
 def measured(units: Units, values: Array, present: Array) -> Units:
@@ -43,7 +58,9 @@ def measured(units: Units, values: Array, present: Array) -> Units:
     center = jnp.sum(values, 0) / jnp.maximum(new, 1)
     squares = jnp.sum(mask * (values - center) ** 2, 0)
     step, share = center - units.mean, new / jnp.maximum(seen, 1)
-    return Units(seen, units.mean + step * share, units.squares + squares + step**2 * share * units.seen)
+    center = jnp.where(units.seen > 0, units.mean, center)
+    furthest = jnp.maximum(units.furthest, jnp.max(mask * jnp.abs(values - center), 0, initial=0))
+    return Units(seen, units.mean + step * share, units.squares + squares + step**2 * share * units.seen, furthest)
 
 
 def standard(units: Units, values: Array) -> Array:

@@ -9,7 +9,7 @@ from gymnasium import spaces
 from scipy import stats
 
 from seqdec import agents, models
-from seqdec.agents import noise, regression, units
+from seqdec.agents import noise, regression, rewards, units
 from seqdec.agents.experience import Experience
 from tests.test_agents import ARMS, CONTEXT, NUM_ARMS, NUM_FEATURES, Spaces, assert_same, contexts
 
@@ -31,9 +31,13 @@ def observed(t):
     )
 
 
+LOCATION = 2.5
+
+
 def learnt(steps=T):
     """A belief after some steps, and the log density of each."""
-    step = jax.jit(lambda belief, row: regression.learn(belief, row.x, row, True, jnp.bool_(True)))
+    location = jnp.asarray(LOCATION)
+    step = jax.jit(lambda belief, row: regression.learn(belief, row.x, row, location, True, jnp.bool_(True)))
     belief, densities = regression.prior(N, F), []
     for t in range(steps):
         belief, density = step(belief, observed(t))
@@ -45,20 +49,23 @@ def normal_inverse_gamma(j, until=T):
     """Mean, covariance / sigma^2 and residual sum of squares of response j, from all its rows at once."""
     rows = PHI[:until][PLAYED[:until] == j]
     y = Y[:until][PLAYED[:until] == j, j]
+    start = np.append(np.zeros(F - 1), LOCATION / 3)
     precision = np.eye(F) + rows.T @ rows
-    mean = np.linalg.solve(precision, rows.T @ y)
-    return mean, np.linalg.inv(precision), y @ y - mean @ precision @ mean, len(y)
+    mean = np.linalg.solve(precision, start + rows.T @ y)
+    return mean, np.linalg.inv(precision), y @ y + start @ start - mean @ precision @ mean, len(y)
 
 
 def test_a_regression_is_the_normal_inverse_gamma_posterior(double_precision):
     belief, _ = learnt()
     total = sum(normal_inverse_gamma(j)[2] for j in range(N)) / T
+    at = regression.answer(belief, jnp.asarray(PHI[0]), jnp.asarray(LOCATION), 20.0)
     for j in range(N):
         mean, cov, squares, count = normal_inverse_gamma(j)
-        np.testing.assert_allclose(belief.weights[j], mean, rtol=1e-9)
+        np.testing.assert_allclose(at.mean[j], PHI[0] @ mean, rtol=1e-9)
         np.testing.assert_allclose(belief.columns[j] @ belief.columns[j].T, cov, rtol=1e-9)
         np.testing.assert_allclose(belief.noise.squares[j], squares, rtol=1e-9)
-        np.testing.assert_allclose(noise.variance(belief.noise)[j], (4 * total + squares) / (4 + count), rtol=1e-9)
+        own = max(total, (4 * total + squares) / (4 + count))
+        np.testing.assert_allclose(noise.variance(belief.noise)[j], own, rtol=1e-9)
     np.testing.assert_allclose(belief.shared @ belief.shared.T, np.linalg.inv(np.eye(F) + PHI.T @ PHI), rtol=1e-9)
 
 
@@ -68,7 +75,8 @@ def test_what_was_foretold_is_a_student_t(double_precision):
         j = PLAYED[t]
         mean, cov, squares, count = normal_inverse_gamma(j, t)
         shared = sum(normal_inverse_gamma(i, t)[2] for i in range(N)) / t
-        scale = np.sqrt((4 * shared + squares) / (4 + count) * (1 + PHI[t] @ cov @ PHI[t]))
+        own = max(shared, (4 * shared + squares) / (4 + count))
+        scale = np.sqrt(own * (1 + PHI[t] @ cov @ PHI[t]))
         np.testing.assert_allclose(densities[t], stats.t.logpdf(Y[t, j], 4 + count, mean @ PHI[t], scale), rtol=1e-8)
 
 
@@ -97,18 +105,22 @@ def test_exploration_is_of_full_width_just_where_a_response_is_neglected(double_
     rho = own / (PHI[0] @ np.linalg.inv(np.eye(F) + PHI.T @ PHI) @ PHI[0])
     full = noise.variance(belief.noise) * own
     assert np.all(rho > 1)
-    np.testing.assert_allclose(regression.answer(belief, phi, 1e-9).spread, full, rtol=1e-9)
-    np.testing.assert_allclose(regression.answer(belief, phi, 20.0).spread, full * rho / 40, rtol=1e-9)
+    np.testing.assert_allclose(regression.answer(belief, phi, jnp.asarray(LOCATION), 1e-9).spread, full, rtol=1e-9)
+    np.testing.assert_allclose(
+        regression.answer(belief, phi, jnp.asarray(LOCATION), 20.0).spread, full * rho / 40, rtol=1e-9
+    )
 
 
 def test_draws_have_the_moments_of_the_belief():
     belief, _ = learnt()
-    weights = jax.vmap(lambda key: regression.drawn(key, belief))(jax.random.split(jax.random.key(0), 20_000))
+    location, keys = jnp.float32(LOCATION), jax.random.split(jax.random.key(0), 20_000)
+    weights = jax.vmap(lambda key: regression.drawn(key, belief, location))(keys)
     for j in range(N):
         cov = np.asarray(noise.variance(belief.noise)[j] * belief.columns[j] @ belief.columns[j].T)
         size = np.sqrt(np.outer(np.diag(cov), np.diag(cov)))
         np.testing.assert_allclose((np.cov(weights[:, j].T) - cov) / size, 0, atol=0.05)
-        np.testing.assert_allclose((weights[:, j].mean(0) - belief.weights[j]) / np.sqrt(np.diag(cov)), 0, atol=0.05)
+        mean = normal_inverse_gamma(j)[0]
+        np.testing.assert_allclose((weights[:, j].mean(0) - mean) / np.sqrt(np.diag(cov)), 0, atol=0.05)
 
 
 def test_standard_units_are_mean_and_deviation_of_all_values():
@@ -133,28 +145,95 @@ def test_a_skip_connection_contains_the_linear_model():
     assert not network.is_last(("hidden_0", "kernel"))
 
 
+def cut_off(values):
+    """Units after values (t,), and the values as they were taken."""
+
+    def one(seen, value):
+        value = units.cut(seen, value)
+        return units.measured(seen, value[None], jnp.array([True])), value
+
+    return jax.lax.scan(one, units.unknown(()), jnp.asarray(values, jnp.float32))
+
+
+def test_an_absurd_value_is_cut_off():
+    values = np.random.default_rng(1).normal(size=2000)
+    values[300] = 1e9
+    seen, kept = cut_off(values)
+    assert 5 < kept[300] < 60
+    np.testing.assert_array_equal(np.delete(kept, 300)[10:], np.delete(np.float32(values), 300)[10:])
+    assert float(jnp.sqrt(seen.squares / seen.seen)) < 1.5
+
+
+def test_a_unit_that_grows_is_followed():
+    values = np.random.default_rng(2).normal(size=400)
+    values[100:] *= 1e6
+    _, kept = cut_off(values)
+    np.testing.assert_array_equal(kept[120:], np.float32(values[120:]))
+
+
+def test_an_action_that_was_never_played_has_the_mean_of_all_rewards():
+    at = regression.answer(regression.prior(N, F), jnp.asarray([0.3, -2.0, 3.0]), jnp.float32(LOCATION), 20.0)
+    np.testing.assert_allclose(at.mean, LOCATION, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["auto", "linear"])
+def test_an_action_whose_first_rewards_were_all_zero_is_played_again(name):
+    """Arm 1 pays nothing twenty times, by chance; it pays more than arm 0 afterwards."""
+    agent = agents.make(name, Spaces(spaces.Box(0, 1, (1,), np.float32), spaces.Discrete(2)))
+    x = jnp.ones(1)
+
+    def seen(state, at):
+        action, reward = at
+        return agent.update(state, x, action, reward)[0], None
+
+    def played(state, t):
+        action = agent.act(jax.random.key(t), state, x).value
+        won = jax.random.bernoulli(jax.random.key(10_000 + t), jnp.where(action == 1, 0.5, 0.1))
+        return agent.update(state, x, action, won.astype(jnp.float32))[0], action
+
+    @jax.jit
+    def run():
+        actions = jnp.arange(60) % 3 // 2  # arm 1 in every third step
+        rewards = jnp.where((actions == 0) & (jnp.arange(60) % 20 == 0), 1.0, 0.0)
+        state = jax.lax.scan(seen, agent.init(jax.random.key(0)), (actions, rewards))[0]
+        return jax.lax.scan(played, state, jnp.arange(600))[1]
+
+    assert run()[-200:].mean() > 0.5
+
+
 # The agents
 
 
 @pytest.mark.parametrize("name", ["auto", "linear"])
-def test_neither_the_unit_of_contexts_nor_that_of_rewards_matters(name):
-    """A context and a reward in other units lead to the same actions."""
+def test_neither_unit_nor_origin_of_contexts_and_rewards_matters(name):
+    """At most one action in a hundred differs after the first 16, where rounding decides between equal scores."""
     agent = agents.make(name, ARMS)
-    update, act = jax.jit(agent.update), jax.jit(agent.act)
+    xs, steps = contexts(400), jnp.arange(400)
 
-    def play(scale, shift, unit):
-        state, chosen = agent.init(jax.random.key(0)), []
-        for step, x in enumerate(contexts(30)):
-            x = scale * x + shift
-            action = act(jax.random.key(step), state, x).value
-            state, _ = update(state, x, action, unit * REWARDS[action] * x[0])
-            chosen.append(int(action))
-        return chosen
+    def step(state, at, scale, shift, unit, origin):
+        t, x = at
+        x = scale * x + shift
+        action = agent.act(jax.random.key(t), state, x).value
+        noise = 0.3 * jax.random.normal(jax.random.key(1000 + t))
+        reward = origin + unit * (REWARDS[action] * at[1][0] + noise)
+        return agent.update(state, x, action, reward)[0], action
 
-    plain = play(1.0, 0.0, 1.0)
-    assert len(set(plain)) > 1
-    assert play(1.0, 0.0, 2.0**-10) == plain
-    assert play(2.0**8, 0.0, 1 / 2.0**8) == plain
+    @jax.jit
+    def play(*units):
+        return jax.lax.scan(lambda state, at: step(state, at, *units), agent.init(jax.random.key(0)), (steps, xs))[1]
+
+    plain = np.asarray(play(1.0, jnp.zeros(NUM_FEATURES), 1.0, 0.0))
+    assert len(set(plain.tolist())) > 1
+    scales = jnp.array([1e-6, 1e6, 3.0, 1.0])[:NUM_FEATURES]
+    for others in (
+        (1.0, jnp.zeros(NUM_FEATURES), 1.0, 30.0),
+        (1.0, jnp.zeros(NUM_FEATURES), 1.0, -1000.0),
+        (1.0, jnp.zeros(NUM_FEATURES), 1e-6, 0.0),
+        (1.0, jnp.zeros(NUM_FEATURES), 1e6, 1e9),
+        (scales, 50 * scales, 1.0, 0.0),
+    ):
+        same = np.asarray(play(*others)) == plain
+        assert same[16:].mean() >= 0.99, others
 
 
 @pytest.mark.parametrize("name", ["auto", "linear"])
@@ -183,8 +262,11 @@ def test_weights_of_members_are_discounted_sums_of_log_densities():
         deep = jnp.concatenate([z, hidden, jnp.ones(1)]) * 0.1**0.5
         order = jnp.array([NUM_FEATURES + 4, *range(NUM_FEATURES + 4)])  # bias before kernel
         phis = jnp.append(z, 3.0), jnp.append(deep[order], 3.0)
+        location = rewards.location(state.rewards)
+        row = row._replace(y=jnp.where(row.observed, row.y - state.rewards.origin, 0))
         found = [
-            regression.learn(*pair, row, True, jnp.bool_(True))[1] for pair in zip(before.members, phis, strict=True)
+            regression.learn(*pair, row, location, True, jnp.bool_(True))[1]
+            for pair in zip(before.members, phis, strict=True)
         ]
         expected = 0.8 * expected + np.array(found)
         np.testing.assert_allclose(info.weights, jax.nn.softmax(expected), rtol=1e-3, atol=1e-5)

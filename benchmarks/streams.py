@@ -1,0 +1,279 @@
+"""Streams of contexts and rewards on which agents differ: origins and units, change, rare rewards, long tails.
+
+    python benchmarks/streams.py [STREAM ...] [--agents AGENT ...] [--seeds 5]
+
+Each stream draws its truth anew for each seed. Printed for each stream and agent: cumulative regret with its 95%
+interval over seeds, that of the last quarter, that of the worst seed, and microseconds of a step, of all seeds side by
+side divided by their steps.
+
+An agent is a name of seqdec, with a policy and its options after colons, such as `linear:epistemic_sampling`; or
+`linucb:ALPHA`, LinUCB with ridge 1 and an intercept, on contexts and rewards as they are; `linucb:ALPHA:H`, the same
+with observations that count half after H steps; or `beta`, Thompson sampling of Bernoulli arms.
+"""
+
+import argparse
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+
+import seqdec
+from seqdec import agents, policies
+from seqdec.core import Action, Agent, Array, Environment, TimeStep
+from seqdec.envs.outcomes import in_range, reward_and_regret
+from seqdec.statistics import mean_and_margin
+
+
+class Stream(NamedTuple):
+    """A bandit whose truth is known."""
+
+    arms: int
+    features: int
+    steps: int
+    start: Callable[[Array], Any]
+    """(key) -> truth"""
+    means: Callable[[Any, Array], Array]
+    """(truth, context) -> (arms,) expected rewards"""
+    reward: Callable[[Array, Array], Array]
+    """(key, expected reward) -> reward"""
+    context: Callable[[Array, Array], Array]
+    """(key, step) -> context"""
+    change: Callable[[Array, Any, Array], Any] = lambda key, truth, step: truth
+    """(key, truth, step) -> truth"""
+
+
+def environment(name: str) -> Environment:
+    """The stream called `name`."""
+    stream = STREAMS[name]
+
+    def reset(key, params):
+        drawn, shown = jax.random.split(key)
+        x = stream.context(shown, jnp.int32(0))
+        return (stream.start(drawn), x, jnp.int32(0)), x
+
+    def step(key, state, action, params):
+        paid, shown, moved = jax.random.split(key, 3)
+        truth, x, count = state
+        means = stream.means(truth, x)
+        got = stream.reward(paid, means[in_range(action, stream.arms)])
+        reward, regret = reward_and_regret(action, means, got)
+        count = count + 1
+        x = stream.context(shown, count)
+        return (stream.change(moved, truth, count), x, count), TimeStep(x, reward, regret, jnp.array(False))
+
+    box = Box(-np.inf, np.inf, (stream.features,), np.float32)
+    return Environment(reset, step, (), box, Discrete(stream.arms), name)
+
+
+def normal_weights(arms: int, features: int) -> Callable[[Array], Array]:
+    return lambda key: jax.random.normal(key, (arms, features)) / features**0.5
+
+
+def normal_context(features: int) -> Callable[[Array, Array], Array]:
+    return lambda key, step: jax.random.normal(key, (features,))
+
+
+def linear(arms: int, features: int, steps: int, std: float, **other: Any) -> Stream:
+    """Linear rewards of deviation about 1."""
+    location, scale = other.pop("location", 0.0), other.pop("scale", 1.0)
+
+    def means(truth, x):
+        return location + scale * (truth @ x[: truth.shape[1]])
+
+    base = Stream(
+        arms, features, steps, normal_weights(arms, other.pop("relevant", features)), means,
+        lambda key, mean: mean + scale * std * jax.random.normal(key), normal_context(features),
+    )  # fmt: skip
+    return base._replace(**other)
+
+
+def abrupt(key: Array, truth: Array, step: Array) -> Array:
+    """New weights every 3,000 steps."""
+    fresh = jax.random.normal(key, truth.shape) / truth.shape[1] ** 0.5
+    return jnp.where(step % 3000 == 0, fresh, truth)
+
+
+def drift(key: Array, truth: Array, step: Array) -> Array:
+    """A random walk that forgets in about 2,000 steps."""
+    rate = 1 / 2000
+    fresh = jax.random.normal(key, truth.shape) / truth.shape[1] ** 0.5
+    return (1 - rate) ** 0.5 * truth + rate**0.5 * fresh
+
+
+def bernoulli(probabilities: tuple[float, ...], steps: int, columns: int = 0) -> Stream:
+    """Arms whose order is drawn, without context, or with one that does not matter."""
+
+    def start(key):
+        return jax.random.permutation(key, jnp.array(probabilities))
+
+    return Stream(
+        len(probabilities), max(columns, 1), steps, start, lambda truth, x: truth,
+        lambda key, mean: jax.random.bernoulli(key, mean).astype(jnp.float32),
+        normal_context(columns) if columns else lambda key, step: jnp.ones(1),
+    )  # fmt: skip
+
+
+def clicks(arms: int, features: int, steps: int, base: float) -> Stream:
+    """Click rates about `base`, log-linear in the context."""
+
+    def means(truth, x):
+        return jnp.clip(base * jnp.exp(truth @ x), 0, 0.5)
+
+    return linear(arms, features, steps, 0.0)._replace(
+        means=means, reward=lambda key, mean: jax.random.bernoulli(key, mean).astype(jnp.float32)
+    )
+
+
+def costs() -> Stream:
+    """Rewards are costs with a long tail: minus a lognormal variable of scale exp(w x)."""
+
+    def means(truth, x):
+        return -jnp.exp(0.5 * truth @ x + 0.5)
+
+    def reward(key, mean):
+        return mean * jnp.exp(jax.random.normal(key) - 0.5)
+
+    return linear(5, 10, 6000, 0.0)._replace(means=means, reward=reward)
+
+
+def heavy(key: Array, step: Array) -> Array:
+    """Lognormal columns of scales from 1 to 1e6."""
+    return jnp.exp(jax.random.normal(key, (6,)) * 1.5) * 10.0 ** jnp.arange(6)
+
+
+def heavy_means(truth: Array, x: Array) -> Array:
+    logs = jnp.log(x / 10.0 ** jnp.arange(6)) / 1.5
+    return truth @ logs
+
+
+def absurd_context(key: Array, step: Array) -> Array:
+    """Standard normal, but for one value of 1e6 in step 300."""
+    return jax.random.normal(key, (10,)) + jnp.where((step == 300) & (jnp.arange(10) == 0), 1e6, 0)
+
+
+def rings(key: Array) -> Array:
+    return jax.random.normal(key, (3, 1))
+
+
+def ring_means(truth: Array, x: Array) -> Array:
+    """Each arm is best in a ring of the plane."""
+    radius = jnp.linalg.norm(x)
+    return jnp.exp(-((radius - jnp.array([0.5, 1.2, 2.0])) ** 2) / 0.18) + 0 * truth[:, 0]
+
+
+STREAMS: dict[str, Stream] = {
+    **{f"location {b}": linear(5, 10, 4000, 0.5, location=float(b)) for b in (0, 10, 30, 100, 1000, -100)},
+    **{f"scale {s:g}": linear(5, 10, 4000, 0.5, scale=s) for s in (1e-6, 1e6)},
+    "costs": costs(),
+    "abrupt": linear(5, 10, 12_000, 0.5, change=abrupt),
+    "drift": linear(5, 10, 12_000, 0.5, change=drift),
+    "bernoulli": bernoulli((0.1, 0.05, 0.08, 0.02, 0.04), 20_000),
+    "half": bernoulli((0.5, 0.45, 0.4, 0.3, 0.55), 10_000),
+    "half, columns": bernoulli((0.5, 0.45, 0.4, 0.3, 0.55), 10_000, 10),
+    "rare": bernoulli((0.01, 0.002), 20_000),
+    "clicks": clicks(5, 5, 20_000, 0.02),
+    "exact": linear(5, 10, 4000, 0.5),
+    "noiseless": linear(5, 10, 4000, 0.001),
+    "extra": linear(5, 40, 4000, 0.5, relevant=5),
+    "wide": linear(10, 10, 5000, 0.5),
+    "heavy": linear(5, 6, 6000, 0.3)._replace(means=heavy_means, context=heavy),
+    "absurd context": linear(5, 10, 4000, 0.5, context=absurd_context),
+    "rings": linear(3, 2, 5000, 0.2)._replace(start=rings, means=ring_means),
+}
+
+
+class Ridge(NamedTuple):
+    """Sums of ridge regressions, one for each arm."""
+
+    gram: Array
+    inverse: Array
+    moment: Array
+
+
+def linucb(env: Environment, alpha: float, half_life: float = np.inf, every: int = 1) -> Agent:
+    """LinUCB of Li et al. 2010; with a half-life D-LinUCB of Russac et al. 2019 without its second matrix."""
+    arms, size = int(env.action_space.n), env.observation_space.shape[0] + 1  # pyright: ignore
+    keep = 0.5 ** (1 / half_life)
+
+    def init(key):
+        eye = jnp.broadcast_to(jnp.eye(size), (arms, size, size))
+        return Ridge(eye, eye, jnp.zeros((arms, size)))
+
+    def act(key, state, x):
+        phi = jnp.append(x, 1.0)
+        mean = jnp.einsum("afk,ak,f->a", state.inverse, state.moment, phi)
+        width = jnp.sqrt(jnp.einsum("afk,f,k->a", state.inverse, phi, phi))
+        score = mean + alpha * width + 1e-9 * jax.random.uniform(key, mean.shape)
+        return Action(jnp.argmax(score), jnp.float32(1))
+
+    def update(state, x, action, reward):
+        phi = jnp.append(x, 1.0)
+        gram = state.gram if keep == 1 else keep * state.gram + (1 - keep) * jnp.eye(size)
+        gram = gram.at[action].add(jnp.outer(phi, phi))
+        moment = (keep * state.moment).at[action].add(reward * phi)
+        if keep == 1:
+            p = state.inverse[action] @ phi
+            inverse = state.inverse.at[action].add(-jnp.outer(p, p) / (1 + phi @ p))
+        else:
+            inverse = jnp.linalg.inv(gram)
+        return Ridge(gram, inverse, moment), None
+
+    return Agent(init, act, update, "linucb", True, {})
+
+
+def beta(env: Environment) -> Agent:
+    """Thompson sampling of Bernoulli arms."""
+    arms = int(env.action_space.n)  # pyright: ignore
+
+    def act(key, state, x):
+        return Action(jnp.argmax(jax.random.beta(key, 1 + state[0], 1 + state[1])), jnp.float32(jnp.nan))
+
+    def update(state, x, action, reward):
+        won, lost = state
+        return (won.at[action].add(reward), lost.at[action].add(1 - reward)), None
+
+    return Agent(lambda key: (jnp.zeros(arms), jnp.zeros(arms)), act, update, "beta", False, {})
+
+
+def contender(name: str, env: Environment) -> Agent:
+    kind, *options = name.split(":")
+    if kind == "linucb":
+        return linucb(env, *map(float, options))
+    if kind == "beta":
+        return beta(env)
+    if not options:
+        return agents.make(kind, env)
+    policy, *settings = options
+    pairs = (setting.split("=") for setting in settings)
+    return agents.make(kind, env, policy=policies.make(policy, **{key: float(value) for key, value in pairs}))
+
+
+def main(asked: argparse.Namespace) -> None:
+    """One line for each stream and agent."""
+    for name in asked.streams or STREAMS:
+        env, stream = environment(name), STREAMS[name]
+        steps = asked.steps or stream.steps
+        for each in asked.agents:
+            agent = contender(each, env)
+            run = seqdec.run(agent, env, steps, seed=asked.seed, num_seeds=asked.seeds, progress=False)
+            regret = np.asarray(run.regret)
+            total, last = regret.sum(1), regret[:, -steps // 4 :].sum(1)
+            mean, margin = mean_and_margin(total)
+            print(
+                f"{name:14} {each:24} {mean:10.4g} ± {margin:8.3g}  last {last.mean():9.4g}  worst {total.max():9.4g}"
+                f"  {1e6 * run.run_seconds / regret.size:6.0f} us",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("streams", nargs="*")
+    parser.add_argument("--agents", nargs="*", default=["auto", "linear"])
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--steps", type=int)
+    main(parser.parse_args())
