@@ -238,10 +238,10 @@ def done(arguments: list[str], capsys: Any) -> str:
 
 
 def values_of(name: str, option: str) -> Iterator[str]:
-    """The values to try: every name, all in one where an option takes several."""
+    """The values to try: every name that is not a default, all in one where an option takes several."""
     kind: Any = experiments.EVERY[name]
     choice = kind.choices[option]
-    known = list(choice.known)
+    known, default = list(choice.known), str(getattr(kind, option, "")).split(",")
     if (name, option) == ("in-between", "filters"):
         known = [f"{one}:2" for one in known]
     elif (name, option) == ("bo", "methods"):
@@ -250,6 +250,7 @@ def values_of(name: str, option: str) -> Iterator[str]:
         yield ",".join(filter(None, map(composed, known)))
     if choice is bandits.Options.choices.get(option):
         known = list(shared(name, option))
+    known = [one for one in known if one not in default]
     if known:
         yield from [",".join(known)] if choice.several else known
 
@@ -279,8 +280,7 @@ def lines(name: str) -> Iterator[list[str]]:
         option, hint = flag(field.name), hints[field.name]
         before = [] if field.name in POSITIONAL.get(name, {}) else [option]
         if field.name in kind.choices:
-            default = set(str(field.default).split(","))  # it has a test of its own
-            yield from ([*before, value] for value in values_of(name, field.name) if set(value.split(",")) != default)
+            yield from ([*before, value] for value in values_of(name, field.name))
         elif field.name in FREE and get_origin(hint) is not tuple:
             together += [part for value in FREE[field.name] for part in (option, value)]
         elif bool in {hint, *get_args(hint)} and field.name not in JOINED:
