@@ -39,7 +39,7 @@ from seqdec.agents import regression, rewards, units
 from seqdec.agents._averaging import moved
 from seqdec.agents._filtering import choices_for, decide, drawn
 from seqdec.agents._neural import descend, mean_of_rows
-from seqdec.agents.experience import Batch, finite, first, minibatch, recorder, remember, usable
+from seqdec.agents.experience import Batch, finite, first, key_numbers, minibatch, recorder, remember, usable
 from seqdec.agents.inputs import checked, refuse_unused, spaces_of
 from seqdec.agents.last_layer import LastLayer, last_layer
 from seqdec.agents.networks import network_for
@@ -49,6 +49,7 @@ from seqdec.agents.rewards import Rewards
 from seqdec.agents.units import Units
 from seqdec.core import Acquisition, Agent, Array, HasSpaces, Network, Posterior, PyTree
 from seqdec.memory import MemoryState
+from seqdec.optim.common import promoting
 
 _DEEP_STD = 0.1**0.5
 """Prior standard deviation of member 2's weights, in that of the noise: those of member 1 have 1."""
@@ -161,7 +162,7 @@ def auto(
     numbers = recording.example.x.size
     width = regression.neglect_for(numbers) if neglect is None else neglect
     parts = _parts(spaces, model, recording.example.x.shape, width)
-    memory, transform = memories.reservoir(capacity), optax.with_extra_args_support(optax.adam(learning_rate))
+    memory, transform = memories.reservoir(capacity), promoting(optax.adam(learning_rate))
     actions = int(spaces.action_space.n)  # pyright: ignore[reportAttributeAccessIssue] (Discrete)
 
     def init(key):
@@ -172,7 +173,7 @@ def auto(
         return AutoState(
             params, transform.init(params), params, params, members, jnp.zeros(len(members)),
             units.unknown(recording.example.x.shape), rewards.unknown(), memory.init(recording.example),
-            jnp.int32(_FIRST), jax.random.key_data(draws),
+            jnp.int32(_FIRST), key_numbers(draws),
         )  # fmt: skip
 
     def act(key, state, observation):
@@ -204,7 +205,7 @@ def auto(
         trained = state.params, state.optimizer
         (params, moments), _, _ = descend(loss, transform, trained, batch_of, draw[None])
         steps = state.memory.seen + 1
-        shrink = learning_rate * jnp.minimum(1, decay / steps)
+        shrink = learning_rate * jnp.minimum(1, decay / steps.astype(float))
         params = jax.tree.map(lambda leaf: (1 - shrink) * leaf, params)
         fresh = state._replace(
             params=params, optimizer=moments, average=moved(state.average, params, steps, average),
@@ -296,9 +297,10 @@ def _renewed(parts: _Parts, key: Array, state: AutoState) -> AutoState:
         used = jnp.minimum(filled, most)
 
         def block(index, moments):
-            places = jnp.minimum(index * _BLOCK + jnp.arange(_BLOCK), most - 1)
+            places = jnp.asarray(index * _BLOCK, jnp.int32) + jnp.arange(_BLOCK, dtype=jnp.int32)
+            weights = jnp.where(places < used, memory.seen / used, 0)
+            places = jnp.minimum(places, most - 1)
             which = jnp.where(filled <= most, places, draws[places])
-            weights = jnp.where(index * _BLOCK + jnp.arange(_BLOCK) < used, memory.seen / used, 0)
             rows = jax.tree.map(lambda leaf: leaf[which], memory.rows)
             phi = jax.vmap(lambda x: _features(parts, params, _inputs(parts, contexts, x))[-1])(rows.x)
             return regression.added(moments, phi, rows.y, rows.observed, weights)

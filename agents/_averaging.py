@@ -57,7 +57,7 @@ def averaging(agent: Agent, decay: float, get: Callable[[Any], PyTree], put: Cal
     def update(state, observation, action, feedback):
         inner, info = agent.update(state.state, observation, action, feedback)
         taken = ~jnp.any(info.rejected)
-        updates = state.updates + taken
+        updates = state.updates + taken.astype(state.updates.dtype)
         average = moved(state.average, get(inner), updates, decay, taken)
         return Averaged(inner, average, updates), info
 

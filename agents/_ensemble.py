@@ -96,7 +96,7 @@ def members_head(
             def joint(candidates):
                 responses = each(candidates)
                 mean = jnp.mean(responses, 0)
-                apart = (responses - mean) / jnp.sqrt(max(1, members - 1))
+                apart = (responses - mean[None]) / jnp.sqrt(max(1, members - 1))
                 noise = noise_variance * jnp.eye(len(mean), dtype=mean.dtype)
                 return Predictive(mean, apart.T @ apart, noise)
 
@@ -127,7 +127,9 @@ def _prior(network: Network, scale: float) -> Callable[[Key], PyTree]:
 def _poisson(key: Key, shape: tuple[int, ...]) -> Array:
     """Poisson(1) numbers, by inversion; above 12 with a probability of 1e-10."""
     cumulative = np.exp(-1) * np.cumsum([1 / math.factorial(k) for k in range(12)])
-    return jnp.sum(jax.random.uniform(key, (*shape, 1)) > cumulative, -1).astype(jnp.float32)
+    return jnp.sum(jax.random.uniform(key, (*shape, 1)) > cumulative.reshape((1,) * len(shape) + (-1,)), -1).astype(
+        jnp.float32
+    )
 
 
 def ensemble(

@@ -127,17 +127,17 @@ def _check_numbers(spaces: HasSpaces) -> None:
 def _rows(x: PyTree, by_row: bool) -> Array:
     """Inputs of the process (r, d): one row for each candidate, or one for a context."""
     leaves = [leaf.reshape(len(leaf) if by_row else 1, -1) for leaf in jax.tree.leaves(x)]
-    return jnp.concatenate(leaves, axis=1)
+    return jnp.concatenate([leaf.astype(float) for leaf in leaves], axis=1)
 
 
 def _inputs(rows: Experience) -> Array:
     """(B, d) those of the rows of a memory."""
-    return jnp.concatenate([leaf.reshape(len(leaf), -1) for leaf in jax.tree.leaves(rows.x)], axis=1)
+    return _rows(rows.x, True)
 
 
 def condition(kernel: Kernel, memory: MemoryState) -> Process:
     """The posterior given a memory."""
-    x, present = _inputs(memory.rows), jnp.arange(len(memory.rows.y)) < memories.filled(memory)
+    x, present = _inputs(memory.rows), memories.present(memory)
     cov = kernel(x, x)
 
     def one(y, observed):
@@ -151,7 +151,7 @@ def condition(kernel: Kernel, memory: MemoryState) -> Process:
 def _posterior(kernel: Kernel, state: Process, by_row: bool) -> Posterior:
     """Responses at a context (n actions), or at rows (r candidates)."""
     rows = state.memory.rows
-    keep = rows.observed & (jnp.arange(len(rows.y)) < memories.filled(state.memory))[:, None]
+    keep = rows.observed & memories.present(state.memory)[:, None]
 
     def cross(candidates):
         """(n, B) covariance of each response with those of its buffer, or (r, B) by row."""

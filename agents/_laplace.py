@@ -57,10 +57,10 @@ def laplace(*, prior_std: float = 1.0, noise_variance: float = 0.01, over: str =
         def from_memory(params, columns, lesson):
             rows = lesson.memory.rows
             _, phi = jax.vmap(layer.features, (None, 0))(params, rows.x)
-            present = jnp.arange(len(rows.y)) < memories.filled(lesson.memory)
-            scale = (rows.observed & present[:, None]) / noise_variance
+            present = memories.present(lesson.memory)
+            scale = (rows.observed & present[:, None]).astype(float) / noise_variance
             prior = jnp.eye(layer.size) / prior_std**2
-            return jax.vmap(linalg.inverse_root)(prior + gram(phi, scale, layer.groups))
+            return jax.vmap(linalg.inverse_root)(prior[None] + gram(phi, scale, layer.groups))
 
         def from_stream(params, columns, lesson):
             newest = lesson.newest

@@ -22,12 +22,24 @@ from flax import linen as nn
 from seqdec import memory as memories
 from seqdec import policies
 from seqdec.agents._filtering import choices_for, decide, drawn
-from seqdec.agents.experience import Batch, Experience, finite, first, minibatch, recorder, remember, usable
+from seqdec.agents.experience import (
+    Batch,
+    Experience,
+    finite,
+    first,
+    key_numbers,
+    minibatch,
+    recorder,
+    remember,
+    usable,
+)
 from seqdec.agents.inputs import checked
 from seqdec.agents.networks import network_for
 from seqdec.checks import count
 from seqdec.core import Acquisition, Agent, Array, HasSpaces, Key, Network, Posterior, PyTree
 from seqdec.memory import Memory, MemoryState
+from seqdec.optim.common import promoting
+from seqdec.runtime import scan
 
 
 class NeuralState(NamedTuple):
@@ -136,7 +148,7 @@ def neural(
     recording = recorder(choices, spaces)
     network = network_for(spaces, model)
     top = point(network) if head is None else head(network)
-    transform = optax.with_extra_args_support(optimizer)
+    transform = promoting(optimizer)
 
     def tagged(key):
         row = jax.tree.map(lambda leaf: jnp.zeros((1, *leaf.shape), leaf.dtype), recording.example)
@@ -146,7 +158,7 @@ def neural(
         weights, rest, draws = jax.random.split(key, 3)
         params, belief = top.init(rest, network.init(weights))
         stored = memory.init(jax.eval_shape(tagged, rest))
-        return NeuralState(params, transform.init(params), belief, stored, jax.random.key_data(draws))
+        return NeuralState(params, transform.init(params), belief, stored, key_numbers(draws))
 
     def act(key, state, observation):
         return decide(key, acquisition, top.posterior(state.params, state.belief), choices, observation)
@@ -162,13 +174,14 @@ def neural(
         seen = state.memory.seen + len(newest.y)
         loss = functools.partial(_loss, top, state.belief, seen)
         keys = jax.random.split(draw, inner_steps)
+        last = jax.random.clone(keys)[-1]  # the belief learns from the rows of the last step
         trained = state.params, state.optimizer
         (params, moments), responses, notes = descend(loss, transform, trained, batch_of, keys)
         innovation = innovation_of(newest, responses, jnp.ndim(feedback))
         squares = 0.5 * jnp.sum(innovation**2)
         good = usable(newest) & jnp.isfinite(squares) & finite(params)
         stored = remember(memory, add, state.memory, newest, good)
-        belief = top.update(params, state.belief, Lesson(newest, batch_of(keys[-1]), notes, stored, good))
+        belief = top.update(params, state.belief, Lesson(newest, batch_of(last), notes, stored, good))
         fresh, old = (params, moments, belief), (*trained, state.belief)
         params, moments, belief = jax.tree.map(lambda new, old: jnp.where(good, new, old), fresh, old)
         return NeuralState(params, moments, belief, stored, state.key), NeuralInfo(innovation, squares, ~good)
@@ -204,7 +217,7 @@ def descend(
         updates, moments = transform.update(gradients, moments, params, value=value)
         return (optax.apply_updates(params, updates), moments), (responses, notes)
 
-    trained, (responses, notes) = jax.lax.scan(step, trained, keys)
+    trained, (responses, notes) = scan(step, trained, keys)
     return trained, responses[0], jax.tree.map(lambda leaf: leaf[-1], notes)
 
 

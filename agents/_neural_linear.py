@@ -129,7 +129,7 @@ def neural_linear_head(
 
 def regression(moments: Moments, prior_precision: float, shape: float, rate: float) -> Regression:
     """The posterior of sums of features and responses; prior_precision is 1 / tau^2."""
-    precision = moments.gram + prior_precision * jnp.eye(moments.gram.shape[1], dtype=moments.gram.dtype)
+    precision = moments.gram + prior_precision * jnp.eye(moments.gram.shape[1], dtype=moments.gram.dtype)[None]
     columns = jax.vmap(linalg.inverse_root)(precision)
     half = jnp.einsum("gfk,gf->gk", columns, moments.cross)
     weights = jnp.einsum("gfk,gk->gf", columns, half)
@@ -148,7 +148,7 @@ def moments_of(layer: LastLayer, params: PyTree, memory: MemoryState) -> Moments
     capacity, filled = len(memory.rows.y), memories.filled(memory)
 
     def add(chunk, total):
-        index = chunk * _CHUNK + jnp.arange(min(_CHUNK, capacity))
+        index = jnp.asarray(chunk * _CHUNK, jnp.int32) + jnp.arange(min(_CHUNK, capacity), dtype=jnp.int32)
         rows = jax.tree.map(lambda leaf: leaf[jnp.minimum(index, capacity - 1)], memory.rows)
         phi, y = targets(layer, params, rows)
         seen = jnp.where(index[:, None] < filled, rows.observed, False).astype(y.dtype)

@@ -56,7 +56,7 @@ class Variational(NamedTuple):
 def root_of(params: Variational) -> Array:
     """L (G, F, F), lower triangular."""
     diagonal = jnp.exp(jnp.diagonal(params.raw_root, axis1=1, axis2=2))
-    return jnp.tril(params.raw_root, -1) + diagonal[:, :, None] * jnp.eye(diagonal.shape[1], dtype=diagonal.dtype)
+    return jnp.tril(params.raw_root, -1) + diagonal[:, :, None] * jnp.eye(diagonal.shape[1], dtype=diagonal.dtype)[None]
 
 
 def penalty(params: Variational, means: Array, prior_std: float, degrees: float, scale: float) -> Array:
@@ -71,6 +71,7 @@ def penalty(params: Variational, means: Array, prior_std: float, degrees: float,
 def regression_bound(y: Array, mean: Array, variance: Array, log_noise: Array) -> Array:
     """E_q log N(y | f, sigma^2) for f ~ N(mean, variance); all arguments broadcast."""
     squares = (y - mean) ** 2 + variance
+    log_noise = log_noise.reshape((1,) * (squares.ndim - log_noise.ndim) + log_noise.shape)
     return -0.5 * (math.log(2 * math.pi) + log_noise + squares * jnp.exp(-log_noise))
 
 
@@ -134,7 +135,7 @@ def variational(
                 bounds = regression_bound(batch.rows.y, mean, variance, params.log_noise)
                 fit, expected = mean_of_rows(bounds, batch), mean
             rest = penalty(params, layer.get(params.network), prior_std, degrees, scale)
-            return regularisation * rest / seen - fit, (expected, ())
+            return regularisation * rest / jnp.asarray(seen, rest.dtype) - fit, (expected, ())
 
         posterior = _posterior(network, layer, head == "classification")
         return Head(init, loss, lambda params, belief, lesson: (), posterior)

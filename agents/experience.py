@@ -20,6 +20,7 @@ from seqdec.agents._filtering import Choices
 from seqdec.agents.inputs import moderate
 from seqdec.core import Array, HasSpaces, Key, Masked, PyTree
 from seqdec.memory import Memory, MemoryState
+from seqdec.runtime import scan
 
 
 class Experience(NamedTuple):
@@ -93,7 +94,7 @@ def remember(memory: Memory, key: Key, state: MemoryState, rows: PyTree, accept:
     def add(state, at):
         return memory.add(at[0], state, at[1], accept), None
 
-    return jax.lax.scan(add, state, (keys, rows))[0]
+    return scan(add, state, (keys, rows))[0]
 
 
 class Batch(NamedTuple):
@@ -117,14 +118,22 @@ def minibatch(memory: Memory, key: Key, state: MemoryState, newest: PyTree, size
             newest and the whole memory.
     """
     new = len(jax.tree.leaves(newest)[0])
-    filled = memories.filled(state)
     if size is None:
-        rows, present = state.rows, jnp.arange(memory.capacity) < filled
+        rows, present = state.rows, memories.present(state)
     else:
         rows, present = _drawn(memory, key, state, newest, max(size - new, 0)), jnp.ones(max(size - new, 0), bool)
     return Batch(
-        jax.tree.map(lambda *parts: jnp.concatenate(parts), newest, rows), jnp.concatenate([jnp.ones(new), present])
+        jax.tree.map(lambda *parts: jnp.concatenate(parts), newest, rows),
+        jnp.concatenate([jnp.ones(new), present.astype(float)]),
     )
+
+
+def key_numbers(key: Key) -> Array:
+    """The numbers of a key as a state keeps it: of JAX's default generator, to whose keys others are mapped."""
+    default = jax.eval_shape(jax.random.key, 0).dtype
+    if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.dtype != default:
+        key = jax.random.key(jax.random.bits(key))
+    return jax.random.key_data(key)
 
 
 def _drawn(memory: Memory, key: Key, state: MemoryState, newest: PyTree, count: int) -> PyTree:

@@ -16,7 +16,8 @@ from jax.core import Tracer
 
 from seqdec.checks import as_array, indices, numbers
 from seqdec.core import Agent, Array, HasSpaces, Key, Masked, PyTree, Spaces
-from seqdec.runtime import check_process
+from seqdec.params import at_least_float32
+from seqdec.runtime import check_process, permissive
 
 LARGEST = 1e15
 """Numbers of this size and above are left out, as infinite ones are: a million squares may be added in float32."""
@@ -25,7 +26,13 @@ LARGEST = 1e15
 def moderate(values: Array) -> Array:
     """Bools: which values are finite and below `LARGEST`."""
     values = jnp.asarray(values)
-    return jnp.abs(values.astype(jnp.promote_types(values.dtype, jnp.float32))) < LARGEST
+    return jnp.abs(values.astype(at_least_float32(values.dtype))) < LARGEST
+
+
+def rewards(feedback: Any) -> Array:
+    """Feedback as floats, of float32 at least."""
+    values = jnp.asarray(feedback)
+    return values.astype(at_least_float32(values.dtype) if jnp.issubdtype(values.dtype, jnp.floating) else float)
 
 
 def spaces_of(spaces: HasSpaces) -> Spaces:
@@ -134,8 +141,7 @@ def typed(space: gym_spaces.Space, arrays: PyTree) -> PyTree:
         return {entry: typed(space[entry], part) for entry, part in arrays.items()}
     if not isinstance(space, gym_spaces.Box | gym_spaces.Discrete):
         return arrays
-    with jax.numpy_dtype_promotion("standard"):
-        dtype = jax.dtypes.canonicalize_dtype(jnp.promote_types(arrays.dtype, space.dtype))
+    dtype = jax.dtypes.canonicalize_dtype(permissive(jnp.promote_types)(arrays.dtype, space.dtype))
     with np.errstate(over="ignore"):  # infinite numbers are dealt with as such
         return arrays.astype(dtype, copy=False)
 

@@ -109,7 +109,7 @@ def variances(phi: Array, columns: Array) -> Array:
 
 def responses(phi: Array, weights: Array) -> Array:
     """phi_j^T w_g(j): features (..., n, F), weights (G, F) -> (..., n)."""
-    return jnp.sum(phi * weights, -1)
+    return jnp.sum(phi * weights.reshape((1,) * (phi.ndim - 2) + weights.shape), -1)
 
 
 def gram(phi: Array, scale: Array, groups: int) -> Array:

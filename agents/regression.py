@@ -190,7 +190,7 @@ def added(moments: Moments, phi: Array, y: Array, observed: Array, weights: Arra
         observed: (b, n) bool.
         weights: (b,) how many observations a row stands for.
     """
-    scales = jnp.concatenate([observed * weights[:, None], weights[:, None]], axis=1)
+    scales = jnp.concatenate([observed.astype(weights.dtype) * weights[:, None], weights[:, None]], axis=1)
     gram = jnp.einsum("bj,bf,bk->jfk", scales, phi, phi)
     moment = jnp.einsum("bj,bf->jf", jnp.where(observed, y, 0) * weights[:, None], phi)
     return Moments(moments.gram + gram, moments.moment + moment)

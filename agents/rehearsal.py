@@ -22,10 +22,11 @@ import jax.numpy as jnp
 import optax
 
 from seqdec.agents._filtering import choices_for
-from seqdec.agents.experience import Experience, finite, recorder, remember
+from seqdec.agents.experience import Experience, finite, key_numbers, recorder, remember
 from seqdec.checks import count
 from seqdec.core import Agent, Array, Filter, HasSpaces
 from seqdec.memory import Memory, MemoryState
+from seqdec.optim.common import promoting
 
 
 class Rehearsal(NamedTuple):
@@ -73,10 +74,10 @@ def rehearsing(agent: Agent, flt: Filter, rehearsal: Rehearsal, spaces: HasSpace
     """
     rehearsal = _checked(flt, rehearsal)
     record, memory = recorder(choices_for(spaces), spaces), rehearsal.memory
-    transform = None if rehearsal.optimizer is None else optax.with_extra_args_support(rehearsal.optimizer)
+    transform = None if rehearsal.optimizer is None else promoting(rehearsal.optimizer)
 
     def init(key):
-        belief, draws = agent.init(key), jax.random.key_data(jax.random.fold_in(key, 2))
+        belief, draws = agent.init(key), key_numbers(jax.random.fold_in(key, 2))
         optimizer = None if transform is None else transform.init(flt.mean(belief))
         return RehearsalState(belief, memory.init(record.example), optimizer, draws)
 

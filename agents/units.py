@@ -53,10 +53,11 @@ def cut(units: Units, values: Array) -> Array:
 def measured(units: Units, values: Array, present: Array) -> Units:
     """The units after more values (k, ...), those that are present (k,) bool."""
     mask = jnp.reshape(present, (-1, *(1,) * units.mean.ndim))
-    values = jnp.where(mask, values, 0)  # a product with the mask would keep NaN
-    new, seen = jnp.sum(present), units.seen + jnp.sum(present)
+    values = jnp.where(mask, values, 0).astype(units.mean.dtype)  # a product with the mask would keep NaN
+    weights = mask.astype(values.dtype)
+    new, seen = jnp.sum(weights), units.seen + jnp.sum(weights)
     center = jnp.sum(values, 0) / jnp.maximum(new, 1)
-    squares = jnp.sum(mask * (values - center) ** 2, 0)
+    squares = jnp.sum(weights * (values - center[None]) ** 2, 0)
     step, share = center - units.mean, new / jnp.maximum(seen, 1)
     center = jnp.where(units.seen > 0, units.mean, center)
     furthest = jnp.maximum(units.furthest, jnp.max(mask * jnp.abs(values - center), 0, initial=0))
@@ -67,7 +68,7 @@ def standard(units: Units, values: Array) -> Array:
     """(values - mean) / standard deviation; 0 where nothing varies yet."""
     std = jnp.sqrt(jnp.maximum(units.squares, 0) / jnp.maximum(units.seen, 1))
     varies = std > 1e-6 * jnp.abs(units.mean)
-    return jnp.where(varies, (values - units.mean) / jnp.where(varies, std, 1), 0)
+    return jnp.where(varies, (values.astype(std.dtype) - units.mean) / jnp.where(varies, std, 1), 0)
 
 
 def bounded(units: Units, values: Array) -> Array:

@@ -128,7 +128,7 @@ def financial(
 
     def draw(key: Key, params: Market) -> Array:
         weights = jax.random.uniform(key, (params.moves.shape[1], num_arms), jnp.float32, -1, 1)
-        return weights / jnp.linalg.norm(weights, axis=0)
+        return weights / jnp.linalg.norm(weights, axis=0, keepdims=True)
 
     def expect(params: Market, drawn: Array, shown: Array) -> Array:
         return params.moves[shown] @ drawn

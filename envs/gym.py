@@ -297,7 +297,7 @@ def _programs(env: Environment) -> tuple[Any, Any]:
         return _Course(key, *env.reset(reset_key, params))
 
     def advance(course: _Course, action: Array, params: PyTree) -> tuple[_Course, TimeStep]:
-        key, step_key = jax.random.split(course.key)
+        key, step_key = jax.random.split(jax.random.clone(course.key))  # a copy that does not play keeps the old one
         state, timestep = env.step(step_key, course.state, action, params)
         return _Course(key, state, timestep.observation), timestep
 

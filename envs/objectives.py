@@ -111,7 +111,7 @@ def hartmann6() -> Objective:
 
 
 def _hartmann6(params: PyTree, x: Array) -> Array:
-    exponents = jnp.sum(_HARTMANN_SCALES.astype(x.dtype) * (x - _HARTMANN_CENTRES.astype(x.dtype)) ** 2, axis=1)
+    exponents = jnp.sum(_HARTMANN_SCALES.astype(x.dtype) * (x[None] - _HARTMANN_CENTRES.astype(x.dtype)) ** 2, axis=1)
     return -jnp.sum(_HARTMANN_WEIGHTS.astype(x.dtype) * jnp.exp(-exponents))
 
 

@@ -9,7 +9,7 @@ from seqdec.core import Array
 
 def matern52(a: Array, b: Array) -> Array:
     """Matern-5/2, (1 + sqrt5 r + 5 r^2 / 3) exp(-sqrt5 r) for the distance r of two rows: (n, d), (m, d) -> (n, m)."""
-    squares = jnp.sum(a**2, 1)[:, None] + jnp.sum(b**2, 1) - 2 * a @ b.T
+    squares = jnp.sum(a**2, 1)[:, None] + jnp.sum(b**2, 1)[None] - 2 * a @ b.T
     # sqrt has no gradient at zero; that of the kernel is zero there.
     far = squares > 1e-20
     r = math.sqrt(5) * jnp.sqrt(jnp.where(far, squares, 1.0))
@@ -18,5 +18,5 @@ def matern52(a: Array, b: Array) -> Array:
 
 def padded(cov: Array, keep: Array, noise: Array | float) -> Array:
     """Covariance (N, N) of noisy responses at the rows kept (N,) bool; 1 on the diagonal of all others."""
-    both = keep[:, None] & keep
+    both = keep[:, None] & keep[None]
     return jnp.where(both, cov, 0) + jnp.diag(jnp.where(keep, noise, 1.0))

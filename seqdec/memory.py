@@ -64,6 +64,11 @@ def filled(state: MemoryState) -> Array:
     return jnp.minimum(state.seen, len(jax.tree.leaves(state.rows)[0]))
 
 
+def present(state: MemoryState) -> Array:
+    """(capacity,) bool: which rows are in use."""
+    return jnp.arange(len(jax.tree.leaves(state.rows)[0]), dtype=jnp.int32) < state.seen
+
+
 def _memory(capacity: int, place: Callable[[Key, Array], Array]) -> Memory:
     """A memory that writes a row to `place(key, seen)`, or nowhere if that is not below the capacity."""
     capacity = count("capacity", capacity)
@@ -87,7 +92,7 @@ def _add(
         lambda leaf, new: leaf.at[index].set(jnp.asarray(new, leaf.dtype), mode="drop"), state.rows, row
     )
     more = jnp.asarray(accept) & (state.seen < jnp.iinfo(jnp.int32).max - 1)
-    return MemoryState(rows, state.seen + more)
+    return MemoryState(rows, state.seen + more.astype(state.seen.dtype))
 
 
 def _draw(key: Key, state: MemoryState, n: int) -> PyTree:

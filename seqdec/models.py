@@ -10,11 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 from flax.errors import InvalidRngError, ScopeParamShapeError
+from flax.linen.dtypes import promote_dtype
 
 from seqdec.core import Array, IsLast, Key, Network, PyTree
 from seqdec.params import path_names
 from seqdec.portable import portable
-from seqdec.runtime import UNOPTIMISED
+from seqdec.runtime import UNOPTIMISED, permissive
 
 __all__ = [
     "MLP",
@@ -31,9 +32,13 @@ __all__ = [
 ]
 
 
+_Dense = functools.partial(nn.Dense, promote_dtype=permissive(promote_dtype))
+"""A dense layer whose input and parameters may have different dtypes, also where JAX's promotion is strict."""
+
+
 def _output(out: int, *, use_bias: bool = True) -> nn.Dense:
     """The last layer, initially zero: all responses are equal, and hidden units get no gradient, before any data."""
-    return nn.Dense(out, use_bias, kernel_init=nn.initializers.zeros_init(), name="output")
+    return _Dense(out, use_bias, kernel_init=nn.initializers.zeros_init(), name="output")
 
 
 @portable
@@ -54,8 +59,8 @@ class MLP(nn.Module):
         """Responses (out,) to one input of any shape."""
         x = given = jnp.ravel(x) if x.size else jnp.ones(1)
         for index, width in enumerate(self.features):
-            x = self.activation(nn.Dense(width, name=f"hidden_{index}")(x))
-        return _output(self.out)(jnp.concatenate([given, x]) if self.skip else x)
+            x = self.activation(_Dense(width, name=f"hidden_{index}")(x))
+        return _output(self.out)(jnp.concatenate([given.astype(x.dtype), x]) if self.skip else x)
 
 
 class PatchConv(nn.Module):
@@ -80,7 +85,7 @@ class PatchConv(nn.Module):
         # One axis after the other: a reverse pass then adds 2 k shifted images, not k^2.
         x = jnp.stack([x[:, j : j + width : step] for j in range(self.size)], axis=2)
         x = jnp.stack([x[i : i + height : step] for i in range(self.size)], axis=2)
-        return nn.Dense(self.features, self.use_bias, name="kernel")(x.reshape(*x.shape[:2], -1))
+        return _Dense(self.features, self.use_bias, name="kernel")(x.reshape(*x.shape[:2], -1))
 
 
 def _halve(x: Array) -> Array:
@@ -89,7 +94,7 @@ def _halve(x: Array) -> Array:
     The derivative of a mean of a reshaped image is a broadcast, into which XLA fuses what comes before it in a reverse
     pass: it would be computed for each of the four pixels.
     """
-    return nn.avg_pool(x, (2, 2), strides=(2, 2))
+    return nn.pool(x, 0.0, jax.lax.add, (2, 2), (2, 2), "VALID") / 4
 
 
 class LeNet5(nn.Module):
@@ -111,8 +116,8 @@ class LeNet5(nn.Module):
         x = x.reshape(28, 28, -1)
         x = _halve(nn.elu(PatchConv(6, 5, name="conv_0")(x)))
         x = _halve(nn.elu(PatchConv(16, 5, name="conv_1")(x)))
-        x = nn.elu(nn.Dense(120, name="hidden_0")(jnp.ravel(x)))
-        x = nn.elu(nn.Dense(80, name="hidden_1")(x))
+        x = nn.elu(_Dense(120, name="hidden_0")(jnp.ravel(x)))
+        x = nn.elu(_Dense(80, name="hidden_1")(x))
         return _output(self.out)(x)
 
 
@@ -211,7 +216,7 @@ class Score(nn.Module):
         if self.product and parts:
             direct.append(jnp.sum(math.prod(parts[1:], start=parts[0]), keepdims=True))
         if "features" in candidate and candidate["features"].size:
-            parts.append(nn.Dense(self.dense, name="dense")(candidate["features"]))
+            parts.append(_Dense(self.dense, name="dense")(candidate["features"]))
         if self.linear:
             inputs = jnp.append(candidate.get("features", jnp.zeros(0)), self.level)
             direct.append(_output(1, use_bias=False)(inputs))
@@ -261,7 +266,7 @@ def embedded(
     def init(key: Key) -> PyTree:
         keys = jax.random.split(key, len(sizes) + 1)
         tables = {
-            name: std * jax.random.normal(k, (rows, width))
+            name: jnp.reshape(std, (1, -1)) * jax.random.normal(k, (rows, width))
             for k, (name, rows) in zip(keys[1:], sorted(sizes.items()), strict=True)
         }
         return {"network": inner.init(keys[0]), "tables": tables}

@@ -4,14 +4,18 @@ import contextlib
 import functools
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import jax
+import jax.numpy as jnp
 from jax.experimental.compilation_cache import compilation_cache as jax_cache
 
 from seqdec.persistence import check_writable, located
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 UNOPTIMISED: dict[str, str | bool] = {"xla_backend_optimization_level": "0"}
 """Options of `jax.jit` and of `.lower(...).compile()` for a program that is called once or a few times.
@@ -53,6 +57,46 @@ def check_process() -> None:
             "JAX does not work in it: make agents, optimizers and environments after the fork (gunicorn: without "
             "--preload), or start processes with the method 'spawn' of multiprocessing"
         )
+
+
+def permissive(function: Callable[P, R]) -> Callable[P, R]:
+    """`function` of another library, which JAX's strict promotion of dtypes and ranks would refuse.
+
+    Optax divides floats by counts, flax multiplies images by integers.
+    """
+
+    @functools.wraps(function)
+    def permitted(*arguments: P.args, **options: P.kwargs) -> R:
+        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+            return function(*arguments, **options)
+
+    return permitted
+
+
+def scan(step: Callable[..., Any], carry: Any, rows: Any) -> tuple[Any, Any]:
+    """`jax.lax.scan` over rows that may be random keys.
+
+    The loop has their numbers: `jax.vmap` transposes what a loop reads, which jax_debug_key_reuse takes for a use.
+    """
+
+    def is_key(leaf: Any) -> bool:
+        return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+    def again(leaf: Any, bits: Any) -> Any:
+        return jax.random.wrap_key_data(bits, impl=jax.random.key_impl(leaf)) if is_key(leaf) else bits
+
+    plain = jax.tree.map(lambda leaf: jax.random.key_data(leaf) if is_key(leaf) else leaf, rows)
+    return jax.lax.scan(lambda carry, row: step(carry, jax.tree.map(again, rows, row)), carry, plain)
+
+
+def is_eager() -> bool:
+    """Whether `jax.disable_jit` holds: every operation is then computed when Python comes to it."""
+    return jax.config.jax_disable_jit  # pyright: ignore[reportAttributeAccessIssue] (made when JAX is imported)
+
+
+def ahead(program: Any, *arguments: Any, options: dict[str, str | bool] | None = None) -> Callable[..., Any]:
+    """What `jax.jit` returned, compiled for these arguments or their shapes; as it is where `jax.disable_jit` holds."""
+    return program if is_eager() else program.lower(*arguments).compile(options)
 
 
 def step_options() -> dict[str, str | bool] | None:

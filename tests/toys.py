@@ -63,7 +63,7 @@ def toy_agent(*, settings: dict[str, Any] | None = None) -> Agent:
         greedy = jnp.argmax(jnp.where(mask, state.totals / state.counts, -jnp.inf))
         random = jax.random.categorical(arm_key, jnp.where(mask, 0.0, -jnp.inf))
         arm = jnp.where(jax.random.bernoulli(explore_key, 0.3), random, greedy)
-        return Action(arm, jnp.where(arm == greedy, 0.7, 0.0) + 0.3 / mask.sum())
+        return Action(arm, jnp.where(arm == greedy, 0.7, 0.0) + 0.3 / mask.sum(dtype=float))
 
     def update(state: ToyState, observation: Any, action: Array, feedback: Array) -> tuple[ToyState, ToyInfo]:
         played = jnp.ones(NUM_ARMS) if feedback.ndim else jax.nn.one_hot(action, NUM_ARMS)

@@ -60,7 +60,7 @@ def weighted(acquisition: Callable[[Any], Acquisition], objectives: int) -> Call
 
         def score(key, posterior, candidates, mask):
             mean, std = deviations(posterior, candidates)
-            feasible = log_probability((mean[:, objectives:] - target.thresholds) / std[:, objectives:]).sum(1)
+            feasible = log_probability((mean[:, objectives:] - target.thresholds[None]) / std[:, objectives:]).sum(1)
             scores = base.score(key, select(posterior, selected), candidates, mask)
             return jnp.where(target.known, scores, 0) + feasible
 

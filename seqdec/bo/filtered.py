@@ -198,7 +198,7 @@ def filtered(
     def condition_on(state: State, history: History) -> State:
         def absorb(size: int, count: Array, belief: Any) -> Any:
             def step(chunk, belief):
-                index = state.absorbed + size * chunk + jnp.arange(size)
+                index = state.absorbed + jnp.asarray(size * chunk, jnp.int32) + jnp.arange(size, dtype=jnp.int32)
                 keep, index = index < history.filled, jnp.minimum(index, len(history.x) - 1)
                 y = jnp.where(keep, history.y[index], 0.0)
                 return learner.update(learner.predict(belief), (history.x[index], keep), y)[0]

@@ -312,7 +312,7 @@ def _whitener(cov: np.ndarray) -> tuple[np.ndarray, float]:
 
 def kernel(hyper: Hyperparameters, a: Array, b: Array) -> Array:
     """C + s k(a, b): (n, d), (m, d) -> (n, m)."""
-    scales = jnp.exp(-hyper.log_length_scales)
+    scales = jnp.exp(-hyper.log_length_scales)[None]
     return _MEAN_VARIANCE + jnp.exp(hyper.log_scale) * kernels.matern52(a * scales, b * scales)
 
 
@@ -371,8 +371,8 @@ def _prior_draw(key: Key, hyper: Hyperparameters, dim: int):
     """(a function drawn from the prior, an unused key), by random Fourier features with Student-t frequencies."""
     normals, chi, phases, weights, constant, rest = jax.random.split(key, 6)
     spread = jnp.sqrt(5 / (2 * jax.random.gamma(chi, 2.5, (_FEATURES, 1))))
-    frequencies = jax.random.normal(normals, (_FEATURES, dim)) * spread * jnp.exp(-hyper.log_length_scales)
+    frequencies = jax.random.normal(normals, (_FEATURES, dim)) * spread * jnp.exp(-hyper.log_length_scales)[None]
     shifts = 2 * math.pi * jax.random.uniform(phases, (_FEATURES,))
     amplitudes = jnp.sqrt(2 / _FEATURES * jnp.exp(hyper.log_scale)) * jax.random.normal(weights, (_FEATURES,))
     offset = math.sqrt(_MEAN_VARIANCE) * jax.random.normal(constant)
-    return (lambda x: offset + jnp.cos(x @ frequencies.T + shifts) @ amplitudes), rest
+    return (lambda x: offset + jnp.cos(x @ frequencies.T + shifts[None]) @ amplitudes), rest

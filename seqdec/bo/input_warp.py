@@ -91,7 +91,7 @@ def warped(surrogate: Surrogate) -> Surrogate:
 
 def forward(powers: Powers, x: Any, xp: Any) -> Any:
     """Warped rows `x` (n, d), computed by the module `xp`, numpy or jax.numpy."""
-    a, b = xp.exp(powers.log_a), xp.exp(powers.log_b)
+    a, b = xp.exp(powers.log_a)[None], xp.exp(powers.log_b)[None]
     return -xp.expm1(b * xp.log1p(-(xp.clip(x, _EDGE, 1 - _EDGE) ** a)))
 
 

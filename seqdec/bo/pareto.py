@@ -167,6 +167,7 @@ def default_reference(front: np.ndarray, values: np.ndarray) -> np.ndarray:
 def log_improvement(mean: Array, std: Array, boxes: Boxes) -> Array:
     """() log EHVI for independent normal objectives of means and deviations (m,)."""
     real, bounded = jnp.isfinite(boxes.low), jnp.isfinite(boxes.high)
+    mean, std = mean[None], std[None]
     a = (mean - jnp.where(real, boxes.low, 0)) / std
     b = jnp.where(bounded, (mean - jnp.where(bounded, boxes.high, 0)) / std, a - 1)
     width = jnp.where(bounded, boxes.high - jnp.where(real, boxes.low, 0), std) / std

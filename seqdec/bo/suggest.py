@@ -21,6 +21,7 @@ from seqdec.bo.dimensions import Real
 from seqdec.bo.spaces import Space
 from seqdec.bo.surrogates import History, Surrogate
 from seqdec.core import Acquisition, Array, Key
+from seqdec.optim.common import promoting
 from seqdec.registry import spelled_fields
 from seqdec.runtime import UNFUSED
 
@@ -196,7 +197,7 @@ def rank(
         return Ranked(points, scores, np.zeros(0, int))
     starts = np.argsort(-scores, kind="stable")[: plan.search.num_restarts]
     limits = Region(*(side.astype(points.dtype) for side in region))
-    ends, higher = climb(plan, key, state, target, trials, limits, points[starts], free[starts])
+    ends, higher = climb(plan, jax.random.clone(key), state, target, trials, limits, points[starts], free[starts])
     return Ranked(np.concatenate([points, ends]), np.concatenate([scores, _finite(higher)]), starts)
 
 
@@ -250,10 +251,8 @@ def climb(
     Each step is projected onto the region.
     """
     steps = plan.search.steps
-    solver = optax.chain(
-        optax.scale_by_adam(b1=0.8, b2=0.95),
-        optax.scale_by_schedule(optax.cosine_decay_schedule(0.05, steps)),
-    )
+    adam, rate = optax.scale_by_adam(b1=0.8, b2=0.95), optax.cosine_decay_schedule(0.05, steps)
+    solver = promoting(optax.chain(adam, optax.scale_by_schedule(rate)))
     width = region.high - region.low
     ascent = jax.vmap(jax.value_and_grad(functools.partial(_scorer(plan, key, state, target, trials), key)))
 
@@ -262,9 +261,10 @@ def climb(
         values, gradient = ascent(points)
         higher = values > scores
         top, scores = jnp.where(higher[:, None], points, top), jnp.where(higher, values, scores)
-        gradient = jnp.where(free & jnp.isfinite(gradient), gradient * width, 0)
+        gradient = jnp.where(free & jnp.isfinite(gradient), gradient * width[None], 0)
         updates, state = solver.update(gradient, state)
-        return jnp.clip(points + width * jnp.asarray(updates), region.low, region.high), state, top, scores
+        points = points + width[None] * jnp.asarray(updates)
+        return jnp.clip(points, region.low[None], region.high[None]), state, top, scores
 
     lowest = jnp.full(len(points), -jnp.inf, points.dtype)
     _, _, top, scores = jax.lax.fori_loop(0, steps + 1, step, (points, solver.init(points), points, lowest))
@@ -288,8 +288,8 @@ def _log_feasibility(x: Array, trials: Trials) -> Array:
     """Log of the smoothed share of answered queries around x, which lowers scores near failed ones."""
 
     def share(x):
-        rows, unanswered = jnp.arange(len(trials.x)), trials.answered + trials.pending
-        weights = jnp.exp(-0.5 * jnp.mean((trials.x - x) ** 2, axis=1) / _FAILURE_RADIUS**2)
+        rows, unanswered = jnp.arange(len(trials.x), dtype=trials.answered.dtype), trials.answered + trials.pending
+        weights = jnp.exp(-0.5 * jnp.mean((trials.x - x[None]) ** 2, axis=1) / _FAILURE_RADIUS**2)
         bad = jnp.sum(jnp.where((rows >= unanswered) & (rows < unanswered + trials.failed), weights, 0))
         good = jnp.sum(jnp.where(rows < trials.answered, weights, 0))
         return jnp.log1p(-bad / (bad + good + 0.1))

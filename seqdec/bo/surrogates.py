@@ -36,7 +36,7 @@ class History(NamedTuple):
     @property
     def keep(self) -> Array:
         """(N,) bool: the rows that hold a point."""
-        return jnp.arange(self.x.shape[0]) < self.filled
+        return jnp.arange(self.x.shape[0], dtype=jnp.int32) < jnp.asarray(self.filled, jnp.int32)
 
 
 @portable

@@ -144,7 +144,7 @@ def _zeros(dim: int, units: int) -> PyTree:
 def _network(dim: int, units: int) -> Network:
     def apply(params: PyTree, x: Inputs) -> Array:
         hyper = x.layer.hyper
-        phases = (x.rows * jnp.exp(params["hidden"] - hyper.log_length_scales)) @ x.layer.frequencies.T
+        phases = (x.rows * jnp.exp(params["hidden"] - hyper.log_length_scales)[None]) @ x.layer.frequencies.T
         amplitude = jnp.exp(hyper.log_scale / 2) * math.sqrt(2 / units)
         waves = amplitude * jnp.concatenate([jnp.cos(phases), jnp.sin(phases)], axis=-1)
         return x.weights * (waves @ params["last"][:-1] + params["last"][-1])
@@ -172,8 +172,8 @@ def _absorb(flt: Filter, state: State, history: History) -> State:
 
     def absorb(size: int, count: Array, belief: Any) -> Any:
         def step(chunk, belief):
-            index = state.absorbed + size * chunk + jnp.arange(size)
-            keep, index = index < history.filled, jnp.minimum(index, len(history.x) - 1)
+            index = state.absorbed + jnp.asarray(size * chunk, jnp.int32) + jnp.arange(size, dtype=jnp.int32)
+            keep, index = index < jnp.asarray(history.filled, jnp.int32), jnp.minimum(index, len(history.x) - 1)
             # Rows beyond the history weigh nothing: gradient and innovation vanish, and the update ignores them.
             weights = jnp.where(keep, jax.lax.rsqrt(variances[index]), 0.0)
             inputs = Inputs(history.x[index], weights, state.layer)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
@@ -36,7 +37,7 @@ class VGG(nn.Module):
         for block, widths in enumerate(self.blocks):
             for place, width in enumerate(widths):
                 x = nn.elu(PatchConv(width, 3, padding=1, name=f"conv_{block}_{place}")(x))
-            x = nn.avg_pool(x, (2, 2), strides=(2, 2))
+            x = nn.pool(x, 0.0, jax.lax.add, (2, 2), (2, 2), "VALID") / 4
         x = jnp.ravel(x)
         for place in range(2):
             x = nn.elu(nn.Dense(256, name=f"hidden_{place}")(x))

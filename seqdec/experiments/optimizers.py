@@ -47,8 +47,10 @@ from seqdec.experiments.base import Choice, Located, check_choices, check_minimu
 from seqdec.experiments.folder import key_of, save_figure, save_parts, saved_parts, write_manifest
 from seqdec.experiments.optimizer_tables import BASELINE, CHUNKS, column, cost_of, end_of, markdown, picture, summary
 from seqdec.experiments.tasks import Task
+from seqdec.optim.common import promoting
 from seqdec.persistence import read_table, write_file
 from seqdec.progress import advance, bar, compiling
+from seqdec.runtime import ahead, permissive
 
 CURVES = "curves.parquet"
 _PART = ["task", "optimizer"]
@@ -259,9 +261,9 @@ class _Trial:
     def __init__(self, task: Task, make: Callable, steps: int, options: Optimizers) -> None:
         # Every optimizer here is linear in its learning rate, so the peak can multiply its updates, as data.
         steps = steps // CHUNKS * CHUNKS
-        shape = _shape(options, steps)
+        shape = permissive(_shape(options, steps))
         self._task, self.steps = task, steps
-        self._transform = optax.with_extra_args_support(make(shape))
+        self._transform = promoting(make(shape))
         params = jax.eval_shape(task.init, jax.random.key(0))
         state = jax.eval_shape(self._transform.init, params)
         parameters, numbers = (sum(leaf.size for leaf in jax.tree.leaves(tree)) for tree in (params, state))
@@ -284,10 +286,8 @@ class _Trial:
         began = time.perf_counter()
         carry = (params, state, jax.ShapeDtypeStruct((), jnp.int32))
         number = jax.ShapeDtypeStruct((), jnp.float32)
-        lowered = jax.jit(chunk, donate_argnums=0).lower(
-            carry, task.data, number, number, jax.ShapeDtypeStruct((), jnp.uint32)
-        )
-        self._chunk = lowered.compile()
+        seed = jax.ShapeDtypeStruct((), jnp.uint32)
+        self._chunk = ahead(jax.jit(chunk, donate_argnums=0), carry, task.data, number, number, seed)
         seconds = time.perf_counter() - began
         sizes = {"parameters": parameters, "state": numbers, "state_bytes": size}
         self.facts = {**sizes, "compile_seconds": seconds}

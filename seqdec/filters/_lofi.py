@@ -78,13 +78,13 @@ def diagonal_and_low_rank(rank: int, initial_std: Array | float, process_noise: 
         diagonal, factor = state.factor
         kept = 1 / (1 + arrived * diagonal)
         _, inverse_norms, root = _scaled(jnp.sqrt(arrived * kept)[:, None] * factor)
-        shrunk = linalg.solve_transposed(root, (kept[:, None] * factor * inverse_norms).mT).mT
+        shrunk = linalg.solve_transposed(root, (kept[:, None] * factor * inverse_norms[None]).mT).mT
         return state._replace(factor=Precision(kept * diagonal, shrunk))
 
     def project(state, jacobian):
         """J C."""
         scale, unit, inner = _root(state.factor)
-        rows = whole(jacobian) * scale
+        rows = whole(jacobian) * scale[None]
         return rows - rows @ unit @ inner @ unit.mT
 
     def variance(state, products):
@@ -136,7 +136,7 @@ def _scaled(columns: Array) -> tuple[Array, Array, Array]:
     is for columns that are nearly parallel; it vanishes with the columns.
     """
     inverse_norms = 1 / jnp.maximum(jnp.sqrt(jnp.sum(columns**2, axis=0)), 1)
-    unit, least = columns * inverse_norms, inverse_norms**2
+    unit, least = columns * inverse_norms[None], inverse_norms**2
     ridge = least + linalg.relative_jitter(columns.dtype) * (1 - least)
     return unit, inverse_norms, linalg.lower_cholesky(unit.mT @ unit + jnp.diag(ridge)).mT
 
@@ -159,7 +159,7 @@ def _times(state: Precision, vector: Array) -> Array:
 def _whitened(rows: Array, state: Precision, observation: Observation) -> Array:
     """R^{-1/2} J (o, D). Exact observations would have infinite precision: R is 1e-6 of J diag(u)^{-1} J^T at least."""
     noise = observation.noise_root.mT @ observation.noise_root
-    floor = linalg.relative_jitter(rows.dtype) * jnp.sum(rows**2 / state.diagonal) / len(rows)
+    floor = linalg.relative_jitter(rows.dtype) * jnp.sum(rows**2 / state.diagonal[None]) / len(rows)
     return linalg.solve_transposed(linalg.psd_root(noise + floor * jnp.eye(len(rows), dtype=rows.dtype)), rows)
 
 

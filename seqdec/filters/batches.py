@@ -101,9 +101,9 @@ def stacked(
     # The variance of what is left out is of the size of the others, so that their digits are kept.
     largest = jnp.max(jnp.diagonal(noise, axis1=1, axis2=2))
     largest = jnp.where(largest > 0, largest, 1)
-    noise += jnp.where(finite, 0, largest)[:, None, None] * jnp.eye(size, dtype=noise.dtype)
+    noise += jnp.where(finite, 0, largest)[:, None, None] * jnp.eye(size, dtype=noise.dtype)[None]
     joint = jnp.einsum("bc,bij->bicj", jnp.eye(count, dtype=noise.dtype), noise).reshape(count * size, -1)
-    left_out = -0.5 * size * jnp.sum(~finite) * jnp.log(2 * math.pi * largest)
+    left_out = -0.5 * size * jnp.sum(~finite).astype(largest.dtype) * jnp.log(2 * math.pi * largest)
     eps = jnp.where(jnp.any(finite), eps, jnp.nan).ravel()
     return innovation, Stacked(tuple(map(_stack, jacobians)), eps, joint, finite, left_out)
 

@@ -45,12 +45,12 @@ def table(initial_std: Array | float) -> Covariance:
         del key, like
         (leaf,) = leaves
         size, width = leaf.shape
-        root = jnp.asarray(initial_std, dtype) * jnp.eye(width, dtype=dtype)
+        root = jnp.diag(jnp.broadcast_to(jnp.asarray(initial_std, dtype), (width,)))
         return RowRoots(jnp.broadcast_to(root, (size, width, width)), None)
 
     def whole(state, values):
         """Products (o, n, e) or Jacobians, summed over the copies of each row."""
-        same = (state.which[:, None] == state.which).astype(values.dtype)
+        same = (state.which[:, None] == state.which[None]).astype(values.dtype)
         return jnp.einsum("ij,ojk->oik", same, values)
 
     def project(state, jacobian):
@@ -73,8 +73,8 @@ def table(initial_std: Array | float) -> Covariance:
             return linalg.symmetric_downdate(factor, products, products @ columns.mT, *roots, observation.accept)
 
         done = jax.vmap(one, (0, 1))(state.columns, whole(state, observation.products))
-        copies = jnp.sum(state.which[:, None] == state.which, axis=1)
-        gram = jnp.einsum("nok,npk->op", done.gain / copies[:, None, None], done.gain)
+        copies = jnp.sum(state.which[:, None] == state.which[None], axis=1)
+        gram = jnp.einsum("nok,npk->op", done.gain / copies[:, None, None].astype(done.gain.dtype), done.gain)
         zero = jnp.zeros((), gram.dtype)
         return CovarianceUpdate(state._replace(columns=done.factor.columns), gram, zero, zero)
 

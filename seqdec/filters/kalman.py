@@ -39,6 +39,7 @@ from seqdec.filters.covariance import Belief, Covariance, CovarianceUpdate, Nume
 from seqdec.filters.embeddings import TableStd
 from seqdec.likelihoods import Likelihood
 from seqdec.linalg import Outer, Pieces, Rows
+from seqdec.runtime import permissive
 
 
 def single(
@@ -119,7 +120,7 @@ def _init(model: _Model, key: Key, params: PyTree) -> Belief:
     dtype, example = model.numerics.dtype, model.network.example
     params = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype if dtype is not None else jnp.result_type(leaf)), params)
     leaves, keys = model.split(params), jax.random.split(key, len(model.covariances))
-    algebra = jnp.result_type(*jax.tree.leaves(params))
+    algebra = permissive(jnp.result_type)(*jax.tree.leaves(params))
     if example is None:
         like = [None] * len(model.covariances)
     else:
@@ -252,7 +253,7 @@ def _condition(
     if region is not None:
         variances = jnp.diagonal(functools.reduce(jnp.add, parts))
         factors, innovation, noise = trust.scales(region, variances, innovation, noise)
-        parts = [factors[:, None] * part * factors for part in parts]
+        parts = [factors[:, None] * part * factors[None] for part in parts]
         jacobians = tuple(trust.scaled(rows, factors) for rows in jacobians)
         products = [trust.scaled_array(part, factors) for part in products]
     total = functools.reduce(jnp.add, parts) + noise
@@ -351,7 +352,7 @@ def _linearise(model: _Model, params: PyTree, x: PyTree, rows: Array | None = No
     mean, output, found = jacobians.rows(response, params, x, rows)
     leaves, structure = jax.tree.flatten(params)
     # The dtype of the parameters: inputs of a wider type must not widen the belief.
-    algebra = jnp.result_type(*leaves)
+    algebra = permissive(jnp.result_type)(*leaves)
     found = jax.tree.map(lambda leaf: leaf.astype(algebra), found)
     places = model.split(structure.unflatten(range(len(leaves))))
     packed = tuple(c.pack([found[i] for i in own]) for c, own in zip(model.covariances, places, strict=True))

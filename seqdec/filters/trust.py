@@ -99,7 +99,7 @@ def scales(at: Region, variances: Array, innovation: Array, noise: Array) -> tup
     prior, distance = variances / slopes**2, at.modes - at.outputs
     step = prior * innovation / (1 + prior * slopes)
     elsewhere = (jnp.abs(step) > 0.5) & (jnp.abs(distance) > 2) & (distance * innovation > 0)
-    apart = ~(elsewhere[:, None] | elsewhere)
+    apart = ~(elsewhere[:, None] | elsewhere[None])
     return (
         jnp.where(elsewhere, 1 / slopes, 1),
         jnp.where(elsewhere, distance, innovation),

@@ -49,7 +49,7 @@ def multiply_piece(rows: Array | Outer, piece: Array | Extended, dtype) -> Array
             "the filter with example=None"
         )
     inputs = rows.inputs if rows.inputs.ndim == 1 else rows.input_of_row
-    appended = (inputs @ piece.inputs) * (rows.deltas @ piece.deltas)
+    appended = jnp.atleast_2d(inputs @ piece.inputs) * (rows.deltas @ piece.deltas)
     return jnp.concatenate([outer.multiply(rows, piece.columns, dtype), appended], axis=1)
 
 
@@ -58,7 +58,7 @@ def combine(piece: Array | Extended, weights: Array) -> Array:
     if not isinstance(piece, Extended):
         return _combine_columns(piece, weights)
     rank = piece.columns.shape[1]
-    appended = (piece.inputs * weights[rank:]) @ piece.deltas.mT
+    appended = (piece.inputs * weights[None, rank:]) @ piece.deltas.mT
     return _combine_columns(piece.columns, weights[:rank]) + appended.reshape(-1)
 
 
@@ -145,7 +145,7 @@ def _chunk_of(piece, rows, coefficients: Array, appended: Array, target: Array, 
     # The coefficients are multiplied with inputs or deltas, whichever are fewer, so that the outer products are never
     # formed. Both ways give the rows in their order (`einsum` transposes them where deltas are fewer).
     if count < out:
-        products = jnp.matmul(deltas, inputs[:, :, None] * new)
+        products = jnp.matmul(deltas, inputs[:, :, None] * new[None])
     else:
         products = inputs @ (deltas.mT[:, :, None] * new[:, None]).reshape(len(new), -1)
     return columns.astype(dtype) @ old + products.reshape(-1, rank)

@@ -121,6 +121,12 @@ def check_spare_columns(observed: int, spare: int) -> None:
         )
 
 
+def columns_from(first: Array, count: int, width: int) -> Array:
+    """(count, width) bool: row i is True in column first + i."""
+    places, rows = jnp.arange(width, dtype=first.dtype), jnp.arange(count, dtype=first.dtype)
+    return places[None] == first + rows[:, None]
+
+
 def advance_filled(filled: Array, observed: int, accept: Array) -> Array:
     """The count of columns in use after an observation."""
     return filled + observed * accept.astype(filled.dtype)

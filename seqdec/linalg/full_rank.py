@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from seqdec.core import Array
-from seqdec.linalg.batching import advance_filled, check_spare_columns, cond_any, eigh, qr
+from seqdec.linalg.batching import advance_filled, check_spare_columns, columns_from, cond_any, eigh, qr
 from seqdec.linalg.roots import potter_scale, root_of_sum, solve_psd
 
 
@@ -66,7 +66,7 @@ def full_rank_downdate(
     factor, products, _ = cond_any(factor.filled + observed > spare, make_room, (factor, products, jacobian))
     gain = jnp.where(accept, solve_psd(innovation_root, raw_gain), 0)
     # Spare columns in use later are zero now, so the new rows are part of the same rank-o change.
-    place = jnp.arange(width) == size + factor.filled + jnp.arange(observed)[:, None]
+    place = columns_from(size + factor.filled, observed, width)
     columns = factor.columns + gain.mT @ (noise_root.mT @ place.astype(gain.dtype) - products)
     return FullRankUpdate(FullRankFactor(columns, advance_filled(factor.filled, observed, accept)), gain)
 
@@ -96,6 +96,6 @@ def symmetric_downdate(
         weighted = solve_psd(innovation_root, small.mT)
         variance = products @ products.mT + noise_root.mT @ noise_root
         values, vectors = eigh(2 * small @ weighted - weighted.mT @ variance @ weighted)
-        lost = (vectors * (1 - jnp.sqrt(jnp.clip(1 - values, 0)))) @ vectors.mT
+        lost = (vectors * (1 - jnp.sqrt(jnp.clip(1 - values, 0)))[None]) @ vectors.mT
         columns = factor.columns - (factor.columns @ span) @ (jnp.where(accept, lost, 0) @ span.mT)
     return FullRankUpdate(factor._replace(columns=columns), gain)

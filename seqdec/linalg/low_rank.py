@@ -34,6 +34,7 @@ from seqdec.linalg.basis import Basis, Extended, append, combine, multiply_piece
 from seqdec.linalg.batching import (
     advance_filled,
     check_spare_columns,
+    columns_from,
     cond_any,
     eigh,
     lower_cholesky,
@@ -187,7 +188,7 @@ def _write(state: _Downdated, rows: Rows, accept: Array, reads_done: Array | boo
     full = jnp.where(reads_done, filled + observed, width + 1) > width
     factor, appended, columns = cond_any(full, _make_room, state, rows)
     # A mask for the small coefficients: a write at another place for each member of a batch would be a loop over them.
-    here = (jnp.arange(width) == factor.filled + jnp.arange(observed)[:, None]).astype(appended.dtype)
+    here = columns_from(factor.filled, observed, width).astype(appended.dtype)
     return factor._replace(
         basis=tuple(append(piece, part, factor.filled) for piece, part in zip(factor.basis, rows, strict=True)),
         coefficients=factor.coefficients + appended @ here,
@@ -266,7 +267,8 @@ def _residual(inside: Array, gram: Array) -> tuple[Array, Array, Array]:
     # A residual of the size of rounding has no direction and gets a row of zeros.
     real = values > relative_jitter(gram.dtype) * jnp.max(jnp.diagonal(gram))
     lengths = jnp.sqrt(jnp.where(real, values, 1))
-    return vectors * jnp.where(real, lengths, 0), (vectors * jnp.where(real, 1 / lengths, 0)).mT, real
+    long, short = jnp.where(real, lengths, 0)[None], jnp.where(real, 1 / lengths, 0)[None]
+    return vectors * long, (vectors * short).mT, real
 
 
 @sequential_vmap

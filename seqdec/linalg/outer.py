@@ -47,7 +47,7 @@ def dense(rows: Array | Outer) -> Array:
     """The rows as a matrix (o, D_p); an array is (o, ...)."""
     if isinstance(rows, Outer):
         inputs = rows.inputs if rows.inputs.ndim == 1 else rows.input_of_row
-        rows = inputs[..., None] * rows.deltas[:, None, :]
+        rows = jnp.atleast_2d(inputs)[..., None] * rows.deltas[:, None, :]
     return rows.reshape(len(rows), -1)
 
 

@@ -54,7 +54,7 @@ def inverse_root(precision: Array) -> Array:
     scale = 1 / jnp.sqrt(jnp.diagonal(precision))
     ridge = max(1, len(precision) / 8) * relative_jitter(precision.dtype)
     identity = jnp.eye(len(precision), dtype=precision.dtype)
-    root = cholesky(precision * scale * scale[:, None] + ridge * identity)
+    root = cholesky(precision * scale[None] * scale[:, None] + ridge * identity)
     return scale[:, None] * solve_triangular(root.mT, identity)
 
 

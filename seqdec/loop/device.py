@@ -17,7 +17,7 @@ from seqdec.core import Agent, Environment, Key, PyTree
 from seqdec.envs._check import begun, explained, stepped
 from seqdec.loop.checkpoint import Checkpoint, Progress, load, save
 from seqdec.loop.record import Outcome, Record, RunState, check_action, check_state, rejected, select, split_key
-from seqdec.runtime import UNOPTIMISED, step_options
+from seqdec.runtime import UNOPTIMISED, is_eager, scan, step_options
 
 _LONGEST_CHUNK = 1000
 _CHUNKS = 100
@@ -133,7 +133,11 @@ class _Programs(NamedTuple):
 def _programs(
     agent: Agent, env: Environment, names: tuple[str, ...], keys: Key, params: PyTree, mesh: Mesh
 ) -> _Programs:
-    """The programs of a run, for the seeds of all devices together."""
+    """The programs of a run, for the seeds of all devices together; where `jax.disable_jit` holds, plain functions."""
+    begin = functools.partial(_start, agent, env)
+    if is_eager():
+        start, chunk = _sequential(begin), functools.partial(functools.partial, _advance, agent, env, names)
+        return _Programs(start, lambda steps: _sequential(chunk(steps)), jax.eval_shape(start, keys, params))
     by_seed, replicated = PartitionSpec("seeds"), PartitionSpec()
     placed = {"in_shardings": _placements(mesh), "out_shardings": _placements(mesh)[0]}
 
@@ -149,7 +153,7 @@ def _programs(
         vectorised = lower_with(lambda function: jax.vmap(function, (0, None)))
         return lower_with(_sequential) if _BATCHED_LAPACK.search(vectorised.as_text()) else vectorised
 
-    starting = lower(functools.partial(_start, agent, env), keys)
+    starting = lower(begin, keys)
     state = starting.out_info
 
     @functools.cache
@@ -184,8 +188,8 @@ def _advance(
     agent: Agent, env: Environment, names: tuple[str, ...], length: int, state: RunState, params: PyTree
 ) -> tuple[RunState, Record]:
     """`length` steps."""
-    # All keys of a chunk at once, which is cheaper than inside the scan.
     steps = state.step + jnp.arange(length, dtype=state.step.dtype)
+    # All keys of a chunk at once, which is cheaper than inside the scan.
     env_keys, agent_keys = (
         jax.vmap(jax.random.fold_in, (None, 0))(key, steps) for key in (state.env_key, state.agent_key)
     )
@@ -193,7 +197,7 @@ def _advance(
     def step(state, keys):
         return _step(agent, env, names, state, keys, params)
 
-    state, record = jax.lax.scan(step, state, (env_keys, agent_keys))
+    state, record = scan(step, state, (env_keys, agent_keys))
     return state._replace(step=state.step + jnp.uint32(length)), record
 
 

@@ -16,7 +16,7 @@ from seqdec.checks import as_array, real, word
 from seqdec.core import Action, Agent, Array, Key, Masked, PyTree
 from seqdec.envs.gym import FunctionalEnv
 from seqdec.loop.record import Outcome, Record, check_action, rejected, select, split_key
-from seqdec.runtime import UNOPTIMISED
+from seqdec.runtime import UNOPTIMISED, ahead
 
 
 def on_host(
@@ -71,11 +71,11 @@ def _compile_host(agent: Agent, env: gymnasium.Env, names: tuple[str, ...], seed
 
     like = jax.tree.map(lambda leaf: np.asarray(jnp.asarray(leaf)), _observation(env, *_reset(env, seed=seed)))
     key, step = jax.random.key(word(seed)), np.uint32(0)
-    init = jax.jit(agent.init).lower(key).compile(UNOPTIMISED)
+    init = ahead(jax.jit(agent.init), key, options=UNOPTIMISED)
     state = jax.eval_shape(agent.init, key)
-    acting = jax.jit(act).lower(key, step, state, like).compile()
+    acting = ahead(jax.jit(act), key, step, state, like)
     action = jax.eval_shape(act, key, step, state, like).value
-    updating = jax.jit(update, donate_argnums=0).lower(state, like, action, _scalar(0.0)).compile()
+    updating = ahead(jax.jit(update, donate_argnums=0), state, like, action, _scalar(0.0))
     return _HostPrograms(init, acting, updating, like, seed)
 
 

@@ -80,7 +80,7 @@ def switched(key: Key, basis: Array, leading: int, switching: Switching) -> Arra
     m, r = basis.shape
     if switching in ("gaussian", "gaussian_mix"):
         random = jax.random.normal(key, basis.shape, basis.dtype)
-        random = random / jnp.linalg.norm(random, axis=0)
+        random = random / jnp.linalg.norm(random, axis=0, keepdims=True)
         return random if switching == "gaussian" else jnp.concatenate([basis[:, :leading], random[:, leading:]], 1)
     if switching == "full_basis":
         pool = jnp.concatenate([basis[:, leading:], _complement(basis)], 1)
@@ -109,7 +109,7 @@ def compensation_of(residual: Array, average: Array, spare: int) -> Array:
         average: (n,) p, an average of the residual's squared column norms.
         spare: m - r.
     """
-    return spare**0.5 * linear.safe_divide(residual, jnp.sqrt(average))
+    return spare**0.5 * linear.safe_divide(residual, jnp.sqrt(average)[None])
 
 
 def _turned(basis: Array, step: Step, gradient: Array, tracked: Array | None, b3: Any) -> Array:
@@ -206,7 +206,7 @@ def scale_by_alice(
             if average is not None:
                 extra = compensation_of(residual, average, m - r)
             else:
-                extra = residual * linear.column_ratios(within, inner)
+                extra = residual * linear.column_ratios(within, inner)[None]
             if compensation == "fira_plus":
                 extra = extra * linear.safe_divide(jnp.linalg.norm(direction), jnp.linalg.norm(extra))
             else:

@@ -33,6 +33,7 @@ import jax.numpy as jnp
 from seqdec import checks
 from seqdec.core import Array, PyTree
 from seqdec.optim.common import accumulator
+from seqdec.params import at_least_float32
 
 _LEAST_NORM = 1e-9
 
@@ -70,7 +71,7 @@ def observe(per_tensor: bool, updates: PyTree, params: PyTree | None, value: Any
             "loss, grads = jax.value_and_grad(loss_fn)(params)"
         )
     rows = [leaf.astype(accumulator(leaf)) for leaf in jax.tree.leaves(updates)]
-    loss = jnp.asarray(value, jnp.result_type(jnp.float32, *rows))
+    loss = jnp.asarray(value, at_least_float32(*rows))
     if loss.ndim:
         raise ValueError(f"value must be the scalar loss; got shape {loss.shape}. Take the mean over the minibatch")
     if not isinstance(weight_decay, int | float) or weight_decay:
@@ -123,4 +124,4 @@ def check_settings(
 
 def state_scalar(value: Any, params: PyTree) -> Array:
     """A number of the state, in the widest dtype of the state of the parameters."""
-    return jnp.asarray(value, jnp.result_type(jnp.float32, *map(accumulator, jax.tree.leaves(params))))
+    return jnp.asarray(value, at_least_float32(*(leaf.dtype for leaf in jax.tree.leaves(params))))

@@ -91,7 +91,7 @@ def scale_by_racs(
         s, q = principal_pair(jnp.square(gradient), sweeps)
         columns, rows = decay * state.columns + (1 - decay) * s, decay * state.rows + (1 - decay) * q
         # Divided by one root after the other: the product of two small numbers could underflow.
-        scaled = linear.safe_divide(linear.safe_divide(gradient, jnp.sqrt(rows)[:, None]), jnp.sqrt(columns))
+        scaled = linear.safe_divide(linear.safe_divide(gradient, jnp.sqrt(rows)[:, None]), jnp.sqrt(columns)[None])
         direction, norm = linear.limit_growth(scaled, state.norm, growth)
         return scale * direction, RacsState(columns, rows, norm)
 

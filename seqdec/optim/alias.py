@@ -15,6 +15,7 @@ from optax import GradientTransformationExtraArgs, ScalarOrSchedule
 
 from seqdec import checks
 from seqdec.core import Array, PyTree
+from seqdec.optim.common import promoting
 
 P = ParamSpec("P")
 
@@ -187,6 +188,11 @@ def _documented(function: Callable) -> dict[str, str]:
     return {entry.split(":")[0].strip(): entry for entry in entries}
 
 
+def _rate(learning_rate: ScalarOrSchedule) -> GradientTransformationExtraArgs:
+    """Minus the learning rate; schedules of optax too divide floats by counts."""
+    return promoting(optax.scale_by_learning_rate(learning_rate))
+
+
 def _stepped(
     transform: optax.GradientTransformation, learning_rate: ScalarOrSchedule
 ) -> GradientTransformationExtraArgs:
@@ -196,7 +202,7 @@ def _stepped(
         transform: the direction.
         learning_rate: a number or a schedule.
     """
-    return optax.chain(transform, optax.scale_by_learning_rate(learning_rate))
+    return optax.chain(transform, _rate(learning_rate))
 
 
 def _decoupled(
@@ -211,7 +217,7 @@ def _decoupled(
     """
     checks.number("weight_decay", weight_decay)
     decay = optax.add_decayed_weights(weight_decay)
-    return optax.chain(transform, decay, optax.scale_by_learning_rate(learning_rate))
+    return optax.chain(transform, decay, _rate(learning_rate))
 
 
 def _coupled(
@@ -226,7 +232,7 @@ def _coupled(
     """
     checks.number("weight_decay", weight_decay)
     decay = optax.add_decayed_weights(weight_decay)
-    return optax.chain(decay, transform, optax.scale_by_learning_rate(learning_rate))
+    return optax.chain(decay, transform, _rate(learning_rate))
 
 
 def routed(
@@ -260,11 +266,11 @@ def routed(
             mask = matrix_mask if _is_mask(matrix_mask) else matrix_mask(params)
         return jax.tree.map(lambda matrix: "matrix" if matrix else "adam", mask)
 
-    rate = optax.scale_by_learning_rate(learning_rate)
+    rate = _rate(learning_rate)
     decay = optax.add_decayed_weights(weight_decay)
     groups: dict[Hashable, optax.GradientTransformation] = {
         "matrix": optax.chain(transform, decay, rate),
-        "adam": optax.chain(optax.scale_by_adam(), decay, rate, optax.scale(adam_ratio)),
+        "adam": optax.chain(promoting(optax.scale_by_adam()), decay, rate, optax.scale(adam_ratio)),
     }
     return optax.with_extra_args_support(optax.partition(groups, labels))
 

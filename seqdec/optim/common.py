@@ -11,11 +11,13 @@ import optax
 from seqdec import checks
 from seqdec.core import Array, PyTree
 from seqdec.linalg import cond_any
+from seqdec.params import at_least_float32
+from seqdec.runtime import permissive
 
 
 def accumulator(leaf: Array) -> jnp.dtype:
     """The dtype of state and arithmetic for a parameter: its own, but at least float32."""
-    return jnp.promote_types(leaf.dtype, jnp.float32)
+    return at_least_float32(leaf.dtype)
 
 
 def zeros_like_state(params: PyTree) -> PyTree:
@@ -31,6 +33,12 @@ def check_matrices(method: str, params: PyTree) -> None:
                 f"scale_by_{method} takes matrices, and a parameter has the shape {leaf.shape}; use {method}, "
                 "which sends such parameters to Adam, or optax.partition"
             )
+
+
+def promoting(transform: optax.GradientTransformation) -> optax.GradientTransformationExtraArgs:
+    """A transformation of optax, also where JAX's promotion of dtypes is strict."""
+    inner = optax.with_extra_args_support(transform)
+    return optax.GradientTransformationExtraArgs(inner.init, permissive(inner.update))
 
 
 class Step(NamedTuple):

@@ -62,9 +62,9 @@ def spectral(trace: Any, largest: Any) -> Family:
 
     def optimum(moment):
         values, vectors = linalg.eigh(moment)
-        order = jnp.arange(len(values))[::-1]
-        spent = jnp.clip(trace - largest * order, 0, largest) * (values > 0)
-        return (vectors * spent) @ vectors.T, jnp.sum(spent * values)
+        order = jnp.arange(len(values), dtype=values.dtype)[::-1]
+        spent = jnp.clip(trace - largest * order, 0, largest) * (values > 0).astype(values.dtype)
+        return (vectors * spent[None]) @ vectors.T, jnp.sum(spent * values)
 
     def gauge(matrix, moment):
         del moment
@@ -86,7 +86,7 @@ def lyapunov(budget: Any) -> Family:
         live = values > len(values) * jnp.finfo(moment.dtype).eps * jnp.maximum(values[-1], 0)
         total = jnp.sum(jnp.where(live, values, 0))
         size = jnp.sqrt(budget / jnp.where(total > 0, total, 1))
-        return size * (vectors * live) @ vectors.T, jnp.sqrt(budget * total)
+        return size * (vectors * live[None].astype(vectors.dtype)) @ vectors.T, jnp.sqrt(budget * total)
 
     def gauge(matrix, moment):
         return _if_positive(matrix, jnp.sqrt(jnp.trace(matrix @ matrix @ moment) / budget))
@@ -99,15 +99,15 @@ def diagonal(budget: Any, costs: Array) -> Family:
     checks.number("budget", budget, exclusive=True)
 
     def optimum(moment):
-        gains = jnp.maximum(jnp.diagonal(moment), 0)
-        total = jnp.sum(gains**2 / costs)
-        return jnp.sqrt(budget / jnp.where(total > 0, total, 1)) * jnp.diag(gains / costs), jnp.sqrt(budget * total)
+        gains, paid = jnp.maximum(jnp.diagonal(moment), 0), jnp.asarray(costs, moment.dtype)
+        total = jnp.sum(gains**2 / paid)
+        return jnp.sqrt(budget / jnp.where(total > 0, total, 1)) * jnp.diag(gains / paid), jnp.sqrt(budget * total)
 
     def gauge(matrix, moment):
         del moment
         entries = jnp.diagonal(matrix)
         inside = jnp.all(matrix == jnp.diag(entries)) & jnp.all(entries >= 0)
-        return jnp.where(inside, jnp.sqrt(jnp.sum(costs * entries**2) / budget), jnp.inf)
+        return jnp.where(inside, jnp.sqrt(jnp.sum(jnp.asarray(costs, entries.dtype) * entries**2) / budget), jnp.inf)
 
     return Family(optimum, gauge)
 
@@ -115,7 +115,7 @@ def diagonal(budget: Any, costs: Array) -> Family:
 def _positive_part(moment: Array) -> Array:
     """The symmetric matrix with its negative eigenvalues set to zero."""
     values, vectors = linalg.eigh(moment)
-    return (vectors * jnp.maximum(values, 0)) @ vectors.T
+    return (vectors * jnp.maximum(values, 0)[None]) @ vectors.T
 
 
 def _if_positive(matrix: Array, gauge: Array) -> Array:

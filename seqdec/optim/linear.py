@@ -26,7 +26,7 @@ def power(positive: Array, exponent: float, floor: Array | float = 0.0) -> Array
     values, vectors = linalg.eigh(positive)
     values = jnp.maximum(values, floor)
     live = values > len(positive) * jnp.finfo(positive.dtype).eps * values[-1]
-    return (vectors * jnp.where(live, jnp.where(live, values, 1) ** exponent, 0)) @ vectors.T
+    return (vectors * jnp.where(live, jnp.where(live, values, 1) ** exponent, 0)[None]) @ vectors.T
 
 
 def safe_divide(numerator: Array, denominator: Array) -> Array:
@@ -61,7 +61,7 @@ def polar(matrix: Array, method: Polar, steps: int) -> Array:
     if method == "exact":
         left, values, right = linalg.svd(matrix)
         live = values > max(matrix.shape) * jnp.finfo(matrix.dtype).eps * values[0]
-        return (left * live) @ right
+        return (left * live[None].astype(left.dtype)) @ right
     start = safe_divide(matrix, jnp.linalg.norm(matrix))
     a, b, c = _MUON if method == "newton_schulz" else (1.5, -0.5, 0.0)
 

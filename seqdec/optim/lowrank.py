@@ -70,6 +70,7 @@ def _singular(step: Step, interval: int, basis: Array, gradient: Array) -> Array
 def _adam(inner: Array, state: Any, count: Array, b1: Any, b2: Any, eps: Any) -> tuple[Array, Array, Array]:
     """Adam's direction with bias correction, first and second moment."""
     moment, square = b1 * state.moment + (1 - b1) * inner, b2 * state.square + (1 - b2) * jnp.square(inner)
+    count = count.astype(moment.dtype)
     unbiased, variance = moment / (1 - b1**count), square / (1 - b2**count)
     return linear.safe_divide(unbiased, jnp.sqrt(variance) + eps), moment, square
 
@@ -114,7 +115,7 @@ def scale_by_fira(
         basis = _singular(step, interval, state.basis, gradient)
         inner = basis.T @ gradient
         within, moment, square = _adam(inner, state, step.number, b1, b2, eps)
-        rest = (gradient - basis @ inner) * linear.column_ratios(within, inner)
+        rest = (gradient - basis @ inner) * linear.column_ratios(within, inner)[None]
         rest, norm = linear.limit_growth(rest, state.norm, growth)
         return scale * (basis @ within + rest), FiraState(basis, moment, square, norm)
 
@@ -165,7 +166,7 @@ def scale_by_apollo(
         if rank == 1:
             ratios = linear.safe_divide(jnp.linalg.norm(within), jnp.linalg.norm(inner))
         else:
-            ratios = linear.column_ratios(within, inner)
+            ratios = linear.column_ratios(within, inner)[None]
         kept = ApolloState(None if state.basis is None else basis, moment, square)
         return scale * gradient * ratios, kept
 

@@ -124,7 +124,7 @@ def _stacked_zeros(params: PyTree, count: int) -> PyTree:
 def _accumulated(momenta: PyTree, gradients: PyTree, betas: Array) -> PyTree:
     """beta_k m_k + g for all k."""
     return jax.tree.map(
-        lambda m, g: jnp.reshape(betas, (-1, *(1,) * g.ndim)).astype(m.dtype) * m + g, momenta, gradients
+        lambda m, g: jnp.reshape(betas, (-1, *(1,) * g.ndim)).astype(m.dtype) * m + g[None], momenta, gradients
     )
 
 

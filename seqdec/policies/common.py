@@ -73,9 +73,9 @@ def marginal_quadrature(marginals, samples: int):
         mean, std = marginals(posterior, candidates)
         count, dtype = len(mean), mean.dtype
         quantiles = jax.scipy.special.ndtri((jnp.arange(samples, dtype=dtype) + 0.5) / samples)
-        score = mean[:, None] + std[:, None] * quantiles
+        score = mean[:, None] + std[:, None] * quantiles[None]
         scale = 1 / (math.sqrt(2) * jnp.maximum(std, jnp.finfo(dtype).tiny))
-        rivals = jnp.ones(count, bool) if mask is None else mask
+        rivals = jnp.ones(count, bool) if mask is None else jnp.asarray(mask)
 
         def times_below(rival, product):
             """Of each score (n, S) the probability that it is above that of one more rival."""
