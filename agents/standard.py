@@ -129,8 +129,9 @@ def standard_actions(network: Network, spaces: HasSpaces) -> Network:
 
     def apply(params, x):
         before = np.zeros(x.shape[-1] - len(low))
-        shift, scale = np.append(before, middle), np.append(before + 1, std)
-        return network.apply(params, (x - jnp.asarray(shift, x.dtype)) / jnp.asarray(scale, x.dtype))
+        told = np.append(before, middle), np.append(before + 1, std)
+        shift, scale = (jnp.broadcast_to(jnp.asarray(part, x.dtype), x.shape) for part in told)
+        return network.apply(params, (x - shift) / scale)
 
     return network._replace(apply=apply)
 

@@ -108,7 +108,7 @@ def hilofi(
 
     def start(key: Key, hyper: Hyperparameters, unfitted: bool) -> State:
         layer = Layer(_frequencies(key, dim, units), jax.tree.map(np.float32, hyper))
-        belief = begin(key, _zeros(dim, units))
+        belief = begin(jax.random.clone(key), _zeros(dim, units))  # every refit draws the same again
         return State(key, layer, belief, np.int32(0), np.array(unfitted))
 
     def init(key: Key, history: History) -> State:
