@@ -283,7 +283,7 @@ def test_without_compilation() -> None:
     with jax.disable_jit():
         seqdec.run(plain._replace(act=act), env, 3, seed=0, progress=False)
         eager = seqdec.run(agents.linear(env), env, 3, seed=0, num_seeds=2, progress=False)
-        seqdec.run(agents.linear(Coin()), Coin(), 3, seed=0, progress=False)
+        seqdec.run(agents.random(Coin()), Coin(), 3, seed=0, progress=False)
     assert len(seen) == 3
     np.testing.assert_array_equal(eager.actions, compiled.actions)
     np.testing.assert_allclose(eager.rewards, compiled.rewards, rtol=1e-5)

@@ -84,7 +84,8 @@ class Learner:
             part = lessons[start : start + size]
             rows = [*part, *[part[0]._replace(reward=np.nan)] * (size - len(part))]
             records, actions, rewards = (np.stack(column) for column in zip(*rows, strict=True))
-            accepted += self._several(records, actions, rewards)[: len(part)].tolist()
+            with jax.debug_nans(False):  # of rows that fill up the batch
+                accepted += self._several(records, actions, rewards)[: len(part)].tolist()
         return accepted
 
     def warm_up(self, record: np.dtype, action: Any) -> None:
@@ -93,7 +94,8 @@ class Learner:
         for count in (1, 2):
             records = np.zeros(count, record)
             self.decide(0, records, np.ones((count, self.outputs), bool))
-            self.learn([Lesson(row, action, np.nan) for row in records])
+            with jax.debug_nans(False):
+                self.learn([Lesson(row, action, np.nan) for row in records])
         self.state = kept
 
     def _one(self, record: np.ndarray, action: Any, reward: float) -> bool:

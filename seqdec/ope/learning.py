@@ -106,7 +106,8 @@ def _in_chunks(advance: Callable, carry: PyTree, rows: tuple[np.ndarray, ...], t
         progress.compiling(bar)
         for first in range(0, count, length):
             chunk = tuple(_padded(part[first : first + length], length) for part in rows)
-            carry, output = advance(carry, chunk)
+            with jax.debug_nans(False):  # a reward of NaN stands for a row that is not to be learned
+                carry, output = advance(carry, chunk)
             outputs.append(jax.device_get(output))
             progress.advance(bar, min(length, count - first))
     return carry, jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *outputs)
