@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
-from seqdec.agents.inputs import checked, moderate, refused_actions, refused_observations, rewards, spaces_of, typed
+from seqdec.agents.inputs import as_floats, checked, moderate, refused_actions, refused_observations, spaces_of
 from seqdec.agents.networks import check_candidates
 from seqdec.checks import count
 from seqdec.core import Acquisition, Action, Agent, Array, Filter, HasSpaces, Key, Masked, Posterior, PyTree
@@ -52,7 +52,7 @@ def discrete_choices(observe: Callable[[PyTree], Array], sound: Callable[[PyTree
 
     def evidence(observation, action, feedback):
         # JAX would clamp an index out of range silently; with a NaN reward the filter rejects the update.
-        feedback = rewards(feedback)
+        feedback = as_floats(feedback)
         played = sound(observation) & moderate(feedback)
         if feedback.ndim == 1:
             return observe(observation), jnp.where(played, feedback, jnp.nan), None
@@ -84,7 +84,7 @@ def box_choices(
         return join(observation, jax.random.uniform(key, shape, minval=low, maxval=high).astype(dtype))
 
     def evidence(observation, action, feedback):
-        response = jnp.atleast_1d(rewards(feedback))
+        response = jnp.atleast_1d(as_floats(feedback))
         response = jnp.where(sound(observation) & moderate(response), response, jnp.nan)
         return join(observation, jnp.ravel(action)[None]), response, None
 

@@ -29,7 +29,7 @@ def moderate(values: Array) -> Array:
     return jnp.abs(values.astype(at_least_float32(values.dtype))) < LARGEST
 
 
-def rewards(feedback: Any) -> Array:
+def as_floats(feedback: Any) -> Array:
     """Feedback as floats, of float32 at least."""
     values = jnp.asarray(feedback)
     return values.astype(at_least_float32(values.dtype) if jnp.issubdtype(values.dtype, jnp.floating) else float)

@@ -47,7 +47,8 @@ def unknown(shape: tuple[int, ...]) -> Units:
 def cut(units: Units, values: Array) -> Array:
     """Values (..., *shape), those too far away moved to the furthest allowed; the first two are never."""
     furthest = jnp.where(units.furthest > 0, _TIMES * units.furthest, jnp.inf)
-    return jnp.clip(values, units.mean - furthest, units.mean + furthest)
+    limits = units.mean - furthest, units.mean + furthest
+    return jnp.clip(values.astype(units.mean.dtype), *(jnp.broadcast_to(limit, values.shape) for limit in limits))
 
 
 def measured(units: Units, values: Array, present: Array) -> Units:
@@ -60,7 +61,7 @@ def measured(units: Units, values: Array, present: Array) -> Units:
     squares = jnp.sum(weights * (values - center[None]) ** 2, 0)
     step, share = center - units.mean, new / jnp.maximum(seen, 1)
     center = jnp.where(units.seen > 0, units.mean, center)
-    furthest = jnp.maximum(units.furthest, jnp.max(mask * jnp.abs(values - center), 0, initial=0))
+    furthest = jnp.maximum(units.furthest, jnp.max(weights * jnp.abs(values - center[None]), 0, initial=0))
     return Units(seen, units.mean + step * share, units.squares + squares + step**2 * share * units.seen, furthest)
 
 
