@@ -104,7 +104,7 @@ class Program:
         self._traced(*arguments)
         return self
 
-    def compile(self) -> "Program":
+    def compile(self, options: Any = None) -> "Program":
         return self
 
     def memory_analysis(self) -> Any:
