@@ -39,7 +39,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "auto": {"learning_rate": 3e-3, "capacity": 500},
     "ekf": {},
     "ensemble": {"learning_rate": 1e-2, "capacity": 200, "members": 5},
-    "gp": {"buffer": 60, "length_scale": 2.0},
+    "gp": {"buffer": 30, "length_scale": 2.0},
     "hilofi": {"rank": 6, "process_noise_hidden": 1e-4, "process_noise_last": 1e-4},
     "koala++": {"learning_rate": 0.3},
     "last_layer_laplace": {"learning_rate": 1e-3, "buffer": 10, "inner_steps": 5, "over": "stream"},
