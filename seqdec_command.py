@@ -17,6 +17,7 @@ _INTERRUPTED = 130
 
 def main() -> int:
     """Run the command line of this process and return its exit code, or leave the process with it."""
+    _open_streams()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell
         return _command()
     signal.signal(signal.SIGINT, _leave_at_once)
@@ -33,6 +34,14 @@ def main() -> int:
     if code:
         _leave(code)
     return code
+
+
+def _open_streams() -> None:
+    """Give the process an output where it was started without one, and let every output take every character."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (until the process ends)
+        getattr(sys, name).reconfigure(errors="backslashreplace")
 
 
 def _command() -> int:

@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium import spaces as gym_spaces
 from jax.core import Tracer
 
-from seqdec.checks import as_array, indices, numbers
+from seqdec.checks import as_array, indices, numbers, vector
 from seqdec.core import Agent, Array, HasSpaces, Key, Masked, PyTree, Spaces
 from seqdec.params import at_least_float32
 from seqdec.runtime import check_process, permissive
@@ -189,7 +189,7 @@ def check_lesson(spaces: Spaces, observation: PyTree, action: Any, feedback: Any
     context = typed(spaces.observation_space, as_observation(spaces.observation_space, context))
     if isinstance(observation, Masked):
         context = observation._replace(observation=context, mask=None if mask is None else as_array("mask", mask))
-    feedback = numbers("reward", feedback)
+    feedback = vector("reward", feedback)
     actions, shape = spaces.action_space, _shape(feedback)
     responses = int(actions.n) if isinstance(actions, gym_spaces.Discrete) else 1
     if shape not in ((), (responses,)):
@@ -198,7 +198,7 @@ def check_lesson(spaces: Spaces, observation: PyTree, action: Any, feedback: Any
         )
     if action is None and shape:
         return context, action, feedback
-    action = numbers("action", action)
+    action = vector("action", action)
     wanted: Any = () if isinstance(actions, gym_spaces.Discrete) else actions.shape
     if (found := _shape(action)) != wanted:
         raise ValueError(

@@ -3,9 +3,7 @@
 A change costs O(actions): labels are permuted by permuting actions, not the data.
 """
 
-import operator
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax
@@ -139,7 +137,8 @@ def _rename(timestep: TimeStep, before: Array, after: Array) -> TimeStep:
 
 def _check_change_points(change_points: Sequence[int]) -> np.ndarray:
     """(k,) int32, increasing from 1 on."""
-    points = [operator.index(point) for point in change_points]
-    if not points or min(points) < 1 or any(b <= a for a, b in pairwise(points)):
-        raise ValueError(f"change_points must be one or more steps that increase from 1 on; got {points}")
-    return np.asarray(points, np.int32)
+    points = np.asarray(checks.as_array("change_points", change_points))
+    points = np.asarray(checks.integers("change_points", points if points.size else np.zeros(0, int)))
+    if points.ndim != 1 or not len(points) or points[0] < 1 or not (np.diff(points) > 0).all():
+        raise ValueError(f"change_points must be one or more steps that increase from 1 on; got {points.tolist()}")
+    return points.astype(np.int32)

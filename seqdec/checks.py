@@ -2,6 +2,7 @@
 
 import math
 import operator
+from collections import deque
 from collections.abc import Collection, Iterator, ValuesView
 from numbers import Real
 from typing import Any
@@ -29,11 +30,15 @@ def count(name: str, value: Any, minimum: int = 1) -> int:
             f"{name} must be a Python integer, because it determines shapes; got {value!r} "
             f"(with optax.inject_hyperparams, name {name!r} among its static_args)"
         )
-    if isinstance(value, bool | np.bool_) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer; got {value!r}")
-    if operator.index(value) < minimum:
+    try:
+        number = None if isinstance(value, bool | np.bool_) else operator.index(value)
+    except TypeError:  # neither an integer nor an array of one
+        number = None
+    if number is None:
+        raise TypeError(f"{name} must be an integer; got {value!r:.200}")
+    if number < minimum:
         raise ValueError(f"{name} must be at least {minimum}; got {value}")
-    return operator.index(value)
+    return number
 
 
 def seed(name: str, value: Any) -> int:
@@ -189,10 +194,14 @@ def as_array(name: str, values: Any) -> Any:
     """
     if isinstance(values, Iterator | ValuesView):
         values = list(values)
-    if isinstance(values, np.ma.MaskedArray):
-        raise TypeError(f"{name} must be an array without a mask; got {values!r:.200}: fill it, as with filled()")
+    parts = list(_parts(values))
+    for part in parts:
+        if isinstance(part, np.ma.MaskedArray):
+            raise TypeError(f"{name} must be an array without a mask; got {part!r:.200}: fill it, as with filled()")
+        if _has_missing(part):
+            raise TypeError(f"{name} must hold real numbers; got missing entries: fill them, or drop their rows")
     try:
-        if isinstance(values, list | tuple) and any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(values)):
+        if any(isinstance(part, Tracer) for part in parts):
             values = jnp.asarray(values)
         array: Any = values if isinstance(values, jax.Array) else np.asarray(values)
         if array.dtype == object and array.ndim == 2 and hasattr(values, "iloc"):  # pandas: columns of several dtypes
@@ -209,6 +218,29 @@ def as_array(name: str, values: Any) -> Any:
     if isinstance(array, jax.Array):
         return array
     return array.astype(np.float64 if array.dtype == np.longdouble else array.dtype.newbyteorder("="), copy=False)
+
+
+def _parts(values: Any) -> Iterator[Any]:
+    """What lists and tuples hold, at any depth, except for plain numbers."""
+    if isinstance(values, list | tuple | deque):
+        for value in values:
+            if not isinstance(value, int | float):
+                yield from _parts(value)
+    else:
+        yield values
+
+
+def _has_missing(values: Any) -> bool:
+    """Whether a column or a table of pandas, Polars or Arrow has entries without a value, which NumPy makes NaN."""
+    nulls: Any = getattr(values, "null_count", None)
+    if nulls is not None:  # a column of Arrow or a part of one, or anything of Polars
+        inner = getattr(values, "chunks", [values.flatten()] if hasattr(values, "value_lengths") else [])
+        return bool(np.asarray(nulls() if callable(nulls) else nulls).any()) or any(map(_has_missing, inner))
+    if getattr(values, "ndim", 0) == 2 and hasattr(values, "iloc"):
+        return any(_has_missing(column) for _, column in getattr(values, "items")())  # noqa: B009 (as below)
+    if hasattr(values, "column_names"):  # a table of Arrow
+        return any(map(_has_missing, values.columns))
+    return hasattr(values, "isna") and not isinstance(values.dtype, np.dtype) and bool(values.isna().any())
 
 
 def _unpacked(name: str, array: np.ndarray) -> np.ndarray:
@@ -240,11 +272,11 @@ def numbers(name: str, values: Any) -> Any:
 
 def _is_list(value: Any) -> bool:
     """Whether a value is a list or tuple of single numbers, which may be nested, or an iterator."""
-    if isinstance(value, Iterator):
+    if isinstance(value, Iterator | ValuesView):
         return True
     if not isinstance(value, list | tuple) or hasattr(value, "_fields"):
         return False
-    leaves = jax.tree.leaves(value)
+    leaves = jax.tree.leaves(value, is_leaf=lambda leaf: isinstance(leaf, Iterator | ValuesView))
     return bool(leaves) and all(np.ndim(leaf) == 0 for leaf in leaves)
 
 
@@ -255,6 +287,19 @@ def _leaf(name: str, value: Any) -> Any:
         if array.min() < limits.min or array.max() > limits.max:
             raise ValueError(f"{name} must hold integers of at most {limits.bits} bits; got {value!r}: pass floats")
     return value if isinstance(value, int | float) else array
+
+
+def vector(name: str, values: Any) -> Any:
+    """`values`, in a container of any kind, as an array; single numbers stay.
+
+    Raises:
+        TypeError: not real numbers, or a tree such as a dict of them.
+        ValueError: as `numbers`.
+    """
+    array = numbers(name, values)
+    if not isinstance(array, int | float | np.ndarray | jax.Array):
+        raise TypeError(f"{name} must be one array of numbers; got {values!r:.200}")
+    return array
 
 
 def is_real(dtype: Any) -> bool:

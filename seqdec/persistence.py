@@ -37,6 +37,8 @@ _WRITING = "writing.lock"
 """A file of each temporary folder that its writer keeps locked; the system releases it when the process ends."""
 _TEXT = (".csv", ".txt", ".tsv")
 _PACKED = (".gz", ".bz2", ".xz", ".zip")
+_URL = re.compile("[A-Za-z][A-Za-z0-9+.-]+:/")
+"""How a URL starts; pathlib makes one slash of two. A drive of Windows has one letter."""
 _PARQUET, _SQLITE = b"PAR1", b"SQLite format 3\0"
 """How files of these kinds start."""
 
@@ -46,7 +48,8 @@ def located(path: str | os.PathLike[str]) -> Path:
 
     Raises:
         TypeError: neither a str nor an os.PathLike of one.
-        ValueError: empty, or in the home folder of an unknown user.
+        ValueError: empty, with a null character, a URL, or in the home folder of an unknown user.
+        FileNotFoundError: relative to a working directory that was deleted.
     """
     try:
         text = os.fspath(path)
@@ -56,8 +59,18 @@ def located(path: str | os.PathLike[str]) -> Path:
         raise TypeError(f"a path must be a str or an os.PathLike such as pathlib.Path; got {path!r:.80}")
     if not text:
         raise ValueError("a path must not be empty; '.' is the working directory")
+    if "\0" in text:
+        raise ValueError(f"a path must not hold a null character; got {text!r:.80}")
+    if _URL.match(text):
+        raise ValueError(
+            f"a path must lead to a local file or folder; got the URL {text!r:.80}: copy it to this machine"
+        )
     try:
         return Path(text).expanduser().absolute()
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"{text!r} is relative to a working directory that was deleted: go to another, or give an absolute path"
+        ) from None
     except RuntimeError:  # pathlib knows no home
         raise ValueError(
             f"there is no home folder {Path(text).parts[0]!r}; for a file of that name, {f'./{text}'!r}"
@@ -65,15 +78,21 @@ def located(path: str | os.PathLike[str]) -> Path:
 
 
 def write_file(path: Path, write: Callable[[Path], Any]) -> None:
-    """Create or replace the file `path` by what `write` writes to a temporary path. Raises OSError if it cannot."""
-    with _beside(path) as temporary:
+    """Create or replace the file `path` by what `write` writes to a temporary path. Raises OSError if it cannot.
+
+    A symbolic link stays, and the file that it leads to is replaced. Nothing but a file is replaced.
+    """
+    target = Path(os.path.realpath(path))
+    with _beside(target, path) as temporary:
+        if os.path.lexists(target) and not target.is_file():
+            raise OSError(f"it is {_kind(target)}; give the path of a file")
         temporary.touch()
         mode = temporary.stat().st_mode  # that of the process's umask, which not every library respects
         write(temporary)
         temporary.chmod(mode)
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        os.replace(temporary, target)
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -90,7 +109,12 @@ def write_table(path: Path, table: "pd.DataFrame", manifest: Mapping[str, Any] |
     content, text = pyarrow.Table.from_pandas(table), json.dumps(manifest or {})
     signature = {_MANIFEST: text, _DIGEST: _digest(text, _columns(content))}
     signed = content.replace_schema_metadata({**(content.schema.metadata or {}), **signature})
-    write_file(path, lambda temporary: parquet.write_table(signed, temporary))
+
+    def write(temporary: Path) -> None:
+        with temporary.open("wb") as file:  # pyarrow takes no path that is not UTF-8
+            parquet.write_table(signed, file)
+
+    write_file(path, write)
 
 
 def is_text_table(path: Path) -> bool:
@@ -109,12 +133,10 @@ def read_any_table(path: Path) -> "pd.DataFrame":
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the file is damaged, a folder, or of another kind.
+        ValueError: the file is damaged, a folder, a device, or of another kind.
     """
     import pandas as pd
 
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder; give the path of a file in it")
     _check_present(path)
     if is_text_table(path):
         with reading(path):
@@ -141,8 +163,8 @@ def read_table(path: Path, *, foreign: bool = False) -> "tuple[pd.DataFrame, dic
     from pyarrow import parquet
 
     _check_present(path)
-    with reading(path):
-        content = parquet.read_table(path)
+    with reading(path), path.open("rb") as file:  # pyarrow takes no path that is not UTF-8
+        content = parquet.read_table(file)
         metadata = content.schema.metadata or {}
         if foreign and _MANIFEST.encode() not in metadata:
             return content.to_pandas(), {}
@@ -213,16 +235,23 @@ def _verified(metadata: Mapping[str, str], items: Iterable[tuple[str, np.ndarray
 
 
 def _check_present(path: Path) -> None:
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is {_kind(path)}; give the path of a file")
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
 
 
 @contextmanager
 def reading(path: Path, remedy: str = "restore it from a copy or make it anew") -> Iterator[None]:
-    """Raises every error of a parser as a ValueError that names the file and the remedy."""
+    """Raises every error of a parser as a ValueError that names the file and the remedy.
+
+    What the system refuses, such as permission, is raised as OSError: the file may be right.
+    """
     try:
         yield
     except Exception as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise type(error)(error.errno, f"cannot read {path}: {error.strerror}") from error
         reason = str(error).strip() or type(error).__name__
         raise ValueError(f"{path} is damaged ({reason.splitlines()[0]}); {remedy}") from error
 
@@ -245,7 +274,7 @@ def read_json(path: Path) -> Any:
 
 def check_writable(folder: Path) -> None:
     """Create `folder` and a file in it, which is deleted. Raises OSError if that fails."""
-    with _beside(folder / "writable") as temporary:
+    with _beside(folder / "writable", folder) as temporary:
         temporary.touch()
 
 
@@ -281,8 +310,9 @@ def locked(folder: Path) -> Iterator[None]:
 
 def remove(path: Path) -> None:
     """Delete the file `path`, if it exists, and what interrupted writes of it left."""
-    path.unlink(missing_ok=True)
-    _clear_beside(path)
+    target = Path(os.path.realpath(path))  # as `write_file`
+    target.unlink(missing_ok=True)
+    _clear_beside(target)
 
 
 def is_temporary(path: Path) -> bool:
@@ -331,10 +361,10 @@ def version(package: str) -> str:
 
 
 @contextmanager
-def _beside(path: Path) -> Iterator[Path]:
-    """A path in a temporary folder beside `path`. OSErrors are raised again with `path` in the message."""
+def _beside(path: Path, named: Path) -> Iterator[Path]:
+    """A path in a temporary folder beside `path`. OSErrors are raised again with the path `named` in the message."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make_folder(path.parent)
         _clear_beside(path)
         folder, lock = _temporary(path)
         try:
@@ -342,7 +372,27 @@ def _beside(path: Path) -> Iterator[Path]:
         finally:
             _discard(folder, lock)
     except OSError as error:
-        raise type(error)(f"cannot write {path}: {error.strerror or error}") from error
+        raise type(error)(f"cannot write {named}: {error.strerror or error}") from error
+
+
+def _make_folder(folder: Path) -> None:
+    """Create a folder and its parents, as far as they are missing. Raises OSError that names what is in the way."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        for place in (folder, *folder.parents):
+            if os.path.lexists(place) and not place.is_dir():
+                raise type(error)(f"{place} is {_kind(place)}, not a folder") from error
+        raise
+
+
+def _kind(path: Path) -> str:
+    """What is at a path."""
+    if path.is_dir():
+        return "a folder"
+    if path.is_file():
+        return "a file"
+    return "a pipe or a device" if path.exists() else "a symbolic link that leads nowhere"
 
 
 def _temporary(path: Path) -> "tuple[Path, FileLock]":

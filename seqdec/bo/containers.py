@@ -1,6 +1,7 @@
 """Points in containers of any kind: rows and tables of pandas, Polars, Arrow and NumPy, arrays and iterators."""
 
-from collections.abc import Iterator, Mapping, Sequence, ValuesView
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence, ValuesView
 from typing import Any
 
 import jax
@@ -10,10 +11,12 @@ import numpy as np
 def table(given: Any) -> list[dict[Any, Any]] | None:
     """The rows of a table with named columns, by column; None for anything else."""
     if hasattr(given, "iloc") and given.ndim == 2:  # of pandas
+        _check_names(given.columns)
         return [dict(zip(given.columns, row, strict=True)) for row in given.itertuples(index=False, name=None)]
     if hasattr(given, "to_dicts"):  # of Polars
         return given.to_dicts()
     if hasattr(given, "column_names") and hasattr(given, "to_pylist"):  # of Arrow
+        _check_names(given.column_names)
         return given.to_pylist()
     if isinstance(given, np.ndarray) and given.dtype.names and given.ndim:
         return [dict(zip(given.dtype.names, row.tolist(), strict=True)) for row in given.ravel()]
@@ -24,8 +27,8 @@ def sequence(given: Any) -> list[Any] | None:
     """The items of an ordered container, such as a list, an array, a column or an iterator; None for anything else."""
     if hasattr(given, "to_pylist"):  # a column of Arrow, whose items are objects of its own
         return given.to_pylist()
-    if isinstance(given, np.ndarray | jax.Array):
-        return list(np.asarray(given)) if given.ndim else None
+    if isinstance(given, np.ndarray | jax.Array):  # the items of a masked array may be masked
+        return list(given if isinstance(given, np.ma.MaskedArray) else np.asarray(given)) if given.ndim else None
     ordered = isinstance(given, Sequence | Iterator | ValuesView) or hasattr(given, "to_list")
     return list(given) if ordered and not isinstance(given, str | bytes) else None
 
@@ -33,6 +36,7 @@ def sequence(given: Any) -> list[Any] | None:
 def mapping(given: Any) -> Mapping[Any, Any] | None:
     """The values by name of a row of a table, a dict or a named tuple; None for anything else."""
     if hasattr(given, "iloc") and given.ndim == 1:  # a row of pandas
+        _check_names(given.index)
         return dict(given.items())
     if hasattr(given, "_asdict"):
         return given._asdict()
@@ -44,6 +48,13 @@ def mapping(given: Any) -> Mapping[Any, Any] | None:
         return dict(zip(given.dtype.names, given.tolist(), strict=True))
     rows = table(given)
     return rows[0] if rows is not None and len(rows) == 1 else None
+
+
+def _check_names(names: Iterable[Any]) -> None:
+    """Refuse names of which one occurs twice, as ValueError."""
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if twice:
+        raise ValueError(f"the name {twice[0]!r} occurs twice: rename or drop one of its columns")
 
 
 def is_missing(value: Any) -> bool:

@@ -141,7 +141,8 @@ def _read(path: Path, types: dict[str, str]) -> _Table:
     try:
         with (
             bar(size, path.name, "B", unit_scale=True, leave=False) as shown,
-            csv.open_csv(path, read_options=reading, convert_options=convert) as reader,
+            path.open("rb") as file,  # pyarrow takes no path that is not UTF-8
+            csv.open_csv(file, read_options=reading, convert_options=convert) as reader,
         ):
             for batch in reader:
                 for name in types:
@@ -286,11 +287,12 @@ def load_random_exposures(path: str | os.PathLike[str] | None = None, *, size: i
 
     types = {"user_id": "int32", "video_id": "int32", "watch_ratio": "float64"}
     try:
-        table = csv.read_csv(
-            file,
-            read_options=csv.ReadOptions(use_threads=False, column_names=list(types)),
-            convert_options=csv.ConvertOptions(column_types=types),
-        )
+        with file.open("rb") as content:
+            table = csv.read_csv(
+                content,
+                read_options=csv.ReadOptions(use_threads=False, column_names=list(types)),
+                convert_options=csv.ConvertOptions(column_types=types),
+            )
     except (pa.ArrowException, UnicodeDecodeError, KeyError) as error:
         raise ValueError(_explain(file, list(types), str(error))) from error
     for name in ("user_id", "video_id"):

@@ -32,7 +32,7 @@ import numpy as np
 from seqdec import checks
 from seqdec.data.kuairec import COUNTS, FEATURES, SYNTHETIC, load_kuairec
 from seqdec.data.recommender import RecommenderLog
-from seqdec.persistence import located, write_file
+from seqdec.persistence import check_writable, located, write_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -110,19 +110,23 @@ def write_kuairec(folder: str | os.PathLike[str], *, users: int, videos: int, ma
     if users < 1 or videos < 1:
         raise ValueError(f"a log needs users and videos; got {users} and {videos}")
     folder, seed = located(folder), checks.seed("seed", seed)
-    folder.mkdir(parents=True, exist_ok=True)
+    check_writable(folder)
     truth, matrix = world(users, videos, match=match, seed=seed), folder / "small_matrix.csv"
     matrix.unlink(missing_ok=True)  # so that it never stands beside the features of another log
     origin = f"Written by seqdec.data.write_kuairec(users={users}, videos={videos}, match={match}, seed={seed})."
     write_file(folder / SYNTHETIC, lambda path: path.write_text(f"{origin}\nNo user has seen any of this.\n"))
-    write_file(folder / FEATURES, lambda path: csv.write_csv(_daily(truth, seed), path))
     schema = _rows(truth, range(1), seed).schema
 
+    def write_features(path: Path) -> None:
+        with path.open("wb") as file:  # pyarrow takes no path that is not UTF-8
+            csv.write_csv(_daily(truth, seed), file)
+
     def write(path: Path) -> None:
-        with csv.CSVWriter(path, schema) as writer:
+        with path.open("wb") as file, csv.CSVWriter(file, schema) as writer:
             for start in range(0, users, _USERS_AT_ONCE):
                 writer.write_table(_rows(truth, range(start, min(users, start + _USERS_AT_ONCE)), seed))
 
+    write_file(folder / FEATURES, write_features)
     write_file(matrix, write)
 
 

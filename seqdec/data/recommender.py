@@ -4,7 +4,7 @@ A log is a list of blocks. A block is a user's next ten items, of which an agent
 so the reward of each is known, and the best one too. The arrays are numpy arrays on the host.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, ValuesView
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -105,7 +105,7 @@ def _array(values: Any) -> Any:
     """A numpy array of ids, numbers or dates in a container of any kind; None stays."""
     if values is None:
         return None
-    array = np.asarray(list(values) if isinstance(values, Iterator) else values)
+    array = np.asarray(list(values) if isinstance(values, Iterator | ValuesView) else values)
     try:
         return np.asarray(as_array("column", array))
     except TypeError:  # text, dates, or missing entries
@@ -193,7 +193,7 @@ def form_blocks(
             spread(np.ones(len(user), bool), bool),
             {"user": _same_user(spread(user, np.int32)), "video": spread(item, np.int32)},
             {"user": users, "video": items},
-            _array(features),
+            None if features is None else np.asarray(as_array("features", features)),
             None if feature_row is None else spread(feature_row, np.int32),
             None if day is None else day[order[heads[turn]]].astype(np.int32),
             name,

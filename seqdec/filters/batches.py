@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from seqdec.checks import indices, integers, numbers
+from seqdec.checks import indices, integers, vector
 from seqdec.core import Array, PyTree
 from seqdec.linalg import Outer, Rows
 
@@ -44,7 +44,7 @@ def checked(xs: PyTree, ys: Any, observed: Any) -> tuple[Array, Array | None]:
     Raises:
         ValueError: shapes do not fit each other, or there is no input.
     """
-    ys, rows = jnp.asarray(numbers("ys", ys)), None if observed is None else integers("observed", observed)
+    ys, rows = jnp.asarray(vector("ys", ys)), None if observed is None else integers("observed", observed)
     sizes = {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(xs)}
     if ys.ndim not in (1, 2) or not len(ys) or sizes != {ys.shape[:1]} or (rows is not None and rows.shape != ys.shape):
         raise ValueError(

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from seqdec.agents.inputs import check_context, check_lesson, stacked
-from seqdec.checks import numbers
+from seqdec.checks import vector
 from seqdec.core import Agent, Key, PyTree
 from seqdec.runtime import UNFUSED, UNOPTIMISED, check_process, one_blas_thread, step_options
 
@@ -88,7 +88,7 @@ def compiled(agent: Agent, *, optimise: bool = True, in_place: bool = False) -> 
         return keys, state, stacked(spaces, observations)
 
     def update_batch(state, observations, actions, rewards):
-        return state, stacked(spaces, observations), numbers("actions", actions), numbers("rewards", rewards)
+        return state, stacked(spaces, observations), vector("actions", actions), vector("rewards", rewards)
 
     return agent._replace(
         init=init,

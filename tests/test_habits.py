@@ -1,0 +1,248 @@
+"""Rare habits with containers, paths and processes: the answer to the usual habit, or one clear error."""
+
+import os
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from gymnasium import spaces
+
+import seqdec
+from seqdec import data, envs, filters, likelihoods, models, ope
+from seqdec.bo import BayesianOptimizer, Categorical, space_from
+from seqdec.checks import as_array, count
+from seqdec.core import Spaces
+from seqdec.persistence import check_writable, located, reading
+
+SITE = Spaces(spaces.Box(-1, 1, (2,)), spaces.Discrete(2))
+LOG = ope.make_log(action=[0, 1], reward=[1.0, 0.0], propensity=[0.5, 0.5], num_actions=2)
+MASKED = np.ma.masked_equal([1.0, 2.0], 2.0)
+ARROW = pd.ArrowDtype(pa.float64())
+
+MISSING: dict[str, Any] = {
+    "arrow": pa.array([1.0, None]),
+    "arrow integers": pa.array([1, None]),
+    "chunks": pa.chunked_array([[1.0], [None]]),
+    "lists": pa.array([[1.0, None], [1.0, 2.0]]),
+    "lists of one size": pa.array([[1.0, None]], pa.list_(pa.float64(), 2)),
+    "lists in chunks": pa.chunked_array([[[1.0, None]]]),
+    "table": pa.table({"a": [1.0, None]}),
+    "table of lists": pa.table({"a": [[1.0, None]]}),
+    "batch": pa.RecordBatch.from_pydict({"a": [1.0, None]}),
+    "nullable frame": pd.DataFrame({"a": pd.Series([1, None], dtype="Int64"), "b": [1.0, 2.0]}),
+    "arrow column": pd.Series([1.0, None], dtype=ARROW),
+    "categories": pd.Series(pd.Categorical([1, None])),
+    "index of categories": pd.CategoricalIndex([1, None]),
+    "list of columns": [pd.Series([1, None], dtype="Int64"), pd.Series([1, 2], dtype="Int64")],
+    "deque of columns": deque([pa.array([1.0, None])]),
+}
+
+
+@pytest.mark.parametrize("kind", MISSING)
+def test_a_missing_entry_is_not_a_number(kind: str) -> None:
+    with pytest.raises(TypeError, match="context must hold real numbers; got missing entries: fill them"):
+        as_array("context", MISSING[kind])
+
+
+def test_a_column_without_missing_entries_is_read() -> None:
+    np.testing.assert_array_equal(as_array("x", pa.array([None, 1.0, 2.0])[1:]), [1, 2])
+    np.testing.assert_array_equal(as_array("x", pa.array([[None], [1.0], [2.0]])[1:]), [[1], [2]])
+    np.testing.assert_array_equal(as_array("x", pd.Series([1.0, None])), [1, np.nan])  # NaN is a number of the column
+    np.testing.assert_array_equal(as_array("x", [1.0, float("nan")]), [1, np.nan])
+
+
+@pytest.mark.parametrize("values", [[MASKED, MASKED], ([0.0], MASKED), [1.0, np.ma.masked], deque([MASKED])], ids=repr)
+def test_a_mask_inside_a_list_is_refused(values: Any) -> None:
+    with pytest.raises(TypeError, match="x must be an array without a mask"):
+        as_array("x", values)
+    optimizer = BayesianOptimizer([(0.0, 3.0), (0.0, 3.0)], seed=0)
+    with pytest.raises(TypeError, match="must be a number; got masked"):
+        optimizer.tell(MASKED, 1.0)
+    with pytest.raises(TypeError, match="must be hashable; got masked"):
+        space_from([Categorical(np.ma.masked_equal([1, 2, 3], 2))])  # pyright: ignore[reportArgumentType]
+
+
+def test_a_name_that_occurs_twice_is_refused() -> None:
+    optimizer = BayesianOptimizer({"a": (0.0, 1.0), "b": (0.0, 1.0)}, seed=0)
+    frame = pd.DataFrame([[0.25, 0.5, 0.75]], columns=["a", "b", "a"])
+    for point in (frame, frame.iloc[0], pa.Table.from_arrays([pa.array([0.25])] * 3, ["a", "b", "a"])):
+        with pytest.raises(ValueError, match="the name 'a' occurs twice"):
+            optimizer.tell(point, 1.0)
+    assert not optimizer.trials
+
+
+@pytest.mark.filterwarnings("error")
+def test_views_and_iterators_of_iterators_warn_of_nothing() -> None:
+    network = models.network(models.MLP(2, ()), jnp.zeros(3))
+    flt = filters.ekf(network, likelihoods.gaussian(0.1))
+    belief = flt.init(jax.random.key(0), {"output": {"bias": jnp.zeros(2), "kernel": jnp.ones((3, 2))}})
+    wanted = flt.update(belief, [1.0, 0.5, 0.25], [0.5, 1.0])[0]
+    found = flt.update(belief, {0: 1.0, 1: 0.5, 2: 0.25}.values(), {0: 0.5, 1: 1.0}.values())[0]
+    jax.tree.map(np.testing.assert_array_equal, found, wanted)
+    np.testing.assert_array_equal(envs.linear(map(iter, [[1.0, 0.0], [0.0, 1.0]])).params.weights, np.eye(2))
+    users = dict(enumerate([0] * 10)).values()
+    blocks = data.form_blocks(users, range(10), dict.fromkeys(range(10), 1.0).values())
+    assert blocks.rewards.shape == (1, 10)
+    with pytest.raises(TypeError, match="y must be one array of numbers"):
+        flt.update(belief, [1.0, 0.5, 0.25], {0: 0.5, 1: 1.0})
+
+
+def test_steps_of_any_container_and_no_others() -> None:
+    expected = envs.permuted("linear", change_points=[3, 5]).params.change_points
+
+    class Array:
+        def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+            return np.array([3, 5], dtype)
+
+    for points in (Array(), pa.array([3, 5]).dictionary_encode(), jnp.array([3, 5]), {0: 3, 1: 5}.values()):
+        found = envs.permuted("linear", change_points=points).params.change_points  # pyright: ignore[reportArgumentType]
+        np.testing.assert_array_equal(found, expected)
+    for wrong in ({3: "a", 5: "b"}, [3.0, 5.0], "35", [[3, 5]]):
+        with pytest.raises((TypeError, ValueError), match="change_points must"):
+            envs.permuted("linear", change_points=wrong)  # pyright: ignore[reportArgumentType]
+
+
+def test_text_is_no_feature() -> None:
+    with pytest.raises(TypeError, match="features must hold real numbers"):
+        data.form_blocks([0] * 10, range(10), [1.0] * 10, features=[["1"], ["2"]], feature_row=[0] * 10)
+
+
+def test_a_size_is_one_integer() -> None:
+    for wrong in (np.array([20]), np.array(2.0), "20", pd.NA):
+        with pytest.raises(TypeError, match="steps must be an integer; got "):
+            count("steps", wrong)
+
+
+def save_state(path: Path) -> None:
+    seqdec.save(path, {"a": np.ones(2)})
+
+
+def save_study(path: Path) -> None:
+    BayesianOptimizer([(0, 1)], seed=0).save(path)
+
+
+WRITERS: dict[str, Callable[[Path], None]] = {"state": save_state, "study": save_study, "log": LOG.save}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_nothing_but_a_file_is_replaced(name: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "loop").symlink_to("loop")
+    for place, kind in (("pipe", "a pipe or a device"), ("folder", "a folder"), ("loop", "a symbolic link that leads")):
+        with pytest.raises(OSError, match=f"cannot write {tmp_path / place}: it is {kind}"):
+            WRITERS[name](tmp_path / place)
+    assert (tmp_path / "pipe").is_fifo() and (tmp_path / "folder").is_dir() and (tmp_path / "loop").is_symlink()
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["folder", "loop", "pipe"]
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_symbolic_link_stays(name: str, tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to("disk/file")
+    for _ in range(2):  # the file is missing, then it is replaced
+        WRITERS[name](tmp_path / "link")
+        assert (tmp_path / "link").is_symlink() and not (tmp_path / "disk" / "file").is_symlink()
+    assert [item.name for item in (tmp_path / "disk").iterdir()] == ["file"]
+
+
+def test_what_is_in_the_way_of_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("nowhere")
+    os.mkfifo(tmp_path / "pipe")
+    for name, kind in (("file", "a file"), ("link", "a symbolic link that leads nowhere"), ("pipe", "a pipe")):
+        for folder in (tmp_path / name, tmp_path / name / "deep" / "er"):
+            with pytest.raises(OSError, match=f"cannot write {folder}: {tmp_path / name} is {kind}.*, not a folder"):
+                check_writable(folder)
+    with pytest.raises(OSError, match="is a file, not a folder"):
+        data.write_kuairec(tmp_path / "file", users=1, videos=1, seed=0)
+
+
+READERS: dict[str, Callable[[Path], Any]] = {
+    "state": lambda path: seqdec.load(path, {"a": np.ones(2)}),
+    "study": BayesianOptimizer.load,
+    "log": ope.Log.load,
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_what_is_read_is_a_file(name: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    places = {tmp_path: "a folder", tmp_path / "pipe": "a pipe or a device", Path("/dev/null"): "a pipe or a device"}
+    for place, kind in places.items():
+        with pytest.raises(ValueError, match=f"{place} is {kind}; give the path of a file"):
+            READERS[name](place)
+
+
+def test_what_the_system_refuses_is_not_damaged(tmp_path: Path) -> None:
+    with pytest.raises(PermissionError, match=f"cannot read {tmp_path}: not allowed"), reading(tmp_path):
+        raise PermissionError(1, "not allowed")
+    with pytest.raises(ValueError, match="is damaged"), reading(tmp_path):
+        raise OSError("corrupt snappy data")  # pyarrow's
+
+
+@pytest.mark.parametrize("wrong", ["a\0b", "s3://bucket/log", "https://site/log.csv", Path("file:///tmp/x")], ids=repr)
+def test_a_path_is_of_this_machine(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="a path must"):
+        located(wrong)
+    assert located("a:b") == Path.cwd() / "a:b"
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path) -> Iterator[None]:
+    """A working directory that was deleted."""
+    before = Path.cwd()
+    (tmp_path / "gone").mkdir()
+    os.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    yield
+    os.chdir(before)
+
+
+@pytest.mark.usefixtures("nowhere")
+def test_a_working_directory_that_was_deleted(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="'x' is relative to a working directory that was deleted"):
+        LOG.save("x")
+    LOG.save(tmp_path / "log")
+    assert len(ope.Log.load(tmp_path / "log", num_actions=2).action) == 2
+
+
+def test_a_thread_that_decides_while_the_process_ends(tmp_path: Path) -> None:
+    with seqdec.OnlineAgent("linear", SITE, seed=0, folder=tmp_path) as one:
+        one._free()  # as `weakref.finalize` does at the end
+        with pytest.raises(
+            ValueError, match=f"{tmp_path}/decisions.sqlite is closed, perhaps because the process ends"
+        ):
+            one.decide([0.0, 0.0])
+
+
+def test_a_name_that_is_not_unicode(tmp_path: Path) -> None:
+    """As Linux allows, and as Python reads every name under LANG=C without its UTF-8 mode."""
+    for name, write in WRITERS.items():
+        place = tmp_path / f"{name}\udcff"
+        write(place)
+        assert READERS[name](place) is not None
+    data.write_kuairec(tmp_path / "\udcff", users=1, videos=20, seed=0)
+    assert data.load_kuairec(tmp_path / "\udcff", cache=False).rewards.size
+
+
+def test_a_report_in_a_terminal_of_few_characters(tmp_path: Path) -> None:
+    """A module as the command, an output that takes ASCII only, outputs that are closed, and a full disk."""
+    given = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    module = [sys.executable, "-m", "seqdec"]
+    help_text = subprocess.run([*module, "run", "--help"], capture_output=True, env=given, check=True, timeout=100)
+    assert b"digits" in help_text.stdout and help_text.stdout.isascii()
+    for closed in ("1>&-", "2>&-", "<&-", "1>&- 2>&-"):
+        shell = [f'exec "$@" {closed}', "sh", *module, "run", "digitz"]
+        done = subprocess.run(["sh", "-c", *shell], capture_output=True, text=True, timeout=100)
+        assert done.returncode == 2 and not done.stdout
+        assert ("did you mean 'digits'" in done.stderr) != ("2>" in closed) and "Traceback" not in done.stderr
