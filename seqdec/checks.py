@@ -49,12 +49,16 @@ def seed(name: str, value: Any) -> int:
         ValueError: outside [0, 2**63).
     """
     message = f"{name} must be an integer from 0 to 2**63 - 1; got {value!r}"
-    dtype = getattr(value, "dtype", type(value))
-    if isinstance(value, Tracer) or not jnp.issubdtype(dtype, jnp.integer) or np.ndim(value) > 0:
+    try:
+        is_bool = jnp.issubdtype(getattr(value, "dtype", type(value)), jnp.bool_)
+        number = None if is_bool or isinstance(value, Tracer) else operator.index(value)
+    except TypeError:  # neither an integer nor an array of one
+        number = None
+    if number is None:
         raise TypeError(message)
-    if not 0 <= operator.index(value) < 2**63:
+    if not 0 <= number < 2**63:
         raise ValueError(message)
-    return operator.index(value)
+    return number
 
 
 def seeds(value: Any, number: int) -> range:

@@ -236,7 +236,7 @@ def _verified(metadata: Mapping[str, str], items: Iterable[tuple[str, np.ndarray
 
 def _check_present(path: Path) -> None:
     if path.exists() and not path.is_file():
-        raise ValueError(f"{path} is {_kind(path)}; give the path of a file")
+        raise ValueError(f"{path} is {_kind(path)}; give the path of a file{' in it' if path.is_dir() else ''}")
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
 
@@ -404,11 +404,17 @@ def _temporary(path: Path) -> "tuple[Path, FileLock]":
         folder.mkdir()
         lock = FileLock(folder / _WRITING)
         # Another process may take the folder for abandoned before it is locked.
-        with suppress(Timeout, FileNotFoundError, FileExistsError):
+        try:
             with suppress(NotImplementedError):  # the file system has no locks, so that nobody can claim the folder
                 lock.acquire(timeout=0)
             if folder.is_dir():
                 return folder, lock
+        except (Timeout, FileNotFoundError, FileExistsError):
+            continue
+        except OSError:  # such as too many open files
+            with suppress(OSError):
+                folder.rmdir()
+            raise
 
 
 def _discard(folder: Path, lock: "FileLock") -> None:

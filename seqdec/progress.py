@@ -24,7 +24,9 @@ def bar(total: int, title: str, unit: str, *, show: bool | None = None, **option
         **options: of tqdm.
     """
     options = {"total": total, "desc": title, "unit": unit, **options}
-    if show is None and not sys.stderr.isatty():
+    if sys.stderr is None:  # of a service or a program without a console
+        show = False
+    elif show is None and not sys.stderr.isatty():
         return _Lines(**options)
     made = tqdm(**options, disable=show is False, dynamic_ncols=True)
     made.postfix = None  # which a disabled one lacks

@@ -52,7 +52,7 @@ class Registry(Generic[T]):
 
     def __getitem__(self, name: str) -> Callable[..., T]:
         """The factory called `name`. Raises ValueError, with a suggestion, for an unknown name."""
-        if name not in self._factories:
+        if not isinstance(name, str) or name not in self._factories:
             raise ValueError(unknown(self.kind, name, self._factories))
         factory = self._factories[name]
         if isinstance(factory, str):

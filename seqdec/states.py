@@ -129,6 +129,10 @@ def as_array(name: str, leaf: Any) -> np.ndarray:
         return np.asarray(jax.random.key_data(leaf))
     if not isinstance(leaf, np.ndarray | np.generic | jax.Array | int | float | complex):
         raise TypeError(f"the leaf {name} must be an array, a random key or a number; got {type(leaf).__name__}")
+    if isinstance(leaf, np.ma.MaskedArray):
+        raise TypeError(f"the leaf {name} is a masked array, whose mask a file cannot hold: fill it, as with filled()")
+    if isinstance(leaf, int) and leaf.bit_length() > 31:
+        raise TypeError(f"the leaf {name} is an integer of more than 32 bits; got {leaf}: save it as an array")
     array = np.asarray(leaf if hasattr(leaf, "dtype") else jnp.asarray(leaf))
     if array.dtype.name not in _DTYPES:
         raise TypeError(

@@ -1,5 +1,6 @@
 """Rare habits with containers, paths and processes: the answer to the usual habit, or one clear error."""
 
+import enum
 import os
 import subprocess
 import sys
@@ -19,9 +20,10 @@ from gymnasium import spaces
 import seqdec
 from seqdec import data, envs, filters, likelihoods, models, ope
 from seqdec.bo import BayesianOptimizer, Categorical, space_from
-from seqdec.checks import as_array, count
+from seqdec.checks import as_array, count, seed
 from seqdec.core import Spaces
 from seqdec.persistence import check_writable, located, reading
+from seqdec.progress import advance, bar
 
 SITE = Spaces(spaces.Box(-1, 1, (2,)), spaces.Discrete(2))
 LOG = ope.make_log(action=[0, 1], reward=[1.0, 0.0], propensity=[0.5, 0.5], num_actions=2)
@@ -96,6 +98,12 @@ def test_views_and_iterators_of_iterators_warn_of_nothing() -> None:
         flt.update(belief, [1.0, 0.5, 0.25], {0: 0.5, 1: 1.0})
 
 
+def test_false_and_true_are_choices() -> None:
+    for limits in ((False, True), np.array([False, True])):
+        with pytest.raises(TypeError, match=r"bounds\[0\] must be numbers; got .*False.*: use a Categorical"):
+            space_from([limits])
+
+
 def test_steps_of_any_container_and_no_others() -> None:
     expected = envs.permuted("linear", change_points=[3, 5]).params.change_points
 
@@ -109,6 +117,49 @@ def test_steps_of_any_container_and_no_others() -> None:
     for wrong in ({3: "a", 5: "b"}, [3.0, 5.0], "35", [[3, 5]]):
         with pytest.raises((TypeError, ValueError), match="change_points must"):
             envs.permuted("linear", change_points=wrong)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_log_from_a_table_of_another_kind() -> None:
+    table = LOG.to_pandas()
+    for same in (table.astype(object), table.astype("category"), table.convert_dtypes(dtype_backend="pyarrow")):
+        for one, wanted in zip(ope.Log.from_pandas(same, num_actions=2)[:6], LOG, strict=False):
+            np.testing.assert_array_equal(one, wanted)  # pyright: ignore[reportArgumentType]
+    others: Any = (table.to_dict("list"), table.to_records(index=False), pa.Table.from_pandas(table), table["reward"])
+    for other in others:
+        with pytest.raises(TypeError, match=r"table must be a pandas.DataFrame; got .*: convert it"):
+            ope.Log.from_pandas(other)
+    with pytest.raises(ValueError, match="the column reward occurs twice: drop one"):
+        ope.Log.from_pandas(pd.concat([table, table[["reward"]]], axis=1))
+
+
+def test_a_reward_of_any_number_type() -> None:
+    with seqdec.OnlineAgent("linear", SITE, seed=0) as one:
+        for reward in (pa.scalar(1.0), jnp.bfloat16(1.0), np.longdouble(1), np.array(1, ">f4")):
+            assert one.learn(one.decide([0.0, 0.0]).token, reward) == "learned"  # pyright: ignore[reportArgumentType]
+        token = one.decide([0.0, 0.0]).token
+        for wrong in (np.ma.masked, pa.scalar(None, pa.float64()), pd.NA, np.timedelta64(1, "s"), [1.0]):
+            with pytest.raises(TypeError, match="a reward must be a number"):
+                one.learn(token, wrong)  # pyright: ignore[reportArgumentType]
+        assert one.learn(token, 1.0) == "learned"
+
+
+def test_a_state_with_what_a_file_cannot_hold(tmp_path: Path) -> None:
+    for leaf, message in ((MASKED, "a is a masked array"), (2**70, "a is an integer of more than 32 bits")):
+        with pytest.raises(TypeError, match=f"the leaf {message}"):
+            seqdec.save(tmp_path / "state", {"a": leaf})
+    assert not list(tmp_path.iterdir())
+
+
+def test_seeds_and_names_of_other_types() -> None:
+    one = enum.IntEnum("one", {"one": 1}).one  # pyright: ignore[reportAttributeAccessIssue]
+    for given in (one, pa.scalar(1), np.array(1, ">i2"), jnp.array(1)):
+        assert seed("seed", given) == 1
+    for wrong in (np.array([1]), jnp.array(True), np.True_, 1.0, "1", None, jax.random.key(1)):
+        with pytest.raises(TypeError, match="seed must be an integer"):
+            seed("seed", wrong)
+    for name in (["linear"], {"linear"}, None, b"linear"):
+        with pytest.raises(ValueError, match="unknown agent"):
+            seqdec.agents.make(name, SITE)  # pyright: ignore[reportArgumentType]
 
 
 def test_text_is_no_feature() -> None:
@@ -223,6 +274,24 @@ def test_a_thread_that_decides_while_the_process_ends(tmp_path: Path) -> None:
             ValueError, match=f"{tmp_path}/decisions.sqlite is closed, perhaps because the process ends"
         ):
             one.decide([0.0, 0.0])
+
+
+def test_too_many_open_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def acquire(*_: Any, **__: Any) -> None:
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("filelock.FileLock.acquire", acquire)
+        with pytest.raises(OSError, match="Too many open files"):
+            LOG.save(tmp_path / "log")
+    assert not list(tmp_path.iterdir())
+
+
+def test_progress_where_there_is_no_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr", None)
+    for show in (None, True):
+        with bar(2, "title", "step", show=show) as shown:
+            advance(shown, 2)
 
 
 def test_a_name_that_is_not_unicode(tmp_path: Path) -> None:

@@ -67,6 +67,8 @@ def check(dimension: Dimension, name: str) -> Dimension:
     """The dimension with Python numbers. Raises ValueError or TypeError, naming it, for invalid limits or choices."""
     if isinstance(dimension, Ordinal | Categorical):
         return type(dimension)(_check_choices(dimension, name))
+    if any(isinstance(limit, bool | np.bool_) for limit in (dimension.low, dimension.high)):
+        raise TypeError(f"{name} must be numbers; got {dimension.low!r} and {dimension.high!r}: use a Categorical")
     try:
         low, high = (checks.real(name, limit) for limit in (dimension.low, dimension.high))
     except TypeError:

@@ -591,8 +591,11 @@ def _parsed(token: Any) -> tuple[int, bytes]:
 
 def _checked_reward(reward: Any) -> float:
     """A finite number. Raises TypeError or ValueError."""
-    given = np.asarray(reward)
-    if given.dtype.kind not in "biuf" or given.shape != ():
+    try:
+        given = np.asarray(checks.as_array("a reward", reward))
+    except (TypeError, ValueError):
+        given = np.array(())
+    if given.shape != ():
         raise TypeError(f"a reward must be a number; got {reward!r:.60}")
     if not abs(float(given)) <= _LARGEST:
         raise ValueError(f"a reward must be a finite number in float32; got {reward!r}")

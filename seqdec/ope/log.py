@@ -91,7 +91,7 @@ class Log(NamedTuple):
     def from_pandas(cls, table: "pd.DataFrame", *, num_actions: int | None = None) -> "Log":
         """The log in a table. `num_actions` is needed if there are neither masks nor action features.
 
-        Raises ValueError naming column, row (from 0), value and remedy.
+        Raises ValueError naming column, row (from 0), value and remedy, and TypeError for a table of another library.
         """
         groups = _group(table)
         context, mask, features = (_numbers(table, group, places) for group, places in groups.items())
@@ -305,6 +305,11 @@ def _refuse(name: str, wrong: Any, values: np.ndarray, remedy: str) -> None:
 
 def _group(table: "pd.DataFrame") -> dict[str, list[tuple[int, ...]]]:
     """Indices of the numbered columns, by group; every other column must be one of the four scalars."""
+    import pandas as pd
+
+    if not isinstance(table, pd.DataFrame):
+        kind = type(table).__name__
+        raise TypeError(f"table must be a pandas.DataFrame; got {kind}: convert it, as with to_pandas() or DataFrame()")
     names = [str(name) for name in table.columns]
     if len(names) == 1 and (found := re.search("[;\t|]", names[0])):
         separator = found.group()
@@ -322,6 +327,8 @@ def _group(table: "pd.DataFrame") -> dict[str, list[tuple[int, ...]]]:
             groups[group].append(tuple(int(part) for part in match.groups()))
         if not matches and name not in _SCALARS:
             raise ValueError(f"column {name} has no meaning in a log: drop it, or call it context_0, context_1, ...")
+        if name in _SCALARS and names.count(name) > 1:
+            raise ValueError(f"the column {name} occurs twice: drop one")
     return {group: _complete(group, places) for group, places in groups.items()}
 
 
@@ -383,6 +390,8 @@ def _times(values: Any) -> np.ndarray:
     """Numbers as they are, dates in UTC."""
     import pandas as pd
 
+    if values.dtype == object or isinstance(values.dtype, pd.CategoricalDtype):
+        values = values.astype(object).infer_objects()
     if pd.api.types.is_numeric_dtype(values):
         return values.to_numpy()
     values = values.astype(str) if values.dtype == object else values  # dates and numbers side by side
