@@ -168,10 +168,11 @@ def auto(
     def init(key):
         weights, draws = jax.random.split(key)
         params = parts.network.init(weights)
+        copies = (jax.tree.map(jnp.copy, params) for _ in range(2))  # a state with one array twice cannot be donated
         sizes = ([recording.example.x.size + 1] if parts.raw else []) + [parts.layer.size + 1]
         members = tuple(regression.prior(actions, size) for size in sizes)
         return AutoState(
-            params, transform.init(params), params, params, members, jnp.zeros(len(members)),
+            params, transform.init(params), *copies, members, jnp.zeros(len(members)),
             units.unknown(recording.example.x.shape), rewards.unknown(), memory.init(recording.example),
             jnp.int32(_FIRST), key_numbers(draws),
         )  # fmt: skip
@@ -189,7 +190,7 @@ def auto(
         x = units.cut(state.contexts, row.x) if parts.raw else row.x
         contexts = units.measured(state.contexts, x[None], good[None])
         seen, y = rewards.measured(state.rewards, row.y, good & row.observed)
-        row = row._replace(x=x, y=y)
+        row = row._replace(x=x.astype(row.x.dtype), y=y.astype(row.y.dtype))
         newest = jax.tree.map(lambda leaf: leaf[None], row)
         phis = _features(parts, state.features, _inputs(parts, contexts, row.x))
         pairs, location = zip(state.members, phis, strict=True), rewards.location(seen)
@@ -206,7 +207,7 @@ def auto(
         (params, moments), _, _ = descend(loss, transform, trained, batch_of, draw[None])
         steps = state.memory.seen + 1
         shrink = learning_rate * jnp.minimum(1, decay / steps.astype(float))
-        params = jax.tree.map(lambda leaf: (1 - shrink) * leaf, params)
+        params = jax.tree.map(lambda leaf: (1 - shrink).astype(leaf.dtype) * leaf, params)
         fresh = state._replace(
             params=params, optimizer=moments, average=moved(state.average, params, steps, average),
             members=tuple(belief for belief, _ in learnt), contexts=contexts, rewards=seen,
@@ -283,7 +284,7 @@ def _loss(parts: _Parts, contexts: Units, seen: Rewards, params: PyTree, batch: 
     """Half the squared error in standard units, as `seqdec.agents._neural.descend` takes it."""
     inputs = jax.vmap(lambda x: _inputs(parts, contexts, x))(batch.rows.x)
     responses = jax.vmap(parts.network.apply, (None, 0))(params, inputs)
-    error = rewards.standard(seen, batch.rows.y) - responses
+    error = rewards.standard(seen, batch.rows.y) - responses.astype(batch.rows.y.dtype)
     return mean_of_rows(0.5 * error**2, batch), (responses, ())
 
 
@@ -293,19 +294,19 @@ def _renewed(parts: _Parts, key: Array, state: AutoState) -> AutoState:
 
     def renew(kept, params, contexts, memory, key):
         filled = memories.filled(memory)
-        draws = jax.random.randint(jax.random.wrap_key_data(key), (most,), 0, filled)
+        draws = jax.random.randint(jax.random.wrap_key_data(key), (most,), 0, filled, filled.dtype)
         used = jnp.minimum(filled, most)
 
         def block(index, moments):
             places = jnp.asarray(index * _BLOCK, jnp.int32) + jnp.arange(_BLOCK, dtype=jnp.int32)
-            weights = jnp.where(places < used, memory.seen / used, 0)
+            weights = jnp.where(places < used, memory.seen / used, 0).astype(float)
             places = jnp.minimum(places, most - 1)
             which = jnp.where(filled <= most, places, draws[places])
             rows = jax.tree.map(lambda leaf: leaf[which], memory.rows)
             phi = jax.vmap(lambda x: _features(parts, params, _inputs(parts, contexts, x))[-1])(rows.x)
             return regression.added(moments, phi, rows.y, rows.observed, weights)
 
-        moments = regression.no_rows(*kept[0].weights.shape)
+        moments = regression.no_rows(kept[0])
         moments = jax.lax.fori_loop(0, (used + _BLOCK - 1) // _BLOCK, block, moments)
         later = memory.seen + jnp.maximum(_FIRST, memory.seen // _OFTEN)
         return regression.recomputed(kept[0], moments), params, later

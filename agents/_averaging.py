@@ -74,4 +74,4 @@ def averaging(agent: Agent, decay: float, get: Callable[[Any], PyTree], put: Cal
 def moved(average: PyTree, params: PyTree, updates: Array, decay: float, taken: Array | bool = True) -> PyTree:
     """theta_bar after update number `updates`, counted from 1; as it was unless `taken`."""
     weight = jnp.where(taken, 1 - jnp.minimum(decay, updates / (updates + _START)), 0)
-    return jax.tree.map(lambda old, new: old + weight * (new - old), average, params)
+    return jax.tree.map(lambda old, new: old + weight.astype(old.dtype) * (new - old), average, params)

@@ -75,7 +75,7 @@ def members_head(
         def loss(params, priors, batch, seen):
             def one(params, prior, weights):
                 responses = jax.vmap(respond, (None, None, 0))(params, prior, batch.rows.x)
-                errors = 0.5 * (batch.rows.y - responses) ** 2
+                errors = 0.5 * (batch.rows.y - responses.astype(batch.rows.y.dtype)) ** 2
                 return mean_of_rows(errors, batch._replace(weights=batch.weights * weights)), responses
 
             losses, responses = jax.vmap(one)(params, priors, batch.rows.weights.T)
@@ -87,7 +87,7 @@ def members_head(
                 return rows._replace(weights=jnp.ones(shape))
             if bootstrap == "poisson":
                 return rows._replace(weights=_poisson(key, shape))
-            return rows._replace(weights=2.0 * jax.random.bernoulli(key, 0.5, shape))
+            return rows._replace(weights=2 * jax.random.bernoulli(key, 0.5, shape).astype(float))
 
         def posterior(params, priors):
             def each(candidates):
@@ -128,7 +128,7 @@ def _poisson(key: Key, shape: tuple[int, ...]) -> Array:
     """Poisson(1) numbers, by inversion; above 12 with a probability of 1e-10."""
     cumulative = np.exp(-1) * np.cumsum([1 / math.factorial(k) for k in range(12)])
     return jnp.sum(jax.random.uniform(key, (*shape, 1)) > cumulative.reshape((1,) * len(shape) + (-1,)), -1).astype(
-        jnp.float32
+        float
     )
 
 

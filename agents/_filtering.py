@@ -14,6 +14,7 @@ from seqdec.agents.networks import check_candidates
 from seqdec.checks import count
 from seqdec.core import Acquisition, Action, Agent, Array, Filter, HasSpaces, Key, Masked, Posterior, PyTree
 from seqdec.filters import posterior
+from seqdec.params import at_least_float32
 
 _WHOLE = 2**24
 """Largest integer up to which float32, in which models take actions, has all of them."""
@@ -73,8 +74,8 @@ def box_choices(
 
     def join(observation, points):
         context = jnp.broadcast_to(jnp.ravel(observe(observation)), (len(points), observe(observation).size))
-        wide = jnp.float64 if points.dtype == jnp.float64 else jnp.float32
-        return jnp.concatenate([context, points.astype(wide)], axis=1)
+        wide = at_least_float32(context.dtype, points.dtype)
+        return jnp.concatenate([context.astype(wide), points.astype(wide)], axis=1)
 
     def candidates(key, observation):
         shape = (num_candidates, low.size)

@@ -106,7 +106,8 @@ def gp(
         # The last rows are kept without a draw, so the key is not used.
         fresh = condition(kernel, remember(memory, jax.random.key(0), state.memory, newest, good))
         roots, weights = (
-            jnp.where(good, new, old) for new, old in ((fresh.roots, state.roots), (fresh.weights, state.weights))
+            jnp.where(good, new.astype(old.dtype), old)
+            for new, old in ((fresh.roots, state.roots), (fresh.weights, state.weights))
         )
         return Process(fresh.memory, roots, weights), NeuralInfo(innovation, loss, ~good)
 

@@ -60,7 +60,7 @@ def laplace(*, prior_std: float = 1.0, noise_variance: float = 0.01, over: str =
             present = memories.present(lesson.memory)
             scale = (rows.observed & present[:, None]).astype(float) / noise_variance
             prior = jnp.eye(layer.size) / prior_std**2
-            return jax.vmap(linalg.inverse_root)(prior[None] + gram(phi, scale, layer.groups))
+            return jax.vmap(linalg.inverse_root)(prior[None] + gram(phi, scale, layer.groups)).astype(columns.dtype)
 
         def from_stream(params, columns, lesson):
             newest = lesson.newest

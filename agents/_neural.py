@@ -232,7 +232,8 @@ def squared_error(network: Network) -> Callable[[PyTree, Any, Batch, Array], tup
 
     def loss(params, belief, batch, seen):
         responses = jax.vmap(network.apply, (None, 0))(params, batch.rows.x)
-        return mean_of_rows(0.5 * (batch.rows.y - responses) ** 2, batch), (responses, ())
+        errors = 0.5 * (batch.rows.y - responses.astype(batch.rows.y.dtype)) ** 2
+        return mean_of_rows(errors, batch), (responses, ())
 
     return loss
 
@@ -253,7 +254,7 @@ def _loss(head: Head, belief: Any, seen: Array, params: PyTree, batch: Batch) ->
 
 def innovation_of(newest: Experience, responses: Array, feedback_axes: int) -> Array:
     """Observed minus predicted: (1,) for the reward of one action, (n,) under full information."""
-    error = jnp.where(newest.observed, newest.y - responses[: len(newest.y)], 0)
+    error = jnp.where(newest.observed, newest.y - responses[: len(newest.y)].astype(newest.y.dtype), 0)
     return jnp.ravel(error) if feedback_axes else jnp.sum(error, keepdims=True).reshape(1)
 
 

@@ -118,7 +118,8 @@ def neural_linear_head(
             due = lesson.good & (lesson.memory.seen % every < len(lesson.newest.y))
 
             def recompute(belief, params, memory):
-                return solve(moments_of(layer, params, memory))
+                fresh = solve(moments_of(layer, params, memory))
+                return jax.tree.map(lambda new, old: new.astype(old.dtype), fresh, belief)
 
             return linalg.cond_any(due, recompute, belief, params, lesson.memory)
 
@@ -154,7 +155,7 @@ def moments_of(layer: LastLayer, params: PyTree, memory: MemoryState) -> Moments
         seen = jnp.where(index[:, None] < filled, rows.observed, False).astype(y.dtype)
         squares, counts = (jnp.sum(by_group(part, layer.groups), 1) for part in (seen * y**2, seen))
         parts = Moments(gram(phi, seen, layer.groups), moment(phi, seen * y, layer.groups), squares, counts)
-        return jax.tree.map(jnp.add, total, parts)
+        return jax.tree.map(lambda old, new: old + new.astype(old.dtype), total, parts)
 
     zeros = jnp.zeros((layer.groups, layer.size), memory.rows.y.dtype)
     nothing = Moments(zeros[:, :, None] * zeros[:, None], zeros, zeros[:, 0], zeros[:, 0])
@@ -163,7 +164,7 @@ def moments_of(layer: LastLayer, params: PyTree, memory: MemoryState) -> Moments
 
 def absorbed(belief: Regression, layer: LastLayer, params: PyTree, rows: Experience, good: Array) -> Regression:
     """The posterior with some rows more, whose features are those of the network with these params."""
-    phi, y = targets(layer, params, rows)
+    phi, y = (part.astype(belief.weights.dtype) for part in targets(layer, params, rows))
     phi = jnp.where(good & rows.observed[:, :, None], phi, 0)
     errors = jnp.where(good & rows.observed, y - responses(phi, belief.weights), 0)
     errors, seen = by_group(errors, layer.groups), by_group(rows.observed & good, layer.groups)
@@ -171,7 +172,7 @@ def absorbed(belief: Regression, layer: LastLayer, params: PyTree, rows: Experie
     return Regression(
         belief.weights + jnp.einsum("gfo,go->gf", fresh.gain, errors),
         fresh.columns,
-        belief.shape + jnp.sum(seen, 1) / 2,
+        belief.shape + (jnp.sum(seen, 1) / 2).astype(belief.shape.dtype),
         belief.rate + jnp.einsum("go,gop,gp->g", errors, fresh.precision, errors) / 2,
     )
 

@@ -57,13 +57,20 @@ def recorder(choices: Choices, spaces: HasSpaces) -> Recorder:
             x = jax.tree.map(lambda leaf: leaf[:, None] if index is None else leaf[index][None, None], x)
             y = jnp.reshape(y, (-1, 1))
             return Experience(x, y, jnp.ones(y.shape, bool))
-        observed = jnp.ones(outputs, bool) if index is None else jnp.arange(outputs) == index
+        observed = jnp.ones(outputs, bool) if index is None else jnp.arange(outputs) == index.astype(int)
         return jax.tree.map(lambda leaf: leaf[None], Experience(x, jnp.where(observed, y, 0), observed))
 
     def zeros():
         return first(rows(_zeros(spaces.observation_space), _zeros(spaces.action_space), jnp.zeros(())))
 
-    return Recorder(jax.eval_shape(zeros), rows)
+    example = jax.eval_shape(zeros)
+
+    def alike(observation, action, feedback):
+        """The rows in the dtypes of the example, in which a memory keeps them."""
+        given = rows(observation, action, feedback)
+        return jax.tree.map(lambda leaf, kept: leaf.astype(kept.dtype), given, example)
+
+    return Recorder(example, alike)
 
 
 def _zeros(space: gym_spaces.Space) -> PyTree:

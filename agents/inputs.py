@@ -30,9 +30,8 @@ def moderate(values: Array) -> Array:
 
 
 def as_floats(feedback: Any) -> Array:
-    """Feedback as floats, of float32 at least."""
-    values = jnp.asarray(feedback)
-    return values.astype(at_least_float32(values.dtype) if jnp.issubdtype(values.dtype, jnp.floating) else float)
+    """Feedback in JAX's default dtype of floats, in which agents keep and average it."""
+    return jnp.asarray(feedback).astype(float)
 
 
 def spaces_of(spaces: HasSpaces) -> Spaces:

@@ -48,7 +48,8 @@ def last_layer(network: Network) -> LastLayer:
 
     def get(params):
         _, last = parameters.split(params, network.is_last)
-        return jnp.concatenate([leaf.reshape(-1, groups) for leaf in last]).T if groups > 1 else _row(last)
+        rows = jnp.concatenate([leaf.reshape(-1, groups) for leaf in last]).T if groups > 1 else _row(last)
+        return rows.astype(float)
 
     def put(params, weights):
         hidden, last = parameters.split(params, network.is_last)
@@ -64,9 +65,11 @@ def last_layer(network: Network) -> LastLayer:
         )
         if groups > 1:  # a response moves with its own column only, so that all columns are read at once
             (slopes,) = pull(jnp.ones_like(response))
-            return response, jnp.concatenate([slope.reshape(-1, groups) for slope in slopes]).T
-        (slopes,) = jax.vmap(pull)(jnp.eye(len(response), dtype=response.dtype))
-        return response, parameters.ravel(slopes, 1)
+            phi = jnp.concatenate([slope.reshape(-1, groups) for slope in slopes]).T
+        else:
+            (slopes,) = jax.vmap(pull)(jnp.eye(len(response), dtype=response.dtype))
+            phi = parameters.ravel(slopes, 1)
+        return response.astype(float), phi.astype(float)
 
     return LastLayer(groups, size, features, get, put)
 

@@ -100,7 +100,7 @@ def popularity(
         obs = observation.observation if isinstance(observation, Masked) else observation
         x, reward, index = choices.evidence(obs, action, feedback)
         row, good = x[item][index], jnp.all(jnp.isfinite(reward))
-        fresh = Counts(state.totals.at[row].add(reward), state.plays.at[row].add(1))
+        fresh = Counts(state.totals.at[row].add(reward.astype(state.totals.dtype)), state.plays.at[row].add(1))
         return jax.tree.map(lambda new, old: jnp.where(good, new, old), fresh, state), Info(~good)
 
     told = {"prior_plays": prior_plays, "policy": called}

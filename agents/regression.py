@@ -124,11 +124,13 @@ def learn(
         single: whether just one of them was observed.
         accept: () bool; False leaves the belief unchanged.
     """
-    phi = jnp.where(accept, phi, 0)  # a product with a mask would keep NaN
+    dtype = belief.weights.dtype
+    phi = jnp.where(accept, phi, 0).astype(dtype)  # a product with a mask would keep NaN
+    y, location = row.y.astype(dtype), location.astype(dtype)
     indices = jnp.argmax(row.observed)[None] if single else jnp.arange(len(row.y))
 
     def one(belief, index):
-        return observe(belief, phi, row.y[index], location, index, accept & row.observed[index])
+        return observe(belief, phi, y[index], location, index, accept & row.observed[index])
 
     shared = _less(belief.shared, phi @ belief.shared)
     belief, densities = jax.lax.scan(one, belief._replace(shared=shared), indices)
@@ -175,9 +177,10 @@ class Moments(NamedTuple):
     """(n, F) of y_j phi"""
 
 
-def no_rows(responses: int, features: int) -> Moments:
-    """Sums over no rows."""
-    return Moments(jnp.zeros((responses + 1, features, features)), jnp.zeros((responses, features)))
+def no_rows(belief: Regression) -> Moments:
+    """Sums over no rows, of as many responses and features as the belief has, and in its dtype."""
+    (responses, features), dtype = belief.weights.shape, belief.weights.dtype
+    return Moments(jnp.zeros((responses + 1, features, features), dtype), jnp.zeros((responses, features), dtype))
 
 
 def added(moments: Moments, phi: Array, y: Array, observed: Array, weights: Array) -> Moments:
@@ -193,12 +196,12 @@ def added(moments: Moments, phi: Array, y: Array, observed: Array, weights: Arra
     scales = jnp.concatenate([observed.astype(weights.dtype) * weights[:, None], weights[:, None]], axis=1)
     gram = jnp.einsum("bj,bf,bk->jfk", scales, phi, phi)
     moment = jnp.einsum("bj,bf->jf", jnp.where(observed, y, 0) * weights[:, None], phi)
-    return Moments(moments.gram + gram, moments.moment + moment)
+    return jax.tree.map(lambda old, new: old + new.astype(old.dtype), moments, Moments(gram, moment))
 
 
 def recomputed(belief: Regression, moments: Moments) -> Regression:
     """The belief with other features, from sums over rows; the noise stays as it is estimated."""
-    identity = jnp.eye(moments.gram.shape[-1])
+    identity = jnp.eye(moments.gram.shape[-1], dtype=moments.gram.dtype)
     columns = jax.lax.map(lambda gram: linalg.inverse_root(identity + gram), moments.gram)
     weights = jnp.einsum("jfk,jgk,jg->jf", columns[:-1], columns[:-1], moments.moment)
     return belief._replace(weights=weights, columns=columns[:-1], shared=columns[-1])

@@ -45,7 +45,7 @@ def reservoir(capacity: int) -> Memory:
     """
 
     def place(key, seen):
-        return jnp.where(seen < capacity, seen, jax.random.randint(key, (), 0, seen + 1))
+        return jnp.where(seen < capacity, seen, jax.random.randint(key, (), 0, seen + 1, seen.dtype))
 
     return _memory(capacity, place)
 

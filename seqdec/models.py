@@ -183,6 +183,12 @@ def per_candidate(scalar: Network) -> Network:
     return scalar._replace(apply=apply, example=None)
 
 
+def _alike(candidate: dict[str, Array]) -> dict[str, Array]:
+    """The parts of a candidate, "features" always among them, in one dtype of floats."""
+    parts = {"features": jnp.zeros(0), **candidate}
+    return dict(zip(parts, permissive(promote_dtype)(*parts.values()), strict=True))
+
+
 class Score(nn.Module):
     """Expected reward of one candidate: an MLP of its embeddings and a dense layer of its features, concatenated.
 
@@ -209,18 +215,18 @@ class Score(nn.Module):
     @nn.compact
     def __call__(self, candidate: dict[str, Array]) -> Array:
         """The expected reward, (1,)."""
+        candidate = _alike(candidate)
         embeddings = [candidate[name] for name in sorted(candidate) if name != "features"]
         first = int(self.intercepts)
         parts = [embedding[first:] for embedding in embeddings]
         direct = [embedding[:first] for embedding in embeddings if self.intercepts]
         if self.product and parts:
             direct.append(jnp.sum(math.prod(parts[1:], start=parts[0]), keepdims=True))
-        if "features" in candidate and candidate["features"].size:
+        if candidate["features"].size:
             parts.append(_Dense(self.dense, name="dense")(candidate["features"]))
         if self.linear:
-            inputs = jnp.append(candidate.get("features", jnp.zeros(0)), self.level)
-            direct.append(_output(1, use_bias=False)(inputs))
-        return sum(direct, MLP(1, self.hidden, name="score")(jnp.concatenate([*parts, jnp.zeros(0)])))
+            direct.append(_output(1, use_bias=False)(jnp.append(candidate["features"], self.level)))
+        return sum(direct, MLP(1, self.hidden, name="score")(jnp.concatenate([*parts, candidate["features"][:0]])))
 
 
 class Linear(nn.Module):
@@ -229,7 +235,8 @@ class Linear(nn.Module):
     @nn.compact
     def __call__(self, candidate: dict[str, Array]) -> Array:
         """The expected reward, (1,)."""
-        weighted = _output(1)(candidate.get("features", jnp.zeros(0)))
+        candidate = _alike(candidate)
+        weighted = _output(1)(candidate["features"])
         return sum((candidate[name] for name in sorted(candidate) if name != "features"), weighted)
 
 

@@ -89,14 +89,20 @@ def small(name: str, space: Spaces, **options: Any) -> seqdec.core.Agent:
     return agents.make(name, space, **options)
 
 
+def dtypes(tree: Any) -> list[Any]:
+    return [leaf.dtype for leaf in jax.tree.leaves(tree)]
+
+
 def traced(agent: seqdec.core.Agent, space: Spaces) -> None:
-    """Everything that an agent does, with every kind of feedback."""
+    """Everything that an agent does, with every kind of feedback, of which its state keeps the dtypes."""
     observations, actions = space
     context = shown(observations)
+    drawn = jax.make_jaxpr(agent.init)(KEY).jaxpr.outvars
+    assert len({id(leaf) for leaf in drawn}) == len(drawn), "a state with one array twice cannot be donated"
     state = jax.eval_shape(agent.init, KEY)
     action = shown(actions) if isinstance(actions, Box) else jnp.int32(1)
     jax.eval_shape(agent.act, KEY, state, context)
-    jax.eval_shape(agent.update, state, context, action, jnp.int32(1))
+    assert dtypes(jax.eval_shape(agent.update, state, context, action, jnp.int32(1))[0]) == dtypes(state)
     if isinstance(actions, Discrete):
         jax.eval_shape(agent.act, KEY, state, Masked(context, jnp.array([True, False, True])))
         jax.eval_shape(agent.update, state, context, action, jnp.ones(3))
@@ -115,10 +121,25 @@ CASES = [
 ]
 
 
+IN_DOUBLE = ("numbers", "half", "ids", "integers")
+"""Spaces whose agents are tried with jax_enable_x64; both precisions see every agent, and every kind of space."""
+
+
 @pytest.mark.parametrize(("name", "kind"), CASES)
 def test_agents(name: str, kind: str) -> None:
-    with strict():
+    with jax.enable_x64(kind in IN_DOUBLE), strict():
         traced(small(name, SPACES[kind]), SPACES[kind])
+
+
+@pytest.mark.filterwarnings("error::FutureWarning")
+@pytest.mark.parametrize("name", agents.names())
+def test_a_state_of_single_precision_in_double(name: str) -> None:
+    """A call of an agent within `jax.enable_x64()`, or after jax_enable_x64 was set in mid-process."""
+    space = SPACES["numbers" if "contexts" in agents.capabilities(name).spaces else "ids"]
+    agent, context = small(name, space), shown(space.observation_space)
+    state = jax.eval_shape(agent.init, KEY)
+    with jax.enable_x64(True):
+        assert dtypes(jax.eval_shape(agent.update, state, context, jnp.int32(1), jnp.float32(1))[0]) == dtypes(state)
 
 
 OPTIONS: dict[str, list[dict[str, Any]]] = {
@@ -185,13 +206,16 @@ RANKED = {name: {"rank": 2} for name in ("alice", "alice_0", "apollo", "fira")}
 
 
 @pytest.mark.parametrize("name", optim.REGISTRY.names())
-def test_optimizers(name: str) -> None:
+@pytest.mark.parametrize("x64", [False, True])
+def test_optimizers(name: str, x64: bool) -> None:
     """With a schedule of optax, which divides by the count, and parameters of several precisions."""
-    params = {"hidden": jnp.ones((4, 3)), "bias": jnp.ones(3), "half": jnp.ones((3, 5), jnp.bfloat16)}
-    with strict():
+    shapes = {"hidden": ((4, 3), "float32"), "bias": ((3,), "float32"), "half": ((3, 5), "bfloat16")}
+    params = {leaf: jnp.ones(*form) for leaf, form in shapes.items()}
+    with jax.enable_x64(x64), strict():
         optimizer = getattr(optim, name)(optax.cosine_decay_schedule(0.1, 100), **RANKED.get(name, {}))
         state = jax.eval_shape(optimizer.init, params)
-        jax.eval_shape(lambda *given: optimizer.update(*given, value=jnp.float32(1)), params, state, params)
+        updates = jax.eval_shape(lambda *given: optimizer.update(*given, value=jnp.float32(1)), params, state, params)
+        assert dtypes(updates) == dtypes((params, state))
 
 
 @pytest.mark.parametrize(
@@ -213,8 +237,9 @@ def test_environments(name: str) -> None:
         jax.eval_shape(env.step, jax.random.key(1), state, shown(env.action_space), env.params)
 
 
-@pytest.mark.parametrize("surrogate", bo.surrogate_names())
+@pytest.mark.parametrize("surrogate", ["gp", "lrkf", "sparse_gp"])
 def test_a_search(surrogate: str) -> None:
+    """One surrogate for each way to fit and to ask; the other filters differ in what `test_filters` traces."""
     with strict():
         found = seqdec.minimize(
             lambda x: float(np.sum(x)), [(0, 1)], n_calls=3, initial=2, surrogate=surrogate, search=QUICK, seed=0

@@ -97,7 +97,8 @@ def _diagonal(observe, cost) -> Preconditioner:
 
     def trace(state):
         return sum(
-            (jnp.sum(linear.safe_divide(jnp.ones_like(v), cost(v))) for v in jax.tree.leaves(state)), jnp.zeros(())
+            (jnp.sum(linear.safe_divide(jnp.ones_like(v), cost(v))).astype(float) for v in jax.tree.leaves(state)),
+            jnp.zeros(()),
         )
 
     return Preconditioner(zeros_like_state, observe, apply, trace)
@@ -132,7 +133,7 @@ def _inner_products(momenta: PyTree, gradients: PyTree, count: int) -> Array:
     """(K,) <g, m_k> over all parameters, of which there may be none; K is the count."""
     return sum(
         (
-            m.reshape(len(m), -1) @ g.ravel()
+            (m.reshape(len(m), -1) @ g.ravel()).astype(float)
             for m, g in zip(jax.tree.leaves(momenta), jax.tree.leaves(gradients), strict=True)
         ),
         start=jnp.zeros(count),
@@ -205,7 +206,7 @@ def scale_by_self_tuning(
         chosen = jnp.argmax(scores).astype(jnp.int32)
         length = factors[chosen] if budget_matched else (1 - betas[chosen] if normalised else 1.0)
         taken = metric.apply(jax.tree.map(lambda m: m[chosen], accumulated), kept)
-        steps = jax.tree.map(lambda x, g: (length * x).astype(g.dtype), taken, updates)
+        steps = jax.tree.map(lambda x, g: (jnp.asarray(length, x.dtype) * x).astype(g.dtype), taken, updates)
         accumulated, negative_steps = _halved_after_patience(accumulated, scores, state.negative_steps)
         return steps, SelfTuningState(accumulated, kept, scores.astype(state.scores.dtype), chosen, negative_steps)
 
