@@ -165,7 +165,10 @@ def _difference(found: Mapping[str, Any], expected: Mapping[str, Any]) -> str:
             return f"it has a leaf {name}, which is not expected"
         if found[name] != expected[name]:
             (old, new) = (f"{leaf['dtype']} of shape {tuple(leaf['shape'])}" for leaf in (found[name], expected[name]))
-            return f"its leaf {name} is {old}, where {new} is expected"
+            modes = {"float32": "off", "float64": "on"}
+            was, wanted = found[name]["dtype"], expected[name]["dtype"]
+            saved = f"; it was saved with jax_enable_x64 {modes[was]}" if {was, wanted} == set(modes) else ""
+            return f"its leaf {name} is {old}, where {new} is expected{saved}"
     return "its leaves have another order"
 
 

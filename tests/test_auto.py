@@ -83,7 +83,7 @@ def test_what_was_foretold_is_a_student_t(double_precision):
 def test_recomputing_a_belief_from_its_rows_changes_nothing(double_precision):
     belief, _ = learnt()
     rows = jax.tree.map(lambda *parts: jnp.stack(parts), *map(observed, range(T)))
-    none = regression.no_rows(N, F)
+    none = regression.no_rows(belief)
     once = regression.added(none, *rows[:3], jnp.ones(T))
     again = jax.jit(regression.recomputed)(belief, once)
     for one, other in (

@@ -326,3 +326,24 @@ def test_keys_of_another_generator() -> None:
         agent = small(name, Spaces(env.observation_space, env.action_space))
         state = jax.eval_shape(agent.init, jax.random.key(0, impl="rbg"))
         jax.eval_shape(agent.update, state, jnp.ones(2), jnp.int32(0), jnp.ones(()))
+
+
+def test_a_saved_state_of_another_precision(tmp_path: Path) -> None:
+    seqdec.save(tmp_path / "state", {"weights": jnp.zeros(2)})
+    with jax.enable_x64(True), pytest.raises(ValueError, match="it was saved with jax_enable_x64 off"):
+        seqdec.load(tmp_path / "state", {"weights": jnp.zeros(2)})
+
+
+def test_the_derivative_of_a_full_covariance() -> None:
+    """By the noise, where the responses have equal variances, so that a matrix has equal eigenvalues."""
+    network = models.network(models.MLP(2, ()), jnp.zeros(2))
+    params = network.init(KEY)
+
+    def surprise(noise: Any) -> Any:
+        flt = filters.ekf(network, likelihoods.gaussian(noise))
+        belief, _ = flt.update(flt.init(jax.random.key(1), params), jnp.ones(2), jnp.array([1.0, 2.0]))
+        return flt.update(belief, -jnp.ones(2), jnp.ones(2))[1].log_density
+
+    value, slope = jax.jit(jax.value_and_grad(surprise))(0.3)
+    further = jax.jit(surprise)(0.31)
+    np.testing.assert_allclose(slope, (further - value) / 0.01, rtol=0.05)

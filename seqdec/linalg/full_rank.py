@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from seqdec.core import Array
@@ -71,6 +72,23 @@ def full_rank_downdate(
     return FullRankUpdate(FullRankFactor(columns, advance_filled(factor.filled, observed, accept)), gain)
 
 
+@jax.custom_jvp
+def _root_loss(matrix: Array) -> Array:
+    """I - (I - M)^{1/2} of a symmetric M (o, o), whose eigenvalues are at most 1."""
+    values, vectors = eigh(matrix)
+    return (vectors * (1 - jnp.sqrt(jnp.clip(1 - values, 0)))[None]) @ vectors.mT
+
+
+@_root_loss.defjvp
+def _(primals, tangents):
+    """S dS + dS S = -dM for the root S: also where eigenvalues are equal, which those of `eigh` divide by zero."""
+    values, vectors = eigh(primals[0])
+    lengths = jnp.sqrt(jnp.clip(1 - values, 0))
+    turned = vectors.mT @ tangents[0] @ vectors
+    sums = jnp.maximum(lengths[:, None] + lengths[None], jnp.finfo(lengths.dtype).tiny)
+    return (vectors * (1 - lengths)[None]) @ vectors.mT, vectors @ (turned / sums) @ vectors.mT
+
+
 def symmetric_downdate(
     factor: FullRankFactor, products: Array, raw_gain: Array, innovation_root: Array, noise_root: Array, accept: Array
 ) -> FullRankUpdate:
@@ -95,7 +113,6 @@ def symmetric_downdate(
         span, small = qr(products.mT)
         weighted = solve_psd(innovation_root, small.mT)
         variance = products @ products.mT + noise_root.mT @ noise_root
-        values, vectors = eigh(2 * small @ weighted - weighted.mT @ variance @ weighted)
-        lost = (vectors * (1 - jnp.sqrt(jnp.clip(1 - values, 0)))[None]) @ vectors.mT
+        lost = _root_loss(2 * small @ weighted - weighted.mT @ variance @ weighted)
         columns = factor.columns - (factor.columns @ span) @ (jnp.where(accept, lost, 0) @ span.mT)
     return FullRankUpdate(factor._replace(columns=columns), gain)
