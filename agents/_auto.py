@@ -168,11 +168,11 @@ def auto(
     def init(key):
         weights, draws = jax.random.split(key)
         params = parts.network.init(weights)
-        average, slow = (jax.tree.map(jnp.copy, params) for _ in range(2))  # an array can be donated once
+        averaged, features = (jax.tree.map(jnp.copy, params) for _ in range(2))  # an array can be donated once
         sizes = ([recording.example.x.size + 1] if parts.raw else []) + [parts.layer.size + 1]
         members = tuple(regression.prior(actions, size) for size in sizes)
         return AutoState(
-            params, transform.init(params), average, slow, members, jnp.zeros(len(members)),
+            params, transform.init(params), averaged, features, members, jnp.zeros(len(members)),
             units.unknown(recording.example.x.shape), rewards.unknown(), memory.init(recording.example),
             jnp.int32(_FIRST), key_numbers(draws),
         )  # fmt: skip
