@@ -1,9 +1,10 @@
 r"""One agent for contexts of numbers and for images: linear and learnt regressions, weighted by what they foretold.
 
 Members. Each is a Bayesian regression with a weight vector for each action and an estimated noise variance
-(`seqdec.agents.regression`). With z the context in standard units (`seqdec.agents.units`), member 1 has the features
-(z, 3), member 2 ((z, h(z), 1) / sqrt(10), 3), h the last hidden units of a network. Contexts of more than 256 numbers,
-such as images, have member 2 only, without z, as they are.
+(`seqdec.agents.regression`); how they are weighted, and how some of them forget, is told in `seqdec.agents.mixture`.
+With z the context in standard units (`seqdec.agents.units`), linear members have the features (z, 3), (10 z, 3) and
+(z, 3) with a half-life; the others ((z, h(z), 1) / sqrt(10), 3), h the last hidden units of a network, without and with
+a half-life. Contexts of more than 256 numbers, such as images, have the latter two only, without z, as they are.
 
 Features. Each step takes one AdamW step on a minibatch of the memory, on half the squared error of the network's
 output for rewards in standard units. All parameters shrink by learning_rate min(1, decay / t) a step, as under a prior
@@ -11,37 +12,32 @@ that t observations outweigh. The regression has a copy of the network whose par
 (`seqdec.agents.averaging`). It is renewed at t = 16, 32, 48, ..., later every t / 10 steps: the belief is then
 recomputed from the rows of the memory with the new features. Between these steps it is updated by each reward exactly.
 
-Weights. With p_j the predictive density of a reward under member j, before it is learnt,
+Cost of a step, for n actions, F features with the network and b rows in a minibatch: O(n F^2) to act, O(F^2) and b
+gradients to learn, and O(n F^3) in every fourth of the half-life. Recomputing costs a forward pass and O(n F^2) for
+each row that it takes, at most 8,192, and O(n F^3).
 
-    log weight_j <- (1 - 1 / horizon) log weight_j + log p_j(reward)        sum_j weight_j = 1
-
-so that what was foretold long ago is forgotten: the member that is better now need not be the one that was better at
-first. Mean and variance of an action's reward are weighted means of the members'.
-
-Cost of a step, for n actions, F features of member 2 and b rows in a minibatch: O(n F^2) to act, O(F^2) and b gradients
-to learn. Recomputing costs a forward pass and O(n F^2) for each row that it takes, at most 8,192, and O(n F^3).
-
-Sources: neural-linear: Riquelme, Tucker, Snoek, "Deep Bayesian Bandits Showdown", 2018. Weights with forgetting:
-Raftery, Karny, Ettler, "Online prediction under model uncertainty via dynamic model averaging", 2010.
+Source: neural-linear: Riquelme, Tucker, Snoek, "Deep Bayesian Bandits Showdown", 2018.
 """
 
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from flax import linen as nn
 from gymnasium import spaces as gym_spaces
 
 from seqdec import checks, linalg, models, policies
 from seqdec import memory as memories
-from seqdec.agents import regression, rewards, units
+from seqdec.agents import mixture, regression, rewards, units
 from seqdec.agents._averaging import moved
 from seqdec.agents._filtering import choices_for, decide, drawn
 from seqdec.agents._neural import descend, mean_of_rows
 from seqdec.agents.experience import Batch, finite, first, key_numbers, minibatch, recorder, remember, usable
 from seqdec.agents.inputs import checked, refuse_unused, spaces_of
 from seqdec.agents.last_layer import LastLayer, last_layer
+from seqdec.agents.mixture import Kind
 from seqdec.agents.networks import network_for
 from seqdec.agents.presets import hilofi
 from seqdec.agents.regression import Answer, Regression
@@ -52,7 +48,9 @@ from seqdec.memory import MemoryState
 from seqdec.optim.common import promoting
 
 _DEEP_STD = 0.1**0.5
-"""Prior standard deviation of member 2's weights, in that of the noise: those of member 1 have 1."""
+"""Prior standard deviation of the weights with a network, in that of the noise."""
+_FREE_STD = 10.0
+"""That of the linear member for rewards nearly free of noise; the other linear members have 1."""
 _ROWS, _BLOCK = 8192, 256
 """Rows of the memory that the belief is recomputed from, if there are more, a random draw; rows of it at a time."""
 _FIRST, _OFTEN = 16, 10
@@ -68,8 +66,9 @@ class AutoState(NamedTuple):
     average: PyTree
     """of the parameters over the last steps (`seqdec.agents.averaging`)"""
     features: PyTree
-    """the copy of the network whose features member 2 has"""
+    """the copy of the network whose features the members have"""
     members: tuple[Regression, ...]
+    """linear ones, if contexts are few numbers, and those with the network: (K, ...) each"""
     log_weights: Array
     """(members,), the largest is 0"""
     contexts: Units
@@ -100,6 +99,13 @@ class _Parts(NamedTuple):
     raw: bool
     """whether contexts are few numbers, which the regressions see in standard units"""
     neglect: float
+    groups: tuple[tuple[Kind, ...], ...]
+    """of members with the same features"""
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """Of all members."""
+        return tuple(kind for kinds in self.groups for kind in kinds)
 
 
 def auto(
@@ -112,6 +118,7 @@ def auto(
     capacity: int = 20_000,
     decay: float = 1000.0,
     horizon: float = 1000.0,
+    half_life: float | None = 200.0,
     neglect: float | None = None,
     average: float = 0.99,
     num_candidates: int | None = None,
@@ -131,6 +138,8 @@ def auto(
         capacity: rows of the memory, a uniform sample of all observations.
         decay: steps after which the weights of the network begin to shrink less.
         horizon: steps after which a prediction counts e times less in the members' weights.
+        half_life: steps after which an observation counts half as much to the members that forget; None is without such
+            members.
         neglect: an action that was played near the context less than one in neglect x n times is explored at the full
             posterior variance, others in proportion less; None is the numbers in a context, between 2 and 20.
         average: in [0, 1); the features are those of the average over the last 1 / (1 - average) steps.
@@ -141,7 +150,7 @@ def auto(
     acquisition, called = policies.resolve(policy)
     told = {
         "learning_rate": learning_rate, "batch_size": batch_size, "capacity": capacity, "decay": decay,
-        "horizon": horizon, "neglect": neglect, "average": average,
+        "horizon": horizon, "half_life": half_life, "neglect": neglect, "average": average,
     }  # fmt: skip
     spaces = spaces_of(spaces)
     discrete = isinstance(spaces.action_space, gym_spaces.Discrete)
@@ -154,14 +163,17 @@ def auto(
     capacity = checks.count("capacity", capacity)
     checks.number("decay", decay)
     checks.positive("horizon", horizon)
+    if half_life is not None:
+        checks.positive("half_life", half_life)
     if neglect is not None:
         checks.positive("neglect", neglect)
     checks.number("average", average, 0, 1)
     choices = choices_for(spaces, num_candidates)
     recording = recorder(choices, spaces)
+    example = recording.example._replace(step=jax.ShapeDtypeStruct((), jnp.int32))
     numbers = recording.example.x.size
     width = regression.neglect_for(numbers) if neglect is None else neglect
-    parts = _parts(spaces, model, recording.example.x.shape, width)
+    parts = _parts(spaces, model, recording.example.x.shape, width, half_life)
     memory, transform = memories.reservoir(capacity), promoting(optax.adam(learning_rate))
     actions = int(spaces.action_space.n)  # pyright: ignore[reportAttributeAccessIssue] (Discrete)
 
@@ -170,10 +182,10 @@ def auto(
         params = parts.network.init(weights)
         averaged, features = (jax.tree.map(jnp.copy, params) for _ in range(2))  # an array can be donated once
         sizes = ([recording.example.x.size + 1] if parts.raw else []) + [parts.layer.size + 1]
-        members = tuple(regression.prior(actions, size) for size in sizes)
+        members = tuple(mixture.prior(kinds, actions, size) for kinds, size in zip(parts.groups, sizes, strict=True))
         return AutoState(
-            params, transform.init(params), averaged, features, members, jnp.zeros(len(members)),
-            units.unknown(recording.example.x.shape), rewards.unknown(), memory.init(recording.example),
+            params, transform.init(params), averaged, features, members, mixture.log_weights(parts.kinds),
+            units.unknown(recording.example.x.shape), rewards.unknown(), memory.init(example),
             jnp.int32(_FIRST), key_numbers(draws),
         )  # fmt: skip
 
@@ -190,12 +202,17 @@ def auto(
         x = units.cut(state.contexts, row.x) if parts.raw else row.x
         contexts = units.measured(state.contexts, x[None], good[None])
         seen, y = rewards.measured(state.rewards, row.y, good & row.observed)
-        row = row._replace(x=x.astype(row.x.dtype), y=y.astype(row.y.dtype))
+        steps = state.memory.seen + 1
+        row = row._replace(x=x.astype(row.x.dtype), y=y.astype(row.y.dtype), step=steps)
         newest = jax.tree.map(lambda leaf: leaf[None], row)
         phis = _features(parts, state.features, _inputs(parts, contexts, row.x))
         pairs, location = zip(state.members, phis, strict=True), rewards.location(seen)
-        learnt = [regression.learn(belief, phi, row, location, single, good) for belief, phi in pairs]
-        log_weights = (1 - 1 / horizon) * state.log_weights + jnp.stack([density for _, density in learnt])
+        learnt = [mixture.learn(*pair, row, location, single, good) for pair in pairs]
+        densities = jnp.concatenate([density for _, density in learnt])
+        members = [
+            mixture.forgotten(kinds, belief, steps, good)
+            for kinds, (belief, _) in zip(parts.groups, learnt, strict=True)
+        ]
 
         def batch_of(key):
             return minibatch(memory, key, state.memory, newest, batch_size)
@@ -205,13 +222,12 @@ def auto(
 
         trained = state.params, state.optimizer
         (params, moments), _, _ = descend(loss, transform, trained, batch_of, draw[None])
-        steps = state.memory.seen + 1
         shrink = learning_rate * jnp.minimum(1, decay / steps.astype(float))
         params = jax.tree.map(lambda leaf: (1 - shrink).astype(leaf.dtype) * leaf, params)
         fresh = state._replace(
             params=params, optimizer=moments, average=moved(state.average, params, steps, average),
-            members=tuple(belief for belief, _ in learnt), contexts=contexts, rewards=seen,
-            log_weights=log_weights - jnp.max(log_weights), memory=None,
+            members=tuple(members), contexts=contexts, rewards=seen,
+            log_weights=mixture.reweighted(parts.kinds, state.log_weights, densities, horizon), memory=None,
         )  # fmt: skip
         good = good & finite(fresh)
         kept = jax.tree.map(lambda new, old: jnp.where(good, new, old), fresh, state._replace(memory=None))
@@ -222,7 +238,13 @@ def auto(
     return checked(Agent(init, act, update, "auto", acquisition.exact, {"policy": called, **told}), spaces)
 
 
-def _parts(spaces: HasSpaces, model: nn.Module | Network | None, shape: tuple[int, ...], neglect: float) -> _Parts:
+def _parts(
+    spaces: HasSpaces,
+    model: nn.Module | Network | None,
+    shape: tuple[int, ...],
+    neglect: float,
+    half_life: float | None,
+) -> _Parts:
     """The network and its last layer, for contexts of this shape."""
     actions = int(spaces.action_space.n)  # pyright: ignore[reportAttributeAccessIssue] (Discrete)
     raw = units.few(shape)
@@ -233,7 +255,11 @@ def _parts(spaces: HasSpaces, model: nn.Module | Network | None, shape: tuple[in
             f"auto needs an output layer in which each of the {actions} actions has parameters of its own, as in a "
             "dense layer; use hilofi for other networks"
         )
-    return _Parts(network, layer, raw, neglect)
+    linear = Kind(), Kind(_FREE_STD), Kind(half_life=half_life)
+    deep = Kind(_DEEP_STD), Kind(_DEEP_STD, half_life)
+    if half_life is None:
+        linear, deep = linear[:-1], deep[:-1]
+    return _Parts(network, layer, raw, neglect, (linear, deep) if raw else (deep,))
 
 
 def _inputs(parts: _Parts, contexts: Units, x: Array) -> Array:
@@ -242,18 +268,18 @@ def _inputs(parts: _Parts, contexts: Units, x: Array) -> Array:
 
 
 def _features(parts: _Parts, params: PyTree, inputs: Array) -> tuple[Array, ...]:
-    """The features of each member, (F_j,)."""
+    """The features of the members, (K, F) for each group."""
     _, phi = parts.layer.features(params, inputs)
-    deep = regression.with_constant(phi[0] * _DEEP_STD)
-    return (regression.with_constant(inputs), deep) if parts.raw else (deep,)
+    shared = (inputs, phi[0]) if parts.raw else (phi[0],)
+    return tuple(mixture.features(kinds, z) for kinds, z in zip(parts.groups, shared, strict=True))
 
 
 def _answers(parts: _Parts, state: AutoState, x: Array) -> Answer:
     """The members' predictions, (members, n) each."""
     phis = _features(parts, state.features, _inputs(parts, state.contexts, x))
     location, pairs = rewards.location(state.rewards), zip(state.members, phis, strict=True)
-    each = [regression.answer(*pair, location, parts.neglect) for pair in pairs]
-    stacked = jax.tree.map(lambda *rows: jnp.stack(rows), *each)
+    each = [mixture.answers(*pair, location, parts.neglect) for pair in pairs]
+    stacked = jax.tree.map(lambda *rows: jnp.concatenate(rows), *each)
     return stacked._replace(mean=stacked.mean + state.rewards.origin)
 
 
@@ -268,12 +294,12 @@ def _posterior(parts: _Parts, state: AutoState) -> Posterior:
         chosen, *keys = jax.random.split(key, len(state.members) + 1)
         member = jax.random.categorical(chosen, state.log_weights)
         location = rewards.location(state.rewards)
-        weights = [regression.drawn(*pair, location) for pair in zip(keys, state.members, strict=True)]
+        weights = [mixture.drawn(*pair, location) for pair in zip(keys, state.members, strict=True)]
 
         def function(x):
             phis = _features(parts, state.features, _inputs(parts, state.contexts, x))
-            responses = [rows @ phi for rows, phi in zip(weights, phis, strict=True)]
-            return jnp.stack(responses)[member] + state.rewards.origin
+            responses = [jnp.einsum("knf,kf->kn", rows, phi) for rows, phi in zip(weights, phis, strict=True)]
+            return jnp.concatenate(responses)[member] + state.rewards.origin
 
         return function
 
@@ -289,7 +315,8 @@ def _loss(parts: _Parts, contexts: Units, seen: Rewards, params: PyTree, batch: 
 
 
 def _renewed(parts: _Parts, key: Array, state: AutoState) -> AutoState:
-    """The state with member 2 recomputed for the features of the present network, if this is due."""
+    """The state with the members recomputed for the features of the present network, if this is due."""
+    half_lives = np.array([kind.half_life or np.inf for kind in parts.groups[-1]])
     most = min(_ROWS, len(state.memory.rows.y))
 
     def renew(kept, params, contexts, memory, key):
@@ -304,12 +331,14 @@ def _renewed(parts: _Parts, key: Array, state: AutoState) -> AutoState:
             which = jnp.where(filled <= most, places, draws[places])
             rows = jax.tree.map(lambda leaf: leaf[which], memory.rows)
             phi = jax.vmap(lambda x: _features(parts, params, _inputs(parts, contexts, x))[-1])(rows.x)
-            return regression.added(moments, phi, rows.y, rows.observed, weights)
+            age = (memory.seen - rows.step).astype(weights.dtype)
+            faded = weights * 0.5 ** (age / half_lives[:, None].astype(weights.dtype))
+            return jax.vmap(regression.added, (0, 1, None, None, 0))(moments, phi, rows.y, rows.observed, faded)
 
-        moments = regression.no_rows(kept[0])
+        moments = jax.vmap(regression.no_rows)(kept[0])
         moments = jax.lax.fori_loop(0, (used + _BLOCK - 1) // _BLOCK, block, moments)
         later = memory.seen + jnp.maximum(_FIRST, memory.seen // _OFTEN)
-        return regression.recomputed(kept[0], moments), params, later
+        return jax.lax.map(lambda each: regression.recomputed(*each), (kept[0], moments)), params, later
 
     kept = state.members[-1], state.features, state.due
     due = state.memory.seen >= state.due

@@ -34,6 +34,8 @@ class Experience(NamedTuple):
     """(n,) bool"""
     weights: Array | None = None
     """(members,) of the networks of an ensemble"""
+    step: Array | None = None
+    """() int32 number of the observation, for beliefs that forget"""
 
 
 class Recorder(NamedTuple):

@@ -168,6 +168,43 @@ def _less(columns: Array, products: Array) -> Array:
     return columns - jnp.outer(columns @ products, products / (scale + jnp.sqrt(scale)))
 
 
+def period(half_life: float) -> int:
+    """Steps between two times at which a belief of this half-life forgets: a fourth of it, so that it costs little."""
+    return max(1, int(half_life / 4))
+
+
+def forgotten(belief: Regression, half_life: float, steps: Array, accept: Array) -> Regression:
+    """The belief in which an observation counts half as much after `half_life` steps; O(n F^3) in each `period`.
+
+    With C the covariance and g = 2^(-period / half_life),
+
+        C' = (g C^-1 + (1 - g) I)^-1        w' = w - (1 - g) C' w
+
+    The noise is remembered: it is the same in a world that changes, and what was rare is rare still.
+
+    Args:
+        belief: after a step.
+        half_life: in steps.
+        steps: () int32 number of the step.
+        accept: () bool; False leaves the belief unchanged.
+    """
+    keep = 0.5 ** (period(half_life) / half_life)
+
+    def fade(columns):
+        root = linalg.inverse_root(columns @ columns.mT)
+        return linalg.inverse_root(keep * (root @ root.mT) + (1 - keep) * jnp.eye(len(root), dtype=root.dtype))
+
+    def due(_, roots):
+        weights, columns, shared = roots
+        columns, shared = jax.lax.map(fade, columns), fade(shared)
+        lost = jnp.einsum("nfk,ngk,ng->nf", columns, columns, weights)
+        return weights - (1 - keep) * lost, columns, shared
+
+    # A loop of zero or one iterations, where a conditional would copy the belief in each step.
+    times = jnp.where(accept & (steps % period(half_life) == 0), 1, 0)
+    return Regression(*jax.lax.fori_loop(0, times, due, belief[:3]), belief.noise)
+
+
 class Moments(NamedTuple):
     """Weighted sums over rows, which `recomputed` takes."""
 

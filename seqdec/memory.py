@@ -69,6 +69,12 @@ def present(state: MemoryState) -> Array:
     return jnp.arange(len(jax.tree.leaves(state.rows)[0]), dtype=jnp.int32) < state.seen
 
 
+def counted(seen: Array, accept: Array | bool) -> Array:
+    """() int32, one more if `accept`; stays at the largest number when it gets there."""
+    more = jnp.asarray(accept) & (seen < jnp.iinfo(jnp.int32).max - 1)
+    return seen + more.astype(seen.dtype)
+
+
 def _memory(capacity: int, place: Callable[[Key, Array], Array]) -> Memory:
     """A memory that writes a row to `place(key, seen)`, or nowhere if that is not below the capacity."""
     capacity = count("capacity", capacity)
@@ -91,8 +97,7 @@ def _add(
     rows = jax.tree.map(
         lambda leaf, new: leaf.at[index].set(jnp.asarray(new, leaf.dtype), mode="drop"), state.rows, row
     )
-    more = jnp.asarray(accept) & (state.seen < jnp.iinfo(jnp.int32).max - 1)
-    return MemoryState(rows, state.seen + more.astype(state.seen.dtype))
+    return MemoryState(rows, counted(state.seen, accept))
 
 
 def _draw(key: Key, state: MemoryState, n: int) -> PyTree:

@@ -6,6 +6,7 @@ experiment or a service next uses the folder. A table (parquet) or a set of arra
 values in the metadata of its file, and the SHA-256 digest of manifest and data, so that a damaged file is refused.
 """
 
+import errno
 import gc
 import hashlib
 import importlib.metadata
@@ -245,12 +246,13 @@ def _check_present(path: Path) -> None:
 def reading(path: Path, remedy: str = "restore it from a copy or make it anew") -> Iterator[None]:
     """Raises every error of a parser as a ValueError that names the file and the remedy.
 
-    What the system refuses, such as permission, is raised as OSError: the file may be right.
+    What the system refuses, such as permission, is raised as OSError: the file may be right. A place outside the file,
+    which a damaged one may name, is not among it.
     """
     try:
         yield
     except Exception as error:
-        if isinstance(error, OSError) and error.errno is not None:
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise type(error)(error.errno, f"cannot read {path}: {error.strerror}") from error
         reason = str(error).strip() or type(error).__name__
         raise ValueError(f"{path} is damaged ({reason.splitlines()[0]}); {remedy}") from error
