@@ -98,6 +98,32 @@ def test_recomputing_a_belief_from_its_rows_changes_nothing(double_precision):
     assert_same(regression.recomputed(belief, halves), again, rtol=1e-6, atol=1e-9)
 
 
+def test_a_belief_that_forgets_is_that_of_weighted_rows(double_precision):
+    half_life, location = 8.0, jnp.asarray(LOCATION)
+    assert regression.period(half_life) == 2
+
+    @jax.jit
+    def step(belief, row, steps):
+        belief, _ = regression.learn(belief, row.x, row, location, True, jnp.bool_(True))
+        return regression.forgotten(belief, half_life, steps, jnp.bool_(True))
+
+    belief = regression.prior(N, F)
+    for t in range(T):
+        belief = step(belief, observed(t), jnp.int32(t + 1))
+    weights = 0.5 ** (2 * (T // 2 - np.arange(T) // 2) / half_life)  # row t is forgotten at the even steps after it
+    at = regression.answer(belief, jnp.asarray(PHI[0]), location, 20.0)
+    for j in range(N):
+        own = (j == PLAYED) * weights
+        cov = np.linalg.inv(np.eye(F) + (own * PHI.T) @ PHI)
+        mean = cov @ (np.append(np.zeros(F - 1), LOCATION / 3) + PHI.T @ (own * Y[:, j]))
+        np.testing.assert_allclose(belief.columns[j] @ belief.columns[j].T, cov, rtol=1e-9)
+        np.testing.assert_allclose(at.mean[j], PHI[0] @ mean, rtol=1e-9)
+    shared = np.linalg.inv(np.eye(F) + (weights * PHI.T) @ PHI)
+    np.testing.assert_allclose(belief.shared @ belief.shared.T, shared, rtol=1e-9)
+    kept = regression.forgotten(belief, half_life, jnp.int32(2), jnp.bool_(False))
+    assert_same(kept, belief, rtol=0)
+
+
 def test_exploration_is_of_full_width_just_where_a_response_is_neglected(double_precision):
     belief, _ = learnt()
     phi = jnp.asarray(PHI[0])
@@ -252,7 +278,7 @@ def test_an_action_that_always_pays_nothing_does_not_keep_the_others_from_being_
 def test_weights_of_members_are_discounted_sums_of_log_densities():
     agent = agents.auto(ARMS, horizon=5.0, model=models.MLP(NUM_ARMS, (4,), skip=True))
     state, update = agent.init(jax.random.key(0)), jax.jit(agent.update)
-    expected = np.zeros(2)
+    expected = np.array([0.0, 0, -6, 0, -6])
     for step, x in enumerate(contexts(12)):
         before, action = state, jnp.int32(step % NUM_ARMS)
         row = Experience(x, jnp.where(jnp.arange(NUM_ARMS) == action, REWARDS, 0), jnp.arange(NUM_ARMS) == action)
@@ -261,14 +287,19 @@ def test_weights_of_members_are_discounted_sums_of_log_densities():
         hidden = jax.nn.elu(z @ before.features["hidden_0"]["kernel"] + before.features["hidden_0"]["bias"])
         deep = jnp.concatenate([z, hidden, jnp.ones(1)]) * 0.1**0.5
         order = jnp.array([NUM_FEATURES + 4, *range(NUM_FEATURES + 4)])  # bias before kernel
-        phis = jnp.append(z, 3.0), jnp.append(deep[order], 3.0)
+        phis = [jnp.append(scaled, 3.0) for scaled in (z, 10 * z, z, deep[order], deep[order])]
         location = rewards.location(state.rewards)
         row = row._replace(y=jnp.where(row.observed, row.y - state.rewards.origin, 0))
-        found = [
-            regression.learn(*pair, row, location, True, jnp.bool_(True))[1]
-            for pair in zip(before.members, phis, strict=True)
+        beliefs = [
+            jax.tree.map(lambda leaf, k=k: leaf[k], group)
+            for group in before.members
+            for k in range(len(group.weights))
         ]
-        expected = 0.8 * expected + np.array(found)
+        found = [
+            regression.learn(*pair, row, location, True, jnp.bool_(True))[1] for pair in zip(beliefs, phis, strict=True)
+        ]
+        expected = 0.8 * expected + np.array(found) - [0, 0, 0.2, 0, 0.2]
+        expected = np.maximum(expected - expected.max(), [-np.inf, -np.inf, -6, -np.inf, -6])
         np.testing.assert_allclose(info.weights, jax.nn.softmax(expected), rtol=1e-3, atol=1e-5)
 
 
@@ -279,12 +310,45 @@ def test_what_a_linear_member_cannot_say_is_left_to_the_learnt_one():
         x, t = at
         reward = jnp.abs(x[0]) - jnp.abs(x[1]) + 0.05 * jax.random.normal(jax.random.key(t))
         state, info = agent.update(state, x, t % NUM_ARMS, reward)
-        return state, (info.weights[1], info.innovation[0])
+        return state, (info.weights[3], info.innovation[0])
 
     at = contexts(400), jnp.arange(400)
     learnt, errors = jax.jit(lambda: jax.lax.scan(step, agent.init(jax.random.key(0)), at))()[1]
     assert learnt[-1] > 0.99
     assert np.mean(errors[-100:] ** 2) < 0.3 * np.mean(errors[:100] ** 2)
+
+
+FOLLOWERS = {
+    "auto": lambda: agents.auto(ARMS, model=models.MLP(NUM_ARMS, (8,), skip=True)),
+    "linear": lambda: agents.linear(ARMS, half_life=50.0),
+}
+
+
+@pytest.mark.parametrize("name", FOLLOWERS)
+def test_a_world_that_changes_is_followed(name):
+    """The weights of the actions are dealt out anew after two thirds of the steps."""
+    agent = FOLLOWERS[name]()
+
+    def step(state, at):
+        key, before = at
+        seen, acted, noisy = jax.random.split(key, 3)
+        x = jax.random.normal(seen, (NUM_FEATURES,))
+        means = jnp.roll(jnp.array([1.0, -1.0, 0.0]), ~before) * x[0] + jnp.roll(jnp.arange(3.0), ~before)
+        action = agent.act(acted, state, x).value
+        state, info = agent.update(state, x, action, means[action] + 0.3 * jax.random.normal(noisy))
+        return state, (jnp.max(means) - means[action], getattr(info, "weights", jnp.zeros(5)))
+
+    def played(key):
+        at = jax.random.split(key, 900), jnp.arange(900) < 600
+        return jax.lax.scan(step, agent.init(key), at)[1]
+
+    regret, weights = jax.jit(jax.vmap(played))(jax.random.split(jax.random.key(0), 4))
+    before, after = regret[:, 500:600].mean(1), regret[:, 800:].mean(1)
+    assert np.all(before < 0.1) and np.all(after < 0.4), (before, after)
+    forgetting = weights[..., jnp.array([2, 4])].sum(-1)
+    assert np.all(forgetting[:, 100:600].mean(1) < 0.02)
+    if name == "auto":
+        assert np.all(forgetting[:, 620:700].mean(1) > 0.5)
 
 
 @pytest.mark.parametrize("name", ["auto", "linear"])
@@ -325,6 +389,7 @@ class Shared(nn.Module):
     [
         ({"neglect": 0.0}, "neglect must be positive; got 0.0"),
         ({"horizon": -1.0}, "horizon must be positive; got -1.0"),
+        ({"half_life": 0.0}, "half_life must be positive; got 0.0"),
         ({"decay": -1.0}, "decay must lie in"),
         ({"batch_size": 0}, "batch_size must be at least 1; got 0"),
         ({"capacity": 0}, "capacity must be at least 1; got 0"),
