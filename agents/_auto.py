@@ -2,9 +2,9 @@ r"""One agent for contexts of numbers and for images: linear and learnt regressi
 
 Members. Each is a Bayesian regression with a weight vector for each action and an estimated noise variance
 (`seqdec.agents.regression`); how they are weighted, and how some of them forget, is told in `seqdec.agents.mixture`.
-With z the context in standard units (`seqdec.agents.units`), linear members have the features (z, 3), (10 z, 3) and
-(z, 3) with a half-life; the others ((z, h(z), 1) / sqrt(10), 3), h the last hidden units of a network, without and with
-a half-life. Contexts of more than 256 numbers, such as images, have the latter two only, without z, as they are.
+With z the context in standard units (`seqdec.agents.units`), linear members have the features (z, 3) and (10 z, 3), the
+other ((z, h(z), 1) / sqrt(10), 3), h the last hidden units of a network. Contexts of more than 256 numbers, such as
+images, have the latter only, without z, as they are. With a half-life the first and the last have twins that forget.
 
 Features. Each step takes one AdamW step on a minibatch of the memory, on half the squared error of the network's
 output for rewards in standard units. All parameters shrink by learning_rate min(1, decay / t) a step, as under a prior
@@ -13,7 +13,7 @@ that t observations outweigh. The regression has a copy of the network whose par
 recomputed from the rows of the memory with the new features. Between these steps it is updated by each reward exactly.
 
 Cost of a step, for n actions, F features with the network and b rows in a minibatch: O(n F^2) to act, O(F^2) and b
-gradients to learn, and O(n F^3) in every fourth of the half-life. Recomputing costs a forward pass and O(n F^2) for
+gradients to learn, and O(n F^3) in every fourth of a half-life. Recomputing costs a forward pass and O(n F^2) for
 each row that it takes, at most 8,192, and O(n F^3).
 
 Source: neural-linear: Riquelme, Tucker, Snoek, "Deep Bayesian Bandits Showdown", 2018.
@@ -118,7 +118,7 @@ def auto(
     capacity: int = 20_000,
     decay: float = 1000.0,
     horizon: float = 1000.0,
-    half_life: float | None = 200.0,
+    half_life: float | None = None,
     neglect: float | None = None,
     average: float = 0.99,
     num_candidates: int | None = None,
@@ -138,8 +138,8 @@ def auto(
         capacity: rows of the memory, a uniform sample of all observations.
         decay: steps after which the weights of the network begin to shrink less.
         horizon: steps after which a prediction counts e times less in the members' weights.
-        half_life: steps after which an observation counts half as much to the members that forget; None is without such
-            members.
+        half_life: steps after which an observation counts half as much to the members that forget, for a world that
+            changes, such as 200; None is without such members, which cost some regret where nothing changes.
         neglect: an action that was played near the context less than one in neglect x n times is explored at the full
             posterior variance, others in proportion less; None is the numbers in a context, between 2 and 20.
         average: in [0, 1); the features are those of the average over the last 1 / (1 - average) steps.

@@ -202,7 +202,8 @@ def forgotten(belief: Regression, half_life: float, steps: Array, accept: Array)
 
     # A loop of zero or one iterations, where a conditional would copy the belief in each step.
     times = jnp.where(accept & (steps % period(half_life) == 0), 1, 0)
-    return Regression(*jax.lax.fori_loop(0, times, due, belief[:3]), belief.noise)
+    weights, columns, shared = jax.lax.fori_loop(0, times, due, (belief.weights, belief.columns, belief.shared))
+    return Regression(weights, columns, shared, belief.noise)
 
 
 class Moments(NamedTuple):

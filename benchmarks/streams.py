@@ -6,7 +6,8 @@ Each stream draws its truth anew for each seed. Printed for each stream and agen
 interval over seeds, that of the last quarter, that of the worst seed, and microseconds of a step, of all seeds side by
 side divided by their steps.
 
-An agent is a name of seqdec, with a policy and its options after colons, such as `linear:epistemic_sampling`; or
+An agent is a name of seqdec, with a half-life after @, and a policy and its options after colons, such as
+`linear@200:ucb`; or
 `linucb:ALPHA`, LinUCB with ridge 1 and an intercept, on contexts and rewards as they are; `linucb:ALPHA:H`, the same
 with observations that count half after H steps; or `beta`, Thompson sampling of Bernoulli arms.
 """
@@ -240,15 +241,19 @@ def beta(env: Environment) -> Agent:
 
 def contender(name: str, env: Environment) -> Agent:
     kind, *options = name.split(":")
+    kind, _, half_life = kind.partition("@")
+    forgets: dict[str, Any] = {"half_life": float(half_life)} if half_life else {}
     if kind == "linucb":
         return linucb(env, *map(float, options))
     if kind == "beta":
         return beta(env)
     if not options:
-        return agents.make(kind, env)
+        return agents.make(kind, env, **forgets)
     policy, *settings = options
     pairs = (setting.split("=") for setting in settings)
-    return agents.make(kind, env, policy=policies.make(policy, **{key: float(value) for key, value in pairs}))
+    return agents.make(
+        kind, env, policy=policies.make(policy, **{key: float(value) for key, value in pairs}), **forgets
+    )
 
 
 def main(asked: argparse.Namespace) -> None:

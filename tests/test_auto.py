@@ -276,7 +276,7 @@ def test_an_action_that_always_pays_nothing_does_not_keep_the_others_from_being_
 
 
 def test_weights_of_members_are_discounted_sums_of_log_densities():
-    agent = agents.auto(ARMS, horizon=5.0, model=models.MLP(NUM_ARMS, (4,), skip=True))
+    agent = agents.auto(ARMS, horizon=5.0, half_life=50.0, model=models.MLP(NUM_ARMS, (4,), skip=True))
     state, update = agent.init(jax.random.key(0)), jax.jit(agent.update)
     expected = np.array([0.0, 0, -6, 0, -6])
     for step, x in enumerate(contexts(12)):
@@ -310,7 +310,7 @@ def test_what_a_linear_member_cannot_say_is_left_to_the_learnt_one():
         x, t = at
         reward = jnp.abs(x[0]) - jnp.abs(x[1]) + 0.05 * jax.random.normal(jax.random.key(t))
         state, info = agent.update(state, x, t % NUM_ARMS, reward)
-        return state, (info.weights[3], info.innovation[0])
+        return state, (info.weights[2], info.innovation[0])
 
     at = contexts(400), jnp.arange(400)
     learnt, errors = jax.jit(lambda: jax.lax.scan(step, agent.init(jax.random.key(0)), at))()[1]
@@ -319,7 +319,7 @@ def test_what_a_linear_member_cannot_say_is_left_to_the_learnt_one():
 
 
 FOLLOWERS = {
-    "auto": lambda: agents.auto(ARMS, model=models.MLP(NUM_ARMS, (8,), skip=True)),
+    "auto": lambda: agents.auto(ARMS, half_life=50.0, model=models.MLP(NUM_ARMS, (8,), skip=True)),
     "linear": lambda: agents.linear(ARMS, half_life=50.0),
 }
 
