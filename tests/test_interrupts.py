@@ -49,7 +49,8 @@ def test_ctrl_c_is_quiet_at_any_time(seconds: float, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_ctrl_c_keeps_the_finished_runs(tmp_path: Path) -> None:
-    with start(*LONG[:2], "--agents", "linear,auto", "--steps", "20000", "--seeds", "1", "--out", str(tmp_path)) as process:
+    options = ("--agents", "linear,auto", "--steps", "20000", "--seeds", "1", "--out", str(tmp_path))
+    with start(*LONG[:2], *options) as process:
         while process.poll() is None and not finished(tmp_path):
             time.sleep(0.1)
         code, out, err = interrupted(process)
