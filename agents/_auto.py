@@ -332,7 +332,7 @@ def _renewed(parts: _Parts, key: Array, state: AutoState) -> AutoState:
             rows = jax.tree.map(lambda leaf: leaf[which], memory.rows)
             phi = jax.vmap(lambda x: _features(parts, params, _inputs(parts, contexts, x))[-1])(rows.x)
             age = (memory.seen - rows.step).astype(weights.dtype)
-            faded = weights * 0.5 ** (age / half_lives[:, None].astype(weights.dtype))
+            faded = weights[None] * 0.5 ** (age[None] / half_lives[:, None].astype(weights.dtype))
             return jax.vmap(regression.added, (0, 1, None, None, 0))(moments, phi, rows.y, rows.observed, faded)
 
         moments = jax.vmap(regression.no_rows)(kept[0])

@@ -47,7 +47,7 @@ def prior(kinds: tuple[Kind, ...], responses: int, size: int) -> Regression:
 
 def features(kinds: tuple[Kind, ...], z: Array) -> Array:
     """(K, F) features of the members, from what they share (F - 1,)."""
-    scaled = jnp.array([kind.scale for kind in kinds], z.dtype)[:, None] * jnp.ravel(z)
+    scaled = jnp.array([kind.scale for kind in kinds], z.dtype)[:, None] * jnp.ravel(z)[None]
     return jnp.concatenate([scaled, jnp.full((len(kinds), 1), regression.CONSTANT, z.dtype)], 1)
 
 

@@ -351,6 +351,18 @@ def test_a_world_that_changes_is_followed(name):
         assert np.all(forgetting[:, 620:700].mean(1) > 0.5)
 
 
+@pytest.mark.parametrize("x64", [False, True])
+@pytest.mark.parametrize("name", FOLLOWERS)
+def test_members_that_forget_pass_strict_modes_and_keep_their_dtypes(name, x64):
+    with jax.enable_x64(x64), jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"):
+        agent = FOLLOWERS[name]()
+        state = jax.eval_shape(agent.init, jax.random.key(0))
+        x, reward = jax.ShapeDtypeStruct((NUM_FEATURES,), jnp.float32), jax.ShapeDtypeStruct((), jnp.float32)
+        jax.eval_shape(agent.act, jax.random.key(0), state, x)
+        fresh, _ = jax.eval_shape(agent.update, state, x, jax.ShapeDtypeStruct((), jnp.int32), reward)
+    assert jax.tree.map(lambda a: (a.shape, a.dtype), fresh) == jax.tree.map(lambda a: (a.shape, a.dtype), state)
+
+
 @pytest.mark.parametrize("name", ["auto", "linear"])
 def test_a_rejected_update_leaves_the_state_as_it_was(name):
     agent = agents.make(name, ARMS)
