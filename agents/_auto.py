@@ -164,7 +164,7 @@ def auto(
     checks.number("decay", decay)
     checks.positive("horizon", horizon)
     if half_life is not None:
-        checks.positive("half_life", half_life)
+        checks.number("half_life", half_life, 0, regression.LONGEST, exclusive=True)
     if neglect is not None:
         checks.positive("neglect", neglect)
     checks.number("average", average, 0, 1)

@@ -71,7 +71,7 @@ def _per_action(
 ) -> Agent:
     acquisition, called = policies.resolve(policy)
     if half_life is not None:
-        checks.positive("half_life", half_life)
+        checks.number("half_life", half_life, 0, regression.LONGEST, exclusive=True)
     if neglect is not None:
         checks.positive("neglect", neglect)
     choices = choices_for(spaces)

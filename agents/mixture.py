@@ -28,7 +28,9 @@ from seqdec.agents.regression import Answer, Regression
 from seqdec.core import Array, Key
 
 _PRICE = 0.2
+"""Nats a step that a member which forgets has to foretell better by."""
 _LEAST = -6.0
+"""Its log weight at least, where the largest is 0."""
 
 
 class Kind(NamedTuple):

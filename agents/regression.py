@@ -42,6 +42,8 @@ from seqdec.core import Array, Posterior, Predictive, PyTree
 
 CONSTANT = 3.0
 """The last feature: a prior of three standard deviations of the noise for the mean reward of an action."""
+LONGEST = 2.0**32
+"""Half-lives are below: then the steps between two times at which a belief forgets fit int32."""
 
 
 class Regression(NamedTuple):

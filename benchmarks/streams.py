@@ -6,10 +6,10 @@ Each stream draws its truth anew for each seed. Printed for each stream and agen
 interval over seeds, that of the last quarter, that of the worst seed, and microseconds of a step, of all seeds side by
 side divided by their steps.
 
-An agent is a name of seqdec, with a half-life after @, and a policy and its options after colons, such as
-`linear@200:ucb`; or
-`linucb:ALPHA`, LinUCB with ridge 1 and an intercept, on contexts and rewards as they are; `linucb:ALPHA:H`, the same
-with observations that count half after H steps; or `beta`, Thompson sampling of Bernoulli arms.
+An agent is a name of seqdec, with a half-life after @ and a policy and its options after colons if they are not the
+defaults, such as `linear@200:ucb`; or `linucb:ALPHA`, LinUCB with ridge 1 and an intercept, on contexts and rewards as
+they are; `linucb:ALPHA:H`, the same with observations that count half after H steps; or `beta`, Thompson sampling of
+Bernoulli arms.
 """
 
 import argparse
@@ -70,10 +70,12 @@ def environment(name: str) -> Environment:
 
 
 def normal_weights(arms: int, features: int) -> Callable[[Array], Array]:
+    """Weights (arms, features) whose product with a standard normal context has variance 1."""
     return lambda key: jax.random.normal(key, (arms, features)) / features**0.5
 
 
 def normal_context(features: int) -> Callable[[Array, Array], Array]:
+    """Standard normal numbers."""
     return lambda key, step: jax.random.normal(key, (features,))
 
 
@@ -146,6 +148,7 @@ def heavy(key: Array, step: Array) -> Array:
 
 
 def heavy_means(truth: Array, x: Array) -> Array:
+    """Linear in the logarithms of the columns."""
     logs = jnp.log(x / 10.0 ** jnp.arange(6)) / 1.5
     return truth @ logs
 
@@ -156,6 +159,7 @@ def absurd_context(key: Array, step: Array) -> Array:
 
 
 def rings(key: Array) -> Array:
+    """Nothing is drawn: only the number of arms counts."""
     return jax.random.normal(key, (3, 1))
 
 
@@ -240,6 +244,7 @@ def beta(env: Environment) -> Agent:
 
 
 def contender(name: str, env: Environment) -> Agent:
+    """The agent called `name`, as at the head of this file."""
     kind, *options = name.split(":")
     kind, _, half_life = kind.partition("@")
     forgets: dict[str, Any] = {"half_life": float(half_life)} if half_life else {}

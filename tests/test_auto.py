@@ -401,7 +401,8 @@ class Shared(nn.Module):
     [
         ({"neglect": 0.0}, "neglect must be positive; got 0.0"),
         ({"horizon": -1.0}, "horizon must be positive; got -1.0"),
-        ({"half_life": 0.0}, "half_life must be positive; got 0.0"),
+        ({"half_life": 0.0}, "half_life must lie in .*; got 0.0"),
+        ({"half_life": np.inf}, "half_life must lie in .*; got inf"),
         ({"decay": -1.0}, "decay must lie in"),
         ({"batch_size": 0}, "batch_size must be at least 1; got 0"),
         ({"capacity": 0}, "capacity must be at least 1; got 0"),
