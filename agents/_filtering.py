@@ -43,7 +43,10 @@ def decide(key: Key, acquisition: Acquisition, question: Posterior, choices: Cho
     if acquisition.probabilities is None:
         propensity = jnp.full((), jnp.nan)
     else:
-        propensity = acquisition.probabilities(estimate, question, candidates, mask)[index]
+        if acquisition.probability is None:
+            propensity = acquisition.probabilities(estimate, question, candidates, mask)[index]
+        else:
+            propensity = acquisition.probability(estimate, question, candidates, mask, index)
         propensity = jnp.where(choices.sound(obs) & jnp.isfinite(scores[index]), propensity, jnp.nan)
     return Action(choices.action(candidates, index), propensity)
 
@@ -70,7 +73,7 @@ def box_choices(
     """Uniform points of the box, in its dtype; the model's input is the observation and the point, concatenated."""
     dtype = jax.dtypes.canonicalize_dtype(space.dtype)
     whole = not jnp.issubdtype(dtype, jnp.floating)
-    low, high = (bound.ravel() for bound in (map(jnp.int32, (space.low, space.high)) if whole else _limits(space)))
+    low, high = (bound.ravel() for bound in (map(jnp.int32, (space.low, space.high)) if whole else limits(space)))
 
     def join(observation, points):
         context = jnp.broadcast_to(jnp.ravel(observe(observation)), (len(points), observe(observation).size))
@@ -95,7 +98,7 @@ def box_choices(
     return Choices(candidates, action, evidence, sound)
 
 
-def _limits(space: gym_spaces.Box) -> tuple[Array, Array]:
+def limits(space: gym_spaces.Box) -> tuple[Array, Array]:
     """The least and the largest points of a box of floats among those of 32 bits."""
     low, high = (bound.astype(np.float32) for bound in (space.low, space.high))
     inner = np.where(low < space.low, np.nextafter(low, np.float32(np.inf)), low)

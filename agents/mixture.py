@@ -9,12 +9,20 @@ Weights. With p_k the predictive density of a reward under member k, before it i
     log weight_k <- (1 - 1 / horizon) log weight_k + log p_k(reward) - price_k        sum_k weight_k = 1
 
 so that what was foretold long ago is forgotten: the member that is better now need not be the one that was better at
-first. A member that forgets explores for ever, so that it has to be worth it: its price is 0.2 nats a step, that of the
-others 0. Its log weight is kept above that of the best less 6, from where it returns in a few steps. Mean, variance and
-noise of an action's reward are weighted means of the members'.
+first. Mean, variance and noise of an action's reward are weighted means of the members'.
 
-Source: Raftery, Karny, Ettler, "Online prediction under model uncertainty via dynamic model averaging", 2010; the price
-is ours.
+Change. A member that forgets explores for ever, and foretells the rewards of a model that does not fit somewhat better
+where nothing changes, so that it has to be worth it. It has no weight before a change was found: with s the squared
+error of the mixture in the variance of all rewards, at most 9, bars for means over the last 200 steps and e for the
+standard error of such a mean,
+
+    s_bar - s_bar* > max(0.2, 6 e, 12 e*)
+
+where stars are those of the step t > 400 at which s_bar was smallest. From then on the price is 0.2 nats a step, that
+of the others 0, and the log weight is kept above that of the best less 6, from where it returns in a few steps.
+
+Source: Raftery, Karny, Ettler, "Online prediction under model uncertainty via dynamic model averaging", 2010; price and
+detection are ours.
 """
 
 from typing import NamedTuple
@@ -31,6 +39,10 @@ _PRICE = 0.2
 """Nats a step that a member which forgets has to foretell better by."""
 _LEAST = -6.0
 """Its log weight at least, where the largest is 0."""
+_NONE = -100.0
+"""Its log weight before a change was found."""
+_RISE, _SURE, _SURE_BEFORE, _RECENT, _LARGEST = 0.2, 6.0, 12.0, 200, 9.0
+"""Of the squared error: smallest rise, and in standard errors now and before; steps of its mean; the most of a step."""
 
 
 class Kind(NamedTuple):
@@ -40,6 +52,38 @@ class Kind(NamedTuple):
     """r"""
     half_life: float | None = None
     """H, in steps; None is infinity"""
+
+
+class Change(NamedTuple):
+    """Whether the world changes, by the squared errors of what was foretold."""
+
+    mean: Array
+    """() s_bar"""
+    square: Array
+    """() recent mean of s^2"""
+    least: Array
+    """() smallest s_bar, s_bar*"""
+    error: Array
+    """() e*"""
+    found: Array
+    """() bool"""
+
+
+def unchanged() -> Change:
+    """Before any observation."""
+    return Change(jnp.zeros(()), jnp.zeros(()), jnp.full((), _LARGEST), jnp.zeros(()), jnp.bool_(False))
+
+
+def watched(change: Change, square: Array, steps: Array) -> Change:
+    """What is known after a squared error () in the variance of the rewards, in step number `steps` () int32."""
+    s = jnp.minimum(square, _LARGEST).astype(change.mean.dtype)
+    rate = 1 / jnp.minimum(steps, _RECENT).astype(s.dtype)
+    mean, second = change.mean + rate * (s - change.mean), change.square + rate * (s**2 - change.square)
+    error = jnp.sqrt(jnp.maximum(second - mean**2, 0) / (2 * _RECENT))
+    lower = (steps > 2 * _RECENT) & (mean < change.least)
+    least, before = jnp.where(lower, mean, change.least), jnp.where(lower, error, change.error)
+    rise = jnp.maximum(_RISE, jnp.maximum(_SURE * error, _SURE_BEFORE * before))
+    return Change(mean, second, least, before, change.found | (mean - least > rise))
 
 
 def prior(kinds: tuple[Kind, ...], responses: int, size: int) -> Regression:
@@ -83,12 +127,13 @@ def forgotten(kinds: tuple[Kind, ...], members: Regression, steps: Array, accept
 
 def log_weights(kinds: tuple[Kind, ...]) -> Array:
     """(K,) of all members before any observation."""
-    return jnp.array([0.0 if kind.half_life is None else _LEAST for kind in kinds])
+    return jnp.array([0.0 if kind.half_life is None else _NONE for kind in kinds])
 
 
-def reweighted(kinds: tuple[Kind, ...], log_weights: Array, densities: Array, horizon: float) -> Array:
-    """The log weights (K,) of all members after a step; the largest is 0."""
+def reweighted(kinds: tuple[Kind, ...], log_weights: Array, densities: Array, horizon: float, found: Array) -> Array:
+    """The log weights (K,) of all members after a step, by whether a change was found; the largest is 0."""
     forgets = jnp.array([kind.half_life is not None for kind in kinds])
     fresh = (1 - 1 / horizon) * log_weights + densities - jnp.where(forgets, _PRICE, 0.0)
+    fresh = jnp.where(forgets & ~found, _NONE, fresh)
     fresh = fresh - jnp.max(fresh)
-    return jnp.where(forgets, jnp.maximum(fresh, _LEAST), fresh)
+    return jnp.where(forgets, jnp.maximum(fresh, jnp.where(found, _LEAST, _NONE)), fresh)

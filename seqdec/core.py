@@ -143,6 +143,9 @@ class Acquisition(NamedTuple):
     """True where `probabilities` is the exact law of the action, False where it is a Monte Carlo estimate."""
     needs: str
     """The most expensive field of the posterior that it uses: "mean", "joint" or "draw"."""
+    probability: Callable[[Key, Posterior, PyTree, Array | None, Array], Array] | None = None
+    """(key, posterior, candidates, mask, index) -> () that of one candidate, where it costs less than all of them: one
+    of `probabilities` up to its error. None where it does not."""
 
 
 class TimeStep(NamedTuple):

@@ -1,5 +1,6 @@
 """What several test files share."""
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,14 +20,22 @@ def pytest_configure() -> None:
 
     Compiled programs are kept in the user's cache folder. XLA leaves out the optimisations of machine code, which cost
     more time than they save in runs of a few steps; XLA_FLAGS=--xla_backend_optimization_level=3 tests with all of
-    them. Each core is a device, so that runs of several seeds are spread over them.
+    them. Most programs are small, and are compiled in one piece. Each core is a device, so that runs of several seeds
+    are spread over them.
     """
-    os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
+    flags = ("backend_optimization_level=0", "cpu_use_fusion_emitters=false", "cpu_parallel_codegen_split_count=1")
+    os.environ.setdefault("XLA_FLAGS", " ".join(f"--xla_{flag}" for flag in flags))
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(pooch.os_cache("seqdec") / "tests"))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
     seqdec.compilation_cache(os.environ["JAX_COMPILATION_CACHE_DIR"])
     seqdec.use_all_cores()
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage seldom: tracing makes many objects, and a search goes through all of them."""
+    gc.freeze()
+    gc.set_threshold(50_000, 50, 1000)
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from gymnasium import spaces
 from scipy import stats
 
 from seqdec import agents, models
-from seqdec.agents import noise, regression, rewards, units
+from seqdec.agents import mixture, noise, regression, rewards, units
 from seqdec.agents.experience import Experience
 from tests.test_agents import ARMS, CONTEXT, NUM_ARMS, NUM_FEATURES, Spaces, assert_same, contexts
 
@@ -278,7 +278,8 @@ def test_an_action_that_always_pays_nothing_does_not_keep_the_others_from_being_
 def test_weights_of_members_are_discounted_sums_of_log_densities():
     agent = agents.auto(ARMS, horizon=5.0, half_life=50.0, model=models.MLP(NUM_ARMS, (4,), skip=True))
     state, update = agent.init(jax.random.key(0)), jax.jit(agent.update)
-    expected = np.array([0.0, 0, -6, 0, -6])
+    state = state._replace(change=state.change._replace(found=jnp.bool_(True)))
+    expected = np.array([0.0, 0, -100, 0, -100])
     for step, x in enumerate(contexts(12)):
         before, action = state, jnp.int32(step % NUM_ARMS)
         row = Experience(x, jnp.where(jnp.arange(NUM_ARMS) == action, REWARDS, 0), jnp.arange(NUM_ARMS) == action)
@@ -303,8 +304,55 @@ def test_weights_of_members_are_discounted_sums_of_log_densities():
         np.testing.assert_allclose(info.weights, jax.nn.softmax(expected), rtol=1e-3, atol=1e-5)
 
 
+def test_a_rise_of_the_squared_errors_is_a_change():
+    """Against the means written out, with weights 1 / min(t, 200) on the newest."""
+    rng = np.random.default_rng(0)
+    squares = rng.standard_exponential(900) * np.where(np.arange(900) < 600, 0.3, 1.2)
+    squares[50] = 1e6  # counts as 9
+    means, seconds, least, before, found = [], [], np.inf, 0.0, []
+    mean = second = 0.0
+    for t, s in enumerate(np.minimum(squares, 9), 1):
+        mean, second = mean + (s - mean) / min(t, 200), second + (s**2 - second) / min(t, 200)
+        error = np.sqrt((second - mean**2) / 400)
+        if t > 400 and mean < least:
+            least, before = mean, error
+        found.append(mean - least > max(0.2, 6 * error, 12 * before))
+        means.append(mean)
+        seconds.append(second)
+
+    def step(change, at):
+        change = mixture.watched(change, *at)
+        return change, change
+
+    at = jnp.asarray(squares, jnp.float32), jnp.arange(1, 901, dtype=jnp.int32)
+    changes = jax.lax.scan(step, mixture.unchanged(), at)[1]
+    np.testing.assert_allclose(changes.mean, means, rtol=1e-3)
+    np.testing.assert_allclose(changes.square, seconds, rtol=1e-3)
+    np.testing.assert_array_equal(changes.found, np.logical_or.accumulate(found))
+    assert not changes.found[599] and changes.found[720]
+
+
+@pytest.mark.parametrize("tail", ["normal", "lognormal", "rare"])
+def test_where_nothing_changes_no_change_is_found(tail):
+    draws = {
+        "normal": lambda rng: rng.normal(size=20_000) ** 2,
+        "lognormal": lambda rng: (rng.lognormal(size=20_000) - np.exp(0.5)) ** 2 / 4.67,
+        "rare": lambda rng: (rng.random(20_000) < 0.01) / 0.01,
+    }
+    squares = jnp.asarray(np.stack([draws[tail](np.random.default_rng(seed)) for seed in range(20)]), jnp.float32)
+
+    def step(change, at):
+        return mixture.watched(change, *at), None
+
+    def last(squares):
+        at = squares, jnp.arange(1, len(squares) + 1, dtype=jnp.int32)
+        return jax.lax.scan(step, mixture.unchanged(), at)[0].found
+
+    assert np.mean(jax.jit(jax.vmap(last))(squares)) <= 0.05
+
+
 def test_what_a_linear_member_cannot_say_is_left_to_the_learnt_one():
-    agent = agents.auto(ARMS, learning_rate=1e-2, model=models.MLP(NUM_ARMS, (16,), skip=True))
+    agent = agents.auto(ARMS, learning_rate=1e-2, half_life=None, model=models.MLP(NUM_ARMS, (16,), skip=True))
 
     def step(state, at):
         x, t = at

@@ -304,10 +304,11 @@ def test_without_compilation() -> None:
         seen.append(float(observation[0]))
         return plain.act(key, state, observation)
 
-    compiled = seqdec.run(agents.linear(env), env, 3, seed=0, num_seeds=2, progress=False)
+    compiled = seqdec.run(agents.linear(env), env, 3, seed=0, progress=False)
     with jax.disable_jit():
         seqdec.run(plain._replace(act=act), env, 3, seed=0, progress=False)
-        eager = seqdec.run(agents.linear(env), env, 3, seed=0, num_seeds=2, progress=False)
+        eager = seqdec.run(agents.linear(env), env, 3, seed=0, progress=False)
+        seqdec.run(agents.random(env), env, 1, seed=0, num_seeds=2, progress=False)
         seqdec.run(agents.random(Coin()), Coin(), 3, seed=0, progress=False)
     assert len(seen) == 3
     np.testing.assert_array_equal(eager.actions, compiled.actions)

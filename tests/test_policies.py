@@ -175,6 +175,23 @@ def test_many_equal_and_certain_arms_share_the_probability():
     np.testing.assert_allclose(policy.probabilities(jax.random.key(0), question, None, None), 1 / 300, rtol=1e-4)
 
 
+@pytest.mark.parametrize("std", [0.0, 0.01, 1.0])
+@pytest.mark.parametrize("mask", [None, jnp.arange(40) % 3 > 0], ids=["all allowed", "some allowed"])
+def test_the_probability_of_one_candidate_is_one_of_the_probabilities(std, mask):
+    """Up to the error of the quadrature, by which their sum misses 1."""
+    mean = jnp.round(2 * jax.random.normal(jax.random.key(0), (40,)))  # with ties
+    question = belief_of(std**2 * jnp.diag(jnp.linspace(0.5, 2, 40)))._replace(mean=lambda x: mean)
+    question = question._replace(
+        joint=lambda x: Predictive(mean, std**2 * jnp.diag(jnp.linspace(0.5, 2, 40)), 0 * jnp.eye(40))
+    )
+    policy = policies.epistemic_sampling()
+    every = policy.probabilities(jax.random.key(0), question, None, mask)
+    one = jnp.stack([policy.probability(jax.random.key(0), question, None, mask, index) for index in jnp.arange(40)])
+    one = one if mask is None else jnp.where(mask, one, 0)
+    np.testing.assert_allclose(one, every, atol=0.01)
+    np.testing.assert_allclose(one.sum(), 1, atol=0.02)
+
+
 @pytest.mark.parametrize("name", ["predictive_sampling", "thompson"])
 def test_an_estimated_probability_is_never_zero(name):
     """Not even where the other arm is 100 standard deviations better: its inverse may become a weight."""

@@ -10,10 +10,12 @@ from seqdec.core import Acquisition
 from seqdec.policies import common
 
 
-def thompson(*, propensity_samples: int = 32) -> Acquisition:
+def thompson(*, scale: float = 1.0, propensity_samples: int = 32) -> Acquisition:
     """Thompson sampling.
 
     Args:
+        scale: of the deviation of draws from the mean, in [0, 1]; below 1 it explores less than the belief warrants, as
+            pays where contexts differ enough to explore by themselves.
         propensity_samples: parameter draws for the estimate of the action's probability, each at the cost of one
             action; 0 gives no estimate.
 
@@ -21,10 +23,15 @@ def thompson(*, propensity_samples: int = 32) -> Acquisition:
         The acquisition; its probabilities are Monte Carlo estimates.
 
     Raises:
-        ValueError: propensity_samples is not an integer >= 0.
+        ValueError: propensity_samples is not an integer >= 0, or scale is out of its range.
     """
+    common.weight("scale", scale, 1)
 
     def score(key, posterior, candidates, mask):
-        return common.masked(posterior.draw(key)(candidates), mask)
+        drawn = posterior.draw(key)(candidates)
+        if scale != 1:
+            mean = posterior.mean(candidates)
+            drawn = mean + scale * (drawn - mean)
+        return common.masked(drawn, mask)
 
     return Acquisition(score, common.monte_carlo(score, propensity_samples), exact=False, needs="draw")

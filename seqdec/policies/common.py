@@ -54,41 +54,51 @@ def marginal_quadrature(marginals, samples: int):
 
         P(a) = E_z prod_{b != a} Phi((mean_a + std_a z - mean_b) / std_b),    z at the S midpoint quantiles of N(0, 1)
 
-    Deterministic. Apart from the smoothing, the error is at most 1 / (2 S) where the other scores are certain, and much
-    smaller where they are about as uncertain as that of a. O(n^2 S) time and O(n S) memory.
+    Deterministic. Certain scores that are equal count as one of them each time, evenly. Apart from the smoothing, the
+    error is at most 1 / (2 S) where the other scores are certain, and much smaller where they are about as uncertain
+    as that of a. O(n S) time for one candidate; for all of them, whose sum is made 1, O(n^2 S).
 
     Args:
         marginals: (posterior, candidates) -> mean (n,) and std (n,).
         samples: S.
 
     Returns:
-        A function with the signature of `seqdec.core.Acquisition.probabilities`, or None for samples = 0.
+        Functions with the signatures of `seqdec.core.Acquisition.probabilities` and `.probability`, or None for each
+        with samples = 0.
     """
     samples = _samples(samples)
     if not samples:
-        return None
+        return None, None
+
+    def wins(mean, std, mask, index):
+        """S P(a) of candidate `index`."""
+        dtype = mean.dtype
+        quantiles = jax.scipy.special.ndtri((jnp.arange(samples, dtype=dtype) + 0.5) / samples)
+        score = mean[index] + std[index] * quantiles
+        rivals = jnp.arange(len(mean)) != index if mask is None else mask.at[index].set(False)
+        tied = rivals & (mean == mean[index]) & (std == 0) & (std[index] == 0)
+        scale = 1 / (math.sqrt(2) * jnp.maximum(std, jnp.finfo(dtype).tiny))
+        below = 0.5 + 0.5 * jax.lax.erf((score[None] - mean[:, None]) * scale[:, None])
+        product = jnp.prod(jnp.where((rivals & ~tied)[:, None], below, 1), axis=0)
+        return jnp.sum(product) / (1 + jnp.sum(tied)).astype(dtype)
+
+    def probability(key, posterior, candidates, mask, index):
+        del key
+        mean, std = marginals(posterior, candidates)
+        mask = None if mask is None else jnp.asarray(mask, bool)
+        share = 1 / (len(mean) if mask is None else jnp.maximum(jnp.sum(mask), 1).astype(mean.dtype))
+        return (wins(mean, std, mask, index) + share) / (samples + 1)
 
     def probabilities(key, posterior, candidates, mask):
         del key
         mean, std = marginals(posterior, candidates)
-        count, dtype = len(mean), mean.dtype
-        quantiles = jax.scipy.special.ndtri((jnp.arange(samples, dtype=dtype) + 0.5) / samples)
-        score = mean[:, None] + std[:, None] * quantiles[None]
-        scale = 1 / (math.sqrt(2) * jnp.maximum(std, jnp.finfo(dtype).tiny))
-        rivals = jnp.ones(count, bool) if mask is None else jnp.asarray(mask)
+        mask = None if mask is None else jnp.asarray(mask, bool)
+        # One after the other, so that memory is O(n S).
+        each = jax.lax.map(lambda index: wins(mean, std, mask, index), jnp.arange(len(mean)))
+        each = each if mask is None else jnp.where(mask, each, 0)
+        return smoothed(samples * each / jnp.sum(each), samples, mask)
 
-        def times_below(rival, product):
-            """Of each score (n, S) the probability that it is above that of one more rival."""
-            below = 0.5 + 0.5 * jax.lax.erf((score - mean[rival]) * scale[rival])
-            return product * jnp.where(rivals[rival] & (jnp.arange(count) != rival)[:, None], below, 1)
-
-        wins = jnp.sum(jax.lax.fori_loop(0, count, times_below, jnp.ones_like(score)), axis=1)
-        # With many certain and equal scores the product of their halves underflows to zero for all of them.
-        wins = wins + jnp.finfo(wins.dtype).tiny
-        wins = wins if mask is None else jnp.where(mask, wins, 0)
-        return smoothed(samples * wins / jnp.sum(wins), samples, mask)
-
-    return probabilities
+    return probabilities, probability
 
 
 def smoothed(counts: Array, samples: int, mask: Array | None) -> Array:

@@ -70,5 +70,5 @@ def _sampling(noisy: bool, joint: bool, propensity_samples: int) -> Acquisition:
 
     if joint:
         return Acquisition(together, common.monte_carlo(together, propensity_samples), exact=False, needs="joint")
-    probabilities = common.marginal_quadrature(marginals, propensity_samples)
-    return Acquisition(separate, probabilities, exact=False, needs="joint")
+    every, one = common.marginal_quadrature(marginals, propensity_samples)
+    return Acquisition(separate, every, exact=False, needs="joint", probability=one)

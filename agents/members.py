@@ -1,0 +1,312 @@
+"""The members of `seqdec.agents.auto`: what they see, learn and answer, and how they follow the network."""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+from gymnasium import spaces as gym_spaces
+
+from seqdec import linalg, models
+from seqdec import memory as memories
+from seqdec.agents import mixture, regression, rewards, units, views
+from seqdec.agents import noise as noises
+from seqdec.agents._filtering import Choices, limits
+from seqdec.agents._neural import mean_of_rows
+from seqdec.agents.experience import (
+    Batch,
+    Experience,
+    first,
+)
+from seqdec.agents.last_layer import last_layer
+from seqdec.agents.mixture import Change, Kind
+from seqdec.agents.networks import check_candidates, network_for
+from seqdec.agents.regression import Answer, Regression
+from seqdec.agents.rewards import Rewards
+from seqdec.agents.units import Units
+from seqdec.agents.views import View
+from seqdec.core import (
+    Array,
+    Marginals,
+    Masked,
+    Network,
+    Posterior,
+    Predictive,
+    PyTree,
+    Spaces,
+)
+from seqdec.memory import MemoryState
+
+_DEEP_STD = 0.1**0.5
+"""Prior standard deviation of the weights with a network, in that of the noise."""
+_FREE_STD = 10.0
+"""That of the linear member for rewards nearly free of noise; the other linear members have 1."""
+_ROWS, _BLOCK = 8192, 256
+"""Rows of the memory that the belief is recomputed from, if there are more, a random draw; rows of it at a time."""
+FIRST, _OFTEN = 16, 10
+"""Steps between the first recomputations, and recomputations while the number of observations grows e times."""
+
+
+class AutoState(NamedTuple):
+    """What the agent knows."""
+
+    params: PyTree
+    """of the network in training"""
+    optimizer: Any
+    average: PyTree
+    """of the parameters over the last steps (`seqdec.agents.averaging`)"""
+    features: PyTree
+    """the copy of the network whose features the members have"""
+    members: tuple[Regression, ...]
+    """(K, ...) for each kind of features, those with the network last"""
+    log_weights: Array
+    """(members,), the largest is 0"""
+    change: Change
+    contexts: Units
+    rewards: Rewards
+    memory: MemoryState
+    due: Array
+    """() int32, the step of the next recomputation"""
+    key: Array
+    """data of the key of all draws from the memory, never changed"""
+
+
+class Group(NamedTuple):
+    """Members with the same features."""
+
+    kinds: tuple[Kind, ...]
+    features: Callable[[PyTree, PyTree], Array]
+    """(parameters of the network, its input) -> (F - 1,)"""
+
+
+class Parts(NamedTuple):
+    """What an agent is made of."""
+
+    network: Network
+    view: View
+    responses: int
+    """n, of an input"""
+    neglect: float
+    groups: tuple[Group, ...]
+    """the last with the features of the network"""
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """Of all members."""
+        return tuple(kind for group in self.groups for kind in group.kinds)
+
+
+def parts_of(
+    spaces: Spaces, model: nn.Module | Network | None, x: PyTree, neglect: float | None, half_life: float | None
+) -> Parts:
+    """The members, and the network and its last layer, for inputs of the shapes of x."""
+    actions, responses = spaces.action_space, 1
+    by_row = isinstance(spaces.observation_space, gym_spaces.Dict)
+    if by_row:
+        check_candidates(spaces)
+        view = views.of_candidates(spaces)
+    elif isinstance(actions, gym_spaces.Discrete):
+        view, responses = views.of_contexts(x.shape), int(actions.n)
+    else:
+        view = views.of_boxes(spaces, x.size - math.prod(actions.shape or ()))
+    if model is None and view.features and not by_row:
+        model = models.MLP(responses, skip=True)
+    network = network_for(spaces, model)
+    layer = last_layer(network)
+    if layer.groups != responses:
+        raise ValueError(
+            f"auto needs an output layer in which each of the {responses} actions has parameters of its own, as in a "
+            "dense layer; use hilofi for other networks"
+        )
+    forgetful = (Kind(half_life=half_life),) if half_life is not None else ()
+    groups = [
+        Group(((Kind(), Kind(_FREE_STD), *forgetful) if place == 0 else (Kind(),)), lambda params, x, of=of: of(x))
+        for place, of in enumerate(view.features)
+    ]
+    forgetful = (Kind(_DEEP_STD, half_life),) if half_life is not None else ()
+    groups.append(Group((Kind(_DEEP_STD), *forgetful), lambda params, x: layer.features(params, x)[1][0]))
+    width = 1.0 if responses == 1 else regression.neglect_for(x.size) if neglect is None else neglect
+    return Parts(network, view, responses, width, tuple(groups))
+
+
+def inputs_of(parts: Parts, contexts: Units, x: PyTree) -> PyTree:
+    """What the network sees: few numbers in standard units, many as they are."""
+    view = parts.view
+    return view.scaled(view.replaced(x, units.bounded(contexts, view.numbers(x))))
+
+
+def measured(parts: Parts, contexts: Units, observation: PyTree, x: PyTree, good: Array) -> tuple[Units, PyTree]:
+    """The units after a step with the inputs x (k, ...), and these with absurd numbers cut off."""
+    view = parts.view
+    numbers = units.cut(contexts, jax.vmap(view.numbers)(x))
+    x = jax.tree.map(lambda new, old: new.astype(old.dtype), jax.vmap(view.replaced)(x, numbers), x)
+    shown, present = numbers, jnp.broadcast_to(good, len(numbers))
+    if view.shown is not None:
+        context, mask = observation if isinstance(observation, Masked) else (observation, None)
+        shown = units.cut(contexts, view.shown(context))
+        present = jnp.broadcast_to(good, len(shown)) if mask is None else good & jnp.asarray(mask, bool)
+    return units.measured(contexts, shown, present), x
+
+
+def in_variance(seen: Rewards, error: Array) -> Array:
+    """() mean squared error in the variance of the rewards."""
+    variance = seen.units.squares / jnp.maximum(seen.units.seen, 1)
+    return jnp.mean(error**2) / jnp.maximum(variance, jnp.finfo(variance.dtype).tiny ** 0.5)
+
+
+def features_of(parts: Parts, params: PyTree, inputs: PyTree) -> tuple[Array, ...]:
+    """The features of the members, (K, F) for each group."""
+    return tuple(mixture.features(group.kinds, group.features(params, inputs)) for group in parts.groups)
+
+
+def learned(
+    parts: Parts, state: AutoState, contexts: Units, location: Array, rows: Experience, single: bool, good: Array
+) -> tuple[tuple[Regression, ...], Array]:
+    """The members after rows (k, ...), and the log densities (members,) of these."""
+
+    def learn(members, row):
+        phis = features_of(parts, state.features, inputs_of(parts, contexts, row.x))
+        learnt = [mixture.learn(*pair, row, location, single, good) for pair in zip(members, phis, strict=True)]
+        fresh = [
+            mixture.forgotten(group.kinds, belief, row.step, good)
+            for group, (belief, _) in zip(parts.groups, learnt, strict=True)
+        ]
+        return tuple(fresh), jnp.concatenate([density for _, density in learnt])
+
+    if len(rows.y) == 1:
+        return learn(state.members, first(rows))
+    members, densities = jax.lax.scan(learn, state.members, rows)
+    return members, jnp.sum(densities, 0)
+
+
+def answers_of(parts: Parts, state: AutoState, x: PyTree) -> Answer:
+    """The members' predictions at an input, (members, n) each."""
+    phis = features_of(parts, state.features, inputs_of(parts, state.contexts, x))
+    location, pairs = rewards.location(state.rewards), zip(state.members, phis, strict=True)
+    each = [mixture.answers(*pair, location, parts.neglect) for pair in pairs]
+    stacked = jax.tree.map(lambda *rows: jnp.concatenate(rows), *each)
+    return stacked._replace(mean=stacked.mean + state.rewards.origin)
+
+
+def mixed(answers: Answer, log_weights: Array) -> Answer:
+    """Weighted means over the members."""
+    return jax.tree.map(lambda rows: jax.nn.softmax(log_weights) @ rows, answers)
+
+
+def posterior(parts: Parts, state: AutoState) -> Posterior:
+    """Of the responses of a context, or of rows."""
+
+    def draw(key):
+        """A member by its weight, and weights from its belief."""
+        chosen, *keys = jax.random.split(key, len(state.members) + 1)
+        member = jax.random.categorical(chosen, state.log_weights)
+        location = rewards.location(state.rewards)
+        weights = [mixture.drawn(*pair, location) for pair in zip(keys, state.members, strict=True)]
+
+        def function(x):
+            phis = features_of(parts, state.features, inputs_of(parts, state.contexts, x))
+            responses = [jnp.einsum("knf,kf->kn", rows, phi) for rows, phi in zip(weights, phis, strict=True)]
+            return jnp.concatenate(responses)[member] + state.rewards.origin
+
+        return function
+
+    if parts.responses > 1:
+        return regression.question(lambda x: mixed(answers_of(parts, state, x), state.log_weights), draw)
+    weights = jax.nn.softmax(state.log_weights)
+
+    def answers(candidates):
+        """Of the members, (b, members)."""
+        at = jax.vmap(lambda x: answers_of(parts, state, x))(parts.view.rows(candidates))
+        return jax.tree.map(lambda leaf: leaf[..., 0], at)
+
+    def marginals(candidates):
+        at = answers(candidates)
+        mean = at.mean @ weights
+        return Marginals(mean, (at.spread + (at.mean - mean[:, None]) ** 2) @ weights, at.noise @ weights)
+
+    def joint(candidates):
+        at = answers(candidates)
+        mean = at.mean @ weights
+        errors = (at.mean - mean[:, None]) * jnp.sqrt(weights)[None]
+        cov, place = errors @ errors.mT, 0
+        rows = parts.view.rows(candidates)
+        phis = jax.vmap(lambda x: features_of(parts, state.features, inputs_of(parts, state.contexts, x)))(rows)
+        for members, phi in zip(state.members, phis, strict=True):
+            own = weights[place : place + len(members.weights)] * jax.vmap(noises.variance)(members.noise)[:, 0]
+            products = jnp.einsum("bkf,kfc->kbc", phi, members.columns[:, 0])
+            cov, place = cov + jnp.einsum("k,kbc,kdc->bd", own, products, products), place + len(own)
+        return Predictive(mean, cov, jnp.diag(at.noise @ weights))
+
+    def drawn_rows(key):
+        function = draw(key)
+        return lambda candidates: jax.vmap(function)(parts.view.rows(candidates))[:, 0]
+
+    return Posterior(lambda candidates: marginals(candidates).mean, joint, drawn_rows, marginals)
+
+
+def near_best(choices: Choices, question: Posterior, space: gym_spaces.Box) -> Choices:
+    """`choices`, with more points near the best of the mean, first within a tenth, then a hundredth of the box."""
+    low, high = (bound.ravel()[None] for bound in limits(space))
+    whole, size = not np.issubdtype(space.dtype, np.floating), low.size
+    if not size:
+        return choices
+
+    def candidates(key, observation):
+        offer, *keys = jax.random.split(key, 3)
+        rows = choices.candidates(offer, observation)
+        count = len(rows) // len(keys)
+        for key, share in zip(keys, (0.1, 0.01), strict=True):
+            best = rows[jnp.argmax(question.mean(rows))]
+            step = jnp.maximum(share * (high - low), 1.0 if whole else 0.0).astype(rows.dtype)
+            points = best[None, -size:] + step * jax.random.normal(key, (count, size), rows.dtype)
+            points = jnp.round(points) if whole else points
+            points = jnp.clip(points, low.astype(rows.dtype), high.astype(rows.dtype))
+            context = jnp.broadcast_to(best[None, :-size], (count, len(best) - size))
+            rows = jnp.concatenate([rows, jnp.concatenate([context, points], axis=1)])
+        return rows
+
+    return choices._replace(candidates=candidates)
+
+
+def loss_of(parts: Parts, contexts: Units, seen: Rewards, params: PyTree, batch: Batch):
+    """Half the squared error in standard units, as `seqdec.agents._neural.descend` takes it."""
+    inputs = jax.vmap(lambda x: inputs_of(parts, contexts, x))(batch.rows.x)
+    responses = jax.vmap(parts.network.apply, (None, 0))(params, inputs)
+    error = rewards.standard(seen, batch.rows.y) - responses.astype(batch.rows.y.dtype)
+    return mean_of_rows(0.5 * error**2, batch), (responses, ())
+
+
+def renewed(parts: Parts, key: Array, state: AutoState) -> AutoState:
+    """The state with the members recomputed for the features of the present network, if this is due."""
+    half_lives = np.array([kind.half_life or np.inf for kind in parts.groups[-1].kinds])
+    most = min(_ROWS, len(state.memory.rows.y))
+
+    def renew(kept, params, contexts, memory, key):
+        filled = memories.filled(memory)
+        draws = jax.random.randint(jax.random.wrap_key_data(key), (most,), 0, filled, filled.dtype)
+        used = jnp.minimum(filled, most)
+
+        def block(index, moments):
+            places = jnp.asarray(index * _BLOCK, jnp.int32) + jnp.arange(_BLOCK, dtype=jnp.int32)
+            weights = jnp.where(places < used, memory.seen / used, 0).astype(float)
+            places = jnp.minimum(places, most - 1)
+            which = jnp.where(filled <= most, places, draws[places])
+            rows = jax.tree.map(lambda leaf: leaf[which], memory.rows)
+            phi = jax.vmap(lambda x: features_of(parts, params, inputs_of(parts, contexts, x))[-1])(rows.x)
+            age = (memory.seen - rows.step).astype(weights.dtype)
+            faded = weights[None] * 0.5 ** (age[None] / half_lives[:, None].astype(weights.dtype))
+            return jax.vmap(regression.added, (0, 1, None, None, 0))(moments, phi, rows.y, rows.observed, faded)
+
+        moments = jax.vmap(regression.no_rows)(kept[0])
+        moments = jax.lax.fori_loop(0, (used + _BLOCK - 1) // _BLOCK, block, moments)
+        later = memory.seen + jnp.maximum(FIRST, memory.seen // _OFTEN)
+        return jax.lax.map(lambda each: regression.recomputed(*each), (kept[0], moments)), params, later
+
+    kept = state.members[-1], state.features, state.due
+    due = state.memory.seen >= state.due
+    given = state.average, state.contexts, state.memory, jax.random.key_data(key)
+    deep, features, due = linalg.cond_any(due, renew, kept, *given)
+    return state._replace(members=(*state.members[:-1], deep), features=features, due=due)
