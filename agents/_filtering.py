@@ -19,6 +19,9 @@ from seqdec.params import at_least_float32
 _WHOLE = 2**24
 """Largest integer up to which float32, in which models take actions, has all of them."""
 
+_MANY = 64
+"""Candidates beyond which their covariance is not computed for the sake of its diagonal."""
+
 
 class Choices(NamedTuple):
     """How the actions of a space become candidates of a posterior, and back."""
@@ -205,13 +208,20 @@ def filtering(
         ValueError: an unbounded box of actions.
     """
     choices = choices_for(spaces, num_candidates)
+    actions = spaces.action_space
+    many = flt.marginals is not None and isinstance(actions, gym_spaces.Discrete) and int(actions.n) > _MANY
+    many = many and isinstance(spaces.observation_space, gym_spaces.Dict)
 
     def start(key):
         network, belief = jax.random.split(key)
         return flt.init(belief, init(network))
 
     def act(key, state, observation):
-        return decide(key, acquisition, posterior(flt, state), choices, observation)
+        question = posterior(flt, state)
+        if many:
+            assert flt.marginals is not None
+            question = question._replace(marginals=flt.marginals(state))
+        return decide(key, acquisition, question, choices, observation)
 
     def update(state, observation, action, feedback):
         obs = observation.observation if isinstance(observation, Masked) else observation

@@ -71,7 +71,7 @@ class Change(NamedTuple):
 
 def unchanged() -> Change:
     """Before any observation."""
-    return Change(jnp.zeros(()), jnp.zeros(()), jnp.full((), _LARGEST), jnp.zeros(()), jnp.bool_(False))
+    return Change(jnp.zeros(()), jnp.zeros(()), jnp.full((), _LARGEST, float), jnp.zeros(()), jnp.bool_(False))
 
 
 def watched(change: Change, square: Array, steps: Array) -> Change:

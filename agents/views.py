@@ -114,7 +114,7 @@ def of_boxes(spaces: Spaces, size: int) -> View:
         return jnp.concatenate([numbers, x[0, size:].astype(numbers.dtype)])[None]
 
     def scaled(x):
-        unit = (x[:, size:] - middle.astype(x.dtype)) / half.astype(x.dtype)
+        unit = (x[:, size:] - middle[None].astype(x.dtype)) / half[None].astype(x.dtype)
         return jnp.concatenate([x[:, :size], unit], axis=1)
 
     if not raw:
@@ -127,7 +127,7 @@ def of_boxes(spaces: Spaces, size: int) -> View:
 
         def bumps(x):
             z, u = jnp.ravel(x), x[0, size:]
-            near = jnp.exp(-0.5 * jnp.sum(((u - grid.astype(x.dtype)) * (steps - 1) / 2) ** 2, axis=1))
+            near = jnp.exp(-0.5 * jnp.sum(((u[None] - grid.astype(x.dtype)) * (steps - 1) / 2) ** 2, axis=1))
             return jnp.outer(near, jnp.append(z, 1)).ravel()
 
         features.append(bumps)

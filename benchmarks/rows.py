@@ -6,10 +6,10 @@ Each stream draws its truth anew for each seed. Printed for each stream and agen
 interval over seeds, that of the worst seed, and microseconds of a step, of all seeds side by side divided by their
 steps.
 
-An agent is a name of seqdec, with a policy and its scale after colons if it is not the default; or, on the numbers of candidates as
-they are, `linucb:ALPHA`, `lints:SCALE` and with a q in front, such as `qlinucb:1`, on these and all their products;
-or, for boxes, `rbf:SCALE`, Thompson sampling on 16 Gaussian bumps in the action times (1, context), and `grid:ALPHA`,
-a LinUCB for each of 16 actions. These have ridge 1; SCALE multiplies the deviation of the draw, in rewards.
+An agent is a name of seqdec, with a policy and its scale after colons if it is not the default; or, on the numbers of
+candidates as they are, `linucb:ALPHA`, `lints:SCALE` and with a q in front, such as `qlinucb:1`, on these and all their
+products; or, for boxes, `rbf:SCALE`, Thompson sampling on 16 Gaussian bumps in the action times (1, context), and
+`grid:ALPHA`, a LinUCB for each of 16 actions. These have ridge 1; SCALE multiplies the deviation of the draw.
 """
 
 import argparse

@@ -6,10 +6,10 @@ Each stream draws its truth anew for each seed. Printed for each stream and agen
 interval over seeds, that of the last quarter, that of the worst seed, and microseconds of a step, of all seeds side by
 side divided by their steps.
 
-An agent is a name of seqdec, with a half-life after @ and a policy and its options after colons if they are not the
-defaults, such as `linear@200:ucb`; or `linucb:ALPHA`, LinUCB with ridge 1 and an intercept, on contexts and rewards as
-they are; `linucb:ALPHA:H`, the same with observations that count half after H steps; or `beta`, Thompson sampling of
-Bernoulli arms.
+An agent is a name of seqdec, with a half-life, or inf for None, after @ and a policy and its options after colons if
+they are not the defaults, such as `linear@200:ucb`; or `linucb:ALPHA`, LinUCB with ridge 1 and an intercept, on
+contexts and rewards as they are; `linucb:ALPHA:H`, the same with observations that count half after H steps; or `beta`,
+Thompson sampling of Bernoulli arms.
 """
 
 import argparse
@@ -247,7 +247,7 @@ def contender(name: str, env: Environment) -> Agent:
     """The agent called `name`, as at the head of this file."""
     kind, *options = name.split(":")
     kind, _, half_life = kind.partition("@")
-    forgets: dict[str, Any] = {"half_life": float(half_life)} if half_life else {}
+    forgets: dict[str, Any] = {"half_life": None if half_life == "inf" else float(half_life)} if half_life else {}
     if kind == "linucb":
         return linucb(env, *map(float, options))
     if kind == "beta":

@@ -57,7 +57,7 @@ def parts_of(spaces):
     return members.parts_of(spaces, None, recorder(choices_for(spaces), spaces).example.x, None, 200.0)
 
 
-@pytest.mark.parametrize("spaces", [ITEMS, PLAIN, DOSE], ids=["items", "plain", "dose"])
+@pytest.mark.parametrize("spaces", [ITEMS, DOSE], ids=["items", "dose"])
 def test_moments_are_those_of_the_draws(spaces):
     _, state = played(spaces)
     question = members.posterior(parts_of(spaces), state)
@@ -94,7 +94,6 @@ def bandit(means, spaces, name):
 
 
 BANDITS = {
-    "linear": (PLAIN, lambda x: x["features"] @ jnp.array([1.0, -1.0, 0.5])),
     "products": (PLAIN, lambda x: x["features"][:, 0] * x["features"][:, 1] + x["features"][:, 2] ** 2),
     "items": (ITEMS, lambda x: jnp.cos(1.0 + 7.0 * x["item"].astype(float)) + x["size"]),
     "curved": (PLAIN, lambda x: jnp.sin(3 * x["features"][:, 0]) + jnp.abs(x["features"][:, 1])),
@@ -112,7 +111,7 @@ def test_candidates_are_learned_from_numbers_their_products_rows_and_a_network(n
     assert np.all(late < (0.7 if name == "curved" else 0.05)), late
 
 
-def priced(unit=1.0, origin=0.0, low=-1.0, high=1.0):
+def priced(unit, origin, low, high):
     """A bump in a Box action, at a place that depends on the context."""
     spaces = Spaces(numbers(2), Box(low, high, (1,), np.float32))
 
@@ -131,12 +130,9 @@ def priced(unit=1.0, origin=0.0, low=-1.0, high=1.0):
     return Environment(reset, step, (), *spaces, "priced")
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"unit": 1e4, "origin": 1e6}, {"low": 100.0, "high": 1000.0}], ids=["plain", "rewards", "actions"]
-)
-def test_a_box_is_searched_whatever_the_units(options):
+def test_a_box_is_searched_whatever_the_units():
     """Regret of uniform play is about 0.6 a step."""
-    env = priced(**options)
+    env = priced(unit=1e4, origin=1e6, low=100.0, high=1000.0)
     run = seqdec.run(agents.auto(env, num_candidates=64), env, 500, seed=0, num_seeds=2, progress=False)
     assert np.all(run.regret[:, -100:].mean(1) < 0.25), run.regret[:, -100:].mean(1)
 
@@ -144,12 +140,11 @@ def test_a_box_is_searched_whatever_the_units(options):
 @pytest.mark.parametrize(
     "box",
     [
-        Box(np.float32([-1, 5]), np.float32([3, 5]), dtype=np.float32),
-        Box(-0.1, 0.3, (2,), np.float64),
+        Box(np.array([-0.1, 5]), np.array([0.3, 5]), dtype=np.float64),
         Box(0, 3, (2, 2), np.int16),
         Box(0, 1, (0,), np.float32),
     ],
-    ids=["flat", "doubles", "integers", "empty"],
+    ids=["doubles", "integers", "empty"],
 )
 def test_actions_lie_in_the_box(box):
     agent = agents.auto(Spaces(numbers(2), box), capacity=50, num_candidates=8)
