@@ -144,7 +144,7 @@ def auto(
         return made._replace(name="auto", settings={"policy": made.settings["policy"]})
     if rows is not None or box is not None:
         refuse_unused(auto, {"neglect": neglect}, "for candidates and for Box actions, which share what is learned")
-        usual = policies.thompson(scale=_SCALE), "thompson"
+        usual = policies.thompson(scale=_SCALE), None
     else:
         usual = policies.resolve("epistemic_sampling")
     acquisition, called = usual if policy is None else policies.resolve(policy)

@@ -29,15 +29,17 @@ CANDIDATES = Spaces(
     spaces.Dict(video=spaces.Box(0, 6, (3,), np.int32), features=spaces.Box(-1, 1, (3, 2), np.float32)),
     spaces.Discrete(3),
 )
+ROWS = Spaces(spaces.Dict(video=spaces.Box(0, 6, (3,), np.int32)), spaces.Discrete(3))
 UNUSED: list[tuple[str, Spaces, Mapping[str, Any]]] = [
     *(
-        ("auto", where, {keyword: value})
-        for where in (POINTS, CANDIDATES)
+        ("auto", ROWS, {keyword: value})
         for keyword, value in {
             "learning_rate": 123.0, "batch_size": 5, "capacity": 5, "decay": 7.0, "horizon": 9.0, "neglect": 2.0,
-            "average": 0.5,
+            "average": 0.5, "half_life": 50.0,
         }.items()
     ),
+    ("auto", POINTS, {"neglect": 3.0}),
+    ("auto", CANDIDATES, {"neglect": 3.0}),
     *((name, where, {"num_candidates": 8}) for name in ("auto", "linear", "hilofi", "gp", "adamw", "ensemble", "vbll")
       for where in (ARMS, CANDIDATES) if (name, where) != ("gp", CANDIDATES)),
     ("linear", ARMS, {"noise_variance": 0.1}),

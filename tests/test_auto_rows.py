@@ -199,6 +199,6 @@ def test_the_usual_policy_draws_with_half_the_deviation():
     )
     mean = np.asarray(question.mean(x))
     np.testing.assert_allclose(half - mean, 0.5 * (whole - mean), rtol=1e-3, atol=1e-4)
-    assert agents.auto(PLAIN).settings["policy"] == "thompson"
+    assert agents.auto(PLAIN).settings["policy"] is None
     with pytest.raises(ValueError, match="scale must lie in"):
         policies.thompson(scale=2.0)
