@@ -78,7 +78,7 @@ def filled(leaf: Any) -> Any:
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         return jax.random.split(jax.random.key(0), leaf.shape)
     if jnp.issubdtype(leaf.dtype, jnp.floating):
-        return np.broadcast_to(leaf.dtype.type(1 / max(1, *leaf.shape[-1:])), leaf.shape)
+        return np.broadcast_to(leaf.dtype.type(1 / max((1, *leaf.shape[-1:]))), leaf.shape)
     return np.broadcast_to(leaf.dtype.type(0), leaf.shape)
 
 

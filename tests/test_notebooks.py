@@ -15,7 +15,7 @@ def test_there_are_notebooks():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("source", NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebook_runs_and_shows_figures(source, tmp_path, monkeypatch):
+def test_notebook_runs_and_shows_figures(source, tmp_path):
     notebook = jupytext.read(source)
     NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
