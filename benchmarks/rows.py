@@ -8,8 +8,9 @@ steps.
 
 An agent is a name of seqdec, with a policy and its scale after colons if it is not the default; or, on the numbers of
 candidates as they are, `linucb:ALPHA`, `lints:SCALE` and with a q in front, such as `qlinucb:1`, on these and all their
-products; or, for boxes, `rbf:SCALE`, Thompson sampling on 16 Gaussian bumps in the action times (1, context), and
-`grid:ALPHA`, a LinUCB for each of 16 actions. These have ridge 1; SCALE multiplies the deviation of the draw.
+products; or, for boxes of one dimension, `rbf:SCALE`, Thompson sampling on 16 Gaussian bumps in the action times
+(1, context), and `grid:ALPHA`, a LinUCB for each of 16 actions. These have ridge 1; SCALE multiplies the deviation of
+the draw. Agents are left out on streams on which they cannot act.
 """
 
 import argparse
@@ -306,7 +307,16 @@ def contender(name: str, env: Environment) -> Agent:
     return agents.make(kind, env, **({"policy": policy} if policy else {}))
 
 
+def fits(called: str, name: str) -> bool:
+    """Whether an agent acts on a stream."""
+    kind = called.partition(":")[0]
+    if kind in ("rbf", "grid"):
+        return name in BOXES and BOXES[name][0] == 1
+    return name not in BOXES or kind not in ("linucb", "lints", "qlinucb", "qlints")
+
+
 def main() -> None:
+    """One line for each stream and each agent that acts on it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("streams", nargs="*", default=[])
     parser.add_argument("--agents", nargs="+", default=["auto", "linear"])
@@ -314,7 +324,7 @@ def main() -> None:
     options = parser.parse_args()
     for name in options.streams or [*STREAMS, *BOXES]:
         env, steps = environment(name), (BOXES[name][2] if name in BOXES else STREAMS[name].steps)
-        for called in options.agents:
+        for called in [one for one in options.agents if fits(one, name)]:
             run = seqdec.run(contender(called, env), env, steps, seed=0, num_seeds=options.seeds, progress=False)
             regret = np.asarray(run.regret, float).sum(1)
             mean, margin = mean_and_margin(regret)

@@ -64,7 +64,7 @@ def weighted(acquisition: Callable[[Any], Acquisition], objectives: int) -> Call
             scores = base.score(key, select(posterior, selected), candidates, mask)
             return jnp.where(target.known, scores, 0) + feasible
 
-        return base._replace(score=score, probabilities=None)
+        return base._replace(score=score, probabilities=None, probability=None)
 
     return make
 
