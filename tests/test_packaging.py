@@ -24,7 +24,7 @@ FLOORS = (
     {"introspection", "portable"},
     {"core", "registry", "persistence", "progress", "statistics"},
     {"checks", "figures", "runtime", "states"},
-    {"executors", "linalg", "likelihoods", "params", "memory", "kernels", "data"},
+    {"executors", "linalg", "likelihoods", "params", "memory", "kernels", "data", "features"},
     {"models"},
     {"filters", "policies", "optim", "envs", "ope"},
     {"agents", "bo"},

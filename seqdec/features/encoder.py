@@ -1,0 +1,213 @@
+"""Rows of mixed columns as vectors of numbers."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from seqdec import checks
+from seqdec.features import values
+from seqdec.features.kinds import KINDS, NAMES, Kind, fitted
+from seqdec.features.levels import Ordered
+from seqdec.features.tables import check_keys, columns_of
+from seqdec.introspection import brief, described
+from seqdec.registry import unknown
+
+_FORMAT = "seqdec encoder 1"
+_SHOWN = 12
+
+
+class Encoder:
+    """Encodes a row of mixed columns, as a dict or in a table, as float32 numbers.
+
+    A column has the features of its kind (`seqdec.features.KINDS`) and one more, which is 1 where the value is missing
+    (None, NaN, NaT, pandas.NA, or a key that a dict lacks) and the others are 0. Other columns are ignored. A row has
+    the same bits in a dict and in a table. Encoders are equal where their columns are.
+    """
+
+    def __init__(self, kinds: Mapping[str, Kind]):
+        """An encoder of declared columns, such as {"age": Numeric(mean=40, std=12), "city": Categorical(("Rome",))}.
+
+        Raises TypeError or ValueError for a column that is not declared by a kind with valid settings.
+        """
+        if not isinstance(kinds, Mapping):
+            raise TypeError(f"kinds must be a dict from columns to kinds; got {kinds!r:.80}: see Encoder.fit")
+        if not kinds:
+            raise ValueError("an encoder needs at least one column")
+        for name, kind in kinds.items():
+            if not isinstance(name, str):
+                raise TypeError(f"the name of a column must be a str; got {name!r:.80}")
+            if not isinstance(kind, Kind):
+                raise TypeError(f"column {name} must be declared by a kind, such as Bool(); got {kind!r:.80}")
+        self.kinds: Mapping[str, Kind] = MappingProxyType({name: kind.checked(name) for name, kind in kinds.items()})
+        """The columns."""
+        features, limits, self._writers = [], [], []
+        for name, kind in self.kinds.items():
+            write = kind.writer(name, len(features))
+            features += kind.features(name)
+            limits += [kind.bounds()] * (len(features) - len(limits))
+            self._writers.append((name, write, len(features)))
+            features.append(f"{name} missing")
+            limits.append((0.0, 1.0))
+        self.names: tuple[str, ...] = tuple(features)
+        """Of the features, in their order."""
+        low, high = np.array(limits, np.float32).T
+        self.space = spaces.Box(low, high, dtype=np.float32)
+        """Holds every row that is encoded: the observation space of an agent."""
+
+    @classmethod
+    def fit(
+        cls,
+        table: Any,
+        columns: Iterable[str] | None = None,
+        *,
+        kinds: Mapping[str, str | Kind] | None = None,
+        max_levels: int = 50,
+        buckets: int = 64,
+    ) -> "Encoder":
+        """The encoder of a table's columns.
+
+        The kind of a column is that of its values: numbers, bools, dates, lists of tags. Text is a date where all of it
+        is ISO 8601, else categorical up to `max_levels` different ones, else free text where most values have several
+        words, else hashed. A column of a categorical type is categorical or
+        ordered.
+
+        Args:
+            table: of pandas, pyarrow, polars or another library that exports Arrow or the dataframe interchange
+                protocol; or a list of dicts.
+            columns: those to encode; None for all.
+            kinds: of some columns, by name or declared, such as {"size": Ordered(("S", "M", "L")), "zip": "hashed"}.
+            max_levels: levels or tags of a column, beyond which they are hashed.
+            buckets: features of a column that is hashed.
+
+        Raises:
+            TypeError: not a table, or values of another kind than the column's.
+            ValueError: no rows, a column that is not there, twice, or without any value, or an unknown kind.
+        """
+        max_levels, buckets = checks.count("max_levels", max_levels), checks.count("buckets", buckets)
+        if isinstance(columns, str):
+            raise TypeError(f"columns must be a list of names; got {columns!r}: [{columns!r}]")
+        wanted = None if columns is None else list(columns)
+        rows, found = columns_of(table, wanted)
+        given = dict(kinds or {})
+        if strange := [name for name in given if name not in found]:
+            raise ValueError(unknown("column", strange[0], found))
+        if not rows:
+            raise ValueError("the table has no rows to fit an encoder to: declare the columns, Encoder({...})")
+        chosen: dict[str, Kind] = {}
+        for name, column in found.items():
+            kind = given.get(name, column.kind)
+            if isinstance(kind, Kind):
+                chosen[name] = kind
+            elif kind == "ordered" and column.levels:
+                chosen[name] = Ordered(column.levels)
+            else:
+                known = [cell for cell in column.values if not values.missing(cell)]
+                chosen[name] = fitted(name, kind, known, max_levels=max_levels, buckets=buckets)
+        return cls(chosen)
+
+    @classmethod
+    def of(cls, transformer: Any, columns: Iterable[str], *, example: Mapping[str, Any] | None = None) -> "Encoder":
+        """The encoder that a fitted transformer or pipeline of scikit-learn is, called with a table of pandas.
+
+        It has no JSON form and no digest: save the transformer by its own means, such as skops. A row takes about a
+        millisecond. Missing values reach the transformer as NaN.
+
+        Args:
+            transformer: fitted; what it returns must be numbers of shape (n, F), and may be sparse.
+            columns: those that it takes.
+            example: a row, for a transformer that cannot name its features.
+
+        Raises:
+            TypeError: it has no method transform.
+            ValueError: it is not fitted, or neither names its features nor has an example.
+        """
+        from seqdec.features.transformed import Transformed
+
+        return Transformed(transformer, columns, example)
+
+    def __call__(self, row: Mapping[str, Any]) -> np.ndarray:
+        """The features (F,) of one row.
+
+        Raises:
+            TypeError: not a dict, or a value of another type than the column's.
+            ValueError: a value that has no encoding, or none of the columns.
+        """
+        self._check_row(row)
+        encoded, get = np.zeros(len(self.names), np.float32), row.get
+        for name, write, last in self._writers:
+            value = get(name)
+            if value is None or write(encoded, value):
+                encoded[last] = 1.0
+        return encoded
+
+    def transform(self, table: Any) -> np.ndarray:
+        """The features (n, F) of a table, of any kind that `fit` accepts.
+
+        Raises TypeError or ValueError as `__call__`, naming the row, and for a column that is not there or twice.
+        """
+        rows, found = columns_of(table, list(self.kinds))
+        encoded = np.zeros((rows, len(self.names)), np.float32)
+        for name, write, last in self._writers:
+            for place, value in enumerate(found[name].values):
+                try:
+                    if value is None or write(encoded[place], value):
+                        encoded[place, last] = 1.0
+                except (TypeError, ValueError) as error:
+                    raise type(error)(f"row {place}, {error}") from None
+        return encoded
+
+    def to_json(self) -> str:
+        """The columns as JSON, from which `from_json` makes an equal encoder."""
+        columns = [{"name": name, "kind": NAMES[type(kind)], **kind._asdict()} for name, kind in self.kinds.items()]
+        return json.dumps({"format": _FORMAT, "columns": columns})
+
+    @classmethod
+    def from_json(cls, text: str) -> "Encoder":
+        """The encoder that `to_json` described. Raises ValueError for any other text."""
+        try:
+            content = json.loads(text)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ValueError(f"an encoder is read from the text of Encoder.to_json; got {text!r:.80}") from error
+        found = content.get("format") if isinstance(content, dict) else None
+        if found != _FORMAT:
+            raise ValueError(f"the format must be {_FORMAT!r}; got {found!r:.80}: fit the encoder anew")
+        kinds = {}
+        try:
+            for column in content["columns"]:
+                name, kind = column.pop("name"), KINDS[column.pop("kind")](**column)
+                if name in kinds:
+                    raise ValueError(f"the column {name} occurs twice")
+                kinds[name] = kind
+            return cls(kinds)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"the text is not that of an encoder, or damaged: {error}") from error
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the JSON form: equal for equal encoders only."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Encoder and type(self) is Encoder and self.to_json() == other.to_json()
+
+    def __hash__(self) -> int:
+        return hash(self.to_json())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Encoder, (dict(self.kinds),)
+
+    def __repr__(self) -> str:
+        lines = [f"{name}: {brief(kind)}" for name, kind in list(self.kinds.items())[:_SHOWN]]
+        more = [f"and {len(self.kinds) - _SHOWN} more"] if len(self.kinds) > _SHOWN else []
+        return described(f"Encoder of {len(self.kinds)} columns, {len(self.names)} features", *lines, *more)
+
+    def _check_row(self, row: Any) -> None:
+        if not isinstance(row, Mapping):
+            raise TypeError(f"a row must be a dict; got {type(row).__name__}: encode tables with transform")
+        if row.keys().isdisjoint(self.kinds):
+            check_keys(row, self.kinds, "the row")

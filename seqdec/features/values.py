@@ -1,0 +1,158 @@
+"""Single values of a table or of a request, as plain Python: missing ones, numbers, levels, dates, hashes.
+
+Every function takes the name of the column for its errors. The same value gives the same result wherever it stands: in
+a column of NumPy, pandas or Arrow, in a dict, or parsed from JSON.
+"""
+
+import functools
+import math
+import re
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+_EXACT = 2**53
+"""Up to here every integer is a double."""
+_YEAR = re.compile(r"\d{4}")
+_LOWEST = -(2**31)
+_KNOWN = frozenset({str, int, bool, datetime, date, list, tuple})
+"""Types of which no value is missing: a shortcut."""
+_WORDS = 2**14
+"""Hashes that are kept."""
+
+Write = Callable[[np.ndarray, Any], bool | None]
+"""(row (F,) of zeros, value other than None) -> True if the value is missing, else its numbers are in the row"""
+
+
+def missing(value: Any) -> bool:
+    """Whether a value stands for an unknown one: None, NaN, NaT or pandas.NA."""
+    if value is None:
+        return True
+    if type(value) in _KNOWN:
+        return False
+    if isinstance(value, float | np.floating):
+        return bool(value != value)
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        return bool(np.isnat(value))
+    if isinstance(value, Decimal):
+        return value.is_nan()
+    return type(value).__name__ in ("NAType", "NaTType")
+
+
+def number(column: str, value: Any) -> float:
+    """A real number as a float.
+
+    Raises:
+        TypeError: not a real number.
+        ValueError: not finite, or larger than a float can hold.
+    """
+    if not isinstance(value, Real | Decimal | np.bool_):
+        raise TypeError(f"column {column}: {value!r:.80} is not a number: convert it, as with float()")
+    try:
+        plain = float(value)
+    except OverflowError:
+        plain = math.inf
+    if not math.isfinite(plain):
+        raise ValueError(f"column {column}: {value!r:.80} is not a finite number: leave it out, or give None")
+    return plain
+
+
+def flag(column: str, value: Any) -> float:
+    """True or False, or a number equal to one of them, as 1.0 or 0.0. Raises TypeError for anything else."""
+    if isinstance(value, bool | np.bool_) or (isinstance(value, Real | Decimal) and value in (0, 1)):
+        return float(value)
+    raise TypeError(f"column {column}: {value!r:.80} is not True or False")
+
+
+def level(column: str, value: Any) -> str:
+    """A text, or a number or bool as text, so that 3, 3.0 and "3" are one level.
+
+    Raises TypeError for anything else.
+    """
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, bool | np.bool_):
+        return str(bool(value))
+    if isinstance(value, int | np.integer):
+        return str(int(value))
+    if isinstance(value, float | np.floating):
+        plain = float(value)
+        return str(int(plain)) if plain.is_integer() and abs(plain) < _EXACT else repr(plain)
+    raise TypeError(
+        f"column {column}: a level must be a str, a number or a bool; got {value!r:.80}: convert it, as with str()"
+    )
+
+
+def tags(column: str, value: Any) -> list[str]:
+    """The levels in a list, tuple, set or array, without missing ones. Raises TypeError for anything else."""
+    if isinstance(value, np.ndarray) and value.ndim == 1:
+        value = value.tolist()
+    if not isinstance(value, list | tuple | set | frozenset):
+        raise TypeError(f"column {column}: {value!r:.80} is not a list of tags: split it, as with split()")
+    return [level(column, tag) for tag in value if not missing(tag)]
+
+
+def moment(column: str, value: Any) -> datetime:
+    """A date, with or without a time, as UTC without a time zone: of Python, NumPy or pandas, or text in ISO 8601.
+
+    What has no time zone is taken as UTC.
+
+    Raises:
+        TypeError: neither a date nor a text.
+        ValueError: a text in another form, or a year outside 1 to 9999.
+    """
+    found = value
+    if isinstance(value, str):
+        try:
+            found = datetime.fromisoformat(value)
+        except ValueError:
+            found = _parsed(column, value)
+    elif isinstance(value, np.datetime64):
+        found = value.astype("datetime64[us]").item()
+    if isinstance(found, datetime):
+        to_plain = getattr(found, "to_pydatetime", None)  # of pandas, which has nanoseconds
+        plain = found if to_plain is None else to_plain(warn=False)
+        try:
+            return plain if plain.tzinfo is None else plain.astimezone(UTC).replace(tzinfo=None)
+        except OverflowError:
+            found = None
+    elif isinstance(found, date):
+        return datetime(found.year, found.month, found.day)
+    if isinstance(value, np.datetime64 | date):
+        raise ValueError(f"column {column}: {value!r:.80} is not in the years 1 to 9999")
+    raise TypeError(
+        f"column {column}: {value!r:.80} is not a date: give a datetime or text in ISO 8601, such as "
+        "'2024-05-01T10:00:00'; seconds since 1970 with datetime.fromtimestamp"
+    )
+
+
+def _parsed(column: str, text: str) -> Any:
+    """Forms of ISO 8601 that Python does not read, such as "2024-05"."""
+    import pandas as pd
+
+    try:
+        if _YEAR.match(text):
+            return pd.to_datetime(text, utc=True, format="ISO8601")
+    except (ValueError, OverflowError):
+        pass
+    raise ValueError(
+        f"column {column}: {text!r:.80} is not a date in ISO 8601, such as '2024-05-01' or '2024-05-01T10:00:00+02:00'"
+    )
+
+
+def hasher(buckets: int) -> Callable[[str], tuple[int, bool]]:
+    """Text -> (bucket below `buckets`, whether its sign is negative), from MurmurHash3 as in scikit-learn's hashers."""
+    from sklearn.utils import murmurhash3_32
+
+    @functools.lru_cache(_WORDS)
+    def place(text: str) -> tuple[int, bool]:
+        code = int(murmurhash3_32(text.encode("utf-8", "surrogatepass"), 0))
+        if code == _LOWEST:  # as scikit-learn, whose integers have 32 bits
+            return (2**31 - buckets) % buckets, True
+        return abs(code) % buckets, code < 0
+
+    return place

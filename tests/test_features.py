@@ -1,0 +1,421 @@
+"""Encoders of mixed columns: against scikit-learn, a row against the table, what is missing, unknown or wrong."""
+
+import json
+import math
+import pickle
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.compose import make_column_transformer
+from sklearn.feature_extraction.text import HashingVectorizer
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, MultiLabelBinarizer, OneHotEncoder, StandardScaler
+
+from seqdec.features import (
+    KINDS,
+    Bool,
+    Categorical,
+    Date,
+    Encoder,
+    Hashed,
+    HashedTags,
+    Numeric,
+    Ordered,
+    Tags,
+    Text,
+)
+from tests.test_fuzz_host import fuzz
+
+WORDS = ("red shoe", "the blue SHOE", "a", "", "shoe shoe shoe Größe", "x-ray 12")
+TABLE = pd.DataFrame(
+    {
+        "age": [31.5, None, 47.0, 22.0, 58.5, 31.5],
+        "visits": [0, 3, 1, 1, 12, 7],
+        "member": [True, False, True, True, False, False],
+        "city": ["Rome", "Paris", None, "Rome", "Oslo", "Paris"],
+        "size": pd.Categorical(["S", "L", "M", None, "S", "M"], ["S", "M", "L"], ordered=True),
+        "query": WORDS,
+        "when": pd.to_datetime(
+            ["2024-02-29 12:00", None, "2023-01-01", "2024-12-31 23:59:59.5", "2024-05-05", "2020"], format="ISO8601"
+        ),
+        "tags": [["a", "b"], [], None, ["b"], ["c", "b", "b"], ("a",)],
+    }
+)
+KINDS_OF_TABLE = {"query": "text"}
+ENCODER = Encoder.fit(TABLE, kinds=KINDS_OF_TABLE)
+DECLARED: dict[str, Any] = {
+    "numeric": Numeric(2.0, 3.0),
+    "bool": Bool(),
+    "date": Date(738_000.0, 100.0),
+    "categorical": Categorical(("a", "3", "True")),
+    "hashed": Hashed(7),
+    "ordered": Ordered(("1", "2", "3")),
+    "text": Text(8),
+    "tags": Tags(("a", "3")),
+    "hashed_tags": HashedTags(5),
+}
+
+
+def assert_same(one: np.ndarray, other: np.ndarray) -> None:
+    assert one.dtype == other.dtype == np.float32 and one.shape == other.shape
+    assert one.tobytes() == other.tobytes()
+
+
+class Exported:
+    """A table that is known by one protocol only."""
+
+    def __init__(self, table: pd.DataFrame, protocol: str):
+        arrow = pa.Table.from_pandas(table, preserve_index=False)
+        setattr(self, protocol, getattr(arrow, protocol))
+        self.columns = arrow.column_names
+
+
+def columns_like(prefix: str) -> list[int]:
+    return [index for index, name in enumerate(ENCODER.names) if name.startswith(prefix)]
+
+
+# What the features are
+
+
+def test_kinds_are_chosen_by_the_values() -> None:
+    many = pd.DataFrame(
+        {
+            "id": [f"u{i}" for i in range(60)],
+            "note": [f"order number {i}" for i in range(60)],
+            "day": [f"2024-01-{1 + i % 28:02}" for i in range(60)],
+            "code": pd.Categorical([1 + i % 3 for i in range(60)]),
+            "labels": [[f"t{i}"] for i in range(60)],
+            "price": [Decimal(i) for i in range(60)],
+            "mixed": [True, 2] * 30,
+        }
+    )
+    kinds = Encoder.fit(many).kinds
+    assert [type(kind) for kind in kinds.values()] == [Hashed, Text, Date, Categorical, HashedTags, Numeric, Numeric]
+    assert [type(kind) for kind in ENCODER.kinds.values()] == [
+        Numeric, Numeric, Bool, Categorical, Ordered, Text, Date, Tags,
+    ]  # fmt: skip
+    assert type(Encoder.fit(many, ["id"], max_levels=60).kinds["id"]) is Categorical
+    assert Encoder.fit(many, ["id"], buckets=5).kinds["id"] == Hashed(5)
+
+
+def test_numbers_and_levels_agree_with_scikit_learn() -> None:
+    encoded = ENCODER.transform(TABLE)
+    numbers = make_pipeline(StandardScaler(), SimpleImputer(strategy="constant", fill_value=0))
+    np.testing.assert_allclose(
+        encoded[:, columns_like("visits")[:1]], numbers.fit_transform(TABLE[["visits"]]), atol=1e-6
+    )
+    np.testing.assert_allclose(encoded[:, columns_like("age")[:1]], numbers.fit_transform(TABLE[["age"]]), atol=1e-6)
+    np.testing.assert_array_equal(encoded[:, columns_like("age missing")[0]], TABLE["age"].isna())
+    known = TABLE["city"].notna()
+    levels = OneHotEncoder(sparse_output=False).fit_transform(TABLE.loc[known, ["city"]])
+    np.testing.assert_array_equal(encoded[known][:, columns_like("city=")], levels)
+    assert encoded[~known][:, columns_like("city")].tolist() == [[0, 0, 0, 0, 1]]
+    tags = MultiLabelBinarizer().fit_transform([value or [] for value in TABLE["tags"]])
+    np.testing.assert_array_equal(encoded[:, columns_like("tags=")], tags)
+
+
+@fuzz
+@given(st.text(max_size=60), st.integers(1, 40))
+def test_text_is_hashed_as_by_scikit_learn(text: str, buckets: int) -> None:
+    known = text.encode("utf-8", "ignore").decode()
+    expected: Any = HashingVectorizer(n_features=buckets).transform([known])
+    encoded = Encoder({"text": Text(buckets)})({"text": known})
+    np.testing.assert_allclose(encoded[:-1], expected.toarray()[0], atol=1e-6)
+
+
+def test_dates_have_cycles_and_a_trend() -> None:
+    encoder = Encoder({"when": Date(738_000.0, 1000.0)})
+    at = dict(zip(encoder.names, encoder({"when": datetime(2024, 2, 29, 6)}), strict=True))  # a Thursday
+    week, year = math.tau * (3 + 0.25) / 7, math.tau * (31 + 28 + 0.25) / 365.25
+    expected = [1, 0, math.sin(week), math.cos(week), math.sin(year), math.cos(year)]
+    expected += [(datetime(2024, 2, 29).toordinal() + 0.25 - 738_000) / 1000, 0]
+    np.testing.assert_allclose(list(at.values()), expected, atol=1e-6)
+    assert list(at)[:2] == ["when hour sin", "when hour cos"] and list(at)[-2:] == ["when trend", "when missing"]
+
+
+def test_a_date_is_the_same_in_every_form() -> None:
+    encoder = Encoder({"when": DECLARED["date"]})
+    forms = [
+        datetime(2024, 5, 1, 10),
+        datetime(2024, 5, 1, 12, tzinfo=timezone(timedelta(hours=2))),
+        "2024-05-01T10:00:00",
+        "2024-05-01 12:00:00+02:00",
+        "20240501T100000Z",
+        np.datetime64("2024-05-01T10:00"),
+        np.datetime64("2024-05-01T10:00:00.000000001"),
+        pd.Timestamp("2024-05-01 10:00"),
+        pd.Timestamp("2024-05-01 10:00:00.000000001", tz="UTC"),
+    ]
+    for form in forms:
+        assert_same(encoder({"when": form}), encoder({"when": forms[0]}))
+        assert_same(encoder.transform([{"when": form}])[0], encoder({"when": forms[0]}))
+    for form in ("2024-05", date(2024, 5, 1), np.datetime64("2024-05"), pd.Timestamp("2024-05-01")):
+        assert_same(encoder({"when": form}), encoder({"when": "2024-05-01"}))
+
+
+def test_ordered_levels_are_equally_spaced() -> None:
+    encoder = Encoder({"size": Ordered(("S", "M", "L"))})
+    found = encoder.transform([{"size": size} for size in ("S", "M", "L", "XL", None)])
+    assert found.tolist() == [[-1, 0, 0], [0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]]
+    assert Encoder.fit(pd.DataFrame({"x": [10, 9, 100]}), kinds={"x": "ordered"}).kinds["x"] == Ordered(
+        ("9", "10", "100")
+    )
+
+
+def test_levels_are_compared_as_text() -> None:
+    encoder = Encoder({"code": Categorical((3, "x", True))})
+    for value in (3, 3.0, "3", np.int8(3), np.float32(3)):
+        assert encoder({"code": value}).tolist() == [1, 0, 0, 0, 0]
+    for value in (True, np.True_, "True"):
+        assert encoder({"code": value}).tolist() == [0, 0, 1, 0, 0]
+    assert encoder({"code": 3.5}).tolist() == [0, 0, 0, 1, 0]
+    frame = pd.DataFrame({"code": [3, None]})  # pandas makes 3 a float
+    assert_same(encoder.transform(frame)[0], encoder({"code": 3}))
+
+
+# The same bits in every container
+
+
+@pytest.mark.parametrize(
+    ("convert", "without"),
+    [
+        (lambda table: table, None),
+        (lambda table: pa.Table.from_pandas(table, preserve_index=False), None),
+        (lambda table: pa.Table.from_pandas(table, preserve_index=False).to_batches()[0], None),
+        (lambda table: Exported(table, "__arrow_c_stream__"), None),
+        (lambda table: Exported(table.drop(columns="tags"), "__dataframe__"), "tags"),  # it has no lists
+        (lambda table: table.to_dict("records"), None),
+        (lambda table: table.convert_dtypes(), None),
+        (lambda table: table.convert_dtypes(dtype_backend="pyarrow"), None),
+        (lambda table: table.set_axis(range(10, 16)).assign(reward=1, **{"an extra": "x"}), None),
+    ],
+)
+def test_every_table_gives_the_same_encoder_and_features(convert: Any, without: str | None) -> None:
+    table = convert(TABLE)
+    names = list(ENCODER.kinds) if without is None else [name for name in ENCODER.kinds if name != without]
+    reference = Encoder.fit(TABLE, names, kinds={"query": "text", "size": Ordered(("S", "M", "L"))})
+    fitted = Encoder.fit(table, names, kinds={"query": "text", "size": Ordered(("S", "M", "L"))})
+    assert fitted == reference and fitted.digest == reference.digest and hash(fitted) == hash(reference)
+    assert_same(fitted.transform(table), reference.transform(TABLE))
+
+
+unknown = st.sampled_from([None, math.nan, pd.NA, pd.NaT, np.float32("nan"), np.datetime64("NaT"), Decimal("nan")])
+levels = st.one_of(st.text(max_size=3), st.integers(-3, 3), st.booleans(), st.floats(-3, 3))
+dates = st.datetimes(datetime(1800, 1, 1), datetime(2200, 1, 1))
+CELLS = {
+    "numeric": st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.integers(), st.decimals(-9, 9)),
+    "bool": st.booleans(),
+    "date": st.one_of(dates, dates.map(datetime.isoformat), dates.map(lambda at: at.replace(tzinfo=UTC))),
+    "categorical": levels,
+    "hashed": levels,
+    "ordered": levels,
+    "text": st.text(max_size=20),
+    "tags": st.lists(levels, max_size=3),
+    "hashed_tags": st.one_of(st.sets(st.text(max_size=2), max_size=3), st.lists(levels, max_size=3).map(np.array)),
+}
+
+
+@fuzz
+@given(st.data())
+def test_a_row_has_the_same_bits_in_a_dict_and_in_a_table(data: st.DataObject) -> None:
+    names = data.draw(st.lists(st.sampled_from(sorted(CELLS)), min_size=1, max_size=4, unique=True))
+    encoder = Encoder({name: DECLARED[name] for name in names})
+    row = st.fixed_dictionaries({name: st.one_of(unknown, CELLS[name]) for name in names}, optional={"extra": levels})
+    rows = data.draw(st.lists(row, min_size=1, max_size=4))
+    encoded = encoder.transform(rows)
+    frame = pd.DataFrame({name: pd.Series([row[name] for row in rows], dtype=object) for name in names})
+    assert_same(encoder.transform(frame), encoded)
+    for place, one in enumerate(rows):
+        assert_same(encoder(one), encoded[place])
+        assert encoder.space.contains(encoder(one))
+    assert_same(Encoder.from_json(encoder.to_json()).transform(rows), encoded)
+
+
+@fuzz
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=5), st.lists(st.text(max_size=3), min_size=1, max_size=5))
+def test_a_typed_table_has_the_same_bits_as_its_rows(numbers: list[float], texts: list[str]) -> None:
+    count = min(len(numbers), len(texts))
+    frame = pd.DataFrame({"x": np.array(numbers[:count]), "level": pd.array(texts[:count], dtype=object)})
+    encoder = Encoder.fit(frame, kinds={"level": "categorical"})
+    encoded = encoder.transform(frame)
+    for place, row in enumerate(frame.to_dict("records")):
+        assert_same(encoder(row), encoded[place])
+    assert encoded[:, [name.endswith(("other", "missing")) for name in encoder.names]].sum() == 0
+
+
+# Missing, unknown, wrong
+
+
+@pytest.mark.parametrize("name", sorted(KINDS))
+def test_a_missing_value_is_marked_in_every_kind(name: str) -> None:
+    encoder = Encoder({"x": DECLARED[name], "y": Bool()})
+    expected = np.zeros(len(encoder.names), np.float32)
+    expected[-3] = 1
+    for value in (None, math.nan, pd.NA, pd.NaT, np.datetime64("NaT"), np.float32("nan"), Decimal("nan")):
+        assert_same(encoder({"x": value, "y": False}), expected)
+    assert_same(encoder({"y": False}), expected)
+    assert_same(encoder.transform([{"y": False}])[0], expected)
+    assert encoder.names[-3] == "x missing"
+    assert (
+        encoder.transform([]).shape == encoder.transform(pd.DataFrame({"x": [], "y": []})).shape == (0, expected.size)
+    )
+
+
+WRONG = {
+    "numeric": ["3.5", 1j, [1.0], {}, math.inf, 10**400, np.array([1.0, 2.0]), datetime(2024, 1, 1)],
+    "bool": ["true", 2, 0.5, [True]],
+    "date": ["noon", "", "NaT", "now", 1_700_000_000, True, [], "2024-13-01", np.datetime64(10**18, "s"), "03/04/2024"],
+    "categorical": [["a"], {}, b"a", 1j, datetime(2024, 1, 1)],
+    "hashed": [["a"], {}, b"a", Decimal(3)],
+    "ordered": [["a"], {}, b"a"],
+    "text": [3, ["a word"], b"a", True],
+    "tags": ["a,b", 3, {"a": 1}, [["a"]], np.eye(2)],
+    "hashed_tags": ["a,b", 3, {"a": 1}, [["a"]]],
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
+def test_a_wrong_value_is_named_with_its_column_and_row(name: str, value: Any) -> None:
+    encoder = Encoder({"some column": DECLARED[name]})
+    with pytest.raises((TypeError, ValueError), match="column some column: "):
+        encoder({"some column": value})
+    with pytest.raises((TypeError, ValueError), match="row 1, column some column: "):
+        encoder.transform([{"some column": None}, {"some column": value}])
+
+
+def test_unknown_levels_are_marked() -> None:
+    assert Encoder({"x": Categorical(("a",))})({"x": "b"}).tolist() == [0, 1, 0]
+    assert Encoder({"x": Tags(("a",))})({"x": ["a", None, "b", "c"]}).tolist() == [1, 1, 0]
+    assert Encoder({"x": Hashed(3)})({"x": "whatever"}).sum() == 1
+
+
+def test_numbers_are_clipped_and_equal_ones_are_zero() -> None:
+    encoder = Encoder.fit(pd.DataFrame({"x": [2.0, 2.0]}))
+    assert [encoder({"x": value})[0] for value in (2, 2.5, 1e300, -1e300)] == [0, 0.5, 5, -5]
+
+
+@pytest.mark.parametrize(
+    ("act", "message"),
+    [
+        (lambda: Encoder.fit(TABLE.iloc[:0]), "no rows"),
+        (lambda: Encoder.fit([]), "no rows"),
+        (lambda: Encoder.fit(pd.DataFrame(index=range(3))), "at least one column"),
+        (lambda: Encoder.fit(TABLE, []), "at least one column"),
+        (lambda: Encoder({}), "at least one column"),
+        (lambda: Encoder.fit(TABLE, ["agee"]), "there is no column agee; the table has age, visits"),
+        (lambda: Encoder.fit(TABLE, "age"), r"columns must be a list of names; got 'age': \['age'\]"),
+        (lambda: Encoder.fit(TABLE, kinds={"agee": "numeric"}), "did you mean 'age'|age"),
+        (lambda: Encoder.fit(TABLE, kinds={"age": "numerc"}), "kind of column age"),
+        (lambda: Encoder.fit(pd.concat([TABLE, TABLE[["age"]]], axis=1)), "the column age occurs twice"),
+        (lambda: Encoder.fit(pd.DataFrame({"x": [None, np.nan]})), "column x has only missing values"),
+        (lambda: Encoder.fit(pd.DataFrame({"x": ["a", 3]})), r"column x holds values of several kinds \('a', 3\)"),
+        (lambda: Encoder.fit(pd.DataFrame({"x": [{}, {}]})), "column x holds values of no known kind"),
+        (lambda: Encoder.fit(pd.DataFrame({"x": ["S", "L"]}), kinds={"x": "ordered"}), "declare it: Ordered"),
+        (lambda: Encoder.fit(pd.DataFrame({"x": [1e308, -1e308]})), "overflows"),
+        (lambda: Encoder.fit(pd.DataFrame({"x": [1.0, np.inf]})), "column x: inf is not a finite number"),
+        (lambda: Encoder.fit(pd.DataFrame({3: [1.0]})), "names of columns must be str; got 3"),
+        (lambda: Encoder.fit(np.eye(3)), "table must be a pandas, pyarrow or polars table.*ndarray"),
+        (lambda: Encoder.fit(TABLE["age"]), "table must be a pandas.*Series"),
+        (lambda: ENCODER.transform({"age": 3}), "got dict: for one row, call the encoder with the dict"),
+        (lambda: ENCODER.transform([{"age": 3}, 3]), "row 1 must be a dict; got int"),
+        (lambda: ENCODER.transform(TABLE.drop(columns="age")), "there is no column age.*filled with None"),
+        (lambda: ENCODER.transform(pa.table([[1], [2]], names=["age", "age"])), "the column age occurs twice"),
+        (lambda: ENCODER(TABLE.iloc[0]), "a row must be a dict; got Series"),
+        (lambda: ENCODER({"agee": 3}), "the row has none of the columns age, visits.*it has agee"),
+        (lambda: ENCODER.transform([{"age": 3}, {}]), "row 1 has none of the columns"),
+        (lambda: Encoder({"x": "numeric"}), r"column x must be declared by a kind, such as Bool\(\)"),  # pyright: ignore[reportArgumentType]
+        (lambda: Encoder({"x": Numeric(0, 0)}), "std above zero"),
+        (lambda: Encoder({"x": Numeric(math.nan, 1)}), "finite mean"),
+        (lambda: Encoder({"x": Categorical("ab")}), "levels of column x must be a list"),  # pyright: ignore[reportArgumentType]
+        (lambda: Encoder({"x": Categorical(("3", 3))}), "column x has a level twice: '3'"),  # pyright: ignore[reportArgumentType]
+        (lambda: Encoder({"x": Tags(())}), "at least one level"),
+        (lambda: Encoder({"x": Hashed(0)}), "buckets of column x"),
+        (lambda: Encoder({"x": Text(2**30)}), "at most 1048576"),
+    ],
+)
+def test_what_cannot_be_encoded_is_refused_with_a_remedy(act: Any, message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        act()
+
+
+# As JSON
+
+
+def test_json_is_plain_and_lossless() -> None:
+    awkward = Encoder({**DECLARED, "naïve \ud800": Numeric(0.1 + 0.2, 1e-300), "": Categorical(("", "ß", "\ud800"))})
+    for encoder in (ENCODER, awkward):
+        copy = Encoder.from_json(encoder.to_json())
+        assert copy == encoder and copy.names == encoder.names and copy.space == encoder.space
+        assert json.loads(encoder.to_json())["format"] == "seqdec encoder 1"
+        assert pickle.loads(pickle.dumps(encoder)) == encoder
+    assert Encoder({"x": Hashed(8)}) != Encoder({"x": Text(8)}) != Encoder({"y": Text(8)})
+    assert Encoder({"x": Bool(), "y": Bool()}) != Encoder({"y": Bool(), "x": Bool()})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "3", "[]", "{}", "[" * 10_000, 3, None,
+        '{"format": "seqdec encoder 2", "columns": []}',
+        '{"format": "seqdec encoder 1"}',
+        '{"format": "seqdec encoder 1", "columns": {"x": {}}}',
+        '{"format": "seqdec encoder 1", "columns": [{"name": "x", "kind": "numbers"}]}',
+        '{"format": "seqdec encoder 1", "columns": [{"name": "x", "kind": "numeric", "mean": 0}]}',
+        '{"format": "seqdec encoder 1", "columns": [{"name": "x", "kind": "numeric", "mean": 0, "std": NaN}]}',
+        '{"format": "seqdec encoder 1", "columns": [{"name": "x", "kind": "bool"}, {"name": "x", "kind": "bool"}]}',
+        '{"format": "seqdec encoder 1", "columns": [{"name": "x", "kind": ["bool"]}]}',
+    ],
+)  # fmt: skip
+def test_other_json_is_refused(text: Any) -> None:
+    with pytest.raises(ValueError, match="encoder"):
+        Encoder.from_json(text)
+
+
+# Transformers of scikit-learn
+
+
+def test_a_pipeline_of_scikit_learn_is_an_encoder() -> None:
+    pipeline = make_column_transformer(
+        (make_pipeline(SimpleImputer(), StandardScaler()), ["age", "visits"]),
+        (OneHotEncoder(handle_unknown="ignore"), ["city"]),
+    ).fit(TABLE[["age", "visits", "city"]])
+    encoder = Encoder.of(pipeline, ["age", "visits", "city"])
+    encoded = encoder.transform(TABLE)
+    np.testing.assert_array_equal(encoded, pipeline.transform(TABLE.fillna({"city": np.nan})).astype(np.float32))
+    assert encoder.names == tuple(pipeline.get_feature_names_out()) and encoder.space.shape == (len(encoder.names),)
+    for place, row in enumerate(TABLE.to_dict("records")):
+        assert_same(encoder(row), encoded[place])
+    assert_same(encoder({"age": 3, "city": "Nowhere"}), encoder.transform([{"age": 3.0, "city": "Nowhere"}])[0])
+    assert encoder == Encoder.of(pipeline, ["age", "visits", "city"]) != ENCODER
+    assert pickle.loads(pickle.dumps(encoder)).names == encoder.names
+    assert encoder.transform([]).shape == (0, len(encoder.names))
+    for act in (encoder.to_json, lambda: encoder.digest):
+        with pytest.raises(TypeError, match="has no JSON form: save the transformer by its own means"):
+            act()
+
+
+def test_transformers_that_are_no_encoders_are_refused() -> None:
+    with pytest.raises(ValueError, match="must be fitted"):
+        Encoder.of(StandardScaler(), ["age"])
+    with pytest.raises(TypeError, match="must have a method transform"):
+        Encoder.of(3, ["age"])
+    logs = FunctionTransformer(np.log)
+    with pytest.raises(ValueError, match=r"does not name its features.*example="):
+        Encoder.of(logs, ["visits"])
+    encoder = Encoder.of(logs, ["visits"], example={"visits": 1})
+    assert encoder.names == ("feature 0",) and encoder({"visits": 1}).tolist() == [0]
+    with (
+        pytest.raises(ValueError, match="1 finite numbers for each row; got numbers that are not finite"),
+        np.errstate(all="ignore"),
+    ):
+        encoder({"visits": 0})
+    with pytest.raises(TypeError, match="a row must be a dict"):
+        encoder(3)  # pyright: ignore[reportArgumentType]
