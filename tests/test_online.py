@@ -407,7 +407,7 @@ def test_a_lost_log_is_noticed(tmp_path: Path) -> None:
     service(tmp_path, make=seqdec.agents.linear).close()
 
 
-def test_an_error_in_the_middle_of_learning_closes_the_agent_and_the_log_has_all(tmp_path: Path) -> None:
+def test_an_error_in_the_middle_of_learning_is_made_up_for(tmp_path: Path) -> None:
     one = service(tmp_path)
     busy(one)
     decision = one.decide(X[0])
@@ -415,16 +415,29 @@ def test_an_error_in_the_middle_of_learning_closes_the_agent_and_the_log_has_all
     def failing(*arguments: Any) -> Any:
         raise MemoryError
 
-    one._learner._update = failing
+    update, one._learner._update = one._learner._update, failing
     with pytest.raises(MemoryError):
         one.learn(decision.token, 1)
-    with pytest.raises(ValueError, match="this agent is closed"):
+    with pytest.raises(MemoryError):  # as long as the reward cannot be learned
         one.decide(X[0])
-    with service(tmp_path) as again, service() as twin:
+    one._learner._update = update
+    with service() as twin:
         busy(twin)
         twin.learn(twin.decide(X[0]).token, 1)
-        assert again.learn(decision.token, 1) == "repeated"
-        assert bits(again.state) == bits(twin.state)
+        assert one.learn(decision.token, 1) == "repeated"
+        assert bits(one.state) == bits(twin.state)
+        one.close()
+        with service(tmp_path) as again:
+            assert bits(again.state) == bits(twin.state)
+
+
+def test_a_log_that_cannot_be_read_any_more_does_not_blame_the_call() -> None:
+    one = service(make=seqdec.agents.linear)
+    with pytest.raises(ValueError, match="shape"):
+        one.decide(X[0], mask=np.ones(4, bool))
+    one._journal._db.execute("UPDATE facts SET value = '{'")
+    with pytest.raises(RuntimeError, match="cannot learn again what its log holds"):
+        one.decide(X[0])
 
 
 def test_threads_share_an_agent(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ FOLDER/decisions.sqlite     decisions and rewards (`seqdec.online.journal`)
 FOLDER/state.safetensors    the last snapshot of the agent's state
 """
 
+import functools
 import math
 import os
 import secrets
@@ -15,10 +16,10 @@ import threading
 import warnings
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -31,8 +32,9 @@ from seqdec.checks import count, positive
 from seqdec.core import Agent, HasSpaces, PyTree, Spaces
 from seqdec.introspection import brief, described, listed
 from seqdec.online import contexts
+from seqdec.online.digests import digest
 from seqdec.online.journal import FORMAT, Arm, Entry, Journal, Reward, described_record
-from seqdec.online.learner import Learner, Lesson
+from seqdec.online.learner import Belief, Learner, Lesson
 from seqdec.ope.log import Log
 from seqdec.persistence import as_json, check_format, check_writable, located, locked, versions
 from seqdec.runtime import check_process, is_forked
@@ -40,9 +42,12 @@ from seqdec.states import load, save
 
 SNAPSHOT = "state.safetensors"
 _LARGEST = float(np.finfo(np.float32).max)
+_DIFFERENT = ", of which the network, the policy or a function in them is another"
 _MANY = 10_000
 """Rewards whose learning at the start shows a progress bar."""
 
+P = ParamSpec("P")
+R = TypeVar("R")
 Result = Literal["learned", "repeated", "expired", "unknown", "rejected", "removed"]
 
 
@@ -55,6 +60,21 @@ class Decision(NamedTuple):
     """probability with which the policy plays this arm; NaN where it is not estimated"""
     token: str
     """for `OnlineAgent.learn`"""
+
+
+def _exclusive(method: Callable[Concatenate["OnlineAgent", P], R]) -> Callable[Concatenate["OnlineAgent", P], R]:
+    """For one thread at a time, and after what an exception has left undone.
+
+    Raises ValueError once the agent is closed, RuntimeError in a forked process.
+    """
+
+    @functools.wraps(method)
+    def exclusive(self: "OnlineAgent", *arguments: P.args, **named: P.kwargs) -> R:
+        check_process()
+        # On one line: a tracer or debugger that raises at the start of a line then leaves no lock behind.
+        with self._lock: return self._alone(method, *arguments, **named)  # fmt: skip  # noqa: E701
+
+    return exclusive
 
 
 class OnlineAgent:
@@ -90,6 +110,9 @@ class OnlineAgent:
         FileExistsError: another process, or another object of this one, uses the folder.
         RuntimeError: this process was forked after seqdec had computed; so in all methods but `close`.
         OSError: the folder cannot be written.
+
+    An exception in the middle of a call, such as Ctrl-C or one that a signal handler raises, leaves the log right: the
+    next call first learns what is in it and not learned.
     """
 
     def __init__(
@@ -117,6 +140,7 @@ class OnlineAgent:
         self._record = contexts.record_of(observations)
         self._lock, self._held, self._open = threading.RLock(), ExitStack(), True
         self._free = weakref.finalize(self, _close, self._held)  # of garbage, and at the end of the process
+        self._settled = True
         self._counts: Counter[str] = Counter()
         self._folder = None if folder is None else located(folder)
         first = int(actions.n) if isinstance(actions, gym_spaces.Discrete) else 0
@@ -157,26 +181,25 @@ class OnlineAgent:
     @property
     def state(self) -> PyTree:
         """A copy of the agent's state."""
-        with self._using():
-            return jax.tree.map(jnp.copy, self._learner.state)
+        return self._copied()
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Decisions and rewards in the log, and results of `learn` in this process."""
-        with self._using():
-            return {"decisions": self._journal.decisions, "rewards": self._journal.rewards, **self._counts}
+        """Decisions and rewards in the log; of this process, results of `learn`, and contexts "clipped"."""
+        return self._counted()
 
+    @_exclusive
     def warm_up(self) -> None:
         """Compile all programs, so that no later call has to. Changes nothing."""
-        with self._using():
-            actions = self._spaces.action_space
-            self._learner.warm_up(self._record, 0 if self._arms else np.zeros(actions.shape or (), np.float32))
+        actions = self._spaces.action_space
+        self._learner.warm_up(self._record, 0 if self._arms else np.zeros(actions.shape or (), np.float32))
 
     def decide(self, context: Any, mask: Any = None) -> Decision:
         """Choose an action, which is in the log when this returns.
 
         Args:
-            context: an observation of the space.
+            context: an observation of the space. Numbers beyond the bounds of a Box of floats are moved to them, and
+                `counts` tells in how many contexts.
             mask: (number of ids) bool, whether each arm may be played; None: all. Removed arms never are.
 
         Raises:
@@ -184,8 +207,7 @@ class OnlineAgent:
             OSError: the log cannot be written; nothing happens then.
         """
         record = contexts.checked(self._spaces.observation_space, self._record, context)
-        with self._using():
-            return self._decided(record[None], self._allowed(mask, ())[None])[0]
+        return self._decided(record[None], mask, ())[0]
 
     def decide_many(self, stacked: Any, masks: Any = None) -> list[Decision]:
         """Choose an action for each of several contexts, all by the present belief: as so many calls of `decide`.
@@ -197,10 +219,9 @@ class OnlineAgent:
         Raises:
             As `decide`, for the first that is wrong; nothing happens then.
         """
-        stacked, rows = _counted(stacked)
+        stacked, rows = _sized(stacked)
         records = contexts.checked(self._spaces.observation_space, self._record, stacked, rows)
-        with self._using():
-            return self._decided(records, self._allowed(masks, (rows,))) if rows else []
+        return self._decided(records, masks, (rows,))
 
     def learn(self, token: str, reward: Any) -> Result:
         """Learn the reward of a decision, which is in the log when this returns.
@@ -230,29 +251,7 @@ class OnlineAgent:
         Raises:
             As `learn`, for the first that is wrong; nothing happens then.
         """
-        asked = [(*_parsed(token), _checked_reward(reward)) for token, reward in pairs]
-        with self._using():
-            results: list[Result] = ["repeated"] * len(asked)
-            new: dict[int, int] = {}
-            lessons: list[Reward] = []
-            oldest = self._journal.now() - self._lifetime
-            for index, (number, nonce, reward) in enumerate(asked):
-                found = self._journal.find(number)
-                if found is None or found.nonce != nonce:
-                    results[index] = "unknown"
-                elif not found.rewarded and number not in new:
-                    if found.time < oldest:
-                        results[index] = "expired"
-                    else:
-                        new[number] = index
-                        lessons.append(Reward(found.context, found.action, reward))
-            if new:
-                self._journal.add_rewards(list(new), [lesson.reward for lesson in lessons])
-                for index, result in zip(new.values(), self._learn(lessons), strict=True):
-                    results[index] = result
-                self._snapshot_if_due()
-            self._counts.update(results)
-            return results
+        return self._reported([(*_parsed(token), _checked_reward(reward)) for token, reward in pairs])
 
     def warm_start(self, log: Log) -> None:
         """Learn a log of other decisions row by row, and keep it: all of it or, where that fails, nothing.
@@ -275,18 +274,9 @@ class OnlineAgent:
         whole = stacked if name == contexts.WHOLE else {name: stacked}
         records = contexts.checked(self._spaces.observation_space, self._record, whole, rows)
         rewards = [_checked_reward(reward) for reward in log.reward]
-        with self._using():
-            if log.num_actions > len(self._arms):
-                raise ValueError(f"the log has {log.num_actions} actions; this agent has {len(self._arms)} arms")
-            decided = [
-                Entry(secrets.token_bytes(8), record.tobytes(), mask.tobytes(), int(action), float(propensity))
-                for record, mask, action, propensity in zip(records, log.mask, log.action, log.propensity, strict=True)
-            ]
-            before = self._journal.batches
-            self._journal.add_history(decided, rewards)
-            self._relearn(before)
-            self._snapshot_if_due()
+        self._add_history(records, log, rewards)
 
+    @_exclusive
     def add_arm(self) -> int:
         """Admit another arm, of which nothing is known yet; returns its id.
 
@@ -294,24 +284,23 @@ class OnlineAgent:
 
         Raises TypeError where actions are points of a Box or candidates.
         """
-        with self._using():
-            self._check_arms()
-            key, used = len(self._arms), {arm.output for arm in self._arms.values()}
-            free = next((output for output in range(self._learner.outputs) if output not in used), None)
-            if free is not None:
-                self._describe({**self._arms, key: Arm(free, removed=False)})
-                return key
-            live, outputs = [*self.arms, key], self._learner.outputs
-            places = dict(zip(live, range(len(live)), strict=True))
-            learner = self._made(outputs if 2 * len(live) <= outputs else 2 * outputs)
-            with self._closed_on_error():
-                self._learner, self._generation = learner, self._generation + 1
-                self._arms = {k: Arm(places.get(k), removed=k not in places) for k in (*self._arms, key)}
-                self._relearn(0)
-                self._describe(self._arms)
-                self.snapshot()
+        self._check_arms()
+        key, used = len(self._arms), {arm.output for arm in self._arms.values()}
+        free = next((output for output in range(self._learner.outputs) if output not in used), None)
+        if free is not None:
+            self._describe(self._learner, {**self._arms, key: Arm(free, removed=False)})
             return key
+        live, outputs = [*self.arms, key], self._learner.outputs
+        places = dict(zip(live, range(len(live)), strict=True))
+        outputs = outputs if 2 * len(live) <= outputs else 2 * outputs
+        learner = self._made(self._agent(outputs), outputs, self._learner.generation + 1)
+        arms = {k: Arm(places.get(k), removed=k not in places) for k in (*self._arms, key)}
+        self._catch_up(learner, arms)
+        self._describe(learner, arms)
+        self._try_snapshot()
+        return key
 
+    @_exclusive
     def remove_arm(self, arm: int) -> None:
         """Play an arm no more; rewards of its earlier decisions are still learned.
 
@@ -319,24 +308,20 @@ class OnlineAgent:
             TypeError: actions are points of a Box or candidates.
             ValueError: there is no such arm, or no other.
         """
-        with self._using():
-            self._check_arms()
-            if arm not in self.arms or len(self.arms) == 1:
-                raise ValueError(f"arm must be one of {self.arms}, of which one has to stay; got {arm!r}")
-            self._describe({**self._arms, arm: self._arms[arm]._replace(removed=True)})
+        self._check_arms()
+        if arm not in self.arms or len(self.arms) == 1:
+            raise ValueError(f"arm must be one of {self.arms}, of which one has to stay; got {arm!r}")
+        self._describe(self._learner, {**self._arms, arm: self._arms[arm]._replace(removed=True)})
 
+    @_exclusive
     def snapshot(self) -> None:
         """Write the state to the folder, so that a start need not learn again what was learned before."""
-        with self._using():
-            if self._folder is not None:
-                self._journal.flush()  # a snapshot must not outlast what it has learned
-                save(self._folder / SNAPSHOT, self._marked(self._learner.state, self._journal.batches), self.agent)
-            self._saved = self._journal.batches
+        self._write_snapshot()
 
+    @_exclusive
     def log(self) -> Log:
         """The decisions whose reward and propensity are known, for `seqdec.ope`. Raises ValueError where none is."""
-        with self._using():
-            return self._journal.log(self._record)
+        return self._journal.log(self._record)
 
     def close(self) -> None:
         """Write a snapshot and release the folder; the agent cannot be used any more.
@@ -346,12 +331,14 @@ class OnlineAgent:
         if is_forked():
             return
         with self._lock:
-            if self._open:
-                try:
+            try:
+                if self._open and self._free.alive:
+                    self._settle()
                     if self._saved != self._journal.batches:
-                        self.snapshot()
-                finally:
-                    self._release()
+                        self._write_snapshot()
+            finally:
+                self._open = False
+                self._free()
 
     def __enter__(self) -> Self:
         check_process()
@@ -366,97 +353,120 @@ class OnlineAgent:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    @contextmanager
-    def _using(self) -> Iterator[None]:
-        """For one thread at a time. Raises ValueError once the agent is closed, RuntimeError in a forked process."""
-        check_process()
-        with self._lock:
-            if not self._open:
-                raise ValueError("this agent is closed; make another one with the same folder to go on")
-            yield
+    def _alone(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """What a method returns, for the thread that has the lock."""
+        if not self._open:
+            raise ValueError("this agent is closed; make another one with the same folder to go on")
+        self._settle()
+        self._settled = False
+        result = method(self, *arguments, **named)
+        self._settled = True
+        return result
 
-    @contextmanager
-    def _closed_on_error(self) -> Iterator[None]:
-        """For steps that an error may leave half-done, while the log is right: whoever goes on, opens the log again."""
+    def _settle(self) -> None:
+        """Follow the log, where an exception at any point of an earlier call has left something undone.
+
+        Raises RuntimeError where the log cannot be read any more.
+        """
+        if self._settled:
+            return
         try:
-            yield
-        except BaseException:
-            self._release()
-            raise
+            self._journal.recover()
+            facts, self._arms = self._journal.facts(), self._journal.arms()
+            if self._learner.generation != facts["generation"] or self._learner.belief.lost:
+                self._learner = self._made(self._agent(facts["outputs"]), facts["outputs"], facts["generation"])
+                self._restore()
+            self._catch_up(self._learner, self._arms)
+        except ValueError as error:  # which would blame the arguments of the call
+            raise RuntimeError(f"this agent cannot learn again what its log holds: {error}") from error
+        self._settled = True
 
-    def _release(self) -> None:
-        self._open = False
-        self._free()
+    @_exclusive
+    def _copied(self) -> PyTree:
+        return jax.tree.map(jnp.copy, self._learner.belief.state)
 
-    def _made(self, outputs: int) -> Learner:
-        """The learner of the agent with so many outputs, before it has learned anything."""
+    @_exclusive
+    def _counted(self) -> dict[str, int]:
+        return {"decisions": self._journal.decisions, "rewards": self._journal.rewards, **self._counts}
+
+    def _agent(self, outputs: int) -> Agent:
+        """The agent with so many outputs."""
         actions = self._spaces.action_space
         if isinstance(actions, gym_spaces.Discrete):
             actions = gym_spaces.Discrete(outputs)
-        agent = self._make(Spaces(self._spaces.observation_space, actions))
-        return Learner(agent, self._seed, outputs, self._batch_size)
+        return self._make(Spaces(self._spaces.observation_space, actions))
+
+    def _made(self, agent: Agent, outputs: int, generation: int) -> Learner:
+        """The learner of an agent, before it has learned anything."""
+        return Learner(agent, self._seed, outputs, self._batch_size, generation)
 
     def _take_up(self, first: int, outputs: int, relearn: bool) -> None:
         """Go on with the folder's log, or begin one."""
-        facts, self._arms, self._generation, self._saved = self._journal.facts(), self._journal.arms(), 0, 0
+        facts, self._arms, self._saved = self._journal.facts(), self._journal.arms(), 0
         if not facts:
             if self._folder is not None and (self._folder / SNAPSHOT).is_file():
                 raise ValueError(
                     f"{self._folder / SNAPSHOT} belongs to a log, but {self._journal.path} is empty: restore it from a "
                     "copy, or delete the snapshot to begin a new log"
                 )
-            self._learner = self._made(outputs)
-            self._describe({key: Arm(key, removed=False) for key in range(first)}, first=first)
+            learner = self._made(self._agent(outputs), outputs, 0)
+            self._describe(learner, {key: Arm(key, removed=False) for key in range(first)}, first=first)
             return
         check_format(self._journal.path, facts, FORMAT)
         own = {"seed": self._seed, "first": first, "record": described_record(self._record)}
         for name, value in own.items():
             if facts[name] != value:
                 raise ValueError(f"{self._journal.path} belongs to an agent whose {name} is {facts[name]}, not {value}")
-        self._generation = facts["generation"]
-        self._learner = self._made(max(outputs, facts["outputs"]))
-        told = {"agent": self.agent.name, "settings": as_json(dict(self.agent.settings))}
-        changed = any(facts[name] != value for name, value in told.items())
+        agent = self._agent(facts["outputs"])
+        told = _identity(agent)
+        changed = [name for name, value in told.items() if facts[name] != value]
+        if changed == ["digest"] and facts["versions"] != as_json(versions()):
+            changed = []  # other versions of the libraries may build the same agent of other functions
         if changed and not relearn:
             raise ValueError(
                 f"{self._journal.path} was written with {facts['agent']} {facts['settings']}, not {told['agent']} "
-                f"{told['settings']}: make that agent, or pass relearn=True to learn the log again with this one"
+                f"{told['settings']}{_DIFFERENT if changed == ['digest'] else ''}: make that agent, or pass "
+                "relearn=True to learn the log again with this one"
             )
-        if changed or self._learner.outputs > facts["outputs"]:
-            self._generation += 1
-        else:
+        wider = outputs > facts["outputs"]
+        outputs = max(outputs, facts["outputs"])
+        generation = facts["generation"] + bool(changed or wider)
+        self._learner = self._made(self._agent(outputs) if wider else agent, outputs, generation)
+        if not (changed or wider):
             self._restore()
-        self._relearn(self._saved)
-        self._describe(self._arms)
+        self._catch_up(self._learner, self._arms)
+        self._describe(self._learner, self._arms)
 
     def _restore(self) -> None:
         """Load the snapshot, if there is one of this log and this generation of outputs."""
         if self._folder is None or not (self._folder / SNAPSHOT).is_file():
             return
         try:
-            found = load(self._folder / SNAPSHOT, self._marked(self._learner.state, 0))
+            found = load(self._folder / SNAPSHOT, self._marked())
         except ValueError as error:
             warnings.warn(f"{error}; the belief is learned again from the log", RuntimeWarning, stacklevel=5)
             return
-        if found["generation"] == self._generation:
+        if found["generation"] == self._learner.generation:
             if found["batch"] > self._journal.batches:
                 raise ValueError(
                     f"{self._folder / SNAPSHOT} has learned {found['batch']} batches, of which the log has "
                     f"{self._journal.batches}: restore {self._journal.path} from a copy, or delete the snapshot"
                 )
-            self._learner.state, self._saved = found["state"], int(found["batch"])
+            self._learner.belief, self._saved = Belief(found["state"], int(found["batch"])), int(found["batch"])
 
-    def _marked(self, state: PyTree, batch: int) -> PyTree:
+    def _marked(self) -> PyTree:
         """What a snapshot holds."""
-        return {"state": state, "batch": np.int64(batch), "generation": np.int64(self._generation)}
+        learner = self._learner
+        numbers = {"batch": learner.belief.batch, "generation": learner.generation}
+        return {"state": learner.belief.state} | {name: np.int64(number) for name, number in numbers.items()}
 
-    def _describe(self, arms: Mapping[int, Arm], **facts: Any) -> None:
-        """Write the arms, and what the log belongs to."""
-        facts |= {"format": FORMAT, "versions": versions(), "seed": self._seed, "generation": self._generation}
-        facts |= {"agent": self.agent.name, "settings": as_json(dict(self.agent.settings))}
-        facts |= {"outputs": self._learner.outputs, "record": described_record(self._record)}
+    def _describe(self, learner: Learner, arms: Mapping[int, Arm], **facts: Any) -> None:
+        """Write the arms, and what the log belongs to; then use them."""
+        facts |= {"format": FORMAT, "versions": versions(), "seed": self._seed, "generation": learner.generation}
+        facts |= _identity(learner.agent)
+        facts |= {"outputs": learner.outputs, "record": described_record(self._record)}
         self._journal.describe(facts, arms)
-        self._arms = dict(arms)
+        self._learner, self._arms = learner, dict(arms)
 
     def _check_arms(self) -> None:
         candidates = isinstance(self._spaces.observation_space, gym_spaces.Dict)
@@ -480,8 +490,13 @@ class OnlineAgent:
             raise ValueError(f"the mask must allow at least one of the arms {self.arms}; got {mask!r:.80}")
         return allowed
 
-    def _decided(self, records: np.ndarray, allowed: np.ndarray) -> list[Decision]:
-        """Decide, and write the decisions to the log."""
+    @_exclusive
+    def _decided(self, records: np.ndarray, mask: Any, lead: tuple[int, ...]) -> list[Decision]:
+        """Decide, and write the decisions to the log; `mask` is (*lead, ids)."""
+        if not len(records):
+            return []
+        allowed = np.broadcast_to(self._allowed(mask, lead), (len(records), len(self._arms)))
+        records, clipped = contexts.clipped(self._spaces.observation_space, records)
         owners = {arm.output: key for key, arm in self._arms.items() if arm.output is not None}
         masks = np.zeros((len(records), self._learner.outputs), bool)
         masks[:, list(owners)] = allowed[:, list(owners.values())]
@@ -499,47 +514,103 @@ class OnlineAgent:
             for record, mask, action, propensity in zip(records, allowed, actions, made.propensity, strict=True)
         ]
         first = self._journal.add_decisions(entries)
+        if clipped:
+            self._counts["clipped"] += clipped
         return [
             Decision(action, entry.propensity, f"{first + index}-{entry.nonce.hex()}")
             for index, (action, entry) in enumerate(zip(actions, entries, strict=True))
         ]
 
-    def _learn(self, rewards: Sequence[Reward]) -> list[Result]:
-        """Learn one batch that is in the log."""
-        lessons = [self._lesson(reward) for reward in rewards]
-        with self._closed_on_error():
-            accepted = iter(self._learner.learn([lesson for lesson in lessons if lesson is not None]))
-        return ["removed" if lesson is None else "learned" if next(accepted) else "rejected" for lesson in lessons]
+    @_exclusive
+    def _reported(self, asked: Sequence[tuple[int, bytes, float]]) -> list[Result]:
+        """Write to the log and learn what is new of (number, nonce, reward)."""
+        results: list[Result] = ["repeated"] * len(asked)
+        new: dict[int, int] = {}
+        oldest = self._journal.now() - self._lifetime
+        for index, (number, nonce, _) in enumerate(asked):
+            found = self._journal.find(number)
+            if found is None or found.nonce != nonce:
+                results[index] = "unknown"
+            elif not found.rewarded and number not in new:
+                if found.time < oldest:
+                    results[index] = "expired"
+                else:
+                    new[number] = index
+        if new:
+            self._journal.add_rewards(list(new), [asked[index][2] for index in new.values()])
+            for index, result in zip(new.values(), self._catch_up(self._learner, self._arms), strict=True):
+                results[index] = result
+            self._snapshot_if_due()
+        self._counts.update(results)
+        return results
 
-    def _lesson(self, reward: Reward) -> Lesson | None:
+    @_exclusive
+    def _add_history(self, records: np.ndarray, log: Log, rewards: Sequence[float]) -> None:
+        """Write the decisions of another log to this one, and learn them."""
+        if log.num_actions > len(self._arms):
+            raise ValueError(f"the log has {log.num_actions} actions; this agent has {len(self._arms)} arms")
+        records, clipped = contexts.clipped(self._spaces.observation_space, records)
+        decided = [
+            Entry(secrets.token_bytes(8), record.tobytes(), mask.tobytes(), int(action), float(propensity))
+            for record, mask, action, propensity in zip(records, log.mask, log.action, log.propensity, strict=True)
+        ]
+        self._journal.add_history(decided, rewards)
+        if clipped:
+            self._counts["clipped"] += clipped
+        self._catch_up(self._learner, self._arms)
+        self._snapshot_if_due()
+
+    def _catch_up(self, learner: Learner, arms: Mapping[int, Arm]) -> list[Result]:
+        """Learn all batches of the log after those that are learned; returns what became of the last one's rewards."""
+        from seqdec.progress import advance, bar, compiling
+
+        results: list[Result] = []
+        total = self._journal.batches - learner.belief.batch
+        if not total:
+            return results
+        with bar(total, "learn the log", "batch", show=False if total < _MANY else None) as shown:
+            compiling(shown)
+            for batch, rewards in self._journal.batches_after(learner.belief.batch):
+                lessons = [self._lesson(reward, arms) for reward in rewards]
+                accepted = iter(learner.learn([lesson for lesson in lessons if lesson is not None], batch))
+                results = [
+                    "removed" if lesson is None else "learned" if next(accepted) else "rejected" for lesson in lessons
+                ]
+                advance(shown)
+        return results
+
+    def _lesson(self, reward: Reward, arms: Mapping[int, Arm]) -> Lesson | None:
         """A reward for the present outputs; None where its arm has none any more."""
         record = contexts.unpacked(reward.context, self._record, 1)[0]
         if isinstance(reward.action, bytes):
             shape = self._spaces.action_space.shape or ()
             return Lesson(record, np.frombuffer(reward.action, np.float32).reshape(shape), reward.reward)
-        output = self._arms[reward.action].output
+        output = arms[reward.action].output
         return None if output is None else Lesson(record, output, reward.reward)
 
-    def _relearn(self, batch: int) -> None:
-        """Learn all batches after that one."""
-        from seqdec.progress import advance, bar, compiling
-
-        total = self._journal.batches - batch
-        with bar(total, "learn the log", "batch", show=False if total < _MANY else None) as shown:
-            compiling(shown)
-            for rewards in self._journal.batches_after(batch):
-                self._learn(rewards)
-                advance(shown)
+    def _write_snapshot(self) -> None:
+        if self._folder is not None:
+            self._journal.flush()  # a snapshot must not outlast what it has learned
+            save(self._folder / SNAPSHOT, self._marked(), self.agent)
+        self._saved = self._learner.belief.batch
 
     def _snapshot_if_due(self) -> None:
+        if self._learner.belief.batch - self._saved >= self._every:
+            self._try_snapshot()
+
+    def _try_snapshot(self) -> None:
         """One that cannot be written is tried again after the next rewards: the log has all that it would hold."""
-        if self._journal.batches - self._saved >= self._every:
-            try:
-                self.snapshot()
-            except OSError as error:
-                warnings.warn(
-                    f"{error}; the log has everything, and a later call tries again", RuntimeWarning, stacklevel=4
-                )
+        try:
+            self._write_snapshot()
+        except OSError as error:
+            warnings.warn(
+                f"{error}; the log has everything, and a later call tries again", RuntimeWarning, stacklevel=6
+            )
+
+
+def _identity(agent: Agent) -> dict[str, Any]:
+    """What tells an agent from others that would learn something else from the same log."""
+    return {"agent": agent.name, "settings": as_json(dict(agent.settings)), "digest": digest(agent)}
 
 
 def _factory(make: str | Callable[[HasSpaces], Agent]) -> Callable[[HasSpaces], Agent]:
@@ -560,7 +631,7 @@ def _close(held: ExitStack) -> None:
         held.close()
 
 
-def _counted(stacked: Any) -> tuple[Any, int]:
+def _sized(stacked: Any) -> tuple[Any, int]:
     """Stacked contexts as arrays, and their number. Raises ValueError where there is no axis to count."""
     parts = stacked if isinstance(stacked, Mapping) else {"contexts": stacked}
     arrays = {name: checks.as_array(name, part) for name, part in parts.items()}

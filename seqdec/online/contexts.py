@@ -34,8 +34,8 @@ def checked(space: gym_spaces.Space, record: np.dtype, value: Any, rows: int | N
 
     Raises:
         TypeError: not numbers, or no mapping where the space is a Dict.
-        ValueError: another shape or other entries than the space has, a number that is not finite or that the space
-            does not contain; one beyond a bound by no more than rounding is let in.
+        ValueError: another shape or other entries than the space has, a number that is not finite, or an integer that
+            the space does not contain.
     """
     lead = () if rows is None else (rows,)
     filled = np.empty(lead, record)
@@ -49,6 +49,28 @@ def checked(space: gym_spaces.Space, record: np.dtype, value: Any, rows: int | N
     else:
         filled[WHOLE] = _numbers("the context", space, value, lead)
     return filled
+
+
+def clipped(space: gym_spaces.Space, records: np.ndarray) -> tuple[np.ndarray, int]:
+    """Records (rows,) with numbers beyond the bounds of a Box of floats moved to them, and how many records had such.
+
+    A number that is beyond a bound by no more than rounding stays.
+    """
+    outside = np.zeros(len(records), bool)
+    parts = dict(space.items()) if isinstance(space, gym_spaces.Dict) else {WHOLE: space}
+    for name, part in parts.items():
+        kind = records.dtype[name].base
+        if not jnp.issubdtype(kind, jnp.floating):
+            continue
+        known, low, high = (np.asarray(values, np.float64) for values in (records[name], *_range(part)))
+        rounding = 8 * float(jnp.finfo(kind).eps)
+        below, above = (rounding * np.maximum(np.abs(bound), 1) for bound in (low, high))
+        beyond = (known < low - below) | (known > high + above)
+        if beyond.any():
+            records = records.copy()
+            records[name] = np.where(beyond, np.clip(known, low, high), known)
+            outside |= beyond.reshape(len(records), -1).any(1)
+    return records, int(outside.sum())
 
 
 def tree_of(records: np.ndarray) -> Any:
@@ -78,27 +100,22 @@ def _numbers(name: str, space: gym_spaces.Space, value: Any, lead: tuple[int, ..
         raise ValueError(f"{name} must be an array of shape {(*lead, *shape)}: {error}") from error
     if given.shape != (*lead, *shape):
         raise ValueError(f"{name} must have shape {(*lead, *shape)}; got {given.shape}")
-    low, high = _range(space)
     with np.errstate(over="ignore", invalid="ignore"):
         cast = given.astype(dtype)
     if jnp.issubdtype(dtype, jnp.floating):
-        known, low, high = (np.asarray(part, np.float64) for part in (cast, low, high))
-        _refuse(name, given, ~(np.abs(known) < LARGEST), f"finite numbers below {LARGEST:g}")
-        rounding = 8 * float(jnp.finfo(dtype).eps)
-        below, above = (rounding * np.maximum(np.abs(bound), 1) for bound in (low, high))
-        inside = (known >= low - below) & (known <= high + above)
-        _refuse(name, given, ~inside, f"numbers that {space} contains", ": clip them, or declare wider bounds")
+        _refuse(name, given, ~(np.abs(cast.astype(np.float64)) < LARGEST), f"finite numbers below {LARGEST:g}")
     else:
+        low, high = _range(space)
         inside = (given >= low) & (given <= high) & (cast == given)
         _refuse(name, given, ~inside, f"integers that {space} contains")
     return cast
 
 
-def _refuse(name: str, given: np.ndarray, wrong: np.ndarray, need: str, remedy: str = "") -> None:
+def _refuse(name: str, given: np.ndarray, wrong: np.ndarray, need: str) -> None:
     """Raises ValueError with the first number that is wrong, if any is."""
     if wrong.any():
         count = f"{int(wrong.sum())} of {given.size} entries"
-        raise ValueError(f"{name} must be {need}; got {given[wrong].flat[0]} ({count}){remedy}")
+        raise ValueError(f"{name} must be {need}; got {given[wrong].flat[0]} ({count})")
 
 
 def _range(space: Any) -> tuple[Any, Any]:

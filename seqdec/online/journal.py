@@ -164,10 +164,8 @@ class Journal(Reader):
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute(f"PRAGMA synchronous = {'FULL' if fsync else 'NORMAL'}")
             self._db.executescript(_SCHEMA)
-            self.decisions = self._largest("number", "decisions")
-            self.batches = self._largest("batch", "rewards")
-            self.rewards = self._largest("sequence", "rewards")
-            self._time = max(self._largest("time", "decisions"), 0)
+        self._time = 0
+        self.recover()
 
     def arms(self) -> dict[int, Arm]:
         """The arms by id, removed ones too."""
@@ -177,11 +175,12 @@ class Journal(Reader):
 
     def describe(self, facts: Mapping[str, Any], arms: Mapping[int, Arm]) -> None:
         """Write facts and arms, in one transaction."""
-        with self._transaction():
-            pairs = [(name, json.dumps(value)) for name, value in facts.items()]
-            self._db.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", pairs)
-            rows = [(key, arm.output, arm.removed) for key, arm in arms.items()]
-            self._db.executemany("INSERT OR REPLACE INTO arms VALUES (?, ?, ?)", rows)
+        pairs = [(name, json.dumps(value)) for name, value in facts.items()]
+        rows = [(key, arm.output, arm.removed) for key, arm in arms.items()]
+        self._commit(
+            ("INSERT OR REPLACE INTO facts VALUES (?, ?)", pairs),
+            ("INSERT OR REPLACE INTO arms VALUES (?, ?, ?)", rows),
+        )
 
     def now(self) -> int:
         """The time in ns, later than that of every decision before."""
@@ -190,26 +189,17 @@ class Journal(Reader):
 
     def add_decisions(self, entries: Sequence[Entry]) -> int:
         """Commit decisions, numbered from the number that is returned."""
-        with self._transaction():
-            self._insert_decisions(entries)
-        self.decisions += len(entries)
+        self._commit(self._decisions(entries))
         return self.decisions - len(entries) + 1
 
     def add_rewards(self, numbers: Sequence[int], rewards: Sequence[float]) -> None:
         """Commit rewards, which are learned as one batch."""
-        with self._transaction():
-            self._insert_rewards(numbers, rewards, [self.batches + 1] * len(rewards))
-        self.batches, self.rewards = self.batches + 1, self.rewards + len(rewards)
+        self._commit(self._rewards(numbers, rewards, [self.batches + 1] * len(rewards)))
 
     def add_history(self, entries: Sequence[Entry], rewards: Sequence[float]) -> None:
         """Commit decisions with their rewards, each a batch of its own, in one transaction."""
-        count = len(entries)
-        with self._transaction():
-            self._insert_decisions(entries)
-            numbers = range(self.decisions + 1, self.decisions + 1 + count)
-            self._insert_rewards(numbers, rewards, range(self.batches + 1, self.batches + 1 + count))
-        self.decisions += count
-        self.batches, self.rewards = self.batches + count, self.rewards + count
+        numbers, batches = (range(last + 1, last + 1 + len(entries)) for last in (self.decisions, self.batches))
+        self._commit(self._decisions(entries), self._rewards(numbers, rewards, batches))
 
     def find(self, number: int) -> Found | None:
         """The decision of that number, if there is one."""
@@ -221,48 +211,65 @@ class Journal(Reader):
             ).fetchone()
         return None if row is None else Found(row[0], row[1], row[2], row[3], row[4] is not None)
 
-    def batches_after(self, batch: int) -> Iterator[list[Reward]]:
-        """The rewards of each later batch, in the order in which they were given."""
+    def batches_after(self, batch: int) -> Iterator[tuple[int, list[Reward]]]:
+        """Number and rewards of each later batch, in the order in which they were given."""
         with self._reported():
             found = self._db.execute(
                 "SELECT batch, context, action, reward FROM rewards JOIN decisions USING (number) "
                 "WHERE batch > ? ORDER BY sequence",
                 (batch,),
             )
-            for _, rows in itertools.groupby(found, lambda row: row[0]):
-                yield [Reward(*row[1:]) for row in rows]
+            for number, rows in itertools.groupby(found, lambda row: row[0]):
+                yield number, [Reward(*row[1:]) for row in rows]
 
     def flush(self) -> None:
-        """Write all that is committed from the WAL to the database, to last even if the power fails."""
+        """Make all that is committed last even if the power fails, without waiting for readers."""
         with self._reported():
-            self._db.execute("PRAGMA wal_checkpoint(FULL)")
+            _, written, moved = self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        if moved < written:  # a reader needs the database as it is
+            with _wal(self.path).open("rb+") as file:
+                os.fsync(file.fileno())
 
-    def _insert_decisions(self, entries: Sequence[Entry]) -> None:
-        rows = [(self.decisions + index, self.now(), *entry) for index, entry in enumerate(entries, 1)]
-        self._db.executemany(
+    def recover(self) -> None:
+        """Undo what was not committed, and count what was; after an exception at any point of any method."""
+        with self._reported():
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            self.decisions, latest = self._last("number, time", "decisions", "number")
+            self.rewards, self.batches = self._last("sequence, batch", "rewards", "sequence")
+        self._time = max(self._time, latest)
+
+    def _decisions(self, entries: Sequence[Entry]) -> tuple[str, list[Any]]:
+        """A statement that writes decisions, and its rows."""
+        return (
             "INSERT INTO decisions (number, time, nonce, context, mask, action, propensity) "
             "VALUES (?, ?, ?, ?, ?, ?, ?)",
-            rows,
+            [(self.decisions + index, self.now(), *entry) for index, entry in enumerate(entries, 1)],
         )
 
-    def _insert_rewards(self, numbers: Iterable[int], rewards: Iterable[float], batches: Iterable[int]) -> None:
-        rows = [(*row, time.time_ns()) for row in zip(numbers, batches, rewards, strict=True)]
-        self._db.executemany("INSERT INTO rewards (number, batch, reward, time) VALUES (?, ?, ?, ?)", rows)
+    def _rewards(
+        self, numbers: Iterable[int], rewards: Iterable[float], batches: Iterable[int]
+    ) -> tuple[str, list[Any]]:
+        """A statement that writes rewards, and its rows."""
+        return (
+            "INSERT INTO rewards (number, batch, reward, time) VALUES (?, ?, ?, ?)",
+            [(*row, time.time_ns()) for row in zip(numbers, batches, rewards, strict=True)],
+        )
 
-    def _largest(self, column: str, table: str) -> int:
-        return self._db.execute(f"SELECT coalesce(max({column}), 0) FROM {table}").fetchone()[0]
+    def _last(self, columns: str, table: str, key: str) -> Any:
+        """Two columns of the last row of a table; zeros where it is empty."""
+        return self._db.execute(f"SELECT {columns} FROM {table} ORDER BY {key} DESC LIMIT 1").fetchone() or (0, 0)
 
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def _commit(self, *statements: tuple[str, Sequence[Any]]) -> None:
+        """Run statements with their rows, in one transaction."""
         with self._reported():
-            self._db.execute("BEGIN IMMEDIATE")
             try:
-                yield
+                self._db.execute("BEGIN IMMEDIATE")
+                for statement, rows in statements:
+                    self._db.executemany(statement, rows)
                 self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                raise
+            finally:
+                self.recover()
 
 
 def is_database(path: str | os.PathLike[str]) -> bool:

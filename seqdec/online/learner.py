@@ -27,19 +27,34 @@ class Lesson(NamedTuple):
     reward: float
 
 
+class Belief(NamedTuple):
+    """What a learner knows, replaced as a whole, so that an exception leaves the one before or the one after."""
+
+    state: PyTree
+    """of the agent"""
+    batch: int
+    """the last batch of the log that it has learned"""
+
+    @property
+    def lost(self) -> bool:
+        """Whether an update that did not come to its end has used up the state, into which it writes."""
+        return any(leaf.is_deleted() for leaf in jax.tree.leaves(self.state) if isinstance(leaf, jax.Array))
+
+
 class Learner:
-    """State and programs of an agent.
+    """Belief and programs of an agent.
 
     Args:
         agent: to run.
         seed: of its first state and of all decisions.
         outputs: actions that the agent has; 0 for points of a Box, which have no mask.
         batch_size: rewards that one update learns.
+        generation: how often the log was learned again from its beginning.
     """
 
-    def __init__(self, agent: Agent, seed: int, outputs: int, batch_size: int) -> None:
+    def __init__(self, agent: Agent, seed: int, outputs: int, batch_size: int, generation: int) -> None:
         """See the class."""
-        self.agent, self.outputs, self._batch_size = agent, outputs, batch_size
+        self.agent, self.outputs, self.generation, self._batch_size = agent, outputs, generation, batch_size
         self._seed = word(seed)
         fast, options = compiled(agent, in_place=True), step_options()
 
@@ -56,59 +71,64 @@ class Learner:
 
         self._act_many = jax.jit(act_many, compiler_options=options)
         self._update, self._update_batch = fast.update, fast.update_batch
-        self.state = fast.init(jax.random.fold_in(jax.random.key(self._seed), 0))
+        self.belief = Belief(fast.init(jax.random.fold_in(jax.random.key(self._seed), 0)), 0)
 
     def decide(self, number: int, records: np.ndarray, masks: np.ndarray) -> Action:
         """Actions and propensities (n,) of decisions number, number + 1, ...: contexts (n,), masks (n, outputs)."""
         count = len(records)
         if count == 1:
             x = contexts.tree_of(records[0])
-            action = self._act(self.state, self._seed, np.uint32(number), x, masks[0])
+            action = self._act(self.belief.state, self._seed, _words(number), x, masks[0])
             return jax.tree.map(lambda leaf: np.asarray(leaf)[None], action)
         parts = []
         for start in range(0, count, _DECISIONS):
-            numbers = np.arange(number + start, number + start + _DECISIONS, dtype=np.uint32)
+            numbers = _words(np.arange(number + start, number + start + _DECISIONS))
             x, mask = (_filled(rows[start : start + _DECISIONS]) for rows in (records, masks))
-            parts.append(self._act_many(self.state, self._seed, numbers, contexts.tree_of(x), mask))
+            parts.append(self._act_many(self.belief.state, self._seed, numbers, contexts.tree_of(x), mask))
         return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *jax.device_get(parts))
 
-    def learn(self, lessons: Sequence[Lesson]) -> list[bool]:
-        """Update the state; returns for each lesson whether it was accepted.
+    def learn(self, lessons: Sequence[Lesson], batch: int) -> list[bool]:
+        """Learn a batch of the log; returns for each lesson whether it was accepted.
 
         Several are learned together, `batch_size` at a time, where the agent can, else one after the other.
         """
+        state, accepted = self._learned(self.belief.state, lessons)
+        self.belief = Belief(state, batch)
+        return accepted
+
+    def warm_up(self, record: np.dtype, action: Any) -> None:
+        """Compile all programs; the belief stays as it is."""
+        for count in (1, 2):
+            records = np.zeros(count, record)
+            self.decide(0, records, np.ones((count, self.outputs), bool))
+            with jax.debug_nans(False):
+                lessons = [Lesson(row, action, np.nan) for row in records]
+                self._learned(jax.tree.map(jnp.copy, self.belief.state), lessons)
+
+    def _learned(self, state: PyTree, lessons: Sequence[Lesson]) -> tuple[PyTree, list[bool]]:
+        """The state after the lessons, written into the one that is given, and whether each was accepted."""
+        accepted = []
         if len(lessons) == 1 or self._update_batch is None:
-            return [self._one(*lesson) for lesson in lessons]
-        size, accepted = self._batch_size, []
+            for record, action, reward in lessons:
+                x = contexts.tree_of(record)
+                state, info = self._update(state, x, _typed(action), _typed(reward))
+                accepted.append(not np.any(info.rejected))
+            return state, accepted
+        size = self._batch_size
         for start in range(0, len(lessons), size):
             part = lessons[start : start + size]
             rows = [*part, *[part[0]._replace(reward=np.nan)] * (size - len(part))]
             records, actions, rewards = (np.stack(column) for column in zip(*rows, strict=True))
             with jax.debug_nans(False):  # of rows that fill up the batch
-                accepted += self._several(records, actions, rewards)[: len(part)].tolist()
-        return accepted
+                x = contexts.tree_of(records)
+                state, info = self._update_batch(state, x, _typed(actions), _typed(rewards))
+            accepted += (~np.asarray(info.rejected))[: len(part)].tolist()
+        return state, accepted
 
-    def warm_up(self, record: np.dtype, action: Any) -> None:
-        """Compile all programs; the state stays as it is."""
-        kept, self.state = self.state, jax.tree.map(jnp.copy, self.state)
-        for count in (1, 2):
-            records = np.zeros(count, record)
-            self.decide(0, records, np.ones((count, self.outputs), bool))
-            with jax.debug_nans(False):
-                self.learn([Lesson(row, action, np.nan) for row in records])
-        self.state = kept
 
-    def _one(self, record: np.ndarray, action: Any, reward: float) -> bool:
-        x = contexts.tree_of(record)
-        self.state, info = self._update(self.state, x, _typed(action), _typed(reward))
-        return not np.any(info.rejected)
-
-    def _several(self, records: np.ndarray, actions: np.ndarray, rewards: np.ndarray) -> np.ndarray:
-        """(batch_size,) whether each was accepted."""
-        assert self._update_batch is not None
-        x = contexts.tree_of(records)
-        self.state, info = self._update_batch(self.state, x, _typed(actions), _typed(rewards))
-        return ~np.asarray(info.rejected)
+def _words(numbers: Any) -> Any:
+    """Numbers of decisions as JAX folds them into a key: modulo 2^32."""
+    return np.asarray(numbers).astype(np.uint32)[()]
 
 
 def _typed(values: Any) -> Any:

@@ -1,0 +1,123 @@
+"""A digest of all that makes an agent what it is: its functions, what they hold, and the settings among it.
+
+What the libraries define is known by its name; what users define also by its code and the globals that this names.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import sys
+import types
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from flax import linen as nn
+from gymnasium import spaces
+
+_LIBRARIES = {"seqdec", "jax", "jaxlib", "flax", "optax", "numpy", "scipy", "gymnasium", *sys.stdlib_module_names}
+_LIBRARIES -= {"__main__"}
+_PLAIN = (bool, int, float, complex, str, bytes, np.generic, np.dtype)
+
+
+def digest(value: Any) -> str:
+    """SHA-256 of a value, equal in all processes with the same versions of Python and of the libraries."""
+    return _digest(value, {}).hex()
+
+
+def _digest(value: Any, known: dict[int, tuple[bytes, Any]]) -> bytes:
+    """Of a value, from those of its parts; `known` keeps it by the value's id, so that cycles end."""
+    if value is None or isinstance(value, _PLAIN):
+        return hashlib.sha256(f"{type(value).__name__} {value!r}".encode()).digest()
+    if id(value) not in known:
+        known[id(value)] = b"itself", value  # kept, so that no other value gets its id
+        parts = [_digest(part, known) for part in _held(value)]
+        known[id(value)] = hashlib.sha256(b"".join([_name(value).encode(), *parts])).digest(), value
+    return known[id(value)][0]
+
+
+def _name(value: Any) -> str:
+    """Name of a function, class or module, or the class of another value; with the module where a library has it."""
+    named = value if callable(value) and isinstance(getattr(value, "__qualname__", None), str) else type(value)
+    if isinstance(value, types.ModuleType):
+        return value.__name__
+    return f"{named.__module__ if _of_library(named) else ''} {named.__qualname__}"
+
+
+def _of_library(value: Any) -> bool:
+    """Whether a library defines a function or class."""
+    module = value.__globals__.get("__name__") if isinstance(value, types.FunctionType) else value.__module__
+    return module is None or module.partition(".")[0] in _LIBRARIES
+
+
+def _held(value: Any) -> list[Any]:
+    """What a value is made of, besides its name."""
+    if isinstance(value, jax.Array) and jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
+        return [str(value.dtype), jax.random.key_data(value)]
+    if isinstance(value, np.ndarray | jax.Array):
+        array = np.asarray(value)
+        return [array.dtype, array.shape, array.tolist() if array.dtype == object else array.tobytes()]
+    if isinstance(value, spaces.Box):
+        return [value.dtype, value.low, value.high]
+    if isinstance(value, spaces.Space) and not isinstance(value, Mapping):
+        return [repr(value)]
+    if isinstance(value, Mapping):
+        return [len(value), *(part for pair in value.items() for part in pair)]
+    if isinstance(value, set | frozenset):
+        return sorted(map(digest, value))
+    if isinstance(value, tuple | list):
+        return [len(value), *value]
+    if isinstance(value, functools.partial):
+        return [value.func, value.args, value.keywords]
+    if isinstance(value, types.MethodType):
+        return [value.__func__, value.__self__]
+    if isinstance(value, types.FunctionType):
+        return _of_function(value)
+    if isinstance(value, types.CodeType):
+        return [value.co_code, value.co_names, value.co_varnames, value.co_freevars, value.co_consts]
+    if isinstance(value, type):
+        own = {} if _of_library(value) else {name: part for name, part in vars(value).items() if callable(part)}
+        return [*value.__bases__, own] if own else []
+    if hasattr(value, "__wrapped__"):  # such as a function that is compiled
+        return [value.__wrapped__]
+    if isinstance(value, nn.Module):
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return [type(value), {name: part for name, part in fields.items() if name != "parent"}]
+    return [type(value), _attributes(value)]
+
+
+def _of_function(function: types.FunctionType) -> list[Any]:
+    """Defaults and closure of a function, what it wraps and, of a user's, code and globals."""
+    cells = [cell.cell_contents for cell in function.__closure__ or () if cell != types.CellType()]
+    held = [function.__defaults__, function.__kwdefaults__, cells, getattr(function, "__wrapped__", None)]
+    if _of_library(function):
+        return held
+    code, known = function.__code__, function.__globals__
+    return [*held, code, {name: known[name] for name in sorted(_names(code)) if name in known}]
+
+
+def _names(code: types.CodeType) -> set[str]:
+    """Names that code and the functions in it use."""
+    inner = (_names(part) for part in code.co_consts if isinstance(part, types.CodeType))
+    return set(code.co_names).union(*inner)
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """Attributes of an object, sorted; none of the standard library's, such as locks and loggers."""
+    kind = type(value)
+    if kind.__module__.partition(".")[0] in sys.stdlib_module_names and kind is not types.SimpleNamespace:
+        return {}
+    slots = {name for one in kind.__mro__ for name in _listed(vars(one).get("__slots__", ()))}
+    held = {name: getattr(value, name) for name in slots if hasattr(value, name)} | getattr(value, "__dict__", {})
+    passing = {"__dict__", "__weakref__"} | {name for name in held if _is_lazy(getattr(kind, name, None))}
+    return {name: held[name] for name in sorted(held) if name not in passing}
+
+
+def _is_lazy(attribute: Any) -> bool:
+    """Whether an attribute of a class keeps in its objects what it has computed."""
+    return isinstance(attribute, functools.cached_property)
+
+
+def _listed(slots: Any) -> tuple[str, ...]:
+    return (slots,) if isinstance(slots, str) else tuple(slots)

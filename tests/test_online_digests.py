@@ -1,0 +1,139 @@
+"""What an agent is: another network, policy or function is noticed, and nothing else."""
+
+import functools
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from flax import linen as nn
+from gymnasium import spaces
+
+import seqdec
+from seqdec.core import Spaces
+from seqdec.online.digests import digest
+
+SITE = Spaces(spaces.Box(-5, 5, (2,)), spaces.Discrete(2))
+GAIN = 1.0
+
+
+class Scaled:
+    """An activation with a setting."""
+
+    def __init__(self, by: float) -> None:
+        self.by = by
+
+    def __call__(self, x: Any) -> Any:
+        return self.by * x
+
+
+def scaled(by: float) -> Callable[[Any], Any]:
+    return lambda x: by * x
+
+
+def slope(x: Any, by: float = 2.0) -> Any:
+    return by * x
+
+
+def network(by: float) -> nn.Module:
+    class Net(nn.Module):
+        out: int = 2
+
+        @nn.compact
+        def __call__(self, x: Any) -> Any:
+            return nn.Dense(self.out, name="output")(nn.relu(nn.Dense(3)(by * x)))
+
+    return Net()
+
+
+def with_activation(activation: Any) -> Any:
+    return seqdec.agents.hilofi(SITE, model=seqdec.models.MLP(2, (3,), activation=activation), rank=2)
+
+
+DIFFERENT: dict[str, tuple[Callable[[], Any], ...]] = {
+    "activation": tuple(lambda f=f: with_activation(f) for f in (jax.nn.elu, jax.nn.relu, jax.numpy.tanh)),
+    "lambda": (lambda: with_activation(lambda x: x + 1), lambda: with_activation(lambda x: x + 2)),
+    "closure": (lambda: with_activation(scaled(1.0)), lambda: with_activation(scaled(2.0))),
+    "partial": tuple(lambda a=a: with_activation(functools.partial(jax.nn.elu, alpha=a)) for a in (1.0, 2.0)),
+    "object": (lambda: with_activation(Scaled(1.0)), lambda: with_activation(Scaled(2.0))),
+    "method": (lambda: with_activation(Scaled(1.0).__call__), lambda: with_activation(Scaled(2.0).__call__)),
+    "module": tuple(lambda b=b: seqdec.agents.hilofi(SITE, model=network(b), rank=2) for b in (1.0, 2.0)),
+    "width": tuple(lambda w=w: seqdec.agents.hilofi(SITE, model=seqdec.models.MLP(2, (w,)), rank=2) for w in (3, 4)),
+    "policy": tuple(
+        lambda e=e: seqdec.agents.linear(SITE, policy=seqdec.policies.epsilon_greedy(e)) for e in (0.1, 0.9)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_another_configuration_has_another_digest(name: str) -> None:
+    makes = DIFFERENT[name]
+    assert len({digest(make()) for make in makes}) == len(makes)
+    assert digest(makes[0]()) == digest(makes[0]())
+
+
+def test_a_global_or_a_default_of_a_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gained(x: Any) -> Any:
+        return GAIN * x
+
+    before = digest(gained), digest(slope)
+    monkeypatch.setattr(f"{__name__}.GAIN", 2.0)
+    monkeypatch.setattr(slope, "__defaults__", (3.0,))
+    assert digest(gained) != before[0] and digest(slope) != before[1]
+
+
+def test_use_changes_no_digest() -> None:
+    """Spaces and others keep what they have computed; a shared object is as two equal ones."""
+    site = Spaces(spaces.Dict({"x": spaces.Box(-1, 1, (2, 3))}), spaces.Discrete(2, seed=1))
+    before = digest(site)
+    assert repr(site) and site.action_space.sample() in site.action_space
+    assert digest(site) == before
+    one, other = np.arange(3.0), np.arange(3.0)
+    assert digest([one, one]) == digest([one, other]) != digest([one, one.astype(np.float32)])
+    assert digest({1: {"a", "b", "c"}}) == digest({1: {"c", "b", "a"}})
+
+
+def test_a_cycle_has_a_digest() -> None:
+    def recursive(x: Any) -> Any:
+        return recursive(x - by) if x else 0
+
+    by = 1
+    assert digest(recursive) == digest(recursive)
+
+
+REMOTE = """
+import sys
+sys.path[:0] = [sys.argv[1]]
+from tests import test_online_digests as here
+print(*[here.digest(makes[0]()) for makes in here.DIFFERENT.values()])
+"""
+
+
+@pytest.mark.slow
+def test_another_process_has_the_same_digests() -> None:
+    root = str(Path(__file__).resolve().parents[1])
+    done = subprocess.run([sys.executable, "-c", REMOTE, root], capture_output=True, text=True, check=True, cwd=root)
+    assert done.stdout.split() == [digest(makes[0]()) for makes in DIFFERENT.values()]
+
+
+def test_an_agent_with_another_policy_is_refused(tmp_path: Path) -> None:
+    def service(epsilon: float, **options: Any) -> seqdec.OnlineAgent:
+        def make(site: Any) -> Any:
+            return seqdec.agents.linear(site, policy=seqdec.policies.epsilon_greedy(epsilon))
+
+        return seqdec.OnlineAgent(make, SITE, seed=0, folder=tmp_path, **options)
+
+    with service(0.1) as one:
+        one.learn(one.decide([0.0, 1.0]).token, 1.0)
+    with pytest.raises(ValueError, match=r"the network, the policy or a function in them is another: .*relearn=True"):
+        service(0.9)
+    service(0.1).close()
+    service(0.9, relearn=True).close()
+    service(0.9, capacity=4).close()  # the digest does not depend on the outputs
+    service(0.9).close()
+    with pytest.raises(ValueError, match="relearn=True"):
+        service(0.1, capacity=8)

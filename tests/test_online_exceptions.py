@@ -1,0 +1,19 @@
+"""An exception at any line of a call of `OnlineAgent` leaves nothing half-done."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "benchmarks")]
+
+import online_exceptions as exceptions  # noqa: E402  # pyright: ignore[reportMissingImports]
+
+CASES = {**dict.fromkeys(exceptions.CALLS, 60), "add_arm beyond the capacity": 3}
+
+
+@pytest.mark.parametrize(("name", "capacity"), CASES.items(), ids=CASES)
+def test_an_exception_at_some_lines(name: str, capacity: int, tmp_path: Path) -> None:
+    """At all lines: benchmarks/online_exceptions.py."""
+    step = 13 if capacity > 3 else 23
+    assert exceptions.sweep(tmp_path, name.removesuffix(" beyond the capacity"), range(3, 1000, step), capacity) > 1
