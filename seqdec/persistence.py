@@ -211,7 +211,8 @@ def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
 def _columns(table: "pyarrow.Table") -> Iterator[tuple[str, np.ndarray]]:
     """Names and values of the columns, and what the file says of their types."""
     yield "pandas", np.frombuffer((table.schema.metadata or {}).get(b"pandas", b""), np.uint8)
-    yield "schema", np.array(str(table.schema.remove_metadata()))
+    schema = str(table.schema.remove_metadata())  # parquet has one type of text for the levels of categorical columns
+    yield "schema", np.array(schema.replace("<values=large_string,", "<values=string,"))
     for name, column in zip(table.column_names, table.columns, strict=True):
         values = column.to_numpy()
         yield name, np.array(list(map(str, values)), np.str_) if values.dtype == object else values

@@ -59,12 +59,15 @@ SMALL: dict[str, Any] = {
 FREE: dict[str, list[str]] = {
     "address": [],
     "config": [],
+    "context": ["context_0,context_1"],
     "data": ["csv"],
     "decays": ["0,0.1"],
     "log": [],
     "out": [],
+    "propensity": ["estimated"],
     "ranks": ["1,2"],
     "settings": ["settings.json"],
+    "time": ["timestamp"],
 }
 """Values of texts and paths that are no choice; an address needs a cluster."""
 JOINED = ("logs", "error_bounds")

@@ -8,7 +8,7 @@ DIR/estimates.png                 the same as a figure
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple
 
@@ -22,8 +22,9 @@ from seqdec import data, filters, likelihoods, models, ope, policies
 from seqdec import params as parameters
 from seqdec.checks import choice
 from seqdec.core import Filter, PyTree
-from seqdec.experiments.base import Choice, Located, check_choices, check_minimum, check_path, check_seeds
+from seqdec.experiments.base import Choice, Located, check_choices, check_minimum, check_path, check_seeds, split_names
 from seqdec.experiments.folder import read_manifest, save_figure, write_manifest
+from seqdec.features import Encoder
 from seqdec.online.journal import is_database, read_log
 from seqdec.ope import Log, Overlap
 from seqdec.persistence import located, read_any_table, read_table, write_file, write_table
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
 OPEN_BANDIT = "open-bandit"
 _POLICIES = (*policies.names(), "uniform", "bts")
+_COLUMNS = ("context", "action", "reward", "propensity", "time")
+_ESTIMATED, _NONE = "estimated", "none"
+_WORDS = (("propensity", _ESTIMATED), ("propensity", _NONE))
 MODELS = ("linear", "hilofi", "lolofi", "lrkf")
 _HIDDEN = (32,)
 
@@ -48,8 +52,8 @@ class Evaluation(Located):
     }
 
     log: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="LOG")]
-    """Parquet or CSV file with the columns timestamp, action, reward, propensity, context_0, ...; or the folder of an
-    OnlineAgent, or its decisions.sqlite; or open-bandit."""
+    """Parquet or CSV file with the columns timestamp, action, reward, propensity, context_0, ..., or others that the
+    options below name; or the folder of an OnlineAgent, or its decisions.sqlite; or open-bandit."""
     policy: str = "greedy"
     """Policy to value: one of `seqdec list`, acting on the model's belief; uniform; bts, for open-bandit; or a file
     (parquet, or CSV, also compressed) with the columns probability_0, probability_1, ..."""
@@ -58,8 +62,18 @@ class Evaluation(Located):
     units."""
     folds: int = 5
     """Folds of the cross-fitting; 0 is prequential: each row is predicted from those before it."""
+    context: str | None = None
+    """Columns of the contexts, separated by commas: numbers, text, dates, encoded as by seqdec.features.Encoder.fit."""
+    action: str = "action"
+    """Column of the actions: numbers from 0, or names."""
+    reward: str = "reward"
+    """Column of the rewards."""
+    propensity: str = "propensity"
+    """Column of the propensities; estimated: by a calibrated classifier; none: left out, for the direct method only."""
+    time: str | None = None
+    """Column of the times; by default timestamp, or the order of the rows."""
     actions: int | None = None
-    """Number of actions, for a log with neither masks nor features of the actions."""
+    """Number of actions, for a log with neither masks nor names nor features of the actions."""
     samples: int = 1000
     """Bootstrap samples."""
     seed: int = 0
@@ -90,6 +104,26 @@ class Evaluation(Located):
             check_path("log", self.log)
         if self.policy == "bts" and self.log != OPEN_BANDIT:
             raise ValueError(f"the policy bts is known for the log {OPEN_BANDIT} only; got {self.log}")
+        self._check_columns()
+
+    def _check_columns(self) -> None:
+        """Raises ValueError for columns that the options name and the log does not have."""
+        options = {field.name: getattr(self, field.name) for field in fields(self) if field.name in _COLUMNS}
+        named = {
+            name: value
+            for name, value in options.items()
+            if value != getattr(type(self), name) and (name, value) not in _WORDS
+        }
+        if not named:
+            return
+        if self.log == OPEN_BANDIT or is_database(self.log):
+            name, value = next(iter(named.items()))
+            raise ValueError(f"{name}: {self.log} is not a table; got {value!r}: leave the option out")
+        known = list(map(str, read_any_table(Path(self.log)).columns))
+        for name, value in named.items():
+            for column in split_names("column", value) if name == "context" else [value]:
+                if column not in known:
+                    raise ValueError(f"{name}: {self.log} has no column {column!r}; it has {', '.join(known[:12])}")
 
     def restore(self) -> list["Result"]:
         """Nothing: all estimates are one part."""
@@ -113,6 +147,8 @@ class Evaluation(Located):
         policy, logged, known = manifest["options"]["policy"], manifest["logged"], manifest["known"]
         write_file(folder / "estimates.csv", lambda path: table.to_csv(path))
         title = f"Mean reward of {Path(policy).name}, estimated from {Path(manifest['log']).name}"
+        if ope.MARK in table:
+            title += "\nwith estimated propensities"
         save_figure(folder / "estimates.png", estimates_figure(table, logged, known, title))
         return "\n".join(
             [
@@ -141,7 +177,11 @@ def evaluate(options: Evaluation) -> Result:
         shown = data.load_open_bandit("random")
         table = as_log(shown)
     else:
-        shown, table = None, _read_log(log, options.actions)
+        shown, table = None, _read_log(options)
+    if options.propensity == _ESTIMATED:
+        table = ope.estimate_propensities(table, seed=options.seed)
+    elif options.propensity == _NONE:
+        table = table._replace(propensity=np.full(len(table.action), np.nan), estimated=False)
     known, target = None, np.empty(0)
     if options.policy == "bts":
         assert shown is not None
@@ -150,7 +190,7 @@ def evaluate(options: Evaluation) -> Result:
     elif options.policy == "uniform":
         target = table.mask / table.mask.sum(axis=1, keepdims=True)
     elif _is_file(options.policy):
-        target = _read_policy(options.policy)
+        target = _read_policy(options.policy, table)
     given = ope.check_target(table, target) if target.size else None  # before the model is fitted
     predicted, learnt = _learn(table, options, options.policy if given is None else None)
     if given is None:
@@ -162,10 +202,24 @@ def evaluate(options: Evaluation) -> Result:
     return Result(estimates, ope.overlap(table, given), _mean(table.reward), known)
 
 
-def _read_log(path: str, actions: int | None) -> Log:
+def _read_log(options: Evaluation) -> Log:
     """The log in a file, or of an `OnlineAgent`: its folder or the database in it."""
+    path, actions = options.log, options.actions
     if not is_database(path):
-        return Log.load(path, num_actions=actions)
+        table = read_any_table(Path(path))
+        names = None if options.context is None else split_names("column", options.context)
+        try:
+            return Log.from_pandas(
+                table,
+                context=None if names is None else Encoder.fit(table, names),
+                action=options.action,
+                reward=options.reward,
+                propensity=None if options.propensity in (_ESTIMATED, _NONE) else options.propensity,
+                time=options.time,
+                num_actions=actions,
+            )
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{path}: {error}") from error
     log = read_log(path)
     if actions not in (None, log.num_actions):
         raise ValueError(f"actions: {path} has {log.num_actions} actions; got {actions}: leave the option out")
@@ -241,10 +295,12 @@ def _is_file(policy: str) -> bool:
     return policy not in _POLICIES and (bool(Path(policy).suffix) or os.path.exists(policy))
 
 
-def _read_policy(path: str) -> np.ndarray:
-    """Probabilities (n, k) from the columns probability_0, probability_1, ... of a file."""
+def _read_policy(path: str, log: Log) -> np.ndarray:
+    """Probabilities (n, k) from the columns probability_0, probability_1, ... of a file, or probability_<name>, ..."""
     table = read_any_table(Path(path))
     names = [f"probability_{i}" for i in range(table.shape[1])]
+    if log.action_names is not None and not set(names) <= set(table.columns):
+        names = [f"probability_{name}" for name in log.action_names]
     if set(names) != set(table.columns):
         raise ValueError(f"{path} must have the columns {names[0]} to {names[-1]}; got {', '.join(table.columns[:6])}")
     try:
@@ -265,11 +321,12 @@ def _facts(
     yield f"the log itself: {logged[0]:.5g}, standard error {logged[1]:.2g}, {overlap.rows:,} rows"
     if known is not None:
         yield f"{policy} itself: {known[0]:.5g}, standard error {known[1]:.2g}"
-    yield (
-        f"effective sample size for {policy}: {overlap.effective_sample_size:,.1f}; "
-        f"largest weight {overlap.largest_weight:.3g}; "
-        f"mean weight {overlap.mean_weight:.3f}, standard error {overlap.mean_weight_error:.2g}"
-    )
+    if not np.isnan(overlap.mean_weight):
+        yield (
+            f"effective sample size for {policy}: {overlap.effective_sample_size:,.1f}; "
+            f"largest weight {overlap.largest_weight:.3g}; "
+            f"mean weight {overlap.mean_weight:.3f}, standard error {overlap.mean_weight_error:.2g}"
+        )
     yield from (f"warning: {warning}" for warning in overlap.warnings)
 
 

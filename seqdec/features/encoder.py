@@ -44,7 +44,9 @@ class Encoder:
             if not isinstance(kind, Kind):
                 raise TypeError(f"column {name} must be declared by a kind, such as Bool(); got {kind!r:.80}")
         self.kinds: Mapping[str, Kind] = MappingProxyType({name: kind.checked(name) for name, kind in kinds.items()})
-        """The columns."""
+        """Of the columns."""
+        self.columns = tuple(self.kinds)
+        """Names of the columns that are encoded; others are ignored."""
         features, limits, self._writers = [], [], []
         for name, kind in self.kinds.items():
             write = kind.writer(name, len(features))

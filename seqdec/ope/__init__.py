@@ -18,12 +18,14 @@ from seqdec.ope.estimators import (
     switch_dr,
     weights,
 )
-from seqdec.ope.evaluation import Overlap, bootstrap, evaluate, overlap
+from seqdec.ope.evaluation import MARK, Overlap, bootstrap, evaluate, overlap
 from seqdec.ope.learning import cross_fit, expected_rewards, prequential
 from seqdec.ope.log import Log, inputs, make_log, standardised
+from seqdec.ope.propensities import estimate_propensities, estimated_policy
 
 __all__ = [
     "ESTIMATORS",
+    "MARK",
     "REGISTRY",
     "Estimator",
     "Log",
@@ -38,6 +40,8 @@ __all__ = [
     "cross_fit",
     "direct_method",
     "doubly_robust",
+    "estimate_propensities",
+    "estimated_policy",
     "evaluate",
     "expected_rewards",
     "inputs",

@@ -54,6 +54,8 @@ class Estimator(NamedTuple):
     """(log, target, ...) -> Terms, or "module:function", which is imported on first use"""
     takes: tuple[str, ...] = ()
     """its other arguments among those of `seqdec.ope.evaluate`: "predicted", "seed", "max_weight", "threshold\""""
+    weighted: bool = True
+    """whether it uses propensities"""
 
 
 class Target(NamedTuple):
@@ -62,7 +64,7 @@ class Target(NamedTuple):
     probabilities: np.ndarray
     """(n, k) float64, zero for masked actions"""
     weights: np.ndarray
-    """(n,) the target's probability of the logged action over its propensity"""
+    """(n,) the target's probability of the logged action over its propensity; NaN where that is unknown"""
 
 
 class Predicted(NamedTuple):
@@ -152,9 +154,15 @@ def _of_all_actions(name: str, what: str, log: Log, given: Any) -> np.ndarray:
 def weights(log: Log, target: np.ndarray | Target) -> np.ndarray:
     """(n,) w, the target's probability of the logged action over its propensity.
 
-    Arguments and errors as in `check_target`.
+    Arguments and errors as in `check_target`; ValueError also for a log without propensities.
     """
-    return check_target(log, target).weights
+    target = check_target(log, target)
+    if not log.known_propensities:
+        raise ValueError(
+            "the log has no propensities: name their column, Log.from_pandas(..., propensity=...), estimate them with "
+            "seqdec.ope.estimate_propensities, or use the direct method"
+        )
+    return target.weights
 
 
 def ips(log: Log, target: np.ndarray | Target) -> Terms:
@@ -219,7 +227,7 @@ ESTIMATORS: Mapping[str, Estimator] = {
     "snips": Estimator(snips),
     "clipped_ips": Estimator(clipped_ips, ("max_weight",)),
     "replay": Estimator(replay, ("seed",)),
-    "direct_method": Estimator(direct_method, ("predicted",)),
+    "direct_method": Estimator(direct_method, ("predicted",), weighted=False),
     "doubly_robust": Estimator(doubly_robust, ("predicted",)),
     "switch_dr": Estimator(switch_dr, ("predicted", "threshold")),
 }
@@ -236,5 +244,6 @@ def _mean(terms: np.ndarray, *, supported: Any = True) -> Terms:
 def _corrected(log: Log, target: Target, predicted: Predicted, threshold: float) -> Terms:
     """Direct method plus the weighted errors of the model in the rows whose weight is at most `threshold`."""
     error = log.reward - predicted.rewards[np.arange(len(log.action)), log.action]
-    correction = np.where(target.weights <= threshold, target.weights, 0.0) * error
+    w = weights(log, target)
+    correction = np.where(w <= threshold, w, 0.0) * error
     return _mean(direct_method(log, target, predicted).numerator + correction)

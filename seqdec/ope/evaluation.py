@@ -26,7 +26,8 @@ class Overlap(NamedTuple):
     rows: int
     """Decisions in the log."""
     effective_sample_size: float
-    """(sum w)^2 / sum w^2: the number of rows logged by the target itself that would be as informative."""
+    """(sum w)^2 / sum w^2: the number of rows logged by the target itself that would be as informative; like all that
+    follows from weights, NaN for a log without propensities."""
     largest_weight: float
     """Of the rows."""
     mean_weight: float
@@ -37,6 +38,12 @@ class Overlap(NamedTuple):
     """Reasons to distrust the estimates, in words; empty where none is found."""
 
 
+MARK = "propensities"
+"""The column of `evaluate` that marks estimated propensities."""
+_ESTIMATED = (
+    "the propensities are estimates: if the logging policy used what the context does not hold, all estimators but the "
+    "direct method are biased"
+)
 _RARE = 0.01
 """Probability of actions that no row has, up to which chance may have left them out."""
 
@@ -49,10 +56,17 @@ def overlap(log: Log, target: np.ndarray | Target) -> Overlap:
     """
     target = estimators.check_target(log, target)
     w = target.weights
+    if not log.known_propensities:
+        unknown = (
+            "the log has no propensities: only the direct method is possible, and it rests on the model alone; its "
+            "interval does not include the error of the model"
+        )
+        nan = float("nan")
+        return Overlap(len(w), nan, nan, nan, nan, (unknown,))
     count, total = len(w), w.sum()
     effective = float(total**2 / (w**2).sum()) if total else 0.0
     worth = f"{count:,} rows are worth {effective:,.1f} of the policy's own"
-    words = list(_biases(log, target))
+    words = [_ESTIMATED, *_biases(log, target)] if log.estimated else list(_biases(log, target))
     if total and effective < max(_ENOUGH, 0.01 * count):
         if effective < 0.5 * count:
             words.append(f"the log hardly overlaps with the policy: {worth}; trust no interval")
@@ -75,7 +89,7 @@ def _biases(log: Log, target: Target) -> Iterator[str]:
     never = np.setdiff1d(np.arange(log.num_actions), log.action)
     share = target.probabilities[:, never].sum(axis=1).mean()
     if share > _RARE:
-        listed = ", ".join(map(str, never[:5])) + (", ..." if len(never) > 5 else "")
+        listed = ", ".join(map(log.name, never[:5])) + (", ..." if len(never) > 5 else "")
         yield (
             f"the log supports only a part of the policy, which plays with {share:.1%} probability actions that no row "
             f"has ({listed}): ips and clipped_ips count these decisions as rewards of 0, snips and replay leave them "
@@ -110,7 +124,7 @@ def evaluate(
         log: decisions of the logging policy.
         target: (n, k) probabilities of the policy to be evaluated, given each row's context.
         predicted: (n, k) rewards predicted by a model that was not fitted to the row; None omits the estimators that
-            need it.
+            need it. Needed for a log without propensities, of which there is the direct method alone.
         seed: of the bootstrap and of replay.
         samples: bootstrap samples; rows are drawn with replacement and predictions are kept fixed, so that the
             interval of the direct method does not include the error of the model, which may be all of its error.
@@ -120,15 +134,17 @@ def evaluate(
 
     Returns:
         A table indexed by estimator: value, low, high, std_error. NaN is unknown: without support, that is where the
-        policy would play the logged action in no row, estimators by weights say nothing.
+        policy would play the logged action in no row, estimators by weights say nothing. Where propensities are
+        estimates, a column "propensities" says so of each estimator.
 
     Warns:
         UserWarning: the log has no support for the policy or only a part of it, or a mean weight that is not 1; see
-            `overlap`, which also warns of wide intervals.
+            `overlap`, which also warns of wide intervals and of estimated propensities.
 
     Raises:
         TypeError: a target or predictions that are not numbers.
-        ValueError: arrays that do not fit the log, or a setting out of its range.
+        ValueError: arrays that do not fit the log, a setting out of its range, or a log without propensities where no
+            predictions are given.
     """
     import pandas as pd
 
@@ -139,12 +155,17 @@ def evaluate(
     if predicted is not None:
         settings["predicted"] = estimators.check_predicted(log, predicted)
     terms = _all_terms(log, target, settings)
+    if not terms:
+        estimators.weights(log, target)  # raises
     drawn = bootstrap(list(terms.values()), seed=seed, samples=samples)
-    for text in _biases(log, target):
+    for text in _biases(log, target) if log.known_propensities else ():
         warnings.warn(text, stacklevel=2)
     rows = [(term.value, *_interval(column, level)) for term, column in zip(terms.values(), drawn.T, strict=True)]
     names = pd.Index(list(terms), name="estimator")
-    return pd.DataFrame(rows, index=names, columns=["value", "low", "high", "std_error"])
+    table = pd.DataFrame(rows, index=names, columns=["value", "low", "high", "std_error"])
+    if log.estimated:
+        table[MARK] = ["estimated" if estimators.ESTIMATORS[name].weighted else "not used" for name in terms]
+    return table
 
 
 def _interval(drawn: np.ndarray, level: float) -> tuple[float, float, float]:
@@ -157,11 +178,11 @@ def _interval(drawn: np.ndarray, level: float) -> tuple[float, float, float]:
 
 
 def _all_terms(log: Log, target: Target, settings: dict) -> dict[str, Terms]:
-    """Terms of every registered estimator that needs no predictions, or of all if `settings` holds them."""
+    """Terms of the registered estimators for which the log has propensities and `settings` the predictions."""
     return {
         name: estimators.REGISTRY.make(name, log, target, **{key: settings[key] for key in row.takes})
         for name, row in estimators.ESTIMATORS.items()
-        if set(row.takes) <= set(settings)
+        if set(row.takes) <= set(settings) and (log.known_propensities or not row.weighted)
     }
 
 

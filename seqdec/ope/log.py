@@ -2,35 +2,34 @@
 
 As a table, a log has the columns
 
-    timestamp                  time of the decision, increasing: dates, or any numbers
-    action                     index of the action, from 0
+    timestamp                  time of the decision, never decreasing: dates, or any numbers
+    action                     index of the action, from 0, or its name
     reward                     observed reward
-    propensity                 probability with which the logging policy chose the action
+    propensity                 probability with which the logging policy chose the action; empty in all rows if unknown
+    estimated_propensity       in the place of propensity: an estimate of it
     context_0, context_1, ...  features known before the decision (no column: no context)
     mask_0, mask_1, ...        whether each action was allowed (no column: all were)
     action_0_feature_0, ...    features of each action in this row (no column: actions have an index only)
+
+Other columns are ignored. `Log.from_pandas` reads columns of other names.
 """
 
-import math
 import os
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from seqdec import checks
+from seqdec.features import Encoder
 from seqdec.introspection import described, html, ranged
+from seqdec.ope.columns import ESTIMATED, NAMES, Columns, actions_of, checked_names, context_of, numbers, refuse, times
 from seqdec.persistence import is_text_table, located, read_any_table, write_table
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_SCALARS = ("timestamp", "action", "reward", "propensity")
-_INDEX = "(0|[1-9][0-9]*)"
-_GROUPS = {"context": f"context_{_INDEX}", "mask": f"mask_{_INDEX}", "features": f"action_{_INDEX}_feature_{_INDEX}"}
 _MOST_ACTIONS = 2**20
-_NAMES = "timestamp, action, reward, propensity, context_0, ..., mask_0, ..., action_0_feature_0, ..."
 
 
 class Log(NamedTuple):
@@ -43,68 +42,120 @@ class Log(NamedTuple):
     reward: np.ndarray
     """(n,) float64"""
     propensity: np.ndarray
-    """(n,) float64 in (0, 1]"""
+    """(n,) float64 in (0, 1]; NaN in all rows where it is unknown"""
     mask: np.ndarray
     """(n, k) bool, True where allowed"""
     timestamp: np.ndarray
-    """(n,) datetime64 or numbers, increasing"""
+    """(n,) datetime64 or numbers, never decreasing"""
     action_features: np.ndarray | None = None
     """(n, k, p)"""
+    action_names: tuple[str, ...] | None = None
+    """Of the k actions; None for numbers"""
+    estimated: bool = False
+    """Whether the propensities are estimates, as of `seqdec.ope.estimate_propensities`"""
 
     def __repr__(self) -> str:
         rows, actions = self.mask.shape
-        times = f", {self.timestamp[0]} to {self.timestamp[-1]}" if rows else ""
+        span = f", {self.timestamp[0]} to {self.timestamp[-1]}" if rows else ""
         features = self.action_features
         return described(
-            f"Log of {rows:,} decisions among {actions} actions{times}",
+            f"Log of {rows:,} decisions among {actions} actions{span}",
+            f"actions: {', '.join(self.action_names)}" if self.action_names else "",
             f"contexts of {self.context.shape[1]} numbers"
             f"{'' if features is None else f'; {features.shape[2]} features of each action'}"
             f"{'' if self.mask.all() else f'; {self.mask.mean():.1%} of the actions allowed'}",
             f"reward: {ranged(self.reward)}",
-            f"propensity: {ranged(self.propensity)}",
+            f"propensity{' (estimated)' if self.estimated else ''}: {ranged(self.propensity)}",
         )
 
     def _repr_html_(self) -> str:
-        rows = min(len(self.action), 5)
-        first = Log._make(None if part is None else part[:rows] for part in self)
-        return html(repr(self), first.to_pandas().iloc[:, :12])
+        return html(repr(self), self.to_pandas().iloc[:5, :12])
 
     @property
     def num_actions(self) -> int:
         """k, the number of actions."""
         return self.mask.shape[1]
 
+    @property
+    def known_propensities(self) -> bool:
+        """Whether the propensities are known or estimated."""
+        return not np.isnan(self.propensity).all()
+
+    def name(self, action: int) -> str:
+        """The name of an action, or its number."""
+        return str(action) if self.action_names is None else self.action_names[action]
+
     def to_pandas(self) -> "pd.DataFrame":
-        """The log as a table with the columns listed in this module's docstring."""
+        """The log as a table with the columns listed in this module's docstring; named actions are categorical."""
         import pandas as pd
 
         groups: list[tuple[str, np.ndarray]] = [("context_{}", self.context), ("mask_{}", self.mask)]
         if self.action_features is not None:
             groups.append(("action_{}_feature_{}", self.action_features))
-        columns: dict[str, Any] = {name: getattr(self, name) for name in _SCALARS}
+        columns: dict[str, Any] = {"timestamp": self.timestamp, "action": self.action, "reward": self.reward}
+        if self.action_names is not None:
+            columns["action"] = pd.Categorical.from_codes(self.action, list(self.action_names))
+        columns[ESTIMATED if self.estimated else "propensity"] = self.propensity
         for pattern, array in groups:
             for place in np.ndindex(array.shape[1:]):
                 columns[pattern.format(*place)] = array[(slice(None), *place)]
         return pd.DataFrame(columns)
 
     @classmethod
-    def from_pandas(cls, table: "pd.DataFrame", *, num_actions: int | None = None) -> "Log":
-        """The log in a table. `num_actions` is needed if there are neither masks nor action features.
+    def from_pandas(
+        cls,
+        table: "pd.DataFrame",
+        *,
+        context: Encoder | Sequence[str] | None = None,
+        action: str = "action",
+        reward: str = "reward",
+        propensity: str | None = "propensity",
+        time: str | None = None,
+        action_names: Sequence[str] | None = None,
+        num_actions: int | None = None,
+    ) -> "Log":
+        """The log in a table, whose other columns are ignored.
 
-        Raises ValueError naming column, row (from 0), value and remedy, and TypeError for a table of another library.
+        Args:
+            table: of pandas, a row for each decision in the order of time.
+            context: an encoder of columns, or the names of columns of numbers, which are taken as they are; None for
+                context_0, context_1, ...
+            action: column of the actions: numbers from 0, or names.
+            reward: column of the rewards.
+            propensity: column of the probabilities with which the actions were chosen; None where they are unknown.
+                Such a log serves the direct method, warm starts and `seqdec.ope.estimate_propensities`.
+            time: column of the times, numbers or dates, also as text in ISO 8601; None for the column timestamp or,
+                where there is none, the number of the row.
+            action_names: names of all actions in the order of their indices; None for the names that occur, sorted, or
+                for the categories of a categorical column.
+            num_actions: k, for a log of numbered actions with neither masks nor action features.
+
+        Raises:
+            TypeError: a table of another library, or a context that is neither an encoder nor names.
+            ValueError: naming column, row (from 0), value and remedy.
         """
-        groups = _group(table)
-        context, mask, features = (_numbers(table, group, places) for group, places in groups.items())
-        action, reward, propensity = (_column(name, table[name]) for name in ("action", "reward", "propensity"))
+        columns = Columns(table)
+        estimated = propensity == "propensity" and propensity not in columns.names and ESTIMATED in columns.names
+        chosen = ESTIMATED if estimated else propensity
+        known = None
+        if chosen is not None:
+            remedy = ", or say that it is unknown, propensity=None (seqdec ope --propensity none, or estimated)"
+            known = numbers(chosen, columns.required("propensity", chosen, remedy))
+        outcomes = {action: "action", reward: "reward"} | ({} if chosen is None else {chosen: "propensity"})
+        if time is None and "timestamp" in columns.names:
+            time = "timestamp"
+        indices, names = actions_of(columns.required("action", action), action_names)
         return make_log(
-            context=context,
-            action=action,
-            reward=reward,
-            propensity=propensity,
-            mask=mask,
-            timestamp=_times(table["timestamp"]),
-            action_features=features,
+            context=context_of(columns, context, outcomes),
+            action=indices,
+            reward=numbers(reward, columns.required("reward", reward)),
+            propensity=known,
+            mask=columns.group("mask"),
+            timestamp=None if time is None else times(columns.required("time", time)),
+            action_features=columns.group("features"),
+            action_names=names,
             num_actions=num_actions,
+            estimated=estimated,
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -121,17 +172,37 @@ class Log(NamedTuple):
         write_table(file, self.to_pandas())
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, num_actions: int | None = None) -> "Log":
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        context: Encoder | Sequence[str] | None = None,
+        action: str = "action",
+        reward: str = "reward",
+        propensity: str | None = "propensity",
+        time: str | None = None,
+        action_names: Sequence[str] | None = None,
+        num_actions: int | None = None,
+    ) -> "Log":
         """Read a log from a parquet file, or from text with commas: .csv, .txt, or one of them compressed, as .csv.gz.
 
-        `num_actions` as in `from_pandas`. The log of an `OnlineAgent` is read by `seqdec.online.read_log`. Raises
+        Other arguments as in `from_pandas`. The log of an `OnlineAgent` is read by `seqdec.online.read_log`. Raises
         FileNotFoundError, and ValueError naming the file if it does not hold a valid log.
         """
         path = located(path)
         if not path.exists():
-            raise FileNotFoundError(f"there is no log {path}; give a parquet or CSV file with the columns {_NAMES}")
+            raise FileNotFoundError(f"there is no log {path}; give a parquet or CSV file with the columns {NAMES}")
         try:
-            return cls.from_pandas(read_any_table(path), num_actions=num_actions)
+            return cls.from_pandas(
+                read_any_table(path),
+                context=context,
+                action=action,
+                reward=reward,
+                propensity=propensity,
+                time=time,
+                action_names=action_names,
+                num_actions=num_actions,
+            )
         except Exception as error:  # of pyarrow, pandas or of the checks
             raise ValueError(f"{path}: {error}") from error
 
@@ -145,25 +216,30 @@ def make_log(
     context: Any = None,
     mask: Any = None,
     action_features: Any = None,
+    action_names: Sequence[str] | None = None,
     num_actions: int | None = None,
+    estimated: bool = False,
 ) -> Log:
     """A validated log from arrays.
 
     Args:
-        action: (n,) integers from 0.
+        action: (n,) integers from 0, or names.
         reward: (n,) finite.
-        propensity: (n,) in (0, 1]; up to 1.00001, as float32 rounds, counts as 1.
-        timestamp: (n,) increasing; None numbers the rows.
+        propensity: (n,) in (0, 1]; up to 1.00001, as float32 rounds, counts as 1. None, or NaN in all rows, where it is
+            unknown.
+        timestamp: (n,) never decreasing; None numbers the rows.
         context: (n, d) finite; None for no context.
         mask: (n, k) bool; None allows all actions.
         action_features: (n, k, p), or (k, p) for features that are the same in all rows; None for no features.
-        num_actions: k; None takes it from mask or features, else from the largest action in the log.
+        action_names: (k,) names; None for those that occur, sorted, where actions are names.
+        num_actions: k; None takes it from names, mask or features, else from the largest action in the log.
+        estimated: whether the propensities are estimates.
 
     Raises:
         ValueError: naming column, row (from 0), value and remedy.
         TypeError: `num_actions` is no integer.
     """
-    action = _array("action", action, 1)
+    action, names = _named(action, action_names)
     if not len(action):
         raise ValueError(f"column action: a log needs at least one row; got shape {action.shape}")
     count = len(action)
@@ -174,9 +250,12 @@ def make_log(
     allowed = None if mask is None else _array("mask", mask, 2)
     known = [None if num_actions is None else checks.count("num_actions", num_actions)]
     known += [None if array is None else array.shape[1] for array in (allowed, features)]
+    known += [None if names is None else len(names)]
     sizes = {size for size in known if size is not None} or {int(actions.max()) + 1}
     if len(sizes) > 1:
-        raise ValueError(f"num_actions, mask and action_features count different numbers of actions: {sorted(sizes)}")
+        raise ValueError(
+            f"num_actions, action_names, mask and action_features count different numbers of actions: {sorted(sizes)}"
+        )
     size = sizes.pop()
     if size > _MOST_ACTIONS:
         raise ValueError(f"num_actions must be at most {_MOST_ACTIONS}; got {size}: number the actions")
@@ -184,13 +263,25 @@ def make_log(
         context=np.zeros((count, 0)) if context is None else _array("context", context, 2).astype(np.float64),
         action=actions,
         reward=_array("reward", reward, 1).astype(np.float64),
-        propensity=_array("propensity", propensity, 1).astype(np.float64),
+        propensity=np.full(count, np.nan)
+        if propensity is None
+        else _array("propensity", propensity, 1).astype(np.float64),
         mask=np.ones((count, size), bool) if allowed is None else _check_mask(allowed),
         timestamp=np.arange(count) if timestamp is None else _times_array(timestamp),
         action_features=features,
+        action_names=names,
+        estimated=checks.flag("estimated", estimated),
     )
     _check(log)
     return log._replace(propensity=np.minimum(log.propensity, 1.0))
+
+
+def _named(action: Any, names: Sequence[str] | None) -> tuple[np.ndarray, tuple[str, ...] | None]:
+    """Indices and names of actions."""
+    action = list(action) if isinstance(action, Iterator) else action
+    if any(isinstance(value, str) for value in np.asarray(action, object).ravel()):
+        action, names = actions_of(action, names)
+    return _array("action", action, 1), checked_names(names)
 
 
 def _array(name: str, values: Any, *axes: int) -> np.ndarray:
@@ -217,7 +308,7 @@ def _times_array(values: Any) -> np.ndarray:
     try:
         return _array("timestamp", array, 1)
     except ValueError:
-        return _times(pd.Series(array))
+        return times(pd.Series(array))
 
 
 def inputs(log: Log) -> np.ndarray:
@@ -246,25 +337,25 @@ def _check(log: Log) -> None:
         shapes["action_features"] = (count, log.num_actions, log.action_features.shape[-1])
     for name in log._fields:
         array = getattr(log, name)
-        if array is not None and array.shape != shapes.get(name, (count,)):
+        if isinstance(array, np.ndarray) and array.shape != shapes.get(name, (count,)):
             raise ValueError(f"{name} must have shape {shapes.get(name, (count,))}; got {array.shape}")
-    _refuse("reward", ~np.isfinite(log.reward), log.reward, "a reward must be known: drop rows without one")
-    _refuse(
+    refuse("reward", ~np.isfinite(log.reward), log.reward, "a reward must be known: drop rows without one")
+    refuse(
         "propensity",
-        ~((log.propensity > 0) & (log.propensity <= 1 + checks.TOLERANCE)),
+        ~((log.propensity > 0) & (log.propensity <= 1 + checks.TOLERANCE)) & log.known_propensities,
         log.propensity,
         "a propensity must lie in (0, 1]: log the probability with which the action was drawn, or drop the row",
     )
     top = log.num_actions - 1
-    _refuse("action", log.action > top, log.action, f"actions count from 0 to {top}: pass num_actions, or renumber")
+    refuse("action", log.action > top, log.action, f"actions count from 0 to {top}: pass num_actions, or renumber")
     allowed = log.mask[np.arange(count), log.action]
-    _refuse("action", ~allowed, log.action, "the mask forbids it: allow it in column mask_<action>, or drop the row")
+    refuse("action", ~allowed, log.action, "the mask forbids it: allow it in column mask_<action>, or drop the row")
     for name, array in (("context", log.context), ("action features", log.action_features)):
         if array is not None:
             wrong = ~np.isfinite(array.reshape(count, -1))
             at = wrong.any(axis=1)
             values = array.reshape(count, -1)[np.arange(count), wrong.argmax(axis=1)] if wrong.size else np.zeros(count)
-            _refuse(name, at, values, "features must be finite: fill what is missing")
+            refuse(name, at, values, "features must be finite: fill what is missing")
     _check_times(log.timestamp)
 
 
@@ -273,7 +364,7 @@ def _check_actions(action: np.ndarray) -> np.ndarray:
     if action.dtype.kind not in "iuf":
         raise ValueError(f"column action: actions must be integers from 0; got {action.dtype}: number them")
     wrong = ~((action >= 0) & (action < _MOST_ACTIONS) & (action == np.floor(action)))
-    _refuse("action", wrong, action, "actions must be integers from 0: number them")
+    refuse("action", wrong, action, "actions must be integers from 0: number them")
     return action.astype(np.int64)
 
 
@@ -281,120 +372,14 @@ def _check_mask(mask: np.ndarray) -> np.ndarray:
     """A mask of zeros and ones as bool."""
     wrong = ~np.isin(mask, (0, 1)).reshape(len(mask), -1)
     values = mask.reshape(len(mask), -1)[np.arange(len(mask)), wrong.argmax(axis=1)]
-    _refuse("mask", wrong.any(axis=1), values, "a mask is true (1) where the action was allowed, else false (0)")
+    refuse("mask", wrong.any(axis=1), values, "a mask is true (1) where the action was allowed, else false (0)")
     return mask.astype(bool)
 
 
-def _check_times(times: np.ndarray) -> None:
-    if times.dtype.kind not in "iufM":
-        raise ValueError(f"column timestamp: times must be dates or numbers; got {times.dtype}")
-    unknown = np.asarray(np.isnat(times) if times.dtype.kind == "M" else ~np.isfinite(times))
-    _refuse("timestamp", unknown, times, "fill it in, or drop the row")
-    early, same = (np.concatenate([[False], found]) for found in (times[1:] < times[:-1], times[1:] == times[:-1]))
-    _refuse("timestamp", early, times, "it is earlier than the row before: sort the log by time")
-    _refuse("timestamp", same, times, "it is the time of the row before, too: drop the copy, or number the decisions")
-
-
-def _refuse(name: str, wrong: Any, values: np.ndarray, remedy: str) -> None:
-    """Raise ValueError for the first row in which `wrong` (n,) is true."""
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        more = f" (and {int(wrong.sum()) - 1} more rows)" if wrong.sum() > 1 else ""
-        raise ValueError(f"column {name}, row {row}: {values[row]}{more}: {remedy}")
-
-
-def _group(table: "pd.DataFrame") -> dict[str, list[tuple[int, ...]]]:
-    """Indices of the numbered columns, by group; every other column must be one of the four scalars."""
-    import pandas as pd
-
-    if not isinstance(table, pd.DataFrame):
-        kind = type(table).__name__
-        raise TypeError(f"table must be a pandas.DataFrame; got {kind}: convert it, as with to_pandas() or DataFrame()")
-    names = [str(name) for name in table.columns]
-    if len(names) == 1 and (found := re.search("[;\t|]", names[0])):
-        separator = found.group()
-        raise ValueError(
-            f"the only column is {names[0][:60]!r}: the separator seems to be {separator!r}; write the file with "
-            f"commas, or read it with pandas.read_csv(..., sep={separator!r}) and pass it to Log.from_pandas"
-        )
-    for name in _SCALARS:
-        if name not in names:
-            raise ValueError(f"there is no column {name}; the columns must be {_NAMES}; got {', '.join(names[:12])}")
-    groups: dict[str, list[tuple[int, ...]]] = {group: [] for group in _GROUPS}
-    for name in names:
-        matches = {group: match for group, pattern in _GROUPS.items() if (match := re.fullmatch(pattern, name))}
-        for group, match in matches.items():
-            groups[group].append(tuple(int(part) for part in match.groups()))
-        if not matches and name not in _SCALARS:
-            raise ValueError(f"column {name} has no meaning in a log: drop it, or call it context_0, context_1, ...")
-        if name in _SCALARS and names.count(name) > 1:
-            raise ValueError(f"the column {name} occurs twice: drop one")
-    return {group: _complete(group, places) for group, places in groups.items()}
-
-
-def _complete(group: str, places: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """The indices in order. Raises ValueError if one is missing."""
-    if not places:
-        return []
-    shape, known = _shape(places), set(places)
-    if len(known) < len(places):
-        raise ValueError(f"a column of the group {_name(group, places[0])}, ... occurs twice: drop one")
-    # One more than there are: what is missing is among them, however large the largest index.
-    expected = [_place(number, shape) for number in range(min(math.prod(shape), len(places) + 1))]
-    for place in expected:
-        if place not in known:
-            raise ValueError(f"there is no column {_name(group, place)}, but there is {_name(group, max(places))}")
-    return expected
-
-
-def _shape(places: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
-    return tuple(max(indices) + 1 for indices in zip(*places, strict=True))
-
-
-def _place(number: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The indices at a place in C order."""
-    indices = []
-    for size in reversed(shape):
-        number, index = divmod(number, size)
-        indices.append(index)
-    return tuple(reversed(indices))
-
-
-def _name(group: str, place: tuple[int, ...]) -> str:
-    return _GROUPS[group].replace(_INDEX, "{}").format(*place)
-
-
-def _numbers(table: "pd.DataFrame", group: str, places: list[tuple[int, ...]]) -> np.ndarray | None:
-    """The numbers of one group of columns, (n, *shape of the group); None for an empty group."""
-    if not places:
-        return None
-    names = [_name(group, place) for place in places]
-    columns = np.stack([_column(name, table[name]) for name in names], axis=1)
-    return columns.reshape(len(table), *_shape(places))
-
-
-def _column(name: str, values: Any) -> np.ndarray:
-    """A column of numbers."""
-    import pandas as pd
-
-    try:
-        numbers: Any = pd.to_numeric(values, errors="coerce")
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"column {name}: it holds what is not a number ({error})") from error
-    wrong = (numbers.isna() & ~values.isna()).to_numpy()
-    _refuse(name, wrong, values.to_numpy(), "it is not a number")
-    return numbers.to_numpy()
-
-
-def _times(values: Any) -> np.ndarray:
-    """Numbers as they are, dates in UTC."""
-    import pandas as pd
-
-    if values.dtype == object or isinstance(values.dtype, pd.CategoricalDtype):
-        values = values.astype(object).infer_objects()
-    if pd.api.types.is_numeric_dtype(values):
-        return values.to_numpy()
-    values = values.astype(str) if values.dtype == object else values  # dates and numbers side by side
-    dates: Any = pd.to_datetime(values, utc=True, errors="coerce", format="ISO8601")
-    _refuse("timestamp", dates.isna().to_numpy(), values.to_numpy(), "it is neither a number nor an ISO 8601 date")
-    return dates.dt.tz_localize(None).to_numpy()
+def _check_times(moments: np.ndarray) -> None:
+    if moments.dtype.kind not in "iufM":
+        raise ValueError(f"column timestamp: times must be dates or numbers; got {moments.dtype}")
+    unknown = np.asarray(np.isnat(moments) if moments.dtype.kind == "M" else ~np.isfinite(moments))
+    refuse("timestamp", unknown, moments, "fill it in, or drop the row")
+    early = np.concatenate([[False], moments[1:] < moments[:-1]])
+    refuse("timestamp", early, moments, "it is earlier than the row before: sort the log by time")

@@ -1,0 +1,85 @@
+"""Propensities of a log that has none, estimated by a classifier that predicts the action from the context."""
+
+from typing import Any
+
+import numpy as np
+
+from seqdec import checks
+from seqdec.ope.log import Log
+
+_CALIBRATION = 3
+"""Folds of the calibration, and rows that an action needs to be told by the classifier."""
+
+
+def estimate_propensities(log: Log, *, seed: int, folds: int = 5, classifier: Any = None) -> Log:
+    """The log with estimated propensities, marked as such (`Log.estimated`).
+
+    The propensity of a row is its action's entry in `estimated_policy`, with the same arguments and errors.
+    """
+    policy = estimated_policy(log, seed=seed, folds=folds, classifier=classifier)
+    return log._replace(propensity=policy[np.arange(len(log.action)), log.action], estimated=True)
+
+
+def estimated_policy(log: Log, *, seed: int, folds: int = 5, classifier: Any = None) -> np.ndarray:
+    """(n, k) probabilities with which the logging policy chose each action, estimated without the row itself.
+
+    The rows are divided into folds at random. A classifier of the action, given the context and those features of the
+    actions that vary, is fitted to the other folds and calibrated there by cross-validation (Platt's sigmoids). Actions
+    with fewer than three rows have their share of the rows. With m rows and k actions, probabilities p become
+    (m p + 1) / (m + k), so that none is zero, and actions that the mask forbids get zero.
+
+    What the logging policy knew and the context does not hold cannot be estimated: estimators by weights are then
+    biased, however many rows the log has.
+
+    Args:
+        log: its propensities, if it has any, are not used.
+        seed: of the folds.
+        folds: at least 2, at most the number of rows.
+        classifier: of scikit-learn, with `predict_proba`, not fitted; None is logistic regression on standardised
+            features.
+
+    Raises:
+        TypeError: the classifier has no method `predict_proba`.
+        ValueError: an impossible number of folds.
+    """
+    count, size = log.mask.shape
+    if not 2 <= checks.count("folds", folds) <= count:
+        raise ValueError(f"folds must lie between 2 and the number of rows, {count}; got {folds}")
+    if classifier is not None and not hasattr(classifier, "predict_proba"):
+        raise TypeError(f"classifier must have a method predict_proba; got {classifier!r:.80}")
+    member = np.random.default_rng(checks.seed("seed", seed)).permutation(np.arange(count) % folds)
+    features, policy = _features(log), np.zeros((count, size))
+    for fold in range(folds):
+        own, others = member == fold, member != fold
+        policy[own] = _predicted(features[others], log.action[others], features[own], size, classifier)
+    policy *= log.mask
+    return policy / policy.sum(axis=1, keepdims=True)
+
+
+def _features(log: Log) -> np.ndarray:
+    """Contexts, and features of the actions, without constant columns."""
+    parts = [log.context]
+    if log.action_features is not None:
+        parts.append(log.action_features.reshape(len(log.action), -1))
+    features = np.concatenate(parts, axis=1)
+    return features[:, np.ptp(features, axis=0) > 0]
+
+
+def _predicted(x: np.ndarray, action: np.ndarray, at: np.ndarray, size: int, classifier: Any) -> np.ndarray:
+    """(rows of `at`, size) probabilities of the actions, by a model of the rows `x`."""
+    from sklearn.base import clone
+    from sklearn.calibration import CalibratedClassifierCV
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    times = np.bincount(action, minlength=size)
+    chances = np.tile(times / len(action), (len(at), 1))
+    common = np.flatnonzero(times >= _CALIBRATION)
+    if len(common) > 1 and x.shape[1]:
+        base = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)) if classifier is None else classifier
+        model = CalibratedClassifierCV(clone(base), method="sigmoid", cv=_CALIBRATION)
+        rows = np.isin(action, common)
+        model.fit(x[rows], action[rows])
+        chances[:, common] = model.predict_proba(at) * rows.mean()
+    return (len(action) * chances + 1) / (len(action) + size)

@@ -1,0 +1,326 @@
+"""Logs from tables as people have them: columns of other names, named actions, dates, propensities that are unknown."""
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from gymnasium import spaces
+from sklearn.naive_bayes import GaussianNB
+
+import seqdec
+from seqdec import cli, ope
+from seqdec.core import Spaces
+from seqdec.features import Encoder
+from seqdec.ope import Log, make_log
+from seqdec.persistence import read_table, write_table
+
+ROWS = 60
+RNG = np.random.default_rng(0)
+OFFERS = np.array(["banner", "mail", "none"])[np.arange(ROWS) % 3]
+TABLE = pd.DataFrame(
+    {
+        "user": range(ROWS),
+        "age": np.where(np.arange(ROWS) == 5, np.nan, RNG.normal(40, 10, ROWS).round(1)),
+        "visits": RNG.integers(0, 9, ROWS),
+        "city": RNG.choice(["Rome", "Oslo"], ROWS),
+        "when": np.repeat(pd.date_range("2024-05-01", periods=ROWS // 2, freq="h"), 2).astype(str),
+        "offer": OFFERS,
+        "chance": 1 / 3,
+        "clicked": RNG.random(ROWS) < 0.3,
+    }
+)
+ENCODER = Encoder.fit(TABLE, ["age", "city", "when"])
+UNIFORM = np.full((ROWS, 3), 1 / 3)
+
+
+def a_log(table: Any = TABLE, **changes: Any) -> Log:
+    columns = {"context": ENCODER, "action": "offer", "reward": "clicked", "propensity": "chance", "time": "when"}
+    return Log.from_pandas(table, **{**columns, **changes})
+
+
+def assert_equal(one: Log, other: Log) -> None:
+    for name, left, right in zip(Log._fields, one, other, strict=True):
+        np.testing.assert_array_equal(left, right, err_msg=name)  # pyright: ignore[reportArgumentType]
+
+
+# Columns
+
+
+def test_columns_of_any_name_make_a_log() -> None:
+    log = a_log()
+    np.testing.assert_array_equal(log.context, ENCODER.transform(TABLE))
+    assert log.action_names == ("banner", "mail", "none") and log.num_actions == 3
+    assert [log.name(action) for action in log.action] == OFFERS.tolist()
+    assert log.reward.tolist() == TABLE["clicked"].tolist() and set(log.propensity) == {1 / 3}
+    np.testing.assert_array_equal(log.timestamp, pd.to_datetime(TABLE["when"]))  # each time occurs twice
+    assert "banner, mail, none" in repr(log) and "banner" in log._repr_html_()
+    assert_equal(a_log(TABLE[TABLE.columns[::-1]].set_axis(range(7, ROWS + 7))), log)
+
+
+def test_other_columns_are_ignored_and_times_may_be_missing() -> None:
+    table = a_log().to_pandas().assign(user="x", note=None)
+    assert_equal(Log.from_pandas(table), a_log())
+    assert Log.from_pandas(table.drop(columns="timestamp")).timestamp.tolist() == list(range(ROWS))
+
+
+def test_named_columns_of_numbers_are_taken_as_they_are() -> None:
+    log = a_log(context=["visits", "clicks so far"], table=TABLE.assign(**{"clicks so far": TABLE["visits"] > 3}))
+    np.testing.assert_array_equal(log.context, np.stack([TABLE["visits"], TABLE["visits"] > 3], axis=1))
+    assert a_log(context=[]).context.shape == (ROWS, 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"context": ["visits", "city"]}, r"column city, row 0: .* not a number: encode the columns, context=Encoder"),
+        ({"context": ["age"]}, r"column age, row 5: nan: fill it, or encode"),
+        ({"context": ["visitz"]}, "there is no column visitz; the table has user, age"),
+        ({"context": "age"}, "context must be an Encoder or a list of columns; got 'age'"),
+        ({"context": ["visits", "clicked"]}, "column clicked of the context is the reward, .* not known before"),
+        ({"context": Encoder.fit(TABLE)}, "column offer of the context is the action, .* not known before"),
+        ({"context": ["chance"]}, "column chance of the context is the propensity"),
+        ({"propensity": "propensity"}, r"there is no column propensity; .*propensity=\.\.\., or .*propensity=None"),
+        ({"reward": "reward"}, r"there is no column reward; .*name the column of the reward, reward=\.\.\."),
+        ({"time": "timestamp"}, "there is no column timestamp"),
+        ({"reward": "offer"}, "column offer, row 0: .* it is not a number"),
+        (
+            {"action_names": ["banner", "mail"]},
+            "column action, row 2: none .*it is not an action; they are banner, mail",
+        ),
+        ({"action_names": ["mail", "mail"]}, "action_names must differ"),
+        ({"action_names": "mail"}, "action_names must be a list of texts"),
+        ({"num_actions": 5}, r"count different numbers of actions: \[3, 5\]"),
+        ({"table": TABLE.assign(offer=[*OFFERS[:-1], None])}, "row 59: .*: it is not the name of an action"),
+        ({"table": TABLE.assign(offer=[7, *OFFERS[1:]])}, "row 0: 7: it is not the name of an action"),
+        ({"table": pd.concat([TABLE, TABLE[["offer"]]], axis=1)}, "the column offer occurs twice"),
+        ({"table": TABLE[::-1]}, "column timestamp, row 2: .* sort the log by time"),
+    ],
+)
+def test_what_makes_no_log_is_refused_with_a_remedy(changes: Any, message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        a_log(**changes)
+
+
+@pytest.mark.parametrize(
+    ("actions", "names"),
+    [
+        (["b", "a", "b"], ("a", "b")),
+        (pd.Categorical(["b", "a", "b"], ["c", "b", "a"]), ("c", "b", "a")),
+        (pd.array(["b", "a", "b"], dtype="string"), ("a", "b")),
+        (["10", "x", "10"], ("10", "x")),
+    ],
+)
+def test_named_actions_of_any_container(actions: Any, names: tuple[str, ...], tmp_path: Path) -> None:
+    table = pd.DataFrame({"action": actions, "reward": [0.0, 1.0, 0.0], "propensity": 0.5})
+    log = Log.from_pandas(table)
+    assert log.action_names == names and [names[action] for action in log.action] == list(actions)
+    made = make_log(action=list(actions), reward=[0, 1, 0], propensity=[0.5] * 3, action_names=names)
+    assert_equal(made, log)
+    log.save(tmp_path / "log.parquet")
+    assert_equal(Log.load(tmp_path / "log.parquet"), log)  # with the names of actions that nobody played
+
+
+def test_numbers_as_text_are_numbers() -> None:
+    table = pd.DataFrame({"action": ["0", "2", "1"], "reward": ["0", "1.5", "0"], "propensity": "0.5"})
+    log = Log.from_pandas(table.assign(timestamp=["9", "10", "11"]))
+    assert log.action.tolist() == [0, 2, 1] and log.action_names is None and log.timestamp.tolist() == [9, 10, 11]
+
+
+DAYS = ["2024-05-01", "2024-05-02", "2024-05-02"]
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        DAYS,
+        pd.Series(DAYS, dtype=object),
+        pd.Series(DAYS, dtype="string"),
+        pd.Series(DAYS, dtype="category"),
+        [f"{day}T02:00:00+02:00" for day in DAYS],
+        [f"{day} 00:00:00Z" for day in DAYS],
+        [dt.date.fromisoformat(day) for day in DAYS],
+        [dt.datetime.fromisoformat(day).replace(tzinfo=dt.UTC) for day in DAYS],
+        pd.to_datetime(DAYS).tz_localize("UTC"),
+        np.array(DAYS, "datetime64[D]"),
+        [DAYS[0], pd.Timestamp(DAYS[1]), dt.date.fromisoformat(DAYS[2])],
+    ],
+)
+def test_dates_are_read_alike_everywhere(times: Any, tmp_path: Path) -> None:
+    columns: Any = {"action": [0, 1, 0], "reward": [0.0, 1.0, 0.0], "propensity": [0.5] * 3}
+    table = pd.DataFrame({**columns, "at": times})
+    table.to_csv(tmp_path / "log.csv", index=False)
+    expected = np.array(DAYS, "datetime64[ns]")
+    for log in (
+        Log.from_pandas(table, time="at"),
+        Log.from_pandas(table.rename(columns={"at": "timestamp"})),
+        Log.load(tmp_path / "log.csv", time="at"),
+        make_log(timestamp=times, **columns),
+    ):
+        np.testing.assert_array_equal(log.timestamp, expected)
+    encoder = Encoder.fit(table, ["at"], kinds={"at": "date"})
+    np.testing.assert_array_equal(encoder.transform(table), encoder.transform(pd.DataFrame({"at": DAYS})))
+
+
+# Propensities that are unknown or estimated
+
+
+def a_stream(rows: int = 600) -> tuple[Log, np.ndarray]:
+    """A log of a logistic policy of three actions, without propensities, and the policy's probabilities."""
+    rng = np.random.default_rng(1)
+    context = rng.normal(size=(rows, 2))
+    policy = np.exp(context @ np.array([[1.0, 0.0, -1.0], [0.0, 1.0, 0.0]]))
+    policy /= policy.sum(1, keepdims=True)
+    action = (rng.random((rows, 1)) > policy.cumsum(1)).sum(1)
+    reward = (action == 1) + rng.normal(size=rows)
+    return make_log(action=action, reward=reward, propensity=None, context=context, num_actions=3), policy
+
+
+def test_a_log_without_propensities_serves_the_direct_method_alone() -> None:
+    log = a_log(propensity=None)
+    assert not log.known_propensities and "propensity: unknown" in repr(log)
+    table = ope.evaluate(log, UNIFORM, np.ones((ROWS, 3)), seed=0)
+    assert list(table.index) == ["direct_method"] and table.loc["direct_method", "value"] == 1
+    assert "the log has no propensities" in ope.overlap(log, UNIFORM).warnings[0]
+    with pytest.raises(ValueError, match=r"the log has no propensities: .*estimate_propensities.*direct method"):
+        ope.evaluate(log, UNIFORM, seed=0)
+    for name, row in ope.ESTIMATORS.items():
+        settings = {"predicted": np.ones((ROWS, 3)), "seed": 0}
+        given = {key: settings[key] for key in row.takes if key in settings}
+        if row.weighted:
+            with pytest.raises(ValueError, match="the log has no propensities"):
+                ope.REGISTRY.make(name, log, UNIFORM, **given)
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+@pytest.mark.parametrize("kind", ["known", "unknown", "estimated"])
+def test_a_file_keeps_names_and_what_is_known_of_propensities(kind: str, suffix: str, tmp_path: Path) -> None:
+    log = a_log(propensity=None if kind == "unknown" else "chance")._replace(estimated=kind == "estimated")
+    path = tmp_path / f"log.{suffix}"
+    if suffix == "csv":
+        log.to_pandas().to_csv(path, index=False)
+    else:
+        log.save(path)
+    assert_equal(Log.load(path), log)
+    assert ("estimated_propensity" in log.to_pandas()) == (kind == "estimated")
+
+
+def test_a_row_does_not_enter_its_own_propensity() -> None:
+    log, _ = a_stream(120)
+    estimated = ope.estimated_policy(log, seed=3)
+    action = log.action.copy()
+    action[7] = (action[7] + 1) % 3
+    other = ope.estimated_policy(log._replace(action=action), seed=3)
+    np.testing.assert_array_equal(other[7], estimated[7])
+    assert np.abs(other - estimated).max() > 0
+
+
+def test_estimated_propensities_are_close_and_marked() -> None:
+    log, policy = a_stream()
+    chances = ope.estimated_policy(log, seed=0)
+    for found in (chances, ope.estimated_policy(log, seed=0, classifier=GaussianNB())):
+        assert np.abs(found - policy).mean() < 0.06
+    estimated = ope.estimate_propensities(log, seed=0)
+    np.testing.assert_array_equal(estimated.propensity, chances[np.arange(600), log.action])
+    assert estimated.estimated and "propensity (estimated)" in repr(estimated)
+    table = ope.evaluate(estimated, np.tile([0.0, 1.0, 0.0], (600, 1)), np.zeros((600, 3)), seed=0)
+    assert table["propensities"].to_dict() == {
+        name: "not used" if name == "direct_method" else "estimated" for name in ope.ESTIMATORS
+    }
+    assert table.loc["snips", "low"] < 1 < table.loc["snips", "high"]
+    assert "the propensities are estimates" in ope.overlap(estimated, policy).warnings[0]
+
+
+def test_rare_actions_no_context_and_masks() -> None:
+    log, _ = a_stream(120)
+    rare = log._replace(action=np.where(np.arange(120) == 4, 3, log.action), mask=np.ones((120, 5), bool))
+    chances = ope.estimated_policy(rare, seed=0)
+    np.testing.assert_allclose(chances.sum(1), 1)
+    assert chances[:, 3:].min() > 0 and chances[:, 3:].max() < 0.03
+    shares = ope.estimated_policy(log._replace(context=np.zeros((120, 0))), seed=0)
+    np.testing.assert_allclose(shares, np.tile(np.bincount(log.action) / 120, (120, 1)), atol=0.05)
+    mask = np.ones((120, 3), bool)
+    mask[:, 2] = log.action == 2
+    masked = ope.estimated_policy(log._replace(mask=mask), seed=0)
+    assert (masked[~mask] == 0).all() and (masked[mask] > 0).all()
+    np.testing.assert_allclose(masked.sum(1), 1)
+    one = make_log(action=[0] * 9, reward=[0.0] * 9, propensity=None, context=RNG.normal(size=(9, 2)))
+    assert ope.estimate_propensities(one, seed=0).propensity.tolist() == [1.0] * 9
+    with pytest.raises(ValueError, match="folds must lie between 2 and the number of rows, 120; got 1"):
+        ope.estimated_policy(log, seed=0, folds=1)
+    with pytest.raises(TypeError, match="must have a method predict_proba"):
+        ope.estimated_policy(log, seed=0, classifier=3)
+
+
+def test_warnings_name_the_actions() -> None:
+    log = a_log(TABLE[TABLE["offer"] != "mail"], action_names=["banner", "mail", "none"])
+    assert any("actions that no row has (mail)" in text for text in ope.overlap(log, UNIFORM[:40]).warnings)
+
+
+def test_a_warm_start_needs_no_propensities() -> None:
+    log = a_log(propensity=None)
+    with seqdec.OnlineAgent("linear", Spaces(ENCODER.space, spaces.Discrete(3)), seed=0) as service:
+        service.warm_start(log)
+        assert service.decide(ENCODER({"age": 30, "city": "Oslo"})).propensity > 0
+        with pytest.raises(ValueError, match="no decision with a propensity"):
+            service.log()
+
+
+def test_tables_with_levels_are_read_as_they_were_written(tmp_path: Path) -> None:
+    table = pd.DataFrame({"x": pd.Categorical(["b", None], ["c", "b", "a"])})
+    write_table(tmp_path / "table.parquet", table)
+    pd.testing.assert_frame_equal(read_table(tmp_path / "table.parquet")[0], table)
+
+
+# The command
+
+
+@pytest.mark.parametrize("propensity", ["chance", "estimated", "none"])
+def test_the_command_reads_columns_of_any_name(propensity: str, tmp_path: Path, capsys: Any) -> None:
+    TABLE.to_csv(tmp_path / "bandit.csv", index=False)
+    chances = pd.DataFrame(UNIFORM, columns=[f"probability_{name}" for name in ("none", "mail", "banner")])
+    chances.to_csv(tmp_path / "policy.csv", index=False)
+    columns = ["--context", "age,city,when", "--action", "offer", "--reward", "clicked", "--time", "when"]
+    options = ["--model", "linear", "--folds", "2", "--samples", "20", "--policy", str(tmp_path / "policy.csv")]
+    command = ["ope", str(tmp_path / "bandit.csv"), *columns, "--propensity", propensity, *options]
+    assert cli.main([*command, "--out", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr().out
+    table = pd.read_csv(tmp_path / "out" / "estimates.csv", index_col="estimator")
+    assert ("ips" in table.index) == (propensity != "none") and "direct_method" in table.index
+    assert ("propensities" in table) == ("the propensities are estimates" in said) == (propensity == "estimated")
+    assert ("the log has no propensities" in said) == ("effective" not in said) == (propensity == "none")
+
+
+def test_the_picture_says_that_propensities_are_estimated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from seqdec.experiments import evaluation
+
+    titles = []
+    monkeypatch.setattr(evaluation, "estimates_figure", lambda *arguments: titles.append(arguments[-1]))
+    monkeypatch.setattr(evaluation, "save_figure", lambda path, figure: None)
+    log = a_log()
+    for marked in (log, log._replace(estimated=True)):
+        result = evaluation.Result(ope.evaluate(marked, UNIFORM, seed=0), ope.overlap(marked, UNIFORM), (0, 1), None)
+        evaluation.Evaluation(log=str(tmp_path / "log.csv"), out=tmp_path).save([result])
+        evaluation.Evaluation.report(tmp_path)
+    assert ["estimated propensities" in title for title in titles] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("bandit.csv --context age,citi", "context: HERE/bandit.csv has no column 'citi'; it has user, age"),
+        ("bandit.csv --time at", "time: HERE/bandit.csv has no column 'at'"),
+        ("open-bandit --reward clicked", "reward: open-bandit is not a table; got 'clicked': leave the option out"),
+        ("decisions.sqlite --context age", "context: HERE/decisions.sqlite is not a table"),
+    ],
+)
+def test_the_command_refuses_columns_that_are_not_there(
+    arguments: str, message: str, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    TABLE.to_csv("bandit.csv", index=False)
+    Path("decisions.sqlite").write_bytes(b"SQLite format 3\0")
+    assert cli.main(["ope", *arguments.split()]) == 2
+    assert message.replace("HERE", str(tmp_path)) in capsys.readouterr().err
