@@ -500,8 +500,7 @@ class OnlineAgent:
         owners = {arm.output: key for key, arm in self._arms.items() if arm.output is not None}
         masks = np.zeros((len(records), self._learner.outputs), bool)
         masks[:, list(owners)] = allowed[:, list(owners.values())]
-        made = self._learner.decide(self._journal.decisions + 1, records, masks)
-        values: Any = np.asarray(made.value)
+        values, propensities = self._learner.decide(self._journal.decisions + 1, records, masks)
         actions: list[Any] = [owners[int(output)] for output in values] if owners else list(map(_frozen, values))
         entries = [
             Entry(
@@ -511,7 +510,7 @@ class OnlineAgent:
                 action if owners else action.astype(np.float32).tobytes(),
                 float(propensity),
             )
-            for record, mask, action, propensity in zip(records, allowed, actions, made.propensity, strict=True)
+            for record, mask, action, propensity in zip(records, allowed, actions, propensities, strict=True)
         ]
         first = self._journal.add_decisions(entries)
         if clipped:

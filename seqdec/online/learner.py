@@ -73,19 +73,23 @@ class Learner:
         self._update, self._update_batch = fast.update, fast.update_batch
         self.belief = Belief(fast.init(jax.random.fold_in(jax.random.key(self._seed), 0)), 0)
 
-    def decide(self, number: int, records: np.ndarray, masks: np.ndarray) -> Action:
-        """Actions and propensities (n,) of decisions number, number + 1, ...: contexts (n,), masks (n, outputs)."""
+    def decide(self, number: int, records: np.ndarray, masks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Actions and propensities (n,) of decisions number, number + 1, ...: contexts (n,), masks (n, outputs).
+
+        Without `jax.tree.map`, which makes errors of its own of exceptions that a signal handler raises in it.
+        """
         count = len(records)
         if count == 1:
             x = contexts.tree_of(records[0])
             action = self._act(self.belief.state, self._seed, _words(number), x, masks[0])
-            return jax.tree.map(lambda leaf: np.asarray(leaf)[None], action)
+            return np.asarray(action.value)[None], np.asarray(action.propensity)[None]
         parts = []
         for start in range(0, count, _DECISIONS):
             numbers = _words(np.arange(number + start, number + start + _DECISIONS))
             x, mask = (_filled(rows[start : start + _DECISIONS]) for rows in (records, masks))
             parts.append(self._act_many(self.belief.state, self._seed, numbers, contexts.tree_of(x), mask))
-        return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *jax.device_get(parts))
+        values, propensities = (np.concatenate(leaves)[:count] for leaves in zip(*parts, strict=True))
+        return values, propensities
 
     def learn(self, lessons: Sequence[Lesson], batch: int) -> list[bool]:
         """Learn a batch of the log; returns for each lesson whether it was accepted.
