@@ -53,8 +53,12 @@ def application(folder: Path) -> Starlette:
     async def refused(request, error):
         return JSONResponse({"error": f"{type(error).__name__}: {error}"}, 422)
 
+    async def unable(request, error):
+        return JSONResponse({"error": f"{type(error).__name__}: {error}"}, 503)
+
     routes = [Route(f"/{call.__name__}", call, methods=["POST"]) for call in (decide, learn)]
     errors = dict.fromkeys((ValueError, TypeError, KeyError), refused)
+    errors |= dict.fromkeys((RuntimeError, OSError, MemoryError), unable)
     return Starlette(routes=[*routes, Route("/counts", counts)], lifespan=lifespan, exception_handlers=errors)
 
 

@@ -28,12 +28,22 @@ from gymnasium import spaces as gym_spaces
 
 from seqdec import agents, checks
 from seqdec.agents.inputs import spaces_of
-from seqdec.checks import count, positive
+from seqdec.checks import choice, count, positive
 from seqdec.core import Agent, HasSpaces, PyTree, Spaces
 from seqdec.introspection import brief, described, listed
 from seqdec.online import contexts
 from seqdec.online.digests import digest
-from seqdec.online.journal import FORMAT, Arm, Entry, Journal, Reward, described_record
+from seqdec.online.journal import (
+    COLLECTED,
+    DEFAULT,
+    FORMAT,
+    REPORTED,
+    Arm,
+    Entry,
+    Journal,
+    Reward,
+    described_record,
+)
 from seqdec.online.learner import Belief, Learner, Lesson
 from seqdec.ope.log import Log
 from seqdec.persistence import as_json, check_format, check_writable, located, locked, versions
@@ -42,13 +52,22 @@ from seqdec.states import load, save
 
 SNAPSHOT = "state.safetensors"
 _LARGEST = float(np.finfo(np.float32).max)
+_PART = 1024
+"""Decisions whose time is over that are learned as one batch."""
 _DIFFERENT = ", of which the network, the policy or a function in them is another"
 _MANY = 10_000
 """Rewards whose learning at the start shows a progress bar."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Result = Literal["learned", "repeated", "expired", "unknown", "rejected", "removed"]
+Result = Literal["learned", "repeated", "expired", "unknown", "rejected", "removed", "collected"]
+_AGGREGATIONS: dict[str, Callable[[list[float]], float]] = {
+    "first": lambda given: given[0],
+    "sum": math.fsum,
+    "last": lambda given: given[-1],
+    "max": max,
+}
+"""(rewards of a decision, as they came) -> the one that is learned."""
 
 
 class Decision(NamedTuple):
@@ -96,6 +115,12 @@ class OnlineAgent:
         seed: of all random choices: equal seeds, contexts and rewards give equal results.
         folder: of log and snapshots, created if missing; what it holds is taken up again. None keeps the log in memory.
         expire_after: seconds after which a decision takes no reward any more; None: never.
+        rewards: what becomes of several rewards of one decision. "first" learns the first when it comes. "sum", "last"
+            and "max" collect them, and learn one reward of each decision `reward_after` seconds after it.
+        reward_after: seconds in which a decision takes rewards; the first call after them learns what came or, where
+            nothing did, `reward_default`. The time in which no process uses the folder counts.
+        reward_default: for decisions without a reward, such as 0.0 where only clicks are reported; None: they teach
+            nothing.
         capacity: outputs of the model; None is the number of arms.
         batch_size: rewards that `learn_many` learns in one update.
         snapshot_every: batches of rewards between snapshots, so the most that a start has to learn again.
@@ -123,6 +148,9 @@ class OnlineAgent:
         seed: int,
         folder: str | os.PathLike[str] | None = None,
         expire_after: float | None = None,
+        rewards: Literal["first", "sum", "last", "max"] = "first",
+        reward_after: float | None = None,
+        reward_default: float | None = None,
         capacity: int | None = None,
         batch_size: int = 16,
         snapshot_every: int = 10_000,
@@ -135,7 +163,17 @@ class OnlineAgent:
             positive("expire_after", expire_after)
         self._make, self._spaces, self._seed = _factory(make), spaces_of(spaces), checks.seed("seed", seed)
         self._batch_size, self._every = count("batch_size", batch_size), count("snapshot_every", snapshot_every)
-        self._lifetime = math.inf if expire_after is None else 1e9 * expire_after
+        _check_rewards(rewards, reward_after, reward_default)
+        self._collects, self._put_together = rewards != "first", _AGGREGATIONS[rewards]
+        self._default = None if reward_default is None else _checked_reward(reward_default)
+        self._window = None if reward_after is None else int(1e9 * reward_after)
+        self._lifetime = min(1e9 * seconds for seconds in (expire_after, reward_after, math.inf) if seconds is not None)
+        self._options = {
+            "batch_size": self._batch_size,
+            "rewards": rewards,
+            "reward_after": None if reward_after is None else float(reward_after),
+            "reward_default": self._default,
+        }
         observations, actions = self._spaces
         self._record = contexts.record_of(observations)
         self._lock, self._held, self._open = threading.RLock(), ExitStack(), True
@@ -185,7 +223,11 @@ class OnlineAgent:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Decisions and rewards in the log; of this process, results of `learn`, and contexts "clipped"."""
+        """Decisions and rewards in the log; of this process also the results of `learn`, and others by these names.
+
+        "clipped": contexts beyond the bounds of their Box; "default": decisions that have learned the default reward;
+        "learned" also counts what was put together of "collected" rewards.
+        """
         return self._counted()
 
     @_exclusive
@@ -229,7 +271,8 @@ class OnlineAgent:
         Returns:
             "learned"; or, where nothing is learned, "repeated": the decision has its reward, which stays; "expired";
             "unknown": no decision has this token; "rejected": it is in the log, but would make the belief infinite;
-            "removed": it is in the log, but the arm has no output any more.
+            "removed": it is in the log, but the arm has no output any more. "collected": it is in the log, and part of
+            what is learned later.
 
         Raises:
             TypeError, ValueError: the token is no text, or the reward no finite number; nothing happens then.
@@ -359,6 +402,7 @@ class OnlineAgent:
             raise ValueError("this agent is closed; make another one with the same folder to go on")
         self._settle()
         self._settled = False
+        self._end_windows()
         result = method(self, *arguments, **named)
         self._settled = True
         return result
@@ -381,6 +425,26 @@ class OnlineAgent:
             raise RuntimeError(f"this agent cannot learn again what its log holds: {error}") from error
         self._settled = True
 
+    def _end_windows(self) -> None:
+        """Learn the rewards of the decisions whose time is over."""
+        if self._window is None:
+            return
+        due = self._journal.unrewarded(self._ended, self._journal.now() - self._window)
+        for start in range(0, len(due), _PART):
+            part = due[start : start + _PART]
+            known = [(number, self._put_together(reports), COLLECTED) for number, reports in part if reports]
+            if self._default is not None:
+                known += [(number, self._default, DEFAULT) for number, reports in part if not reports]
+            if known:
+                numbers, rewards, sources = zip(*sorted(known), strict=True)
+                self._journal.add_rewards(numbers, rewards, sources)
+                results = self._catch_up(self._learner, self._arms)
+                self._counts.update(
+                    DEFAULT if source == DEFAULT else result for source, result in zip(sources, results, strict=True)
+                )
+                self._snapshot_if_due()
+            self._ended = part[-1][0]
+
     @_exclusive
     def _copied(self) -> PyTree:
         return jax.tree.map(jnp.copy, self._learner.belief.state)
@@ -394,15 +458,19 @@ class OnlineAgent:
         actions = self._spaces.action_space
         if isinstance(actions, gym_spaces.Discrete):
             actions = gym_spaces.Discrete(outputs)
-        return self._make(Spaces(self._spaces.observation_space, actions))
+        agent = self._make(Spaces(self._spaces.observation_space, actions))
+        if not isinstance(agent, Agent):
+            raise TypeError(f"what make returns must be a seqdec.core.Agent; got {type(agent).__name__}")
+        return agent
 
     def _made(self, agent: Agent, outputs: int, generation: int) -> Learner:
         """The learner of an agent, before it has learned anything."""
-        return Learner(agent, self._seed, outputs, self._batch_size, generation)
+        return Learner(agent, _identity(agent), self._seed, outputs, self._batch_size, generation)
 
     def _take_up(self, first: int, outputs: int, relearn: bool) -> None:
         """Go on with the folder's log, or begin one."""
         facts, self._arms, self._saved = self._journal.facts(), self._journal.arms(), 0
+        self._ended = self._journal.settled()
         if not facts:
             if self._folder is not None and (self._folder / SNAPSHOT).is_file():
                 raise ValueError(
@@ -418,15 +486,20 @@ class OnlineAgent:
             if facts[name] != value:
                 raise ValueError(f"{self._journal.path} belongs to an agent whose {name} is {facts[name]}, not {value}")
         agent = self._agent(facts["outputs"])
-        told = _identity(agent)
+        told = {**_identity(agent), **self._options}
         changed = [name for name, value in told.items() if facts[name] != value]
         if changed == ["digest"] and facts["versions"] != as_json(versions()):
             changed = []  # other versions of the libraries may build the same agent of other functions
         if changed and not relearn:
+            options = [name for name in self._options if name in changed]
+            if options == changed:
+                before, here = (listed({name: found[name] for name in options}) for found in (facts, told))
+            else:
+                before, here = (f"{found['agent']} {found['settings']}" for found in (facts, told))
             raise ValueError(
-                f"{self._journal.path} was written with {facts['agent']} {facts['settings']}, not {told['agent']} "
-                f"{told['settings']}{_DIFFERENT if changed == ['digest'] else ''}: make that agent, or pass "
-                "relearn=True to learn the log again with this one"
+                f"{self._journal.path} was written with {before}, not {here}"
+                f"{_DIFFERENT if changed == ['digest'] else ''}: make that agent, or pass relearn=True to learn the "
+                "log again with this one"
             )
         wider = outputs > facts["outputs"]
         outputs = max(outputs, facts["outputs"])
@@ -463,7 +536,7 @@ class OnlineAgent:
     def _describe(self, learner: Learner, arms: Mapping[int, Arm], **facts: Any) -> None:
         """Write the arms, and what the log belongs to; then use them."""
         facts |= {"format": FORMAT, "versions": versions(), "seed": self._seed, "generation": learner.generation}
-        facts |= _identity(learner.agent)
+        facts |= {**learner.identity, **self._options}
         facts |= {"outputs": learner.outputs, "record": described_record(self._record)}
         self._journal.describe(facts, arms)
         self._learner, self._arms = learner, dict(arms)
@@ -525,18 +598,27 @@ class OnlineAgent:
         """Write to the log and learn what is new of (number, nonce, reward)."""
         results: list[Result] = ["repeated"] * len(asked)
         new: dict[int, int] = {}
+        collected: list[int] = []
         oldest = self._journal.now() - self._lifetime
         for index, (number, nonce, _) in enumerate(asked):
             found = self._journal.find(number)
             if found is None or found.nonce != nonce:
                 results[index] = "unknown"
-            elif not found.rewarded and number not in new:
-                if found.time < oldest:
-                    results[index] = "expired"
-                else:
-                    new[number] = index
+            elif found.source == REPORTED or number in new:
+                results[index] = "repeated"
+            elif found.source is not None or found.time < oldest:
+                results[index] = "expired"
+            elif self._collects:
+                results[index] = "collected"
+                collected.append(index)
+            else:
+                new[number] = index
+        if collected:
+            numbers, _, rewards = zip(*(asked[index] for index in collected), strict=True)
+            self._journal.add_reports(numbers, rewards)
         if new:
-            self._journal.add_rewards(list(new), [asked[index][2] for index in new.values()])
+            rewards = [asked[index][2] for index in new.values()]
+            self._journal.add_rewards(list(new), rewards, [REPORTED] * len(new))
             for index, result in zip(new.values(), self._catch_up(self._learner, self._arms), strict=True):
                 results[index] = result
             self._snapshot_if_due()
@@ -622,6 +704,18 @@ def _factory(make: str | Callable[[HasSpaces], Agent]) -> Callable[[HasSpaces], 
             f"seqdec.agents.hilofi(spaces, rank=10), or the name of one, such as 'auto'; got {make!r:.80}"
         )
     return make
+
+
+def _check_rewards(rewards: str, reward_after: float | None, reward_default: float | None) -> None:
+    """Raises ValueError for settings that do not fit together."""
+    choice("rewards", rewards, _AGGREGATIONS)
+    if reward_after is not None:
+        positive("reward_after", reward_after)
+        if rewards == "first" and reward_default is None:
+            raise ValueError("reward_after needs a reward_default, such as 0.0, or rewards='sum', 'last' or 'max'")
+    elif rewards != "first" or reward_default is not None:
+        given = f"rewards={rewards!r}" if rewards != "first" else f"reward_default={reward_default!r}"
+        raise ValueError(f"{given} needs reward_after, the seconds in which a decision takes rewards")
 
 
 def _close(held: ExitStack) -> None:

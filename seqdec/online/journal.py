@@ -1,10 +1,13 @@
 """The durable log of decisions and rewards: one SQLite file in WAL mode, written before anything is acknowledged.
 
     decisions   number, nonce, time (ns since 1970), context and mask (bytes), action, propensity
-    rewards     sequence, number of the decision, batch in which it is learned, reward, time
+    rewards     sequence, number of the decision, batch in which it is learned, reward, time, source: "reported",
+                "default", "collected" (put together from reports) or "history" (of another log)
+    reports     sequence, number of the decision, reward, time: what is put together later
     arms        id, output of the model that it has (NULL: none any more), whether it is removed
     facts       what the log belongs to, as JSON
 
+The last column of each table is a CRC-32 of the others, so that a damaged row is noticed when it is read.
 A committed transaction survives the end of the process at any point; with `fsync` also a loss of power.
 """
 
@@ -12,31 +15,52 @@ import itertools
 import json
 import math
 import os
+import shutil
 import sqlite3
 import time
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from seqdec.online.contexts import WHOLE, unpacked
 from seqdec.ope.log import Log, make_log
-from seqdec.persistence import located
+from seqdec.persistence import check_format, located
 
-FORMAT = "seqdec decisions 1"
+FORMAT = "seqdec decisions 2"
 FILE = "decisions.sqlite"
+REPORTED, DEFAULT, COLLECTED, HISTORY = "reported", "default", "collected", "history"
 _SQLITE = b"SQLite format 3\0"
 """How such a file starts."""
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS arms (id INTEGER PRIMARY KEY, output INTEGER, removed INTEGER);
-CREATE TABLE IF NOT EXISTS decisions
-    (number INTEGER PRIMARY KEY, nonce BLOB, time INTEGER, context BLOB, mask BLOB, action, propensity REAL);
-CREATE TABLE IF NOT EXISTS rewards
-    (sequence INTEGER PRIMARY KEY, number INTEGER UNIQUE, batch INTEGER, reward REAL, time INTEGER);
-"""
+_TABLES = {
+    "facts": ("name TEXT PRIMARY KEY", "value TEXT"),
+    "arms": ("id INTEGER PRIMARY KEY", "output INTEGER", "removed INTEGER"),
+    "decisions": (
+        "number INTEGER PRIMARY KEY", "time INTEGER", "nonce BLOB", "context BLOB", "mask BLOB", "action",
+        "propensity REAL",
+    ),
+    "rewards": (
+        "sequence INTEGER PRIMARY KEY", "number INTEGER UNIQUE", "batch INTEGER", "reward REAL", "time INTEGER",
+        "source TEXT",
+    ),
+    "reports": ("sequence INTEGER PRIMARY KEY", "number INTEGER", "reward REAL", "time INTEGER"),
+}  # fmt: skip
+_COLUMNS = {
+    table: ", ".join(f"{table}.{column.split()[0]}" for column in (*columns, "checksum"))
+    for table, columns in _TABLES.items()
+}
+_WIDTHS = {table: len(columns) + 1 for table, columns in _TABLES.items()}
+_SCHEMA = (
+    "".join(
+        f"CREATE TABLE IF NOT EXISTS {table} ({', '.join(columns)}, checksum INTEGER);"
+        for table, columns in _TABLES.items()
+    )
+    + "CREATE INDEX IF NOT EXISTS reports_of ON reports (number);"
+)
 
 
 class Found(NamedTuple):
@@ -47,7 +71,8 @@ class Found(NamedTuple):
     context: bytes
     action: Any
     """id of an arm, or the bytes of a point"""
-    rewarded: bool
+    source: str | None
+    """of its reward; None where it has none yet"""
 
 
 class Entry(NamedTuple):
@@ -79,6 +104,9 @@ class Arm(NamedTuple):
     removed: bool
 
 
+_BOTH = f"SELECT {_COLUMNS['rewards']}, {_COLUMNS['decisions']} FROM rewards LEFT JOIN decisions USING (number)"
+
+
 class Reader:
     """The log in a file, which is not changed, also while an agent uses it. Used by one thread at a time.
 
@@ -87,28 +115,34 @@ class Reader:
 
     def __init__(self, path: Path) -> None:
         """See the class."""
-        self.path, self.in_use = path, _wal(path).exists()
-        # Without a WAL, SQLite would make one, which its owner might not be allowed to open.
-        mode = "mode=ro" if self.in_use else "mode=ro&immutable=1"
-        with self._reported():
-            self._db = sqlite3.connect(f"{path.as_uri()}?{mode}", uri=True)
-            tables = {name for (name,) in self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        if not {"facts", "decisions", "rewards"} <= tables or "record" not in self.facts():
+        self.path, self.in_use, self._held = path, _wal(path).exists(), ExitStack()
+        try:
+            file = self._alone_with_wal() if self.in_use and not path.with_name(f"{path.name}-shm").exists() else path
+            # Without a WAL, SQLite would make one, which its owner might not be allowed to open.
+            mode = "mode=ro" if self.in_use else "mode=ro&immutable=1"
+            with self._reported():
+                self._connect(f"{file.as_uri()}?{mode}", uri=True)
+                tables = {name for (name,) in self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            if not {"facts", "decisions", "rewards"} <= tables or not self._described():
+                raise ValueError(f"{path} is not the log of an OnlineAgent; its tables are {sorted(tables)}")
+        except BaseException:
             self.close()
-            raise ValueError(f"{path} is not the log of an OnlineAgent; its tables are {sorted(tables)}")
+            raise
 
     def facts(self) -> dict[str, Any]:
-        """What the log belongs to; empty for a new one."""
+        """What the log belongs to; empty for a new one. Raises ValueError where it has another format."""
+        if not self._described():
+            return {}
         with self._reported():
-            return {name: json.loads(value) for name, value in self._db.execute("SELECT name, value FROM facts")}
+            rows = self._db.execute(f"SELECT {_COLUMNS['facts']} FROM facts").fetchall()
+        return {name: json.loads(value) for name, value in (self._sound("facts", row) for row in rows)}
 
     def log(self, record: np.dtype) -> Log:
         """The decisions whose reward and propensity are known. Raises ValueError where there is none."""
         with self._reported():
-            rows = self._db.execute(
-                "SELECT decisions.time, context, mask, action, propensity, reward FROM decisions "
-                "JOIN rewards USING (number) WHERE propensity IS NOT NULL ORDER BY number"
-            ).fetchall()
+            found = self._db.execute(f"{_BOTH} ORDER BY rewards.number")
+            pairs = [pair for pair in map(self._both, found) if pair[1][-1] is not None]
+        rows = [(decision[1], *decision[3:], reward[3]) for reward, decision in pairs]
         if not rows:
             raise ValueError(f"{self.path} has no decision with a propensity and a reward yet")
         times, contexts, masks, actions, propensities, rewards = zip(*rows, strict=True)
@@ -133,7 +167,47 @@ class Reader:
 
     def close(self) -> None:
         """Close the file."""
-        self._db.close()
+        self._held.close()
+
+    def _connect(self, file: Path | str, **options: Any) -> None:
+        self._db = sqlite3.connect(file, **options)
+        self._held.callback(self._db.close)
+        self._db.text_factory = lambda text: text.decode(errors="replace")  # for the checksum to notice
+
+    def _described(self) -> bool:
+        """Whether the file says what it belongs to. Raises ValueError where it has another format."""
+        with self._reported():
+            tables = self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'facts'").fetchone()
+            texts = dict(self._db.execute("SELECT name, value FROM facts").fetchall()) if tables else {}
+        if "format" in texts:
+            names = [name for name in ("format", "versions") if name in texts]
+            check_format(self.path, {name: json.loads(texts[name]) for name in names}, FORMAT)
+        return "record" in texts
+
+    def _alone_with_wal(self) -> Path:
+        """A copy of a database that nobody uses, and of what a crash left beside it.
+
+        To read it where it is, SQLite would have to write a file beside it.
+        """
+        folder = Path(self._held.enter_context(TemporaryDirectory()))
+        for file in (_wal(self.path), self.path):
+            shutil.copyfile(file, folder / file.name)
+        return folder / self.path.name
+
+    def _sound(self, table: str, row: Sequence[Any]) -> Sequence[Any]:
+        """A row without its checksum. Raises ValueError where that is wrong."""
+        if _checksum(row[:-1]) != row[-1]:
+            raise ValueError(
+                f"{self.path} is damaged: the row {row[0]!r} of its table {table} does not have its checksum; "
+                "restore it from a copy"
+            )
+        return row[:-1]
+
+    def _both(self, row: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+        """A reward and its decision, of a row of both."""
+        reward, decision = (row[: _WIDTHS["rewards"]], row[_WIDTHS["rewards"] :])
+        reward = self._sound("rewards", reward)
+        return reward, self._sound("decisions", (reward[1], *decision[1:]))
 
     @contextmanager
     def _reported(self) -> Iterator[None]:
@@ -159,32 +233,36 @@ class Journal(Reader):
     def __init__(self, folder: Path | None, *, fsync: bool = False) -> None:
         """See the class."""
         self.path = Path(":memory:") if folder is None else folder / FILE
+        self._held, self._time, self._ahead = ExitStack(), 0, 0
         with self._reported():
-            self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute(f"PRAGMA synchronous = {'FULL' if fsync else 'NORMAL'}")
-            self._db.executescript(_SCHEMA)
-        self._time = 0
-        self.recover()
+            self._connect(self.path, isolation_level=None, check_same_thread=False)
+            try:
+                self._db.execute("PRAGMA journal_mode = WAL")
+                self._db.execute(f"PRAGMA synchronous = {'FULL' if fsync else 'NORMAL'}")
+                self._described()
+                self._db.executescript(_SCHEMA)
+                self.recover()
+            except BaseException:
+                self.close()
+                raise
 
     def arms(self) -> dict[int, Arm]:
         """The arms by id, removed ones too."""
         with self._reported():
-            rows = self._db.execute("SELECT id, output, removed FROM arms ORDER BY id")
-            return {key: Arm(output, bool(removed)) for key, output, removed in rows}
+            rows = self._db.execute(f"SELECT {_COLUMNS['arms']} FROM arms ORDER BY id").fetchall()
+        return {key: Arm(output, bool(removed)) for key, output, removed in (self._sound("arms", row) for row in rows)}
 
     def describe(self, facts: Mapping[str, Any], arms: Mapping[int, Arm]) -> None:
         """Write facts and arms, in one transaction."""
         pairs = [(name, json.dumps(value)) for name, value in facts.items()]
-        rows = [(key, arm.output, arm.removed) for key, arm in arms.items()]
-        self._commit(
-            ("INSERT OR REPLACE INTO facts VALUES (?, ?)", pairs),
-            ("INSERT OR REPLACE INTO arms VALUES (?, ?, ?)", rows),
-        )
+        rows = [(key, arm.output, int(arm.removed)) for key, arm in arms.items()]
+        self._commit(("facts", pairs), ("arms", rows))
 
     def now(self) -> int:
-        """The time in ns, later than that of every decision before."""
-        self._time = max(time.time_ns(), self._time + 1)
+        """The time in ns, later than that of every decision before; where a clock jumps back, it goes on from there."""
+        clock = time.time_ns()
+        self._ahead = max(self._ahead, self._time + 1 - clock)
+        self._time = clock + self._ahead
         return self._time
 
     def add_decisions(self, entries: Sequence[Entry]) -> int:
@@ -192,35 +270,62 @@ class Journal(Reader):
         self._commit(self._decisions(entries))
         return self.decisions - len(entries) + 1
 
-    def add_rewards(self, numbers: Sequence[int], rewards: Sequence[float]) -> None:
+    def add_rewards(self, numbers: Sequence[int], rewards: Sequence[float], sources: Sequence[str]) -> None:
         """Commit rewards, which are learned as one batch."""
-        self._commit(self._rewards(numbers, rewards, [self.batches + 1] * len(rewards)))
+        self._commit(self._rewards(numbers, rewards, [self.batches + 1] * len(rewards), sources))
 
     def add_history(self, entries: Sequence[Entry], rewards: Sequence[float]) -> None:
         """Commit decisions with their rewards, each a batch of its own, in one transaction."""
-        numbers, batches = (range(last + 1, last + 1 + len(entries)) for last in (self.decisions, self.batches))
-        self._commit(self._decisions(entries), self._rewards(numbers, rewards, batches))
+        count = len(entries)
+        numbers, batches = (range(last + 1, last + 1 + count) for last in (self.decisions, self.batches))
+        self._commit(self._decisions(entries), self._rewards(numbers, rewards, batches, [HISTORY] * count))
+
+    def add_reports(self, numbers: Sequence[int], rewards: Sequence[float]) -> None:
+        """Commit rewards that are put together later."""
+        with self._reported():
+            (last,) = self._db.execute("SELECT coalesce(max(sequence), 0) FROM reports").fetchone()
+        pairs = enumerate(zip(numbers, rewards, strict=True), last + 1)
+        self._commit(("reports", [(sequence, *pair, self.now()) for sequence, pair in pairs]))
 
     def find(self, number: int) -> Found | None:
         """The decision of that number, if there is one."""
         with self._reported():
             row = self._db.execute(
-                "SELECT nonce, decisions.time, context, action, sequence FROM decisions "
-                "LEFT JOIN rewards USING (number) WHERE number = ?",
+                f"SELECT {_COLUMNS['decisions']}, source FROM decisions LEFT JOIN rewards USING (number) "
+                "WHERE decisions.number = ?",
                 (number,),
             ).fetchone()
-        return None if row is None else Found(row[0], row[1], row[2], row[3], row[4] is not None)
+        if row is None:
+            return None
+        _, moment, nonce, context, _, action, _ = self._sound("decisions", row[:-1])
+        return Found(nonce, moment, context, action, row[-1])
+
+    def unrewarded(self, number: int, before: int) -> list[tuple[int, list[float]]]:
+        """Numbers and reports of the decisions after that number and before that time that have no reward."""
+        with self._reported():
+            found = self._db.execute(
+                f"SELECT {_COLUMNS['decisions']}, source FROM decisions LEFT JOIN rewards USING (number) "
+                "WHERE decisions.number > ? ORDER BY decisions.number",
+                (number,),
+            )
+            early = itertools.takewhile(lambda row: row[1] < before, found)  # times increase
+            rows = [self._sound("decisions", row[:-1]) for row in early if row[-1] is None]
+            found.close()
+            return [(row[0], self._reports(row[0])) for row in rows]
+
+    def settled(self) -> int:
+        """The number up to which `unrewarded` was asked and answered in an earlier process."""
+        with self._reported():
+            return self._db.execute(
+                "SELECT coalesce(max(number), 0) FROM rewards WHERE source IN (?, ?)", (DEFAULT, COLLECTED)
+            ).fetchone()[0]
 
     def batches_after(self, batch: int) -> Iterator[tuple[int, list[Reward]]]:
         """Number and rewards of each later batch, in the order in which they were given."""
         with self._reported():
-            found = self._db.execute(
-                "SELECT batch, context, action, reward FROM rewards JOIN decisions USING (number) "
-                "WHERE batch > ? ORDER BY sequence",
-                (batch,),
-            )
-            for number, rows in itertools.groupby(found, lambda row: row[0]):
-                yield number, [Reward(*row[1:]) for row in rows]
+            found = self._db.execute(f"{_BOTH} WHERE batch > ? ORDER BY sequence", (batch,))
+            for number, pairs in itertools.groupby(map(self._both, found), lambda pair: pair[0][2]):
+                yield number, [Reward(decision[3], decision[5], reward[3]) for reward, decision in pairs]
 
     def flush(self) -> None:
         """Make all that is committed last even if the power fails, without waiting for readers."""
@@ -239,37 +344,57 @@ class Journal(Reader):
             self.rewards, self.batches = self._last("sequence, batch", "rewards", "sequence")
         self._time = max(self._time, latest)
 
+    def _reports(self, number: int) -> list[float]:
+        """The reports of a decision, in their order."""
+        rows = self._db.execute(
+            f"SELECT {_COLUMNS['reports']} FROM reports WHERE number = ? ORDER BY sequence", (number,)
+        ).fetchall()
+        return [self._sound("reports", row)[2] for row in rows]
+
     def _decisions(self, entries: Sequence[Entry]) -> tuple[str, list[Any]]:
-        """A statement that writes decisions, and its rows."""
-        return (
-            "INSERT INTO decisions (number, time, nonce, context, mask, action, propensity) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?)",
-            [(self.decisions + index, self.now(), *entry) for index, entry in enumerate(entries, 1)],
-        )
+        """Their table, and its rows."""
+        rows = []
+        for number, entry in enumerate(entries, self.decisions + 1):
+            unknown = math.isnan(entry.propensity)  # SQLite makes NULL of it
+            rows.append((number, self.now(), *entry[:-1], None if unknown else entry.propensity))
+        return "decisions", rows
 
     def _rewards(
-        self, numbers: Iterable[int], rewards: Iterable[float], batches: Iterable[int]
+        self, numbers: Iterable[int], rewards: Iterable[float], batches: Iterable[int], sources: Iterable[str]
     ) -> tuple[str, list[Any]]:
-        """A statement that writes rewards, and its rows."""
-        return (
-            "INSERT INTO rewards (number, batch, reward, time) VALUES (?, ?, ?, ?)",
-            [(*row, time.time_ns()) for row in zip(numbers, batches, rewards, strict=True)],
-        )
+        """Their table, and its rows."""
+        columns = zip(numbers, batches, rewards, sources, strict=True)
+        return "rewards", [
+            (sequence, number, batch, reward, self.now(), source)
+            for sequence, (number, batch, reward, source) in enumerate(columns, self.rewards + 1)
+        ]
 
     def _last(self, columns: str, table: str, key: str) -> Any:
         """Two columns of the last row of a table; zeros where it is empty."""
         return self._db.execute(f"SELECT {columns} FROM {table} ORDER BY {key} DESC LIMIT 1").fetchone() or (0, 0)
 
-    def _commit(self, *statements: tuple[str, Sequence[Any]]) -> None:
-        """Run statements with their rows, in one transaction."""
+    def _commit(self, *parts: tuple[str, Sequence[Any]]) -> None:
+        """Write rows to tables, with their checksums, in one transaction."""
         with self._reported():
             try:
                 self._db.execute("BEGIN IMMEDIATE")
-                for statement, rows in statements:
-                    self._db.executemany(statement, rows)
+                for table, rows in parts:
+                    kind = "INSERT OR REPLACE" if table in ("facts", "arms") else "INSERT"
+                    places = ", ".join("?" * _WIDTHS[table])
+                    signed = [(*row, _checksum(row)) for row in rows]
+                    self._db.executemany(f"{kind} INTO {table} VALUES ({places})", signed)
                 self._db.execute("COMMIT")
             finally:
                 self.recover()
+
+
+def _checksum(row: Sequence[Any]) -> int:
+    """Of the values of a row, as SQLite gives them back: it does not keep the sign of 0.0."""
+    found = 0
+    for value in row:
+        known = value + 0.0 if isinstance(value, float) else value
+        found = zlib.crc32(known if isinstance(known, bytes) else repr(known).encode(), found)
+    return found
 
 
 def is_database(path: str | os.PathLike[str]) -> bool:

@@ -1,6 +1,6 @@
 """The agent of a service on the device: its state, and programs of fixed shapes that are compiled once."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -46,15 +46,19 @@ class Learner:
 
     Args:
         agent: to run.
+        identity: JSON values that tell it from others.
         seed: of its first state and of all decisions.
         outputs: actions that the agent has; 0 for points of a Box, which have no mask.
         batch_size: rewards that one update learns.
         generation: how often the log was learned again from its beginning.
     """
 
-    def __init__(self, agent: Agent, seed: int, outputs: int, batch_size: int, generation: int) -> None:
+    def __init__(
+        self, agent: Agent, identity: Mapping[str, Any], seed: int, outputs: int, batch_size: int, generation: int
+    ) -> None:
         """See the class."""
-        self.agent, self.outputs, self.generation, self._batch_size = agent, outputs, generation, batch_size
+        self.agent, self.identity, self.outputs, self.generation = agent, identity, outputs, generation
+        self._batch_size = batch_size
         self._seed = word(seed)
         fast, options = compiled(agent, in_place=True), step_options()
 
