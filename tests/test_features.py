@@ -5,6 +5,7 @@ import math
 import pickle
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,10 @@ DECLARED: dict[str, Any] = {
 def assert_same(one: np.ndarray, other: np.ndarray) -> None:
     assert one.dtype == other.dtype == np.float32 and one.shape == other.shape
     assert one.tobytes() == other.tobytes()
+
+
+class Code(str, Enum):  # noqa: UP042 (a str whose text is another)
+    X = "x"
 
 
 class Exported:
@@ -174,6 +179,7 @@ def test_levels_are_compared_as_text() -> None:
     encoder = Encoder({"code": Categorical((3, "x", True))})
     for value in (3, 3.0, "3", np.int8(3), np.float32(3)):
         assert encoder({"code": value}).tolist() == [1, 0, 0, 0, 0]
+    assert encoder({"code": Code.X}).tolist() == [0, 1, 0, 0, 0]
     for value in (True, np.True_, "True"):
         assert encoder({"code": value}).tolist() == [0, 0, 1, 0, 0]
     assert encoder({"code": 3.5}).tolist() == [0, 0, 0, 1, 0]
@@ -314,6 +320,7 @@ def test_numbers_are_clipped_and_equal_ones_are_zero() -> None:
         (lambda: Encoder.fit(TABLE, "age"), r"columns must be a list of names; got 'age': \['age'\]"),
         (lambda: Encoder.fit(TABLE, kinds={"agee": "numeric"}), "did you mean 'age'|age"),
         (lambda: Encoder.fit(TABLE, kinds={"age": "numerc"}), "kind of column age"),
+        (lambda: Encoder.fit(TABLE, kinds={"age": [Bool]}), "kind of column age"),  # pyright: ignore[reportArgumentType]
         (lambda: Encoder.fit(pd.concat([TABLE, TABLE[["age"]]], axis=1)), "the column age occurs twice"),
         (lambda: Encoder.fit(pd.DataFrame({"x": [None, np.nan]})), "column x has only missing values"),
         (lambda: Encoder.fit(pd.DataFrame({"x": ["a", 3]})), r"column x holds values of several kinds \('a', 3\)"),

@@ -123,6 +123,11 @@ def test_named_actions_of_any_container(actions: Any, names: tuple[str, ...], tm
     assert_equal(Log.load(tmp_path / "log.parquet"), log)  # with the names of actions that nobody played
 
 
+def test_false_and_true_are_actions() -> None:
+    table = pd.DataFrame({"action": [True, False], "reward": [0.0, 1.0], "propensity": 0.5})
+    assert Log.from_pandas(table).action.tolist() == [1, 0]
+
+
 def test_numbers_as_text_are_numbers() -> None:
     table = pd.DataFrame({"action": ["0", "2", "1"], "reward": ["0", "1.5", "0"], "propensity": "0.5"})
     log = Log.from_pandas(table.assign(timestamp=["9", "10", "11"]))

@@ -41,7 +41,7 @@ def fitted(column: str, kind: str | None, known: list[Any], *, max_levels: int, 
         TypeError: values of another kind.
         ValueError: an unknown kind, or no values for a kind that needs some.
     """
-    if kind is not None and kind not in KINDS:
+    if kind is not None and not (isinstance(kind, str) and kind in KINDS):
         raise ValueError(unknown(f"kind of column {column}", kind, KINDS))
     if not known and kind not in ("bool", "hashed", "text", "hashed_tags"):
         raise ValueError(
@@ -66,9 +66,14 @@ def _kind_of(column: str, known: list[Any], max_levels: int) -> str:
         for value in known:
             first.setdefault(_family(value), value)
         shown = ", ".join(f"{value!r:.40}" for value in first.values())
+        if None in found:
+            raise TypeError(
+                f"column {column} holds values of no known kind ({shown}): convert them, as with str(), or leave the "
+                "column out"
+            )
         raise TypeError(
-            f"column {column} holds {'values of several kinds' if None not in found else 'values of no known kind'} "
-            f"({shown}): convert them, leave the column out, or name its kind: kinds={{{column!r}: 'categorical'}}"
+            f"column {column} holds values of several kinds ({shown}): convert them, leave the column out, or name its "
+            f"kind: kinds={{{column!r}: 'categorical'}}"
         )
     (family,) = found
     if family != "text":

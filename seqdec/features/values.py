@@ -74,7 +74,7 @@ def level(column: str, value: Any) -> str:
     Raises TypeError for anything else.
     """
     if isinstance(value, str):
-        return str(value)
+        return str.__str__(value)  # of a member of an Enum its value
     if isinstance(value, bool | np.bool_):
         return str(bool(value))
     if isinstance(value, int | np.integer):

@@ -361,7 +361,7 @@ def _check(log: Log) -> None:
 
 def _check_actions(action: np.ndarray) -> np.ndarray:
     """Actions as int64."""
-    if action.dtype.kind not in "iuf":
+    if action.dtype.kind not in "biuf":
         raise ValueError(f"column action: actions must be integers from 0; got {action.dtype}: number them")
     wrong = ~((action >= 0) & (action < _MOST_ACTIONS) & (action == np.floor(action)))
     refuse("action", wrong, action, "actions must be integers from 0: number them")
