@@ -2,8 +2,11 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from seqdec.online.learner import Belief
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "benchmarks")]
 
@@ -17,3 +20,19 @@ def test_an_exception_at_some_lines(name: str, capacity: int, tmp_path: Path) ->
     """At all lines: benchmarks/online_exceptions.py."""
     step = 13 if capacity > 3 else 23
     assert exceptions.sweep(tmp_path, name.removesuffix(" beyond the capacity"), range(3, 1000, step), capacity) > 1
+
+
+def test_an_exception_that_loses_a_state_which_updates_write_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seqdec.online.learner._LARGE", -1)
+    found: list[bool] = []
+    lost: Any = Belief.lost
+
+    def noted(belief: Belief) -> bool:
+        found.append(lost.fget(belief))
+        return found[-1]
+
+    monkeypatch.setattr(Belief, "lost", property(noted))
+    exceptions.sweep(tmp_path, "learn", range(100, 1000, 3), 4)
+    assert any(found) and not all(found)

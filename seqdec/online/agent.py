@@ -417,8 +417,11 @@ class OnlineAgent:
         try:
             self._journal.recover()
             facts, self._arms = self._journal.facts(), self._journal.arms()
-            if self._learner.generation != facts["generation"] or self._learner.belief.lost:
+            if self._learner.generation != facts["generation"]:
                 self._learner = self._made(self._agent(facts["outputs"]), facts["outputs"], facts["generation"])
+                self._restore()
+            elif self._learner.belief.lost:
+                self._learner.forget()
                 self._restore()
             self._catch_up(self._learner, self._arms)
         except ValueError as error:  # which would blame the arguments of the call

@@ -16,6 +16,9 @@ from seqdec.runtime import step_options
 _DECISIONS = 128
 """Decisions of one call of the program for many."""
 
+_LARGE = 2**18
+"""Bytes of a state above which updates write into it; a smaller one is copied, and outlasts an exception in between."""
+
 
 class Lesson(NamedTuple):
     """A reward to learn."""
@@ -60,7 +63,7 @@ class Learner:
         self.agent, self.identity, self.outputs, self.generation = agent, identity, outputs, generation
         self._batch_size = batch_size
         self._seed = word(seed)
-        fast, options = compiled(agent, in_place=True), step_options()
+        options = step_options()
 
         def act(state: PyTree, seed: Any, number: Any, x: PyTree, mask: Any) -> Action:
             key = jax.random.fold_in(jax.random.key(seed), number)
@@ -74,8 +77,15 @@ class Learner:
             return act_batch(keys, state, Masked(x, masks) if outputs else x)
 
         self._act_many = jax.jit(act_many, compiler_options=options)
+        self._init = compiled(agent).init
+        self.forget()
+        size = sum(leaf.nbytes for leaf in jax.tree.leaves(self.belief.state))
+        fast = compiled(agent, in_place=size > _LARGE)
         self._update, self._update_batch = fast.update, fast.update_batch
-        self.belief = Belief(fast.init(jax.random.fold_in(jax.random.key(self._seed), 0)), 0)
+
+    def forget(self) -> None:
+        """Believe what the agent does before it has learned anything."""
+        self.belief = Belief(self._init(jax.random.fold_in(jax.random.key(self._seed), 0)), 0)
 
     def decide(self, number: int, records: np.ndarray, masks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Actions and propensities (n,) of decisions number, number + 1, ...: contexts (n,), masks (n, outputs).
