@@ -96,10 +96,14 @@ def known(name: str, values: Any, max_ndim: int = 0) -> np.ndarray | None:
     """`values` as an array of floats; None where they are traced.
 
     Raises:
-        TypeError: not real numbers; bools are refused too.
+        TypeError: not real numbers, or one that JAX does not calculate with; bools are refused too.
         ValueError: more than `max_ndim` axes.
     """
     array = as_array(name, values)
+    if array.ndim == 0 and not isinstance(values, int | float | np.generic | np.ndarray | jax.Array):
+        raise TypeError(
+            f"{name} must be a number of Python, NumPy or JAX; got {values!r:.200}: convert it with float()"
+        )
     if array.dtype == bool:
         raise TypeError(f"{name} must be {'a number' if max_ndim == 0 else 'numbers'}; got {values!r}")
     if array.ndim > max_ndim:

@@ -130,14 +130,17 @@ def network(module: nn.Module, example: PyTree) -> Network:
     """
 
     def apply(params: PyTree, x: PyTree) -> Array:
-        try:
-            return jnp.asarray(module.apply({"params": params}, x))
-        except (ScopeParamShapeError, ZeroDivisionError) as error:  # the latter for an empty input
-            wanted, found = (jax.tree.map(jnp.shape, tree) for tree in (shapes, x))
-            raise ValueError(
-                f"the network takes an input of shape {wanted}; got {found}: pass inputs of the shape that it was "
-                "built for, and parameters of its own"
-            ) from error
+        cause = None
+        if jax.tree.structure(x) == jax.tree.structure(shapes):
+            try:
+                return jnp.asarray(module.apply({"params": params}, x))
+            except (ScopeParamShapeError, ZeroDivisionError) as error:  # the latter for an empty input
+                cause = error
+        wanted, found = (jax.tree.map(jnp.shape, tree) for tree in (shapes, x))
+        raise ValueError(
+            f"the network takes an input of shape {wanted}; got {found}: pass inputs of the shape that it was built "
+            "for, and parameters of its own"
+        ) from cause
 
     shapes = jax.eval_shape(lambda: jax.tree.map(jnp.asarray, example))
     _check_module(module, shapes)

@@ -83,17 +83,30 @@ def write_file(path: Path, write: Callable[[Path], Any]) -> None:
 
     A symbolic link stays, and the file that it leads to is replaced. Nothing but a file is replaced.
     """
-    target = Path(os.path.realpath(path))
-    with _beside(target, path) as temporary:
-        if os.path.lexists(target) and not target.is_file():
-            raise OSError(f"it is {_kind(target)}; give the path of a file")
-        temporary.touch()
+    with _replacing(path) as (target, temporary):
         mode = temporary.stat().st_mode  # that of the process's umask, which not every library respects
         write(temporary)
         temporary.chmod(mode)
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         os.replace(temporary, target)
+
+
+def check_replaceable(path: Path) -> None:
+    """Raises OSError if `write_file` could not create or replace the file `path`."""
+    with _replacing(path):
+        pass
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[tuple[Path, Path]]:
+    """The file that `path` leads to, and an empty temporary one beside it."""
+    target = Path(os.path.realpath(path))
+    with _beside(target, path) as temporary:
+        if os.path.lexists(target) and not target.is_file():
+            raise OSError(f"it is {_kind(target)}; give the path of a file")
+        temporary.touch()
+        yield target, temporary
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -2,6 +2,7 @@
 
 import gc
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,10 +19,10 @@ from tests.tables import write_open_bandit, write_tables
 def pytest_configure() -> None:
     """Compile quickly, and once: in the workers of one run, in child processes and in later runs.
 
-    Compiled programs are kept in the user's cache folder. XLA leaves out the optimisations of machine code, which cost
-    more time than they save in runs of a few steps; XLA_FLAGS=--xla_backend_optimization_level=3 tests with all of
-    them. Most programs are small, and are compiled in one piece. Each core is a device, so that runs of several seeds
-    are spread over them.
+    Programs that took long to compile are kept in the user's cache folder, without the lines of source they come from.
+    XLA leaves out the optimisations of machine code, which cost more time than they save in runs of a few steps;
+    XLA_FLAGS=--xla_backend_optimization_level=3 tests with all of them. Most programs are small, and are compiled in
+    one piece. Each core is a device, so that runs of several seeds are spread over them.
     """
     flags = ("backend_optimization_level=0", "cpu_use_fusion_emitters=false", "cpu_parallel_codegen_split_count=1")
     os.environ.setdefault("XLA_FLAGS", " ".join(f"--xla_{flag}" for flag in flags))
@@ -30,6 +31,25 @@ def pytest_configure() -> None:
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
     seqdec.compilation_cache(os.environ["JAX_COMPILATION_CACHE_DIR"])
     seqdec.use_all_cores()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all", action="store_true", help="run extended tests too, and all cases of sampled ones")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out tests with the mark `extended`, and all but every n-th case of those with the mark `sampled(n)`."""
+    if config.getoption("--all"):
+        return
+    seen: Counter[str] = Counter()
+    kept, left = [], []
+    for item in items:
+        mark, function = item.get_closest_marker("sampled"), item.nodeid.partition("[")[0]
+        spared = item.get_closest_marker("extended") or (mark and seen[function] % mark.args[0])
+        (left if spared else kept).append(item)
+        seen[function] += 1
+    config.hook.pytest_deselected(items=left)
+    items[:] = kept
 
 
 def pytest_collection_finish() -> None:

@@ -43,7 +43,6 @@ SMALL: dict[str, dict[str, Any]] = {
     "hilofi": {"rank": 6, "process_noise_hidden": 1e-4, "process_noise_last": 1e-4},
     "koala++": {"learning_rate": 0.3},
     "last_layer_laplace": {"learning_rate": 1e-3, "buffer": 10, "inner_steps": 5, "over": "stream"},
-    "linear": {"neglect": 10.0},
     "lofi": {"rank": 6},
     "lolofi": {"rank_hidden": 6, "rank_last": 8},
     "lrkf": {"rank": 6},
@@ -141,6 +140,7 @@ def test_every_agent_is_under_test():
     assert sorted(SMALL) == list(agents.names())
 
 
+@pytest.mark.sampled(4)
 @every_learner
 def test_a_scan_mapped_over_seeds_is_the_loop_of_one_seed(lab):
     start, key = jax.random.split(lab.keys[1])
@@ -213,6 +213,7 @@ def test_learns_a_small_bandit_from_rewards_alone(lab):
     assert not np.any(lab.info.rejected)
 
 
+@pytest.mark.sampled(3)
 @every_learner
 def test_learns_every_arm_from_full_information(lab):
     state, errors = lab.init(jax.random.key(3)), []
@@ -223,6 +224,7 @@ def test_learns_every_arm_from_full_information(lab):
     assert np.mean(errors[-50:]) < 0.3 * np.mean(errors[:20])
 
 
+@pytest.mark.sampled(3)
 @every_agent
 def test_masked_actions_are_never_played(lab):
     action = lab.often(lab.state, jax.random.key(4), jnp.array([True, False, True]))

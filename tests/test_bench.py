@@ -20,6 +20,7 @@ from seqdec.filters import reference
 NAMES = ("lrkf", "lolofi", "hilofi")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("q", [0.0, 1e-6])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_thousand_steps_take_the_actions_of_the_boxes(name: str, q: float, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,6 +78,7 @@ def test_acting_and_updating_read_the_basis_as_often_as_updating_alone(
     assert passes(act_and_update) == passes(update) == 4
 
 
+@pytest.mark.extended
 def test_the_command_fills_the_folder(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "_LONG", 0.0)
     monkeypatch.setattr(bench, "copy_bandwidth", lambda: 1e10)

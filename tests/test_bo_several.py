@@ -157,6 +157,7 @@ def test_log_ehvi_of_one_objective_is_log_ei(x64: None) -> None:
         assert float(found) == pytest.approx(float(expected[0]), rel=1e-12)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("objectives", [2, 3])
 def test_far_below_the_front_the_score_is_finite_and_its_gradient_leads_back(

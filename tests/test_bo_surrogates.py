@@ -83,6 +83,7 @@ def test_points_that_repeat_are_chosen_once() -> None:
     assert state.keep.sum() == 10 and np.isfinite(mean).all() and np.linalg.eigvalsh(cov).min() > -1e-9
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("points", [12, 50])
 def test_draws_of_the_sparse_process_have_its_moments(points: int) -> None:
     with jax.enable_x64(True):

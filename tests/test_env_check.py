@@ -18,6 +18,7 @@ from seqdec.core import Environment, Masked, TimeStep
 from tests.toys import toy_agent
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.filterwarnings("ignore:environment .open-bandit.*none of 16 rewards is known")
 @pytest.mark.parametrize("name", envs.names())
 def test_every_environment_passes(name: str, image_home: Path) -> None:

@@ -148,6 +148,7 @@ def relative(a, b):
     return np.max(np.abs(np.asarray(a) - np.asarray(b))) / max(1.0, np.max(np.abs(np.asarray(b))))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("q", [0.0, 1e-4])
 @pytest.mark.parametrize("name", NAMES)
 def test_equals_printed_box(name, q):
@@ -167,6 +168,7 @@ def test_equals_printed_box(name, q):
         assert relative(dense_of(state), cov) < 1e-10
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "likelihood"), [("hilofi", name) for name in sorted(LIKELIHOODS)] + [("lrkf", "categorical")]
 )
@@ -191,6 +193,7 @@ def test_any_mix_of_observed_outputs_equals_the_box(name, likelihood):
         assert relative(dense_of(state), cov) < 1e-9
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["hilofi", "lolofi", "lrkf"])
 def test_the_reference_filter_is_the_filter(name):
     """All outputs observed, then one; and its draws have its covariance."""
@@ -332,6 +335,7 @@ def block_diagonal(matrices):
     return out
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("broken", ["context", "nan reward", "infinite reward"])
 def test_non_finite_input_is_rejected_and_leaves_the_belief(name, broken):
@@ -364,6 +368,7 @@ def test_rejection_while_the_buffer_is_being_emptied():
             np.testing.assert_allclose(flt.moments(belief, at).cov, before, rtol=1e-10)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_vmap_over_seeds_and_settings_equals_one_by_one(name):
     xs, ys, arms = stream(8, 40)
@@ -394,6 +399,27 @@ def test_traced_and_plain_zero_process_noise_agree():
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_the_log_density_of_a_stream_has_derivatives_by_the_first_mean(name):
+    """Without process noise, from the prior on, whose factors have columns of zero; against a difference quotient."""
+    flt = MAKERS[name](NETWORK, likelihoods.gaussian(0.1), 0.0, dtype=jnp.float64)
+    xs, ys, arms = stream(4, steps=3)
+
+    rows = xs, ys[np.arange(3), arms], arms
+
+    def total(params):
+        belief = flt.init(jax.random.key(3), params)
+        _, infos = jax.lax.scan(lambda belief, row: flt.update(flt.predict(belief), *row), belief, rows)
+        return jnp.sum(infos.log_density)
+
+    params = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), NETWORK.init(jax.random.key(0)))
+    gradient = jax.jit(jax.grad(total))(params)
+    moved = [total(jax.tree.map(lambda p, g, step=step: p + step * g, params, gradient)) for step in (1e-7, -1e-7)]
+    squares = sum(float(jnp.sum(leaf**2)) for leaf in jax.tree.leaves(gradient))
+    np.testing.assert_allclose((moved[0] - moved[1]) / 2e-7, squares, rtol=1e-4)
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("name", NAMES)
 def test_update_without_shared_linearisation_is_the_same_update(name):
     both = [
         MAKERS[name](NETWORK, LIKELIHOODS["categorical"], 1e-3, share_linearisation=s, dtype=jnp.float64)
@@ -404,6 +430,7 @@ def test_update_without_shared_linearisation_is_the_same_update(name):
     np.testing.assert_allclose(info_a.log_density, info_b.log_density, rtol=1e-9)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["lrkf", "lolofi", "hilofi"])
 def test_an_example_changes_what_is_kept_and_not_the_posterior(name, monkeypatch):
     monkeypatch.setattr(parameters, "_LARGE", 15)  # so that the kernels are pieces of their own
@@ -421,6 +448,7 @@ def test_an_example_changes_what_is_kept_and_not_the_posterior(name, monkeypatch
     assert all(np.all(np.isfinite(leaf)) for draw in draws for leaf in jax.tree.leaves(draw))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("likelihood", ["gaussian", "bernoulli"])
 @pytest.mark.parametrize("q", [0.0, 1e-3])
 def test_a_last_layer_by_output_is_the_last_layer(q, likelihood):
@@ -652,6 +680,7 @@ def test_forward_passes_along_the_columns_equal_reverse_passes_of_the_outputs(na
         assert "[30,180]" not in text
 
 
+@pytest.mark.extended
 def test_as_many_outputs_as_columns_can_all_be_observed_at_once():
     """Full information needs the whole Jacobian, whichever way the products are made."""
     network = models.network(models.MLP(6, (5,)), jnp.zeros(3))

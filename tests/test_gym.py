@@ -62,6 +62,7 @@ def allowed(mask: np.ndarray, generator: np.random.Generator) -> int:
     return int(generator.choice(np.flatnonzero(mask)))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.filterwarnings("ignore:.*recommend using a symmetric and normalized space")  # boxes are the functions' own
 @pytest.mark.filterwarnings("ignore:seqdec/KuaiRec-v0. the log is SYNTHETIC")
 @pytest.mark.parametrize("id_", sorted(IDS))
@@ -574,6 +575,7 @@ def test_the_remedy_for_other_observations_works(space: gymnasium.Space) -> None
     run_of(eval(call[0], names))
 
 
+@pytest.mark.extended
 def test_compiled_agents_take_any_container() -> None:
     env = Given(TWO, Discrete(2), [0.0, 0.0])
     agent = seqdec.agents.hilofi(env, model=seqdec.models.MLP(2, (4,)), rank=2, standardize=False)

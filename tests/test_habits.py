@@ -6,6 +6,8 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +169,16 @@ def test_text_is_no_feature() -> None:
         data.form_blocks([0] * 10, range(10), [1.0] * 10, features=[["1"], ["2"]], feature_row=[0] * 10)
 
 
+def test_a_setting_is_a_number_that_jax_calculates_with() -> None:
+    for wrong in (pa.scalar(0.1), Fraction(1, 10), Decimal("0.1"), "0.1", [0.1], True):
+        with pytest.raises((TypeError, ValueError), match=r"learning_rate must (be|hold) "):
+            seqdec.optim.soap(wrong)  # pyright: ignore[reportArgumentType]
+        with pytest.raises((TypeError, ValueError), match=r"decay must (be|hold) "):
+            seqdec.agents.make("auto", SITE, decay=wrong)
+    for good in (1, 0.1, np.float32(0.1), np.array(0.1), jnp.float32(0.1)):
+        seqdec.optim.soap(good)
+
+
 def test_a_size_is_one_integer() -> None:
     for wrong in (np.array([20]), np.array(2.0), "20", pd.NA):
         with pytest.raises(TypeError, match="steps must be an integer; got "):
@@ -259,8 +271,11 @@ def nowhere(tmp_path: Path) -> Iterator[None]:
     os.chdir(before)
 
 
-@pytest.mark.usefixtures("nowhere")
+@pytest.mark.usefixtures("image_home", "nowhere")
 def test_a_working_directory_that_was_deleted(tmp_path: Path) -> None:
+    tables = data.load_adult, data.load_mushroom, data.load_statlog, data.load_stocks, data.load_cifar10
+    for load in (data.load_digits, data.load_snelson, data.load_mnist, data.load_open_bandit, *tables):
+        assert len(load())
     with pytest.raises(FileNotFoundError, match="'x' is relative to a working directory that was deleted"):
         LOG.save("x")
     LOG.save(tmp_path / "log")

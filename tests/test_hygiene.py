@@ -228,6 +228,7 @@ def test_impossible_numerics_are_refused(numerics, error, message):
         (np.ones(WIDTH), 1.0, "0", TypeError, "observed must hold integers"),
         (np.ones(5), 1.0, 0, ValueError, r"takes an input of shape \(4,\); got \(5,\)"),
         (np.ones(0), 1.0, 0, ValueError, r"takes an input of shape \(4,\); got \(0,\)"),
+        ({"x": np.ones(WIDTH)}, 1.0, 0, ValueError, r"takes an input of shape \(4,\); got {'x': \(4,\)}"),
         (np.ones(WIDTH), 2**40, 0, ValueError, "y must hold integers of at most 32 bits.*pass floats"),
     ],
 )
@@ -235,7 +236,8 @@ def test_inputs_that_are_no_numbers_or_of_another_shape_are_refused(x, y, observ
     flt, belief = started("ekf", likelihoods.gaussian(0.1))
     with pytest.raises(error, match=message):
         flt.update(belief, x, y, observed)
-    xs, ys = None if x is None else np.array(x)[None], [y] if isinstance(y, str) else np.array([y])
+    xs = jax.tree.map(lambda leaf: leaf[None], x if isinstance(x, dict | None) else np.array(x))
+    ys = [y] if isinstance(y, str) else np.array([y])
     with pytest.raises(error, match=message.replace("x must", "xs must").replace("y must", "ys must")):
         flt.update_batch(belief, xs, ys, np.array([observed]))
 
@@ -307,6 +309,7 @@ def test_what_no_action_can_be_chosen_for_is_refused(context, error, message):
         make("hilofi", SITE).act(KEY, state, context)
 
 
+@pytest.mark.sampled(4)
 @every_agent
 def test_in_compiled_code_what_no_action_can_be_chosen_for_has_no_propensity(name):
     agent, state = agent_of(name)
@@ -400,6 +403,7 @@ def test_an_agent_of_other_spaces_is_not_run():
         seqdec.run(agents.linear(SITE), seqdec.envs.FunctionalEnv(env), 5, seed=0)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", LEARNERS)
 @pytest.mark.parametrize("bad", [1.7e18, 1e38, np.inf, -np.inf, np.nan])
 def test_one_bad_value_leaves_an_agent_that_learns(name, bad):

@@ -125,6 +125,7 @@ IN_DOUBLE = ("numbers", "half", "ids", "integers")
 """Spaces whose agents are tried with jax_enable_x64; both precisions see every agent, and every kind of space."""
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("name", "kind"), CASES)
 def test_agents(name: str, kind: str) -> None:
     with jax.enable_x64(kind in IN_DOUBLE), strict():
@@ -237,6 +238,7 @@ def test_environments(name: str) -> None:
         jax.eval_shape(env.step, jax.random.key(1), state, shown(env.action_space), env.params)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("surrogate", ["gp", "lrkf", "sparse_gp"])
 def test_a_search(surrogate: str) -> None:
     """One surrogate for each way to fit and to ask; the other filters differ in what `test_filters` traces."""
@@ -295,6 +297,7 @@ class Coin(gymnasium.Env):
         return np.ones(2, np.float32), float(action), True, False, {}
 
 
+@pytest.mark.extended
 def test_without_compilation() -> None:
     """Where `jax.disable_jit` holds, values can be looked at within an agent."""
     env, seen = envs.linear([[1.0, 0.0], [0.0, 1.0]]), []
@@ -315,6 +318,7 @@ def test_without_compilation() -> None:
     np.testing.assert_allclose(eager.rewards, compiled.rewards, rtol=1e-5)
 
 
+@pytest.mark.extended
 def test_a_search_without_compilation() -> None:
     options: dict[str, Any] = {"n_calls": 3, "initial": 2, "surrogate": "lrkf", "search": QUICK, "seed": 0}
     with jax.disable_jit():

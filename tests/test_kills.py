@@ -160,6 +160,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("name", "number"), [("write_table", 0), ("replace", 2)])
 def test_a_killed_process_is_resumed(name: str, number: int, tmp_path: Path) -> None:
     """While the steps of an agent are written; and before a checkpoint is renamed."""

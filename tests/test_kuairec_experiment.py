@@ -96,6 +96,7 @@ def test_every_filter_takes_rank_and_policy_by_name(small: None) -> None:
     assert settings["lolofi:4"]["rank_hidden"] == 4 and settings["hilofi:2.rehearsal"]["rank"] == 2
 
 
+@pytest.mark.extended
 def test_the_real_slice(image_home: Path, tmp_path: Path, capsys: Any) -> None:
     assert run(tmp_path, "--exposures") == 0
     assert capsys.readouterr().out.startswith("kuairec random exposures")
@@ -117,6 +118,7 @@ def test_misuse(small: None, arguments: list[str], message: str, code: int, tmp_
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_filters_and_networks_learn_the_log(small: None, tmp_path: Path) -> None:
     out = str(tmp_path)

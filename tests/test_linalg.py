@@ -67,6 +67,7 @@ def test_solve_psd(seed, scale, size):
     np.testing.assert_allclose(got, np.linalg.solve(cov, rhs), rtol=1e-7, atol=1e-7 / scale)
 
 
+@pytest.mark.sampled(2)
 @MATRICES
 @given(
     seed=seeds, scale=scales, rank=st.integers(1, 5), rows=st.integers(1, 4), columns=st.integers(5, 9),
@@ -244,6 +245,7 @@ def test_an_update_of_a_covariance_without_variance_or_news_is_finite(observed):
         assert 0.1 <= variances[0] <= 0.3 + 1e-12
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("basis_dtype", [None, jnp.bfloat16])
 @pytest.mark.parametrize("observed", [1, 3])
 def test_what_is_appended_as_outer_products_is_what_is_appended_as_columns(observed, basis_dtype):

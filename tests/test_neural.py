@@ -231,6 +231,7 @@ def rows_of(params, x):
     return np.asarray(parameters.ravel(parameters.split(gradients, NETWORK.is_last)[1], 1), np.float64)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("over", ["memory", "stream"])
 @pytest.mark.parametrize("shared", [False, True], ids=["a group per arm", "one group"])
 @pytest.mark.parametrize("full", [False, True], ids=["one reward", "every reward"])

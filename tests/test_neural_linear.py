@@ -49,6 +49,7 @@ def ridge(layer, params, steps, full):
     return [np.array(part) for part in zip(*found, strict=True)]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("learns", "steps", "every"),
     [(True, 12, 4), (False, 11, 4)],

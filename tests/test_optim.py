@@ -183,6 +183,7 @@ def test_state_survives_a_checkpoint(name):
     leaves_close(restored, state, 0, 0)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", COMPOSED)
 def test_composes_with_the_rest_of_optax(name):
     """One program: accumulation over hyperparameters in the state, beside a masked group and a finite guard."""
@@ -215,6 +216,7 @@ def test_composes_with_the_rest_of_optax(name):
     leaves_close(state.inner_state.inner_opt_state.inner_state, kept, 0, 0)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_vmaps_over_parameters_and_state(name):
     transform, _ = compiled(name)
@@ -266,6 +268,20 @@ def test_bfloat16_parameters_get_bfloat16_updates_from_float32_state(name):
             bool(jnp.issubdtype(leaf.dtype, jnp.integer)) or leaf.dtype in (jnp.float32, jnp.bfloat16)
             for leaf in jax.tree.leaves(state)
         )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_settings_that_are_arrays_leave_the_dtype_of_the_updates(name):
+    narrow = functools.partial(jax.tree.map, lambda leaf: leaf.astype(jnp.bfloat16))
+    known = inspect.signature(getattr(optim, name)).parameters
+    arrays = {key: np.float32(0.01) for key in ("weight_decay", "adam_ratio") if key in known}
+    transform = make(name, np.float32(0.1), **arrays)
+
+    def step(params, gradient):
+        return transform.update(gradient, transform.init(params), params, value=jnp.float32(1.5))[0]
+
+    updates = jax.eval_shape(step, narrow(PARAMS), narrow(GRADS[0]))
+    assert {leaf.dtype for leaf in jax.tree.leaves(updates)} == {jnp.dtype(jnp.bfloat16)}
 
 
 SHARDED = """

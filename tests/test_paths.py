@@ -158,6 +158,7 @@ def test_all_functions_that_write_are_known() -> None:
                 assert name not in parameters or "PathLike" in str(parameters[name].annotation), (function, name)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", WRITERS)
 def test_what_is_written_is_where_the_path_says(name: str, places: tuple[Path, Path]) -> None:
     home, work = places

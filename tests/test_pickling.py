@@ -39,6 +39,7 @@ def network(activation: Any = nn.elu) -> models.Network:
     return models.network(models.MLP(3, (4,), activation), X)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", agents.names())
 def test_agents(name: str) -> None:
     where, context = (ENV, X) if "contexts" in agents.capabilities(name).spaces else (ITEMS, {"video": np.arange(3)})

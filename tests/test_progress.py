@@ -84,6 +84,7 @@ def tuning(folder: Path) -> None:
     assert len(list(experiment.play(plan, []))) == 1
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("call", [minimize, host_run, relearn, tuning])
 def test_everything_long_tells_its_progress(
     call: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path

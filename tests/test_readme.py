@@ -64,6 +64,7 @@ def test_only_blocks_that_import_an_extra_may_be_left_out():
     assert is_runnable("import optuna\n") == (importlib.util.find_spec("optuna") is not None)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.slow
 @pytest.mark.usefixtures("elsewhere")
 @pytest.mark.parametrize("name", BLOCKS)

@@ -101,6 +101,7 @@ def test_every_recipe_has_a_contract_and_a_name_of_its_own() -> None:
     assert len({recipe.name for recipe in RECIPES.values()}) == len(RECIPES)
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.parametrize("title", RECIPES)
 def test_a_recipe_passes_the_contract_tests_of_its_registry(title: str, followed: str) -> None:

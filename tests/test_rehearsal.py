@@ -52,6 +52,7 @@ def toy(rehearsal, steps=30, **options):
 KEY = jax.random.key(0)
 
 
+@pytest.mark.extended
 def test_without_updates_and_optimizer_it_is_the_plain_filter_to_the_bit():
     plain, seen = toy(None)(KEY)
     rehearsed, same = toy(Rehearsal(memory.reservoir(10), updates=0))(KEY)
@@ -151,6 +152,7 @@ CASES = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", CASES)
 def test_other_spaces(case):
     where, options = CASES[case]

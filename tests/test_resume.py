@@ -71,6 +71,7 @@ def stopped_after(monkeypatch: pytest.MonkeyPatch, chunks: int) -> Iterator[None
         pytest.fail("it was not stopped")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("chunks", [0, 3, 19, 20, 55, 99])
 def test_an_interrupted_run_ends_as_it_would_have(chunks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options: dict[str, Any] = {"seed": 0, "num_seeds": 2, "diagnostics": ("error",)}
@@ -101,6 +102,14 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path, monkeypatch: pyt
         seqdec.run(toy_agent(), toy_env(), 100, **kept)
 
 
+def test_a_checkpoint_that_cannot_be_written_is_refused_before_the_first_step(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    never = toy_env()._replace(step=lambda *given: pytest.fail("it began"))
+    for path, message in ((tmp_path, "it is a folder"), (tmp_path / "file" / "c", "is a file, not a folder")):
+        with pytest.raises(OSError, match=f"cannot write .*: .*{message}"):
+            seqdec.run(toy_agent(), never, 5, seed=0, checkpoint=path)
+
+
 def test_what_cannot_be_continued_is_refused() -> None:
     env = envs.linear()
     state = seqdec.run(toy_agent(), toy_env(), 5, seed=0).state
@@ -117,6 +126,7 @@ def test_what_cannot_be_continued_is_refused() -> None:
         seqdec.run(toy_agent(), toy_env(), 5, seed=0, checkpoint_every=0)
 
 
+@pytest.mark.extended
 def test_a_killed_experiment_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     """In the second agent, after a checkpoint."""
     arguments = ["run", "digits", "--agents", "linear,linear+greedy", "--steps", "100", "--checkpoint-every", "30"]

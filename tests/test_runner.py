@@ -406,6 +406,7 @@ agent = base._replace(
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs a machine made small")
 @pytest.mark.parametrize("agent", [_LOLOFI, _FACTORISING])
@@ -473,6 +474,7 @@ np.savez(sys.argv[2], actions=result.actions, rewards=result.rewards, density=re
 """
 
 
+@pytest.mark.extended
 def test_seeds_shared_out_over_devices_are_the_same_runs(tmp_path: Any) -> None:
     """Five seeds on one device, on two (one of them runs a seed to spare), and on five."""
     results = []
@@ -487,6 +489,7 @@ def test_seeds_shared_out_over_devices_are_the_same_runs(tmp_path: Any) -> None:
         np.testing.assert_allclose(results[0]["density"], other["density"], rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("optimise", [True, False])
 def test_a_compiled_agent_decides_and_learns_as_the_agent_does(optimise: bool) -> None:
     env = seqdec.envs.make("digits")

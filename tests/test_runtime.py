@@ -58,6 +58,7 @@ def test_processes_that_start_together_share_a_folder(tmp_path: Path) -> None:
     assert list((tmp_path / "programs").iterdir()) == []
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("before", "flags", "wanted"),
     [

@@ -102,6 +102,7 @@ def test_any_flipped_or_missing_byte_is_refused(tmp_path: Path) -> None:
             states.load(file, mixed())
 
 
+@pytest.mark.extended
 def test_a_table_is_equal_or_refused(tmp_path: Path) -> None:
     """Parquet has bytes that do not matter; a flip of any other is refused."""
     file, rng = tmp_path / "table.parquet", random.Random(0)

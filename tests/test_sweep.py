@@ -91,6 +91,7 @@ def starts_in(place: Path) -> list[int]:
     return sorted(collections.Counter(keys).values())
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_tables_are_equal_whatever_computed_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One worker or two, cells in another order, and with Ray where it is installed."""
@@ -167,6 +168,7 @@ def test_a_failing_cell_keeps_no_other_from_being_finished(
     assert starts_in(quick) == [1] * (CELLS - 1) + [2]
 
 
+@pytest.mark.extended
 def test_an_interrupted_sweep_keeps_finished_cells_and_is_resumed(
     quick: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -291,6 +293,7 @@ def test_environments_of_one_name_are_told_apart(tmp_path: Path) -> None:
     assert str(cells[0]) == "linear policy=greedy in linear noise_std=0.1"
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_the_recipe_for_several_hosts_computes_what_one_host_computes(tmp_path: Path) -> None:
     """Two processes with jax.distributed on this machine."""

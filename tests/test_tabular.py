@@ -206,6 +206,7 @@ def test_a_table_that_does_not_fit_is_refused(changes: Any, message: str) -> Non
 # The experiment
 
 
+@pytest.mark.extended
 def test_independent_arms_are_the_filter_over_all_of_them() -> None:
     def one(params, x):
         return (params[0] @ x + params[1])[None]

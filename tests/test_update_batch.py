@@ -37,6 +37,7 @@ def assert_close(one, other, tolerance=1e-10):
         assert relative(a, b) < tolerance
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "observed"), [("ekf", None), ("hilofi", None), ("hilofi", 2), ("lrkf", 2)])
 def test_one_input_is_an_ordinary_update(name, observed):
     flt = MAKERS[name](NETWORK, LIKELIHOODS["categorical"], 1e-3, dtype=jnp.float64)
@@ -104,6 +105,7 @@ def after_batches(flt, belief):
     return belief
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_batches_equal_the_box_with_stacked_jacobians(name):
     """Through several emptied buffers."""

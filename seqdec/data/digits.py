@@ -3,6 +3,7 @@
 Source: Alpaydin, Kaynak, Optical Recognition of Handwritten Digits, UCI machine learning repository, 1998.
 """
 
+import gzip
 import importlib.util
 from pathlib import Path
 
@@ -20,8 +21,8 @@ def load_digits() -> Split:
     """
     file = _file()
     if file.is_file():
-        with reading(file, "install scikit-learn again"):
-            rows = np.loadtxt(file, np.uint8, delimiter=",")
+        with reading(file, "install scikit-learn again"), gzip.open(file, "rt") as lines:
+            rows = np.loadtxt(lines, np.uint8, delimiter=",")
         return Split(rows[:, :-1], rows[:, -1].astype(np.int32))
     from sklearn import datasets
 

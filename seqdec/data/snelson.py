@@ -44,6 +44,6 @@ def load_snelson(root: str | os.PathLike[str] | None = None) -> tuple[np.ndarray
 
 
 def _numbers(path: Path) -> np.ndarray:
-    with reading(path, "replace it"), warnings.catch_warnings():
+    with reading(path, "replace it"), path.open() as lines, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that the file is empty, which is refused
-        return np.loadtxt(path).ravel()
+        return np.loadtxt(lines).ravel()

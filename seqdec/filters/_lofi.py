@@ -102,7 +102,7 @@ def diagonal_and_low_rank(rank: int, initial_std: Array | float, process_noise: 
         accept, observed, before = observation.accept, len(observation.products), state.factor
         rows = zero_where_rejected(observation, whole(observation.jacobian))
         stack = jnp.concatenate([before.factor, _whitened(rows, before, observation).mT], axis=1)
-        vectors = linalg.eigh(stack.mT @ stack)[1]
+        vectors = linalg.eigh(_apart(stack.mT @ stack))[1]
         lost, kept = jnp.split(stack @ vectors, [observed], axis=1)
         grown = before.diagonal + jnp.sum(lost**2, axis=1)
         after = Precision(*(jnp.where(accept, new, old) for new, old in zip((grown, kept), before, strict=True)))
@@ -129,13 +129,19 @@ def diagonal_and_low_rank(rank: int, initial_std: Array | float, process_noise: 
     )
 
 
+def _apart(gram: Array) -> Array:
+    """A Gram matrix with distinct eigenvalues, also where columns are zero, so that eigenvectors have derivatives."""
+    steps = jnp.arange(len(gram), dtype=gram.dtype) * jnp.finfo(gram.dtype).eps
+    return gram + jnp.diag(steps * jnp.maximum(jnp.trace(gram), jnp.finfo(gram.dtype).tiny ** 0.5))
+
+
 def _scaled(columns: Array) -> tuple[Array, Array, Array]:
     """A diag(n)^{-1}, 1/n (d,) and upper triangular G with diag(n) G^T G diag(n) = I + A^T A, for columns A (D, d).
 
     The norms n >= 1 are those of the columns or one, so that large precisions do not drown small ones in G. The jitter
     is for columns that are nearly parallel; it vanishes with the columns.
     """
-    inverse_norms = 1 / jnp.maximum(jnp.sqrt(jnp.sum(columns**2, axis=0)), 1)
+    inverse_norms = 1 / jnp.sqrt(jnp.maximum(jnp.sum(columns**2, axis=0), 1))
     unit, least = columns * inverse_norms[None], inverse_norms**2
     ridge = least + linalg.relative_jitter(columns.dtype) * (1 - least)
     return unit, inverse_norms, linalg.lower_cholesky(unit.mT @ unit + jnp.diag(ridge)).mT

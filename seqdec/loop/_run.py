@@ -17,7 +17,7 @@ from seqdec.loop.checkpoint import Checkpoint
 from seqdec.loop.device import on_device
 from seqdec.loop.host import on_host
 from seqdec.loop.record import Outcome, RunState
-from seqdec.persistence import as_json, located, remove, versions
+from seqdec.persistence import as_json, check_replaceable, located, remove, versions
 from seqdec.results import COLUMNS, Run
 from seqdec.runtime import check_process, one_blas_thread
 
@@ -86,6 +86,8 @@ def run(
     every = count("checkpoint_every", checkpoint_every)
     facts = _facts(agent, env, num_steps, seeds, names)
     kept = None if checkpoint is None else Checkpoint(located(checkpoint), every, facts)
+    if kept is not None:
+        check_replaceable(kept.path)
     total = num_steps if isinstance(env, Environment) else num_steps * num_seeds
     with bar(total, agent.name, "step", show=progress) as shown, one_blas_thread():
         compiling(shown)

@@ -216,7 +216,7 @@ def _decoupled(
         weight_decay: decoupled: this share of the parameters, times the learning rate, is subtracted in every step.
     """
     checks.number("weight_decay", weight_decay)
-    decay = optax.add_decayed_weights(weight_decay)
+    decay = promoting(optax.add_decayed_weights(weight_decay))
     return optax.chain(transform, decay, _rate(learning_rate))
 
 
@@ -231,7 +231,7 @@ def _coupled(
         weight_decay: of an L2 penalty: this share of the parameters is added to the gradient.
     """
     checks.number("weight_decay", weight_decay)
-    decay = optax.add_decayed_weights(weight_decay)
+    decay = promoting(optax.add_decayed_weights(weight_decay))
     return optax.chain(decay, transform, _rate(learning_rate))
 
 
@@ -267,10 +267,10 @@ def routed(
         return jax.tree.map(lambda matrix: "matrix" if matrix else "adam", mask)
 
     rate = _rate(learning_rate)
-    decay = optax.add_decayed_weights(weight_decay)
+    decay = promoting(optax.add_decayed_weights(weight_decay))
     groups: dict[Hashable, optax.GradientTransformation] = {
         "matrix": optax.chain(transform, decay, rate),
-        "adam": optax.chain(promoting(optax.scale_by_adam()), decay, rate, optax.scale(adam_ratio)),
+        "adam": optax.chain(promoting(optax.scale_by_adam()), decay, rate, promoting(optax.scale(adam_ratio))),
     }
     return optax.with_extra_args_support(optax.partition(groups, labels))
 

@@ -36,9 +36,18 @@ def check_matrices(method: str, params: PyTree) -> None:
 
 
 def promoting(transform: optax.GradientTransformation) -> optax.GradientTransformationExtraArgs:
-    """A transformation of optax, also where JAX's promotion of dtypes is strict."""
+    """A transformation of optax whose updates keep their dtype, also where JAX's promotion of dtypes is strict.
+
+    Settings that are arrays, of float32 say, would widen updates of bfloat16.
+    """
     inner = optax.with_extra_args_support(transform)
-    return optax.GradientTransformationExtraArgs(inner.init, permissive(inner.update))
+    widening = permissive(inner.update)
+
+    def update(updates, state, params=None, **extra):
+        new, state = widening(updates, state, params, **extra)
+        return jax.tree.map(lambda value, old: value.astype(old.dtype), new, updates), state
+
+    return optax.GradientTransformationExtraArgs(inner.init, update)
 
 
 class Step(NamedTuple):
