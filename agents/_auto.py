@@ -99,7 +99,6 @@ def auto(
     decay: float = 1000.0,
     horizon: float = 1000.0,
     half_life: float | None = 200.0,
-    neglect: float | None = None,
     average: float = 0.99,
     num_candidates: int | None = None,
 ) -> Agent:
@@ -109,9 +108,9 @@ def auto(
 
     Args:
         spaces: anything with observation_space and action_space.
-        policy: name or acquisition of `seqdec.policies`; None is epistemic_sampling for contexts, and
-            thompson(scale=0.5) for candidates and Box actions. The joint moments of contexts are those at the head of
-            `seqdec.agents.regression`; functions are drawn at the full posterior variance.
+        policy: name or acquisition of `seqdec.policies`. None is thompson(scale=0.5) for candidates and Box actions,
+            epistemic_sampling for contexts of at most two numbers, and for other contexts tempered_sampling, whose
+            neglect is how many there are, at most 20.
         model: a flax module or `seqdec.models.Network` whose output layer is dense, with one output per action; None
             is an MLP with two hidden layers of 50 units whose output layer sees its input too, for images LeNet5, for
             candidates `seqdec.agents.scorer`. For candidates and Box actions as in `seqdec.agents.hilofi`.
@@ -122,9 +121,6 @@ def auto(
         horizon: steps after which a prediction counts e times less in the members' weights.
         half_life: steps after which an observation counts half as much to the members that forget, which take part
             once rewards turn out to change; None is without such members.
-        neglect: an action that was played near the context less than one in neglect x n times is explored at the full
-            posterior variance, others in proportion less; None is the numbers in a context, between 2 and 20. For
-            Discrete actions on contexts only.
         average: in [0, 1); the features are those of the average over the last 1 / (1 - average) steps.
         num_candidates: points drawn per decision, for Box actions only; None is 256.
 
@@ -132,7 +128,7 @@ def auto(
     """
     told = {
         "learning_rate": learning_rate, "batch_size": batch_size, "capacity": capacity, "decay": decay,
-        "horizon": horizon, "half_life": half_life, "neglect": neglect, "average": average,
+        "horizon": horizon, "half_life": half_life, "average": average,
     }  # fmt: skip
     spaces = spaces_of(spaces)
     box = spaces.action_space if isinstance(spaces.action_space, gym_spaces.Box) else None
@@ -142,12 +138,12 @@ def auto(
         policy = "epistemic_sampling" if policy is None else policy
         made = hilofi(spaces, policy=policy, model=model, num_candidates=num_candidates)
         return made._replace(name="auto", settings={"policy": made.settings["policy"]})
-    if rows is not None or box is not None:
-        refuse_unused(auto, {"neglect": neglect}, "for candidates and for Box actions, which share what is learned")
-        usual = policies.thompson(scale=_SCALE), None
-    else:
-        usual = policies.resolve("epistemic_sampling")
-    acquisition, called = usual if policy is None else policies.resolve(policy)
+    choices = choices_for(spaces, num_candidates)
+    recording = recorder(choices, spaces)
+    usual = policies.thompson(scale=_SCALE)
+    if rows is None and box is None:
+        usual = regression.usual_policy(recording.example.x.size)
+    acquisition, called = (usual, None) if policy is None else policies.resolve(policy)
     checks.positive("learning_rate", learning_rate)
     batch_size = checks.count("batch_size", batch_size)
     capacity = checks.count("capacity", capacity)
@@ -155,13 +151,9 @@ def auto(
     checks.positive("horizon", horizon)
     if half_life is not None:
         checks.number("half_life", half_life, 0, regression.LONGEST, exclusive=True)
-    if neglect is not None:
-        checks.positive("neglect", neglect)
     checks.number("average", average, 0, 1)
-    choices = choices_for(spaces, num_candidates)
-    recording = recorder(choices, spaces)
     example = recording.example._replace(step=jax.ShapeDtypeStruct((), jnp.int32))
-    parts = parts_of(spaces, model, recording.example.x, neglect, half_life)
+    parts = parts_of(spaces, model, recording.example.x, half_life)
     memory, transform = memories.reservoir(capacity), promoting(optax.adam(learning_rate))
 
     def init(key):

@@ -10,6 +10,7 @@ Schapire, "A contextual-bandit approach to personalized news article recommendat
 each action; Russac, Vernade, Cappe, "Weighted linear bandits for non-stationary environments", NeurIPS 2019.
 """
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import NamedTuple, Unpack
@@ -28,7 +29,7 @@ from seqdec.agents.regression import Regression
 from seqdec.agents.rewards import Rewards
 from seqdec.agents.signatures import LinearOptions, ScorerOptions
 from seqdec.agents.units import Units
-from seqdec.core import Acquisition, Agent, Array, HasSpaces
+from seqdec.core import Acquisition, Agent, Array, HasSpaces, Marginals, Posterior, Predictive
 from seqdec.registry import spelled, unknown
 
 
@@ -65,19 +66,15 @@ def _of_points(spaces: HasSpaces, **options: Unpack[ScorerOptions]) -> Agent:
 def _per_action(
     spaces: HasSpaces,
     *,
-    policy: str | Acquisition = "epistemic_sampling",
-    neglect: float | None = None,
+    policy: str | Acquisition | None = None,
     half_life: float | None = None,
 ) -> Agent:
-    acquisition, called = policies.resolve(policy)
     if half_life is not None:
         checks.number("half_life", half_life, 0, regression.LONGEST, exclusive=True)
-    if neglect is not None:
-        checks.positive("neglect", neglect)
     choices = choices_for(spaces)
     recording = recorder(choices, spaces)
     example = recording.example.x
-    width = regression.neglect_for(example.size) if neglect is None else neglect
+    acquisition, called = (regression.usual_policy(example.size), None) if policy is None else policies.resolve(policy)
     actions = int(spaces.action_space.n)  # pyright: ignore[reportAttributeAccessIssue] (Discrete)
 
     def init(key):
@@ -88,15 +85,24 @@ def _per_action(
         return regression.with_constant(units.bounded(state.contexts, x))
 
     def answers(state, x):
-        at = regression.answer(state.belief, phi_of(state, x), rewards.location(state.rewards), width)
+        at = regression.answer(state.belief, phi_of(state, x), rewards.location(state.rewards))
         return at._replace(mean=at.mean + state.rewards.origin)
+
+    def joint(state, x):
+        at = answers(state, x)
+        return Predictive(at.mean, jnp.diag(at.variance), jnp.diag(at.noise))
 
     def act(key, state, observation):
         def draw(key):
             weights = regression.drawn(key, state.belief, rewards.location(state.rewards))
             return lambda x: weights @ phi_of(state, x) + state.rewards.origin
 
-        question = regression.question(lambda x: answers(state, x), draw)
+        question = Posterior(
+            lambda x: answers(state, x).mean,
+            functools.partial(joint, state),
+            draw,
+            lambda x: Marginals(*answers(state, x)),
+        )
         return decide(key, acquisition, question, choices, observation)
 
     def update(state, observation, action, feedback):
@@ -113,7 +119,7 @@ def _per_action(
             belief = regression.forgotten(belief, half_life, steps, good)
         return LinearState(belief, state.contexts, seen, steps), LinearInfo(error, density, ~good)
 
-    told = {"policy": called, "neglect": neglect, "half_life": half_life}
+    told = {"policy": called, "half_life": half_life}
     return checked(Agent(init, act, update, "linear", acquisition.exact, told), spaces)
 
 
@@ -130,10 +136,10 @@ def linear(spaces: HasSpaces, **options: Unpack[LinearOptions]) -> Agent:
 
     Args:
         spaces: anything with observation_space and action_space.
-        **options: for Discrete actions: policy (default "epistemic_sampling"), neglect as in `seqdec.agents.auto`, and
-            half_life, steps after which an observation counts half as much (default None: they all count alike). For
-            observations that are a Dict of candidates those of `seqdec.agents.recommender.linear`; for Box actions
-            those of `seqdec.agents.ekf`, whose model is linear in the context and the action.
+        **options: for Discrete actions policy, as in `seqdec.agents.auto`, and half_life, steps after which an
+            observation counts half as much (default None: they all count alike). For observations that are a Dict of
+            candidates those of `seqdec.agents.recommender.linear`; for Box actions those of `seqdec.agents.ekf`, whose
+            model is linear in the context and the action.
 
     Raises TypeError or ValueError for a space or an option that does not fit.
     """

@@ -1,5 +1,6 @@
 """The members of `seqdec.agents.auto`: what they see, learn and answer, and how they follow the network."""
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -89,7 +90,6 @@ class Parts(NamedTuple):
     view: View
     responses: int
     """n, of an input"""
-    neglect: float
     groups: tuple[Group, ...]
     """the last with the features of the network"""
 
@@ -99,9 +99,7 @@ class Parts(NamedTuple):
         return tuple(kind for group in self.groups for kind in group.kinds)
 
 
-def parts_of(
-    spaces: Spaces, model: nn.Module | Network | None, x: PyTree, neglect: float | None, half_life: float | None
-) -> Parts:
+def parts_of(spaces: Spaces, model: nn.Module | Network | None, x: PyTree, half_life: float | None) -> Parts:
     """The members, and the network and its last layer, for inputs of the shapes of x."""
     actions, responses = spaces.action_space, 1
     by_row = isinstance(spaces.observation_space, gym_spaces.Dict)
@@ -128,8 +126,7 @@ def parts_of(
     ]
     forgetful = (Kind(_DEEP_STD, half_life),) if half_life is not None else ()
     groups.append(Group((Kind(_DEEP_STD), *forgetful), lambda params, x: layer.features(params, x)[1][0]))
-    width = 1.0 if responses == 1 else regression.neglect_for(x.size) if neglect is None else neglect
-    return Parts(network, view, responses, width, tuple(groups))
+    return Parts(network, view, responses, tuple(groups))
 
 
 def inputs_of(parts: Parts, contexts: Units, x: PyTree) -> PyTree:
@@ -186,14 +183,20 @@ def answers_of(parts: Parts, state: AutoState, x: PyTree) -> Answer:
     """The members' predictions at an input, (members, n) each."""
     phis = features_of(parts, state.features, inputs_of(parts, state.contexts, x))
     location, pairs = rewards.location(state.rewards), zip(state.members, phis, strict=True)
-    each = [mixture.answers(*pair, location, parts.neglect) for pair in pairs]
+    each = [mixture.answers(*pair, location) for pair in pairs]
     stacked = jax.tree.map(lambda *rows: jnp.concatenate(rows), *each)
     return stacked._replace(mean=stacked.mean + state.rewards.origin)
 
 
-def mixed(answers: Answer, log_weights: Array) -> Answer:
-    """Weighted means over the members."""
-    return jax.tree.map(lambda rows: jax.nn.softmax(log_weights) @ rows, answers)
+def mixed(answers: Answer, log_weights: Array) -> Marginals:
+    """Moments of the mixture (...,), from those of its members (members, ...)."""
+    weights = jax.nn.softmax(log_weights)
+    mean = jnp.tensordot(weights, answers.mean, 1)
+    return Marginals(
+        mean,
+        jnp.tensordot(weights, answers.variance + (answers.mean - mean[None]) ** 2, 1),
+        jnp.tensordot(weights, answers.noise, 1),
+    )
 
 
 def posterior(parts: Parts, state: AutoState) -> Posterior:
@@ -213,38 +216,38 @@ def posterior(parts: Parts, state: AutoState) -> Posterior:
 
         return function
 
-    if parts.responses > 1:
-        return regression.question(lambda x: mixed(answers_of(parts, state, x), state.log_weights), draw)
-    weights = jax.nn.softmax(state.log_weights)
+    def answers(x):
+        """Of the members, (members, n)."""
+        if parts.responses > 1:
+            return answers_of(parts, state, x)
+        at = jax.vmap(functools.partial(answers_of, parts, state))(parts.view.rows(x))
+        return jax.tree.map(lambda leaf: leaf[..., 0].T, at)
 
-    def answers(candidates):
-        """Of the members, (b, members)."""
-        at = jax.vmap(lambda x: answers_of(parts, state, x))(parts.view.rows(candidates))
-        return jax.tree.map(lambda leaf: leaf[..., 0], at)
+    def marginals(x):
+        return mixed(answers(x), state.log_weights)
 
-    def marginals(candidates):
-        at = answers(candidates)
-        mean = at.mean @ weights
-        return Marginals(mean, (at.spread + (at.mean - mean[:, None]) ** 2) @ weights, at.noise @ weights)
+    def joint(x):
+        at, weights = answers(x), jax.nn.softmax(state.log_weights)
+        mean, _, noise = mixed(at, state.log_weights)
+        errors = (at.mean - mean[None]) * jnp.sqrt(weights)[:, None]
+        own = jnp.diag(weights @ at.variance) if parts.responses > 1 else shared(x, weights)
+        return Predictive(mean, errors.mT @ errors + own, jnp.diag(noise))
 
-    def joint(candidates):
-        at = answers(candidates)
-        mean = at.mean @ weights
-        errors = (at.mean - mean[:, None]) * jnp.sqrt(weights)[None]
-        cov, place = errors @ errors.mT, 0
-        rows = parts.view.rows(candidates)
-        phis = jax.vmap(lambda x: features_of(parts, state.features, inputs_of(parts, state.contexts, x)))(rows)
-        for members, phi in zip(state.members, phis, strict=True):
+    def shared(candidates, weights):
+        """(b, b) weighted mean of the covariances of rows, whose weights are the same."""
+        phis = jax.vmap(lambda x: features_of(parts, state.features, inputs_of(parts, state.contexts, x)))
+        cov, place = jnp.zeros(()), 0
+        for members, phi in zip(state.members, phis(parts.view.rows(candidates)), strict=True):
             own = weights[place : place + len(members.weights)] * jax.vmap(noises.variance)(members.noise)[:, 0]
             products = jnp.einsum("bkf,kfc->kbc", phi, members.columns[:, 0])
             cov, place = cov + jnp.einsum("k,kbc,kdc->bd", own, products, products), place + len(own)
-        return Predictive(mean, cov, jnp.diag(at.noise @ weights))
+        return cov
 
-    def drawn_rows(key):
-        function = draw(key)
-        return lambda candidates: jax.vmap(function)(parts.view.rows(candidates))[:, 0]
+    def function(key):
+        drawn = draw(key)
+        return drawn if parts.responses > 1 else lambda x: jax.vmap(drawn)(parts.view.rows(x))[:, 0]
 
-    return Posterior(lambda candidates: marginals(candidates).mean, joint, drawn_rows, marginals)
+    return Posterior(lambda x: marginals(x).mean, joint, function, marginals)
 
 
 def near_best(choices: Choices, question: Posterior, space: gym_spaces.Box) -> Choices:

@@ -9,7 +9,8 @@ Weights. With p_k the predictive density of a reward under member k, before it i
     log weight_k <- (1 - 1 / horizon) log weight_k + log p_k(reward) - price_k        sum_k weight_k = 1
 
 so that what was foretold long ago is forgotten: the member that is better now need not be the one that was better at
-first. Mean, variance and noise of an action's reward are weighted means of the members'.
+first. The belief is the mixture of the members: mean and noise of an action's reward are weighted means of theirs, and
+the variance that of their variances plus that of their means.
 
 Change. A member that forgets explores for ever, and foretells the rewards of a model that does not fit somewhat better
 where nothing changes, so that it has to be worth it. It has no weight before a change was found: with s the squared
@@ -97,9 +98,9 @@ def features(kinds: tuple[Kind, ...], z: Array) -> Array:
     return jnp.concatenate([scaled, jnp.full((len(kinds), 1), regression.CONSTANT, z.dtype)], 1)
 
 
-def answers(members: Regression, phis: Array, location: Array, neglect: float) -> Answer:
+def answers(members: Regression, phis: Array, location: Array) -> Answer:
     """The members' predictions, (K, n) each."""
-    return jax.vmap(regression.answer, (0, 0, None, None))(members, phis, location, neglect)
+    return jax.vmap(regression.answer, (0, 0, None))(members, phis, location)
 
 
 def drawn(key: Key, members: Regression, location: Array) -> Array:

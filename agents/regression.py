@@ -10,35 +10,19 @@ p = T_j^T phi, s = 1 + p^T p and e = y - w_j^T phi, gives (Potter's form)
 
     w_j += T_j p e / s        T_j -= T_j p p^T / (s + sqrt(s))
 
-in O(F^2). With C the covariance that every response would have if it had been observed in every step,
-
-    rho_j(x) = phi^T C_j phi / phi^T C phi >= 1
-
-says how many times less response j was observed near x than it might have been. `Answer.spread` is the variance that a
-policy is told for exploration,
-
-    sigma_j^2 phi^T C_j phi min(1, rho_j / (neglect n))
-
-In contexts that differ, greedy play observes each response about every n-th time, rho_j is near n, and exploring at the
-full width would cost more than it teaches. Where one response is starved, rho_j grows up to the full posterior
-variance, that of Thompson sampling. The fewer numbers a context has, the less contexts differ: neglect is their number,
-but at least 2 and at most 20.
-
-Source: the scale of exploration is ours; that contexts which differ explore by themselves: Bastani, Bayati, Khosravi,
-"Mostly exploration-free algorithms for contextual bandits", 2021. The rest is textbook.
+in O(F^2). Source: textbook.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from seqdec import linalg
+from seqdec import linalg, policies
 from seqdec.agents import noise as noises
 from seqdec.agents.experience import Experience
 from seqdec.agents.noise import Noise
-from seqdec.core import Array, Posterior, Predictive, PyTree
+from seqdec.core import Acquisition, Array
 
 CONSTANT = 3.0
 """The last feature: a prior of three standard deviations of the noise for the mean reward of an action."""
@@ -53,8 +37,6 @@ class Regression(NamedTuple):
     """(n, F) w, of the prior mean 0"""
     columns: Array
     """(n, F, F) T"""
-    shared: Array
-    """(F, F) root of the covariance of a response that was always observed"""
     noise: Noise
 
 
@@ -63,47 +45,34 @@ def with_constant(z: Array) -> Array:
     return jnp.append(jnp.ravel(z), CONSTANT)
 
 
-def neglect_for(numbers: int) -> float:
-    """neglect, for contexts of so many numbers."""
-    return float(min(max(numbers, 2), 20))
-
-
 class Answer(NamedTuple):
     """Predictions of n responses."""
 
     mean: Array
     """(n,)"""
-    spread: Array
-    """(n,) variance for exploration"""
+    variance: Array
+    """(n,) of the expected response"""
     noise: Array
     """(n,) sigma^2"""
 
 
+def usual_policy(numbers: int) -> Acquisition:
+    """For contexts of so many numbers: these explore the more by themselves, the more there are."""
+    return policies.tempered_sampling(neglect=float(min(numbers, 20))) if numbers > 2 else policies.epistemic_sampling()
+
+
 def prior(responses: int, features: int) -> Regression:
     """Before any observation."""
-    root = jnp.eye(features)
-    columns = jnp.broadcast_to(root, (responses, *root.shape))
-    return Regression(jnp.zeros((responses, features)), columns, root, noises.unknown(responses))
+    columns = jnp.broadcast_to(jnp.eye(features), (responses, features, features))
+    return Regression(jnp.zeros((responses, features)), columns, noises.unknown(responses))
 
 
-def answer(belief: Regression, phi: Array, location: Array, neglect: float) -> Answer:
+def answer(belief: Regression, phi: Array, location: Array) -> Answer:
     """Predictions at features (F,), with the prior mean m = `location`."""
     products = jnp.einsum("f,nfk->nk", phi, belief.columns)
     mean = belief.weights @ phi + location / CONSTANT * jnp.sum(products * belief.columns[:, -1], 1)
-    own = jnp.sum(products**2, 1)
-    rho = own / jnp.maximum(jnp.sum((phi @ belief.shared) ** 2), jnp.finfo(own.dtype).tiny)
     noise = noises.variance(belief.noise)
-    return Answer(mean, noise * own * jnp.minimum(1, rho / (neglect * len(own))), noise)
-
-
-def question(answers: Callable[[PyTree], Answer], draw: Callable[[Array], Callable[[PyTree], Array]]) -> Posterior:
-    """What policies may ask, of (context) -> answers."""
-
-    def joint(x):
-        at = answers(x)
-        return Predictive(at.mean, jnp.diag(at.spread), jnp.diag(at.noise))
-
-    return Posterior(lambda x: answers(x).mean, joint, draw)
+    return Answer(mean, noise * jnp.sum(products**2, 1), noise)
 
 
 def drawn(key: Array, belief: Regression, location: Array) -> Array:
@@ -134,8 +103,7 @@ def learn(
     def one(belief, index):
         return observe(belief, phi, y[index], location, index, accept & row.observed[index])
 
-    shared = _less(belief.shared, phi @ belief.shared)
-    belief, densities = jax.lax.scan(one, belief._replace(shared=shared), indices)
+    belief, densities = jax.lax.scan(one, belief, indices)
     return belief, jnp.sum(densities)
 
 
@@ -197,22 +165,22 @@ def forgotten(belief: Regression, half_life: float, steps: Array, accept: Array)
         return linalg.inverse_root(keep * (root @ root.mT) + (1 - keep) * jnp.eye(len(root), dtype=root.dtype))
 
     def due(_, roots):
-        weights, columns, shared = roots
-        columns, shared = jax.lax.map(fade, columns), fade(shared)
+        weights, columns = roots
+        columns = jax.lax.map(fade, columns)
         lost = jnp.einsum("nfk,ngk,ng->nf", columns, columns, weights)
-        return weights - (1 - keep) * lost, columns, shared
+        return weights - (1 - keep) * lost, columns
 
     # A loop of zero or one iterations, where a conditional would copy the belief in each step.
     times = jnp.where(accept & (steps % period(half_life) == 0), 1, 0)
-    weights, columns, shared = jax.lax.fori_loop(0, times, due, (belief.weights, belief.columns, belief.shared))
-    return Regression(weights, columns, shared, belief.noise)
+    weights, columns = jax.lax.fori_loop(0, times, due, (belief.weights, belief.columns))
+    return Regression(weights, columns, belief.noise)
 
 
 class Moments(NamedTuple):
     """Weighted sums over rows, which `recomputed` takes."""
 
     gram: Array
-    """(n + 1, F, F) of phi phi^T, over the rows in which response j was observed, last over all rows"""
+    """(n, F, F) of phi phi^T, over the rows in which response j was observed"""
     moment: Array
     """(n, F) of y_j phi"""
 
@@ -220,7 +188,7 @@ class Moments(NamedTuple):
 def no_rows(belief: Regression) -> Moments:
     """Sums over no rows, of as many responses and features as the belief has, and in its dtype."""
     (responses, features), dtype = belief.weights.shape, belief.weights.dtype
-    return Moments(jnp.zeros((responses + 1, features, features), dtype), jnp.zeros((responses, features), dtype))
+    return Moments(jnp.zeros((responses, features, features), dtype), jnp.zeros((responses, features), dtype))
 
 
 def added(moments: Moments, phi: Array, y: Array, observed: Array, weights: Array) -> Moments:
@@ -233,8 +201,7 @@ def added(moments: Moments, phi: Array, y: Array, observed: Array, weights: Arra
         observed: (b, n) bool.
         weights: (b,) how many observations a row stands for.
     """
-    scales = jnp.concatenate([observed.astype(weights.dtype) * weights[:, None], weights[:, None]], axis=1)
-    gram = jnp.einsum("bj,bf,bk->jfk", scales, phi, phi)
+    gram = jnp.einsum("bj,bf,bk->jfk", observed.astype(weights.dtype) * weights[:, None], phi, phi)
     moment = jnp.einsum("bj,bf->jf", jnp.where(observed, y, 0) * weights[:, None], phi)
     return jax.tree.map(lambda old, new: old + new.astype(old.dtype), moments, Moments(gram, moment))
 
@@ -243,5 +210,5 @@ def recomputed(belief: Regression, moments: Moments) -> Regression:
     """The belief with other features, from sums over rows; the noise stays as it is estimated."""
     identity = jnp.eye(moments.gram.shape[-1], dtype=moments.gram.dtype)
     columns = jax.lax.map(lambda gram: linalg.inverse_root(identity + gram), moments.gram)
-    weights = jnp.einsum("jfk,jgk,jg->jf", columns[:-1], columns[:-1], moments.moment)
-    return belief._replace(weights=weights, columns=columns[:-1], shared=columns[-1])
+    weights = jnp.einsum("jfk,jgk,jg->jf", columns, columns, moments.moment)
+    return belief._replace(weights=weights, columns=columns)

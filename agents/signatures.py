@@ -184,7 +184,6 @@ class Replay(Protocol):
 class LinearOptions(BeliefOptions, total=False):
     """Keywords of `seqdec.agents.linear`: of the regression, and of the filter for candidates and Box actions."""
 
-    neglect: float | None
     half_life: float | None
     intercepts: bool
     initial_std: Array | float

@@ -32,7 +32,7 @@ seeds = 4
 linear = {{ noise_std = {noises} }}
 
 [agents]
-linear = {{ policy = ["greedy", "epsilon_greedy", "thompson", "ucb", "epistemic_sampling"], neglect = [0.01, 0.1] }}
+linear = {{ policy = ["greedy", "epsilon_greedy", "thompson", "ucb", "epistemic_sampling"], half_life = [1e2, 1e3] }}
 """
 run_cell = sweep.run_cell
 

@@ -34,19 +34,17 @@ UNUSED: list[tuple[str, Spaces, Mapping[str, Any]]] = [
     *(
         ("auto", ROWS, {keyword: value})
         for keyword, value in {
-            "learning_rate": 123.0, "batch_size": 5, "capacity": 5, "decay": 7.0, "horizon": 9.0, "neglect": 2.0,
-            "average": 0.5, "half_life": 50.0,
+            "learning_rate": 123.0, "batch_size": 5, "capacity": 5, "decay": 7.0, "horizon": 9.0, "average": 0.5,
+            "half_life": 50.0,
         }.items()
     ),
-    ("auto", POINTS, {"neglect": 3.0}),
-    ("auto", CANDIDATES, {"neglect": 3.0}),
     *((name, where, {"num_candidates": 8}) for name in ("auto", "linear", "hilofi", "gp", "adamw", "ensemble", "vbll")
       for where in (ARMS, CANDIDATES) if (name, where) != ("gp", CANDIDATES)),
     ("linear", ARMS, {"noise_variance": 0.1}),
     ("linear", ARMS, {"intercepts": False}),
-    ("linear", POINTS, {"neglect": 3.0}),
+    ("linear", POINTS, {"half_life": 3.0}),
     ("linear", POINTS, {"intercepts": False}),
-    ("linear", CANDIDATES, {"neglect": 3.0}),
+    ("linear", CANDIDATES, {"half_life": 3.0}),
     ("linear", CANDIDATES, {"model": models.Linear()}),
     ("hilofi", ARMS, {"initial_std_table": 0.5}),
     ("lrkf", POINTS, {"initial_std_table": 0.5}),

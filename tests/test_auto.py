@@ -58,7 +58,7 @@ def normal_inverse_gamma(j, until=T):
 def test_a_regression_is_the_normal_inverse_gamma_posterior(double_precision):
     belief, _ = learnt()
     total = sum(normal_inverse_gamma(j)[2] for j in range(N)) / T
-    at = regression.answer(belief, jnp.asarray(PHI[0]), jnp.asarray(LOCATION), 20.0)
+    at = regression.answer(belief, jnp.asarray(PHI[0]), jnp.asarray(LOCATION))
     for j in range(N):
         mean, cov, squares, count = normal_inverse_gamma(j)
         np.testing.assert_allclose(at.mean[j], PHI[0] @ mean, rtol=1e-9)
@@ -66,7 +66,6 @@ def test_a_regression_is_the_normal_inverse_gamma_posterior(double_precision):
         np.testing.assert_allclose(belief.noise.squares[j], squares, rtol=1e-9)
         own = max(total, (4 * total + squares) / (4 + count))
         np.testing.assert_allclose(noise.variance(belief.noise)[j], own, rtol=1e-9)
-    np.testing.assert_allclose(belief.shared @ belief.shared.T, np.linalg.inv(np.eye(F) + PHI.T @ PHI), rtol=1e-9)
 
 
 def test_what_was_foretold_is_a_student_t(double_precision):
@@ -86,11 +85,9 @@ def test_recomputing_a_belief_from_its_rows_changes_nothing(double_precision):
     none = regression.no_rows(belief)
     once = regression.added(none, *rows[:3], jnp.ones(T))
     again = jax.jit(regression.recomputed)(belief, once)
-    for one, other in (
-        (belief.weights, again.weights),
-        *((x @ x.mT, y @ y.mT) for x, y in zip(belief[1:3], again[1:3], strict=True)),
-    ):
-        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(belief.weights, again.weights, rtol=1e-6, atol=1e-9)
+    for one, other in zip(belief.columns, again.columns, strict=True):
+        np.testing.assert_allclose(one @ one.T, other @ other.T, rtol=1e-6, atol=1e-9)
     halves = none
     for part in (slice(0, 5), slice(5, T)) * 2:  # in two blocks, each row twice with half the weight
         block = jax.tree.map(lambda leaf, part=part: leaf[part], rows)
@@ -111,30 +108,15 @@ def test_a_belief_that_forgets_is_that_of_weighted_rows(double_precision):
     for t in range(T):
         belief = step(belief, observed(t), jnp.int32(t + 1))
     weights = 0.5 ** (2 * (T // 2 - np.arange(T) // 2) / half_life)  # row t is forgotten at the even steps after it
-    at = regression.answer(belief, jnp.asarray(PHI[0]), location, 20.0)
+    at = regression.answer(belief, jnp.asarray(PHI[0]), location)
     for j in range(N):
         own = (j == PLAYED) * weights
         cov = np.linalg.inv(np.eye(F) + (own * PHI.T) @ PHI)
         mean = cov @ (np.append(np.zeros(F - 1), LOCATION / 3) + PHI.T @ (own * Y[:, j]))
         np.testing.assert_allclose(belief.columns[j] @ belief.columns[j].T, cov, rtol=1e-9)
         np.testing.assert_allclose(at.mean[j], PHI[0] @ mean, rtol=1e-9)
-    shared = np.linalg.inv(np.eye(F) + (weights * PHI.T) @ PHI)
-    np.testing.assert_allclose(belief.shared @ belief.shared.T, shared, rtol=1e-9)
     kept = regression.forgotten(belief, half_life, jnp.int32(2), jnp.bool_(False))
     assert_same(kept, belief, rtol=0)
-
-
-def test_exploration_is_of_full_width_just_where_a_response_is_neglected(double_precision):
-    belief, _ = learnt()
-    phi = jnp.asarray(PHI[0])
-    own = np.array([PHI[0] @ normal_inverse_gamma(j)[1] @ PHI[0] for j in range(N)])
-    rho = own / (PHI[0] @ np.linalg.inv(np.eye(F) + PHI.T @ PHI) @ PHI[0])
-    full = noise.variance(belief.noise) * own
-    assert np.all(rho > 1)
-    np.testing.assert_allclose(regression.answer(belief, phi, jnp.asarray(LOCATION), 1e-9).spread, full, rtol=1e-9)
-    np.testing.assert_allclose(
-        regression.answer(belief, phi, jnp.asarray(LOCATION), 20.0).spread, full * rho / 40, rtol=1e-9
-    )
 
 
 def test_draws_have_the_moments_of_the_belief():
@@ -198,7 +180,7 @@ def test_a_unit_that_grows_is_followed():
 
 
 def test_an_action_that_was_never_played_has_the_mean_of_all_rewards():
-    at = regression.answer(regression.prior(N, F), jnp.asarray([0.3, -2.0, 3.0]), jnp.float32(LOCATION), 20.0)
+    at = regression.answer(regression.prior(N, F), jnp.asarray([0.3, -2.0, 3.0]), jnp.float32(LOCATION))
     np.testing.assert_allclose(at.mean, LOCATION, rtol=1e-6)
 
 
@@ -447,7 +429,6 @@ class Shared(nn.Module):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"neglect": 0.0}, "neglect must be positive; got 0.0"),
         ({"horizon": -1.0}, "horizon must be positive; got -1.0"),
         ({"half_life": 0.0}, "half_life must lie in .*; got 0.0"),
         ({"half_life": np.inf}, "half_life must lie in .*; got inf"),

@@ -22,6 +22,7 @@ def numbers(*shape):
 
 ITEMS = Spaces(Dict({"item": Box(0, 9, (N,), np.int32), "size": numbers(N), "words": numbers(N, 3)}), Discrete(N))
 PLAIN = Spaces(Dict({"features": numbers(N, 3)}), Discrete(N))
+ARMS = Spaces(numbers(2), Discrete(N))
 DOSE = Spaces(numbers(2), Box(np.float32([-1, 0]), np.float32([3, 1]), dtype=np.float32))
 
 
@@ -54,12 +55,14 @@ def played(spaces, steps=40):
 
 
 def parts_of(spaces):
-    return members.parts_of(spaces, None, recorder(choices_for(spaces), spaces).example.x, None, 200.0)
+    return members.parts_of(spaces, None, recorder(choices_for(spaces), spaces).example.x, 200.0)
 
 
-@pytest.mark.parametrize("spaces", [ITEMS, DOSE], ids=["items", "dose"])
+@pytest.mark.parametrize("spaces", [ITEMS, DOSE, ARMS], ids=["items", "dose", "arms"])
 def test_moments_are_those_of_the_draws(spaces):
+    """Of members that count alike."""
     _, state = played(spaces)
+    state = state._replace(log_weights=jnp.zeros_like(state.log_weights))
     question = members.posterior(parts_of(spaces), state)
     candidates = observation(jax.random.key(5), spaces)
     if spaces is DOSE:
@@ -100,6 +103,7 @@ BANDITS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", BANDITS)
 def test_candidates_are_learned_from_numbers_their_products_rows_and_a_network(name):
     """Four seeds; regret in that of uniform play."""
@@ -130,6 +134,7 @@ def priced(unit, origin, low, high):
     return Environment(reset, step, (), *spaces, "priced")
 
 
+@pytest.mark.extended
 def test_a_box_is_searched_whatever_the_units():
     """Regret of uniform play is about 0.6 a step."""
     env = priced(unit=1e4, origin=1e6, low=100.0, high=1000.0)
@@ -137,6 +142,7 @@ def test_a_box_is_searched_whatever_the_units():
     assert np.all(run.regret[:, -100:].mean(1) < 0.25), run.regret[:, -100:].mean(1)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "box",
     [
@@ -180,12 +186,6 @@ def test_candidates_of_rows_alone_are_left_to_hilofi():
     assert agents.auto(spaces, policy="ucb").settings == {"policy": "ucb"}
     with pytest.raises(TypeError, match="capacity=5 has no effect for candidates without numbers"):
         agents.auto(spaces, capacity=5)
-
-
-@pytest.mark.parametrize("spaces", [PLAIN, DOSE], ids=["plain", "dose"])
-def test_neglect_is_of_contexts_only(spaces):
-    with pytest.raises(TypeError, match="neglect=2 has no effect for candidates and for Box actions"):
-        agents.auto(spaces, neglect=2)
 
 
 def test_the_usual_policy_draws_with_half_the_deviation():

@@ -29,6 +29,7 @@ POLICIES = {
     "greedy": (policies.greedy, "mean", True),
     "log_expected_improvement": (policies.log_expected_improvement, "joint", True),
     "predictive_sampling": (policies.predictive_sampling, "joint", False),
+    "tempered_sampling": (policies.tempered_sampling, "joint", False),
     "thompson": (policies.thompson, "draw", False),
     "ucb": (lambda: policies.ucb(1.5), "joint", True),
 }
@@ -42,6 +43,7 @@ RANDOMISED = (
     "epistemic_sampling, jointly",
     "predictive_sampling",
     "predictive_sampling, jointly",
+    "tempered_sampling",
     "thompson",
 )
 
@@ -61,6 +63,9 @@ def belief(mean=MEAN, cov=COV, noise=NOISE) -> Posterior:
 
 def law(name):
     """Mean and covariance of the scores of a randomised policy on `belief()`."""
+    if name == "tempered_sampling":
+        ratio = np.diag(COV) / np.diag(NOISE)
+        return MEAN, np.diag(np.diag(COV) * np.minimum(1, ratio * np.sum(1 / ratio) / (5 * len(MEAN))))
     total = COV + (NOISE if name.startswith("predictive_sampling") else 0)
     return MEAN, total if name.endswith("jointly") or name == "thompson" else np.diag(np.diag(total))
 
@@ -368,7 +373,7 @@ def test_settings_may_be_mapped_over():
         (lambda: policies.make("tompson"), "unknown policy 'tompson': did you mean 'thompson'"),
         (
             lambda: policies.make("x"),
-            "Known: .*epistemic_sampling, .*greedy, log_expected_improvement, predictive_sampling, thompson, ucb",
+            "Known: .*epistemic_sampling, .*greedy, log_expected_improvement, predictive_sampling, tempered_sampling, thompson, ucb",
         ),
     ],
 )

@@ -114,7 +114,7 @@ class Made(Agent):
 MAKERS = {
     "name": "linear",
     "function": linear,
-    "partial": functools.partial(linear, neglect=10),
+    "partial": functools.partial(linear, half_life=10),
     "lambda": lambda site: linear(site),
     "object": Maker(),
     "class": Made,
@@ -241,6 +241,7 @@ def test_a_forked_process_is_told(tmp_path: Path) -> None:
         assert executor.submit(abs, -2).result() == 2
 
 
+@pytest.mark.extended
 def test_a_process_forked_before_anything_is_computed_computes(tmp_path: Path) -> None:
     """What is deleted in a forked process stays open in its parent."""
     code = """

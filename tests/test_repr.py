@@ -49,7 +49,7 @@ SHOWN = {
     ),
     "service": (
         lambda: seqdec.OnlineAgent(agents.linear, SITE, seed=8, capacity=4),
-        ["linear", "memory", "3 arms of 4", "0 decisions", "seed 8", "neglect"],
+        ["linear", "memory", "3 arms of 4", "0 decisions", "seed 8", "half_life"],
     ),
 }
 

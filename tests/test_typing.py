@@ -82,7 +82,7 @@ seqdec.agents.lrkf(env, rank=3, process_noise=1e-6, rehearsal=seqdec.agents.Rehe
 seqdec.agents.adamw(env, learning_rate=0.1, model=seqdec.models.MLP(5, ()))
 seqdec.agents.replay_sgd(env, batch_size=None, inner_steps=2)
 seqdec.agents.vbll(env, regularisation=0.5, prior_std=0.3)
-seqdec.agents.linear(env, neglect=3.0)
+seqdec.agents.linear(env, half_life=3.0)
 search = seqdec.minimize(lambda x: x[0], [(0, 1)], n_calls=3, surrogate="gp", noise_std=0.1, initial=3)
 search.x, search.fun, search.optimizer.best, search.plot().savefig
 top = seqdec.maximize(lambda x: x[0], [(0, 1)], n_calls=3, warp=False)

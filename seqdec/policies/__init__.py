@@ -8,6 +8,7 @@ from seqdec.policies._thompson import thompson
 from seqdec.policies.confidence import ucb
 from seqdec.policies.improvement import log_expected_improvement
 from seqdec.policies.predictive import epistemic_sampling, predictive_sampling
+from seqdec.policies.tempered import tempered_sampling
 from seqdec.registry import Registry
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "names",
     "predictive_sampling",
     "resolve",
+    "tempered_sampling",
     "thompson",
     "ucb",
 ]
@@ -32,6 +34,7 @@ REGISTRY: Registry[Acquisition] = Registry(
         "greedy": greedy,
         "log_expected_improvement": log_expected_improvement,
         "predictive_sampling": predictive_sampling,
+        "tempered_sampling": tempered_sampling,
         "thompson": thompson,
         "ucb": ucb,
     },

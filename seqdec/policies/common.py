@@ -59,7 +59,7 @@ def marginal_quadrature(marginals, samples: int):
     as that of a. O(n S) time for one candidate; for all of them, whose sum is made 1, O(n^2 S).
 
     Args:
-        marginals: (posterior, candidates) -> mean (n,) and std (n,).
+        marginals: (posterior, candidates, mask) -> mean (n,) and std (n,).
         samples: S.
 
     Returns:
@@ -84,14 +84,14 @@ def marginal_quadrature(marginals, samples: int):
 
     def probability(key, posterior, candidates, mask, index):
         del key
-        mean, std = marginals(posterior, candidates)
+        mean, std = marginals(posterior, candidates, mask)
         mask = None if mask is None else jnp.asarray(mask, bool)
         share = 1 / (len(mean) if mask is None else jnp.maximum(jnp.sum(mask), 1).astype(mean.dtype))
         return (wins(mean, std, mask, index) + share) / (samples + 1)
 
     def probabilities(key, posterior, candidates, mask):
         del key
-        mean, std = marginals(posterior, candidates)
+        mean, std = marginals(posterior, candidates, mask)
         mask = None if mask is None else jnp.asarray(mask, bool)
         # One after the other, so that memory is O(n S).
         each = jax.lax.map(lambda index: wins(mean, std, mask, index), jnp.arange(len(mean)))

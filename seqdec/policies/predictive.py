@@ -53,7 +53,8 @@ def epistemic_sampling(*, joint: bool = False, propensity_samples: int = 100) ->
 def _sampling(noisy: bool, joint: bool, propensity_samples: int) -> Acquisition:
     """Draws from the predictive distribution, with the observation noise or without."""
 
-    def marginals(posterior, candidates):
+    def marginals(posterior, candidates, mask=None):
+        del mask
         at = common.marginals(posterior, candidates)
         variance = at.variance + at.noise if noisy else at.variance
         return at.mean, jnp.sqrt(jnp.maximum(variance, 0))

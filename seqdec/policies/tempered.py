@@ -1,0 +1,58 @@
+r"""Tempered sampling: Thompson sampling that spends less on what is observed often anyway.
+
+With variance_a and noise_a of candidate a in a context x, and v_a = variance_a / noise_a, one over the number of
+observations that the belief has of a near x,
+
+    rho_a = v_a sum_b 1 / v_b
+
+    y_a ~ N(mean_a, variance_a min(1, rho_a / (neglect n)))        action = argmax_a y_a
+
+rho_a is the number of observations of all n candidates for each one of a. In contexts that differ, greedy play observes
+each candidate about every n-th time, rho_a is near n, and exploring at the full width would cost more than it teaches.
+A candidate that is observed less than one in neglect n times is drawn at its full variance: none is given up for ever.
+The less contexts differ, the smaller neglect should be.
+
+Source: ours; that contexts which differ explore by themselves: Bastani, Bayati, Khosravi, "Mostly exploration-free
+algorithms for contextual bandits", 2021.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from seqdec.checks import positive
+from seqdec.core import Acquisition
+from seqdec.policies import common
+
+
+def tempered_sampling(*, neglect: float = 5.0, propensity_samples: int = 100) -> Acquisition:
+    """Thompson sampling with less variance where a candidate is observed often.
+
+    Args:
+        neglect: a candidate that is observed less than one in neglect n times near the context is drawn at its full
+            variance, others in proportion less.
+        propensity_samples: quantiles of each marginal for the estimate of the action's probability; 0 gives no
+            estimate.
+
+    Returns:
+        The acquisition; its probabilities are estimates.
+
+    Raises:
+        ValueError: neglect is not positive, or propensity_samples not an integer >= 0.
+    """
+    positive("neglect", neglect)
+
+    def moments(posterior, candidates, mask):
+        at = common.marginals(posterior, candidates)
+        smallest = jnp.finfo(at.mean.dtype).tiny
+        ratio = jnp.maximum(at.variance, smallest) / jnp.maximum(at.noise, smallest)
+        allowed = jnp.ones_like(ratio) if mask is None else jnp.asarray(mask, ratio.dtype)
+        rho = ratio * jnp.sum(allowed / jnp.maximum(ratio, smallest))
+        share = jnp.minimum(1, rho / (neglect * jnp.maximum(jnp.sum(allowed), 1)))
+        return at.mean, jnp.sqrt(jnp.maximum(at.variance * share, 0))
+
+    def score(key, posterior, candidates, mask):
+        mean, std = moments(posterior, candidates, mask)
+        return common.masked(mean + std * jax.random.normal(key, mean.shape, mean.dtype), mask)
+
+    every, one = common.marginal_quadrature(moments, propensity_samples)
+    return Acquisition(score, every, exact=False, needs="joint", probability=one)
