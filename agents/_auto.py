@@ -5,7 +5,9 @@ a weight vector for each action, for candidates and Box actions with one for all
 some of them forget once a change was found, is told in `seqdec.agents.mixture`. With z the numbers in standard units,
 linear members have the features (z, 3) and (10 z, 3); candidates and boxes have further features of z
 (`seqdec.agents.views`); the last has ((z, h(z), 1) / sqrt(10), 3), h the last hidden units of a network. More than 256
-numbers, such as images, have the latter only, without z, as they are. The first and the last have twins that forget.
+numbers stay as they are, and the last is without z: of images it is the only one, and vectors x, such as hashed words,
+have members without covariances (`seqdec.agents.diagonal`) on (3 x / |x|, 3), at scale 1 and 0.3. The first and the
+last have twins that forget.
 
 Features. Each step takes one AdamW step on a minibatch of the memory, on half the squared error of the network's
 output for rewards in standard units. All parameters shrink by learning_rate min(1, decay / t) a step, as under a prior
@@ -166,7 +168,7 @@ def auto(
             functools.partial(features_of, parts), params, inputs_of(parts, units.unknown(numbers.shape), x)
         )
         members = tuple(
-            mixture.prior(group.kinds, parts.responses, phi.shape[-1])
+            mixture.prior(group.form, group.kinds, parts.responses, phi.shape[-1])
             for group, phi in zip(parts.groups, sizes, strict=True)
         )
         return AutoState(

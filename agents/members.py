@@ -23,7 +23,7 @@ from seqdec.agents.experience import (
     first,
 )
 from seqdec.agents.last_layer import last_layer
-from seqdec.agents.mixture import Change, Kind
+from seqdec.agents.mixture import DIAGONAL, FULL, Change, Form, Kind
 from seqdec.agents.networks import check_candidates, network_for
 from seqdec.agents.regression import Answer, Regression
 from seqdec.agents.rewards import Rewards
@@ -45,6 +45,8 @@ _DEEP_STD = 0.1**0.5
 """Prior standard deviation of the weights with a network, in that of the noise."""
 _FREE_STD = 10.0
 """That of the linear member for rewards nearly free of noise; the other linear members have 1."""
+_NARROW_STD = 0.3
+"""That of a member without covariances, for features that matter little each."""
 _ROWS, _BLOCK = 8192, 256
 """Rows of the memory that the belief is recomputed from, if there are more, a random draw; rows of it at a time."""
 FIRST, _OFTEN = 16, 10
@@ -61,8 +63,8 @@ class AutoState(NamedTuple):
     """of the parameters over the last steps (`seqdec.agents.averaging`)"""
     features: PyTree
     """the copy of the network whose features the members have"""
-    members: tuple[Regression, ...]
-    """(K, ...) for each kind of features, those with the network last"""
+    members: tuple[Any, ...]
+    """(K, ...) a `Regression` or `Diagonal` for each kind of features, those with the network last"""
     log_weights: Array
     """(members,), the largest is 0"""
     change: Change
@@ -81,6 +83,7 @@ class Group(NamedTuple):
     kinds: tuple[Kind, ...]
     features: Callable[[PyTree, PyTree], Array]
     """(parameters of the network, its input) -> (F - 1,)"""
+    form: Form = FULL
 
 
 class Parts(NamedTuple):
@@ -124,6 +127,10 @@ def parts_of(spaces: Spaces, model: nn.Module | Network | None, x: PyTree, half_
         Group(((Kind(), Kind(_FREE_STD), *forgetful) if place == 0 else (Kind(),)), lambda params, x, of=of: of(x))
         for place, of in enumerate(view.features)
     ]
+    if view.wide is not None:
+        wide = view.wide
+        kinds = (Kind(), Kind(_NARROW_STD), *forgetful)
+        groups.append(Group(kinds, lambda params, x: wide(x), DIAGONAL))
     forgetful = (Kind(_DEEP_STD, half_life),) if half_life is not None else ()
     groups.append(Group((Kind(_DEEP_STD), *forgetful), lambda params, x: layer.features(params, x)[1][0]))
     return Parts(network, view, responses, tuple(groups))
@@ -166,9 +173,12 @@ def learned(
 
     def learn(members, row):
         phis = features_of(parts, state.features, inputs_of(parts, contexts, row.x))
-        learnt = [mixture.learn(*pair, row, location, single, good) for pair in zip(members, phis, strict=True)]
+        learnt = [
+            mixture.learn(group.form, belief, phi, row, location, single, good)
+            for group, belief, phi in zip(parts.groups, members, phis, strict=True)
+        ]
         fresh = [
-            mixture.forgotten(group.kinds, belief, row.step, good)
+            mixture.forgotten(group.form, group.kinds, belief, row.step, good)
             for group, (belief, _) in zip(parts.groups, learnt, strict=True)
         ]
         return tuple(fresh), jnp.concatenate([density for _, density in learnt])
@@ -182,8 +192,8 @@ def learned(
 def answers_of(parts: Parts, state: AutoState, x: PyTree) -> Answer:
     """The members' predictions at an input, (members, n) each."""
     phis = features_of(parts, state.features, inputs_of(parts, state.contexts, x))
-    location, pairs = rewards.location(state.rewards), zip(state.members, phis, strict=True)
-    each = [mixture.answers(*pair, location) for pair in pairs]
+    location, given = rewards.location(state.rewards), zip(parts.groups, state.members, phis, strict=True)
+    each = [mixture.answers(group.form, members, phi, location) for group, members, phi in given]
     stacked = jax.tree.map(lambda *rows: jnp.concatenate(rows), *each)
     return stacked._replace(mean=stacked.mean + state.rewards.origin)
 
@@ -207,7 +217,8 @@ def posterior(parts: Parts, state: AutoState) -> Posterior:
         chosen, *keys = jax.random.split(key, len(state.members) + 1)
         member = jax.random.categorical(chosen, state.log_weights)
         location = rewards.location(state.rewards)
-        weights = [mixture.drawn(*pair, location) for pair in zip(keys, state.members, strict=True)]
+        given = zip(parts.groups, keys, state.members, strict=True)
+        weights = [mixture.drawn(group.form, key, members, location) for group, key, members in given]
 
         def function(x):
             phis = features_of(parts, state.features, inputs_of(parts, state.contexts, x))

@@ -26,14 +26,15 @@ Source: Raftery, Karny, Ettler, "Online prediction under model uncertainty via d
 detection are ours.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from seqdec.agents import regression
+from seqdec.agents import diagonal, regression
 from seqdec.agents.experience import Experience
-from seqdec.agents.regression import Answer, Regression
+from seqdec.agents.regression import Answer
 from seqdec.core import Array, Key
 
 _PRICE = 0.2
@@ -53,6 +54,22 @@ class Kind(NamedTuple):
     """r"""
     half_life: float | None = None
     """H, in steps; None is infinity"""
+
+
+class Form(NamedTuple):
+    """A regression as functions of these names, those of `seqdec.agents.regression`."""
+
+    prior: Callable[[int, int], Any]
+    answer: Callable[[Any, Array, Array], Answer]
+    drawn: Callable[[Key, Any, Array], Array]
+    learn: Callable[[Any, Array, Experience, Array, bool, Array], tuple[Any, Array]]
+    forgotten: Callable[[Any, float, Array, Array], Any]
+
+
+FULL = Form(regression.prior, regression.answer, regression.drawn, regression.learn, regression.forgotten)
+"""With a covariance of all features."""
+DIAGONAL = Form(diagonal.prior, diagonal.answer, diagonal.drawn, diagonal.learn, diagonal.forgotten)
+"""With variances only (`seqdec.agents.diagonal`), for many features."""
 
 
 class Change(NamedTuple):
@@ -87,9 +104,9 @@ def watched(change: Change, square: Array, steps: Array) -> Change:
     return Change(mean, second, least, before, change.found | (mean - least > rise))
 
 
-def prior(kinds: tuple[Kind, ...], responses: int, size: int) -> Regression:
+def prior(form: Form, kinds: tuple[Kind, ...], responses: int, size: int) -> Any:
     """Members with `size` features, before any observation: with a leading axis (K,)."""
-    return jax.tree.map(lambda leaf: jnp.stack([leaf] * len(kinds)), regression.prior(responses, size))
+    return jax.tree.map(lambda leaf: jnp.stack([leaf] * len(kinds)), form.prior(responses, size))
 
 
 def features(kinds: tuple[Kind, ...], z: Array) -> Array:
@@ -98,30 +115,30 @@ def features(kinds: tuple[Kind, ...], z: Array) -> Array:
     return jnp.concatenate([scaled, jnp.full((len(kinds), 1), regression.CONSTANT, z.dtype)], 1)
 
 
-def answers(members: Regression, phis: Array, location: Array) -> Answer:
+def answers(form: Form, members: Any, phis: Array, location: Array) -> Answer:
     """The members' predictions, (K, n) each."""
-    return jax.vmap(regression.answer, (0, 0, None))(members, phis, location)
+    return jax.vmap(form.answer, (0, 0, None))(members, phis, location)
 
 
-def drawn(key: Key, members: Regression, location: Array) -> Array:
+def drawn(form: Form, key: Key, members: Any, location: Array) -> Array:
     """(K, n, F) weights, drawn from each member's belief."""
     keys = jax.random.split(key, len(members.weights))
-    return jax.vmap(regression.drawn, (0, 0, None))(keys, members, location)
+    return jax.vmap(form.drawn, (0, 0, None))(keys, members, location)
 
 
 def learn(
-    members: Regression, phis: Array, row: Experience, location: Array, single: bool, accept: Array
-) -> tuple[Regression, Array]:
+    form: Form, members: Any, phis: Array, row: Experience, location: Array, single: bool, accept: Array
+) -> tuple[Any, Array]:
     """The members after one step, as `seqdec.agents.regression.learn`, and the log densities (K,)."""
-    return jax.vmap(lambda belief, phi: regression.learn(belief, phi, row, location, single, accept))(members, phis)
+    return jax.vmap(lambda belief, phi: form.learn(belief, phi, row, location, single, accept))(members, phis)
 
 
-def forgotten(kinds: tuple[Kind, ...], members: Regression, steps: Array, accept: Array) -> Regression:
+def forgotten(form: Form, kinds: tuple[Kind, ...], members: Any, steps: Array, accept: Array) -> Any:
     """The members after step number `steps` () int32, with what those that forget have forgotten."""
     for place, (_, half_life) in enumerate(kinds):
         if half_life is not None:
             own = jax.tree.map(lambda leaf, at=place: leaf[at], members)
-            own = regression.forgotten(own, half_life, steps, accept)
+            own = form.forgotten(own, half_life, steps, accept)
             members = jax.tree.map(lambda leaf, new, at=place: leaf.at[at].set(new), members, own)
     return members
 

@@ -13,7 +13,8 @@ p = T_j^T phi, s = 1 + p^T p and e = y - w_j^T phi, gives (Potter's form)
 in O(F^2). Source: textbook.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -83,8 +84,14 @@ def drawn(key: Array, belief: Regression, location: Array) -> Array:
 
 
 def learn(
-    belief: Regression, phi: Array, row: Experience, location: Array, single: bool, accept: Array
-) -> tuple[Regression, Array]:
+    belief: Any,
+    phi: Array,
+    row: Experience,
+    location: Array,
+    single: bool,
+    accept: Array,
+    one: Callable[..., tuple[Any, Array]] | None = None,
+) -> tuple[Any, Array]:
     """The belief after one step, and the log density () of what was observed.
 
     Args:
@@ -94,16 +101,17 @@ def learn(
         location: m.
         single: whether just one of them was observed.
         accept: () bool; False leaves the belief unchanged.
+        one: learns one response; None is `observe`.
     """
-    dtype = belief.weights.dtype
+    dtype, learn_one = belief.weights.dtype, observe if one is None else one
     phi = jnp.where(accept, phi, 0).astype(dtype)  # a product with a mask would keep NaN
     y, location = row.y.astype(dtype), location.astype(dtype)
     indices = jnp.argmax(row.observed)[None] if single else jnp.arange(len(row.y))
 
-    def one(belief, index):
-        return observe(belief, phi, y[index], location, index, accept & row.observed[index])
+    def step(belief, index):
+        return learn_one(belief, phi, y[index], location, index, accept & row.observed[index])
 
-    belief, densities = jax.lax.scan(one, belief, indices)
+    belief, densities = jax.lax.scan(step, belief, indices)
     return belief, jnp.sum(densities)
 
 

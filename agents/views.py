@@ -5,7 +5,8 @@ r"""What regressions see of a step: rows of the network's input, the numbers in 
     boxes         a row (context, action) for each action that is tried, one response
 
 z are the numbers of a row in standard units (`seqdec.agents.units`), Box actions by their bounds as u in [-1, 1].
-Contexts of more than 256 numbers, such as images, stay as they are.
+Contexts of more than 256 numbers stay as they are. Those with one axis, such as hashed words, have the features
+3 x / |x| of a member without covariances, images none.
 
 Features of rows, where they are at most 256: z and u; all products of two of them; of candidates also (z, a one for the
 row of each table); of boxes also (1, z, u) times Gaussian bumps in u on a grid, whose width is the step of the grid.
@@ -21,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
-from seqdec.agents import units
+from seqdec.agents import regression, units
 from seqdec.agents.networks import row_count
 from seqdec.core import Array, PyTree, Spaces
 
@@ -44,6 +45,8 @@ class View(NamedTuple):
     """(input in standard units) -> the input with Box actions by their bounds"""
     features: tuple[Callable[[PyTree], Array], ...]
     """(scaled input) -> (F - 1,), of each kind of features"""
+    wide: Callable[[PyTree], Array] | None = None
+    """(scaled input) -> (F - 1,) of so many features that their covariance is left out"""
     shown: Callable[[PyTree], Array] | None = None
     """(observation) -> (m, ...) numbers that the units are measured on, one for each allowed action; None: the
     numbers of the rows"""
@@ -61,7 +64,15 @@ def of_contexts(shape: tuple[int, ...]) -> View:
 
     if units.few(shape):
         return View(rows, _same, lambda x, numbers: numbers, _same, (jnp.ravel,))
-    return View(rows, lambda x: jnp.zeros(0), lambda x, numbers: x, _same, ())
+    wide = _of_length_three if len(shape) == 1 else None
+    return View(rows, lambda x: jnp.zeros(0), lambda x, numbers: x, _same, (), wide)
+
+
+def _of_length_three(x: Array) -> Array:
+    """The context at the length of the constant: the prior is as wide for many words as for one of 1,000 levels."""
+    x = x.astype(float)
+    x = x / jnp.maximum(jnp.max(jnp.abs(x)), jnp.finfo(x.dtype).tiny)
+    return regression.CONSTANT * x / jnp.maximum(jnp.linalg.norm(x), jnp.finfo(x.dtype).tiny)
 
 
 def of_candidates(spaces: Spaces) -> View:
@@ -96,7 +107,7 @@ def of_candidates(spaces: Spaces) -> View:
     features = [joined, *_products(joined, int(ends[-1]))]
     if tables and ends[-1] + sum(tables.values()) <= _MOST:
         features.append(coded)
-    return View(rows, joined, replaced, _same, tuple(features), shown)
+    return View(rows, joined, replaced, _same, tuple(features), shown=shown)
 
 
 def of_boxes(spaces: Spaces, size: int) -> View:

@@ -116,9 +116,14 @@ def bernoulli(probabilities: tuple[float, ...], steps: int, columns: int = 0) ->
 
     return Stream(
         len(probabilities), max(columns, 1), steps, start, lambda truth, x: truth,
-        lambda key, mean: jax.random.bernoulli(key, mean).astype(jnp.float32),
+        bernoulli_reward,
         normal_context(columns) if columns else lambda key, step: jnp.ones(1),
     )  # fmt: skip
+
+
+def bernoulli_reward(key: Array, mean: Array) -> Array:
+    """1 with this probability, else 0."""
+    return jax.random.bernoulli(key, mean).astype(jnp.float32)
 
 
 def clicks(arms: int, features: int, steps: int, base: float) -> Stream:
@@ -127,9 +132,7 @@ def clicks(arms: int, features: int, steps: int, base: float) -> Stream:
     def means(truth, x):
         return jnp.clip(base * jnp.exp(truth @ x), 0, 0.5)
 
-    return linear(arms, features, steps, 0.0)._replace(
-        means=means, reward=lambda key, mean: jax.random.bernoulli(key, mean).astype(jnp.float32)
-    )
+    return linear(arms, features, steps, 0.0)._replace(means=means, reward=bernoulli_reward)
 
 
 def costs() -> Stream:
@@ -171,6 +174,43 @@ def ring_means(truth: Array, x: Array) -> Array:
     return jnp.exp(-((radius - jnp.array([0.5, 1.2, 2.0])) ** 2) / 0.18) + 0 * truth[:, 0]
 
 
+def levels(arms: int, count: int, steps: int) -> Stream:
+    """A category of so many levels, each with a reward probability for each arm about the arm's own."""
+
+    def start(key):
+        own, each = jax.random.split(key)
+        return jax.random.normal(own, (1, arms)) + jax.random.normal(each, (count, arms))
+
+    def context(key, step):
+        # Some levels are much more common than others.
+        return jax.nn.one_hot(jax.random.categorical(key, -jnp.log1p(jnp.arange(count))), count)
+
+    return Stream(arms, count, steps, start, lambda truth, x: jax.nn.sigmoid(x @ truth), bernoulli_reward, context)
+
+
+def words(arms: int, buckets: int, steps: int, topics: int = 12, length: int = 25) -> Stream:
+    """Texts as hashed words: each of one topic, whose words are half of it, and which decides what arms pay."""
+    own = buckets // (2 * topics)
+
+    def start(key):
+        return 1.5 * jax.random.normal(key, (topics, arms))
+
+    def context(key, step):
+        which, theirs, common, mixed = jax.random.split(key, 4)
+        topic = jax.random.randint(which, (), 0, topics)
+        special = topic * own + jax.random.randint(theirs, (length,), 0, own)
+        usual = jax.random.categorical(common, -jnp.log1p(jnp.arange(buckets)), shape=(length,))
+        word = jnp.where(jax.random.bernoulli(mixed, 0.5, (length,)), special, usual)
+        # The topic is kept as a fraction too small to matter.
+        return jnp.zeros(buckets).at[word].add(1.0).at[0].add(1e-4 * topic.astype(float))
+
+    def means(truth, x):
+        topic = jnp.round(1e4 * (x[0] - jnp.floor(x[0]))).astype(int)
+        return jax.nn.sigmoid(truth[topic])
+
+    return Stream(arms, buckets, steps, start, means, bernoulli_reward, context)
+
+
 STREAMS: dict[str, Stream] = {
     **{f"location {b}": linear(5, 10, 4000, 0.5, location=float(b)) for b in (0, 10, 30, 100, 1000, -100)},
     **{f"scale {s:g}": linear(5, 10, 4000, 0.5, scale=s) for s in (1e-6, 1e6)},
@@ -188,6 +228,8 @@ STREAMS: dict[str, Stream] = {
     "wide": linear(10, 10, 5000, 0.5),
     "heavy": linear(5, 6, 6000, 0.3)._replace(means=heavy_means, context=heavy),
     "absurd context": linear(5, 10, 4000, 0.5, context=absurd_context),
+    "levels": levels(5, 1000, 10_000),
+    "words": words(5, 2000, 10_000),
     "rings": linear(3, 2, 5000, 0.2)._replace(start=rings, means=ring_means),
 }
 
