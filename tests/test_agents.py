@@ -42,6 +42,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "gp": {"buffer": 30, "length_scale": 2.0},
     "hilofi": {"rank": 6, "process_noise_hidden": 1e-4, "process_noise_last": 1e-4},
     "koala++": {"learning_rate": 0.3},
+    "linear": {},
     "last_layer_laplace": {"learning_rate": 1e-3, "buffer": 10, "inner_steps": 5, "over": "stream"},
     "lofi": {"rank": 6},
     "lolofi": {"rank_hidden": 6, "rank_last": 8},
@@ -249,7 +250,7 @@ def test_propensities_are_the_frequencies_of_the_actions(lab):
         if lab.agent.exact_propensity:
             assert abs(claimed - p) < error
         else:  # one extra draw is spread evenly, and the estimate scatters
-            factory = inspect.signature(policies.REGISTRY[lab.agent.settings["policy"]])
+            factory = inspect.signature(policies.REGISTRY[lab.agent.settings["policy"] or "tempered_sampling"])
             draws = factory.parameters["propensity_samples"].default
             expected = (draws * p + 1 / NUM_ARMS) / (draws + 1)
             assert abs(claimed - expected) < error + 6 * np.sqrt(p * (1 - p) / draws / played.sum())
