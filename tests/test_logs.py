@@ -264,8 +264,10 @@ def test_warnings_name_the_actions() -> None:
     assert any("actions that no row has (mail)" in text for text in ope.overlap(log, UNIFORM[:40]).warnings)
 
 
-def test_a_warm_start_needs_no_propensities() -> None:
+@pytest.mark.parametrize("propensity", ["none", "estimated"])
+def test_a_warm_start_needs_no_propensities_and_keeps_no_estimates(propensity: str) -> None:
     log = a_log(propensity=None)
+    log = log if propensity == "none" else ope.estimate_propensities(log, seed=0)
     with seqdec.OnlineAgent("linear", Spaces(ENCODER.space, spaces.Discrete(3)), seed=0) as service:
         service.warm_start(log)
         assert service.decide(ENCODER({"age": 30, "city": "Oslo"})).propensity > 0

@@ -30,8 +30,9 @@ from seqdec import agents, checks
 from seqdec.agents.inputs import spaces_of
 from seqdec.checks import choice, count, positive
 from seqdec.core import Agent, HasSpaces, PyTree, Spaces
+from seqdec.features import Encoder
 from seqdec.introspection import brief, described, listed
-from seqdec.online import contexts
+from seqdec.online import contexts, encoders
 from seqdec.online.digests import digest
 from seqdec.online.journal import (
     COLLECTED,
@@ -113,6 +114,8 @@ class OnlineAgent:
             or the name of one, as in `seqdec.agents.make`.
         spaces: anything with observation_space and action_space.
         seed: of all random choices: equal seeds, contexts and rewards give equal results.
+        encoder: for contexts that are rows of mixed columns, as dicts, or several of them as a table; the observation
+            space must be `encoder.space`. The log keeps it (`seqdec.online.read_encoder`).
         folder: of log and snapshots, created if missing; what it holds is taken up again. None keeps the log in memory.
         expire_after: seconds after which a decision takes no reward any more; None: never.
         rewards: what becomes of several rewards of one decision. "first" learns the first when it comes. "sum", "last"
@@ -146,6 +149,7 @@ class OnlineAgent:
         spaces: HasSpaces,
         *,
         seed: int,
+        encoder: Encoder | None = None,
         folder: str | os.PathLike[str] | None = None,
         expire_after: float | None = None,
         rewards: Literal["first", "sum", "last", "max"] = "first",
@@ -176,6 +180,7 @@ class OnlineAgent:
         }
         observations, actions = self._spaces
         self._record = contexts.record_of(observations)
+        self._encoder = encoders.checked(encoder, observations)
         self._lock, self._held, self._open = threading.RLock(), ExitStack(), True
         self._free = weakref.finalize(self, _close, self._held)  # of garbage, and at the end of the process
         self._settled = True
@@ -240,28 +245,30 @@ class OnlineAgent:
         """Choose an action, which is in the log when this returns.
 
         Args:
-            context: an observation of the space. Numbers beyond the bounds of a Box of floats are moved to them, and
-                `counts` tells in how many contexts.
+            context: an observation of the space, or with an encoder a row as a dict. Numbers beyond the bounds of a Box
+                of floats are moved to them, and `counts` tells in how many contexts.
             mask: (number of ids) bool, whether each arm may be played; None: all. Removed arms never are.
 
         Raises:
             TypeError, ValueError: a context or mask of another kind, shape or range; nothing happens then.
             OSError: the log cannot be written; nothing happens then.
         """
-        record = contexts.checked(self._spaces.observation_space, self._record, context)
+        observation = context if self._encoder is None else self._encoder(context)
+        record = contexts.checked(self._spaces.observation_space, self._record, observation)
         return self._decided(record[None], mask, ())[0]
 
     def decide_many(self, stacked: Any, masks: Any = None) -> list[Decision]:
         """Choose an action for each of several contexts, all by the present belief: as so many calls of `decide`.
 
         Args:
-            stacked: n contexts, stacked: (n, ...), or a dict of such arrays.
+            stacked: n contexts, stacked: (n, ...), or a dict of such arrays; with an encoder a table, or a list of
+                dicts.
             masks: (n, number of ids) bool; None: all arms may be played.
 
         Raises:
             As `decide`, for the first that is wrong; nothing happens then.
         """
-        stacked, rows = _sized(stacked)
+        stacked, rows = _sized(stacked if self._encoder is None else self._encoder.transform(stacked))
         records = contexts.checked(self._spaces.observation_space, self._record, stacked, rows)
         return self._decided(records, masks, (rows,))
 
@@ -301,7 +308,7 @@ class OnlineAgent:
 
         Args:
             log: with contexts as long as a flattened observation, or action features where that is a Dict of one entry,
-                and actions that are ids of arms.
+                and actions that are ids of arms. Estimated propensities are not kept.
 
         Raises:
             ValueError: the log does not fit.
@@ -484,6 +491,11 @@ class OnlineAgent:
             self._describe(learner, {key: Arm(key, removed=False) for key in range(first)}, first=first)
             return
         check_format(self._journal.path, facts, FORMAT)
+        if other := encoders.difference(facts.get("encoder"), encoders.described(self._encoder)):
+            raise ValueError(
+                f"{self._journal.path} was written {other}, and its contexts cannot be encoded anew: use the encoder "
+                "of the log, seqdec.online.read_encoder(folder), or another folder"
+            )
         own = {"seed": self._seed, "first": first, "record": described_record(self._record)}
         for name, value in own.items():
             if facts[name] != value:
@@ -541,6 +553,7 @@ class OnlineAgent:
         facts |= {"format": FORMAT, "versions": versions(), "seed": self._seed, "generation": learner.generation}
         facts |= {**learner.identity, **self._options}
         facts |= {"outputs": learner.outputs, "record": described_record(self._record)}
+        facts |= {"encoder": encoders.described(self._encoder)}
         self._journal.describe(facts, arms)
         self._learner, self._arms = learner, dict(arms)
 
@@ -634,9 +647,10 @@ class OnlineAgent:
         if log.num_actions > len(self._arms):
             raise ValueError(f"the log has {log.num_actions} actions; this agent has {len(self._arms)} arms")
         records, clipped = contexts.clipped(self._spaces.observation_space, records)
+        propensities = np.full(len(log.action), np.nan) if log.estimated else log.propensity
         decided = [
             Entry(secrets.token_bytes(8), record.tobytes(), mask.tobytes(), int(action), float(propensity))
-            for record, mask, action, propensity in zip(records, log.mask, log.action, log.propensity, strict=True)
+            for record, mask, action, propensity in zip(records, log.mask, log.action, propensities, strict=True)
         ]
         self._journal.add_history(decided, rewards)
         if clipped:

@@ -19,18 +19,20 @@ import shutil
 import sqlite3
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from seqdec.features import Encoder
 from seqdec.online.contexts import WHOLE, unpacked
 from seqdec.ope.log import Log, make_log
 from seqdec.persistence import check_format, located
 
+T = TypeVar("T")
 FORMAT = "seqdec decisions 2"
 FILE = "decisions.sqlite"
 REPORTED, DEFAULT, COLLECTED, HISTORY = "reported", "default", "collected", "history"
@@ -416,6 +418,28 @@ def read_log(path: str | os.PathLike[str]) -> Log:
         FileNotFoundError: there is no log.
         ValueError: it is damaged, holds no reward yet, or its actions are points of a box.
     """
+    return _read(path, lambda reader: reader.log(record_from(reader.facts()["record"])))
+
+
+def read_encoder(path: str | os.PathLike[str]) -> Encoder:
+    """The encoder that an `OnlineAgent` had, also while it is in use.
+
+    Args:
+        path: as in `read_log`.
+
+    Raises:
+        FileNotFoundError: there is no log.
+        ValueError: the log is damaged, or the agent had no encoder, or one without a JSON form (`Encoder.of`).
+    """
+    text = _read(path, lambda reader: reader.facts().get("encoder"))
+    if not isinstance(text, str):
+        kind = "no encoder" if text is None else f"an encoder without a JSON form, of the columns {text['columns']}"
+        raise ValueError(f"the agent of {path} had {kind}")
+    return Encoder.from_json(text)
+
+
+def _read(path: str | os.PathLike[str], get: Callable[[Reader], T]) -> T:
+    """What `get` returns of a log that may be in use."""
     place = located(path)
     file = place / FILE if place.is_dir() else place
     if not file.is_file():
@@ -423,11 +447,11 @@ def read_log(path: str | os.PathLike[str]) -> Log:
     while True:
         reader = Reader(file)
         try:
-            log = reader.log(record_from(reader.facts()["record"]))
+            found = get(reader)
         finally:
             reader.close()
         if reader.in_use or not _wal(file).exists():
-            return log  # else an agent has opened it meanwhile
+            return found  # else an agent has opened it meanwhile
 
 
 def _wal(path: Path) -> Path:
