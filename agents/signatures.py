@@ -18,10 +18,9 @@ from seqdec.likelihoods import Likelihood
 from seqdec.memory import Memory
 
 
-class BeliefOptions(TypedDict, total=False):
-    """Keywords that the agents of all filters take, apart from the model."""
+class _Options(TypedDict, total=False):
+    """Keywords that the agents of all filters take, apart from model and policy."""
 
-    policy: str | Acquisition
     likelihood: Likelihood | None
     noise_variance: float
     num_candidates: int | None
@@ -30,6 +29,12 @@ class BeliefOptions(TypedDict, total=False):
     standardize: bool
     initial_std_table: TableStd
     numerics: Numerics
+
+
+class BeliefOptions(_Options, total=False):
+    """Keywords that the agents of all filters take, apart from the model."""
+
+    policy: str | Acquisition
 
 
 class FilterOptions(BeliefOptions, total=False):
@@ -181,9 +186,10 @@ class Replay(Protocol):
         ...
 
 
-class LinearOptions(BeliefOptions, total=False):
+class LinearOptions(_Options, total=False):
     """Keywords of `seqdec.agents.linear`: of the regression, and of the filter for candidates and Box actions."""
 
+    policy: str | Acquisition | None
     half_life: float | None
     intercepts: bool
     initial_std: Array | float

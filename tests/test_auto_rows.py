@@ -58,6 +58,7 @@ def parts_of(spaces):
     return members.parts_of(spaces, None, recorder(choices_for(spaces), spaces).example.x, 200.0)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("spaces", [ITEMS, DOSE, ARMS], ids=["items", "dose", "arms"])
 def test_moments_are_those_of_the_draws(spaces):
     """Of members that count alike."""
@@ -142,7 +143,7 @@ def test_a_box_is_searched_whatever_the_units():
     assert np.all(run.regret[:, -100:].mean(1) < 0.25), run.regret[:, -100:].mean(1)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "box",
     [
@@ -171,6 +172,7 @@ def test_only_allowed_candidates_are_played():
     assert action.value == 4 and action.propensity == pytest.approx(1)
 
 
+@pytest.mark.extended
 def test_full_information_on_candidates_is_a_row_for_each():
     agent, state = played(PLAIN, 5)
     x, rewards = observation(jax.random.key(3), PLAIN), jnp.arange(N, dtype=jnp.float32)
@@ -188,6 +190,7 @@ def test_candidates_of_rows_alone_are_left_to_hilofi():
         agents.auto(spaces, capacity=5)
 
 
+@pytest.mark.extended
 def test_the_usual_policy_draws_with_half_the_deviation():
     _, state = played(PLAIN)
     question, x = members.posterior(parts_of(PLAIN), state), observation(jax.random.key(5), PLAIN)

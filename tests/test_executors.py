@@ -82,6 +82,7 @@ def test_local_processes_are_equal_and_return_values_and_errors(
         executor.submit(device)
 
 
+@pytest.mark.extended
 def test_a_death_concerns_one_task_only(tmp_path: Path) -> None:
     with Local(2) as executor:
         poison, others = executor.submit(die, 7), [executor.submit(pow, 2, n) for n in range(8)]

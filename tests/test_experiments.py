@@ -161,6 +161,7 @@ def test_recovery_by_hand(tmp_path: Path) -> None:
         nonstationary.Nonstationary(steps=100, period=60).check()
 
 
+@pytest.mark.extended
 def test_all_rewards_flipped_are_lost(tmp_path: Path, capsys: Any) -> None:
     arguments = ["--dataset", "digits", "--agents", "adamw", "--steps", "30", "--seeds", "2", "--share", "1"]
     assert cli.main(["run", "outliers", *arguments, "--out", str(tmp_path)]) == 0

@@ -193,7 +193,7 @@ def test_any_mix_of_observed_outputs_equals_the_box(name, likelihood):
         assert relative(dense_of(state), cov) < 1e-9
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.extended
 @pytest.mark.parametrize("name", ["hilofi", "lolofi", "lrkf"])
 def test_the_reference_filter_is_the_filter(name):
     """All outputs observed, then one; and its draws have its covariance."""
@@ -356,6 +356,7 @@ def test_non_finite_input_is_rejected_and_leaves_the_belief(name, broken):
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(again))
 
 
+@pytest.mark.extended
 def test_rejection_while_the_buffer_is_being_emptied():
     flt = filters.lrkf(NETWORK, LIKELIHOODS["gaussian"], rank=4, process_noise=1e-3, numerics=DOUBLE._replace(buffer=2))
     belief = flt.init(jax.random.key(1), NETWORK.init(jax.random.key(0)))

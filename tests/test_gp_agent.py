@@ -75,6 +75,7 @@ def candidates(dtype=np.float32):
     return spaces.Dict(features=spaces.Box(-1, 1, (4, 2), np.float32), extra=spaces.Box(0, 9, (4,), dtype))
 
 
+@pytest.mark.extended
 def test_candidates_are_rows_of_one_process():
     where, random = Spaces(candidates(), spaces.Discrete(4)), np.random.default_rng(0)
     offers = [{"extra": random.normal(size=4), "features": random.normal(size=(4, 2))} for _ in range(12)]

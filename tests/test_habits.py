@@ -319,6 +319,7 @@ def test_a_name_that_is_not_unicode(tmp_path: Path) -> None:
     assert data.load_kuairec(tmp_path / "\udcff", cache=False).rewards.size
 
 
+@pytest.mark.extended
 def test_a_report_in_a_terminal_of_few_characters(tmp_path: Path) -> None:
     """A module as the command, an output that takes ASCII only, outputs that are closed, and a full disk."""
     given = {**os.environ, "PYTHONIOENCODING": "ascii"}

@@ -249,6 +249,7 @@ def test_a_search(surrogate: str) -> None:
     assert found.nfev == 3
 
 
+@pytest.mark.extended
 def test_a_search_with_outcomes() -> None:
     """Several objectives, a constraint and warped inputs are programs of their own."""
     box = [(0.0, 1.0), (0.0, 2.0)]
@@ -325,6 +326,7 @@ def test_a_search_without_compilation() -> None:
         assert seqdec.minimize(lambda x: float(x[0]), [(0, 1)], **options).nfev == 3
 
 
+@pytest.mark.extended
 def test_keys_of_another_generator() -> None:
     env = envs.linear([[1.0, 0.0], [0.0, 1.0]])
     for name in ("adamw", "auto"):
@@ -339,6 +341,7 @@ def test_a_saved_state_of_another_precision(tmp_path: Path) -> None:
         seqdec.load(tmp_path / "state", {"weights": jnp.zeros(2)})
 
 
+@pytest.mark.extended
 def test_the_derivative_of_a_full_covariance() -> None:
     """By the noise, where the responses have equal variances, so that a matrix has equal eigenvalues."""
     network = models.network(models.MLP(2, ()), jnp.zeros(2))

@@ -52,6 +52,7 @@ def test_days_add_up_and_everything_is_marked_synthetic(small: None, tmp_path: P
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "summary.csv", index_col="agent"), summary)
 
 
+@pytest.mark.extended
 def test_only_generated_files_are_marked(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.setattr("pooch.os_cache", lambda project: tmp_path / "cache")
     write_kuairec(tmp_path / "data", users=8, videos=60, seed=0)

@@ -307,6 +307,7 @@ for name, wanted in pickle.loads(pathlib.Path(sys.argv[1]).read_bytes()).items()
 """
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_sharded_parameters_get_the_same_updates(tmp_path):
     wanted = {name: jax.tree.map(np.asarray, two_steps(name)[0]) for name in NAMES}

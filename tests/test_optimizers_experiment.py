@@ -123,6 +123,7 @@ def test_validation_chooses_by_held_out_data(
     )
 
 
+@pytest.mark.extended
 def test_runs_of_the_sweep_can_be_shorter_than_the_reported(toy: Task, tmp_path: Path) -> None:
     """They are what runs of that many steps are, and choose the rate."""
     brief = [*ARGUMENTS, "--seeds", "1", "--seed", "2"]
@@ -266,6 +267,7 @@ def test_cifar_is_downloaded_or_says_why_not(tmp_path: Path, monkeypatch: pytest
         load_cifar10()
 
 
+@pytest.mark.extended
 def test_text_task_predicts_the_next_character_without_seeing_it() -> None:
     task = tasks.make("text")
     batch = task.draw(jax.random.key(0), task.data, 2)
@@ -279,6 +281,7 @@ def test_text_task_predicts_the_next_character_without_seeing_it() -> None:
     assert np.max(np.abs(np.asarray(logits[40:]) - np.asarray(later[40:]))) > 1e-3
 
 
+@pytest.mark.extended
 def test_residual_network() -> None:
     module, image = tasks.ResNet(), jnp.ones((32, 32, 3))
     params = module.init(jax.random.key(0), image)["params"]

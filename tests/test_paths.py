@@ -231,6 +231,7 @@ def test_paths_among_the_options_of_a_command(name: str, places: tuple[Path, Pat
         assert kind(log="log").log == str(home / "log")
 
 
+@pytest.mark.extended
 def test_a_command_from_home(places: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     home, work = places
     command = ["run", "digits", "--agents", "linear", "--steps", "100", "--seeds", "1", "--out", "~/x"]

@@ -162,6 +162,7 @@ def in_worker(agent: core.Agent, env: core.Environment | gymnasium.Env) -> Any:
     return run, agent, env, seqdec.minimize(lambda x: float(x[0]), [(0, 1)], n_calls=2, seed=0, workers=1)
 
 
+@pytest.mark.extended
 def test_a_process_pool_takes_and_returns_them() -> None:
     agent = agents.linear(ENV)
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:

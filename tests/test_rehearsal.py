@@ -60,6 +60,7 @@ def test_without_updates_and_optimizer_it_is_the_plain_filter_to_the_bit():
     assert_same(seen, same, rtol=0)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("full", [False, True], ids=["one reward", "every reward"])
 def test_the_memory_holds_what_was_learned_and_nothing_that_was_rejected(full):
     rehearsal = Rehearsal(memory.last(100), optimizer=optax.sgd(0.01), batch_size=4)
@@ -79,6 +80,7 @@ def test_the_memory_holds_what_was_learned_and_nothing_that_was_rejected(full):
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(state))
 
 
+@pytest.mark.extended
 def test_equal_keys_give_equal_results_and_the_key_decides_the_draws():
     run = toy(Rehearsal(memory.reservoir(10)))
     one, same = run(KEY), run(KEY)
@@ -105,6 +107,7 @@ def rehearsed_once(rehearsal, flt=None):
     return agent, before, after
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("joint", [True, False])
 def test_replayed_rows_are_one_more_step_of_the_filter(joint):
     """The only row in the memory is the newest: learned once, and replayed twice."""
@@ -152,7 +155,7 @@ CASES = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.extended
 @pytest.mark.parametrize("case", CASES)
 def test_other_spaces(case):
     where, options = CASES[case]
@@ -169,6 +172,7 @@ def test_other_spaces(case):
     assert all(isinstance(np.asarray(leaf), np.ndarray) for leaf in jax.tree.leaves(fresh))  # savez can save it
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_no_step_copies_the_memory(seeds):
     """Temporary memory of a compiled chunk is far below that of the memory, which has 16 MB a seed."""

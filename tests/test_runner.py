@@ -406,7 +406,7 @@ agent = base._replace(
 """
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs a machine made small")
 @pytest.mark.parametrize("agent", [_LOLOFI, _FACTORISING])
@@ -422,6 +422,7 @@ def test_independent_batched_factorisations_do_not_lock_up(agent: str) -> None:
     assert done.stdout.strip() == "(5, 2000)", done.stderr
 
 
+@pytest.mark.extended
 def test_seeds_whose_factorisations_are_computed_in_turns_give_what_they_give_alone() -> None:
     base = toy_agent()
 
@@ -489,7 +490,7 @@ def test_seeds_shared_out_over_devices_are_the_same_runs(tmp_path: Any) -> None:
         np.testing.assert_allclose(results[0]["density"], other["density"], rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.extended
 @pytest.mark.parametrize("optimise", [True, False])
 def test_a_compiled_agent_decides_and_learns_as_the_agent_does(optimise: bool) -> None:
     env = seqdec.envs.make("digits")

@@ -139,6 +139,7 @@ def test_what_is_rejected_does_not_move_the_units() -> None:
     assert np.isnan(action.propensity)
 
 
+@pytest.mark.extended
 def test_a_batch_is_measured_as_its_rows_one_by_one() -> None:
     agent = make("hilofi", site())
     state = agent.init(jax.random.key(0))

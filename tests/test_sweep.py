@@ -138,6 +138,7 @@ def test_finished_cells_are_skipped(quick: Path, tmp_path: Path, capsys: pytest.
     assert "noise_std" in capsys.readouterr().out
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("backend", ["local", pytest.param("ray", marks=[needs_ray, pytest.mark.slow])])
 def test_cells_of_a_dead_worker_run_again(backend: str, quick: Path, tmp_path: Path) -> None:
     config = written(tmp_path / "c.toml")
@@ -150,6 +151,7 @@ def test_cells_of_a_dead_worker_run_again(backend: str, quick: Path, tmp_path: P
     assert table_of(tmp_path / "killed") == table_of(tmp_path / "whole")
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("backend", ["local", pytest.param("ray", marks=[needs_ray, pytest.mark.slow])])
 def test_a_failing_cell_keeps_no_other_from_being_finished(
     backend: str, quick: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

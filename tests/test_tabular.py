@@ -267,6 +267,7 @@ def test_uniform_play_is_uniform(home: Path) -> None:
     assert np.allclose(actions.propensity, 1 / 7)
 
 
+@pytest.mark.extended
 def test_the_command_runs_the_tables_and_rebuilds_its_report(home: Path, tmp_path: Path, capsys: Any) -> None:
     out = tmp_path / "out"
     names = ["--tables", "statlog,financial", "--agents", "neural-greedy", "--steps", "20", "--seeds", "2"]

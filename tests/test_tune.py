@@ -41,6 +41,7 @@ def test_all_trials_share_one_program(tuned):
     assert len(tuned[1]) == 1
 
 
+@pytest.mark.extended
 def test_an_experiment_takes_the_settings_and_names_them(tuned, tmp_path, capsys):
     file = tuned[0] / "settings.json"
     asked = ["run", "digits", "--agents", "adamw", "--steps", "20", "--seeds", "1", "--out", str(tmp_path)]
@@ -88,7 +89,7 @@ def test_zeros_and_other_kinds_of_settings_are_not_searched():
     assert ranges("koala++", {"learning_rate": 0.3}) == {"learning_rate": (1e-2, 1e2)}
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.extended
 @pytest.mark.parametrize("name", ["auto", "neural_linear"])
 def test_agents_with_a_belief_over_the_last_layer_can_be_tuned(name, tmp_path):
     """Their last layer is found while the program of a trial is built."""

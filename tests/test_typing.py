@@ -110,6 +110,7 @@ def complaints(folder: Path, files: dict[str, str]) -> list[tuple[str, int, str]
     ]
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_type_checkers_know_the_documentation_and_find_misspelt_keywords(tmp_path: Path) -> None:
     pytest.importorskip("pyright")

@@ -132,6 +132,7 @@ def test_the_bound_rises_in_training(head):
     assert bounds[-1] > bounds[0] + 0.2
 
 
+@pytest.mark.extended
 def test_a_classifier_learns_from_rewards_of_single_actions():
     agent = agents.make("vbll", ARMS, model=NETWORK, head="classification", learning_rate=0.02, inner_steps=5)
     state, update, xs = agent.init(jax.random.key(0)), jax.jit(agent.update), contexts(120, seed=3)

@@ -17,6 +17,7 @@ IMPROVEMENTS = frozenset({"log_expected_improvement"})
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "epistemic_sampling": {"propensity_samples": 0},
     "predictive_sampling": {"propensity_samples": 0},
+    "tempered_sampling": {"propensity_samples": 0},
     "thompson": {"propensity_samples": 0},
     "ucb": {"width": 2.0},
 }
