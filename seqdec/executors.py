@@ -9,6 +9,7 @@ CPU device, whose thread pool has the size that one core gives it. JAX_PLATFORMS
 """
 
 import contextlib
+import io
 import importlib.util
 import logging
 import os
@@ -252,7 +253,9 @@ class _Process:
 def serve() -> None:
     """The main function of a worker process: answer each task, and end with the driver, also within a task."""
     answers, source = os.fdopen(os.dup(1), "wb"), os.fdopen(os.dup(0), "rb")
-    os.dup2(2, 1)  # a task prints to standard error
+    os.dup2(2, 1)  # a task prints to standard error, line by line, since the process is killed in the end
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # and has nothing to read
     tasks: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(source, tasks), daemon=True).start()

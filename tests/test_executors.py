@@ -66,6 +66,7 @@ def test_local_processes_are_equal_and_return_values_and_errors(
 ) -> None:
     monkeypatch.setenv("PJRT_NPROC", "8")
     monkeypatch.setenv("JAX_NUM_CPU_DEVICES", "4")
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     offset = 3
     with Local(2) as executor:
         assert executor.submit(device).result() == ("cpu", 1, "1")
