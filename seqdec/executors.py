@@ -9,8 +9,8 @@ CPU device, whose thread pool has the size that one core gives it. JAX_PLATFORMS
 """
 
 import contextlib
-import io
 import importlib.util
+import io
 import logging
 import os
 import pickle
