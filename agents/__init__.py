@@ -25,16 +25,13 @@ make others of them.
 if __name__ != "seqdec.agents":
     raise ImportError(f"import this package as seqdec.agents, not as {__name__}; is the repository's root on sys.path?")
 
-from seqdec.agents._auto import auto
-from seqdec.agents._averaging import averaging
-from seqdec.agents._ensemble import ensemble, members_head
 from seqdec.agents._filtering import filtering
 from seqdec.agents._gp import gp
-from seqdec.agents._laplace import laplace, last_layer_laplace
-from seqdec.agents._linear import linear
-from seqdec.agents._neural import neural
-from seqdec.agents._neural_linear import neural_linear, neural_linear_head
-from seqdec.agents._vbll import on_vbll, variational, vbll
+from seqdec.agents._neural.ensemble import ensemble, members_head
+from seqdec.agents._neural.laplace import laplace, last_layer_laplace
+from seqdec.agents._neural.loop import neural
+from seqdec.agents._neural.neural_linear import neural_linear, neural_linear_head
+from seqdec.agents._neural.vbll import on_vbll, variational, vbll
 from seqdec.agents.networks import scorer
 from seqdec.agents.presets import (
     adamw,
@@ -54,7 +51,10 @@ from seqdec.agents.presets import (
 )
 from seqdec.agents.recommender import popularity, random
 from seqdec.agents.registry import REGISTRY, Capabilities, capabilities, make, names
-from seqdec.agents.rehearsal import Rehearsal, rehearsing
+from seqdec.agents.regression.auto import auto
+from seqdec.agents.regression.linear import linear
+from seqdec.agents.wrappers.averaging import averaging
+from seqdec.agents.wrappers.rehearsal import Rehearsal, rehearsing
 
 __all__ = [
     "REGISTRY",

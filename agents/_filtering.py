@@ -18,7 +18,8 @@ from seqdec.params import at_least_float32
 
 _WHOLE = 2**24
 """Largest integer up to which float32, in which models take actions, has all of them."""
-
+_POINTS = 256
+"""Points of a box that are offered for a decision, where the user does not say how many."""
 _MANY = 64
 """Candidates beyond which their covariance is not computed for the sake of its diagonal."""
 
@@ -137,7 +138,7 @@ def choices_for(spaces: HasSpaces, num_candidates: int | None = None) -> Choices
     whole = actions.low.size and not np.issubdtype(actions.dtype, np.floating)
     if whole and max(-int(actions.low.min()), int(actions.high.max())) > _WHOLE:
         raise ValueError(f"a Box of integers must lie within -{_WHOLE} and {_WHOLE}, for float32; got {actions}")
-    return box_choices(observe, sound, actions, 256 if num_candidates is None else num_candidates)
+    return box_choices(observe, sound, actions, _POINTS if num_candidates is None else num_candidates)
 
 
 def drawn(num_candidates: int | None) -> dict[str, int]:

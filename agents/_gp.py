@@ -23,8 +23,8 @@ from gymnasium import spaces as gym_spaces
 from seqdec import checks, kernels, linalg, policies
 from seqdec import memory as memories
 from seqdec.agents._filtering import choices_for, decide, drawn
-from seqdec.agents._neural import NeuralInfo, innovation_of
-from seqdec.agents.experience import Experience, recorder, remember, usable
+from seqdec.agents._neural.experience import Experience, recorder, remember, usable
+from seqdec.agents._neural.loop import NeuralInfo, innovation_of
 from seqdec.agents.inputs import checked
 from seqdec.core import Acquisition, Agent, Array, HasSpaces, Posterior, Predictive, PyTree
 from seqdec.memory import MemoryState

@@ -16,12 +16,10 @@ from flax import linen as nn
 from optax import contrib
 
 from seqdec import checks, likelihoods, optim, policies
-from seqdec.agents._averaging import averaging
 from seqdec.agents._filtering import filtering
-from seqdec.agents._neural import neural
+from seqdec.agents._neural.loop import neural
 from seqdec.agents.inputs import refuse_unused
 from seqdec.agents.networks import network_for
-from seqdec.agents.rehearsal import Rehearsal, rehearsing
 from seqdec.agents.signatures import (
     Dense,
     FilterAgent,
@@ -33,7 +31,9 @@ from seqdec.agents.signatures import (
     Subspace,
     TrainedOptions,
 )
-from seqdec.agents.standard import standard_actions, standard_spaces, standardizing
+from seqdec.agents.wrappers.averaging import averaging
+from seqdec.agents.wrappers.rehearsal import Rehearsal, rehearsing
+from seqdec.agents.wrappers.standard import standard_actions, standard_spaces, standardizing
 from seqdec.core import Acquisition, Agent, Filter, HasSpaces, Network
 from seqdec.filters import Numerics
 from seqdec.likelihoods import Likelihood
@@ -52,8 +52,8 @@ _ARGS = """\
     average: a in [0, 1), decay of the moving average of the means, which acts (`seqdec.agents.averaging`); 0: the
         latest mean acts.
     standardize: give the model contexts of at most 256 numbers, numbers of candidates, and Box actions in standard
-        units, by their means and standard deviations so far (`seqdec.agents.standard`); images stay as they are. False
-        gives it all as they are."""
+        units, by their means and standard deviations so far (`seqdec.agents.wrappers.standard`); images stay as they
+        are. False gives it all as they are."""
 _CHOSEN = ("optimizer", "name", "settings")
 """Keywords of `neural` that the networks with an optimizer of their own choose."""
 _RAISES = """\

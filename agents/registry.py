@@ -54,20 +54,20 @@ _LAYERS = ("process_noise_hidden", "process_noise_last")
 
 AGENTS: Mapping[str, Entry] = {
     "adamw": Entry(presets.adamw, NETWORK),
-    "auto": Entry("seqdec.agents._auto:auto", Capabilities("regression", model=True, learning_rate=True)),
+    "auto": Entry("seqdec.agents.regression.auto:auto", Capabilities("regression", model=True, learning_rate=True)),
     "ekf": Entry(presets.ekf, FILTER._replace(process_noise=("process_noise",))),
-    "ensemble": Entry("seqdec.agents._ensemble:ensemble", HEAD),
+    "ensemble": Entry("seqdec.agents._neural.ensemble:ensemble", HEAD),
     "gp": Entry("seqdec.agents._gp:gp", Capabilities("process", frozenset({"contexts", "points", "features"}))),
     "hilofi": Entry(presets.hilofi, _RANKED._replace(process_noise=_LAYERS)),
-    "last_layer_laplace": Entry("seqdec.agents._laplace:last_layer_laplace", HEAD),
+    "last_layer_laplace": Entry("seqdec.agents._neural.laplace:last_layer_laplace", HEAD),
     "koala++": Entry(presets.koala_plus_plus, NETWORK),
-    "linear": Entry("seqdec.agents._linear:linear", Capabilities("regression")),
+    "linear": Entry("seqdec.agents.regression.linear:linear", Capabilities("regression")),
     "lofi": Entry(presets.lofi, _DRIFTING),
     "lolofi": Entry(presets.lolofi, FILTER._replace(rank="rank_hidden", process_noise=_LAYERS)),
     "lrkf": Entry(presets.lrkf, _DRIFTING),
     "muon": Entry(presets.muon, NETWORK),
-    "neural_linear": Entry("seqdec.agents._neural_linear:neural_linear", HEAD),
-    "on_vbll": Entry("seqdec.agents._vbll:on_vbll", HEAD),
+    "neural_linear": Entry("seqdec.agents._neural.neural_linear:neural_linear", HEAD),
+    "on_vbll": Entry("seqdec.agents._neural.vbll:on_vbll", HEAD),
     "popularity": Entry("seqdec.agents.recommender:popularity", Capabilities("baseline", frozenset({"ids"}))),
     "random": Entry("seqdec.agents.recommender:random", Capabilities("baseline", policy=False)),
     "replay_adamw": Entry(presets.replay_adamw, NETWORK),
@@ -75,7 +75,7 @@ AGENTS: Mapping[str, Entry] = {
     "replay_muon": Entry(presets.replay_muon, NETWORK),
     "replay_sgd": Entry(presets.replay_sgd, NETWORK),
     "subspace": Entry(presets.subspace, _RANKED),
-    "vbll": Entry("seqdec.agents._vbll:vbll", HEAD),
+    "vbll": Entry("seqdec.agents._neural.vbll:vbll", HEAD),
 }
 """A new agent is one row here."""
 

@@ -8,8 +8,8 @@ from typing import Any, Protocol, TypedDict, Unpack
 
 from flax import linen as nn
 
-from seqdec.agents._neural import Head
-from seqdec.agents.rehearsal import Rehearsal
+from seqdec.agents._neural.loop import Head
+from seqdec.agents.wrappers.rehearsal import Rehearsal
 from seqdec.core import Acquisition, Agent, Array, HasSpaces, Network
 from seqdec.filters import Numerics
 from seqdec.filters.covariance import ProcessNoise

@@ -9,8 +9,8 @@ from gymnasium import spaces
 from scipy import stats
 
 from seqdec import agents, models
-from seqdec.agents import mixture, noise, regression, rewards, units
-from seqdec.agents.experience import Experience
+from seqdec.agents._neural.experience import Experience
+from seqdec.agents.regression import mixture, nig, noise, rewards, units
 from tests.test_agents import ARMS, CONTEXT, NUM_ARMS, NUM_FEATURES, Spaces, assert_same, contexts
 
 N, F, T = 2, 3, 12
@@ -37,8 +37,8 @@ LOCATION = 2.5
 def learnt(steps=T):
     """A belief after some steps, and the log density of each."""
     location = jnp.asarray(LOCATION)
-    step = jax.jit(lambda belief, row: regression.learn(belief, row.x, row, location, True, jnp.bool_(True)))
-    belief, densities = regression.prior(N, F), []
+    step = jax.jit(lambda belief, row: nig.learn(belief, row.x, row, location, True, jnp.bool_(True)))
+    belief, densities = nig.prior(N, F), []
     for t in range(steps):
         belief, density = step(belief, observed(t))
         densities.append(float(density))
@@ -58,7 +58,7 @@ def normal_inverse_gamma(j, until=T):
 def test_a_regression_is_the_normal_inverse_gamma_posterior(double_precision):
     belief, _ = learnt()
     total = sum(normal_inverse_gamma(j)[2] for j in range(N)) / T
-    at = regression.answer(belief, jnp.asarray(PHI[0]), jnp.asarray(LOCATION))
+    at = nig.answer(belief, jnp.asarray(PHI[0]), jnp.asarray(LOCATION))
     for j in range(N):
         mean, cov, squares, count = normal_inverse_gamma(j)
         np.testing.assert_allclose(at.mean[j], PHI[0] @ mean, rtol=1e-9)
@@ -82,47 +82,47 @@ def test_what_was_foretold_is_a_student_t(double_precision):
 def test_recomputing_a_belief_from_its_rows_changes_nothing(double_precision):
     belief, _ = learnt()
     rows = jax.tree.map(lambda *parts: jnp.stack(parts), *map(observed, range(T)))
-    none = regression.no_rows(belief)
-    once = regression.added(none, *rows[:3], jnp.ones(T))
-    again = jax.jit(regression.recomputed)(belief, once)
+    none = nig.no_rows(belief)
+    once = nig.added(none, *rows[:3], jnp.ones(T))
+    again = jax.jit(nig.recomputed)(belief, once)
     np.testing.assert_allclose(belief.weights, again.weights, rtol=1e-6, atol=1e-9)
     for one, other in zip(belief.columns, again.columns, strict=True):
         np.testing.assert_allclose(one @ one.T, other @ other.T, rtol=1e-6, atol=1e-9)
     halves = none
     for part in (slice(0, 5), slice(5, T)) * 2:  # in two blocks, each row twice with half the weight
         block = jax.tree.map(lambda leaf, part=part: leaf[part], rows)
-        halves = regression.added(halves, *block[:3], jnp.full(len(block.y), 0.5))
-    assert_same(regression.recomputed(belief, halves), again, rtol=1e-6, atol=1e-9)
+        halves = nig.added(halves, *block[:3], jnp.full(len(block.y), 0.5))
+    assert_same(nig.recomputed(belief, halves), again, rtol=1e-6, atol=1e-9)
 
 
 def test_a_belief_that_forgets_is_that_of_weighted_rows(double_precision):
     half_life, location = 8.0, jnp.asarray(LOCATION)
-    assert regression.period(half_life) == 2
+    assert nig.period(half_life) == 2
 
     @jax.jit
     def step(belief, row, steps):
-        belief, _ = regression.learn(belief, row.x, row, location, True, jnp.bool_(True))
-        return regression.forgotten(belief, half_life, steps, jnp.bool_(True))
+        belief, _ = nig.learn(belief, row.x, row, location, True, jnp.bool_(True))
+        return nig.forgotten(belief, half_life, steps, jnp.bool_(True))
 
-    belief = regression.prior(N, F)
+    belief = nig.prior(N, F)
     for t in range(T):
         belief = step(belief, observed(t), jnp.int32(t + 1))
     weights = 0.5 ** (2 * (T // 2 - np.arange(T) // 2) / half_life)  # row t is forgotten at the even steps after it
-    at = regression.answer(belief, jnp.asarray(PHI[0]), location)
+    at = nig.answer(belief, jnp.asarray(PHI[0]), location)
     for j in range(N):
         own = (j == PLAYED) * weights
         cov = np.linalg.inv(np.eye(F) + (own * PHI.T) @ PHI)
         mean = cov @ (np.append(np.zeros(F - 1), LOCATION / 3) + PHI.T @ (own * Y[:, j]))
         np.testing.assert_allclose(belief.columns[j] @ belief.columns[j].T, cov, rtol=1e-9)
         np.testing.assert_allclose(at.mean[j], PHI[0] @ mean, rtol=1e-9)
-    kept = regression.forgotten(belief, half_life, jnp.int32(2), jnp.bool_(False))
+    kept = nig.forgotten(belief, half_life, jnp.int32(2), jnp.bool_(False))
     assert_same(kept, belief, rtol=0)
 
 
 def test_draws_have_the_moments_of_the_belief():
     belief, _ = learnt()
     location, keys = jnp.float32(LOCATION), jax.random.split(jax.random.key(0), 20_000)
-    weights = jax.vmap(lambda key: regression.drawn(key, belief, location))(keys)
+    weights = jax.vmap(lambda key: nig.drawn(key, belief, location))(keys)
     for j in range(N):
         cov = np.asarray(noise.variance(belief.noise)[j] * belief.columns[j] @ belief.columns[j].T)
         size = np.sqrt(np.outer(np.diag(cov), np.diag(cov)))
@@ -180,7 +180,7 @@ def test_a_unit_that_grows_is_followed():
 
 
 def test_an_action_that_was_never_played_has_the_mean_of_all_rewards():
-    at = regression.answer(regression.prior(N, F), jnp.asarray([0.3, -2.0, 3.0]), jnp.float32(LOCATION))
+    at = nig.answer(nig.prior(N, F), jnp.asarray([0.3, -2.0, 3.0]), jnp.float32(LOCATION))
     np.testing.assert_allclose(at.mean, LOCATION, rtol=1e-6)
 
 
@@ -278,9 +278,7 @@ def test_weights_of_members_are_discounted_sums_of_log_densities():
             for group in before.members
             for k in range(len(group.weights))
         ]
-        found = [
-            regression.learn(*pair, row, location, True, jnp.bool_(True))[1] for pair in zip(beliefs, phis, strict=True)
-        ]
+        found = [nig.learn(*pair, row, location, True, jnp.bool_(True))[1] for pair in zip(beliefs, phis, strict=True)]
         expected = 0.8 * expected + np.array(found) - [0, 0, 0.2, 0, 0.2]
         expected = np.maximum(expected - expected.max(), [-np.inf, -np.inf, -6, -np.inf, -6])
         np.testing.assert_allclose(info.weights, jax.nn.softmax(expected), rtol=1e-3, atol=1e-5)

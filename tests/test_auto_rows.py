@@ -8,9 +8,9 @@ from gymnasium.spaces import Box, Dict, Discrete
 
 import seqdec
 from seqdec import agents, policies
-from seqdec.agents import members
 from seqdec.agents._filtering import choices_for
-from seqdec.agents.experience import recorder
+from seqdec.agents._neural.experience import recorder
+from seqdec.agents.regression import members
 from seqdec.core import Environment, Masked, Spaces, TimeStep
 
 N = 6

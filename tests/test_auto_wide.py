@@ -8,10 +8,10 @@ from gymnasium.spaces import Box, Discrete
 
 import seqdec
 from seqdec import agents
-from seqdec.agents import diagonal, noise, regression
 from seqdec.agents._filtering import choices_for
-from seqdec.agents.experience import Experience, recorder
-from seqdec.agents.members import parts_of
+from seqdec.agents._neural.experience import Experience, recorder
+from seqdec.agents.regression import diagonal, nig, noise
+from seqdec.agents.regression.members import parts_of
 from seqdec.core import Environment, Spaces, TimeStep
 from tests.test_agents import assert_same
 
@@ -34,7 +34,7 @@ def experience(t):
 @pytest.mark.parametrize("half_life", [None, 8.0])
 def test_where_features_never_occur_together_it_is_the_regression(half_life):
     sides = []
-    for form in (regression, diagonal):
+    for form in (nig, diagonal):
 
         @jax.jit
         def step(belief, row, count, form=form):
@@ -76,7 +76,7 @@ def test_draws_have_the_moments_of_the_belief():
 
 
 def test_an_action_that_was_never_played_has_the_mean_of_all_rewards():
-    phi = jnp.ones(F).at[-1].set(regression.CONSTANT)
+    phi = jnp.ones(F).at[-1].set(nig.CONSTANT)
     at = diagonal.answer(diagonal.prior(N, F), phi, LOCATION)
     np.testing.assert_allclose(at.mean, np.full(N, LOCATION), rtol=1e-6)
 

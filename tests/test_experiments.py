@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from seqdec import cli, experiments, figures, models
-from seqdec.agents.experience import Batch, Experience
+from seqdec.agents._neural.experience import Batch, Experience
 from seqdec.data import load_snelson
 from seqdec.experiments import cifar, classify, contenders, folder, in_between, mnist, nonstationary, outliers
 from seqdec.experiments.base import description

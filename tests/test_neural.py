@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from seqdec import agents, memory, models, optim, policies
 from seqdec import params as parameters
-from seqdec.agents import experience, last_layer
+from seqdec.agents._neural import experience, last_layer
 from tests.test_agents import ARMS, CONTEXT, NUM_ARMS, NUM_FEATURES, Custom, Spaces, assert_same, contexts
 
 NETWORK = models.network(Custom(), jnp.zeros(NUM_FEATURES))

@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from seqdec import agents, memory, models
-from seqdec.agents import last_layer
+from seqdec.agents._neural import last_layer
 from tests.test_agents import ARMS, CONTEXT, NUM_ARMS, NUM_FEATURES, Custom, contexts
 
 SINGLE = models.network(Custom(), jnp.zeros(NUM_FEATURES))

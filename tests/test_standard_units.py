@@ -11,8 +11,8 @@ from gymnasium import spaces
 
 import seqdec
 from seqdec import agents, models
-from seqdec.agents import units
-from seqdec.agents.standard import standard_spaces
+from seqdec.agents.regression import units
+from seqdec.agents.wrappers.standard import standard_spaces
 from seqdec.core import Masked
 
 FILTERS = [name for name in agents.names() if agents.capabilities(name).kind == "filter"]

@@ -7,10 +7,9 @@ import optax
 import pytest
 
 from seqdec import agents, models
-from seqdec.agents import _vbll as vbll
-from seqdec.agents import last_layer
-from seqdec.agents._neural import descend
-from seqdec.agents.experience import Batch, Experience
+from seqdec.agents._neural import last_layer, vbll
+from seqdec.agents._neural.experience import Batch, Experience
+from seqdec.agents._neural.loop import descend
 from tests.test_agents import ARMS, CONTEXT, NUM_ARMS, NUM_FEATURES, Custom, contexts
 
 NETWORK = models.network(Custom(), jnp.zeros(NUM_FEATURES))

@@ -18,7 +18,7 @@ import jax
 import numpy as np
 
 from seqdec import agents, envs, likelihoods
-from seqdec.agents._neural import Head, mean_of_rows, point
+from seqdec.agents._neural.loop import Head, mean_of_rows, point
 from seqdec.core import Environment, Network
 from seqdec.experiments import contenders
 from seqdec.experiments.bandits import Options, noted

@@ -1,7 +1,7 @@
 r"""Laplace approximation of the last layer: a Gaussian around the trained weights, for exploration.
 
-For a Gaussian likelihood with variance R and the features phi of `seqdec.agents.last_layer`, the log posterior of the
-weights of a group has the curvature of a linear model,
+For a Gaussian likelihood with variance R and the features phi of `seqdec.agents._neural.last_layer`, the log posterior
+of the weights of a group has the curvature of a linear model,
 
     Lambda = I / sigma_0^2 + sum_i phi_i phi_i^T / R,        w ~ N(w_trained, Lambda^{-1})
 
@@ -25,8 +25,8 @@ from flax import linen as nn
 
 from seqdec import checks, linalg
 from seqdec import memory as memories
-from seqdec.agents._neural import Head, neural, squared_error
-from seqdec.agents.last_layer import by_group, condition, displaced, draw_weights, gram, last_layer, spread
+from seqdec.agents._neural.last_layer import by_group, condition, displaced, draw_weights, gram, last_layer, spread
+from seqdec.agents._neural.loop import Head, neural, squared_error
 from seqdec.core import Acquisition, Agent, HasSpaces, Network, Posterior, Predictive
 
 _OVER = ("memory", "stream")

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from seqdec.agents import units
-from seqdec.agents.units import Units
+from seqdec.agents.regression import units
+from seqdec.agents.regression.units import Units
 from seqdec.core import Array
 
 

@@ -1,7 +1,8 @@
 r"""Variational Bayesian last layers: network, covariance of the last layer and noise are trained on one bound.
 
-With features phi of the network (`seqdec.agents.last_layer`) and q(w_g) = N(m_g, S_g), S_g = L_g L_g^T, the optimizer
-trains the network, whose last layer holds m, the lower triangular L and the noise variances sigma^2. It maximises
+With features phi of the network (`seqdec.agents._neural.last_layer`) and q(w_g) = N(m_g, S_g), S_g = L_g L_g^T, the
+optimizer trains the network, whose last layer holds m, the lower triangular L and the noise variances sigma^2. It
+maximises
 
     mean_i bound_i - (1/N) [ sum_g KL(q(w_g) || N(0, sigma_0^2 I)) - sum_g log p(sigma_g^2) ]
 
@@ -33,8 +34,8 @@ from flax import linen as nn
 
 from seqdec import checks
 from seqdec import memory as memories
-from seqdec.agents._neural import Head, mean_of_rows, neural
-from seqdec.agents.last_layer import LastLayer, displaced, draw_weights, last_layer, spread, variances
+from seqdec.agents._neural.last_layer import LastLayer, displaced, draw_weights, last_layer, spread, variances
+from seqdec.agents._neural.loop import Head, mean_of_rows, neural
 from seqdec.agents.signatures import RegularizedOptions, VariationalOptions
 from seqdec.core import Acquisition, Agent, Array, HasSpaces, Network, Posterior, Predictive, PyTree
 from seqdec.registry import spelled

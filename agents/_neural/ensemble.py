@@ -30,11 +30,13 @@ from flax import linen as nn
 
 from seqdec import checks
 from seqdec import memory as memories
-from seqdec.agents._neural import Head, mean_of_rows, neural
-from seqdec.agents.last_layer import last_layer
+from seqdec.agents._neural.last_layer import last_layer
+from seqdec.agents._neural.loop import Head, mean_of_rows, neural
 from seqdec.core import Acquisition, Agent, Array, HasSpaces, Key, Network, Posterior, Predictive, PyTree
 
 _BOOTSTRAPS = ("poisson", "bernoulli", "none")
+_MOST = 12
+"""Copies of a row in a bootstrap sample: a Poisson(1) number is larger with a probability of 1e-10."""
 
 
 def members_head(
@@ -125,8 +127,8 @@ def _prior(network: Network, scale: float) -> Callable[[Key], PyTree]:
 
 
 def _poisson(key: Key, shape: tuple[int, ...]) -> Array:
-    """Poisson(1) numbers, by inversion; above 12 with a probability of 1e-10."""
-    cumulative = np.exp(-1) * np.cumsum([1 / math.factorial(k) for k in range(12)])
+    """Poisson(1) numbers, by inversion."""
+    cumulative = np.exp(-1) * np.cumsum([1 / math.factorial(k) for k in range(_MOST)])
     return jnp.sum(jax.random.uniform(key, (*shape, 1)) > cumulative.reshape((1,) * len(shape) + (-1,)), -1).astype(
         float
     )

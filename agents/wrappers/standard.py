@@ -1,8 +1,8 @@
 r"""Standard units: an agent that sees numbers by their means and standard deviations, whatever their units.
 
-    contexts, vectors or single numbers        (x - mean) / std, running (`seqdec.agents.units`), cut off at 5
-    numbers of candidates, likewise            each column over all candidates allowed
-    Box actions                                (a - middle) / std of a uniform point of the box
+    contexts, vectors or single numbers     (x - mean) / std, running (`seqdec.agents.regression.units`), cut off at 5
+    numbers of candidates, likewise         each column over all candidates allowed
+    Box actions                             (a - middle) / std of a uniform point of the box
 
 Images, that is arrays of two and more axes or of more than 256 numbers, Discrete observations and row numbers of tables
 stay as they are. The units are those of all contexts learned from, the newest included. What was learned stays in the
@@ -17,10 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
-from seqdec.agents import units
 from seqdec.agents._filtering import choices_for
 from seqdec.agents.inputs import checked, moderate, spaces_of
-from seqdec.agents.units import Units
+from seqdec.agents.regression import units
+from seqdec.agents.regression.units import Units
 from seqdec.core import Agent, Array, HasSpaces, Masked, Network, PyTree, Spaces
 
 _CONTEXT = "context"

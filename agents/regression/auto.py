@@ -1,13 +1,13 @@
 r"""One agent for contexts, candidates and boxes: linear and learnt regressions, weighted by what they foretold.
 
-Members. Each is a Bayesian regression with an estimated noise variance (`seqdec.agents.regression`): for contexts with
-a weight vector for each action, for candidates and Box actions with one for all rows. How they are weighted, and how
-some of them forget once a change was found, is told in `seqdec.agents.mixture`. With z the numbers in standard units,
-linear members have the features (z, 3) and (10 z, 3); candidates and boxes have further features of z
-(`seqdec.agents.views`); the last has ((z, h(z), 1) / sqrt(10), 3), h the last hidden units of a network. More than 256
-numbers stay as they are, and the last is without z: of images it is the only one, and vectors x, such as hashed words,
-have members without covariances (`seqdec.agents.diagonal`) on (3 x / |x|, 3), at scale 1 and 0.3. The first and the
-last have twins that forget.
+Members. Each is a Bayesian regression with an estimated noise variance (`seqdec.agents.regression.nig`): for contexts
+with a weight vector for each action, for candidates and Box actions with one for all rows. How they are weighted, and
+how some of them forget once a change was found, is told in `seqdec.agents.regression.mixture`. With z the numbers in
+standard units, linear members have the features (z, 3) and (10 z, 3); candidates and boxes have further features of z
+(`seqdec.agents.regression.views`); the last has ((z, h(z), 1) / sqrt(10), 3), h the last hidden units of a network.
+More than 256 numbers stay as they are, and the last is without z: of images it is the only one, and vectors x, such as
+hashed words, have members without covariances (`seqdec.agents.regression.diagonal`) on (3 x / |x|, 3), at scale 1 and
+0.3. The first and the last have twins that forget.
 
 Features. Each step takes one AdamW step on a minibatch of the memory, on half the squared error of the network's
 output for rewards in standard units. All parameters shrink by learning_rate min(1, decay / t) a step, as under a prior
@@ -36,11 +36,8 @@ from gymnasium import spaces as gym_spaces
 
 from seqdec import checks, policies
 from seqdec import memory as memories
-from seqdec.agents import mixture, regression, rewards, units
-from seqdec.agents._averaging import moved
 from seqdec.agents._filtering import choices_for, decide, drawn
-from seqdec.agents._neural import descend, innovation_of
-from seqdec.agents.experience import (
+from seqdec.agents._neural.experience import (
     finite,
     key_numbers,
     minibatch,
@@ -48,8 +45,11 @@ from seqdec.agents.experience import (
     remember,
     usable,
 )
+from seqdec.agents._neural.loop import descend, innovation_of
 from seqdec.agents.inputs import checked, refuse_unused, spaces_of
-from seqdec.agents.members import (
+from seqdec.agents.presets import hilofi
+from seqdec.agents.regression import mixture, nig, rewards, units
+from seqdec.agents.regression.members import (
     FIRST,
     AutoState,
     answers_of,
@@ -65,7 +65,7 @@ from seqdec.agents.members import (
     posterior,
     renewed,
 )
-from seqdec.agents.presets import hilofi
+from seqdec.agents.wrappers.averaging import moved
 from seqdec.core import (
     Acquisition,
     Agent,
@@ -144,7 +144,7 @@ def auto(
     recording = recorder(choices, spaces)
     usual = policies.thompson(scale=_SCALE)
     if rows is None and box is None:
-        usual = regression.usual_policy(recording.example.x.size)
+        usual = nig.usual_policy(recording.example.x.size)
     acquisition, called = (usual, None) if policy is None else policies.resolve(policy)
     checks.positive("learning_rate", learning_rate)
     batch_size = checks.count("batch_size", batch_size)
@@ -152,7 +152,7 @@ def auto(
     checks.number("decay", decay)
     checks.positive("horizon", horizon)
     if half_life is not None:
-        checks.number("half_life", half_life, 0, regression.LONGEST, exclusive=True)
+        checks.number("half_life", half_life, 0, nig.LONGEST, exclusive=True)
     checks.number("average", average, 0, 1)
     example = recording.example._replace(step=jax.ShapeDtypeStruct((), jnp.int32))
     parts = parts_of(spaces, model, recording.example.x, half_life)

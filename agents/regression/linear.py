@@ -1,9 +1,9 @@
 r"""Linear Thompson sampling and LinUCB: a weight vector for each action, or one for all candidates.
 
 For contexts of numbers each action has a Bayesian regression of its own on (z, 3), z the context in standard units
-(`seqdec.agents.regression`, `seqdec.agents.units`): no setting depends on the unit or the origin of contexts or
-rewards. An observation costs O(F^2) for F - 1 numbers in a context. With a half-life it is discounted linear Thompson
-sampling or LinUCB, at O(n F^3) more in every fourth of the half-life.
+(`seqdec.agents.regression.nig`, `seqdec.agents.regression.units`): no setting depends on the unit or the origin of
+contexts or rewards. An observation costs O(F^2) for F - 1 numbers in a context. With a half-life it is discounted
+linear Thompson sampling or LinUCB, at O(n F^3) more in every fourth of the half-life.
 
 Source: Agrawal, Goyal, "Thompson sampling for contextual bandits with linear payoffs", ICML 2013; Li, Chu, Langford,
 Schapire, "A contextual-bandit approach to personalized news article recommendation", WWW 2010, for a weight vector for
@@ -19,16 +19,17 @@ import jax.numpy as jnp
 from gymnasium import spaces as gym_spaces
 
 from seqdec import checks, memory, models, policies
-from seqdec.agents import recommender, regression, rewards, units
+from seqdec.agents import recommender
 from seqdec.agents._filtering import choices_for, decide
-from seqdec.agents.experience import first, recorder, usable
+from seqdec.agents._neural.experience import first, recorder, usable
 from seqdec.agents.inputs import checked, spaces_of
 from seqdec.agents.networks import check_candidates
 from seqdec.agents.presets import ekf
-from seqdec.agents.regression import Regression
-from seqdec.agents.rewards import Rewards
+from seqdec.agents.regression import nig, rewards, units
+from seqdec.agents.regression.nig import Regression
+from seqdec.agents.regression.rewards import Rewards
+from seqdec.agents.regression.units import Units
 from seqdec.agents.signatures import LinearOptions, ScorerOptions
-from seqdec.agents.units import Units
 from seqdec.core import Acquisition, Agent, Array, HasSpaces, Marginals, Posterior, Predictive
 from seqdec.registry import spelled, unknown
 
@@ -70,22 +71,22 @@ def _per_action(
     half_life: float | None = None,
 ) -> Agent:
     if half_life is not None:
-        checks.number("half_life", half_life, 0, regression.LONGEST, exclusive=True)
+        checks.number("half_life", half_life, 0, nig.LONGEST, exclusive=True)
     choices = choices_for(spaces)
     recording = recorder(choices, spaces)
     example = recording.example.x
-    acquisition, called = (regression.usual_policy(example.size), None) if policy is None else policies.resolve(policy)
+    acquisition, called = (nig.usual_policy(example.size), None) if policy is None else policies.resolve(policy)
     actions = int(spaces.action_space.n)  # pyright: ignore[reportAttributeAccessIssue] (Discrete)
 
     def init(key):
-        belief = regression.prior(actions, example.size + 1)
+        belief = nig.prior(actions, example.size + 1)
         return LinearState(belief, units.unknown(example.shape), rewards.unknown(), jnp.int32(0))
 
     def phi_of(state, x):
-        return regression.with_constant(units.bounded(state.contexts, x))
+        return nig.with_constant(units.bounded(state.contexts, x))
 
     def answers(state, x):
-        at = regression.answer(state.belief, phi_of(state, x), rewards.location(state.rewards))
+        at = nig.answer(state.belief, phi_of(state, x), rewards.location(state.rewards))
         return at._replace(mean=at.mean + state.rewards.origin)
 
     def joint(state, x):
@@ -94,7 +95,7 @@ def _per_action(
 
     def act(key, state, observation):
         def draw(key):
-            weights = regression.drawn(key, state.belief, rewards.location(state.rewards))
+            weights = nig.drawn(key, state.belief, rewards.location(state.rewards))
             return lambda x: weights @ phi_of(state, x) + state.rewards.origin
 
         question = Posterior(
@@ -108,15 +109,15 @@ def _per_action(
     def update(state, observation, action, feedback):
         newest, single = recording.rows(observation, action, feedback), jnp.ndim(feedback) == 0
         row, good = first(newest), usable(newest)
-        error = regression.innovation(answers(state, row.x).mean, row, single)
+        error = nig.innovation(answers(state, row.x).mean, row, single)
         x = units.cut(state.contexts, row.x)
         state = state._replace(contexts=units.measured(state.contexts, x[None], good[None]))
         seen, y = rewards.measured(state.rewards, row.y, good & row.observed)
         location = rewards.location(seen)
-        belief, density = regression.learn(state.belief, phi_of(state, x), row._replace(y=y), location, single, good)
+        belief, density = nig.learn(state.belief, phi_of(state, x), row._replace(y=y), location, single, good)
         steps = memory.counted(state.seen, good)
         if half_life is not None:
-            belief = regression.forgotten(belief, half_life, steps, good)
+            belief = nig.forgotten(belief, half_life, steps, good)
         return LinearState(belief, state.contexts, seen, steps), LinearInfo(error, density, ~good)
 
     told = {"policy": called, "half_life": half_life}

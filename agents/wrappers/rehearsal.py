@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import optax
 
 from seqdec.agents._filtering import choices_for
-from seqdec.agents.experience import Experience, finite, key_numbers, recorder, remember
+from seqdec.agents._neural.experience import Experience, finite, key_numbers, recorder, remember
 from seqdec.checks import count
 from seqdec.core import Agent, Array, Filter, HasSpaces
 from seqdec.memory import Memory, MemoryState
@@ -30,7 +30,7 @@ from seqdec.optim.common import promoting
 
 
 class Rehearsal(NamedTuple):
-    """What an agent does with past observations at each step: see `seqdec.agents.rehearsal`.
+    """What an agent does with past observations at each step: see `seqdec.agents.wrappers.rehearsal`.
 
     Each replayed update counts its observation once more, which makes the belief overconfident.
     """
@@ -51,7 +51,7 @@ class RehearsalState(NamedTuple):
     belief: Any
     """of the filter"""
     memory: MemoryState
-    """rows `seqdec.agents.experience.Experience`"""
+    """rows `seqdec.agents._neural.experience.Experience`"""
     optimizer: Any
     """its state; None without an optimizer"""
     key: Array

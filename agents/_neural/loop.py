@@ -22,7 +22,7 @@ from flax import linen as nn
 from seqdec import memory as memories
 from seqdec import policies
 from seqdec.agents._filtering import choices_for, decide, drawn
-from seqdec.agents.experience import (
+from seqdec.agents._neural.experience import (
     Batch,
     Experience,
     finite,

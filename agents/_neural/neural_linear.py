@@ -1,7 +1,7 @@
 r"""Neural-linear bandits: features trained on replayed minibatches, an exact Bayesian linear regression on top.
 
-For the features phi of the network (`seqdec.agents.last_layer`) the weights of a group and its noise variance have the
-conjugate prior
+For the features phi of the network (`seqdec.agents._neural.last_layer`) the weights of a group and its noise variance
+have the conjugate prior
 
     sigma^2 ~ InverseGamma(a_0, b_0)        w | sigma^2 ~ N(0, sigma^2 tau^2 I)
 
@@ -36,9 +36,8 @@ from flax import linen as nn
 
 from seqdec import checks, linalg
 from seqdec import memory as memories
-from seqdec.agents._neural import Head, Lesson, neural, squared_error
-from seqdec.agents.experience import Experience
-from seqdec.agents.last_layer import (
+from seqdec.agents._neural.experience import Experience
+from seqdec.agents._neural.last_layer import (
     LastLayer,
     by_group,
     condition,
@@ -50,6 +49,7 @@ from seqdec.agents.last_layer import (
     responses,
     spread,
 )
+from seqdec.agents._neural.loop import Head, Lesson, neural, squared_error
 from seqdec.core import Acquisition, Agent, Array, HasSpaces, Network, Posterior, Predictive, PyTree
 from seqdec.memory import MemoryState
 

@@ -17,10 +17,10 @@ _FEW = 256
 """Numbers in a context up to which it is seen in standard units; larger ones, such as images, stay as they are."""
 _FURTHEST = 5.0
 """Standard deviations at which contexts are cut off: rare values, and all while the deviation is hardly known."""
-
-
 _TIMES = 10.0
 """How many times as far from the mean as all before a value may be."""
+_ROUNDING = 1e-6
+"""Of the mean: a standard deviation that is not larger is rounding, and the values do not vary."""
 
 
 class Units(NamedTuple):
@@ -68,7 +68,7 @@ def measured(units: Units, values: Array, present: Array) -> Units:
 def standard(units: Units, values: Array) -> Array:
     """(values - mean) / standard deviation; 0 where nothing varies yet."""
     std = jnp.sqrt(jnp.maximum(units.squares, 0) / jnp.maximum(units.seen, 1))
-    varies = std > 1e-6 * jnp.abs(units.mean)
+    varies = std > _ROUNDING * jnp.abs(units.mean)
     return jnp.where(varies, (values.astype(std.dtype) - units.mean) / jnp.where(varies, std, 1), 0)
 
 

@@ -4,9 +4,9 @@ r"""What regressions see of a step: rows of the network's input, the numbers in 
     candidates    a row for each action, one response
     boxes         a row (context, action) for each action that is tried, one response
 
-z are the numbers of a row in standard units (`seqdec.agents.units`), Box actions by their bounds as u in [-1, 1].
-Contexts of more than 256 numbers stay as they are. Those with one axis, such as hashed words, have the features
-3 x / |x| of a member without covariances, images none.
+z are the numbers of a row in standard units (`seqdec.agents.regression.units`), Box actions by their bounds as u in
+[-1, 1]. Contexts of more than 256 numbers stay as they are. Those with one axis, such as hashed words, have the
+features 3 x / |x| of a member without covariances, images none.
 
 Features of rows, where they are at most 256: z and u; all products of two of them; of candidates also (z, a one for the
 row of each table); of boxes also (1, z, u) times Gaussian bumps in u on a grid, whose width is the step of the grid.
@@ -22,8 +22,8 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
-from seqdec.agents import regression, units
 from seqdec.agents.networks import row_count
+from seqdec.agents.regression import nig, units
 from seqdec.core import Array, PyTree, Spaces
 
 _MOST = 256
@@ -72,7 +72,7 @@ def _of_length_three(x: Array) -> Array:
     """The context at the length of the constant: the prior is as wide for many words as for one of 1,000 levels."""
     x = x.astype(float)
     x = x / jnp.maximum(jnp.max(jnp.abs(x)), jnp.finfo(x.dtype).tiny)
-    return regression.CONSTANT * x / jnp.maximum(jnp.linalg.norm(x), jnp.finfo(x.dtype).tiny)
+    return nig.CONSTANT * x / jnp.maximum(jnp.linalg.norm(x), jnp.finfo(x.dtype).tiny)
 
 
 def of_candidates(spaces: Spaces) -> View:

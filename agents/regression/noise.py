@@ -45,7 +45,7 @@ def unknown(responses: int) -> Noise:
 
 def variance(noise: Noise, prior_count: float = PRIOR_COUNT) -> Array:
     """(n,) sigma^2; where nothing was surprising, too small to matter in any unit, but not 0: draws still differ."""
-    shared = jnp.sum(noise.squares) / jnp.maximum(jnp.sum(noise.counts), 1e-6)
+    shared = jnp.sum(noise.squares) / jnp.maximum(jnp.sum(noise.counts), 1)
     own = (prior_count * shared + noise.squares) / (prior_count + noise.counts)
     return jnp.maximum(jnp.maximum(own, shared), _SMALLEST)
 

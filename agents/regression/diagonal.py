@@ -1,7 +1,7 @@
 r"""Bayesian linear regression for many features, with a variance for each weight and no covariances.
 
-As `seqdec.agents.regression`, with sigma_j^2 diag(v_j) in place of sigma_j^2 C_j. One observation (x, y) of response j,
-with s = 1 + sum_f v_jf phi_f^2 and e = y - w_j^T phi, gives
+As `seqdec.agents.regression.nig`, with sigma_j^2 diag(v_j) in place of sigma_j^2 C_j. One observation (x, y) of
+response j, with s = 1 + sum_f v_jf phi_f^2 and e = y - w_j^T phi, gives
 
     w_jf += v_jf phi_f e / s        v_jf <- v_jf / (1 + v_jf phi_f^2)
 
@@ -16,11 +16,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from seqdec.agents import noise as noises
-from seqdec.agents import regression
-from seqdec.agents.experience import Experience
-from seqdec.agents.noise import Noise
-from seqdec.agents.regression import CONSTANT, Answer
+from seqdec.agents._neural.experience import Experience
+from seqdec.agents.regression import nig
+from seqdec.agents.regression import noise as noises
+from seqdec.agents.regression.nig import CONSTANT, Answer
+from seqdec.agents.regression.noise import Noise
 from seqdec.core import Array, Key
 
 
@@ -56,8 +56,8 @@ def drawn(key: Key, belief: Diagonal, location: Array) -> Array:
 def learn(
     belief: Diagonal, phi: Array, row: Experience, location: Array, single: bool, accept: Array
 ) -> tuple[Diagonal, Array]:
-    """The belief after one step, as `seqdec.agents.regression.learn`."""
-    return regression.learn(belief, phi, row, location, single, accept, observe)
+    """The belief after one step, as `seqdec.agents.regression.nig.learn`."""
+    return nig.learn(belief, phi, row, location, single, accept, observe)
 
 
 def observe(
@@ -83,7 +83,7 @@ def forgotten(belief: Diagonal, half_life: float, steps: Array, accept: Array) -
 
     With g = 2^(-period / half_life), v' = v / (g + (1 - g) v) and w' = w - (1 - g) v' w.
     """
-    period = regression.period(half_life)
+    period = nig.period(half_life)
     keep = jnp.where(accept & (steps % period == 0), 0.5 ** (period / half_life), 1.0).astype(belief.weights.dtype)
     variances = belief.variances / (keep + (1 - keep) * belief.variances)
     return belief._replace(weights=belief.weights * (1 - (1 - keep) * variances), variances=variances)

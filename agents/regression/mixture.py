@@ -1,6 +1,6 @@
 r"""Regressions that differ in their prior and in how fast they forget, weighted by what they foretold.
 
-A kind with scale r and half-life H is a regression (`seqdec.agents.regression`) on the features (r z, 3), whose
+A kind with scale r and half-life H is a regression (`seqdec.agents.regression.nig`) on the features (r z, 3), whose
 observations count half as much after H steps. A large r is for rewards that are nearly free of noise, a finite H for a
 world that changes.
 
@@ -32,9 +32,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from seqdec.agents import diagonal, regression
-from seqdec.agents.experience import Experience
-from seqdec.agents.regression import Answer
+from seqdec.agents._neural.experience import Experience
+from seqdec.agents.regression import diagonal, nig
+from seqdec.agents.regression.nig import Answer
 from seqdec.core import Array, Key
 
 _PRICE = 0.2
@@ -57,7 +57,7 @@ class Kind(NamedTuple):
 
 
 class Form(NamedTuple):
-    """A regression as functions of these names, those of `seqdec.agents.regression`."""
+    """A regression as functions of these names, those of `seqdec.agents.regression.nig`."""
 
     prior: Callable[[int, int], Any]
     answer: Callable[[Any, Array, Array], Answer]
@@ -66,10 +66,10 @@ class Form(NamedTuple):
     forgotten: Callable[[Any, float, Array, Array], Any]
 
 
-FULL = Form(regression.prior, regression.answer, regression.drawn, regression.learn, regression.forgotten)
+FULL = Form(nig.prior, nig.answer, nig.drawn, nig.learn, nig.forgotten)
 """With a covariance of all features."""
 DIAGONAL = Form(diagonal.prior, diagonal.answer, diagonal.drawn, diagonal.learn, diagonal.forgotten)
-"""With variances only (`seqdec.agents.diagonal`), for many features."""
+"""With variances only (`seqdec.agents.regression.diagonal`), for many features."""
 
 
 class Change(NamedTuple):
@@ -112,7 +112,7 @@ def prior(form: Form, kinds: tuple[Kind, ...], responses: int, size: int) -> Any
 def features(kinds: tuple[Kind, ...], z: Array) -> Array:
     """(K, F) features of the members, from what they share (F - 1,)."""
     scaled = jnp.array([kind.scale for kind in kinds], z.dtype)[:, None] * jnp.ravel(z)[None]
-    return jnp.concatenate([scaled, jnp.full((len(kinds), 1), regression.CONSTANT, z.dtype)], 1)
+    return jnp.concatenate([scaled, jnp.full((len(kinds), 1), nig.CONSTANT, z.dtype)], 1)
 
 
 def answers(form: Form, members: Any, phis: Array, location: Array) -> Answer:
@@ -129,7 +129,7 @@ def drawn(form: Form, key: Key, members: Any, location: Array) -> Array:
 def learn(
     form: Form, members: Any, phis: Array, row: Experience, location: Array, single: bool, accept: Array
 ) -> tuple[Any, Array]:
-    """The members after one step, as `seqdec.agents.regression.learn`, and the log densities (K,)."""
+    """The members after one step, as `seqdec.agents.regression.nig.learn`, and the log densities (K,)."""
     return jax.vmap(lambda belief, phi: form.learn(belief, phi, row, location, single, accept))(members, phis)
 
 

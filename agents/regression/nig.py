@@ -2,11 +2,11 @@ r"""Bayesian linear regression with a weight vector and a noise variance for eac
 
     y_j = w_j^T phi(x) + e        e ~ N(0, sigma_j^2)        w_j | sigma_j^2 ~ N((0, m / 3), sigma_j^2 I)
 
-with sigma_j^2 as in `seqdec.agents.noise`. The last feature is 3, so that an action which was never played has expected
-reward m, the mean of all rewards so far, and three standard deviations of the noise around it. Rewards are counted from
-the first one, so that their origin costs no digits. The covariance sigma_j^2 C_j is kept as C_j = T_j T_j^T, and w_j is
-that of m = 0: the posterior mean is w_j + C_j (0, m / 3) for any m. One observation (x, y) of response j, with
-p = T_j^T phi, s = 1 + p^T p and e = y - w_j^T phi, gives (Potter's form)
+with sigma_j^2 as in `seqdec.agents.regression.noise`. The last feature is 3, so that an action which was never played
+has expected reward m, the mean of all rewards so far, and three standard deviations of the noise around it. Rewards are
+counted from the first one, so that their origin costs no digits. The covariance sigma_j^2 C_j is kept as C_j = T_j
+T_j^T, and w_j is that of m = 0: the posterior mean is w_j + C_j (0, m / 3) for any m. One observation (x, y) of
+response j, with p = T_j^T phi, s = 1 + p^T p and e = y - w_j^T phi, gives (Potter's form)
 
     w_j += T_j p e / s        T_j -= T_j p p^T / (s + sqrt(s))
 
@@ -20,15 +20,19 @@ import jax
 import jax.numpy as jnp
 
 from seqdec import linalg, policies
-from seqdec.agents import noise as noises
-from seqdec.agents.experience import Experience
-from seqdec.agents.noise import Noise
+from seqdec.agents._neural.experience import Experience
+from seqdec.agents.regression import noise as noises
+from seqdec.agents.regression.noise import Noise
 from seqdec.core import Acquisition, Array
 
 CONSTANT = 3.0
 """The last feature: a prior of three standard deviations of the noise for the mean reward of an action."""
 LONGEST = 2.0**32
 """Half-lives are below: then the steps between two times at which a belief forgets fit int32."""
+_TIMES = 4
+"""How often a belief forgets in a half-life: not in every step, so that it costs little."""
+_FEW, _MOST_NEGLECT = 2, 20
+"""Numbers in a context up to which draws are not tempered; the largest neglect, of contexts with as many or more."""
 
 
 class Regression(NamedTuple):
@@ -59,7 +63,9 @@ class Answer(NamedTuple):
 
 def usual_policy(numbers: int) -> Acquisition:
     """For contexts of so many numbers: these explore the more by themselves, the more there are."""
-    return policies.tempered_sampling(neglect=float(min(numbers, 20))) if numbers > 2 else policies.epistemic_sampling()
+    if numbers <= _FEW:
+        return policies.epistemic_sampling()
+    return policies.tempered_sampling(neglect=float(min(numbers, _MOST_NEGLECT)))
 
 
 def prior(responses: int, features: int) -> Regression:
@@ -147,8 +153,8 @@ def _less(columns: Array, products: Array) -> Array:
 
 
 def period(half_life: float) -> int:
-    """Steps between two times at which a belief of this half-life forgets: a fourth of it, so that it costs little."""
-    return max(1, int(half_life / 4))
+    """Steps between two times at which a belief of this half-life forgets: a fourth of it."""
+    return max(1, int(half_life / _TIMES))
 
 
 def forgotten(belief: Regression, half_life: float, steps: Array, accept: Array) -> Regression:

@@ -13,22 +13,22 @@ from gymnasium import spaces as gym_spaces
 
 from seqdec import linalg, models
 from seqdec import memory as memories
-from seqdec.agents import mixture, regression, rewards, units, views
-from seqdec.agents import noise as noises
 from seqdec.agents._filtering import Choices, limits
-from seqdec.agents._neural import mean_of_rows
-from seqdec.agents.experience import (
+from seqdec.agents._neural.experience import (
     Batch,
     Experience,
     first,
 )
-from seqdec.agents.last_layer import last_layer
-from seqdec.agents.mixture import DIAGONAL, FULL, Change, Form, Kind
+from seqdec.agents._neural.last_layer import last_layer
+from seqdec.agents._neural.loop import mean_of_rows
 from seqdec.agents.networks import check_candidates, network_for
-from seqdec.agents.regression import Answer, Regression
-from seqdec.agents.rewards import Rewards
-from seqdec.agents.units import Units
-from seqdec.agents.views import View
+from seqdec.agents.regression import mixture, nig, rewards, units, views
+from seqdec.agents.regression import noise as noises
+from seqdec.agents.regression.mixture import DIAGONAL, FULL, Change, Form, Kind
+from seqdec.agents.regression.nig import Answer, Regression
+from seqdec.agents.regression.rewards import Rewards
+from seqdec.agents.regression.units import Units
+from seqdec.agents.regression.views import View
 from seqdec.core import (
     Array,
     Marginals,
@@ -51,6 +51,8 @@ _ROWS, _BLOCK = 8192, 256
 """Rows of the memory that the belief is recomputed from, if there are more, a random draw; rows of it at a time."""
 FIRST, _OFTEN = 16, 10
 """Steps between the first recomputations, and recomputations while the number of observations grows e times."""
+_NEAR = (0.1, 0.01)
+"""Standard deviations of the further points of a box around the best before them, in edges of the box."""
 
 
 class AutoState(NamedTuple):
@@ -272,7 +274,7 @@ def near_best(choices: Choices, question: Posterior, space: gym_spaces.Box) -> C
         offer, *keys = jax.random.split(key, 3)
         rows = choices.candidates(offer, observation)
         count = len(rows) // len(keys)
-        for key, share in zip(keys, (0.1, 0.01), strict=True):
+        for key, share in zip(keys, _NEAR, strict=True):
             best = rows[jnp.argmax(question.mean(rows))]
             step = jnp.maximum(share * (high - low), 1.0 if whole else 0.0).astype(rows.dtype)
             points = best[None, -size:] + step * jax.random.normal(key, (count, size), rows.dtype)
@@ -286,7 +288,7 @@ def near_best(choices: Choices, question: Posterior, space: gym_spaces.Box) -> C
 
 
 def loss_of(parts: Parts, contexts: Units, seen: Rewards, params: PyTree, batch: Batch):
-    """Half the squared error in standard units, as `seqdec.agents._neural.descend` takes it."""
+    """Half the squared error in standard units, as `seqdec.agents._neural.loop.descend` takes it."""
     inputs = jax.vmap(lambda x: inputs_of(parts, contexts, x))(batch.rows.x)
     responses = jax.vmap(parts.network.apply, (None, 0))(params, inputs)
     error = rewards.standard(seen, batch.rows.y) - responses.astype(batch.rows.y.dtype)
@@ -312,12 +314,12 @@ def renewed(parts: Parts, key: Array, state: AutoState) -> AutoState:
             phi = jax.vmap(lambda x: features_of(parts, params, inputs_of(parts, contexts, x))[-1])(rows.x)
             age = (memory.seen - rows.step).astype(weights.dtype)
             faded = weights[None] * 0.5 ** (age[None] / half_lives[:, None].astype(weights.dtype))
-            return jax.vmap(regression.added, (0, 1, None, None, 0))(moments, phi, rows.y, rows.observed, faded)
+            return jax.vmap(nig.added, (0, 1, None, None, 0))(moments, phi, rows.y, rows.observed, faded)
 
-        moments = jax.vmap(regression.no_rows)(kept[0])
+        moments = jax.vmap(nig.no_rows)(kept[0])
         moments = jax.lax.fori_loop(0, (used + _BLOCK - 1) // _BLOCK, block, moments)
         later = memory.seen + jnp.maximum(FIRST, memory.seen // _OFTEN)
-        return jax.lax.map(lambda each: regression.recomputed(*each), (kept[0], moments)), params, later
+        return jax.lax.map(lambda each: nig.recomputed(*each), (kept[0], moments)), params, later
 
     kept = state.members[-1], state.features, state.due
     due = state.memory.seen >= state.due
