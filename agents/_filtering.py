@@ -9,12 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
-from seqdec.agents.inputs import as_floats, checked, moderate, refused_actions, refused_observations, spaces_of
+from seqdec.agents.inputs import as_floats, checked
 from seqdec.agents.networks import check_candidates
 from seqdec.checks import count
 from seqdec.core import Acquisition, Action, Agent, Array, Filter, HasSpaces, Key, Masked, Posterior, PyTree
 from seqdec.filters import posterior
 from seqdec.params import at_least_float32
+from seqdec.spaces import is_sound, moderate, refused_actions, refused_observations, spaces_of
 
 _WHOLE = 2**24
 """Largest integer up to which float32, in which models take actions, has all of them."""
@@ -118,7 +119,7 @@ def choices_for(spaces: HasSpaces, num_candidates: int | None = None) -> Choices
         ValueError: the action box is unbounded, num_candidates < 1, or it is given for Discrete actions.
     """
     spaces = spaces_of(spaces)
-    actions, sound = spaces.action_space, functools.partial(_sound, spaces.observation_space)
+    actions, sound = spaces.action_space, functools.partial(is_sound, spaces.observation_space)
     if num_candidates is not None:
         num_candidates = count("num_candidates", num_candidates)
         if isinstance(actions, gym_spaces.Discrete):
@@ -144,22 +145,6 @@ def choices_for(spaces: HasSpaces, num_candidates: int | None = None) -> Choices
 def drawn(num_candidates: int | None) -> dict[str, int]:
     """The setting of the number of candidates, where it is not the default."""
     return {} if num_candidates is None else {"num_candidates": num_candidates}
-
-
-def _sound(space: gym_spaces.Space, observation: PyTree) -> Array:
-    """() bool: see `Choices.sound`."""
-    if isinstance(space, gym_spaces.Dict):
-        return jnp.all(jnp.stack([_sound(part, observation[name]) for name, part in space.items()]))
-    values = jnp.asarray(observation)
-    if isinstance(space, gym_spaces.Discrete):
-        return (values >= int(space.start)) & (values < int(space.start + space.n))
-    if isinstance(space, gym_spaces.Box) and np.issubdtype(space.dtype, np.integer) and values.size:
-        low, high = int(space.low.min()), int(space.high.max())
-        if jnp.issubdtype(values.dtype, jnp.floating):
-            return jnp.all((values >= float(low)) & (values <= float(high)))
-        limits = jnp.iinfo(values.dtype)  # 32 bits, where the space may have more
-        return jnp.all((values >= max(low, int(limits.min))) & (values <= min(high, int(limits.max))))
-    return jnp.all(moderate(values))
 
 
 def _wide(values: Any) -> Array:

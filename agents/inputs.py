@@ -1,52 +1,19 @@
-"""What an agent is given: checked by shape wherever its functions are called, by value where that is on the host.
-
-In compiled code values are not known: a context that no decision can be based on gets a propensity of NaN
-(`seqdec.core.Action`), and an update with it is rejected.
-"""
+"""What an agent is given: checked wherever its functions are called, and keywords without effect refused."""
 
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import jax
 import jax.numpy as jnp
-import numpy as np
-from gymnasium import spaces as gym_spaces
-from jax.core import Tracer
 
-from seqdec.checks import as_array, indices, numbers, vector
-from seqdec.core import Agent, Array, HasSpaces, Key, Masked, PyTree, Spaces
-from seqdec.params import at_least_float32
-from seqdec.runtime import check_process, permissive
-
-LARGEST = 1e15
-"""Numbers of this size and above are left out, as infinite ones are: a million squares may be added in float32."""
-
-
-def moderate(values: Array) -> Array:
-    """Bools: which values are finite and below `LARGEST`."""
-    values = jnp.asarray(values)
-    return jnp.abs(values.astype(at_least_float32(values.dtype))) < LARGEST
+from seqdec.core import Agent, Array, HasSpaces, Key, PyTree
+from seqdec.runtime import check_process
+from seqdec.spaces import check_context, check_lesson, spaces_of
 
 
 def as_floats(feedback: Any) -> Array:
     """Feedback in JAX's default dtype of floats, in which agents keep and average it."""
     return jnp.asarray(feedback).astype(float)
-
-
-def spaces_of(spaces: HasSpaces) -> Spaces:
-    """The spaces of an environment or of anything else that has them, without its data.
-
-    Raises:
-        TypeError: it has none.
-    """
-    observations, actions = (getattr(spaces, name, None) for name in Spaces._fields)
-    if not isinstance(observations, gym_spaces.Space) or not isinstance(actions, gym_spaces.Space):
-        raise TypeError(
-            "an agent is built for an environment, or for anything else with an observation_space and an action_space "
-            f"of gymnasium; got {spaces!r}: make it first, as with seqdec.envs.make(name) or gymnasium.make(id)"
-        )
-    return Spaces(observations, actions)
 
 
 def refuse_unused(factory: Callable[..., Any], given: Mapping[str, Any], where: str) -> None:
@@ -66,32 +33,6 @@ def refuse_unused(factory: Callable[..., Any], given: Mapping[str, Any], where: 
             raise TypeError(f"{name}={value!r} has no effect {where}: leave it out")
 
 
-def refused_observations(space: gym_spaces.Space) -> str:
-    """What to do about observations of a space that agents do not take."""
-    words = f"observations must be Box, Discrete or a Dict of candidates; got {space}. "
-    if space.is_np_flattenable:
-        return words + "Flatten those of a gymnasium.Env with gymnasium.wrappers.FlattenObservation(env)"
-    return words + (
-        "Make a fixed number of features of those of a gymnasium.Env, with "
-        "gymnasium.wrappers.TransformObservation(env, function, box)"
-    )
-
-
-def refused_actions(space: gym_spaces.Space) -> str:
-    """What to do about actions of a space that agents do not take."""
-    words = f"actions must be Discrete or Box, and bounded; got {space}. "
-    wrapper = "gymnasium.wrappers.TransformAction(env, lambda action: {}, gymnasium.spaces.{})"
-    if isinstance(space, gym_spaces.Box):
-        return words + f"Bound those of a gymnasium.Env with {wrapper.format('action', 'Box(low, high)')}"
-    listed = "the list of actions to choose from"
-    if isinstance(space, gym_spaces.MultiDiscrete):
-        listed = f"numpy.argwhere(numpy.ones({space.nvec.tolist()})) + {space.start.tolist()}"
-    elif isinstance(space, gym_spaces.MultiBinary):
-        listed = f"numpy.argwhere(numpy.ones({[2] * int(np.prod(space.shape))})).reshape(-1, *{space.shape})"
-    numbered = wrapper.format("choices[action]", "Discrete(len(choices))")
-    return words + f"Number those of a gymnasium.Env with {numbered}, where choices = {listed}"
-
-
 def checked(agent: Agent, spaces: HasSpaces) -> Agent:
     """`agent`, which refuses what does not fit the spaces that it was built for, and records them."""
     check_process()
@@ -104,174 +45,3 @@ def checked(agent: Agent, spaces: HasSpaces) -> Agent:
         return agent.update(state, *check_lesson(own, observation, action, feedback))
 
     return agent._replace(act=act, update=update, spaces=own)
-
-
-def as_observation(space: gym_spaces.Space, value: PyTree, name: str = "context") -> PyTree:
-    """An observation, in containers of any kind, as arrays of the shape of the space.
-
-    Of another space than Box, Discrete or a Dict of them, they are those of `seqdec.checks.numbers`.
-
-    Raises:
-        TypeError: not numbers, or not a dict for a Dict.
-        ValueError: another shape, or rows of different lengths.
-    """
-    if isinstance(space, gym_spaces.Dict):
-        if not isinstance(value, Mapping) or set(value) != set(space):
-            found = sorted(value) if isinstance(value, Mapping) else repr(value)
-            raise TypeError(f"the {name} must be a dict with the entries {sorted(space)}; got {found}")
-        return {entry: as_observation(part, value[entry], f"{name}[{entry!r}]") for entry, part in space.items()}
-    if not isinstance(space, gym_spaces.Box | gym_spaces.Discrete):
-        return numbers(name, value)
-    try:
-        array = as_array(name, value)
-    except ValueError:
-        raise ValueError(f"{name} must have shape {space.shape}; got rows of different lengths: {value!r}") from None
-    numbers(name, array)
-    if array.shape != space.shape:
-        raise ValueError(f"{name} must have shape {space.shape}, as {space}; got shape {array.shape}")
-    if isinstance(space, gym_spaces.Discrete) and not jnp.issubdtype(array.dtype, jnp.integer):
-        raise TypeError(f"{name} must be an integer, a member of {space}; got {value!r}")
-    return array
-
-
-def typed(space: gym_spaces.Space, arrays: PyTree) -> PyTree:
-    """Arrays of a space in its dtype or a wider one, so that integers in a Box of floats become floats."""
-    if isinstance(space, gym_spaces.Dict):
-        return {entry: typed(space[entry], part) for entry, part in arrays.items()}
-    if not isinstance(space, gym_spaces.Box | gym_spaces.Discrete):
-        return arrays
-    dtype = jax.dtypes.canonicalize_dtype(permissive(jnp.promote_types)(arrays.dtype, space.dtype))
-    with np.errstate(over="ignore"):  # infinite numbers are dealt with as such
-        return arrays.astype(dtype, copy=False)
-
-
-def stacked(spaces: Spaces, observations: PyTree) -> PyTree:
-    """Several observations, stacked, as arrays; their shapes are not checked."""
-    if isinstance(observations, Masked):
-        context, mask = observations
-        return Masked(stacked(spaces, context), as_array("mask", mask))
-    space = spaces.observation_space
-    if isinstance(space, gym_spaces.Dict):
-        return typed(space, {entry: as_array(f"contexts[{entry!r}]", observations[entry]) for entry in space})
-    return typed(space, as_array("contexts", observations))
-
-
-def check_context(spaces: Spaces, observation: PyTree) -> PyTree:
-    """The observation as arrays, if an action can be chosen for it.
-
-    Raises:
-        TypeError: not numbers, or not a dict for a Dict.
-        ValueError: another shape, a mask for another number of actions or without an allowed one, or, where the values
-            are known, a number that is not finite, too large, or lies outside a Discrete space or a table.
-        RuntimeError: JAX does not work in this process (`seqdec.runtime.check_process`).
-    """
-    check_process()
-    context, mask = observation if isinstance(observation, Masked) else (observation, None)
-    if mask is not None:
-        mask = _check_mask(spaces, mask)
-    context = as_observation(spaces.observation_space, context)
-    _check_values(spaces.observation_space, context, "context")
-    context = typed(spaces.observation_space, context)
-    return observation._replace(observation=context, mask=mask) if isinstance(observation, Masked) else context
-
-
-def check_lesson(spaces: Spaces, observation: PyTree, action: Any, feedback: Any) -> tuple[PyTree, Any, Any]:
-    """(observation, action, feedback) as arrays, if their shapes fit; values without sense are rejected by the agent.
-
-    Raises:
-        TypeError: not numbers; or the action is no integer where it is an index.
-        ValueError: another shape.
-        RuntimeError: JAX does not work in this process (`seqdec.runtime.check_process`).
-    """
-    check_process()
-    context, mask = observation if isinstance(observation, Masked) else (observation, None)
-    context = typed(spaces.observation_space, as_observation(spaces.observation_space, context))
-    if isinstance(observation, Masked):
-        context = observation._replace(observation=context, mask=None if mask is None else as_array("mask", mask))
-    feedback = vector("reward", feedback)
-    actions, shape = spaces.action_space, _shape(feedback)
-    responses = int(actions.n) if isinstance(actions, gym_spaces.Discrete) else 1
-    if shape not in ((), (responses,)):
-        raise ValueError(
-            f"reward must be one number, or the ({responses},) responses of every action; got shape {shape}"
-        )
-    if action is None and shape:
-        return context, action, feedback
-    action = vector("action", action)
-    wanted: Any = () if isinstance(actions, gym_spaces.Discrete) else actions.shape
-    if (found := _shape(action)) != wanted:
-        raise ValueError(
-            f"action must have shape {wanted} for {actions}; got shape {found}: update once for each action"
-        )
-    if isinstance(actions, gym_spaces.Discrete) and not jnp.issubdtype(_dtype(action), jnp.integer):
-        raise TypeError(f"action must be an integer, the index of an action of {actions}; got {action!r}")
-    return context, action, feedback
-
-
-def check_environment(agent: Agent, env: HasSpaces) -> None:
-    """Refuse an environment with other spaces than the agent was built for; bounds of numbers may differ.
-
-    Raises:
-        ValueError: with both spaces.
-    """
-    if agent.spaces is None:
-        return
-    for name, own, other in zip(Spaces._fields, agent.spaces, spaces_of(env), strict=True):
-        if not _alike(own, other):
-            raise ValueError(
-                f"{agent.name} was built for another environment: its {name} is {own}, that of the environment is "
-                f"{other}; build the agent from the environment in which it runs"
-            )
-
-
-def _alike(own: gym_spaces.Space, other: gym_spaces.Space) -> bool:
-    if isinstance(own, gym_spaces.Dict) and isinstance(other, gym_spaces.Dict):
-        return set(own) == set(other) and all(_alike(own[name], other[name]) for name in own)
-    if isinstance(own, gym_spaces.Discrete) and isinstance(other, gym_spaces.Discrete):
-        return own.n == other.n
-    return type(own) is type(other) and own.shape == other.shape
-
-
-def _shape(value: Any) -> tuple[int, ...]:
-    return tuple(value.shape) if hasattr(value, "shape") else np.asarray(value).shape
-
-
-def _dtype(value: Any) -> Any:
-    return value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype
-
-
-def _check_mask(spaces: Spaces, mask: Any) -> Any:
-    mask, actions = as_array("mask", mask), spaces.action_space
-    if not isinstance(actions, gym_spaces.Discrete):
-        raise ValueError(f"a mask goes with Discrete actions; the actions are {actions}")
-    if _shape(mask) != (actions.n,):
-        raise ValueError(f"the mask must have shape ({actions.n},) for {actions}; got shape {_shape(mask)}")
-    if not (jnp.issubdtype(_dtype(mask), jnp.bool_) or jnp.issubdtype(_dtype(mask), jnp.integer)):
-        raise TypeError(f"the mask must hold bools, True where an action is allowed; got {_dtype(mask)}")
-    if not isinstance(mask, Tracer) and not np.any(np.asarray(mask)):
-        raise ValueError("the mask allows no action: it is False everywhere; ask for a decision where one is possible")
-    return mask
-
-
-def _check_values(space: gym_spaces.Space, values: Any, name: str) -> None:
-    if isinstance(space, gym_spaces.Dict):
-        for entry in space:
-            _check_values(space[entry], values[entry], f"context[{entry!r}]")
-        return
-    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(values)):
-        return
-    known = np.asarray(values)
-    if isinstance(space, gym_spaces.Discrete):
-        indices(name, known - int(space.start), int(space.n), f"members of {space}, counted from its start")
-    elif np.issubdtype(space.dtype, np.integer) and known.dtype.kind in "iu":
-        outside = (known < space.low) | (known > space.high)  # pyright: ignore[reportAttributeAccessIssue] (Box)
-        if outside.any():
-            raise ValueError(f"{name} must hold integers of {space}; got {known[outside][0]}")
-    elif known.dtype.kind not in "biu":
-        sizes = np.abs(known.astype(float))
-        if not np.all(sizes < LARGEST):
-            wrong = known[~(sizes < LARGEST)][0]
-            raise ValueError(
-                f"{name} must hold finite numbers below {LARGEST:g}; got {wrong}, and no action can be chosen for it: "
-                "repair the context, or leave the decision to a default"
-            )

@@ -11,8 +11,8 @@ from flax import linen as nn
 from gymnasium import spaces as gym_spaces
 
 from seqdec import models
-from seqdec.agents.inputs import refused_actions, refused_observations, spaces_of
 from seqdec.core import Array, HasSpaces
+from seqdec.spaces import refused_actions, refused_observations, spaces_of
 
 
 def network_for(spaces: HasSpaces, model: nn.Module | models.Network | None = None) -> models.Network:

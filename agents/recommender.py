@@ -9,12 +9,13 @@ from gymnasium import spaces as gym_spaces
 
 from seqdec import checks, models, policies
 from seqdec.agents._filtering import choices_for, decide
-from seqdec.agents.inputs import checked, spaces_of
+from seqdec.agents.inputs import checked
 from seqdec.agents.networks import row_count, scorer
 from seqdec.agents.presets import ekf
 from seqdec.agents.signatures import ScorerOptions
 from seqdec.core import Acquisition, Agent, Array, HasSpaces, Masked, Posterior
 from seqdec.registry import spelled
+from seqdec.spaces import spaces_of
 
 
 class Info(NamedTuple):

@@ -26,9 +26,9 @@ from hypothesis import strategies as st
 
 import seqdec
 from seqdec import agents, filters, likelihoods, models
-from seqdec.agents.inputs import check_context, check_lesson
 from seqdec.core import Masked
 from seqdec.filters import Numerics
+from seqdec.spaces import check_context, check_lesson
 
 CASES = int(os.environ.get("SEQDEC_FUZZ_CASES", "400"))
 ROOT = Path(seqdec.__file__).resolve().parents[1]

@@ -377,7 +377,7 @@ def test_rows_of_no_table_teach_nothing_in_compiled_code():
 def test_members_of_a_discrete_space_are_checked():
     agent = agents.hilofi(Where(spaces.Discrete(4, start=2), spaces.Discrete(3)), rank=3, process_noise_hidden=0.0)
     state = jax.jit(agent.init)(KEY)
-    with pytest.raises(ValueError, match=r"members of Discrete\(4, start=2\)"):
+    with pytest.raises(ValueError, match=r"must hold integers of Discrete\(4, start=2\); got 1"):
         agent.act(KEY, state, 1)
     with pytest.raises(TypeError, match="context must be an integer"):
         agent.act(KEY, state, 2.5)

@@ -25,7 +25,7 @@ FLOORS = (
     {"core", "registry", "persistence", "progress", "statistics"},
     {"checks", "figures", "runtime", "states"},
     {"executors", "linalg", "likelihoods", "params", "memory", "kernels", "data", "features"},
-    {"models"},
+    {"models", "spaces"},
     {"filters", "policies", "optim", "envs", "ope"},
     {"agents", "bo"},
     {"integrations"},

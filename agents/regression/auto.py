@@ -46,7 +46,7 @@ from seqdec.agents._neural.experience import (
     usable,
 )
 from seqdec.agents._neural.loop import descend, innovation_of
-from seqdec.agents.inputs import checked, refuse_unused, spaces_of
+from seqdec.agents.inputs import checked, refuse_unused
 from seqdec.agents.presets import hilofi
 from seqdec.agents.regression import mixture, nig, rewards, units
 from seqdec.agents.regression.members import (
@@ -74,6 +74,7 @@ from seqdec.core import (
     Network,
 )
 from seqdec.optim.common import promoting
+from seqdec.spaces import spaces_of
 
 _SCALE = 0.5
 """Of draws for candidates and Box actions, whose contexts explore by themselves."""

@@ -22,7 +22,7 @@ from seqdec import checks, memory, models, policies
 from seqdec.agents import recommender
 from seqdec.agents._filtering import choices_for, decide
 from seqdec.agents._neural.experience import first, recorder, usable
-from seqdec.agents.inputs import checked, spaces_of
+from seqdec.agents.inputs import checked
 from seqdec.agents.networks import check_candidates
 from seqdec.agents.presets import ekf
 from seqdec.agents.regression import nig, rewards, units
@@ -32,6 +32,7 @@ from seqdec.agents.regression.units import Units
 from seqdec.agents.signatures import LinearOptions, ScorerOptions
 from seqdec.core import Acquisition, Agent, Array, HasSpaces, Marginals, Posterior, Predictive
 from seqdec.registry import spelled, unknown
+from seqdec.spaces import spaces_of
 
 
 class LinearState(NamedTuple):

@@ -18,10 +18,11 @@ import numpy as np
 from gymnasium import spaces as gym_spaces
 
 from seqdec.agents._filtering import choices_for
-from seqdec.agents.inputs import checked, moderate, spaces_of
+from seqdec.agents.inputs import checked
 from seqdec.agents.regression import units
 from seqdec.agents.regression.units import Units
 from seqdec.core import Agent, Array, HasSpaces, Masked, Network, PyTree, Spaces
+from seqdec.spaces import moderate, spaces_of
 
 _CONTEXT = "context"
 """Name of the units of a context that is not a Dict."""

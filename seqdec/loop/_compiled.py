@@ -6,10 +6,10 @@ from typing import Any
 
 import jax
 
-from seqdec.agents.inputs import check_context, check_lesson, stacked
 from seqdec.checks import vector
 from seqdec.core import Agent, Key, PyTree
 from seqdec.runtime import UNFUSED, UNOPTIMISED, check_process, one_blas_thread, step_options
+from seqdec.spaces import check_context, check_lesson, stacked
 
 _QUICK: dict[str, str | bool] = {**UNOPTIMISED, **UNFUSED}
 """A fifth of the compile time; not for `seqdec.run`, because rounding then depends on the number of seeds."""

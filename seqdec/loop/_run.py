@@ -10,7 +10,6 @@ import jax
 import numpy as np
 
 from seqdec import checks
-from seqdec.agents.inputs import check_environment
 from seqdec.checks import count
 from seqdec.core import Agent, Environment
 from seqdec.loop.checkpoint import Checkpoint
@@ -20,6 +19,7 @@ from seqdec.loop.record import Outcome, RunState
 from seqdec.persistence import as_json, check_replaceable, located, remove, versions
 from seqdec.results import COLUMNS, Run
 from seqdec.runtime import check_process, one_blas_thread
+from seqdec.spaces import check_environment
 
 
 def run(

@@ -11,12 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium.spaces import Discrete
 
-from seqdec.agents.inputs import as_observation, spaces_of, typed
 from seqdec.checks import as_array, real, word
 from seqdec.core import Action, Agent, Array, Key, Masked, PyTree
 from seqdec.envs.gym import FunctionalEnv
 from seqdec.loop.record import Outcome, Record, check_action, rejected, select, split_key
 from seqdec.runtime import UNOPTIMISED, ahead
+from seqdec.spaces import as_observation, spaces_of, typed
 
 
 def on_host(

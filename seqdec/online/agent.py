@@ -27,7 +27,6 @@ import numpy as np
 from gymnasium import spaces as gym_spaces
 
 from seqdec import agents, checks
-from seqdec.agents.inputs import spaces_of
 from seqdec.checks import choice, count, positive
 from seqdec.core import Agent, HasSpaces, PyTree, Spaces
 from seqdec.features import Encoder
@@ -49,6 +48,7 @@ from seqdec.online.learner import Belief, Learner, Lesson
 from seqdec.ope.log import Log
 from seqdec.persistence import as_json, check_format, check_writable, located, locked, versions
 from seqdec.runtime import check_process, is_forked
+from seqdec.spaces import spaces_of
 from seqdec.states import load, save
 
 SNAPSHOT = "state.safetensors"
