@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -31,6 +31,9 @@ from seqdec.features import Encoder
 from seqdec.online.contexts import WHOLE, unpacked
 from seqdec.ope.log import Log, make_log
 from seqdec.persistence import check_format, located
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 T = TypeVar("T")
 FORMAT = "seqdec decisions 2"
@@ -166,6 +169,50 @@ class Reader:
             action_features=None if whole else joined,
             mask=np.frombuffer(b"".join(mask.ljust(size, b"\0") for mask in masks), bool).reshape(len(rows), size),
         )
+
+    def history(self, record: np.dtype, names: Sequence[str] | None) -> "pd.DataFrame":
+        """All decisions, as `read_history` returns them; `names` are those of the features of an encoder."""
+        import pandas as pd
+
+        with self._reported():
+            found = self._db.execute(
+                f"SELECT {_COLUMNS['decisions']}, {_COLUMNS['rewards']} FROM decisions LEFT JOIN rewards "
+                "USING (number) ORDER BY decisions.number"
+            )
+            width = _WIDTHS["decisions"]
+            rows = [(self._sound("decisions", row[:width]), self._reward_of(row[0], row[width:])) for row in found]
+        decided = list(zip(*(row for row, _ in rows), strict=True)) or [()] * (width - 1)
+        rewarded = list(zip(*(row for _, row in rows), strict=True)) or [()] * 3
+        number, moment, nonce, context, _, action, propensity = decided
+        columns: dict[str, Any] = {
+            "number": np.array(number, np.int64),
+            "time": _times(moment),
+            "token": pd.array([f"{key}-{salt.hex()}" for key, salt in zip(number, nonce, strict=True)], "string"),
+        }
+        if rows and isinstance(action[0], bytes):
+            points = np.array([np.frombuffer(point, np.float32) for point in action])
+            columns |= {f"action_{place}": points[:, place] for place in range(points.shape[1])}
+        else:
+            columns["action"] = np.array(action, np.int64)
+        columns |= {
+            "propensity": np.array(propensity, float),
+            "reward": np.array(rewarded[0], float),
+            "reward_time": _times(rewarded[1]),
+            "source": pd.array(rewarded[2], "string"),
+        }
+        records = unpacked(b"".join(context), record, len(rows))
+        for field in record.names or ():
+            flat = records[field].reshape(len(rows), math.prod(record[field].shape))
+            own = [f"{field}_{place}" for place in range(flat.shape[1])] if names is None else names
+            columns |= {f"context {name}" if name in columns else name: flat[:, i] for i, name in enumerate(own)}
+        return pd.DataFrame(columns)
+
+    def _reward_of(self, number: int, row: Sequence[Any]) -> tuple[Any, Any, Any]:
+        """Reward, its time and source, of the row of a decision's reward; None for each where it has none."""
+        if row[0] is None:
+            return None, None, None
+        _, _, _, reward, moment, source = self._sound("rewards", (row[0], number, *row[2:]))
+        return reward, moment, source
 
     def close(self) -> None:
         """Close the file."""
@@ -390,6 +437,14 @@ class Journal(Reader):
                 self.recover()
 
 
+def _times(moments: Sequence[int | None]) -> "pd.Series":
+    """Times in UTC from ns since 1970; NaT for None."""
+    import pandas as pd
+
+    numbers = [np.iinfo(np.int64).min if moment is None else moment for moment in moments]  # that of NaT
+    return pd.Series(np.array(numbers, np.int64).astype("datetime64[ns]")).dt.tz_localize("UTC")
+
+
 def _checksum(row: Sequence[Any]) -> int:
     """Of the values of a row, as SQLite gives them back: it does not keep the sign of 0.0."""
     found = 0
@@ -419,6 +474,34 @@ def read_log(path: str | os.PathLike[str]) -> Log:
         ValueError: it is damaged, holds no reward yet, or its actions are points of a box.
     """
     return _read(path, lambda reader: reader.log(record_from(reader.facts()["record"])))
+
+
+def read_history(path: str | os.PathLike[str]) -> "pd.DataFrame":
+    """All decisions of an `OnlineAgent`, also those without a reward, as a table, while it is in use or not.
+
+    Args:
+        path: as in `read_log`.
+
+    Returns:
+        A row for each decision: number, time (UTC), token, action (or action_0, ... of a point), propensity (NaN where
+        it is not known), reward, reward_time and source ("reported", "default", "collected", "history"), missing where
+        no reward came yet; then the context, by the names of the encoder's features or context_0, ...
+
+    Raises:
+        FileNotFoundError: there is no log.
+        ValueError: it is damaged.
+    """
+
+    def get(reader: Reader) -> "pd.DataFrame":
+        facts = reader.facts()
+        encoder = facts.get("encoder")
+        if isinstance(encoder, str):
+            names = Encoder.from_json(encoder).names
+        else:
+            names = None if encoder is None else encoder["features"]
+        return reader.history(record_from(facts["record"]), names)
+
+    return _read(path, get)
 
 
 def read_encoder(path: str | os.PathLike[str]) -> Encoder:
