@@ -6,6 +6,7 @@ are traced and not compiled, with results of the right shapes that are made up; 
 
 import functools
 import importlib.util
+import shutil
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import fields
@@ -19,10 +20,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from flax import linen as nn
+from gymnasium import spaces
 from matplotlib.figure import Figure
 
+import seqdec
 from seqdec import agents, cli, experiments, models, ope
 from seqdec.bo import suggest
+from seqdec.core import Spaces
 from seqdec.data import Dataset, load_mnist, synthetic_kuairec, write_kuairec
 from seqdec.envs import _classification
 from seqdec.experiments import bandits, bench, bo, cifar, in_between, kuairec, optimizers, tasks, tune
@@ -37,6 +41,7 @@ POSITIONAL = {
     "tune": {"experiment": "digits"},
     "ope": {"log": "log.parquet"},
     "bench": {"what": "filters"},
+    "monitor": {"folder": "service"},
     "sweep": {"config": "sweep.toml"},
 }
 """Arguments without a name, by the field that they fill."""
@@ -45,6 +50,7 @@ SMALL: dict[str, Any] = {
     "budget": 2,
     "evaluations": 1,
     "period": 10,
+    "periods": 2,
     "ranks": "2",
     "rates": 1,
     "repeats": 1,
@@ -61,6 +67,7 @@ FREE: dict[str, list[str]] = {
     "config": [],
     "context": ["context_0,context_1"],
     "data": ["csv"],
+    "folder": [],
     "decays": ["0,0.1"],
     "log": [],
     "out": [],
@@ -154,8 +161,19 @@ def few_images(image_files: Path) -> Dataset:
     return Dataset(*(part._replace(images=part.images[:100], labels=part.labels[:100]) for part in whole))
 
 
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a service that has decided a few times."""
+    folder = tmp_path_factory.mktemp("service")
+    site = Spaces(spaces.Box(-1, 1, (2,)), spaces.Discrete(2))
+    with seqdec.OnlineAgent("random", site, seed=0, folder=folder) as service:
+        for reward in (0.0, 1.0, 1.0):
+            service.learn(service.decide([0.5, -0.5]).token, reward)
+    return folder
+
+
 @pytest.fixture
-def place(few_images: Dataset, image_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(few_images: Dataset, served: Path, image_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory with the files that the cases name; networks and logs are small."""
     monkeypatch.chdir(tmp_path)
     # Settings that are stored with an experiment and those given to it are of this form.
@@ -163,6 +181,7 @@ def place(few_images: Dataset, image_home: Path, tmp_path: Path, monkeypatch: py
     Path("sweep.toml").write_text(
         "steps = 4\n[environments]\nbernoulli = {}\n[agents]\n" + "linear = {}\nrandom = {}\n"
     )
+    shutil.copytree(served, "service")
     rng, rows = np.random.default_rng(0), 12
     log = ope.make_log(
         context=rng.normal(size=(rows, 2)),

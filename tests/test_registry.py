@@ -113,7 +113,7 @@ def test_a_diagnostic_is_suggested() -> None:
 
 COMMAND_LINES = [
     ("rnu digits", "unknown command 'rnu': did you mean 'run'?"),
-    ("foo", "unknown command 'foo': Known: bench, list, ope, report, run"),
+    ("foo", "unknown command 'foo': Known: bench, list, monitor, ope, report, run"),
     ("run digts", "unknown experiment 'digts': did you mean 'digits'?"),
     ("run foo", "unknown experiment 'foo': Known: bo, cifar, classify, "),
     ("run digits --agents hilofy", "unknown agent 'hilofy': did you mean 'hilofi'?"),

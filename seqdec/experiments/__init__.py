@@ -25,6 +25,7 @@ COMMANDS: Mapping[str, str] = {
     "sweep": "seqdec.experiments.sweep:Sweep",
     "tune": "seqdec.experiments.tune:Tune",
     "ope": "seqdec.experiments.evaluation:Evaluation",
+    "monitor": "seqdec.experiments.monitor:Monitor",
     "bench": "seqdec.experiments.bench:Bench",
 }
 """`seqdec NAME`: experiments that are commands themselves."""

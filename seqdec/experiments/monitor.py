@@ -1,0 +1,249 @@
+"""The log of a service at a glance: rewards over time, arms, propensities, late rewards, and drift of the contexts.
+
+DIR/manifest.json          options, arms
+DIR/history.parquet        all decisions (`seqdec.online.read_history`)
+DIR/periods.csv            decisions, rewards with 95% intervals and propensities, by time
+DIR/arms.csv               of each arm, in the first and in the last part of the log
+DIR/drift.csv              of each number in a context: how far its last part is from its first
+DIR/monitor.png, .html     the same as a figure, and as one page
+"""
+
+import base64
+import html
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, NamedTuple
+
+import numpy as np
+import pandas as pd
+import tyro
+from matplotlib.figure import Figure
+from scipy import special
+
+from seqdec import figures
+from seqdec.experiments.base import Choice, Located, check_minimum
+from seqdec.experiments.folder import read_manifest, save_figure, write_manifest
+from seqdec.online.journal import is_database, read_history
+from seqdec.persistence import read_table, write_file, write_table
+from seqdec.statistics import mean_and_margin
+
+_SHARE = 4
+"""The first and the last part of a log are each one in so many decisions."""
+_COLUMNS = ("number", "time", "token", "action", "propensity", "reward", "reward_time", "source")
+_SHOWN = 12
+"""Rows of a table that are printed and drawn."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Monitor(Located):
+    """Look at the log of an OnlineAgent, also while it is in use: prints tables, fills a folder with a page."""
+
+    name: ClassVar[str] = "monitor"
+    choices: ClassVar[Mapping[str, Choice]] = {}
+
+    folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FOLDER")]
+    """Folder of an OnlineAgent, or its decisions.sqlite."""
+    periods: int = 20
+    """Parts of equally many decisions that the log is cut into."""
+    out: Path = Path("results/monitor")
+    """Folder for the tables, the picture and the page."""
+
+    def check(self) -> None:
+        """Raises ValueError for wrong options, FileNotFoundError where there is no log."""
+        check_minimum(self, periods=1)
+        if not self.folder.exists():
+            raise FileNotFoundError(f"there is no {self.folder}")
+        if not is_database(self.folder):
+            raise ValueError(f"{self.folder} is not the folder of an OnlineAgent: it has no decisions.sqlite")
+
+    def restore(self) -> list[pd.DataFrame]:
+        """Nothing: the log is one part."""
+        return []
+
+    def play(self, plan: None, finished: Sequence[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        """Yield the log."""
+        history = read_history(self.folder)
+        if history.empty:
+            raise ValueError(f"the log of {self.folder} has no decisions yet")
+        yield history
+
+    def save(self, parts: list[pd.DataFrame]) -> None:
+        """Write the log and the manifest. Raises OSError where that is impossible."""
+        write_table(self.out / "history.parquet", parts[0])
+        write_manifest(self.out, self)
+
+    @staticmethod
+    def report(folder: Path) -> str:
+        """Write tables, figure and page in `folder`; returns the tables as text."""
+        options = read_manifest(folder)["options"]
+        history = read_table(folder / "history.parquet")[0]
+        found = summary(history, options["periods"])
+        for name, table in (("periods", found.periods), ("arms", found.arms), ("drift", found.drift)):
+            if table is not None:
+                write_file(folder / f"{name}.csv", lambda path, table=table: table.to_csv(path))
+        save_figure(folder / "monitor.png", monitor_figure(history, found, f"Log of {Path(options['folder']).name}"))
+        page = _page(found, (folder / "monitor.png").read_bytes())
+        write_file(folder / "monitor.html", lambda path: path.write_text(page, encoding="utf-8"))
+        return "\n\n".join([*found.facts, *(f"{title}\n{_text(table)}" for title, table in _tables(found))])
+
+
+class Summary(NamedTuple):
+    """What a log says, as lines and tables."""
+
+    facts: tuple[str, ...]
+    periods: pd.DataFrame
+    """by period: start, decisions, known (share with a reward), reward and margin (95%), least and mean propensity"""
+    arms: pd.DataFrame | None
+    """by arm: decisions, share in the first and the last part, reward and margin, least propensity; None for points"""
+    drift: pd.DataFrame
+    """by number of the context, the largest first: shift of the mean from the first to the last part in deviations of
+    the first, distance (Kolmogorov-Smirnov), and whether it is beyond chance at 1% over all numbers together"""
+
+
+def summary(history: pd.DataFrame, periods: int = 20) -> Summary:
+    """The tables of a log with at least one decision, as `seqdec.online.read_history` returns it."""
+    rows = len(history)
+    reward: Any = history["reward"]
+    source: Any = history["source"]
+    cuts = np.array_split(np.arange(rows), min(periods, rows))
+    times: Any = pd.DataFrame([_period(history.iloc[cut]) for cut in cuts])
+    share = max(1, rows // _SHARE)
+    first, last = history.iloc[:share], history.iloc[-share:]
+    mean, margin = _mean(reward)
+    delay = (history["reward_time"] - history["time"]).dt.total_seconds().dropna()
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in source.value_counts().items()) or "none"
+    facts = [
+        f"{rows:,} decisions from {history['time'].iloc[0]:%Y-%m-%d %H:%M:%S} to "
+        f"{history['time'].iloc[-1]:%Y-%m-%d %H:%M:%S} UTC",
+        f"rewards: {kinds}; {int(reward.isna().sum()):,} decisions have none yet",
+        f"mean reward {mean:.5g} ± {margin:.2g} (95%)" if reward.notna().any() else "no reward is known yet",
+    ]
+    if len(delay):
+        middle, late = np.quantile(delay, [0.5, 0.95])
+        facts.append(f"a reward comes after {middle:.3g} s in the median, 95% of them within {late:.3g} s")
+    return Summary(tuple(facts), times.rename_axis("period"), _arms(history, first, last), _drift(first, last))
+
+
+def _period(part: Any) -> dict[str, object]:
+    mean, margin = _mean(part["reward"])
+    return {
+        "start": part["time"].iloc[0].floor("s"),
+        "decisions": len(part),
+        "known": float(part["reward"].notna().mean()),
+        "reward": mean,
+        "margin": margin,
+        "least propensity": float(part["propensity"].min()),
+        "mean propensity": float(part["propensity"].mean()),
+    }
+
+
+def _mean(rewards: Any) -> tuple[float, float]:
+    """Mean and half-width of its 95% interval, of the rewards that are known."""
+    known = rewards.dropna().to_numpy()
+    if not len(known):
+        return float("nan"), float("nan")
+    mean, margin = mean_and_margin(known)
+    return float(mean), float(margin)
+
+
+def _arms(history: Any, first: Any, last: Any) -> pd.DataFrame | None:
+    if "action" not in history:
+        return None
+    rows = {}
+    for arm, part in history.groupby("action"):
+        mean, margin = _mean(part["reward"])
+        rows[arm] = {
+            "decisions": len(part),
+            "first share": float((first["action"] == arm).mean()),
+            "last share": float((last["action"] == arm).mean()),
+            "reward": mean,
+            "margin": margin,
+            "least propensity": float(part["propensity"].min()),
+        }
+    table: Any = pd.DataFrame.from_dict(rows, orient="index")
+    return table.rename_axis("arm")
+
+
+def _drift(first: pd.DataFrame, last: pd.DataFrame) -> pd.DataFrame:
+    names = [name for name in first.columns if name not in _COLUMNS and not str(name).startswith("action_")]
+    rows = {}
+    for name in names:
+        before, after = first[name].to_numpy(float), last[name].to_numpy(float)
+        distance = _distance(before, after)
+        chance = special.kolmogorov(distance * np.sqrt(len(before) / 2))  # of as large a distance without drift
+        std = before.std() or after.std()
+        shift = (after.mean() - before.mean()) / std if std else 0.0
+        rows[name] = {
+            "first mean": before.mean(),
+            "last mean": after.mean(),
+            "shift": shift,
+            "distance": distance,
+            "beyond chance": bool(chance < 0.01 / len(names)),
+        }
+    columns = ["first mean", "last mean", "shift", "distance", "beyond chance"]
+    table: Any = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
+    return table.sort_values("distance", ascending=False, kind="stable").rename_axis("number")
+
+
+def _distance(before: np.ndarray, after: np.ndarray) -> float:
+    """The largest difference of the two distribution functions (Kolmogorov-Smirnov)."""
+    places = np.concatenate([before, after])
+    below = [np.searchsorted(np.sort(values), places, side="right") / len(values) for values in (before, after)]
+    return float(np.abs(below[0] - below[1]).max())
+
+
+def monitor_figure(history: pd.DataFrame, found: Summary, title: str) -> Figure:
+    """Rewards over time with 95% intervals, shares of the arms, propensities, drift of the contexts."""
+    figure = Figure(figsize=(12, 7.2), dpi=110, layout="constrained")
+    rewards, shares, chances, drift = figure.subplots(2, 2).ravel()
+    ends = np.cumsum(found.periods["decisions"])
+    mean, margin = found.periods["reward"].to_numpy(), found.periods["margin"].to_numpy()
+    rewards.errorbar(ends, mean, yerr=np.nan_to_num(margin), fmt="o-", color="#0072B2", capsize=2, lw=1.2, ms=4)
+    figures.finish_axis(rewards, "Mean reward", "decisions", "reward", "no reward is known yet")
+    if found.arms is not None:
+        most = found.arms.nlargest(6, "decisions").index
+        cuts = np.split(history["action"].to_numpy(), ends[:-1])
+        for style, arm in zip(figures.styles([f"arm {arm}" for arm in most]), most, strict=True):
+            shares.plot(ends, [np.mean(part == arm) for part in cuts], label=f"arm {arm}", lw=1.6, **style)
+        shares.set_ylim(0, 1.02)
+        shares.legend(frameon=False, fontsize=8, ncols=3)
+    figures.finish_axis(shares, "Share of the most played arms", "decisions", "share", "actions are points of a box")
+    for name, color in (("mean propensity", "#009E73"), ("least propensity", "#D55E00")):
+        chances.plot(ends, found.periods[name], label=name, color=color, lw=1.6)
+    chances.set_yscale("log")
+    chances.legend(frameon=False, fontsize=8)
+    figures.finish_axis(chances, "Propensities", "decisions", "propensity", "not estimated")
+    top = found.drift.head(_SHOWN)[::-1]
+    colors = ["#D55E00" if beyond else "#A9A9A9" for beyond in top["beyond chance"]]
+    drift.barh(range(len(top)), top["distance"], color=colors)
+    figures.finish_axis(drift, "Drift: first against last quarter of the log", "distance (KS)", "", "no context")
+    drift.set_yticks(range(len(top)), [str(name)[:28] for name in top.index])
+    drift.set_xlim(0, 1)
+    figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
+    return figure
+
+
+def _tables(found: Summary) -> list[tuple[str, pd.DataFrame]]:
+    """The tables with their titles, those of many rows cut."""
+    arms = [] if found.arms is None else [("Arms", found.arms.nlargest(_SHOWN, "decisions"))]
+    return [
+        ("Periods", found.periods.tail(_SHOWN)),
+        *arms,
+        ("Drift of the contexts", found.drift.head(_SHOWN)),
+    ]
+
+
+def _text(table: pd.DataFrame) -> str:
+    return table.to_string(float_format=lambda value: f"{value:.4g}")
+
+
+def _page(found: Summary, picture: bytes) -> str:
+    """One HTML page without references to other files."""
+    parts = [f"<p>{html.escape(fact)}</p>" for fact in found.facts]
+    parts.append(f'<img alt="" src="data:image/png;base64,{base64.b64encode(picture).decode()}">')
+    for title, table in _tables(found):
+        shown = table.to_html(float_format=lambda value: f"{value:.4g}", border=0)
+        parts.append(f"<h2>{html.escape(title)}</h2>{shown}")
+    style = "body{font-family:sans-serif;margin:2em}img{max-width:100%}td,th{padding:.2em .8em;text-align:right}"
+    return f'<!DOCTYPE html><meta charset="utf-8"><title>seqdec monitor</title><style>{style}</style>{"".join(parts)}'

@@ -1,0 +1,98 @@
+"""The monitor of a service: its table of decisions, what it finds in it, and its command."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from gymnasium import spaces
+
+import seqdec
+from seqdec import cli
+from seqdec.core import Spaces
+from seqdec.experiments.monitor import monitor_figure, summary
+from seqdec.features import Categorical, Encoder, Numeric
+from seqdec.online import read_history
+
+ENCODER = Encoder({"age": Numeric(40, 12), "city": Categorical(("Oslo", "Rome"))})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A service with an encoder, whose visitors grow older."""
+    place, rng = tmp_path_factory.mktemp("service"), np.random.default_rng(0)
+    site = Spaces(ENCODER.space, spaces.Discrete(3))
+    with seqdec.OnlineAgent("random", site, seed=0, encoder=ENCODER, folder=place) as service:
+        for number in range(200):
+            decision = service.decide({"age": 30 + number / 10 + rng.normal(), "city": "Rome"})
+            if number % 4:
+                service.learn(decision.token, float(decision.action == 1))
+    return place
+
+
+def test_the_history_has_every_decision(folder: Path) -> None:
+    history: Any = read_history(folder)
+    assert len(history) == 200 and list(history["number"]) == list(range(1, 201))
+    assert list(history.columns[8:]) == list(ENCODER.names)
+    assert history["reward"].isna().sum() == history["source"].isna().sum() == history["reward_time"].isna().sum() == 50
+    known = history.dropna(subset="reward")
+    assert np.all(known["reward"] == (known["action"] == 1)) and set(known["source"]) == {"reported"}
+    assert np.all(known["reward_time"] > known["time"]) and history["time"].is_monotonic_increasing
+    assert str(history["time"].dt.tz) == "UTC" and history["propensity"].between(0.3, 0.4).all()
+    with seqdec.OnlineAgent(
+        "random", Spaces(ENCODER.space, spaces.Discrete(3)), seed=0, encoder=ENCODER, folder=folder
+    ) as service:
+        assert service.learn(history["token"].iloc[0], 0.0) == "learned"
+        assert len(read_history(folder).dropna(subset="reward")) == 151  # also while it is in use
+
+
+def test_the_history_of_points_and_of_nothing(tmp_path: Path) -> None:
+    site = Spaces(spaces.Dict(a=spaces.Box(-1, 1, (2, 2))), spaces.Discrete(2))
+    boxes = Spaces(spaces.Box(-1, 1, (2,)), spaces.Box(0, 1, (2,)))
+    for name, where in (("candidates", site), ("boxes", boxes)):
+        with seqdec.OnlineAgent("random", where, seed=0, folder=tmp_path / name):
+            pass
+        assert read_history(tmp_path / name).empty
+    with seqdec.OnlineAgent("random", boxes, seed=0, folder=tmp_path / "boxes") as service:
+        decision = service.decide([0.0, 1.0])
+    row = read_history(tmp_path / "boxes").iloc[0]
+    np.testing.assert_array_equal(row[["action_0", "action_1"]].to_numpy(np.float32), decision.action)
+    assert list(row[["context_0", "context_1"]]) == [0.0, 1.0]
+    found = summary(read_history(tmp_path / "boxes"))
+    assert found.arms is None and "no reward is known yet" in found.facts
+    monitor_figure(read_history(tmp_path / "boxes"), found, "points")
+    with pytest.raises(FileNotFoundError, match="there is no decisions"):
+        read_history(tmp_path)
+
+
+def test_a_summary_finds_arms_rewards_and_drift(folder: Path) -> None:
+    history: Any = read_history(folder)
+    found = summary(history, periods=5)
+    periods: Any = found.periods
+    assert list(periods["decisions"]) == [40] * 5 and periods["known"].between(0.7, 0.8).all()
+    arms: Any = found.arms
+    assert arms["decisions"].sum() == 200 and arms.loc[1, "reward"] == 1 and arms.loc[0, "reward"] == 0
+    drift: Any = found.drift
+    assert drift.index[0] == "age" and drift.loc["age", "beyond chance"] and drift.loc["age", "shift"] > 5
+    assert not drift.drop("age")["beyond chance"].any()
+    shuffled = history.sample(frac=1, random_state=0)
+    assert not summary(shuffled.assign(time=history["time"].to_numpy())).drift["beyond chance"].any()
+
+
+def test_the_command_prints_tables_and_makes_a_page(folder: Path, tmp_path: Path, capsys: Any) -> None:
+    assert cli.main(["monitor", str(folder), "--out", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr().out
+    assert "200 decisions from" in said and "Drift of the contexts" in said and "city=Rome" in said
+    page = (tmp_path / "out" / "monitor.html").read_text(encoding="utf-8")
+    assert "data:image/png;base64," in page and "city=Rome" in page and 'src="http' not in page
+    assert pd.read_csv(tmp_path / "out" / "arms.csv")["decisions"].sum() == 200
+    assert cli.main(["report", str(tmp_path / "out")]) == 0
+    assert "200 decisions from" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("periods", ["0", "20"])
+def test_what_is_no_service_is_refused(periods: str, tmp_path: Path, capsys: Any) -> None:
+    assert cli.main(["monitor", str(tmp_path), "--periods", periods, "--out", str(tmp_path / "out")]) == 2
+    expected = "periods must be" if periods == "0" else "is not the folder of an OnlineAgent"
+    assert expected in capsys.readouterr().err and not (tmp_path / "out").exists()
