@@ -3,7 +3,7 @@
 import math
 import operator
 from collections import deque
-from collections.abc import Collection, Iterator, ValuesView
+from collections.abc import Collection, Iterable, Iterator, ValuesView
 from numbers import Real
 from typing import Any
 
@@ -119,7 +119,7 @@ def real(name: str, value: Any) -> float:
         TypeError: not one real number. Text is refused, also that of a number.
         ValueError: an integer that no float can hold.
     """
-    if not isinstance(value, Real):
+    if not is_number(value):
         try:
             array = as_array(name, value)
         except (TypeError, ValueError):
@@ -131,6 +131,11 @@ def real(name: str, value: Any) -> float:
         return float(value)
     except OverflowError:
         raise ValueError(f"{name} must be a number that a float can hold; got an integer above 1e308") from None
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is one real number or a bool. Durations of NumPy are not, although they are integers there."""
+    return isinstance(value, Real | np.bool_) and not isinstance(value, np.timedelta64)
 
 
 def positive(name: str, value: Any) -> None:
@@ -188,6 +193,18 @@ def choice(name: str, value: Any, known: Collection[str]) -> None:
     """
     if value not in known:
         raise ValueError(unknown(name, value, known))
+
+
+def ordered(name: str, values: Any, kind: str) -> list[Any]:
+    """The items of a list, called `kind` in errors, or of any other container or iterator that has an order.
+
+    Raises TypeError for a text, for a set, whose order differs between processes, and for anything else.
+    """
+    is_text, is_set = isinstance(values, str | bytes), isinstance(values, set | frozenset)
+    if is_text or is_set or not isinstance(values, Iterable):
+        remedy = f": [{values!r:.80}]" if is_text else ": their order counts, sort them, as with sorted()" * is_set
+        raise TypeError(f"{name} must be {kind}; got {values!r:.80}{remedy}")
+    return list(values)
 
 
 def as_array(name: str, values: Any) -> Any:
@@ -254,7 +271,7 @@ def _has_missing(values: Any) -> bool:
 def _unpacked(name: str, array: np.ndarray) -> np.ndarray:
     """Real numbers, or rows of them, which NumPy keeps as objects; an array of anything else stays."""
     items = [item.as_py() if hasattr(item, "as_py") else item for item in array.ravel().tolist()]  # scalars of Arrow
-    if items and all(isinstance(item, Real | np.bool_) for item in items):
+    if items and all(map(is_number, items)):
         return np.array(items).reshape(array.shape)
     if items and all(isinstance(item, list | tuple | np.ndarray | Iterator) for item in items):
         rows = np.stack([as_array(name, item) for item in items])

@@ -62,6 +62,7 @@ def load(path: str | os.PathLike[str], like: Agent | PyTree) -> PyTree:
 
     Raises:
         FileNotFoundError: there is no such file.
+        TypeError: `like` is neither an agent nor a tree of arrays.
         ValueError: the file is damaged or of another format, or its leaves differ from those of `like` in path, shape
             or dtype; the message names the first that does, and the settings that the file records.
     """
@@ -71,6 +72,12 @@ def load(path: str | os.PathLike[str], like: Agent | PyTree) -> PyTree:
     if isinstance(like, Agent):
         like = jax.eval_shape(unwrap(like.init), jax.random.key(0))
     wanted = dict(named_leaves(like))
+    for name, leaf in wanted.items():
+        if not hasattr(leaf, "dtype") and not isinstance(leaf, int | float | complex):
+            raise TypeError(
+                f"like must be an agent, as a factory makes it of an environment, or a tree of arrays; its leaf {name} "
+                f"is {leaf!r:.80}"
+            )
     expected, found = {name: described(leaf) for name, leaf in wanted.items()}, manifest["leaves"]
     if expected != found:
         raise ValueError(f"{file} holds another state: {_difference(found, expected)}. {_origin(manifest)}")
@@ -128,7 +135,10 @@ def as_array(name: str, leaf: Any) -> np.ndarray:
     if _is_key(leaf):
         return np.asarray(jax.random.key_data(leaf))
     if not isinstance(leaf, np.ndarray | np.generic | jax.Array | int | float | complex):
-        raise TypeError(f"the leaf {name} must be an array, a random key or a number; got {type(leaf).__name__}")
+        raise TypeError(
+            f"the leaf {name} must be an array, a random key or a number; got {type(leaf).__name__}: convert it, as "
+            "with numpy.asarray() or dict()"
+        )
     if isinstance(leaf, np.ma.MaskedArray):
         raise TypeError(f"the leaf {name} is a masked array, whose mask a file cannot hold: fill it, as with filled()")
     if isinstance(leaf, int) and leaf.bit_length() > 31:

@@ -4,11 +4,12 @@ import enum
 import os
 import subprocess
 import sys
-from collections import deque
+from collections import UserList, deque
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -18,12 +19,14 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from gymnasium import spaces
+from sklearn.preprocessing import FunctionTransformer
 
 import seqdec
-from seqdec import data, envs, filters, likelihoods, models, ope
+from seqdec import data, envs, features, filters, likelihoods, models, ope
 from seqdec.bo import BayesianOptimizer, Categorical, space_from
-from seqdec.checks import as_array, count, seed
+from seqdec.checks import as_array, count, real, seed
 from seqdec.core import Spaces
+from seqdec.features import Encoder
 from seqdec.persistence import check_writable, located, reading
 from seqdec.progress import advance, bar
 
@@ -167,6 +170,114 @@ def test_seeds_and_names_of_other_types() -> None:
 def test_text_is_no_feature() -> None:
     with pytest.raises(TypeError, match="features must hold real numbers"):
         data.form_blocks([0] * 10, range(10), [1.0] * 10, features=[["1"], ["2"]], feature_row=[0] * 10)
+
+
+FRAME = pd.DataFrame({"age": [31.0, 47.0], "city": ["Rome", "Oslo"]})
+ENCODER = Encoder.fit(FRAME)
+ROWS: list[dict[str, Any]] = FRAME.to_dict("records")
+ORDERED: dict[str, Callable[[Any], Any]] = {
+    "levels": lambda names: Encoder({"age": features.Categorical(names)}).names,
+    "ordered levels": lambda names: Encoder({"age": features.Ordered(names)}).names,
+    "tags": lambda names: Encoder({"age": features.Tags(names)}).names,
+    "columns": lambda names: Encoder.fit(FRAME, names).names,
+    "columns of a transformer": lambda names: (
+        Encoder.of(FunctionTransformer().fit(FRAME[["age"]]), names, example={"age": 1.0}).columns
+    ),
+    "action_names": lambda names: ope.make_log(**ACTIONS, action_names=names).action_names,
+    "context": lambda names: ope.Log.from_pandas(LOG.to_pandas().assign(age=1.0), context=names).context,
+}
+ACTIONS: dict[str, Any] = {"action": ["age"], "reward": [1.0], "propensity": [1.0]}
+
+
+@pytest.mark.parametrize("name", ORDERED)
+def test_where_an_order_counts_a_set_has_none(name: str) -> None:
+    expected = ORDERED[name](["age"])
+    for same in (("age",), deque(["age"]), iter(["age"]), {"age": 0}.keys(), pd.Index(["age"]), np.array(["age"])):
+        np.testing.assert_array_equal(ORDERED[name](same), expected)
+    for wrong, remedy in (
+        ({"age"}, "as with sorted"),
+        (frozenset({"age"}), "as with sorted"),
+        ("age", "'age'"),
+        (3, ""),
+    ):
+        with pytest.raises(TypeError, match=f"must be .*a list of .*; got .*{remedy}"):
+            ORDERED[name](wrong)
+
+
+def test_rows_of_any_container() -> None:
+    expected = ENCODER.transform(FRAME)
+    views = dict(enumerate(ROWS)).values()
+    for same in (ROWS, tuple(ROWS), deque(ROWS), UserList(ROWS), iter(ROWS), views, map(MappingProxyType, ROWS)):
+        np.testing.assert_array_equal(ENCODER.transform(same), expected)
+    for wrong in (list(FRAME.itertuples()), [FRAME.iloc[0]], deque([3])):
+        with pytest.raises(TypeError, match=r"row 0 must be a dict; got .*: convert it, as with _asdict\(\)"):
+            ENCODER.transform(wrong)
+    with pytest.raises(TypeError, match=r"a row must be a dict; got Series: convert it, .* or to_dict\(\)"):
+        ENCODER(FRAME.iloc[0])  # pyright: ignore[reportArgumentType]
+    for wrong in ("numeric", ["age"], [("age", "numeric")]):
+        with pytest.raises(TypeError, match="kinds must be a dict from columns to kinds; got "):
+            Encoder.fit(FRAME, kinds=wrong)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("unit", ["ns", "s", "generic"])
+def test_a_duration_is_no_number(unit: Any) -> None:
+    """NumPy counts durations among the integers, and converts some of them."""
+    duration = np.timedelta64(5, unit)
+    takers: tuple[Callable[[Any], Any], ...] = (
+        lambda value: real("x", value),
+        lambda value: as_array("x", np.array([value, 1], object)),
+        lambda value: ENCODER({"age": value}),
+        lambda value: ENCODER({"city": value}),
+        lambda value: Encoder({"age": features.Bool()})({"age": value}),
+        lambda value: Encoder.fit([{"age": value}]),
+    )
+    for take in takers:
+        with pytest.raises(TypeError, match=r"must|is not|no known kind"):
+            take(duration)
+    with pytest.raises(TypeError, match="a level must be a str, a number or a bool; got nan"):
+        Encoder({"city": features.Categorical(["Rome", float("nan")])})
+
+
+def test_rewards_are_told_in_pairs() -> None:
+    with seqdec.OnlineAgent("linear", SITE, seed=0) as one:
+        for nothing in ([], iter([]), np.zeros((0, 2)), pd.DataFrame(columns=["a", "b"], dtype=float)):
+            assert one.decide_many(nothing) == []
+        token = one.decide([0.0, 0.0]).token
+        record = {"token": token, "reward": 1.0}
+        for wrong in ({token: 1.0}, [record], [token], "ab", pd.DataFrame([record]), [(token, 1.0, 0)], [None]):
+            with pytest.raises(
+                TypeError, match=r"must be told as pairs \(token, reward\); got .*zip\(tokens, rewards\)"
+            ):
+                one.learn_many(wrong)  # pyright: ignore[reportArgumentType]
+        assert one.learn_many({token: 1.0}.items()) == ["learned"]
+
+
+def test_a_log_is_made_before_it_is_evaluated() -> None:
+    target, wrong = np.full((2, 2), 0.5), LOG.to_pandas()
+    takers: tuple[Callable[[Any], Any], ...] = (
+        lambda log: ope.evaluate(log, target, seed=0),
+        lambda log: ope.overlap(log, target),
+        lambda log: ope.ips(log, target),
+        lambda log: ope.estimate_propensities(log, seed=0),
+        lambda log: ope.cross_fit(None, None, log, None, seed=0),  # pyright: ignore[reportArgumentType]
+        lambda log: ope.prequential(None, None, log, None, seed=0),  # pyright: ignore[reportArgumentType]
+        lambda log: seqdec.OnlineAgent("linear", SITE, seed=0).warm_start(log),
+    )
+    for take in takers:
+        for log in (wrong, tuple(LOG), None):
+            with pytest.raises(
+                TypeError, match=r"log must be a seqdec\.ope\.Log; got .*: make it with Log.from_pandas"
+            ):
+                take(log)
+
+
+def test_what_a_state_is_loaded_like(tmp_path: Path) -> None:
+    save_state(tmp_path / "state")
+    for wrong in (seqdec.agents.linear, dict, "linear", {"a": "linear"}, object()):
+        with pytest.raises(
+            TypeError, match="like must be an agent, as a factory makes it of an environment, or a tree"
+        ):
+            seqdec.load(tmp_path / "state", wrong)
 
 
 def test_a_setting_is_a_number_that_jax_calculates_with() -> None:

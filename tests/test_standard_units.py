@@ -177,3 +177,14 @@ def test_states_are_saved_and_a_service_goes_on_from_them(tmp_path: Any) -> None
     with seqdec.OnlineAgent(lambda _: agent, site(), seed=0, folder=folder) as service:
         jax.tree.map(np.testing.assert_array_equal, service.state, before)
         assert service.state.contexts["context"].seen == 5
+
+
+def test_a_derivative_where_nothing_varies_yet() -> None:
+    """Backwards as forwards, in a number that is constant so far and in one that is not."""
+
+    def seen(x: Any) -> Any:
+        values = jnp.stack([jnp.array([1.0, 0.5]), x])
+        return units.bounded(units.measured(units.unknown((2,)), values, jnp.array([True, True])), x).sum()
+
+    backwards, forwards = jax.jit(lambda x: (jax.grad(seen)(x), jax.jacfwd(seen)(x)))(jnp.array([1.0, 2.0]))
+    np.testing.assert_allclose(backwards, forwards, atol=1e-5)

@@ -67,8 +67,9 @@ def measured(units: Units, values: Array, present: Array) -> Units:
 
 def standard(units: Units, values: Array) -> Array:
     """(values - mean) / standard deviation; 0 where nothing varies yet."""
-    std = jnp.sqrt(jnp.maximum(units.squares, 0) / jnp.maximum(units.seen, 1))
-    varies = std > _ROUNDING * jnp.abs(units.mean)
+    variance = jnp.maximum(units.squares, 0) / jnp.maximum(units.seen, 1)
+    std = jnp.sqrt(jnp.where(variance > 0, variance, 1))  # the root of zero has no derivative
+    varies = (variance > 0) & (std > _ROUNDING * jnp.abs(units.mean))
     return jnp.where(varies, (values.astype(std.dtype) - units.mean) / jnp.where(varies, std, 1), 0)
 
 

@@ -13,7 +13,7 @@ from seqdec import checks
 from seqdec.features import values
 from seqdec.features.kinds import KINDS, NAMES, Kind, fitted
 from seqdec.features.levels import Ordered
-from seqdec.features.tables import check_keys, columns_of
+from seqdec.features.tables import AS_DICT, check_keys, columns_of
 from seqdec.introspection import brief, described
 from seqdec.registry import unknown
 
@@ -91,11 +91,11 @@ class Encoder:
             ValueError: no rows, a column that is not there, twice, or without any value, or an unknown kind.
         """
         max_levels, buckets = checks.count("max_levels", max_levels), checks.count("buckets", buckets)
-        if isinstance(columns, str):
-            raise TypeError(f"columns must be a list of names; got {columns!r}: [{columns!r}]")
-        wanted = None if columns is None else list(columns)
+        wanted = None if columns is None else checks.ordered("columns", columns, "a list of names")
+        given = {} if kinds is None else kinds
+        if not isinstance(given, Mapping):
+            raise TypeError(f"kinds must be a dict from columns to kinds; got {kinds!r:.80}")
         rows, found = columns_of(table, wanted)
-        given = dict(kinds or {})
         if strange := [name for name in given if name not in found]:
             raise ValueError(unknown("column", strange[0], found))
         if not rows:
@@ -210,6 +210,6 @@ class Encoder:
 
     def _check_row(self, row: Any) -> None:
         if not isinstance(row, Mapping):
-            raise TypeError(f"a row must be a dict; got {type(row).__name__}: encode tables with transform")
+            raise TypeError(f"a row must be a dict; got {type(row).__name__}: {AS_DICT}; encode tables with transform")
         if row.keys().isdisjoint(self.kinds):
             check_keys(row, self.kinds, "the row")

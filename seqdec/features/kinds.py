@@ -2,11 +2,11 @@
 
 from datetime import date
 from decimal import Decimal
-from numbers import Real
 from typing import Any
 
 import numpy as np
 
+from seqdec import checks
 from seqdec.features import values
 from seqdec.features.dates import Date
 from seqdec.features.levels import Categorical, Hashed, HashedTags, Ordered, Tags
@@ -91,7 +91,7 @@ def _family(value: Any) -> str | None:
         return "text"
     if isinstance(value, bool | np.bool_):
         return "bool"
-    if isinstance(value, Real | Decimal):
+    if checks.is_number(value) or isinstance(value, Decimal):
         return "numeric"
     if isinstance(value, date | np.datetime64):
         return "date"

@@ -17,12 +17,13 @@ def checked_levels(column: str, levels: Iterable[Any]) -> tuple[str, ...]:
     """Levels as text.
 
     Raises:
-        TypeError: a str instead of a list of levels, or a level that is not a str, a number or a bool.
+        TypeError: a str or a set instead of a list of levels, or a level that is not a str, a number or a bool.
         ValueError: none, or one twice.
     """
-    if isinstance(levels, str) or not isinstance(levels, Iterable):
-        raise TypeError(f"the levels of column {column} must be a list or a tuple; got {levels!r:.80}")
-    known = tuple(values.level(column, level) for level in levels)
+    known = tuple(
+        values.level(column, level)
+        for level in checks.ordered(f"the levels of column {column}", levels, "a list of levels")
+    )
     if not known:
         raise ValueError(f"column {column} needs at least one level")
     twice = {level for level in known if known.count(level) > 1} if len(set(known)) < len(known) else ()

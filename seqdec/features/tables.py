@@ -1,10 +1,14 @@
 """The columns of a table of any library as lists of plain values."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, ValuesView
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import pyarrow
+
+
+AS_DICT = "convert it, as with _asdict(), dataclasses.asdict() or to_dict()"
+"""The remedy for a row of another type."""
 
 
 class Column(NamedTuple):
@@ -23,7 +27,7 @@ def columns_of(table: Any, wanted: Sequence[str] | None = None) -> tuple[int, di
 
     Args:
         table: a table of pandas or Arrow, of any library that exports Arrow's C stream or the dataframe interchange
-            protocol, as Polars does both, or a list of dicts, whose absent keys are None.
+            protocol, as Polars does both, or a list or an iterator of dicts, whose absent keys are None.
         wanted: names; None for all.
 
     Raises:
@@ -38,6 +42,8 @@ def columns_of(table: Any, wanted: Sequence[str] | None = None) -> tuple[int, di
     if isinstance(table, list | tuple):
         return _of_rows(table, wanted)
     arrow = _as_arrow(table)
+    if arrow is None and isinstance(table, Sequence | Iterator | ValuesView) and not isinstance(table, str | bytes):
+        return _of_rows(list(table), wanted)
     if arrow is None:
         remedy = ": for one row, call the encoder with the dict" if isinstance(table, Mapping) else ""
         raise TypeError(
@@ -68,7 +74,7 @@ def _chosen(known: list[Any], wanted: Sequence[str] | None) -> list[str]:
 def _of_rows(rows: Sequence[Any], wanted: Sequence[str] | None) -> tuple[int, dict[str, Column]]:
     for place, row in enumerate(rows):
         if not isinstance(row, Mapping):
-            raise TypeError(f"row {place} must be a dict; got {type(row).__name__}")
+            raise TypeError(f"row {place} must be a dict; got {type(row).__name__}: {AS_DICT}")
     names = _chosen(list(dict.fromkeys(key for row in rows for key in row)), None) if wanted is None else wanted
     for place, row in enumerate(rows):
         check_keys(row, names, f"row {place}")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from gymnasium import spaces
 
+from seqdec import checks
 from seqdec.features import values
 from seqdec.features.encoder import Encoder
 from seqdec.features.tables import columns_of
@@ -27,11 +28,9 @@ class Transformed(Encoder):
         """Arguments and errors as in `Encoder.of`."""
         if not callable(getattr(transformer, "transform", None)):
             raise TypeError(f"transformer must have a method transform; got {transformer!r:.80}")
-        if isinstance(columns, str):
-            raise TypeError(f"columns must be a list of names; got {columns!r}: [{columns!r}]")
         self.transformer = transformer
         """As given."""
-        self.columns = tuple(columns)
+        self.columns = tuple(checks.ordered("columns", columns, "a list of names"))
         """Those that it takes."""
         self.kinds = {}
         self.names = self._named(example)

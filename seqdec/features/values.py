@@ -10,10 +10,11 @@ import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from numbers import Real
 from typing import Any
 
 import numpy as np
+
+from seqdec import checks
 
 _EXACT = 2**53
 """Up to here every integer is a double."""
@@ -50,7 +51,7 @@ def number(column: str, value: Any) -> float:
         TypeError: not a real number.
         ValueError: not finite, or larger than a float can hold.
     """
-    if not isinstance(value, Real | Decimal | np.bool_):
+    if not (checks.is_number(value) or isinstance(value, Decimal)):
         raise TypeError(f"column {column}: {value!r:.80} is not a number: convert it, as with float()")
     try:
         plain = float(value)
@@ -63,7 +64,7 @@ def number(column: str, value: Any) -> float:
 
 def flag(column: str, value: Any) -> float:
     """True or False, or a number equal to one of them, as 1.0 or 0.0. Raises TypeError for anything else."""
-    if isinstance(value, bool | np.bool_) or (isinstance(value, Real | Decimal) and value in (0, 1)):
+    if (checks.is_number(value) or isinstance(value, Decimal)) and value in (0, 1):
         return float(value)
     raise TypeError(f"column {column}: {value!r:.80} is not True or False")
 
@@ -77,9 +78,9 @@ def level(column: str, value: Any) -> str:
         return str.__str__(value)  # of a member of an Enum its value
     if isinstance(value, bool | np.bool_):
         return str(bool(value))
-    if isinstance(value, int | np.integer):
+    if isinstance(value, int | np.integer) and checks.is_number(value):
         return str(int(value))
-    if isinstance(value, float | np.floating):
+    if isinstance(value, float | np.floating) and not missing(value):
         plain = float(value)
         return str(int(plain)) if plain.is_integer() and abs(plain) < _EXACT else repr(plain)
     raise TypeError(
@@ -92,7 +93,7 @@ def tags(column: str, value: Any) -> list[str]:
     if isinstance(value, np.ndarray) and value.ndim == 1:
         value = value.tolist()
     if not isinstance(value, list | tuple | set | frozenset):
-        raise TypeError(f"column {column}: {value!r:.80} is not a list of tags: split it, as with split()")
+        raise TypeError(f"column {column}: {value!r:.80} is not a list of tags: convert it, as with list() or split()")
     return [level(column, tag) for tag in value if not missing(tag)]
 
 

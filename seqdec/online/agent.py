@@ -45,7 +45,7 @@ from seqdec.online.journal import (
     described_record,
 )
 from seqdec.online.learner import Belief, Learner, Lesson
-from seqdec.ope.log import Log
+from seqdec.ope.log import Log, check_log
 from seqdec.persistence import as_json, check_format, check_writable, located, locked, versions
 from seqdec.runtime import check_process, is_forked
 from seqdec.spaces import spaces_of
@@ -269,7 +269,8 @@ class OnlineAgent:
             As `decide`, for the first that is wrong; nothing happens then.
         """
         stacked, rows = _sized(stacked if self._encoder is None else self._encoder.transform(stacked))
-        records = contexts.checked(self._spaces.observation_space, self._record, stacked, rows)
+        space, none = self._spaces.observation_space, np.empty(0, self._record)
+        records = contexts.checked(space, self._record, stacked, rows) if rows else none
         return self._decided(records, masks, (rows,))
 
     def learn(self, token: str, reward: Any) -> Result:
@@ -301,7 +302,7 @@ class OnlineAgent:
         Raises:
             As `learn`, for the first that is wrong; nothing happens then.
         """
-        return self._reported([(*_parsed(token), _checked_reward(reward)) for token, reward in pairs])
+        return self._reported([(*_parsed(token), _checked_reward(reward)) for token, reward in map(_pair, pairs)])
 
     def warm_start(self, log: Log) -> None:
         """Learn a log of other decisions row by row, and keep it: all of it or, where that fails, nothing.
@@ -314,6 +315,7 @@ class OnlineAgent:
             ValueError: the log does not fit.
             OSError: the log cannot be written.
         """
+        check_log(log)
         rows, names = len(log.action), list(self._record.names or ())
         name = names[0]
         shape = contexts.shape_of(self._record, name)
@@ -759,6 +761,17 @@ def _frozen(point: np.ndarray) -> np.ndarray:
     return own
 
 
+def _pair(given: Any) -> tuple[Any, Any]:
+    """Token and reward. Raises TypeError for what is no pair, such as the key of a dict or a row as a dict."""
+    parts = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str | Mapping) else ()
+    if len(parts) != 2:
+        raise TypeError(
+            f"rewards must be told as pairs (token, reward); got {given!r:.80}: pass zip(tokens, rewards), or the "
+            "items() of a dict"
+        )
+    return parts
+
+
 def _parsed(token: Any) -> tuple[int, bytes]:
     """Number and nonce of a token; what is none has number 0. Raises TypeError for what is no text."""
     if not isinstance(token, str):
@@ -777,7 +790,7 @@ def _checked_reward(reward: Any) -> float:
     except (TypeError, ValueError):
         given = np.array(())
     if given.shape != ():
-        raise TypeError(f"a reward must be a number; got {reward!r:.60}")
+        raise TypeError(f"a reward must be a number; got {reward!r:.60}: convert it, as with float()")
     if not abs(float(given)) <= _LARGEST:
         raise ValueError(f"a reward must be a finite number in float32; got {reward!r}")
     return float(given)

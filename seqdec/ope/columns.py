@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from seqdec import checks
 from seqdec.features import Encoder
 
 if TYPE_CHECKING:
@@ -85,9 +86,8 @@ def context_of(columns: Columns, context: Encoder | Sequence[str] | None, outcom
     """
     if context is None:
         return columns.group("context")
-    if isinstance(context, str) or not isinstance(context, Encoder | Iterable):
-        raise TypeError(f"context must be an Encoder or a list of columns; got {context!r:.80}")
-    names = list(context.columns if isinstance(context, Encoder) else context)
+    names = context.columns if isinstance(context, Encoder) else context
+    names = checks.ordered("context", names, "an Encoder or a list of columns")
     for name in names:
         if name in outcomes:
             raise ValueError(
@@ -146,7 +146,7 @@ def checked_names(names: Sequence[str] | None) -> tuple[str, ...] | None:
     """Raises TypeError for what is not a list of texts, ValueError for one that occurs twice."""
     if names is None:
         return None
-    known = None if isinstance(names, str) else tuple(names)
+    known = tuple(checks.ordered("action_names", names, "a list of texts"))
     if not known or not all(isinstance(name, str) for name in known):
         raise TypeError(f"action_names must be a list of texts; got {names!r:.80}")
     if len(set(known)) < len(known):

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seqdec import checks
-from seqdec.ope.log import Log
+from seqdec.ope.log import Log, check_log
 from seqdec.registry import Registry
 
 
@@ -83,9 +83,10 @@ def check_target(log: Log, target: np.ndarray | Target) -> Target:
             row a sum of 1, by 0.00001, as float32 rounds.
 
     Raises:
-        TypeError: not numbers, such as a function.
+        TypeError: not a log; or not numbers, such as a function.
         ValueError: a row is not a distribution over the allowed actions.
     """
+    check_log(log)
     if isinstance(target, Target):
         return target
     target = _of_all_actions("target", "probability", log, target)

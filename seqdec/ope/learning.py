@@ -14,7 +14,7 @@ import numpy as np
 
 from seqdec import checks
 from seqdec.core import Array, Filter, Key, PyTree
-from seqdec.ope.log import Log, inputs
+from seqdec.ope.log import Log, check_log, inputs
 
 Predict = Callable[[Key, Any, Array, Array], PyTree]
 """(key, belief, x, mask (k,)) -> predictions for one row."""
@@ -37,6 +37,7 @@ def prequential(flt: Filter, params: PyTree, log: Log, predict: Predict, *, seed
         predict: function of the belief, e.g. `expected_rewards(flt)`.
         seed: of the filter's initial belief and of `predict`.
     """
+    check_log(log)
     start, key = jax.random.split(jax.random.key(checks.word(checks.seed("seed", seed))))
 
     def step(belief, row):
@@ -58,6 +59,7 @@ def cross_fit(flt: Filter, params: PyTree, log: Log, predict: Predict, *, seed: 
     Folds are drawn at random with `seed`; each belief is updated with its rows in the order of time. Arguments as in
     `prequential`. Raises ValueError for fewer than 2 folds or more than there are rows.
     """
+    check_log(log)
     count = len(log.action)
     if not 2 <= folds <= count:
         raise ValueError(f"folds must lie between 2 and the number of rows, {count}; got {folds}")

@@ -326,6 +326,15 @@ def standardised(log: Log) -> Log:
     return log._replace(context=(log.context - log.context.mean(axis=0)) / np.where(std > 0, std, 1))
 
 
+def check_log(log: Any) -> None:
+    """Refuse what is not a log, as TypeError."""
+    if not isinstance(log, Log):
+        raise TypeError(
+            f"log must be a seqdec.ope.Log; got {type(log).__name__}: make it with Log.from_pandas, Log.load or "
+            "make_log"
+        )
+
+
 def _check(log: Log) -> None:
     """Refuse shapes and values that the estimators cannot handle. Raises ValueError."""
     count = len(log.action)

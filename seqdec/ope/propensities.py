@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from seqdec import checks
-from seqdec.ope.log import Log
+from seqdec.ope.log import Log, check_log
 
 _CALIBRATION = 3
 """Folds of the calibration, and rows that an action needs to be told by the classifier."""
@@ -42,6 +42,7 @@ def estimated_policy(log: Log, *, seed: int, folds: int = 5, classifier: Any = N
         TypeError: the classifier has no method `predict_proba`.
         ValueError: an impossible number of folds.
     """
+    check_log(log)
     count, size = log.mask.shape
     if not 2 <= checks.count("folds", folds) <= count:
         raise ValueError(f"folds must lie between 2 and the number of rows, {count}; got {folds}")
