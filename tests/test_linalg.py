@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from seqdec import linalg
 from seqdec.filters import reference
-from seqdec.linalg import low_rank
+from seqdec.linalg import batching, low_rank
 
 MATRICES = settings(max_examples=15, deadline=None)
 # Compiled once for each set of shapes, not once for each call.
@@ -392,3 +392,15 @@ def test_cond_any_has_the_derivatives_of_the_side_that_is_taken():
     jax.tree.map(np.testing.assert_array_equal, gradient(True, x, a), (4 * x, jnp.float32(10)))
     jax.tree.map(np.testing.assert_array_equal, gradient(False, x, a), (jnp.ones(2), jnp.float32(0)))
     np.testing.assert_array_equal(jax.vmap(gradient, (0, None, None))(both, x, a)[0], [[4, 12], [1, 1]])
+
+
+def test_what_is_put_into_columns_has_derivatives():
+    buffer, weights = jnp.arange(8.0).reshape(2, 4), jnp.linspace(0.5, 2.0, 8).reshape(2, 4)
+
+    def total(values):
+        return jnp.sum(weights * batching.put_columns(buffer, values, jnp.int32(1)))
+
+    values = jnp.ones((2, 2))
+    derivatives = jax.jit(lambda x: (jax.grad(total)(x), jax.jacfwd(total)(x), jax.vmap(jax.grad(total))(x[None])[0]))
+    for found in derivatives(values):
+        np.testing.assert_array_equal(found, weights[:, 1:3])

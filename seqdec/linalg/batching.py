@@ -88,16 +88,22 @@ def cond_any(condition: Array, function: Any, operand: Any, *constants: Any) -> 
     return _differentiable(branch, plain)(condition, operand, constants)
 
 
-@custom_vmap
 def put_columns(buffer: Array, values: Array, at: Array) -> Array:
     """Buffer (D, n) with values (D, o) in its columns from `at` on.
 
     A batch whose members write to the same place takes one write. They do unless one of them has rejected an update.
     """
+    return _differentiable(_put, _put_one)(buffer, values, at)
+
+
+def _put_one(buffer: Array, values: Array, at: Array) -> Array:
     return lax.dynamic_update_slice_in_dim(buffer, values, at, 1)
 
 
-@put_columns.def_vmap
+_put = custom_vmap(_put_one)
+
+
+@_put.def_vmap
 def _(axis_size, in_batched, buffer, values, at):
     buffer, values, at = _broadcast(axis_size, in_batched, (buffer, values, at))
 
