@@ -14,6 +14,7 @@ NEEDED = {
     "tune": ["digits", "--agent", "hilofi"],
     "ope": ["log.csv"],
     "bench": ["filters"],
+    "monitor": ["log.csv"],
     "sweep": ["sweep.toml"],
 }
 """Arguments without which a command does not run."""
@@ -41,7 +42,7 @@ def cases() -> Iterator[tuple[str, str, str]]:
         kind = experiments.EVERY[name]
         hints = get_type_hints(kind)
         for field in fields(kind):  # pyright: ignore[reportArgumentType] (a dataclass)
-            if field.name not in ("out", "log", "experiment", "what", "config"):
+            if field.name not in ("out", "log", "experiment", "what", "config", "folder"):
                 every = ((name, field.name, value) for value in wrong_values(hints[field.name]))
                 yield from (case for case in every if case not in MEANINGFUL)
 
@@ -92,6 +93,8 @@ def test_a_wrong_value_is_refused(
         ("run digits --settings .", "settings: there is no file HERE"),
         ("run digits --seed 9223372036854775807 --seeds 2", "seed must be an integer from 0 to 2**63 - 2 for 2 seeds"),
         ("run cifar --agents lrkf:x", "a filter's rank is an integer"),
+        ("monitor nowhere", "folder: there is no HERE/nowhere"),
+        ("monitor log.csv", "log.csv is not the folder of an OnlineAgent"),
         ("bench nope", "unknown benchmark 'nope'"),
         ("tune nope --agent hilofi", "unknown experiment 'nope'"),
     ],

@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from scipy import special
 
 from seqdec import figures
-from seqdec.experiments.base import Choice, Located, check_minimum
+from seqdec.experiments.base import Choice, Located, check_minimum, check_path
 from seqdec.experiments.folder import read_manifest, save_figure, write_manifest
 from seqdec.online.journal import is_database, read_history
 from seqdec.persistence import read_table, write_file, write_table
@@ -50,10 +50,9 @@ class Monitor(Located):
     """Folder for the tables, the picture and the page."""
 
     def check(self) -> None:
-        """Raises ValueError for wrong options, FileNotFoundError where there is no log."""
+        """Raises ValueError for wrong options, and where there is no log."""
         check_minimum(self, periods=1)
-        if not self.folder.exists():
-            raise FileNotFoundError(f"there is no {self.folder}")
+        check_path("folder", str(self.folder))
         if not is_database(self.folder):
             raise ValueError(f"{self.folder} is not the folder of an OnlineAgent: it has no decisions.sqlite")
 
