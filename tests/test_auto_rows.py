@@ -165,6 +165,7 @@ def test_actions_lie_in_the_box(box):
         assert not info.rejected
 
 
+@pytest.mark.extended
 def test_only_allowed_candidates_are_played():
     agent, state = played(ITEMS)
     x, mask = observation(jax.random.key(3), ITEMS), np.arange(N) == 4

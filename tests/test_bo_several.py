@@ -259,6 +259,7 @@ def test_where_nothing_is_feasible_it_is_sought_and_best_says_so() -> None:
     assert np.all(np.array(outcomes(optimizer.best[0])) <= 0)
 
 
+@pytest.mark.extended
 def test_several_objectives_and_constraints_together_in_batches() -> None:
     def fun(x: Any) -> tuple[list[float], float]:
         return two(x), 0.4 - float(x[0])
@@ -312,6 +313,7 @@ def test_a_reference_point_confines_the_front() -> None:
     assert inside > outside
 
 
+@pytest.mark.extended
 def test_one_objective_with_a_filter_and_another_acquisition() -> None:
     optimizer = played(one, 12, outcome_constraints=1, acquisition="ucb", **FILTER)
     assert optimizer.acquisition == "ucb" and optimizer.best[1] < 1.5

@@ -96,6 +96,7 @@ def test_draws_of_the_sparse_process_have_its_moments(points: int) -> None:
     np.testing.assert_allclose(np.std(draws, 0), stds, rtol=0.15, atol=0.02)
 
 
+@pytest.mark.extended
 def test_the_wide_network_tends_to_the_gaussian_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exact, "fitted", lambda *_, **__: HYPER)
     noise = np.where(np.arange(ROWS) % 3 == 0, 0.04, -1.0)

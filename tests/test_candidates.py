@@ -194,6 +194,7 @@ def test_the_default_network_contains_means_features_and_tastes() -> None:
     assert last == {("network", "output", "kernel"), (*score, "kernel"), (*score, "bias")}
 
 
+@pytest.mark.extended
 def test_the_default_network_earns_more_than_popularity() -> None:
     agent = agents.hilofi(ENV, rank=5, noise_variance=0.05, policy="ucb")
     run = seqdec.run(agent, ENV, STEPS, seed=0, num_seeds=2)

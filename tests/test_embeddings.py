@@ -67,7 +67,7 @@ def jacobian_of(net, params, x):
     return jax.tree.map(np.asarray, jax.jacrev(response)(params["tables"])), np.asarray(response(params["tables"]))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.extended
 @pytest.mark.parametrize("observed", [None, [1], [3, 0, 1]])
 def test_ekf_with_tables_is_the_blockwise_recursion_on_dense_jacobians(observed):
     with jax.enable_x64(True):

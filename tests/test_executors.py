@@ -312,6 +312,7 @@ def test_what_cannot_be_pickled_is_raised_or_caught() -> None:
     assert result.status == 1 and "pickle" in result.message and result.x is None
 
 
+@pytest.mark.extended
 def test_a_broken_executor_ends_the_search_with_what_was_told(tmp_path: Path) -> None:
     with ProcessPoolExecutor(1, SPAWN) as executor:
         result = search(Fragile(str(tmp_path)), executor)

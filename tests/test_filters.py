@@ -639,6 +639,7 @@ def test_wrong_shapes_are_refused_by_shape():
         scalar.moments(scalar.init(jax.random.key(0), {"weight": jnp.zeros(3)}), jnp.ones(3))
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", ["lolofi", "hilofi"])
 def test_forward_passes_along_the_columns_equal_reverse_passes_of_the_outputs(name):
     """Thirty outputs against eight columns or, the same filter with more room in its buffer, many columns."""

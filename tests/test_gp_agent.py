@@ -55,6 +55,7 @@ def test_the_arms_have_the_posteriors_of_scikit_learn(full, buffer):
     assert np.count_nonzero(at.cov - np.diag(np.diag(at.cov))) == 0
 
 
+@pytest.mark.extended
 def test_points_of_a_box_have_the_joint_posterior_of_scikit_learn():
     where = Spaces(spaces.Box(-1, 1, (1,), np.float64), spaces.Box(-1, 1, (1,), np.float64))
     y = np.sin(3 * POINTS[:, 0]) * POINTS[:, 1]

@@ -70,7 +70,7 @@ def test_rows_are_those_of_the_jacobian(function, outer):
         np.testing.assert_allclose(linalg.dense(row), linalg.dense(expected[name]), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.extended
 @pytest.mark.parametrize("module", [models.MLP(3, (8, 7)), models.LeNet5(3)])
 def test_networks_and_some_of_the_rows(module):
     x = jax.random.normal(jax.random.key(1), (28, 28))

@@ -95,6 +95,7 @@ def test_a_run_survives_a_kill_at_any_write(monkeypatch: pytest.MonkeyPatch, tmp
     assert survives(monkeypatch, arguments, tmp_path, steps_of) == 1 + 2 * 3 + 2
 
 
+@pytest.mark.extended
 def test_a_study_survives_a_kill_at_any_write(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The best trial is the last one, whose settings are easily lost."""
 
@@ -124,6 +125,7 @@ class Inline(Executor):
         return future
 
 
+@pytest.mark.extended
 def test_a_sweep_survives_a_kill_at_any_write(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def cell(one: sweep.Cell, key: str) -> pd.DataFrame:
         values = (one.environment.name, one.environment.settings(), one.agent.name, one.agent.settings())

@@ -24,6 +24,7 @@ def run(out: Path, *arguments: str) -> int:
     return cli.main(["run", "kuairec", "--agents", QUICK, "--seeds", "2", *arguments, "--out", str(out)])
 
 
+@pytest.mark.extended
 def test_days_add_up_and_everything_is_marked_synthetic(small: None, tmp_path: Path, capsys: Any) -> None:
     assert run(tmp_path) == 0
     printed = capsys.readouterr().out

@@ -154,6 +154,7 @@ def test_an_ensemble_of_one_without_bootstrap_is_replay():
         assert_same(jax.tree.map(lambda leaf: leaf[0], state.params), other.params, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("bootstrap", ["poisson", "bernoulli"])
 def test_members_are_trained_on_their_own_share_of_the_rows(bootstrap):
     head = agents.members_head(members=4, bootstrap=bootstrap)(NETWORK)

@@ -107,7 +107,7 @@ def rehearsed_once(rehearsal, flt=None):
     return agent, before, after
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.extended
 @pytest.mark.parametrize("joint", [True, False])
 def test_replayed_rows_are_one_more_step_of_the_filter(joint):
     """The only row in the memory is the newest: learned once, and replayed twice."""
@@ -135,6 +135,7 @@ def test_the_optimizer_takes_one_step_on_the_mean_loss_of_the_minibatch():
     assert_same(after.belief.blocks, belief.blocks, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.extended
 def test_a_rejected_update_teaches_nothing():
     agent, _, state = rehearsed_once(Rehearsal(memory.last(3), optimizer=optax.adam(0.1)))
     update = jax.jit(agent.update)

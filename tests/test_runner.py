@@ -82,6 +82,7 @@ def test_scan_equals_python_loop(full_information: bool) -> None:
     assert len(np.unique(result.actions)) == NUM_ARMS
 
 
+@pytest.mark.extended
 def test_vmapped_seeds_equal_single_seeds_and_length_does_not_matter() -> None:
     """To the bit with the compiler options of users; with those of the tests rounding depends on the vector length."""
     script = """if True:

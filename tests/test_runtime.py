@@ -32,6 +32,7 @@ def run(program: str, *arguments: str, **variables: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.extended
 def test_a_later_process_loads_the_programs_that_an_earlier_one_compiled(tmp_path: Path) -> None:
     folder = tmp_path / "programs" / "here"
     told, hits = run(_CACHED, str(folder))

@@ -164,6 +164,7 @@ def test_the_first_batch_does_not_widen_a_column_far_from_zero() -> None:
     np.testing.assert_allclose(units.standard(seen, rows), expected, atol=0.02)
 
 
+@pytest.mark.extended
 def test_states_are_saved_and_a_service_goes_on_from_them(tmp_path: Any) -> None:
     agent, kept = make("hilofi", site()), tmp_path / "agent.safetensors"
     ((_, state),) = played(agent, RAW)

@@ -24,6 +24,7 @@ def tuned(tmp_path_factory):
     return folder, built
 
 
+@pytest.mark.extended
 def test_trials_begin_with_the_present_settings_and_the_best_is_kept(tuned):
     trials = pd.read_parquet(tuned[0] / "trials.parquet")
     assert trials["trial"].tolist() == [0, 1]

@@ -50,7 +50,7 @@ def exact(layer, weights, batch):
     return np.array(means), np.array(roots)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.extended
 @pytest.mark.parametrize("network", [NETWORK, SHARED], ids=["a group per arm", "one group"])
 def test_the_bound_is_largest_at_the_posterior_of_a_linear_model(network):
     """There the gradient by means and roots vanishes, and predictions are those of the linear model."""
