@@ -75,8 +75,7 @@ class Encoder:
 
         The kind of a column is that of its values: numbers, bools, dates, lists of tags. Text is a date where all of it
         is ISO 8601, else categorical up to `max_levels` different ones, else free text where most values have several
-        words, else hashed. A column of a categorical type is categorical or
-        ordered.
+        words, else hashed. A column of a categorical type is categorical or ordered.
 
         Args:
             table: of pandas, pyarrow, polars or another library that exports Arrow or the dataframe interchange
