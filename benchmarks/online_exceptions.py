@@ -27,7 +27,10 @@ from seqdec.core import Action, Agent, HasSpaces, Spaces
 
 SITE = Spaces(spaces.Box(-5, 5, (2,)), spaces.Discrete(3))
 X = np.random.default_rng(0).normal(size=(4, 2))
-_TRACED = [str(Path("seqdec", "online", f"{name}.py")) for name in ("agent", "contexts", "journal", "learner")]
+_TRACED = [
+    str(Path("seqdec", "online", f"{name}.py"))
+    for name in ("agent", "calls", "contexts", "journal", "learner", "upkeep")
+]
 
 Call = Callable[[], Any]
 

@@ -25,7 +25,7 @@ from seqdec.core import Filter, PyTree
 from seqdec.experiments.base import Choice, Located, check_choices, check_minimum, check_path, check_seeds, split_names
 from seqdec.experiments.folder import read_manifest, save_figure, write_manifest
 from seqdec.features import Encoder
-from seqdec.online.journal import is_database, read_log
+from seqdec.online.reading import is_database, read_log
 from seqdec.ope import Log, Overlap
 from seqdec.persistence import located, read_any_table, read_table, write_file, write_table
 

@@ -24,7 +24,7 @@ from scipy import special
 from seqdec import figures
 from seqdec.experiments.base import Choice, Located, check_minimum, check_path
 from seqdec.experiments.folder import read_manifest, save_figure, write_manifest
-from seqdec.online.journal import is_database, read_history
+from seqdec.online.reading import is_database, read_history
 from seqdec.persistence import read_table, write_file, write_table
 from seqdec.statistics import mean_and_margin
 

@@ -1,0 +1,121 @@
+"""The durable log of decisions and rewards: one SQLite file in WAL mode, written before anything is acknowledged.
+
+    decisions   number, nonce, time (ns since 1970), context and mask (bytes), action, propensity
+    rewards     sequence, number of the decision, batch in which it is learned, reward, time, source: "reported",
+                "default", "collected" (put together from reports) or "history" (of another log)
+    reports     sequence, number of the decision, reward, time: what is put together later
+    arms        id, output of the model that it has (NULL: none any more), whether it is removed
+    facts       what the log belongs to, as JSON
+
+The last column of each table is a CRC-32 of the others, so that a damaged row is noticed when it is read.
+A committed transaction survives the end of the process at any point; with `fsync` also a loss of power.
+"""
+
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    pass
+
+
+FORMAT = "seqdec decisions 2"
+FILE = "decisions.sqlite"
+REPORTED, DEFAULT, COLLECTED, HISTORY = "reported", "default", "collected", "history"
+TABLES = {
+    "facts": ("name TEXT PRIMARY KEY", "value TEXT"),
+    "arms": ("id INTEGER PRIMARY KEY", "output INTEGER", "removed INTEGER"),
+    "decisions": (
+        "number INTEGER PRIMARY KEY", "time INTEGER", "nonce BLOB", "context BLOB", "mask BLOB", "action",
+        "propensity REAL",
+    ),
+    "rewards": (
+        "sequence INTEGER PRIMARY KEY", "number INTEGER UNIQUE", "batch INTEGER", "reward REAL", "time INTEGER",
+        "source TEXT",
+    ),
+    "reports": ("sequence INTEGER PRIMARY KEY", "number INTEGER", "reward REAL", "time INTEGER"),
+}  # fmt: skip
+COLUMNS = {
+    table: ", ".join(f"{table}.{column.split()[0]}" for column in (*columns, "checksum"))
+    for table, columns in TABLES.items()
+}
+WIDTHS = {table: len(columns) + 1 for table, columns in TABLES.items()}
+SCHEMA = (
+    "".join(
+        f"CREATE TABLE IF NOT EXISTS {table} ({', '.join(columns)}, checksum INTEGER);"
+        for table, columns in TABLES.items()
+    )
+    + "CREATE INDEX IF NOT EXISTS reports_of ON reports (number);"
+)
+
+
+BOTH = f"SELECT {COLUMNS['rewards']}, {COLUMNS['decisions']} FROM rewards LEFT JOIN decisions USING (number)"
+
+
+class Found(NamedTuple):
+    """A decision in the log."""
+
+    nonce: bytes
+    time: int
+    context: bytes
+    action: Any
+    """id of an arm, or the bytes of a point"""
+    source: str | None
+    """of its reward; None where it has none yet"""
+
+
+class Entry(NamedTuple):
+    """A decision to be written."""
+
+    nonce: bytes
+    context: bytes
+    mask: bytes | None
+    """a byte for each id of an arm; None for points of a box"""
+    action: Any
+    """id of an arm, or the bytes of a point"""
+    propensity: float
+    """NaN where it is not known"""
+
+
+class Reward(NamedTuple):
+    """The reward of a decision."""
+
+    context: bytes
+    action: Any
+    reward: float
+
+
+class Arm(NamedTuple):
+    """An arm of the service."""
+
+    output: int | None
+    """of the model; None where it has none any more"""
+    removed: bool
+
+
+def checksum(row: Sequence[Any]) -> int:
+    """Of the values of a row, as SQLite gives them back: it does not keep the sign of 0.0."""
+    found = 0
+    for value in row:
+        known = value + 0.0 if isinstance(value, float) else value
+        found = zlib.crc32(known if isinstance(known, bytes) else repr(known).encode(), found)
+    return found
+
+
+def wal(path: Path) -> Path:
+    """The file beside a database that exists while it is in use, or after a crash."""
+    return path.with_name(f"{path.name}-wal")
+
+
+def record_from(described: Any) -> np.dtype:
+    """The record that `described_record` described."""
+    return np.dtype([(name, kind, tuple(shape)) for name, kind, shape in described])
+
+
+def described_record(record: np.dtype) -> list[Any]:
+    """A record as JSON values."""
+    fields: Any = record.fields
+    return [[name, kind.base.str, list(kind.shape)] for name, (kind, *_) in fields.items()]
