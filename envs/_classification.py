@@ -13,6 +13,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 
 from seqdec import checks
+from seqdec.checks import keyed
 from seqdec.core import Array, Environment, Key, TimeStep
 from seqdec.data import Dataset, load_digits, load_fashion_mnist, load_idx_folder, load_mnist
 from seqdec.envs.outcomes import in_range, reward_and_regret
@@ -86,11 +87,13 @@ def classification(
         image = jax.lax.bitcast_convert_type(image, jnp.int8) if pixels == "signed" else image
         return image.astype(jnp.float32) * scale
 
+    @keyed
     def reset(key: Key, params: Examples) -> tuple[State, Array]:
         start = jnp.arange(count, dtype=jnp.int32) if order == "shuffle" else None
         state = choose(key, jnp.int32(0), start, count, order)
         return state, show(state, params)
 
+    @keyed
     def step(key: Key, state: State, action: Array, params: Examples) -> tuple[State, TimeStep]:
         rewards = jax.nn.one_hot(params.labels[state.shown], num_classes, dtype=jnp.float32)
         reward, regret = reward_and_regret(action, rewards, rewards[in_range(action, num_classes)])

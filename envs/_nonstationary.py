@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium.spaces import Discrete
 
 from seqdec import checks
+from seqdec.checks import keyed
 from seqdec.core import Array, Environment, Key, Masked, PyTree, TimeStep
 from seqdec.envs.outcomes import in_range
 from seqdec.envs.registry import resolve
@@ -66,11 +67,13 @@ def nonstationary(
     num_actions = int(env.action_space.n)
     change = _drift if walks else _rearrange(num_actions, num_actions if kind == "permute" else 2)
 
+    @keyed
     def reset(key: Key, params: Changing) -> tuple[State, PyTree]:
         inner, observation = env.reset(key, params.params)
         drifting = params.params if walks else None
         return State(inner, drifting, jnp.arange(num_actions, dtype=jnp.int32), jnp.int32(0)), observation
 
+    @keyed
     def step(key: Key, state: State, action: Array, params: Changing) -> tuple[State, TimeStep]:
         step_key, change_key = jax.random.split(key)
         inner_params = state.params if walks else params.params

@@ -16,6 +16,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 
 from seqdec import data
+from seqdec.checks import keyed
 from seqdec.core import Array, Environment, Key, TimeStep
 from seqdec.envs.outcomes import in_range
 
@@ -40,9 +41,11 @@ def open_bandit(*, root: str | os.PathLike[str] | None = None) -> Environment:
     log = data.load_open_bandit("random", root)
     count, num_items = log.item_features.shape[:2]
 
+    @keyed
     def reset(key: Key, params: Impressions) -> tuple[Array, Array]:
         return jnp.int32(0), params.context[0]
 
+    @keyed
     def step(key: Key, state: Array, action: Array, params: Impressions) -> tuple[Array, TimeStep]:
         agrees = (in_range(action, num_items) == action) & (action == params.item[state])
         reward = jnp.where(agrees, params.click[state], jnp.nan)

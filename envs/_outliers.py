@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from seqdec import checks
+from seqdec.checks import keyed
 from seqdec.core import Array, Environment, Key, PyTree, TimeStep
 from seqdec.envs.registry import resolve
 
@@ -36,9 +37,11 @@ def outliers(env: Environment | str = "digits", *, share: float = 0.05, **option
     env = resolve(env, options)
     params = Corrupted(env.params, checks.array("share", share, 0, 0.0, 1.0))
 
+    @keyed
     def reset(key: Key, params: Corrupted) -> tuple[Any, PyTree]:
         return env.reset(key, params.params)
 
+    @keyed
     def step(key: Key, state: Any, action: Array, params: Corrupted) -> tuple[Any, TimeStep]:
         state, timestep = env.step(key, state, action, params.params)
         flipped = jax.random.uniform(jax.random.fold_in(key, 1), dtype=jnp.float32) < params.share

@@ -13,6 +13,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 
 from seqdec import checks, data
+from seqdec.checks import keyed
 from seqdec.core import Array, Environment, Key, PyTree, TimeStep
 from seqdec.data.tabular import Root, standardise
 from seqdec.envs._classification import State as Place
@@ -158,12 +159,14 @@ def _environment(
     count, width = params.features.shape
     length = count if horizon is None else checks.count("horizon", horizon, 1)
 
+    @keyed
     def reset(key: Key, params: Any) -> tuple[State, Array]:
         row_key, draw_key = jax.random.split(key)
         start = jnp.arange(count, dtype=jnp.int32) if order == "shuffle" else None
         place = choose(row_key, jnp.int32(0), start, count, order)
         return State(place, draw(draw_key, params)), params.features[place.shown]
 
+    @keyed
     def step(key: Key, state: State, action: Array, params: Any) -> tuple[State, TimeStep]:
         pay_key, row_key = jax.random.split(key)
         expected = expect(params, state.drawn, state.place.shown)

@@ -14,6 +14,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 
 from seqdec import checks
+from seqdec.checks import keyed
 from seqdec.core import Array, Environment, Key, Masked, PyTree, TimeStep
 from seqdec.envs.outcomes import in_range, reward_and_regret
 
@@ -244,9 +245,11 @@ def _bandit(
         mask = _draw_mask(mask_key, num_arms, availability)
         return State(context, mask, step), Masked(context, mask)
 
+    @keyed
     def reset(key: Key, params: Arms) -> tuple[State, PyTree]:
         return begin(key, jnp.int32(0))
 
+    @keyed
     def step(key: Key, state: State, action: Array, params: Arms) -> tuple[State, TimeStep]:
         reward_key, next_key = jax.random.split(key)
         paid = params.reward(reward_key, state.context, in_range(action, num_arms))

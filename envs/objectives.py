@@ -15,6 +15,7 @@ from flax import linen as nn
 from gymnasium.spaces import Box
 
 from seqdec import checks
+from seqdec.checks import keyed
 from seqdec.core import Array, Environment, Key, PyTree, TimeStep
 
 
@@ -220,9 +221,11 @@ def query(objective: Objective, *, horizon: int = 100) -> Environment:
     params = QueryParams(jax.tree.map(jnp.asarray, objective.params), *numbers)
     nothing = jnp.ones(1, jnp.float32)
 
+    @keyed
     def reset(key: Key, params: QueryParams) -> tuple[Query, Array]:
         return Query(jnp.int32(0)), nothing
 
+    @keyed
     def step(key: Key, state: Query, action: Array, params: QueryParams) -> tuple[Query, TimeStep]:
         point = jnp.asarray(action)
         if point.shape != low.shape or not jnp.issubdtype(point.dtype, jnp.floating):

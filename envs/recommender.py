@@ -14,6 +14,7 @@ import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, Space
 
 from seqdec import checks
+from seqdec.checks import keyed
 from seqdec.core import Array, Environment, Key, Masked, PyTree, TimeStep
 from seqdec.data import RecommenderLog, check_log, load_kuairec, load_random_exposures, synthetic_kuairec
 from seqdec.envs.outcomes import in_range, reward_and_regret
@@ -79,11 +80,13 @@ def recommender_log(
             observation["features"] = params.features[params.feature_rows[block]]
         return observation if params.mask is None else Masked(observation, params.mask[block])
 
+    @keyed
     def reset(key: Key, params: Blocks) -> tuple[State, PyTree]:
         shuffled = jax.random.permutation(key, jnp.arange(count, dtype=jnp.int32)) if order == "shuffled" else None
         state = State(jnp.int32(0), shuffled)
         return state, show(state, params)
 
+    @keyed
     def step(key: Key, state: State, action: Array, params: Blocks) -> tuple[State, TimeStep]:
         block = place(state)
         rewards, mask = params.rewards[block], None if params.mask is None else params.mask[block]

@@ -1,11 +1,12 @@
 """Validation of arguments, with errors that name the argument, its value and what would be accepted."""
 
+import functools
 import math
 import operator
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, ValuesView
+from collections.abc import Callable, Collection, Iterable, Iterator, ValuesView
 from numbers import Real
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,9 @@ import numpy as np
 from jax.core import Tracer
 
 from seqdec.registry import unknown
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 TOLERANCE = 1e-5
 """By how much a probability, or a sum of probabilities, may miss its range: they are often computed in float32."""
@@ -77,6 +81,35 @@ def seeds(value: Any, number: int) -> range:
 def word(seed: int) -> np.uint32:
     """A seed as the 32 bits that a key of JAX is made from: itself below 2**32, above a digest of it."""
     return np.uint32(seed if seed < 2**32 else np.random.SeedSequence(seed).generate_state(1)[0])
+
+
+def key(value: Any) -> None:
+    """Refuse what is not one random key of JAX.
+
+    Raises:
+        TypeError: neither a key nor an array of one, such as a seed.
+        ValueError: several keys.
+    """
+    dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", ())
+    if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key):
+        axes = len(shape)
+    elif dtype == np.uint32 and shape:
+        axes = len(shape) - 1  # the numbers of a key, from `jax.random.PRNGKey`
+    else:
+        raise TypeError(f"key must be a random key of JAX; got {value!r:.80}: make one with jax.random.key(seed)")
+    if axes:
+        raise ValueError(f"key must be one random key; got an array of them, of shape {shape}: take one, or jax.vmap")
+
+
+def keyed(function: Callable[P, R]) -> Callable[P, R]:
+    """`function`, whose first argument is a random key; anything else is refused there."""
+
+    @functools.wraps(function)
+    def checked(*arguments: P.args, **named: P.kwargs) -> R:
+        key(arguments[0] if arguments else named["key"])
+        return function(*arguments, **named)
+
+    return checked
 
 
 def number(name: str, value: Any, low: float = 0.0, high: float = math.inf, *, exclusive: bool = False) -> None:

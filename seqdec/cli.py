@@ -12,7 +12,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Union
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError as error:
-        return _UNREAD if _is_unread() else _complain(error, _FAILED)
+        return _UNREAD if isinstance(_output_error(), BrokenPipeError) else _complain(error, _FAILED)
     except KeyboardInterrupt:
         return _complain("interrupted", _INTERRUPTED)
     except Exception as error:  # users of the command line get a message instead of a traceback
@@ -219,18 +219,21 @@ def _list() -> int:
     return 0
 
 
-def _is_unread() -> bool:
-    """Whether nobody reads standard output any more; what is still to be written then goes nowhere."""
+def _output_error() -> OSError | None:
+    """Why standard output takes nothing; what is still to be written then goes nowhere. None where it does."""
     try:
         print(flush=True)
-    except BrokenPipeError:
+    except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return True
-    return False
+        return error
+    return None
 
 
 def _complain(reason: object, code: int) -> int:
     """Print one line on standard error; returns `code`."""
     text = str(reason).strip() or type(reason).__name__
-    print(f"seqdec: {text.splitlines()[0]}", file=sys.stderr)
+    if isinstance(reason, OSError) and reason.errno is not None and reason.filename is None and _output_error():
+        text = f"cannot write to standard output: {reason.strerror}; redirect it to another place"
+    with suppress(OSError):  # the exit code says it too
+        print(f"seqdec: {text.splitlines()[0]}", file=sys.stderr)
     return code

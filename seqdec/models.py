@@ -11,7 +11,9 @@ import numpy as np
 from flax import linen as nn
 from flax.errors import InvalidRngError, ScopeParamShapeError
 from flax.linen.dtypes import promote_dtype
+from jax.core import Tracer
 
+from seqdec.checks import keyed
 from seqdec.core import Array, IsLast, Key, Network, PyTree
 from seqdec.params import path_names
 from seqdec.portable import portable
@@ -142,10 +144,16 @@ def network(module: nn.Module, example: PyTree) -> Network:
             "for, and parameters of its own"
         ) from cause
 
-    shapes = jax.eval_shape(lambda: jax.tree.map(jnp.asarray, example))
+    @keyed
+    def init(key: Key) -> PyTree:
+        return module.init(key, jax.tree.map(jnp.asarray, example))["params"]
+
+    # Without arrays and shapes that belong to the mesh that is set while they are made.
+    given = jax.eval_shape(lambda: jax.tree.map(jnp.asarray, example))
+    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), given)
+    example = jax.tree.map(lambda leaf: leaf if isinstance(leaf, Tracer) else np.asarray(leaf), example)
     _check_module(module, shapes)
-    is_last = output_layer(module, example)
-    return Network(lambda key: module.init(key, example)["params"], apply, is_last, example=shapes)
+    return Network(init, apply, output_layer(module, example), example=shapes)
 
 
 def _check_module(module: nn.Module, example: PyTree) -> None:
@@ -273,6 +281,7 @@ def embedded(
     plain = [name for name, entry in example.items() if jnp.issubdtype(entry.dtype, jnp.floating)]
     inner = network(module, {**{name: example[name] for name in plain}, **{name: jnp.zeros(width) for name in sizes}})
 
+    @keyed
     def init(key: Key) -> PyTree:
         keys = jax.random.split(key, len(sizes) + 1)
         tables = {
@@ -309,7 +318,8 @@ def output_layer(module: nn.Module, example: PyTree) -> IsLast:
     def call(variables, example):
         return module.apply(variables, example, capture_intermediates=True, mutable=["intermediates"])
 
-    out, captured = jax.device_get(call(variables, example))
+    with jax.ensure_compile_time_eval():  # also while another function is traced
+        out, captured = jax.device_get(call(variables, example))
     calls = jax.tree_util.tree_flatten_with_path(captured["intermediates"])[0]
     same = [path_names(path)[:-2] for path, value in calls if np.array_equal(np.ravel(value), np.ravel(out))]
     prefix = max(same, key=len, default=())

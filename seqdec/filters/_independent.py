@@ -8,7 +8,7 @@ not the O(k^2 p^2) of `seqdec.filters.ekf` over all of them, which gives the sam
 import jax
 import jax.numpy as jnp
 
-from seqdec.checks import integers, vector
+from seqdec.checks import integers, keyed, vector
 from seqdec.core import Filter, Predictive
 from seqdec.filters.batches import known
 
@@ -23,6 +23,7 @@ def independent(flt: Filter, count: int) -> Filter:
         ValueError: in `update`, for some but not all responses; in `init`, for parameters without the leading axis.
     """
 
+    @keyed
     def init(key, params):
         sizes = {leaf.shape[:1] for leaf in jax.tree.leaves(params)}
         if sizes != {(count,)}:
@@ -49,6 +50,7 @@ def independent(flt: Filter, count: int) -> Filter:
         each = jax.vmap(flt.moments, (0, None))(belief, x)
         return Predictive(each.mean[:, 0], jnp.diag(each.cov[:, 0, 0]), jnp.diag(each.noise[:, 0, 0]))
 
+    @keyed
     def sample(key, belief):
         return jax.vmap(flt.sample)(jax.random.split(key, count), belief)
 

@@ -31,7 +31,7 @@ import jax.numpy as jnp
 
 from seqdec import linalg
 from seqdec import params as parameters
-from seqdec.checks import integers, numbers, vector
+from seqdec.checks import integers, keyed, numbers, vector
 from seqdec.core import Array, Filter, Key, Marginals, Network, Predictive, PyTree, UpdateInfo
 from seqdec.filters import batches, embeddings, jacobians, trust
 from seqdec.filters.bounds import error_bound
@@ -102,11 +102,11 @@ def _filter(model: _Model, initial_std_table: TableStd) -> Filter:
     tables = embeddings.covariances(model.network.tables, initial_std_table, model.numerics.error_bounds)
     model = model._replace(covariances=(*model.covariances, *tables))
     flt = Filter(
-        init=functools.partial(_init, model),
+        init=keyed(functools.partial(_init, model)),
         predict=functools.partial(_predict, model),
         update=functools.partial(_update, model),
         moments=functools.partial(_moments, model),
-        sample=functools.partial(_sample, model),
+        sample=keyed(functools.partial(_sample, model)),
         mean=lambda belief: belief.params,
         response=lambda params, x: model.likelihood.mean(model.network.apply(params, x)),
         recentre=lambda belief, params: belief._replace(params=params),

@@ -25,6 +25,7 @@ import numpy as np
 
 from seqdec import linalg
 from seqdec import params as parameters
+from seqdec.checks import keyed
 from seqdec.core import Filter, Key, Network, Predictive, PyTree, UpdateInfo
 from seqdec.filters import jacobians
 from seqdec.filters.covariance import whole
@@ -150,6 +151,7 @@ def make(
             return parameters.join(like, network.is_last, *leaves[::-1])
         return jax.tree.structure(like).unflatten(leaves[0])
 
+    @keyed
     def init(key: Key, params):
         params = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), params)
         sizes = [sum(leaf.size for leaf in leaves) for leaves in split(params)]
@@ -190,6 +192,7 @@ def make(
         params = move(belief.params, steps)
         return Belief(params, factors), UpdateInfo(eps, jnp.full((), jnp.nan), jnp.bool_(False))
 
+    @keyed
     def sample(key, belief):
         keys = jax.random.split(key, len(belief.factors))
         parts = zip(keys, belief.factors, strict=True)

@@ -23,10 +23,11 @@ for it. With q = 0 the gain stays in the span of C: nothing is appended and only
 """
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from seqdec.core import Array
@@ -203,7 +204,7 @@ def _make_room(state: _Downdated, jacobian: Rows) -> _Downdated:
     if any(leaf.dtype != dtype for leaf in jax.tree.leaves(factor.basis)):
         # Rows that are about to be rounded are turned into principal directions: those of large variance are small
         # where inputs are large, and so are their rounding errors.
-        turn = eigh(factor.root.mT @ factor.root)[1]
+        turn = lax.stop_gradient(eigh(lax.stop_gradient(factor.root.mT @ factor.root))[1])  # any rotation is the same C
         factor = factor._replace(coefficients=turn.mT @ factor.coefficients, root=factor.root @ turn)
         appended = turn.mT @ appended
     basis, gram = rewrite(factor.basis, jacobian, factor.coefficients, appended, dtype)
@@ -230,10 +231,36 @@ def _largest_directions(stack: Array, real: Array) -> tuple[Array, Array]:
     variances = stack.mT @ stack
     # Rows of zeros are dropped before any real direction, however small its variance.
     void = jnp.where(real, 0, largest_magnitude(variances))
-    values, vectors = eigh(variances - jnp.diag(jnp.pad(void, (len(variances) - observed, 0))))
-    return vectors[:, observed:], jnp.maximum(values[:observed], 0)
+    kept, dropped = _leading_eigenvectors(variances - jnp.diag(jnp.pad(void, (len(variances) - observed, 0))), observed)
+    return kept, jnp.maximum(dropped, 0)
 
 
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
+def _leading_eigenvectors(matrix: Array, dropped: int) -> tuple[Array, Array]:
+    """The eigenvectors (n, n - o) of a symmetric matrix without the o = `dropped` least, and the eigenvalues of these.
+
+    Its derivative is that of the space that the eigenvectors span, in which they do not turn: it exists where kept
+    eigenvalues are equal, as they are in a prior.
+    """
+    values, vectors = eigh(matrix)
+    return vectors[:, dropped:], values[:dropped]
+
+
+@_leading_eigenvectors.defjvp
+def _(dropped, primals, tangents):
+    values, vectors = eigh(primals[0])
+    kept, least = vectors[:, dropped:], vectors[:, :dropped]
+    moved = least.mT @ tangents[0]
+    turn = moved @ kept * _reciprocal(values[None, dropped:] - values[:dropped, None])
+    return (kept, values[:dropped]), (least @ turn, jnp.sum(moved * least.mT, 1))
+
+
+def _reciprocal(values: Array) -> Array:
+    """1 / values, and 0 for 0."""
+    return jnp.where(values == 0, 0, 1 / jnp.where(values == 0, 1, values))
+
+
+@jax.custom_jvp
 def _inflated_root(factor: Array, inflation: Array) -> Array:
     """Upper triangular R (d, d) with R^T R = F F^T + a I, for F (d, k) and a variance a.
 
@@ -251,6 +278,18 @@ def _inflated_root(factor: Array, inflation: Array) -> Array:
     return cond_any(~jnp.all(left > _SURE * jnp.diagonal(total)), from_rows, root, factor, inflation)
 
 
+@_inflated_root.defjvp
+def _(primals, tangents):
+    """That of a Cholesky factor, however it was computed: dR = U R with R^T (U + U^T) R = d(F F^T + a I)."""
+    (factor, _), (factor_tangent, inflation_tangent) = primals, tangents
+    root = _inflated_root(*primals)
+    half = factor_tangent @ factor.mT + inflation_tangent / 2 * jnp.eye(len(factor), dtype=factor.dtype)
+    # Not `solve_transposed`, whose tangents cannot be transposed.
+    solve = functools.partial(jax.scipy.linalg.solve_triangular, root, trans=1)
+    scaled = solve(solve(half + half.mT).mT)
+    return root, (jnp.triu(scaled) - jnp.diag(jnp.diagonal(scaled)) / 2) @ root
+
+
 _SURE = 1e-2
 """Share of a variance that must remain for its Cholesky factor to be used: two digits lost, five remain."""
 
@@ -262,17 +301,49 @@ def _residual(inside: Array, gram: Array) -> tuple[Array, Array, Array]:
         inside: a (o, d).
         gram: H H^T (o, o).
     """
-    left = gram - inside @ inside.mT
-    values, vectors = (left[0], jnp.ones_like(left)) if len(left) == 1 else eigh(left)
     # A residual of the size of rounding has no direction and gets a row of zeros.
-    real = values > relative_jitter(gram.dtype) * jnp.max(jnp.diagonal(gram))
-    lengths = jnp.sqrt(jnp.where(real, values, 1))
-    long, short = jnp.where(real, lengths, 0)[None], jnp.where(real, 1 / lengths, 0)[None]
-    return vectors * long, (vectors * short).mT, real
+    return _roots(gram - inside @ inside.mT, relative_jitter(gram.dtype) * jnp.max(jnp.diagonal(gram)))
 
 
-@sequential_vmap
-def _least_direction(root: Array, crossed: Array, gain: Array, noise: Array) -> Array:
+@jax.custom_jvp
+def _roots(matrix: Array, least: Array) -> tuple[Array, Array, Array]:
+    """A root b (o, o) of a matrix, b b^T, its pseudo-inverse, and which columns of b are not zero.
+
+    Eigenvalues of `least` or less count as zero.
+    """
+    (outside, beyond, real), _ = _decomposed(matrix, least)
+    return outside, beyond, real
+
+
+def _decomposed(matrix: Array, least: Array) -> tuple[tuple[Array, Array, Array], tuple[Array, Array]]:
+    """`_roots`, and the eigenvectors and roots of the eigenvalues."""
+    values, vectors = (matrix[0], jnp.ones_like(matrix)) if len(matrix) == 1 else eigh(matrix)
+    real = values > least
+    lengths = jnp.where(real, jnp.sqrt(jnp.where(real, values, 1)), 0)
+    return (vectors * lengths[None], (vectors * _reciprocal(lengths)[None]).mT, real), (vectors, lengths)
+
+
+@_roots.defjvp
+def _(primals, tangents):
+    """That of a root which is a symmetric one up to a fixed rotation: it exists where eigenvalues are equal."""
+    roots, (vectors, lengths) = _decomposed(*primals)
+    real, short = roots[2], _reciprocal(lengths)
+    turned = vectors.mT @ tangents[0] @ vectors
+    # V^T db of b = V L, without the columns that are zero; db b^T + b db^T is the tangent of the matrix.
+    moved = jnp.where(real[None], turned * _reciprocal(lengths[:, None] + lengths[None]), 0)
+    inverse = jnp.where(real[None], -moved * short[None], (moved.mT * short[:, None])) * short[:, None]
+    flat: Any = np.zeros(real.shape, jax.dtypes.float0)
+    return roots, (vectors @ moved, inverse @ vectors.mT, flat)
+
+
+def _gram_of_stack(root: Array, crossed: Array, gain: Array, noise: Array) -> Array:
+    """Z^T Z of `_one_least_direction`."""
+    changed = jnp.pad(root, ((0, 0), (0, 1))) - jnp.outer(crossed, gain)
+    return changed.mT @ changed + noise * jnp.outer(gain, gain)
+
+
+@jax.custom_jvp
+def _one_least_direction(root: Array, crossed: Array, gain: Array, noise: Array) -> Array:
     """Unit v (d + 1,) with the least |Z v|, Z = [[T, 0] - u kappa; r kappa], by inverse iteration on Z^T Z.
 
     It starts from the new direction, which had no variance before: its q^2 b^2 (|u|^2 + R) / S^2 is a quarter of q or
@@ -308,6 +379,17 @@ def _least_direction(root: Array, crossed: Array, gain: Array, noise: Array) -> 
     state = (0, jnp.zeros_like(gain).at[-1].set(1), jnp.ones((), gain.dtype))
     return lax.while_loop(moving, refine, state)[1]
 
+
+@_one_least_direction.defjvp
+def _(primals, tangents):
+    """That of an eigenvector of Z^T Z."""
+    least = _one_least_direction(*primals)
+    gram, moved = jax.jvp(_gram_of_stack, primals, tangents)
+    values, vectors = eigh(gram)
+    return least, vectors[:, 1:] @ (vectors[:, 1:].mT @ (moved @ least) * _reciprocal(values[0] - values[1:]))
+
+
+_least_direction = sequential_vmap(_one_least_direction)
 
 _MAX_ITERATIONS = 50
 """Most iterations; directions not separated by then have nearly the same variance."""

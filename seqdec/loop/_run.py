@@ -13,7 +13,7 @@ from seqdec import checks
 from seqdec.checks import count
 from seqdec.core import Agent, Environment
 from seqdec.loop.checkpoint import Checkpoint
-from seqdec.loop.device import on_device
+from seqdec.loop.device import mesh_for, on_device
 from seqdec.loop.host import on_host
 from seqdec.loop.record import Outcome, RunState
 from seqdec.persistence import as_json, check_replaceable, located, remove, versions
@@ -93,7 +93,9 @@ def run(
         compiling(shown)
         tick = functools.partial(advance, shown)
         if isinstance(env, Environment):
-            outcome = on_device(agent, env, num_steps, seeds, names, tick, state, kept)
+            mesh = mesh_for(num_seeds)
+            with jax.set_mesh(mesh):  # in place of the user's, within which `jax.shard_map` refuses this one
+                outcome = on_device(agent, env, num_steps, seeds, names, tick, mesh, state, kept)
         else:
             outcome = on_host(agent, env, num_steps, seeds, names, tick)
     if kept is not None and not outcome.interrupted:

@@ -30,19 +30,20 @@ def on_device(
     seeds: range,
     names: tuple[str, ...],
     tick: Callable[[int], Any],
+    mesh: Mesh,
     state: RunState | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> Outcome:
-    """Run on the devices, chunk by chunk, with the seeds spread over all devices.
+    """Run on the devices of `mesh_for`, chunk by chunk, with the seeds spread over all of them.
 
     An interruption leaves whole chunks. A run starts from the checkpoint, where there is one, else from `state`, else
     from the beginning.
     """
     length = chunk_length(num_steps)
     began = time.perf_counter()
-    mesh = _mesh(len(seeds))
     per_seed, common = _placements(mesh)
     params = jax.device_put(env.params, common)
+    env = env._replace(params=params)
     # Every device takes the same number of seeds: some seeds run twice to fill up, and the copies are cut off below.
     rows = np.resize(np.arange(len(seeds)), -(-len(seeds) // mesh.size) * mesh.size)
     keys = jax.device_put(jax.vmap(jax.random.key)(np.stack([word(seed) for seed in seeds])[rows]), per_seed)
@@ -97,7 +98,7 @@ def _merged(chunks: list[_Chunk]) -> _Chunk:
     return record, [entry for clock in clocks for entry in clock]
 
 
-def _mesh(num_seeds: int) -> Mesh:
+def mesh_for(num_seeds: int) -> Mesh:
     """One axis over the devices, of which there are no more than seeds."""
     devices = jax.local_devices()[:num_seeds]
     return jax.make_mesh((len(devices),), ("seeds",), (AxisType.Auto,), devices=devices)

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 
+from seqdec.checks import keyed
 from seqdec.core import Acquisition
 from seqdec.policies import common
 
@@ -37,6 +38,7 @@ def epsilon_greedy(epsilon=0.05) -> Acquisition:
     def best(posterior, candidates, mask):
         return common.masked(posterior.mean(candidates), mask)
 
+    @keyed
     def score(key, posterior, candidates, mask):
         explore, tickets = jax.random.split(key)
         means = best(posterior, candidates, mask)

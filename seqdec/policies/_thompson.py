@@ -6,6 +6,7 @@ A draw costs one pass over the covariance factor and one forward pass. Source: W
 one unknown probability exceeds another in view of the evidence of two samples", Biometrika 25, 1933.
 """
 
+from seqdec.checks import keyed
 from seqdec.core import Acquisition
 from seqdec.policies import common
 
@@ -27,6 +28,7 @@ def thompson(*, scale: float = 1.0, propensity_samples: int = 32) -> Acquisition
     """
     common.weight("scale", scale, 1)
 
+    @keyed
     def score(key, posterior, candidates, mask):
         drawn = posterior.draw(key)(candidates)
         if scale != 1:

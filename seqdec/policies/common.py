@@ -5,7 +5,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from seqdec.checks import count, known
+from seqdec.checks import count, keyed, known
 from seqdec.core import Array, Marginals, Posterior, PyTree
 
 
@@ -40,6 +40,7 @@ def monte_carlo(score, samples: int):
     if not samples:
         return None
 
+    @keyed
     def probabilities(key, posterior, candidates, mask):
         def winner(key):
             return chosen(score(key, posterior, candidates, mask))

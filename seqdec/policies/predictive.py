@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from seqdec import linalg
+from seqdec.checks import keyed
 from seqdec.core import Acquisition
 from seqdec.policies import common
 
@@ -59,10 +60,12 @@ def _sampling(noisy: bool, joint: bool, propensity_samples: int) -> Acquisition:
         variance = at.variance + at.noise if noisy else at.variance
         return at.mean, jnp.sqrt(jnp.maximum(variance, 0))
 
+    @keyed
     def separate(key, posterior, candidates, mask):
         mean, std = marginals(posterior, candidates)
         return common.masked(mean + std * jax.random.normal(key, mean.shape, mean.dtype), mask)
 
+    @keyed
     def together(key, posterior, candidates, mask):
         at = posterior.joint(candidates)
         cov = at.cov + at.noise if noisy else at.cov

@@ -19,7 +19,7 @@ algorithms for contextual bandits", 2021.
 import jax
 import jax.numpy as jnp
 
-from seqdec.checks import positive
+from seqdec.checks import keyed, positive
 from seqdec.core import Acquisition
 from seqdec.policies import common
 
@@ -50,6 +50,7 @@ def tempered_sampling(*, neglect: float = 5.0, propensity_samples: int = 100) ->
         share = jnp.minimum(1, rho / (neglect * jnp.maximum(jnp.sum(allowed), 1)))
         return at.mean, jnp.sqrt(jnp.maximum(at.variance * share, 0))
 
+    @keyed
     def score(key, posterior, candidates, mask):
         mean, std = moments(posterior, candidates, mask)
         return common.masked(mean + std * jax.random.normal(key, mean.shape, mean.dtype), mask)
