@@ -5,7 +5,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -128,12 +128,21 @@ class Journal(Reader):
                 "SELECT coalesce(max(number), 0) FROM rewards WHERE source IN (?, ?)", (DEFAULT, COLLECTED)
             ).fetchone()[0]
 
-    def batches_after(self, batch: int) -> Iterator[tuple[int, list[Reward]]]:
-        """Number and rewards of each later batch, in the order in which they were given."""
+    def batches_after(self, batch: int, most: int) -> list[tuple[int, list[Reward]]]:
+        """Number and rewards of the next batches, at most so many, in the order in which they were given."""
         with self._reported():
-            found = self._db.execute(f"{BOTH} WHERE batch > ? ORDER BY sequence", (batch,))
-            for number, pairs in itertools.groupby(map(self._both, found), lambda pair: pair[0][2]):
-                yield number, [Reward(decision[3], decision[5], reward[3]) for reward, decision in pairs]
+            found = self._db.execute(
+                f"{BOTH} WHERE batch > ? AND batch <= ? ORDER BY batch, sequence", (batch, batch + most)
+            )
+            batches = [
+                (number, [Reward(decision[3], decision[5], reward[3]) for reward, decision in pairs])
+                for number, pairs in itertools.groupby(map(self._both, found), lambda pair: pair[0][2])
+            ]
+        if not batches and batch < self.batches:
+            raise ValueError(
+                f"{self.path} is damaged: batch {batch + 1} of its rewards is missing; restore it from a copy"
+            )
+        return batches
 
     def flush(self) -> None:
         """Make all that is committed last even if the power fails, without waiting for readers."""

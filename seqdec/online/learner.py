@@ -1,6 +1,8 @@
 """The agent of a service on the device: its state, and programs of fixed shapes that are compiled once."""
 
+import itertools
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import jax
@@ -15,6 +17,9 @@ from seqdec.runtime import step_options
 
 _DECISIONS = 128
 """Decisions of one call of the program for many."""
+
+_ROWS, _BYTES = 256, 2**16
+"""Rows of one call of the program that learns, and bytes of their contexts, at most."""
 
 _LARGE = 2**18
 """Bytes of a state above which updates write into it; a smaller one is copied, and outlasts an exception in between."""
@@ -80,8 +85,15 @@ class Learner:
         self._init = compiled(agent).init
         self.forget()
         size = sum(leaf.nbytes for leaf in jax.tree.leaves(self.belief.state))
-        fast = compiled(agent, in_place=size > _LARGE)
-        self._update, self._update_batch = fast.update, fast.update_batch
+        self.in_place = size > _LARGE
+
+        def program(update: Any) -> Any:
+            if update is None:
+                return None
+            donated = 0 if self.in_place else ()
+            return jax.jit(_one_by_one(update), compiler_options=options, donate_argnums=donated)
+
+        self._update, self._update_batch = program(agent.update), program(agent.update_batch)
 
     def forget(self) -> None:
         """Believe what the agent does before it has learned anything."""
@@ -105,13 +117,14 @@ class Learner:
         values, propensities = (np.concatenate(leaves)[:count] for leaves in zip(*parts, strict=True))
         return values, propensities
 
-    def learn(self, lessons: Sequence[Lesson], batch: int) -> list[bool]:
-        """Learn a batch of the log; returns for each lesson whether it was accepted.
+    def learn(self, batches: Sequence[tuple[int, Sequence[Lesson]]]) -> list[bool]:
+        """Learn batches of the log, by number; returns for each lesson whether it was accepted.
 
-        Several are learned together, `batch_size` at a time, where the agent can, else one after the other.
+        The lessons of a batch are learned together, `batch_size` at a time, where the agent can, else one after the
+        other. How many batches are given at once changes no bit.
         """
-        state, accepted = self._learned(self.belief.state, lessons)
-        self.belief = Belief(state, batch)
+        state, accepted = self._learned(self.belief.state, [lessons for _, lessons in batches])
+        self.belief = Belief(state, batches[-1][0])
         return accepted
 
     def warm_up(self, record: np.dtype, action: Any) -> None:
@@ -121,27 +134,60 @@ class Learner:
             self.decide(0, records, np.ones((count, self.outputs), bool))
             with jax.debug_nans(False):
                 lessons = [Lesson(row, action, np.nan) for row in records]
-                self._learned(jax.tree.map(jnp.copy, self.belief.state), lessons)
+                self._learned(jax.tree.map(jnp.copy, self.belief.state), [lessons])
 
-    def _learned(self, state: PyTree, lessons: Sequence[Lesson]) -> tuple[PyTree, list[bool]]:
+    def _learned(self, state: PyTree, batches: Sequence[Sequence[Lesson]]) -> tuple[PyTree, list[bool]]:
         """The state after the lessons, written into the one that is given, and whether each was accepted."""
-        accepted = []
-        if len(lessons) == 1 or self._update_batch is None:
-            for record, action, reward in lessons:
-                x = contexts.tree_of(record)
-                state, info = self._update(state, x, _typed(action), _typed(reward))
-                accepted.append(not np.any(info.rejected))
-            return state, accepted
-        size = self._batch_size
-        for start in range(0, len(lessons), size):
-            part = lessons[start : start + size]
-            rows = [*part, *[part[0]._replace(reward=np.nan)] * (size - len(part))]
-            records, actions, rewards = (np.stack(column) for column in zip(*rows, strict=True))
-            with jax.debug_nans(False):  # of rows that fill up the batch
-                x = contexts.tree_of(records)
-                state, info = self._update_batch(state, x, _typed(actions), _typed(rewards))
-            accepted += (~np.asarray(info.rejected))[: len(part)].tolist()
+        calls: list[tuple[bool, Sequence[Lesson]]] = []
+        for lessons in batches:
+            together = self._update_batch is not None and len(lessons) > 1
+            size = self._batch_size if together else 1
+            calls += [(together, lessons[start : start + size]) for start in range(0, len(lessons), size)]
+        accepted: list[bool] = []
+        for together, group in itertools.groupby(calls, lambda call: call[0]):
+            parts = [part for _, part in group]
+            size = self._batch_size if together else 1
+            most = max(1, min(_ROWS, _BYTES // max(1, parts[0][0].record.dtype.itemsize)) // size)
+            update: Any = self._update_batch if together else self._update
+            for start in range(0, len(parts), most):
+                given = parts[start : start + most]
+                with jax.debug_nans(False) if together else nullcontext():  # of rows that fill up a batch
+                    state, rejected = update(state, *_stacked(given, most, size, together), np.int32(len(given)))
+                found = np.asarray(rejected).reshape(most, size)
+                accepted += [not row for rows, part in zip(found, given, strict=False) for row in rows[: len(part)]]
         return state, accepted
+
+
+def _one_by_one(update: Any) -> Any:
+    """(state, rows, count) -> (state, rejected): `update` with each of the first rows; the same for any count."""
+
+    def updates(state: PyTree, x: PyTree, actions: Any, rewards: Any, count: Any) -> tuple[PyTree, Any]:
+        def step(place: Any, carry: Any) -> Any:
+            state, rejected = carry
+            state, info = update(state, *jax.tree.map(lambda leaf: leaf[place], (x, actions, rewards)))
+            found = jnp.any(info.rejected) if rewards.ndim == 1 else info.rejected
+            return state, rejected.at[place].set(found)
+
+        return jax.lax.fori_loop(0, count, step, (state, jnp.zeros(rewards.shape, bool)))
+
+    return updates
+
+
+def _stacked(parts: Sequence[Sequence[Lesson]], most: int, size: int, together: bool) -> tuple[Any, Any, Any]:
+    """Contexts, actions and rewards of parts of at most `size` lessons, filled up to as many as a program takes."""
+    rows = [row for part in parts for row in (*part, *[part[0]._replace(reward=np.nan)] * (size - len(part)))]
+    records = np.fromiter((row.record for row in rows), rows[0].record.dtype, len(rows))
+    lead = (most, size) if together else (most,)
+
+    def filled(column: np.ndarray) -> np.ndarray:
+        whole = np.zeros((most * size, *column.shape[1:]), column.dtype)
+        whole[: len(rows)] = column
+        return whole.reshape(*lead, *column.shape[1:])
+
+    actions, rewards = (filled(_typed([getattr(row, name) for row in rows])) for name in ("action", "reward"))
+    x = contexts.tree_of(records)
+    x = {name: filled(part) for name, part in x.items()} if isinstance(x, dict) else filled(x)
+    return x, actions, rewards
 
 
 def _words(numbers: Any) -> Any:

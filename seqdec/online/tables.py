@@ -49,6 +49,7 @@ SCHEMA = (
         for table, columns in TABLES.items()
     )
     + "CREATE INDEX IF NOT EXISTS reports_of ON reports (number);"
+    + "CREATE INDEX IF NOT EXISTS rewards_of ON rewards (batch);"
 )
 
 

@@ -30,6 +30,8 @@ from seqdec.states import load, save
 
 SNAPSHOT = "state.safetensors"
 _DIFFERENT = ", of which the network, the policy or a function in them is another"
+_BATCHES = 256
+"""Batches of the log that are read and learned at once."""
 _MANY = 10_000
 """Rewards whose learning at the start shows a progress bar."""
 
@@ -258,14 +260,22 @@ class Upkeep:
             return results
         with bar(total, "learn the log", "batch", show=False if total < _MANY else None) as shown:
             compiling(shown)
-            for batch, rewards in self._journal.batches_after(learner.belief.batch):
-                lessons = [self._lesson(reward, arms) for reward in rewards]
-                accepted = iter(learner.learn([lesson for lesson in lessons if lesson is not None], batch))
-                results = [
-                    "removed" if lesson is None else "learned" if next(accepted) else "rejected" for lesson in lessons
-                ]
-                advance(shown)
+            while learner.belief.batch < self._journal.batches:
+                before = learner.belief.batch
+                results = self._learn_some(learner, arms)
+                advance(shown, learner.belief.batch - before)
         return results
+
+    def _learn_some(self, learner: Learner, arms: Mapping[int, Arm]) -> list[Result]:
+        """Learn the next batches of the log; returns what became of the last one's rewards."""
+        found = self._journal.batches_after(learner.belief.batch, _BATCHES)
+        lessons = [(number, [self._lesson(reward, arms) for reward in rewards]) for number, rewards in found]
+        known = [(number, [lesson for lesson in each if lesson is not None]) for number, each in lessons]
+        accepted = learner.learn(known)
+        last = lessons[-1][1]
+        count = len(known[-1][1])
+        left = iter(accepted[len(accepted) - count :])
+        return ["removed" if lesson is None else "learned" if next(left) else "rejected" for lesson in last]
 
     def _lesson(self, reward: Reward, arms: Mapping[int, Arm]) -> Lesson | None:
         """A reward for the present outputs; None where its arm has none any more."""
