@@ -41,7 +41,7 @@ def service(name: str, folder: Path, **options: Any) -> seqdec.OnlineAgent:
 
 
 def under_load(one: seqdec.OnlineAgent, threads: int, work: Callable[[], Any]) -> str:
-    """Times of decisions in so many threads while `work` is done in another."""
+    """Times of decisions in so many threads while `work` is done in another, for five seconds at least."""
     taken: list[list[float]] = [[] for _ in range(threads)]
     over = threading.Event()
 
@@ -54,9 +54,11 @@ def under_load(one: seqdec.OnlineAgent, threads: int, work: Callable[[], Any]) -
     running = [threading.Thread(target=decide, args=(index,)) for index in range(threads)]
     for thread in running:
         thread.start()
-    began = time.perf_counter()
-    work()
-    seconds = time.perf_counter() - began
+    began, count = time.perf_counter(), 0
+    while not count or time.perf_counter() < began + 5:
+        work()
+        count += 1
+    seconds = (time.perf_counter() - began) / count
     over.set()
     for thread in running:
         thread.join()
@@ -73,7 +75,14 @@ def loaded(name: str, threads: int, rows: int, folder: Path) -> None:
         began = time.perf_counter()
         one.warm_start(log_of(rows))
         print(f"{name}: warm start with {rows:,} rows {time.perf_counter() - began:.1f} s", flush=True)
-        works = {"alone": lambda: time.sleep(5), "snapshot": one.snapshot, "log": one.log, "add_arm": one.add_arm}
+
+        def grown() -> None:
+            """Add arms until the model had to grow."""
+            outputs = one._learner.outputs
+            while one._learner.outputs == outputs:
+                one.add_arm()
+
+        works = {"alone": lambda: time.sleep(1), "snapshot": one.snapshot, "log": one.log, "add_arm": grown}
         for what, work in works.items():
             print(f"{name}, {what}: {under_load(one, threads, work)}", flush=True)
 

@@ -201,7 +201,7 @@ def test_an_arm_is_added_where_an_output_is_free() -> None:
 
 
 def test_an_arm_beyond_the_capacity_learns_the_log_again(tmp_path: Path) -> None:
-    with service(tmp_path) as one, service(capacity=6) as wide:
+    with service(tmp_path, capacity=3) as one, service(capacity=6) as wide:
         for both in (one, wide):
             busy(both)
         log = one.log()

@@ -121,8 +121,11 @@ def _per_action(
             belief = nig.forgotten(belief, half_life, steps, good)
         return LinearState(belief, state.contexts, seen, steps), LinearInfo(error, density, ~good)
 
+    def widened(state):
+        return state._replace(belief=nig.widened(state.belief, actions))
+
     told = {"policy": called, "half_life": half_life}
-    return checked(Agent(init, act, update, "linear", acquisition.exact, told), spaces)
+    return checked(Agent(init, act, update, "linear", acquisition.exact, told, widened=widened), spaces)
 
 
 def _keywords(factory: Callable[..., Agent]) -> set[str]:

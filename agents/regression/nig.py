@@ -74,6 +74,12 @@ def prior(responses: int, features: int) -> Regression:
     return Regression(jnp.zeros((responses, features)), columns, noises.unknown(responses))
 
 
+def widened(belief: Regression, responses: int) -> Regression:
+    """The belief over more responses, of which nothing is known."""
+    fresh = prior(responses - len(belief.weights), belief.weights.shape[1])
+    return jax.tree.map(lambda known, new: jnp.concatenate([known, new.astype(known.dtype)]), belief, fresh)
+
+
 def answer(belief: Regression, phi: Array, location: Array) -> Answer:
     """Predictions at features (F,), with the prior mean m = `location`."""
     products = jnp.einsum("f,nfk->nk", phi, belief.columns)

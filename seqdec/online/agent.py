@@ -11,6 +11,7 @@ FOLDER/state.safetensors    the last snapshot of the agent's state
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -21,11 +22,11 @@ from seqdec.features import Encoder
 from seqdec.introspection import brief, described, listed
 from seqdec.online import contexts
 from seqdec.online.arguments import checked_reward, pair, parsed, sized
-from seqdec.online.calls import Calls, Decision
-from seqdec.online.tables import Arm
-from seqdec.online.upkeep import Result, exclusive
+from seqdec.online.calls import Calls, Decision, new_nonces
+from seqdec.online.turns import exclusive
+from seqdec.online.upkeep import STEP, Result
 from seqdec.ope.log import Log, check_log
-from seqdec.runtime import check_process
+from seqdec.runtime import check_process, short_turns
 
 
 class OnlineAgent(Calls):
@@ -151,7 +152,7 @@ class OnlineAgent(Calls):
         """
         observation = context if self._encoder is None else self._encoder(context)
         record = contexts.checked(self._spaces.observation_space, self._record, observation)
-        return self._decided(record[None], mask, ())[0]
+        return self._decided(record[None], mask, (), new_nonces(1))[0]
 
     def decide_many(self, stacked: Any, masks: Any = None) -> list[Decision]:
         """Choose an action for each of several contexts, all by the present belief: as so many calls of `decide`.
@@ -167,7 +168,7 @@ class OnlineAgent(Calls):
         stacked, rows = sized(stacked if self._encoder is None else self._encoder.transform(stacked))
         space, none = self._spaces.observation_space, np.empty(0, self._record)
         records = contexts.checked(space, self._record, stacked, rows) if rows else none
-        return self._decided(records, masks, (rows,))
+        return self._decided(records, masks, (rows,), new_nonces(rows))
 
     def learn(self, token: str, reward: Any) -> Result:
         """Learn the reward of a decision, which is in the log when this returns.
@@ -198,10 +199,16 @@ class OnlineAgent(Calls):
         Raises:
             As `learn`, for the first that is wrong; nothing happens then.
         """
-        return self._reported([(*parsed(token), checked_reward(reward)) for token, reward in map(pair, pairs)])
+        asked = [(*parsed(token), checked_reward(reward)) for token, reward in map(pair, pairs)]
+        self._follow(STEP)
+        results = self._reported(asked)
+        self._snapshot_if_due()
+        return results
 
     def warm_start(self, log: Log) -> None:
         """Learn a log of other decisions row by row, and keep it: all of it or, where that fails, nothing.
+
+        A log that was kept before, also in another process, is not learned again. Ends with a snapshot.
 
         Args:
             log: with contexts as long as a flattened observation, or action features where that is a Dict of one entry,
@@ -222,31 +229,20 @@ class OnlineAgent(Calls):
         whole = stacked if name == contexts.WHOLE else {name: stacked}
         records = contexts.checked(self._spaces.observation_space, self._record, whole, rows)
         rewards = [checked_reward(reward) for reward in log.reward]
-        self._add_history(records, log, rewards)
+        if self._add_history(records, log, rewards):
+            self._follow()
+            self._try_snapshot()
 
-    @exclusive
     def add_arm(self) -> int:
-        """Admit another arm, of which nothing is known yet; returns its id.
+        """Admit another arm, of which nothing is known yet; returns its id when it may be played.
 
-        Takes as long as learning the whole log where no output is free.
+        Where no output is free, this takes as long as learning the whole log, except for agents that know better
+        (`Agent.widened`). Other calls go on meanwhile.
 
         Raises TypeError where actions are points of a Box or candidates.
         """
         self._check_arms()
-        key, used = len(self._arms), {arm.output for arm in self._arms.values()}
-        free = next((output for output in range(self._learner.outputs) if output not in used), None)
-        if free is not None:
-            self._describe(self._learner, {**self._arms, key: Arm(free, removed=False)})
-            return key
-        live, outputs = [*self.arms, key], self._learner.outputs
-        places = dict(zip(live, range(len(live)), strict=True))
-        outputs = outputs if 2 * len(live) <= outputs else 2 * outputs
-        learner = self._made(self._agent(outputs), outputs, self._learner.generation + 1)
-        arms = {k: Arm(places.get(k), removed=k not in places) for k in (*self._arms, key)}
-        self._catch_up(learner, arms)
-        self._describe(learner, arms)
-        self._try_snapshot()
-        return key
+        with self._growing, short_turns(): return self._grown()  # fmt: skip  # noqa: E701
 
     @exclusive
     def remove_arm(self, arm: int) -> None:
@@ -261,15 +257,14 @@ class OnlineAgent(Calls):
             raise ValueError(f"arm must be one of {self.arms}, of which one has to stay; got {arm!r}")
         self._describe(self._learner, {**self._arms, arm: self._arms[arm]._replace(removed=True)})
 
-    @exclusive
     def snapshot(self) -> None:
         """Write the state to the folder, so that a start need not learn again what was learned before."""
         self._write_snapshot()
 
-    @exclusive
     def log(self) -> Log:
         """The decisions whose reward and propensity are known, for `seqdec.ope`. Raises ValueError where none is."""
-        return self._journal.log(self._record)
+        with short_turns(), closing(self._reader()) as reader:
+            return reader.log(self._record)
 
     def __enter__(self) -> Self:
         check_process()

@@ -9,19 +9,20 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from gymnasium import spaces as gym_spaces
 
-from seqdec import checks
 from seqdec.checks import positive
 from seqdec.core import PyTree
 from seqdec.online import contexts
 from seqdec.online.arguments import check_rewards, checked_reward
+from seqdec.online.arms import Arms
+from seqdec.online.digests import content_digest
 from seqdec.online.tables import COLLECTED, DEFAULT, REPORTED, Entry
-from seqdec.online.upkeep import Result, Upkeep, exclusive
+from seqdec.online.turns import exclusive, urgent
+from seqdec.online.upkeep import Result
 from seqdec.ope.log import Log
 
-_PART = 1024
-"""Decisions whose time is over that are learned as one batch."""
+_PART, _FEW = 1024, 4
+"""Decisions whose time is over that are learned as one batch; those that a call to decide learns."""
 
 _AGGREGATIONS: dict[str, Callable[[list[float]], float]] = {
     "first": lambda given: given[0],
@@ -43,7 +44,7 @@ class Decision(NamedTuple):
     """for `OnlineAgent.learn`"""
 
 
-class Calls(Upkeep):
+class Calls(Arms):
     """An agent whose calls are in its log. Their arguments are checked and encoded.
 
     Args:
@@ -76,14 +77,11 @@ class Calls(Upkeep):
         }
         super().__init__(options=options, **others)
 
-    @property
-    def arms(self) -> tuple[int, ...]:
-        """The ids of the arms that may be played; empty for points of a Box."""
-        return tuple(key for key, arm in self._arms.items() if not arm.removed)
-
-    @exclusive
-    def _decided(self, records: np.ndarray, mask: Any, lead: tuple[int, ...]) -> list[Decision]:
-        """Decide, and write the decisions to the log; `mask` is (*lead, ids)."""
+    @urgent
+    def _decided(
+        self, records: np.ndarray, mask: Any, lead: tuple[int, ...], nonces: Sequence[bytes]
+    ) -> list[Decision]:
+        """Decide, and write the decisions to the log; `mask` is (*lead, ids), `nonces` are of tokens."""
         if not len(records):
             return []
         allowed = np.broadcast_to(self._allowed(mask, lead), (len(records), len(self._arms)))
@@ -95,13 +93,15 @@ class Calls(Upkeep):
         actions: list[Any] = [owners[int(output)] for output in values] if owners else list(map(_frozen, values))
         entries = [
             Entry(
-                secrets.token_bytes(8),
+                nonce,
                 record.tobytes(),
                 mask.tobytes() if owners else None,
                 action if owners else action.astype(np.float32).tobytes(),
                 float(propensity),
             )
-            for record, mask, action, propensity in zip(records, allowed, actions, propensities, strict=True)
+            for nonce, record, mask, action, propensity in zip(
+                nonces, records, allowed, actions, propensities, strict=True
+            )
         ]
         first = self._journal.add_decisions(entries)
         if clipped:
@@ -139,26 +139,30 @@ class Calls(Upkeep):
             self._journal.add_rewards(list(new), rewards, [REPORTED] * len(new))
             for index, result in zip(new.values(), self._catch_up(self._learner, self._arms), strict=True):
                 results[index] = result
-            self._snapshot_if_due()
         self._counts.update(results)
         return results
 
     @exclusive
-    def _add_history(self, records: np.ndarray, log: Log, rewards: Sequence[float]) -> None:
-        """Write the decisions of another log to this one, and learn them."""
+    def _add_history(self, records: np.ndarray, log: Log, rewards: Sequence[float]) -> bool:
+        """Write the decisions of another log to this one, unless it has them; returns whether it had not."""
         if log.num_actions > len(self._arms):
             raise ValueError(f"the log has {log.num_actions} actions; this agent has {len(self._arms)} arms")
-        records, clipped = contexts.clipped(self._spaces.observation_space, records)
         propensities = np.full(len(log.action), np.nan) if log.estimated else log.propensity
+        told = content_digest(records, log.mask, log.action, np.asarray(rewards), propensities, log.timestamp)
+        known = self._journal.facts().get("histories", [])
+        if told in known:
+            return False
+        records, clipped = contexts.clipped(self._spaces.observation_space, records)
         decided = [
-            Entry(secrets.token_bytes(8), record.tobytes(), mask.tobytes(), int(action), float(propensity))
-            for record, mask, action, propensity in zip(records, log.mask, log.action, propensities, strict=True)
+            Entry(nonce, record.tobytes(), mask.tobytes(), int(action), float(propensity))
+            for nonce, record, mask, action, propensity in zip(
+                new_nonces(len(records)), records, log.mask, log.action, propensities, strict=True
+            )
         ]
-        self._journal.add_history(decided, rewards)
+        self._journal.add_history(decided, rewards, [*known, told])
         if clipped:
             self._counts["clipped"] += clipped
-        self._catch_up(self._learner, self._arms)
-        self._snapshot_if_due()
+        return True
 
     @exclusive
     def _copied(self) -> PyTree:
@@ -168,16 +172,17 @@ class Calls(Upkeep):
     def _counted(self) -> dict[str, int]:
         return {"decisions": self._journal.decisions, "rewards": self._journal.rewards, **self._counts}
 
-    def _prepare(self) -> None:
+    def _prepare(self, in_haste: bool) -> None:
         """Learn the rewards of the decisions whose time is over."""
         if self._window is None:
             return
-        due = self._journal.unrewarded(self._ended, self._journal.now() - self._window)
-        for start in range(0, len(due), _PART):
-            part = due[start : start + _PART]
-            known = [(number, self._put_together(reports), COLLECTED) for number, reports in part if reports]
+        most = _FEW if in_haste else _PART
+        before = self._journal.now() - self._window
+        while True:
+            due, last = self._journal.unrewarded(self._ended, before, most)
+            known = [(number, self._put_together(reports), COLLECTED) for number, reports in due if reports]
             if self._default is not None:
-                known += [(number, self._default, DEFAULT) for number, reports in part if not reports]
+                known += [(number, self._default, DEFAULT) for number, reports in due if not reports]
             if known:
                 numbers, rewards, sources = zip(*sorted(known), strict=True)
                 self._journal.add_rewards(numbers, rewards, sources)
@@ -185,30 +190,15 @@ class Calls(Upkeep):
                 self._counts.update(
                     DEFAULT if source == DEFAULT else result for source, result in zip(sources, results, strict=True)
                 )
-                self._snapshot_if_due()
-            self._ended = part[-1][0]
+            ended, self._ended = last == self._ended, last
+            if ended or in_haste:
+                return
 
-    def _check_arms(self) -> None:
-        candidates = isinstance(self._spaces.observation_space, gym_spaces.Dict)
-        if candidates or not self._arms:
-            kind = "candidates, which a mask allows or not" if candidates else "points of a Box"
-            raise TypeError(f"arms can be added and removed where actions have an index; here they are {kind}")
 
-    def _allowed(self, mask: Any, lead: tuple[int, ...]) -> np.ndarray:
-        """(*lead, ids) bool, whether each arm may be played."""
-        live = np.array([not arm.removed for arm in self._arms.values()], bool)
-        if mask is None:
-            return np.broadcast_to(live, (*lead, len(live)))
-        given = np.asarray(checks.as_array("the mask", mask))
-        if given.dtype != bool or given.shape != (*lead, len(live)):
-            raise ValueError(
-                f"the mask must be bool of shape {(*lead, len(live))}, an entry for each id of an arm; "
-                f"got {given.dtype} of shape {given.shape}"
-            )
-        allowed = given & live
-        if not allowed.any(-1).all():
-            raise ValueError(f"the mask must allow at least one of the arms {self.arms}; got {mask!r:.80}")
-        return allowed
+def new_nonces(count: int) -> list[bytes]:
+    """Of tokens: eight random bytes each."""
+    content = secrets.token_bytes(8 * count)
+    return [content[8 * place : 8 * place + 8] for place in range(count)]
 
 
 def _frozen(point: np.ndarray) -> np.ndarray:

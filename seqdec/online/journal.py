@@ -82,11 +82,12 @@ class Journal(Reader):
         """Commit rewards, which are learned as one batch."""
         self._commit(self._rewards(numbers, rewards, [self.batches + 1] * len(rewards), sources))
 
-    def add_history(self, entries: Sequence[Entry], rewards: Sequence[float]) -> None:
-        """Commit decisions with their rewards, each a batch of its own, in one transaction."""
+    def add_history(self, entries: Sequence[Entry], rewards: Sequence[float], histories: Sequence[str]) -> None:
+        """Commit decisions with their rewards, each a batch of its own, and the digests of all such logs."""
         count = len(entries)
         numbers, batches = (range(last + 1, last + 1 + count) for last in (self.decisions, self.batches))
-        self._commit(self._decisions(entries), self._rewards(numbers, rewards, batches, [HISTORY] * count))
+        told = "facts", [("histories", json.dumps(histories))]
+        self._commit(self._decisions(entries), self._rewards(numbers, rewards, batches, [HISTORY] * count), told)
 
     def add_reports(self, numbers: Sequence[int], rewards: Sequence[float]) -> None:
         """Commit rewards that are put together later."""
@@ -108,18 +109,21 @@ class Journal(Reader):
         _, moment, nonce, context, _, action, _ = self._sound("decisions", row[:-1])
         return Found(nonce, moment, context, action, row[-1])
 
-    def unrewarded(self, number: int, before: int) -> list[tuple[int, list[float]]]:
-        """Numbers and reports of the decisions after that number and before that time that have no reward."""
+    def unrewarded(self, number: int, before: int, most: int) -> tuple[list[tuple[int, list[float]]], int]:
+        """What has no reward of the next decisions after that number, and the last of these; 0 to `most` of them.
+
+        Returns:
+            Number and reports of each decision from before that time that has no reward, and the last number looked at.
+        """
         with self._reported():
             found = self._db.execute(
                 f"SELECT {COLUMNS['decisions']}, source FROM decisions LEFT JOIN rewards USING (number) "
-                "WHERE decisions.number > ? ORDER BY decisions.number",
-                (number,),
-            )
-            early = itertools.takewhile(lambda row: row[1] < before, found)  # times increase
+                "WHERE decisions.number > ? ORDER BY decisions.number LIMIT ?",
+                (number, most),
+            ).fetchall()
+            early = list(itertools.takewhile(lambda row: row[1] < before, found))  # times increase
             rows = [self._sound("decisions", row[:-1]) for row in early if row[-1] is None]
-            found.close()
-            return [(row[0], self._reports(row[0])) for row in rows]
+            return [(row[0], self._reports(row[0])) for row in rows], early[-1][0] if early else number
 
     def settled(self) -> int:
         """The number up to which `unrewarded` was asked and answered in an earlier process."""
@@ -144,13 +148,18 @@ class Journal(Reader):
             )
         return batches
 
-    def flush(self) -> None:
-        """Make all that is committed last even if the power fails, without waiting for readers."""
+    def serialized(self) -> bytes:
+        """The whole database."""
         with self._reported():
-            _, written, moved = self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-        if moved < written:  # a reader needs the database as it is
-            with wal(self.path).open("rb+") as file:
-                os.fsync(file.fileno())
+            return self._db.serialize()
+
+    def flush(self) -> None:
+        """Make all that is committed last even if the power fails, in any thread.
+
+        What is not in the WAL is in the database, which SQLite synchronizes before it uses the WAL anew.
+        """
+        with wal(self.path).open("rb+") as file:
+            os.fsync(file.fileno())
 
     def recover(self) -> None:
         """Undo what was not committed, and count what was; after an exception at any point of any method."""
@@ -191,15 +200,24 @@ class Journal(Reader):
         return self._db.execute(f"SELECT {columns} FROM {table} ORDER BY {key} DESC LIMIT 1").fetchone() or (0, 0)
 
     def _commit(self, *parts: tuple[str, Sequence[Any]]) -> None:
-        """Write rows to tables, with their checksums, in one transaction."""
+        """Write rows to tables, with their checksums, in one transaction; `recover` after an exception."""
+        several = sum(len(rows) for _, rows in parts) > 1  # a single row is a transaction
         with self._reported():
             try:
-                self._db.execute("BEGIN IMMEDIATE")
+                if several:
+                    self._db.execute("BEGIN IMMEDIATE")
                 for table, rows in parts:
                     kind = "INSERT OR REPLACE" if table in ("facts", "arms") else "INSERT"
                     places = ", ".join("?" * WIDTHS[table])
-                    signed = [(*row, checksum(row)) for row in rows]
-                    self._db.executemany(f"{kind} INTO {table} VALUES ({places})", signed)
-                self._db.execute("COMMIT")
-            finally:
+                    for row in rows:
+                        self._db.execute(f"{kind} INTO {table} VALUES ({places})", (*row, checksum(row)))
+                if several:
+                    self._db.execute("COMMIT")
+            except BaseException:
                 self.recover()
+                raise
+        for table, rows in parts:
+            if rows and table == "decisions":
+                self.decisions = rows[-1][0]
+            elif rows and table == "rewards":
+                self.rewards, self.batches = rows[-1][0], rows[-1][2]

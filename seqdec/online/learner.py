@@ -85,12 +85,12 @@ class Learner:
         self._init = compiled(agent).init
         self.forget()
         size = sum(leaf.nbytes for leaf in jax.tree.leaves(self.belief.state))
-        self.in_place = size > _LARGE
+        self._in_place = size > _LARGE
 
         def program(update: Any) -> Any:
             if update is None:
                 return None
-            donated = 0 if self.in_place else ()
+            donated = 0 if self._in_place else ()
             return jax.jit(_one_by_one(update), compiler_options=options, donate_argnums=donated)
 
         self._update, self._update_batch = program(agent.update), program(agent.update_batch)
@@ -117,15 +117,22 @@ class Learner:
         values, propensities = (np.concatenate(leaves)[:count] for leaves in zip(*parts, strict=True))
         return values, propensities
 
-    def learn(self, batches: Sequence[tuple[int, Sequence[Lesson]]]) -> list[bool]:
-        """Learn batches of the log, by number; returns for each lesson whether it was accepted.
+    def copied(self) -> PyTree:
+        """The state, out of reach of later updates."""
+        state = self.belief.state
+        return jax.tree.map(jnp.copy, state) if self._in_place else state
+
+    def learn(self, batches: Sequence[tuple[int, Sequence[Lesson | None]]]) -> list[bool]:
+        """Learn batches of the log, by number; returns for each lesson whether there was one and it was accepted.
 
         The lessons of a batch are learned together, `batch_size` at a time, where the agent can, else one after the
         other. How many batches are given at once changes no bit.
         """
-        state, accepted = self._learned(self.belief.state, [lessons for _, lessons in batches])
+        known = [[lesson for lesson in lessons if lesson is not None] for _, lessons in batches]
+        state, accepted = self._learned(self.belief.state, known)
         self.belief = Belief(state, batches[-1][0])
-        return accepted
+        left = iter(accepted)
+        return [lesson is not None and next(left) for _, lessons in batches for lesson in lessons]
 
     def warm_up(self, record: np.dtype, action: Any) -> None:
         """Compile all programs; the belief stays as it is."""

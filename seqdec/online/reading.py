@@ -189,6 +189,16 @@ class Reader:
             ) from error
 
 
+class Copy(Reader):
+    """The log in the bytes of a database. Used by one thread."""
+
+    def __init__(self, content: bytes) -> None:
+        """See the class."""
+        self.path, self._held = Path(":memory:"), ExitStack()
+        self._connect(":memory:")
+        self._db.deserialize(content)
+
+
 def _times(moments: Sequence[int | None]) -> "pd.Series":
     """Times in UTC from ns since 1970; NaT for None."""
     import pandas as pd

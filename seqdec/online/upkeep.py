@@ -1,20 +1,20 @@
 """The belief of a service beside its log: taken up at the start, and brought to the log after any exception."""
 
-import functools
+import math
 import os
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any, Literal
 
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
 from seqdec import checks
 from seqdec.checks import count
-from seqdec.core import Agent, HasSpaces, PyTree, Spaces
+from seqdec.core import Agent, HasSpaces, Spaces
 from seqdec.features import Encoder
 from seqdec.introspection import listed
 from seqdec.online import contexts, encoders
@@ -22,39 +22,24 @@ from seqdec.online.arguments import factory
 from seqdec.online.digests import digest
 from seqdec.online.journal import Journal
 from seqdec.online.learner import Belief, Learner, Lesson
+from seqdec.online.reading import Copy, Reader
 from seqdec.online.tables import FORMAT, Arm, Reward, described_record
+from seqdec.online.turns import exclusive
 from seqdec.persistence import as_json, check_format, check_writable, located, locked, versions
-from seqdec.runtime import check_process, is_forked
+from seqdec.runtime import is_forked, short_turns
 from seqdec.spaces import spaces_of
 from seqdec.states import load, save
 
 SNAPSHOT = "state.safetensors"
 _DIFFERENT = ", of which the network, the policy or a function in them is another"
-_BATCHES = 256
-"""Batches of the log that are read and learned at once."""
+_SPARE = 0.25
+"""Share of outputs for arms to come."""
+_BATCHES, STEP = 256, 16
+"""Batches of the log that are read and learned at once; those that are while other calls wait."""
 _MANY = 10_000
 """Rewards whose learning at the start shows a progress bar."""
 
 Result = Literal["learned", "repeated", "expired", "unknown", "rejected", "removed", "collected"]
-
-P = ParamSpec("P")
-R = TypeVar("R")
-S = TypeVar("S", bound="Upkeep")
-
-
-def exclusive(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
-    """For one thread at a time, and after what an exception has left undone.
-
-    Raises ValueError once the agent is closed, RuntimeError in a forked process.
-    """
-
-    @functools.wraps(method)
-    def alone(self: S, *arguments: P.args, **named: P.kwargs) -> R:
-        check_process()
-        # On one line: a tracer or debugger that raises at the start of a line then leaves no lock behind.
-        with self._lock: return self._alone(method, *arguments, **named)  # fmt: skip  # noqa: E701
-
-    return alone
 
 
 class Upkeep:
@@ -87,19 +72,21 @@ class Upkeep:
         observations, actions = self._spaces
         self._record = contexts.record_of(observations)
         self._encoder = encoders.checked(encoder, observations)
-        self._lock, self._held, self._open = threading.RLock(), ExitStack(), True
+        # For what takes long, what is shared, and the file of the snapshot; several are taken in this order.
+        self._growing, self._lock, self._writing = threading.RLock(), threading.RLock(), threading.RLock()
+        self._held, self._open, self._versions = ExitStack(), True, versions()
         self._free = weakref.finalize(self, _close, self._held)  # of garbage, and at the end of the process
-        self._settled = True
+        self._settled, self._due, self._saved = True, self._every, (0, 0)
         self._folder = None if folder is None else located(folder)
-        first = int(actions.n) if isinstance(actions, gym_spaces.Discrete) else 0
-        outputs = first if capacity is None else count("capacity", capacity, max(first, 1))
+        self._first = int(actions.n) if isinstance(actions, gym_spaces.Discrete) else 0
+        outputs = None if capacity is None else count("capacity", capacity, max(self._first, 1))
         try:
             if self._folder is not None:
                 check_writable(self._folder)
                 self._held.enter_context(locked(self._folder))
             self._journal = Journal(self._folder, fsync=fsync)
             self._held.callback(self._journal.close)
-            self._take_up(first, outputs, relearn)
+            self._take_up(outputs, relearn)
         except BaseException:
             self._free()
             raise
@@ -111,29 +98,31 @@ class Upkeep:
         """
         if is_forked():
             return
-        with self._lock:
-            try:
-                if self._open and self._free.alive:
-                    self._settle()
-                    if self._saved != self._journal.batches:
-                        self._write_snapshot()
-            finally:
-                self._open = False
-                self._free()
+        with self._lock, self._writing: self._closed()  # fmt: skip  # noqa: E701
 
-    def _alone(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    def _closed(self) -> None:
+        try:
+            if self._open and self._free.alive:
+                self._settle()
+                if self._saved != (self._learner.generation, self._journal.batches):
+                    self._write_snapshot()
+        finally:
+            self._open = False
+            self._free()
+
+    def _alone(self, in_haste: bool, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         """What a method returns, for the thread that has the lock."""
         if not self._open:
             raise ValueError("this agent is closed; make another one with the same folder to go on")
         self._settle()
         self._settled = False
-        self._prepare()
+        self._prepare(in_haste)
         result = method(self, *arguments, **named)
         self._settled = True
         return result
 
-    def _prepare(self) -> None:
-        """What is done before each call."""
+    def _prepare(self, in_haste: bool) -> None:
+        """Do what is due before a call; only a little of it in haste."""
 
     def _settle(self) -> None:
         """Follow the log, where an exception at any point of an earlier call has left something undone.
@@ -166,13 +155,24 @@ class Upkeep:
             raise TypeError(f"what make returns must be a seqdec.core.Agent; got {type(agent).__name__}")
         return agent
 
+    def _first_agent(self, outputs: int | None) -> tuple[Agent, int]:
+        """The agent of a new log with so many outputs, and their number; None: with some to spare, if that pays."""
+        agent = self._agent(self._first if outputs is None else outputs)
+        if outputs is not None or agent.widened is not None or not self._first or self._has_candidates():
+            return agent, self._first if outputs is None else outputs
+        outputs = self._first + math.ceil(self._first * _SPARE)
+        return self._agent(outputs), outputs
+
+    def _has_candidates(self) -> bool:
+        return isinstance(self._spaces.observation_space, gym_spaces.Dict)
+
     def _made(self, agent: Agent, outputs: int, generation: int) -> Learner:
         """The learner of an agent, before it has learned anything."""
         return Learner(agent, _identity(agent), self._seed, outputs, self._batch_size, generation)
 
-    def _take_up(self, first: int, outputs: int, relearn: bool) -> None:
+    def _take_up(self, outputs: int | None, relearn: bool) -> None:
         """Go on with the folder's log, or begin one."""
-        facts, self._arms, self._saved = self._journal.facts(), self._journal.arms(), 0
+        facts, self._arms = self._journal.facts(), self._journal.arms()
         self._ended = self._journal.settled()
         if not facts:
             if self._folder is not None and (self._folder / SNAPSHOT).is_file():
@@ -180,8 +180,9 @@ class Upkeep:
                     f"{self._folder / SNAPSHOT} belongs to a log, but {self._journal.path} is empty: restore it from a "
                     "copy, or delete the snapshot to begin a new log"
                 )
-            learner = self._made(self._agent(outputs), outputs, 0)
-            self._describe(learner, {key: Arm(key, removed=False) for key in range(first)}, first=first)
+            agent, outputs = self._first_agent(outputs)
+            arms = {key: Arm(key, removed=False) for key in range(self._first)}
+            self._describe(self._made(agent, outputs, 0), arms, first=self._first)
             return
         check_format(self._journal.path, facts, FORMAT)
         if other := encoders.difference(facts.get("encoder"), encoders.described(self._encoder)):
@@ -189,14 +190,14 @@ class Upkeep:
                 f"{self._journal.path} was written {other}, and its contexts cannot be encoded anew: use the encoder "
                 "of the log, seqdec.online.read_encoder(folder), or another folder"
             )
-        own = {"seed": self._seed, "first": first, "record": described_record(self._record)}
+        own = {"seed": self._seed, "first": self._first, "record": described_record(self._record)}
         for name, value in own.items():
             if facts[name] != value:
                 raise ValueError(f"{self._journal.path} belongs to an agent whose {name} is {facts[name]}, not {value}")
         agent = self._agent(facts["outputs"])
         told = {**_identity(agent), **self._options}
         changed = [name for name, value in told.items() if facts[name] != value]
-        if changed == ["digest"] and facts["versions"] != as_json(versions()):
+        if changed == ["digest"] and facts["versions"] != as_json(self._versions):
             changed = []  # other versions of the libraries may build the same agent of other functions
         if changed and not relearn:
             options = [name for name in self._options if name in changed]
@@ -209,8 +210,8 @@ class Upkeep:
                 f"{_DIFFERENT if changed == ['digest'] else ''}: make that agent, or pass relearn=True to learn the "
                 "log again with this one"
             )
-        wider = outputs > facts["outputs"]
-        outputs = max(outputs, facts["outputs"])
+        wider = outputs is not None and outputs > facts["outputs"]
+        outputs = max(outputs or 0, facts["outputs"])
         generation = facts["generation"] + bool(changed or wider)
         self._learner = self._made(self._agent(outputs) if wider else agent, outputs, generation)
         if not (changed or wider):
@@ -233,17 +234,34 @@ class Upkeep:
                     f"{self._folder / SNAPSHOT} has learned {found['batch']} batches, of which the log has "
                     f"{self._journal.batches}: restore {self._journal.path} from a copy, or delete the snapshot"
                 )
-            self._learner.belief, self._saved = Belief(found["state"], int(found["batch"])), int(found["batch"])
+            self._learner.belief = Belief(found["state"], int(found["batch"]))
+            self._saved = self._learner.generation, self._learner.belief.batch
+            self._due = self._learner.belief.batch + self._every
 
-    def _marked(self) -> PyTree:
+    def _marked(self) -> dict[str, Any]:
         """What a snapshot holds."""
         learner = self._learner
         numbers = {"batch": learner.belief.batch, "generation": learner.generation}
         return {"state": learner.belief.state} | {name: np.int64(number) for name, number in numbers.items()}
 
+    def _reader(self) -> Reader:
+        """Of the log as it is, for this thread, apart from what others do."""
+        content = self._content()
+        return Reader(self._journal.path) if content is None else Copy(content)
+
+    @exclusive
+    def _content(self) -> bytes | None:
+        """Of a log in memory."""
+        return self._journal.serialized() if self._folder is None else None
+
+    @exclusive
+    def _kept(self) -> tuple[dict[str, Any], Agent]:
+        """What a snapshot holds, out of reach of later updates, and the agent."""
+        return self._marked() | {"state": self._learner.copied()}, self._learner.agent
+
     def _describe(self, learner: Learner, arms: Mapping[int, Arm], **facts: Any) -> None:
         """Write the arms, and what the log belongs to; then use them."""
-        facts |= {"format": FORMAT, "versions": versions(), "seed": self._seed, "generation": learner.generation}
+        facts |= {"format": FORMAT, "versions": self._versions, "seed": self._seed, "generation": learner.generation}
         facts |= {**learner.identity, **self._options}
         facts |= {"outputs": learner.outputs, "record": described_record(self._record)}
         facts |= {"encoder": encoders.described(self._encoder)}
@@ -252,30 +270,45 @@ class Upkeep:
 
     def _catch_up(self, learner: Learner, arms: Mapping[int, Arm]) -> list[Result]:
         """Learn all batches of the log after those that are learned; returns what became of the last one's rewards."""
-        from seqdec.progress import advance, bar, compiling
-
         results: list[Result] = []
         total = self._journal.batches - learner.belief.batch
         if not total:
             return results
-        with bar(total, "learn the log", "batch", show=False if total < _MANY else None) as shown:
-            compiling(shown)
+        with _bar(total) as advanced:
             while learner.belief.batch < self._journal.batches:
                 before = learner.belief.batch
-                results = self._learn_some(learner, arms)
-                advance(shown, learner.belief.batch - before)
+                results = self._learn_some(learner, arms, _BATCHES)
+                advanced(learner.belief.batch - before)
         return results
 
-    def _learn_some(self, learner: Learner, arms: Mapping[int, Arm]) -> list[Result]:
-        """Learn the next batches of the log; returns what became of the last one's rewards."""
-        found = self._journal.batches_after(learner.belief.batch, _BATCHES)
-        lessons = [(number, [self._lesson(reward, arms) for reward in rewards]) for number, rewards in found]
-        known = [(number, [lesson for lesson in each if lesson is not None]) for number, each in lessons]
-        accepted = learner.learn(known)
-        last = lessons[-1][1]
-        count = len(known[-1][1])
-        left = iter(accepted[len(accepted) - count :])
-        return ["removed" if lesson is None else "learned" if next(left) else "rejected" for lesson in last]
+    def _follow(self, left: int = 0) -> None:
+        """Learn what the log has, if more than `left` batches, in steps between which other calls go on."""
+        total = self._journal.batches - self._learner.belief.batch
+        if total <= left:
+            return
+        with _bar(total) as advanced:
+            while learned := self._step():
+                advanced(learned)
+
+    @exclusive
+    def _step(self) -> int:
+        """Learn the next few batches; returns how many."""
+        before = self._learner.belief.batch
+        if before < self._journal.batches:
+            self._learn_some(self._learner, self._arms, STEP)
+        return self._learner.belief.batch - before
+
+    def _learn_some(self, learner: Learner, arms: Mapping[int, Arm], most: int) -> list[Result]:
+        """Learn the next batches of the log, at most so many; returns what became of the last one's rewards."""
+        lessons = self._lessons(learner, arms, most)
+        accepted, last = learner.learn(lessons), lessons[-1][1]
+        found = zip(last, accepted[len(accepted) - len(last) :], strict=True)
+        return ["removed" if lesson is None else "learned" if good else "rejected" for lesson, good in found]
+
+    def _lessons(self, learner: Learner, arms: Mapping[int, Arm], most: int) -> list[tuple[int, list[Lesson | None]]]:
+        """The next batches of the log that the learner has to learn, at most so many."""
+        found = self._journal.batches_after(learner.belief.batch, most)
+        return [(number, [self._lesson(reward, arms) for reward in rewards]) for number, rewards in found]
 
     def _lesson(self, reward: Reward, arms: Mapping[int, Arm]) -> Lesson | None:
         """A reward for the present outputs; None where its arm has none any more."""
@@ -287,20 +320,38 @@ class Upkeep:
         return None if output is None else Lesson(record, output, reward.reward)
 
     def _write_snapshot(self) -> None:
+        """Write the state, while other threads go on with what they do."""
+        marked, agent = self._kept()
+        with self._writing, short_turns(): self._written(marked, agent)  # fmt: skip  # noqa: E701
+
+    def _written(self, marked: Mapping[str, Any], agent: Agent) -> None:
+        place = int(marked["generation"]), int(marked["batch"])
+        if not self._open or place < self._saved:
+            return  # a later one has been written
         if self._folder is not None:
             self._journal.flush()  # a snapshot must not outlast what it has learned
-            save(self._folder / SNAPSHOT, self._marked(), self._learner.agent)
-        self._saved = self._learner.belief.batch
+            save(self._folder / SNAPSHOT, marked, agent)
+        self._saved, self._due = place, place[1] + self._every
 
     def _snapshot_if_due(self) -> None:
-        if self._learner.belief.batch - self._saved >= self._every:
+        """Write one in this thread, unless another thread does."""
+        if self._learner.belief.batch >= self._due and self._is_mine():
             self._try_snapshot()
+
+    @exclusive
+    def _is_mine(self) -> bool:
+        """Whether a snapshot is due, which is then for this thread to write."""
+        due = self._learner.belief.batch >= self._due
+        if due:
+            self._due = self._learner.belief.batch + self._every
+        return due
 
     def _try_snapshot(self) -> None:
         """One that cannot be written is tried again after the next rewards: the log has all that it would hold."""
         try:
             self._write_snapshot()
         except OSError as error:
+            self._due = 0
             warnings.warn(
                 f"{error}; the log has everything, and a later call tries again", RuntimeWarning, stacklevel=6
             )
@@ -309,6 +360,16 @@ class Upkeep:
 def _identity(agent: Agent) -> dict[str, Any]:
     """What tells an agent from others that would learn something else from the same log."""
     return {"agent": agent.name, "settings": as_json(dict(agent.settings)), "digest": digest(agent)}
+
+
+@contextmanager
+def _bar(total: int) -> Iterator[Callable[[int], None]]:
+    """A function that is told how many more batches are learned, and shows it where they are many."""
+    from seqdec.progress import advance, bar, compiling
+
+    with bar(total, "learn the log", "batch", show=False if total < _MANY else None) as shown:
+        compiling(shown)
+        yield lambda learned: advance(shown, learned)
 
 
 def _close(held: ExitStack) -> None:

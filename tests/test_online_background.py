@@ -1,0 +1,280 @@
+"""No call of `OnlineAgent` waits for another's work, and what is done beside it agrees with the log."""
+
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import seqdec
+from seqdec.core import Agent, HasSpaces
+from seqdec.online import learner
+from seqdec.ope import Log, make_log
+from tests.test_online_rewards import CLICKS, Clock, X, clock, exceptions, service
+
+__all__ = ["clock"]  # a fixture
+LINEAR: Any = seqdec.agents.linear
+
+
+class Gate:
+    """A place where a thread waits until it is let through."""
+
+    def __init__(self) -> None:
+        self.reached, self.opened = threading.Event(), threading.Event()
+
+    def __call__(self) -> None:
+        self.reached.set()
+        assert self.opened.wait(60)
+
+
+def gated(gate: Gate) -> Callable[[HasSpaces], Agent]:
+    """An agent that waits at the gate when it is made with more than four actions."""
+
+    def make(spaces: HasSpaces) -> Agent:
+        if spaces.action_space.n > 4:  # pyright: ignore[reportAttributeAccessIssue]
+            gate()
+        return exceptions.means(spaces)
+
+    return make
+
+
+@contextmanager
+def beside(gate: Gate, call: Callable[[], Any]) -> Iterator[Future[Any]]:
+    """`call` in another thread, which has come to the gate and waits there."""
+    with ThreadPoolExecutor(1) as other:
+        try:
+            done = other.submit(call)
+            assert gate.reached.wait(60)
+            yield done
+        finally:
+            gate.opened.set()
+
+
+def at_once(*calls: Callable[[], Any]) -> list[Any]:
+    """What calls return that wait for nobody."""
+    with ThreadPoolExecutor(1) as other:
+        return [other.submit(call).result(timeout=30) for call in calls]
+
+
+def online(make: Any, folder: Path | None = None, **options: Any) -> seqdec.OnlineAgent:
+    return seqdec.OnlineAgent(make, exceptions.SITE, **{"seed": 0, "folder": folder, **options})
+
+
+def copied(folder: Path, to: Path) -> Path:
+    """The log as a kill would leave it now, without a snapshot."""
+    return Path(shutil.copytree(folder, to, ignore=shutil.ignore_patterns("state*", ".*")))
+
+
+def some(rows: int = 5) -> Log:
+    contexts = np.random.default_rng(rows).normal(size=(rows, 2))
+    return make_log(
+        action=np.arange(rows) % 3, reward=contexts[:, 0], propensity=[0.5] * rows, context=contexts, num_actions=3
+    )
+
+
+def test_a_start_learns_in_blocks_what_came_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with online(LINEAR, tmp_path / "a") as one:
+        for place in range(300):
+            one.learn(one.decide(X[place % 4] + place / 100).token, np.sin(place))
+        one.learn_many([(decision.token, 0.5) for decision in one.decide_many(X)])
+        expected = exceptions.bits(one)
+        calls: list[int] = []
+        stacked = learner._stacked
+
+        def counted(parts: Any, *rest: Any) -> Any:
+            calls.append(len(parts))
+            return stacked(parts, *rest)
+
+        monkeypatch.setattr("seqdec.online.learner._stacked", counted)
+        with online(LINEAR, copied(tmp_path / "a", tmp_path / "b")) as again:
+            assert exceptions.bits(again) == expected
+        assert sum(calls) == 304 and len(calls) == 2
+        plan = one._journal._db.execute(
+            "EXPLAIN QUERY PLAN SELECT * FROM rewards WHERE batch > 3 ORDER BY batch, sequence"
+        )
+        assert "USING INDEX" in str(plan.fetchall())
+
+
+def test_calls_go_on_while_an_arm_is_added(tmp_path: Path) -> None:
+    gate = Gate()
+    with online(gated(gate), tmp_path / "a", capacity=4) as one:
+        old = np.ones(3, bool)
+        for decision in one.decide_many(np.tile(X, (10, 1))):
+            one.learn(decision.token, 1.0)
+        assert one.add_arm() == 3
+        late = one.decide(X[0])
+        with beside(gate, one.add_arm) as added:
+            decision, *_ = at_once(lambda: one.decide(X[0], old), one.snapshot, one.log, lambda: one.counts)
+            assert at_once(lambda: one.learn(decision.token, 5.0), lambda: one.remove_arm(1)) == ["learned", None]
+            assert one.arms == (0, 2, 3) and not added.done()
+            copied(tmp_path / "a", tmp_path / "killed")
+        assert added.result() == 4 and one.arms == (0, 2, 3, 4)
+        assert one.learn(late.token, -5.0) == "learned"
+        expected = exceptions.bits(one)
+        with online(gated(gate), copied(tmp_path / "a", tmp_path / "b")) as again:
+            assert again.arms == one.arms and exceptions.bits(again) == expected
+        with online(gated(gate), tmp_path / "killed") as killed:
+            assert killed.arms == (0, 2, 3) and killed.counts["rewards"] == 41
+            assert killed.learn(late.token, -5.0) == "learned" and killed.add_arm() == 4
+
+
+def test_two_arms_at_once() -> None:
+    gate = Gate()
+    one = online(gated(gate), capacity=4)
+    one.add_arm()
+    with beside(gate, one.add_arm) as first, ThreadPoolExecutor(1) as other:
+        second = other.submit(one.add_arm)
+        at_once(lambda: one.decide(X[0]))
+        gate.opened.set()
+        assert {first.result(60), second.result(60)} == {4, 5}
+    assert one.arms == (0, 1, 2, 3, 4, 5)
+
+
+def test_an_arm_that_cannot_be_added_leaves_all_as_it_was(tmp_path: Path) -> None:
+    def full() -> None:
+        raise MemoryError
+
+    with online(gated(full), tmp_path, capacity=4) as one:  # pyright: ignore[reportArgumentType]
+        one.add_arm()
+        one.learn(one.decide(X[0]).token, 1.0)
+        expected = exceptions.bits(one)
+        with pytest.raises(MemoryError):
+            one.add_arm()
+        assert one.arms == (0, 1, 2, 3) and exceptions.bits(one) == expected
+    gate = Gate()
+    one = online(gated(gate), tmp_path)
+    with beside(gate, one.add_arm) as added:
+        at_once(one.close)
+    with pytest.raises(ValueError, match="this agent is closed"):
+        added.result()
+    with online(exceptions.means, tmp_path) as again:
+        assert again.arms == (0, 1, 2, 3) and exceptions.bits(again) == expected
+
+
+@pytest.mark.parametrize("half_life", [None, 40])
+def test_a_regression_for_each_arm_is_widened(half_life: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make = lambda spaces: LINEAR(spaces, half_life=half_life)  # noqa: E731
+    with online(make, tmp_path / "a") as one:
+        assert one._learner.outputs == 3
+        for place in range(50):
+            one.learn(one.decide(X[place % 4] + place / 100).token, np.sin(place))
+        with monkeypatch.context() as patch:
+            patch.setattr(learner.Learner, "learn", None)  # nothing is learned again
+            assert one.add_arm() == 3
+        assert one._learner.outputs == 6
+        mask = np.array([False, False, False, True])
+        assert one.learn(one.decide(X[0], mask).token, 1.0) == "learned"
+        with online(make, copied(tmp_path / "a", tmp_path / "b")) as again:
+            for known, learned in zip(jax.tree.leaves(one.state), jax.tree.leaves(again.state), strict=True):
+                np.testing.assert_allclose(known, learned, atol=1e-6)
+        assert [one.add_arm() for _ in range(2)] == [4, 5]
+        for arm in range(4):
+            one.remove_arm(arm)
+        assert one.add_arm() == 6  # where most arms were removed, their outputs are used again
+        assert one._learner.outputs == 6 and one.arms == (4, 5, 6)
+
+
+def test_outputs_to_spare(tmp_path: Path) -> None:
+    with service(tmp_path) as one:
+        assert one._learner.outputs == 4
+        mask = np.array([True, False, False])
+        one.add_arm()
+        assert {decision.action for decision in one.decide_many(X, np.tile(mask, (4, 1)))} == {0}
+        assert one.decide(X[0], mask).action == 0
+        with pytest.raises(ValueError, match=r"must be bool of shape \(4,\).*got bool of shape \(2,\)"):
+            one.decide(X[0], mask[:2])
+    with service(tmp_path) as again:
+        assert again._learner.outputs == 4
+
+
+@pytest.mark.parametrize("place", ["seqdec.online.upkeep.save", "seqdec.online.reading.make_log"])
+def test_calls_go_on_while_a_file_is_written_or_read(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate()
+    module, _, name = place.rpartition(".")
+    plain = getattr(__import__(module, fromlist=[name]), name)
+
+    def waiting(*arguments: Any, **named: Any) -> Any:
+        gate()
+        return plain(*arguments, **named)
+
+    monkeypatch.setattr("seqdec.online.learner._LARGE", -1)  # updates write into the state
+    with service(tmp_path, snapshot_every=3) as one:
+        for _ in range(2):
+            one.learn(one.decide(X[0]).token, 1.0)
+        last = one.decide(X[0]).token
+        monkeypatch.setattr(place, waiting)
+        with beside(gate, one.log if name == "make_log" else lambda: one.learn(last, 2.0)) as done:
+            decision, _ = at_once(lambda: one.decide(X[1]), lambda: one.counts)
+            assert at_once(lambda: one.learn(decision.token, 3.0)) == ["learned"]
+            assert not done.done()
+        done.result()
+        expected = exceptions.bits(one)
+    with service(tmp_path) as again:
+        assert exceptions.bits(again) == expected
+
+
+def test_the_log_of_an_agent_in_memory() -> None:
+    one = service()
+    one.learn(one.decide(X[0]).token, 1.0)
+    assert one.log().reward.tolist() == [1.0]
+
+
+def test_a_decision_learns_little_of_what_is_due(clock: Clock) -> None:
+    one = service(**CLICKS)
+    one.decide_many(np.tile(X, (5, 1)))
+    clock.seconds += 61
+    for expected in (4, 8):
+        one.decide(X[0])
+        assert one._counts["default"] == expected
+    assert one.counts["default"] == 20
+    assert one._ended == 20
+
+
+def test_decisions_with_rewards_are_looked_at_once(clock: Clock) -> None:
+    one = service(**CLICKS)
+    one.learn_many([(decision.token, 1.0) for decision in one.decide_many(X)])
+    clock.seconds += 61
+    assert one.counts["rewards"] == 4 and one._ended == 4
+
+
+def test_a_log_is_learned_once(tmp_path: Path) -> None:
+    log = some(40)
+    with service(tmp_path) as one:
+        one.warm_start(log)
+        assert (tmp_path / "state.safetensors").is_file()
+        expected = exceptions.bits(one)
+        one.warm_start(log)
+        assert one.counts["rewards"] == 40
+        log.save(tmp_path / "log.parquet")
+    with service(tmp_path) as again:
+        again.warm_start(Log.load(tmp_path / "log.parquet"))
+        assert again.counts["rewards"] == 40 and exceptions.bits(again) == expected
+        again.warm_start(log._replace(reward=log.reward + 1))
+        assert again.counts["rewards"] == 80
+
+
+def test_decisions_go_on_during_a_warm_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Gate()
+    one = service()
+    one.warm_up()
+    given = one.decide(X[0]).token
+    step = seqdec.OnlineAgent._step
+
+    def waiting(self: Any) -> int:
+        gate()
+        return step(self)
+
+    monkeypatch.setattr(seqdec.OnlineAgent, "_step", waiting)
+    with beside(gate, lambda: one.warm_start(some(40))) as done:
+        at_once(lambda: one.decide(X[0]))
+        assert one._learner.belief.batch == 0 and one.counts["rewards"] == 40
+    done.result()
+    assert one.learn(given, 1.0) == "learned" and one._learner.belief.batch == 41
