@@ -193,6 +193,15 @@ def test_outputs_to_spare(tmp_path: Path) -> None:
         assert again._learner.outputs == 4
 
 
+def test_no_outputs_to_spare_in_a_network_of_fixed_size() -> None:
+    network = seqdec.models.MLP(3, (4,))
+    one = online(lambda spaces: seqdec.agents.hilofi(spaces, model=network, rank=2))
+    assert one._learner.outputs == 3
+    with pytest.raises(ValueError, match=r"output has shape \(3,\); for Discrete\(6\)"):
+        one.add_arm()
+    assert one.arms == (0, 1, 2)
+
+
 @pytest.mark.parametrize("place", ["seqdec.online.upkeep.save", "seqdec.online.reading.make_log"])
 def test_calls_go_on_while_a_file_is_written_or_read(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -161,7 +161,10 @@ class Upkeep:
         if outputs is not None or agent.widened is not None or not self._first or self._has_candidates():
             return agent, self._first if outputs is None else outputs
         outputs = self._first + math.ceil(self._first * _SPARE)
-        return self._agent(outputs), outputs
+        try:
+            return self._agent(outputs), outputs
+        except ValueError:  # such as of a network with a fixed number of outputs
+            return agent, self._first
 
     def _has_candidates(self) -> bool:
         return isinstance(self._spaces.observation_space, gym_spaces.Dict)
