@@ -114,7 +114,7 @@ def _resumed(arguments: list[str], folder: Path) -> Experiment:
         name = read_manifest(folder)["experiment"]
     except FileNotFoundError as error:
         raise ValueError(str(error)) from error
-    if arguments not in (["run"], ["run", name], [name]):
+    if arguments not in ([], ["run"], ["run", name], [name]):
         raise ValueError(
             f"--resume continues the {name} of {folder} with the options that it was started with: "
             f"leave out {' '.join(arguments[1:] or arguments)!r}"

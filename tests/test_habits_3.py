@@ -13,8 +13,10 @@ import pytest
 from jax.sharding import AxisType
 
 import seqdec
-from seqdec import agents, cli, envs, filters, likelihoods, models, policies
+from seqdec import agents, cli, envs, filters, likelihoods, models, optim, policies
 from seqdec.core import Posterior, Predictive
+from seqdec.experiments.folder import FORMAT
+from seqdec.persistence import write_json
 
 NOISY: dict[str, dict[str, Any]] = {
     "lrkf": {"rank": 6, "process_noise": 1e-2},
@@ -159,7 +161,7 @@ def test_the_state_of_another_agent() -> None:
         rank = agents.capabilities(name).rank
         return agents.make(name, SITE, model=models.MLP(2, (width,)), **({rank: 2} if rank else {}))
 
-    own = agents.linear(SITE), small("lrkf"), small("adamw"), small("ekf")
+    own = agents.linear(SITE), small("lrkf"), small("adamw")
     others = [jax.eval_shape(agent.init, KEY) for agent in (*own, small("lrkf", 3), small("adamw", 3))]
     for index, agent in enumerate(own):
         for state in [*others[:index], *others[index + 1 :], None, 3]:
@@ -172,3 +174,32 @@ def test_the_state_of_another_agent() -> None:
     agent = own[1]
     with pytest.raises(TypeError, match=r"where .*bias.* has shape \(3,\) in place of shape \(2,\): pass what"):
         jax.eval_shape(lambda state: agent.act(KEY, state, jnp.ones(2)), others[4])
+
+
+RANKED = {name: {"rank": 2} for name in ("alice", "alice_0", "apollo", "fira")}
+
+
+@pytest.mark.parametrize("name", optim.REGISTRY.names())
+def test_parameters_of_other_kinds(name: str) -> None:
+    """Numbers of Python are parameters, as they are for `jax.grad`; of complex numbers a part would be lost."""
+    optimizer = getattr(optim, name)(0.1, **RANKED.get(name, {}))
+    params: Any = {"matrix": jnp.ones((4, 3)), "scale": 1.0, "count": 2}
+    grads = jax.tree.map(lambda leaf: jnp.ones(jnp.shape(leaf)), params)
+
+    def step(params: Any) -> Any:
+        return optimizer.update(grads, optimizer.init(params), params, value=jnp.float32(1))
+
+    updates, _ = jax.eval_shape(lambda: step(params))
+    assert jax.tree.map(jnp.shape, updates) == jax.tree.map(jnp.shape, params)
+    with pytest.raises(TypeError, match=r"parameters must be real numbers; got complex64 of shape \(4, 3\)"):
+        jax.eval_shape(lambda: step({"matrix": jnp.ones((4, 3), jnp.complex64)}))
+
+
+def test_resume_without_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is answered as with one, here that the options are missing."""
+    write_json(tmp_path / "manifest.json", {"format": FORMAT, "experiment": "digits"})
+    messages = []
+    for command in ([], ["run"], ["run", "digits"]):
+        messages.append((cli.main([*command, "--resume", str(tmp_path)]), capsys.readouterr().err))
+    assert len(set(messages)) == 1
+    assert "leave out" not in messages[0][1]

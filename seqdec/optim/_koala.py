@@ -124,4 +124,4 @@ def check_settings(
 
 def state_scalar(value: Any, params: PyTree) -> Array:
     """A number of the state, in the widest dtype of the state of the parameters."""
-    return jnp.asarray(value, at_least_float32(*(leaf.dtype for leaf in jax.tree.leaves(params))))
+    return jnp.asarray(value, at_least_float32(*map(accumulator, jax.tree.leaves(params))))

@@ -295,6 +295,7 @@ def hidden_matrices(params: PyTree, *, include_head: bool = False) -> PyTree:
 
 def _is_hidden_matrix(path: str, leaf: Array, include_head: bool) -> bool:
     names = [name.lower() for name in "".join(c if c.isalnum() or c in "_-" else " " for c in path).split()]
-    if leaf.ndim < 2 or min(math.prod(leaf.shape[:-1]), leaf.shape[-1]) < 2 or any("embed" in name for name in names):
+    shape = np.shape(leaf)
+    if len(shape) < 2 or min(math.prod(shape[:-1]), shape[-1]) < 2 or any("embed" in name for name in names):
         return False
     return include_head or not any(name in _OUTPUT_LAYERS for name in names)

@@ -16,21 +16,30 @@ from seqdec.runtime import permissive
 
 
 def accumulator(leaf: Array) -> jnp.dtype:
-    """The dtype of state and arithmetic for a parameter: its own, but at least float32."""
-    return at_least_float32(leaf.dtype)
+    """The dtype of state and arithmetic for a parameter: its own, but at least float32.
+
+    Raises TypeError for complex numbers, of which the methods would lose a part.
+    """
+    dtype = jnp.result_type(leaf)
+    if jnp.issubdtype(dtype, jnp.complexfloating):
+        raise TypeError(
+            f"parameters must be real numbers; got {dtype} of shape {jnp.shape(leaf)}: pass their real and "
+            "imaginary parts as parameters of their own"
+        )
+    return at_least_float32(dtype)
 
 
 def zeros_like_state(params: PyTree) -> PyTree:
     """Zeros like the parameters, in the dtype of the state."""
-    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, accumulator(leaf)), params)
+    return jax.tree.map(lambda leaf: jnp.zeros(jnp.shape(leaf), accumulator(leaf)), params)
 
 
 def check_matrices(method: str, params: PyTree) -> None:
     """Raises ValueError for a parameter with fewer than two axes."""
     for leaf in jax.tree.leaves(params):
-        if leaf.ndim < 2:
+        if jnp.ndim(leaf) < 2:
             raise ValueError(
-                f"scale_by_{method} takes matrices, and a parameter has the shape {leaf.shape}; use {method}, "
+                f"scale_by_{method} takes matrices, and a parameter has the shape {jnp.shape(leaf)}; use {method}, "
                 "which sends such parameters to Adam, or optax.partition"
             )
 

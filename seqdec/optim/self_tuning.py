@@ -119,7 +119,7 @@ class SelfTuningState(NamedTuple):
 
 
 def _stacked_zeros(params: PyTree, count: int) -> PyTree:
-    return jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape), accumulator(leaf)), params)
+    return jax.tree.map(lambda leaf: jnp.zeros((count, *jnp.shape(leaf)), accumulator(leaf)), params)
 
 
 def _accumulated(momenta: PyTree, gradients: PyTree, betas: Array) -> PyTree:
