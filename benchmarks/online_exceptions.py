@@ -167,6 +167,8 @@ def everywhere(name: str, capacity: int) -> int:
 
 
 if __name__ == "__main__":
-    for each in CALLS:
-        print(f"{each}: stopped at {everywhere(each, 4)} lines, all is well", flush=True)
-    print(f"add_arm beyond the capacity: stopped at {everywhere('add_arm', 3)} lines, all is well")
+    with tempfile.TemporaryDirectory() as programs:
+        seqdec.compilation_cache(programs)  # each agent has the same
+        for each in CALLS:
+            print(f"{each}: stopped at {everywhere(each, 4)} lines, all is well", flush=True)
+        print(f"add_arm beyond the capacity: stopped at {everywhere('add_arm', 3)} lines, all is well")

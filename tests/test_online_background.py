@@ -240,11 +240,31 @@ def test_a_decision_learns_little_of_what_is_due(clock: Clock) -> None:
     one = service(**CLICKS)
     one.decide_many(np.tile(X, (5, 1)))
     clock.seconds += 61
-    for expected in (4, 8):
+    for expected in (8, 16):
         one.decide(X[0])
         assert one._counts["default"] == expected
     assert one.counts["default"] == 20
     assert one._ended == 20
+
+
+def test_decisions_go_on_while_what_is_due_is_learned(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Gate()
+    one = service(**CLICKS)
+    one.warm_up()
+    one.decide_many(np.tile(X, (10, 1)))
+    clock.seconds += 61
+    more = seqdec.OnlineAgent._is_more_due
+
+    def waiting(self: Any) -> bool:
+        found = more(self)
+        gate()
+        return found
+
+    monkeypatch.setattr(seqdec.OnlineAgent, "_is_more_due", waiting)
+    with beside(gate, lambda: one.counts) as counts:
+        at_once(lambda: one.decide(X[0]))
+        assert one._journal.rewards == 16
+    assert counts.result()["default"] == 40
 
 
 def test_decisions_with_rewards_are_looked_at_once(clock: Clock) -> None:
@@ -284,6 +304,6 @@ def test_decisions_go_on_during_a_warm_start(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(seqdec.OnlineAgent, "_step", waiting)
     with beside(gate, lambda: one.warm_start(some(40))) as done:
         at_once(lambda: one.decide(X[0]))
-        assert one._learner.belief.batch == 0 and one.counts["rewards"] == 40
+        assert one._learner.belief.batch == 0 and one._journal.rewards == 40
     done.result()
     assert one.learn(given, 1.0) == "learned" and one._learner.belief.batch == 41

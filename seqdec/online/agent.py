@@ -24,7 +24,7 @@ from seqdec.online import contexts
 from seqdec.online.arguments import checked_reward, pair, parsed, sized
 from seqdec.online.calls import Calls, Decision, new_nonces
 from seqdec.online.turns import exclusive
-from seqdec.online.upkeep import STEP, Result
+from seqdec.online.upkeep import Result
 from seqdec.ope.log import Log, check_log
 from seqdec.runtime import check_process, short_turns
 
@@ -37,9 +37,13 @@ class OnlineAgent(Calls):
         service.learn(decision.token, reward)  # at any later time, in any order
 
     Arms have ids: 0, 1, ... for those of the action space, and the next number for each that is added. The model has
-    `capacity` outputs, one for each arm. Where none is left for another arm, the belief is computed again from the log,
-    without the rewards of removed arms, and with twice the outputs if the others need most of them. Where items come
-    and go every day, describe them by features instead: observations that are a Dict of candidates.
+    `capacity` outputs, one for each arm. Where none is left for another arm, a wider model learns the log beside the
+    one that serves, without the rewards of removed arms, and takes over; it has twice the outputs if the others need
+    most of them. Where items come and go every day, describe them by features instead: observations that are a Dict of
+    candidates.
+
+    A decision waits for the decisions and rewards of other threads, one at a time, and for nothing that takes long: an
+    arm that is added, a snapshot, the reading of the log, a warm start.
 
     Args:
         make: (spaces) -> agent, such as `seqdec.agents.auto` or `lambda spaces: seqdec.agents.hilofi(spaces, rank=10)`;
@@ -56,7 +60,8 @@ class OnlineAgent(Calls):
             nothing did, `reward_default`. The time in which no process uses the folder counts.
         reward_default: for decisions without a reward, such as 0.0 where only clicks are reported; None: they teach
             nothing.
-        capacity: outputs of the model; None is the number of arms.
+        capacity: outputs of the model; None is a quarter more than there are arms, or just these where the agent can be
+            widened without its log (`Agent.widened`) or the arms cannot be added to.
         batch_size: rewards that `learn_many` learns in one update.
         snapshot_every: batches of rewards between snapshots, so the most that a start has to learn again.
         fsync: wait for the disk in every call, so that a loss of power loses nothing; otherwise the end of the process
@@ -144,7 +149,8 @@ class OnlineAgent(Calls):
         Args:
             context: an observation of the space, or with an encoder a row as a dict. Numbers beyond the bounds of a Box
                 of floats are moved to them, and `counts` tells in how many contexts.
-            mask: (number of ids) bool, whether each arm may be played; None: all. Removed arms never are.
+            mask: (number of ids) bool, whether each arm may be played; None: all. Removed arms never are, nor those
+                that were added after the mask was made, which then is shorter.
 
         Raises:
             TypeError, ValueError: a context or mask of another kind, shape or range; nothing happens then.
@@ -199,9 +205,7 @@ class OnlineAgent(Calls):
         Raises:
             As `learn`, for the first that is wrong; nothing happens then.
         """
-        asked = [(*parsed(token), checked_reward(reward)) for token, reward in map(pair, pairs)]
-        self._follow(STEP)
-        results = self._reported(asked)
+        results = self._reported([(*parsed(token), checked_reward(reward)) for token, reward in map(pair, pairs)])
         self._snapshot_if_due()
         return results
 

@@ -21,7 +21,7 @@ from seqdec.online.turns import exclusive, urgent
 from seqdec.online.upkeep import Result
 from seqdec.ope.log import Log
 
-_PART, _FEW = 1024, 4
+_PART, _FEW = 1024, 8
 """Decisions whose time is over that are learned as one batch; those that a call to decide learns."""
 
 _AGGREGATIONS: dict[str, Callable[[list[float]], float]] = {
@@ -172,14 +172,25 @@ class Calls(Arms):
     def _counted(self) -> dict[str, int]:
         return {"decisions": self._journal.decisions, "rewards": self._journal.rewards, **self._counts}
 
+    def _ease(self) -> None:
+        while self._window is not None and self._is_more_due():
+            pass
+        super()._ease()
+
+    @urgent
+    def _is_more_due(self) -> bool:
+        """Whether there are decisions whose time is over, besides the few that were looked at before this."""
+        assert self._window is not None
+        _, last = self._journal.unrewarded(self._ended, self._journal.now() - self._window, 1)
+        return last != self._ended
+
     def _prepare(self, in_haste: bool) -> None:
-        """Learn the rewards of the decisions whose time is over."""
+        """Learn the rewards of the decisions whose time is over, of the next few in haste."""
         if self._window is None:
             return
-        most = _FEW if in_haste else _PART
-        before = self._journal.now() - self._window
-        while True:
-            due, last = self._journal.unrewarded(self._ended, before, most)
+        before, done = self._journal.now() - self._window, False
+        while not done:
+            due, last = self._journal.unrewarded(self._ended, before, _FEW if in_haste else _PART)
             known = [(number, self._put_together(reports), COLLECTED) for number, reports in due if reports]
             if self._default is not None:
                 known += [(number, self._default, DEFAULT) for number, reports in due if not reports]
@@ -190,9 +201,7 @@ class Calls(Arms):
                 self._counts.update(
                     DEFAULT if source == DEFAULT else result for source, result in zip(sources, results, strict=True)
                 )
-            ended, self._ended = last == self._ended, last
-            if ended or in_haste:
-                return
+            done, self._ended = last == self._ended or in_haste, last
 
 
 def new_nonces(count: int) -> list[bytes]:

@@ -12,6 +12,10 @@ class Locked(Protocol):
 
     _lock: Any
 
+    def _ease(self) -> None:
+        """Do what is due, in steps between which other calls go on."""
+        ...
+
     def _alone(self, in_haste: bool, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         """What a method returns, for the thread that has the lock."""
         ...
@@ -31,7 +35,7 @@ def exclusive(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S,
 
 
 def urgent(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
-    """As `exclusive`, but leaves what is due to other calls, except for a little."""
+    """As `exclusive`, but does only a little of what is due."""
     return _locked(method, in_haste=True)
 
 
@@ -39,6 +43,8 @@ def _locked(method: Callable[Concatenate[S, P], R], *, in_haste: bool) -> Callab
     @functools.wraps(method)
     def alone(self: S, *arguments: P.args, **named: P.kwargs) -> R:
         check_process()
+        if not in_haste:
+            self._ease()
         # On one line: a tracer or debugger that raises at the start of a line then leaves no lock behind.
         with self._lock: return self._alone(in_haste, method, *arguments, **named)  # fmt: skip  # noqa: E701
 

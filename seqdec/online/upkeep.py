@@ -24,7 +24,7 @@ from seqdec.online.journal import Journal
 from seqdec.online.learner import Belief, Learner, Lesson
 from seqdec.online.reading import Copy, Reader
 from seqdec.online.tables import FORMAT, Arm, Reward, described_record
-from seqdec.online.turns import exclusive
+from seqdec.online.turns import exclusive, urgent
 from seqdec.persistence import as_json, check_format, check_writable, located, locked, versions
 from seqdec.runtime import is_forked, short_turns
 from seqdec.spaces import spaces_of
@@ -34,7 +34,7 @@ SNAPSHOT = "state.safetensors"
 _DIFFERENT = ", of which the network, the policy or a function in them is another"
 _SPARE = 0.25
 """Share of outputs for arms to come."""
-_BATCHES, STEP = 256, 16
+_BATCHES, _STEP = 256, 16
 """Batches of the log that are read and learned at once; those that are while other calls wait."""
 _MANY = 10_000
 """Rewards whose learning at the start shows a progress bar."""
@@ -120,6 +120,10 @@ class Upkeep:
         result = method(self, *arguments, **named)
         self._settled = True
         return result
+
+    def _ease(self) -> None:
+        """Do what is due, in steps between which other calls go on."""
+        self._follow(_STEP)
 
     def _prepare(self, in_haste: bool) -> None:
         """Do what is due before a call; only a little of it in haste."""
@@ -293,12 +297,12 @@ class Upkeep:
             while learned := self._step():
                 advanced(learned)
 
-    @exclusive
+    @urgent
     def _step(self) -> int:
         """Learn the next few batches; returns how many."""
         before = self._learner.belief.batch
         if before < self._journal.batches:
-            self._learn_some(self._learner, self._arms, STEP)
+            self._learn_some(self._learner, self._arms, _STEP)
         return self._learner.belief.batch - before
 
     def _learn_some(self, learner: Learner, arms: Mapping[int, Arm], most: int) -> list[Result]:
