@@ -173,7 +173,7 @@ def test_the_state_of_another_agent() -> None:
                     jax.eval_shape(function, state) if state not in (None, 3) else function(state)
     agent = own[1]
     with pytest.raises(TypeError, match=r"where .*bias.* has shape \(3,\) in place of shape \(2,\): pass what"):
-        jax.eval_shape(lambda state: agent.act(KEY, state, jnp.ones(2)), others[4])
+        jax.eval_shape(lambda state: agent.act(KEY, state, jnp.ones(2)), others[3])
 
 
 RANKED = {name: {"rank": 2} for name in ("alice", "alice_0", "apollo", "fira")}
