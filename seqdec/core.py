@@ -243,11 +243,11 @@ class Agent(NamedTuple):
     act_batch: Callable[[Key, Any, PyTree], Action] | None = None
     """(keys (b,), state, observations (b, ...)) -> actions (b, ...) and propensities (b,), as `jax.vmap` of `act` up to
     rounding. None where it is missing."""
+    spaces: Spaces | None = None
+    """The spaces that the agent was built for; None where they are not known."""
     widened: Callable[[Any], Any] | None = None
     """(state) -> state: what this agent would know, had it learned what the same agent for fewer actions has, the first
     of these; the state is that agent's. None where only the rewards can tell."""
-    spaces: Spaces | None = None
-    """The spaces that the agent was built for; None where they are not known."""
 
     def __repr__(self) -> str:
         where = self.spaces

@@ -158,8 +158,9 @@ class Journal(Reader):
 
         What is not in the WAL is in the database, which SQLite synchronizes before it uses the WAL anew.
         """
-        with wal(self.path).open("rb+") as file:
-            os.fsync(file.fileno())
+        if wal(self.path).exists():  # not on file systems without shared memory
+            with wal(self.path).open("rb+") as file:
+                os.fsync(file.fileno())
 
     def recover(self) -> None:
         """Undo what was not committed, and count what was; after an exception at any point of any method."""
