@@ -135,6 +135,33 @@ def clicks(arms: int, features: int, steps: int, base: float) -> Stream:
     return linear(arms, features, steps, 0.0)._replace(means=means, reward=bernoulli_reward)
 
 
+def counts(arms: int, features: int, steps: int, base: float, std: float) -> Stream:
+    """Poisson counts, log-linear in the context."""
+
+    def means(truth, x):
+        return base * jnp.exp(jnp.clip(std * (truth @ x), -4, 4))
+
+    def reward(key, mean):
+        return jax.random.poisson(key, mean).astype(jnp.float32)
+
+    return linear(arms, features, steps, 0.0)._replace(means=means, reward=reward)
+
+
+def revenue() -> Stream:
+    """Nothing in 19 of 20 steps, else a lognormal amount, log-linear in the context."""
+    rate = 0.05
+
+    def means(truth, x):
+        return 10 * rate * jnp.exp(jnp.clip(truth @ x, -4, 3))
+
+    def reward(key, mean):
+        bought, amount = jax.random.split(key)
+        paid = mean / rate * jnp.exp(jax.random.normal(amount) - 0.5)
+        return jnp.where(jax.random.bernoulli(bought, rate), paid, 0.0)
+
+    return linear(5, 5, 10_000, 0.0)._replace(means=means, reward=reward)
+
+
 def costs() -> Stream:
     """Rewards are costs with a long tail: minus a lognormal variable of scale exp(w x)."""
 
@@ -215,6 +242,9 @@ STREAMS: dict[str, Stream] = {
     **{f"location {b}": linear(5, 10, 4000, 0.5, location=float(b)) for b in (0, 10, 30, 100, 1000, -100)},
     **{f"scale {s:g}": linear(5, 10, 4000, 0.5, scale=s) for s in (1e-6, 1e6)},
     "costs": costs(),
+    "counts": counts(5, 5, 6000, 1.0, 1.0),
+    "counts of 5": counts(5, 5, 6000, 5.0, 0.5),
+    "revenue": revenue(),
     "abrupt": linear(5, 10, 12_000, 0.5, change=abrupt),
     "drift": linear(5, 10, 12_000, 0.5, change=drift),
     "bernoulli": bernoulli((0.1, 0.05, 0.08, 0.02, 0.04), 20_000),

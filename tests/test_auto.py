@@ -10,7 +10,7 @@ from scipy import stats
 
 from seqdec import agents, models
 from seqdec.agents._neural.experience import Experience
-from seqdec.agents.regression import mixture, nig, noise, rewards, units
+from seqdec.agents.regression import logs, mixture, nig, noise, rewards, units
 from tests.test_agents import ARMS, CONTEXT, NUM_ARMS, NUM_FEATURES, Spaces, assert_same, contexts
 
 N, F, T = 2, 3, 12
@@ -261,7 +261,7 @@ def test_weights_of_members_are_discounted_sums_of_log_densities():
     agent = agents.auto(ARMS, horizon=5.0, half_life=50.0, model=models.MLP(NUM_ARMS, (4,), skip=True))
     state, update = agent.init(jax.random.key(0)), jax.jit(agent.update)
     state = state._replace(change=state.change._replace(found=jnp.bool_(True)))
-    expected = np.array([0.0, 0, -100, 0, -100])
+    expected = np.array([0.0, 0, -100, -20, 0, -100])
     for step, x in enumerate(contexts(12)):
         before, action = state, jnp.int32(step % NUM_ARMS)
         row = Experience(x, jnp.where(jnp.arange(NUM_ARMS) == action, REWARDS, 0), jnp.arange(NUM_ARMS) == action)
@@ -270,17 +270,20 @@ def test_weights_of_members_are_discounted_sums_of_log_densities():
         hidden = jax.nn.elu(z @ before.features["hidden_0"]["kernel"] + before.features["hidden_0"]["bias"])
         deep = jnp.concatenate([z, hidden, jnp.ones(1)]) * 0.1**0.5
         order = jnp.array([NUM_FEATURES + 4, *range(NUM_FEATURES + 4)])  # bias before kernel
-        phis = [jnp.append(scaled, 3.0) for scaled in (z, 10 * z, z, deep[order], deep[order])]
+        phis = [jnp.append(scaled, 3.0) for scaled in (z, 10 * z, z, z, deep[order], deep[order])]
         location = rewards.location(state.rewards)
         row = row._replace(y=jnp.where(row.observed, row.y - state.rewards.origin, 0))
         beliefs = [
-            jax.tree.map(lambda leaf, k=k: leaf[k], group)
+            (jax.tree.map(lambda leaf, k=k: leaf[k], group), logs if isinstance(group, logs.Logs) else nig)
             for group in before.members
             for k in range(len(group.weights))
         ]
-        found = [nig.learn(*pair, row, location, True, jnp.bool_(True))[1] for pair in zip(beliefs, phis, strict=True)]
-        expected = 0.8 * expected + np.array(found) - [0, 0, 0.2, 0, 0.2]
-        expected = np.maximum(expected - expected.max(), [-np.inf, -np.inf, -6, -np.inf, -6])
+        found = [
+            form.learn(belief, phi, row, location, True, jnp.bool_(True))[1]
+            for (belief, form), phi in zip(beliefs, phis, strict=True)
+        ]
+        expected = 0.8 * expected + np.array(found) - [0, 0, 0.2, 0, 0, 0.2]
+        expected = np.maximum(expected - expected.max(), [-np.inf, -np.inf, -6, -np.inf, -np.inf, -6])
         np.testing.assert_allclose(info.weights, jax.nn.softmax(expected), rtol=1e-3, atol=1e-5)
 
 
@@ -338,7 +341,7 @@ def test_what_a_linear_member_cannot_say_is_left_to_the_learnt_one():
         x, t = at
         reward = jnp.abs(x[0]) - jnp.abs(x[1]) + 0.05 * jax.random.normal(jax.random.key(t))
         state, info = agent.update(state, x, t % NUM_ARMS, reward)
-        return state, (info.weights[2], info.innovation[0])
+        return state, (info.weights[3], info.innovation[0])
 
     at = contexts(400), jnp.arange(400)
     learnt, errors = jax.jit(lambda: jax.lax.scan(step, agent.init(jax.random.key(0)), at))()[1]
@@ -364,7 +367,7 @@ def test_a_world_that_changes_is_followed(name):
         means = jnp.roll(jnp.array([1.0, -1.0, 0.0]), ~before) * x[0] + jnp.roll(jnp.arange(3.0), ~before)
         action = agent.act(acted, state, x).value
         state, info = agent.update(state, x, action, means[action] + 0.3 * jax.random.normal(noisy))
-        return state, (jnp.max(means) - means[action], getattr(info, "weights", jnp.zeros(5)))
+        return state, (jnp.max(means) - means[action], getattr(info, "weights", jnp.zeros(6)))
 
     def played(key):
         at = jax.random.split(key, 900), jnp.arange(900) < 600
@@ -373,7 +376,7 @@ def test_a_world_that_changes_is_followed(name):
     regret, weights = jax.jit(jax.vmap(played))(jax.random.split(jax.random.key(0), 4))
     before, after = regret[:, 500:600].mean(1), regret[:, 800:].mean(1)
     assert np.all(before < 0.1) and np.all(after < 0.4), (before, after)
-    forgetting = weights[..., jnp.array([2, 4])].sum(-1)
+    forgetting = weights[..., jnp.array([2, 5])].sum(-1)
     assert np.all(forgetting[:, 100:600].mean(1) < 0.02)
     if name == "auto":
         assert np.all(forgetting[:, 620:700].mean(1) > 0.5)
@@ -404,7 +407,7 @@ def test_a_rejected_update_leaves_the_state_as_it_was(name):
 
 @pytest.mark.parametrize(
     ("space", "members"),
-    [(spaces.Discrete(4), 2), (spaces.Box(0, 1, (8, 8), np.float32), 2), (spaces.Box(0, 255, (28, 28), np.uint8), 1)],
+    [(spaces.Discrete(4), 3), (spaces.Box(0, 1, (8, 8), np.float32), 3), (spaces.Box(0, 255, (28, 28), np.uint8), 1)],
 )
 def test_auto_takes_numbers_states_and_images(space, members):
     agent = agents.auto(Spaces(space, spaces.Discrete(NUM_ARMS)))

@@ -88,7 +88,7 @@ def views(shape):
 
 def test_vectors_have_a_member_without_covariances_whatever_their_unit_and_images_none():
     wide, image, few = (len(views(shape).groups) for shape in ((300,), (20, 20, 1), (20,)))
-    assert (wide, image, few) == (2, 1, 2)
+    assert (wide, image, few) == (2, 1, 3)
     features = views((300,)).groups[0].features
     x = jnp.zeros(300).at[jnp.array([3, 7])].set(1.0)
     for scale in (1e-30, 1.0, 1e30):

@@ -7,7 +7,8 @@ standard units, linear members have the features (z, 3) and (10 z, 3); candidate
 (`seqdec.agents.regression.views`); the last has ((z, h(z), 1) / sqrt(10), 3), h the last hidden units of a network.
 More than 256 numbers stay as they are, and the last is without z: of images it is the only one, and vectors x, such as
 hashed words, have members without covariances (`seqdec.agents.regression.diagonal`) on (3 x / |x|, 3), at scale 1 and
-0.3. The first and the last have twins that forget.
+0.3. The first and the last have twins that forget. Contexts of at most 256 numbers have one more member, linear in them
+for the logarithms of rewards (`seqdec.agents.regression.logs`): for counts, costs and revenue.
 
 Features. Each step takes one AdamW step on a minibatch of the memory, on half the squared error of the network's
 output for rewards in standard units. All parameters shrink by learning_rate min(1, decay / t) a step, as under a prior

@@ -22,9 +22,9 @@ from seqdec.agents._neural.experience import (
 from seqdec.agents._neural.last_layer import last_layer
 from seqdec.agents._neural.loop import mean_of_rows
 from seqdec.agents.networks import check_candidates, network_for
-from seqdec.agents.regression import mixture, nig, rewards, units, views
+from seqdec.agents.regression import mixture, rewards, units, views
 from seqdec.agents.regression import noise as noises
-from seqdec.agents.regression.mixture import DIAGONAL, FULL, Change, Form, Kind
+from seqdec.agents.regression.mixture import DIAGONAL, FULL, LOGS, Change, Form, Kind
 from seqdec.agents.regression.nig import Answer, Regression
 from seqdec.agents.regression.rewards import Rewards
 from seqdec.agents.regression.units import Units
@@ -47,6 +47,8 @@ _FREE_STD = 10.0
 """That of the linear member for rewards nearly free of noise; the other linear members have 1."""
 _NARROW_STD = 0.3
 """That of a member without covariances, for features that matter little each."""
+_LOGS_WEIGHT = -20.0
+"""Log weight of the member for logarithms before any observation: exponentials of few rewards are daring."""
 _ROWS, _BLOCK = 8192, 256
 """Rows of the memory that the belief is recomputed from, if there are more, a random draw; rows of it at a time."""
 FIRST, _OFTEN = 16, 10
@@ -86,6 +88,8 @@ class Group(NamedTuple):
     features: Callable[[PyTree, PyTree], Array]
     """(parameters of the network, its input) -> (F - 1,)"""
     form: Form = FULL
+    renewed: bool = False
+    """recomputed from the memory"""
 
 
 class Parts(NamedTuple):
@@ -133,8 +137,11 @@ def parts_of(spaces: Spaces, model: nn.Module | Network | None, x: PyTree, half_
         wide = view.wide
         kinds = (Kind(), Kind(_NARROW_STD), *forgetful)
         groups.append(Group(kinds, lambda params, x: wide(x), DIAGONAL))
+    if responses > 1 and view.features:
+        kinds = (Kind(log_weight=_LOGS_WEIGHT),)
+        groups.append(Group(kinds, lambda params, x: view.features[0](x), LOGS, True))
     forgetful = (Kind(_DEEP_STD, half_life),) if half_life is not None else ()
-    groups.append(Group((Kind(_DEEP_STD), *forgetful), lambda params, x: layer.features(params, x)[1][0]))
+    groups.append(Group((Kind(_DEEP_STD), *forgetful), lambda params, x: layer.features(params, x)[1][0], FULL, True))
     return Parts(network, view, responses, tuple(groups))
 
 
@@ -224,7 +231,8 @@ def posterior(parts: Parts, state: AutoState) -> Posterior:
 
         def function(x):
             phis = features_of(parts, state.features, inputs_of(parts, state.contexts, x))
-            responses = [jnp.einsum("knf,kf->kn", rows, phi) for rows, phi in zip(weights, phis, strict=True)]
+            given = zip(parts.groups, state.members, weights, phis, strict=True)
+            responses = [mixture.responses(group.form, kept, drawn, phi, location) for group, kept, drawn, phi in given]
             return jnp.concatenate(responses)[member] + state.rewards.origin
 
         return function
@@ -296,33 +304,43 @@ def loss_of(parts: Parts, contexts: Units, seen: Rewards, params: PyTree, batch:
 
 
 def renewed(parts: Parts, key: Array, state: AutoState) -> AutoState:
-    """The state with the members recomputed for the features of the present network, if this is due."""
-    half_lives = np.array([kind.half_life or np.inf for kind in parts.groups[-1].kinds])
+    """The state with members recomputed from the memory, for the features of the present network, if this is due."""
+    groups = [(place, group) for place, group in enumerate(parts.groups) if group.renewed]
     most = min(_ROWS, len(state.memory.rows.y))
 
     def renew(kept, params, contexts, memory, key):
         filled = memories.filled(memory)
         draws = jax.random.randint(jax.random.wrap_key_data(key), (most,), 0, filled, filled.dtype)
         used = jnp.minimum(filled, most)
+        present = memories.present(memory)
+        begun = [
+            mixture.begun(group.form, old, memory.rows, present)
+            for (_, group), old in zip(groups, kept[0], strict=True)
+        ]
+        members, none = zip(*begun, strict=True)
 
-        def block(index, moments):
+        def block(index, sums):
             places = jnp.asarray(index * _BLOCK, jnp.int32) + jnp.arange(_BLOCK, dtype=jnp.int32)
-            weights = jnp.where(places < used, memory.seen / used, 0).astype(float)
+            counts = jnp.where(places < used, memory.seen / used, 0).astype(float)
             places = jnp.minimum(places, most - 1)
             which = jnp.where(filled <= most, places, draws[places])
             rows = jax.tree.map(lambda leaf: leaf[which], memory.rows)
-            phi = jax.vmap(lambda x: features_of(parts, params, inputs_of(parts, contexts, x))[-1])(rows.x)
-            age = (memory.seen - rows.step).astype(weights.dtype)
-            faded = weights[None] * 0.5 ** (age[None] / half_lives[:, None].astype(weights.dtype))
-            return jax.vmap(nig.added, (0, 1, None, None, 0))(moments, phi, rows.y, rows.observed, faded)
+            phis = jax.vmap(lambda x: features_of(parts, params, inputs_of(parts, contexts, x)))(rows.x)
+            ages = (memory.seen - rows.step).astype(counts.dtype)
+            return tuple(
+                mixture.added(group.form, group.kinds, each, old, phis[place], rows, counts, ages)
+                for (place, group), each, old in zip(groups, sums, members, strict=True)
+            )
 
-        moments = jax.vmap(nig.no_rows)(kept[0])
-        moments = jax.lax.fori_loop(0, (used + _BLOCK - 1) // _BLOCK, block, moments)
-        later = memory.seen + jnp.maximum(FIRST, memory.seen // _OFTEN)
-        return jax.lax.map(lambda each: nig.recomputed(*each), (kept[0], moments)), params, later
+        sums = jax.lax.fori_loop(0, (used + _BLOCK - 1) // _BLOCK, block, none)
+        fresh = [mixture.recomputed(group.form, *each) for (_, group), *each in zip(groups, members, sums, strict=True)]
+        return fresh, params, memory.seen + jnp.maximum(FIRST, memory.seen // _OFTEN)
 
-    kept = state.members[-1], state.features, state.due
+    kept = [state.members[place] for place, _ in groups], state.features, state.due
     due = state.memory.seen >= state.due
     given = state.average, state.contexts, state.memory, jax.random.key_data(key)
-    deep, features, due = linalg.cond_any(due, renew, kept, *given)
-    return state._replace(members=(*state.members[:-1], deep), features=features, due=due)
+    fresh, features, due = linalg.cond_any(due, renew, kept, *given)
+    members = list(state.members)
+    for (place, _), each in zip(groups, fresh, strict=True):
+        members[place] = each
+    return state._replace(members=tuple(members), features=features, due=due)

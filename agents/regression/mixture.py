@@ -33,7 +33,7 @@ import jax
 import jax.numpy as jnp
 
 from seqdec.agents._neural.experience import Experience
-from seqdec.agents.regression import diagonal, nig
+from seqdec.agents.regression import diagonal, logs, nig
 from seqdec.agents.regression.nig import Answer
 from seqdec.core import Array, Key
 
@@ -54,6 +54,8 @@ class Kind(NamedTuple):
     """r"""
     half_life: float | None = None
     """H, in steps; None is infinity"""
+    log_weight: float = 0.0
+    """before any observation"""
 
 
 class Form(NamedTuple):
@@ -64,12 +66,34 @@ class Form(NamedTuple):
     drawn: Callable[[Key, Any, Array], Array]
     learn: Callable[[Any, Array, Experience, Array, bool, Array], tuple[Any, Array]]
     forgotten: Callable[[Any, float, Array, Array], Any]
+    responses: Callable[[Any, Array, Array, Array], Array]
+    from_rows: "FromRows | None" = None
 
 
-FULL = Form(nig.prior, nig.answer, nig.drawn, nig.learn, nig.forgotten)
+class FromRows(NamedTuple):
+    """How a belief is recomputed from rows of a memory."""
+
+    rescaled: Callable[[Any, Array, Array], Any]
+    no_rows: Callable[[Any], Any]
+    added: Callable[[Any, Any, Array, Array, Array, Array], Any]
+    recomputed: Callable[[Any, Any], Any]
+
+
+FULL = Form(
+    nig.prior, nig.answer, nig.drawn, nig.learn, nig.forgotten, nig.responses,
+    FromRows(
+        lambda belief, y, observed: belief, nig.no_rows,
+        lambda moments, belief, *rows: nig.added(moments, *rows), nig.recomputed,
+    ),
+)  # fmt: skip
 """With a covariance of all features."""
-DIAGONAL = Form(diagonal.prior, diagonal.answer, diagonal.drawn, diagonal.learn, diagonal.forgotten)
+DIAGONAL = Form(diagonal.prior, diagonal.answer, diagonal.drawn, diagonal.learn, diagonal.forgotten, nig.responses)
 """With variances only (`seqdec.agents.regression.diagonal`), for many features."""
+LOGS = Form(
+    logs.prior, logs.answer, logs.drawn, logs.learn, logs.forgotten, logs.responses,
+    FromRows(logs.rescaled, logs.no_rows, logs.added, logs.recomputed),
+)  # fmt: skip
+"""Of the logarithms of rewards (`seqdec.agents.regression.logs`)."""
 
 
 class Change(NamedTuple):
@@ -126,6 +150,11 @@ def drawn(form: Form, key: Key, members: Any, location: Array) -> Array:
     return jax.vmap(form.drawn, (0, 0, None))(keys, members, location)
 
 
+def responses(form: Form, members: Any, weights: Array, phis: Array, location: Array) -> Array:
+    """(K, n) expected rewards with weights (K, n, F) that were drawn."""
+    return jax.vmap(form.responses, (0, 0, 0, None))(members, weights, phis, location)
+
+
 def learn(
     form: Form, members: Any, phis: Array, row: Experience, location: Array, single: bool, accept: Array
 ) -> tuple[Any, Array]:
@@ -135,17 +164,49 @@ def learn(
 
 def forgotten(form: Form, kinds: tuple[Kind, ...], members: Any, steps: Array, accept: Array) -> Any:
     """The members after step number `steps` () int32, with what those that forget have forgotten."""
-    for place, (_, half_life) in enumerate(kinds):
-        if half_life is not None:
+    for place, kind in enumerate(kinds):
+        if kind.half_life is not None:
             own = jax.tree.map(lambda leaf, at=place: leaf[at], members)
-            own = form.forgotten(own, half_life, steps, accept)
+            own = form.forgotten(own, kind.half_life, steps, accept)
             members = jax.tree.map(lambda leaf, new, at=place: leaf.at[at].set(new), members, own)
     return members
 
 
+def begun(form: Form, members: Any, rows: Experience, present: Array) -> tuple[Any, Any]:
+    """The members in the scale of rows (b, ...) that are present (b,) bool, and sums over no rows."""
+    assert form.from_rows is not None
+    observed = rows.observed & present[:, None]
+    members = jax.vmap(form.from_rows.rescaled, (0, None, None))(members, rows.y, observed)
+    return members, jax.vmap(form.from_rows.no_rows)(members)
+
+
+def added(
+    form: Form,
+    kinds: tuple[Kind, ...],
+    sums: Any,
+    members: Any,
+    phis: Array,
+    rows: Experience,
+    counts: Array,
+    ages: Array,
+) -> Any:
+    """The sums with more rows (b, ...) of features phis (b, K, F), each for `counts` (b,) as many and so old."""
+    assert form.from_rows is not None
+    half_lives = jnp.array([kind.half_life or jnp.inf for kind in kinds], counts.dtype)
+    weights = counts[None] * 0.5 ** (ages[None] / half_lives[:, None])
+    add = jax.vmap(form.from_rows.added, (0, 0, 1, None, None, 0))
+    return add(sums, members, phis, rows.y, rows.observed, weights)
+
+
+def recomputed(form: Form, members: Any, sums: Any) -> Any:
+    """The members from sums over rows."""
+    recompute = form.from_rows.recomputed  # pyright: ignore[reportOptionalMemberAccess]
+    return jax.lax.map(lambda each: recompute(*each), (members, sums))
+
+
 def log_weights(kinds: tuple[Kind, ...]) -> Array:
     """(K,) of all members before any observation."""
-    return jnp.array([0.0 if kind.half_life is None else _NONE for kind in kinds])
+    return jnp.array([kind.log_weight if kind.half_life is None else _NONE for kind in kinds])
 
 
 def reweighted(kinds: tuple[Kind, ...], log_weights: Array, densities: Array, horizon: float, found: Array) -> Array:

@@ -95,6 +95,12 @@ def drawn(key: Array, belief: Regression, location: Array) -> Array:
     return belief.weights + jnp.einsum("nfk,nk->nf", belief.columns, coordinates)
 
 
+def responses(belief: Any, weights: Array, phi: Array, location: Array) -> Array:
+    """(n,) expected rewards with these weights (n, F), whatever the belief."""
+    del belief, location
+    return weights @ phi
+
+
 def learn(
     belief: Any,
     phi: Array,

@@ -1,0 +1,118 @@
+"""The regression of logarithms that the default agent has for counts, costs and revenue."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from seqdec import agents, models
+from seqdec.agents.regression import logs
+from tests.test_agents import ARMS, NUM_ARMS, NUM_FEATURES
+from tests.test_auto import PHI, PLAYED, F, N, T, double_precision, observed
+
+AMOUNTS = np.exp(2 * np.random.default_rng(1).normal(size=T))
+assert double_precision
+
+
+def rows_of(amounts):
+    rows = [observed(t)._replace(y=jnp.where(observed(t).observed, amounts[t], 0)) for t in range(T)]
+    return jax.tree.map(lambda *parts: jnp.stack(parts), *rows)
+
+
+def from_rows(amounts):
+    rows = rows_of(amounts)
+    scaled = logs.rescaled(logs.prior(N, F), rows.y, rows.observed)
+    return logs.recomputed(scaled, logs.added(logs.no_rows(scaled), scaled, *rows[:3], jnp.ones(T))), rows
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_logarithms_are_taken_from_the_end_of_the_shorter_side(double_precision, sign):
+    belief, _ = from_rows(sign * AMOUNTS)
+    distance = AMOUNTS - AMOUNTS.min()
+    shift = 0.1 * distance.mean()
+    u = np.log(distance + shift)
+    found = [belief.scale.end, belief.scale.sign, belief.scale.shift, belief.scale.unit]
+    np.testing.assert_allclose(found, [sign * AMOUNTS.min(), sign, shift, np.exp(u.mean())])
+    at = logs.answer(belief, jnp.asarray(PHI[0]), jnp.asarray(0.0))
+    for j in range(N):
+        rows, own = PHI[j == PLAYED], (u - u.mean())[j == PLAYED]
+        cov = np.linalg.inv(np.eye(F) + rows.T @ rows)
+        mean = cov @ rows.T @ own
+        amount = np.exp(u.mean() + mean @ PHI[0])
+        np.testing.assert_allclose(belief.weights[j], mean, rtol=1e-8)
+        np.testing.assert_allclose(belief.regression.noise.squares[j], own @ own - mean @ (rows.T @ own), rtol=1e-8)
+        np.testing.assert_allclose(at.mean[j], sign * (AMOUNTS.min() + amount - shift), rtol=1e-8)
+
+
+def test_learning_one_by_one_in_a_known_scale_is_recomputing(double_precision):
+    whole, rows = from_rows(AMOUNTS)
+    belief = logs.prior(N, F)._replace(scale=whole.scale)
+    learn = jax.jit(lambda belief, row: logs.learn(belief, row.x, row, jnp.asarray(0.0), True, jnp.bool_(True))[0])
+    for t in range(T):
+        belief = learn(belief, jax.tree.map(lambda leaf, t=t: leaf[t], rows))
+    np.testing.assert_allclose(belief.weights, whole.weights, rtol=1e-8)
+    np.testing.assert_allclose(belief.regression.noise.squares, whole.regression.noise.squares, rtol=1e-8)
+    np.testing.assert_allclose(belief.regression.noise.counts, whole.regression.noise.counts)
+    np.testing.assert_allclose(belief.seen, np.sum(AMOUNTS - AMOUNTS.min() + whole.scale.shift))
+
+
+def test_moments_are_those_of_the_draws(double_precision):
+    belief, _ = from_rows(AMOUNTS)
+    belief = belief._replace(noise=belief.noise._replace(squares=jnp.ones(N), counts=jnp.ones(N)))
+    location, phi = jnp.asarray(0.0), jnp.asarray(PHI[0])
+    keys = jax.random.split(jax.random.key(0), 4000)
+    drawn = jax.vmap(lambda key: logs.responses(belief, logs.drawn(key, belief, location), phi, location))(keys)
+    at = logs.answer(belief, phi, location)
+    np.testing.assert_allclose(drawn.mean(0), at.mean, atol=4 * np.sqrt(at.variance / 4000).max())
+    np.testing.assert_allclose(drawn.var(0), at.variance, rtol=0.1)
+
+
+def test_rewards_that_do_not_vary_have_no_scale():
+    rows = rows_of(np.ones(T))
+    none = logs.prior(N, F)
+    for y, seen in ((rows.y, rows.observed), (jnp.zeros((4, N)), jnp.zeros((4, N), bool))):
+        belief = logs.rescaled(none, y, seen)
+        assert belief.scale.unit == 0 and belief.scale.shift == 0
+        at = logs.answer(belief, jnp.asarray(PHI[0]), jnp.asarray(1.0))
+        assert np.all(at.mean == 1) and np.all(at.variance == 0)
+
+
+def played(reward, steps=900, seeds=16):
+    """Regret (seeds, steps) and weights of the members, with rewards reward(key, w x)."""
+    agent = agents.auto(ARMS, half_life=None, model=models.MLP(NUM_ARMS, (4,), skip=True))
+
+    def run(key):
+        start, drawn, *keys = jax.random.split(key, steps + 2)
+        truth = jax.random.normal(drawn, (NUM_ARMS, NUM_FEATURES)) / NUM_FEATURES**0.5
+
+        def step(state, key):
+            seen, acted, paid = jax.random.split(key, 3)
+            x = jax.random.normal(seen, (NUM_FEATURES,))
+            means, draw = reward(truth @ x)
+            action = agent.act(acted, state, x).value
+            state, info = agent.update(state, x, action, draw(paid)[action])
+            return state, (jnp.max(means) - means[action], info.weights)
+
+        return jax.lax.scan(step, agent.init(start), jnp.stack(keys))[1]
+
+    return jax.jit(jax.vmap(run))(jax.random.split(jax.random.key(0), seeds))
+
+
+def costs(w):
+    """Lognormal costs."""
+    means = -jnp.exp(w)
+    return means, lambda key: means * jnp.exp(jax.random.normal(key) - 0.5)
+
+
+def normal(w):
+    """Normal rewards."""
+    return w, lambda key: w + 0.5 * jax.random.normal(key)
+
+
+def test_costs_are_learned_by_their_logarithms_and_normal_rewards_are_not():
+    regret, weights = played(costs)
+    assert np.median(weights[:, -1, 2]) > 0.9, weights[:, -1]
+    late = np.median(regret[:, -300:].mean(1))
+    assert late < 0.04, late  # 0.08 without
+    _, weights = played(normal)
+    assert np.all(weights[:, -1, 2] < 0.1), weights[:, -1]
