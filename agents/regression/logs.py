@@ -186,11 +186,9 @@ def no_rows(belief: Logs) -> Sums:
 def added(sums: Sums, belief: Logs, phi: Array, y: Array, observed: Array, weights: Array) -> Sums:
     """The sums with more rows, as `seqdec.agents.regression.nig.added`, in the scale of the belief."""
     u, counted = _logarithms(belief.scale, y), observed.astype(weights.dtype) * weights[:, None]
-    return Sums(
-        nig.added(sums.moments, phi, u, observed, weights),
-        sums.squares + jnp.sum(counted * u**2, 0),
-        sums.counts + jnp.sum(counted, 0),
-    )
+    new = jnp.sum(counted * u**2, 0), jnp.sum(counted, 0)
+    squares, counts = (old + more.astype(old.dtype) for old, more in zip(sums[1:], new, strict=True))
+    return Sums(nig.added(sums.moments, phi, u, observed, weights), squares, counts)
 
 
 def recomputed(belief: Logs, sums: Sums) -> Logs:
