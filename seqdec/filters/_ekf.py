@@ -62,7 +62,22 @@ def full_rank(initial_std: Array | float, process_noise: ProcessNoise, *, buffer
         return products @ products.mT
 
     def variances(state):
-        return lambda rows: jnp.sum(project(state, rows) ** 2, axis=1)
+        """|J T^T|^2 of each row; where row k is in the parameters of output k only, by their covariance alone."""
+
+        def all_of(rows):
+            return jnp.sum(project(state, rows) ** 2, axis=1)
+
+        def of_rows(rows):
+            if not _is_by_output(rows):
+                return all_of(rows)
+            outputs = len(rows[0].deltas if isinstance(rows[0], Outer) else rows[0])
+            columns = state.factor.columns.reshape(-1, outputs, state.factor.columns.shape[1])
+            covs = jnp.einsum("dkn,ekn->kde", columns, columns)
+            own, mixed = _own_of(rows)
+            few = jnp.einsum("kd,kde,ke->k", own, covs, own)
+            return linalg.cond_any(mixed, lambda _, rows: all_of(rows), few, rows)
+
+        return of_rows
 
     def mean_update(state, jacobian, products, weights):
         """K eps = (F T + q J)^T S^{-1} eps; the cache is S K^T."""
@@ -105,6 +120,33 @@ def full_rank(initial_std: Array | float, process_noise: ProcessNoise, *, buffer
         accumulated_noise=lambda state: None if static_span else state.accumulated_noise,
         columns=lambda state: (state.factor.columns,),
     )
+
+
+def _is_by_output(rows: Rows) -> bool:
+    """Whether the parameters are those of a dense layer whose outputs are the responses, in the shapes of its rows."""
+    few = [part for part in rows if not isinstance(part, Outer)]
+    outputs = len(rows[0].deltas if isinstance(rows[0], Outer) else rows[0])
+    layers = [part for part in rows if isinstance(part, Outer)]
+    return (
+        outputs > 1
+        and len(layers) == 1
+        and layers[0].inputs.ndim == 1
+        and layers[0].deltas.shape[1] == outputs
+        and all(part.shape[1] == outputs for part in few)
+    )
+
+
+def _own_of(rows: Rows) -> tuple[Array, Array]:
+    """Rows (k, D / k) by the parameters of the output of their own number, and whether they have others."""
+    every = [part.deltas if isinstance(part, Outer) else part for part in rows]
+    square = jnp.stack(every)
+    own = jnp.diagonal(square, axis1=1, axis2=2)
+    others = jnp.any(square * (1 - jnp.eye(square.shape[1], dtype=square.dtype))[None] != 0)
+    parts = [
+        part.inputs[None] * scale[:, None] if isinstance(part, Outer) else scale[:, None]
+        for part, scale in zip(rows, own, strict=True)
+    ]
+    return jnp.concatenate(parts, axis=1), others
 
 
 def pack_square(rows: list[Array | Outer]) -> Rows:

@@ -75,12 +75,10 @@ def low_rank(rank: int, initial_std: Array | float, process_noise: ProcessNoise,
     def variances(state):
         """|C H^T|^2 of each row, with C formed once."""
         factor = state.factor
-        rows_of_factor = jax.vmap(lambda row: linalg.times(factor, row))(factor.root)
+        columns = jax.vmap(lambda row: linalg.times(factor, row), out_axes=1)(factor.root)
 
         def of_rows(rows):
-            products = (
-                linalg.multiply(own, piece.mT, piece.dtype) for own, piece in zip(rows, rows_of_factor, strict=True)
-            )
+            products = (linalg.multiply(own, piece, piece.dtype) for own, piece in zip(rows, columns, strict=True))
             return jnp.sum(functools.reduce(jnp.add, products) ** 2, axis=1)
 
         return of_rows

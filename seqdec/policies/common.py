@@ -8,6 +8,10 @@ import jax.numpy as jnp
 from seqdec.checks import count, keyed, known
 from seqdec.core import Array, Marginals, Posterior, PyTree
 
+_NODES, _FURTHEST, _UNDECIDED, _LINEAR, _SHARPEST = 24, 5.0, 3.5, 3.0, 1e-3
+"""Of the quadrature of `marginal_quadrature`: nodes; largest |z|; deviations of a rival from its mean to its lower end;
+its deviations over which the nodes are about equally far apart, and its least deviation in those of the candidate."""
+
 
 def masked(scores: Array, mask: Array | None) -> Array:
     """Scores (n,) with -inf where the mask (n,) bool is False."""
@@ -51,13 +55,21 @@ def monte_carlo(score, samples: int):
 
 
 def marginal_quadrature(marginals, samples: int):
-    r"""Probabilities that independent normal scores are the largest, from S quantiles of each.
+    r"""Probabilities that independent normal scores are the largest, by a quadrature with 24 nodes.
 
-        P(a) = E_z prod_{b != a} Phi((mean_a + std_a z - mean_b) / std_b),    z at the S midpoint quantiles of N(0, 1)
+        P(a) = int phi(z) G(z) dz        G(z) = prod_{b != a} Phi((mean_a + std_a z - mean_b) / std_b)
 
-    Deterministic. Certain scores that are equal count as one of them each time, evenly. Apart from the smoothing, the
-    error is at most 1 / (2 S) where the other scores are certain, and much smaller where they are about as uncertain
-    as that of a. O(n S) time for one candidate; for all of them, whose sum is made 1, O(n^2 S).
+    Deterministic. G rises at most once steeply: it is next to 0 below the rival b with the largest lower end
+    mean_b - 3.5 std_b, and above that end no rival is more certain than this one and still undecided. The nodes start
+    there, at distances in proportion to std_b, and grow apart exponentially up to z = 5:
+
+        z(t) = start + 3 d (exp(t log(1 + (5 - start) / (3 d))) - 1)        d = std_b / std_a in [0.001, 1]
+
+    at the midpoints t of 24 intervals of [0, 1]; where the end lies below z = -5, start = -5 and d = 1. The error is
+    below 0.002, and below 1% of P(a) + 0.01; about 0.0001 on average.
+
+    `smoothed` with S draws then mixes in a share of 1 / (S + 1) of uniform play. Certain scores that are equal count as
+    one of them each time, evenly. O(n) time for one candidate; for all of them, whose sum is made 1, O(n^2).
 
     Args:
         marginals: (posterior, candidates, mask) -> mean (n,) and std (n,).
@@ -72,29 +84,40 @@ def marginal_quadrature(marginals, samples: int):
         return None, None
 
     def wins(mean, std, mask, index):
-        """S P(a) of candidate `index`."""
+        """P(a) of candidate `index`."""
         dtype = mean.dtype
-        quantiles = jax.scipy.special.ndtri((jnp.arange(samples, dtype=dtype) + 0.5) / samples)
-        score = mean[index] + std[index] * quantiles
+        smallest = jnp.finfo(dtype).tiny
         rivals = jnp.arange(len(mean)) != index if mask is None else mask.at[index].set(False)
         tied = rivals & (mean == mean[index]) & (std == 0) & (std[index] == 0)
-        scale = 1 / (math.sqrt(2) * jnp.maximum(std, jnp.finfo(dtype).tiny))
+        rivals &= ~tied
+        own = jnp.maximum(std[index], smallest)
+        ends = jnp.where(rivals & (std[index] > 0), (mean - _UNDECIDED * std - mean[index]) / own, -jnp.inf)
+        binding = jnp.argmax(ends)
+        inside = ends[binding] > -_FURTHEST
+        start = jnp.clip(ends[binding], -_FURTHEST, _FURTHEST)
+        width = _LINEAR * jnp.where(inside, jnp.clip(std[binding] / own, _SHARPEST, 1), 1)
+        stretch = jnp.log1p((_FURTHEST - start) / width)
+        times = stretch * (jnp.arange(_NODES, dtype=dtype) + 0.5) / _NODES
+        z = start + width * jnp.expm1(times)
+        weights = width * stretch / _NODES * jnp.exp(times - z**2 / 2) / math.sqrt(2 * math.pi)
+        scale = 1 / (math.sqrt(2) * jnp.maximum(std, smallest))
+        score = mean[index] + std[index] * z
         below = 0.5 + 0.5 * jax.lax.erf((score[None] - mean[:, None]) * scale[:, None])
-        product = jnp.prod(jnp.where((rivals & ~tied)[:, None], below, 1), axis=0)
-        return jnp.sum(product) / (1 + jnp.sum(tied)).astype(dtype)
+        product = jnp.prod(jnp.where(rivals[:, None], below, 1), axis=0)
+        return jnp.minimum(weights @ product, 1) / (1 + jnp.sum(tied)).astype(dtype)
 
     def probability(key, posterior, candidates, mask, index):
         del key
         mean, std = marginals(posterior, candidates, mask)
         mask = None if mask is None else jnp.asarray(mask, bool)
         share = 1 / (len(mean) if mask is None else jnp.maximum(jnp.sum(mask), 1).astype(mean.dtype))
-        return (wins(mean, std, mask, index) + share) / (samples + 1)
+        return (samples * wins(mean, std, mask, index) + share) / (samples + 1)
 
     def probabilities(key, posterior, candidates, mask):
         del key
         mean, std = marginals(posterior, candidates, mask)
         mask = None if mask is None else jnp.asarray(mask, bool)
-        # One after the other, so that memory is O(n S).
+        # One after the other, so that memory is O(n).
         each = jax.lax.map(lambda index: wins(mean, std, mask, index), jnp.arange(len(mean)))
         each = each if mask is None else jnp.where(mask, each, 0)
         return smoothed(samples * each / jnp.sum(each), samples, mask)

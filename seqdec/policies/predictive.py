@@ -23,8 +23,8 @@ def predictive_sampling(*, joint: bool = False, propensity_samples: int = 100) -
 
     Args:
         joint: draw all outcomes from their joint distribution; False draws each from its marginal, as in Algorithm 1.
-        propensity_samples: draws (joint) or quantiles of each marginal (otherwise) for the estimate of the action's
-            probability; 0 gives no estimate.
+        propensity_samples: S draws (joint) or a quadrature (otherwise) for the estimate of the action's probability, of
+            which 1 / (S + 1) is spread evenly; 0 gives no estimate.
 
     Returns:
         The acquisition; its probabilities are estimates, Monte Carlo ones if joint.

@@ -30,7 +30,7 @@ def tempered_sampling(*, neglect: float = 5.0, propensity_samples: int = 100) ->
     Args:
         neglect: a candidate that is observed less than one in neglect n times near the context is drawn at its full
             variance, others in proportion less.
-        propensity_samples: quantiles of each marginal for the estimate of the action's probability; 0 gives no
+        propensity_samples: S; of the estimate of the action's probability 1 / (S + 1) is spread evenly; 0 gives no
             estimate.
 
     Returns:

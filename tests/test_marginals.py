@@ -1,0 +1,46 @@
+"""`Filter.marginals`, which computes what does not depend on the input once, against `Filter.moments`."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+
+from seqdec import filters, likelihoods, models
+
+OUTPUTS, SIZE = 3, 4
+
+
+class Mixing(nn.Module):
+    """Outputs that all depend on all parameters of the last dense layer."""
+
+    @nn.compact
+    def __call__(self, x):
+        hidden = nn.tanh(nn.Dense(5, name="hidden_0")(x))
+        out = nn.Dense(OUTPUTS, name="output")(hidden)
+        return out - jnp.mean(out)
+
+
+NETWORKS = {"mlp": models.MLP(OUTPUTS, (5,)), "mixing": Mixing()}
+LIKELIHOODS = {"gaussian": likelihoods.gaussian(0.1), "categorical": likelihoods.categorical()}
+
+
+CASES = [("hilofi", "mlp", "gaussian"), ("hilofi", "mlp", "categorical"), ("hilofi", "mixing", "gaussian")]
+
+
+@pytest.mark.parametrize(("name", "module", "likelihood"), [*CASES, ("lrkf", "mlp", "gaussian")])
+def test_marginals_are_those_of_the_moments(name, module, likelihood):
+    """Whether a response depends on the parameters of one output or of all, with process noise that has arrived."""
+    network = models.network(NETWORKS[module], jnp.zeros(SIZE))
+    network = network._replace(is_last=lambda path: path[0] == "output")
+    options = {"hilofi": {"rank": 4, "process_noise_last": 1e-2}, "lrkf": {"rank": 4}}[name]
+    flt = getattr(filters, name)(network, LIKELIHOODS[likelihood], **options)
+    belief = flt.init(jax.random.key(0), network.init(jax.random.key(1)))
+    xs = jax.random.normal(jax.random.key(2), (6, SIZE))
+    belief, _ = jax.jit(flt.update)(belief, xs[0], jnp.array([0.2, 0.3, 0.5]))
+    belief = flt.predict(belief)
+    known = jax.jit(jax.vmap(flt.moments, (None, 0)))(belief, xs)
+    found = jax.jit(lambda belief, xs: jax.vmap(flt.marginals(belief))(xs))(belief, xs)
+    np.testing.assert_allclose(found.mean, known.mean, rtol=1e-5, atol=1e-6)
+    variance = np.diagonal(known.cov, axis1=1, axis2=2)
+    np.testing.assert_allclose(found.variance, variance, rtol=1e-3, atol=1e-6)
