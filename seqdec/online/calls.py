@@ -90,26 +90,19 @@ class Calls(Arms):
         masks = np.zeros((len(records), self._learner.outputs), bool)
         masks[:, list(owners)] = allowed[:, list(owners.values())]
         values, propensities = self._learner.decide(self._journal.decisions + 1, records, masks)
-        actions: list[Any] = [owners[int(output)] for output in values] if owners else list(map(_frozen, values))
-        entries = [
-            Entry(
-                nonce,
-                record.tobytes(),
-                mask.tobytes() if owners else None,
-                action if owners else action.astype(np.float32).tobytes(),
-                float(propensity),
-            )
-            for nonce, record, mask, action, propensity in zip(
-                nonces, records, allowed, actions, propensities, strict=True
-            )
-        ]
-        first = self._journal.add_decisions(entries)
+        rows = len(records)
+        if owners:
+            actions: list[Any] = [owners[output] for output in values.tolist()]
+            written, masks = actions, parts_of(allowed.tobytes(), rows)
+        else:
+            actions, written = list(map(_frozen, values)), parts_of(values.astype(np.float32).tobytes(), rows)
+            masks = [None] * rows
+        known, propensities = parts_of(records.tobytes(), rows), propensities.tolist()
+        first = self._journal.add_decisions(list(map(Entry, nonces, known, masks, written, propensities)))
         if clipped:
             self._counts["clipped"] += clipped
-        return [
-            Decision(action, entry.propensity, f"{first + index}-{entry.nonce.hex()}")
-            for index, (action, entry) in enumerate(zip(actions, entries, strict=True))
-        ]
+        tokens = [f"{number}-{nonce.hex()}" for number, nonce in enumerate(nonces, first)]
+        return list(map(Decision, actions, propensities, tokens))
 
     @exclusive
     def _reported(self, asked: Sequence[tuple[int, bytes, float]]) -> list[Result]:
@@ -206,8 +199,13 @@ class Calls(Arms):
 
 def new_nonces(count: int) -> list[bytes]:
     """Of tokens: eight random bytes each."""
-    content = secrets.token_bytes(8 * count)
-    return [content[8 * place : 8 * place + 8] for place in range(count)]
+    return parts_of(secrets.token_bytes(8 * count), count)
+
+
+def parts_of(content: bytes, count: int) -> list[bytes]:
+    """So many parts of equal length."""
+    size = len(content) // max(count, 1)
+    return [content[size * place : size * (place + 1)] for place in range(count)]
 
 
 def _frozen(point: np.ndarray) -> np.ndarray:

@@ -180,11 +180,13 @@ class Journal(Reader):
 
     def _decisions(self, entries: Sequence[Entry]) -> tuple[str, list[Any]]:
         """Their table, and its rows."""
-        rows = []
-        for number, entry in enumerate(entries, self.decisions + 1):
-            unknown = math.isnan(entry.propensity)  # SQLite makes NULL of it
-            rows.append((number, self.now(), *entry[:-1], None if unknown else entry.propensity))
-        return "decisions", rows
+        moment, first = self.now(), self.decisions + 1
+        self._time += max(len(entries) - 1, 0)  # a ns later for each
+        return "decisions", [
+            # SQLite makes NULL of a NaN
+            (first + place, moment + place, *entry[:-1], None if math.isnan(entry.propensity) else entry.propensity)
+            for place, entry in enumerate(entries)
+        ]
 
     def _rewards(
         self, numbers: Iterable[int], rewards: Iterable[float], batches: Iterable[int], sources: Iterable[str]

@@ -15,7 +15,7 @@ from seqdec.loop._compiled import compiled
 from seqdec.online import contexts
 from seqdec.runtime import step_options
 
-_DECISIONS = 128
+_DECISIONS = 256
 """Decisions of one call of the program for many."""
 
 _ROWS, _BYTES = 256, 2**16

@@ -99,11 +99,11 @@ class Arm(NamedTuple):
 
 def checksum(row: Sequence[Any]) -> int:
     """Of the values of a row, as SQLite gives them back: it does not keep the sign of 0.0."""
-    found = 0
-    for value in row:
-        known = value + 0.0 if isinstance(value, float) else value
-        found = zlib.crc32(known if isinstance(known, bytes) else repr(known).encode(), found)
-    return found
+    parts = [
+        value if isinstance(value, bytes) else repr(value + 0.0 if isinstance(value, float) else value).encode()
+        for value in row
+    ]
+    return zlib.crc32(b"".join(parts))
 
 
 def wal(path: Path) -> Path:
