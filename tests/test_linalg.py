@@ -383,6 +383,16 @@ def test_a_batch_whose_members_have_fallen_out_of_step_equals_one_by_one():
         np.testing.assert_allclose(together[index].T @ together[index], alone.T @ alone, atol=1e-12)
 
 
+def test_cond_any_does_not_repeat_what_the_members_of_a_batch_share():
+    def product(condition, x, shared):
+        return linalg.cond_any(condition, lambda x, shared: shared @ x, x, shared)
+
+    conditions, xs, shared = jnp.ones(5, bool), jnp.ones((5, 7)), jnp.ones((7, 7))
+    program = jax.make_jaxpr(jax.vmap(product, (0, 0, None)))(conditions, xs, shared)
+    assert "5,7,7" not in str(program)
+    np.testing.assert_array_equal(jax.vmap(product, (0, 0, None))(conditions, xs, shared), np.full((5, 7), 7))
+
+
 def test_cond_any_has_the_derivatives_of_the_side_that_is_taken():
     def function(condition, x, a):
         return jnp.sum(linalg.cond_any(condition, lambda x, a: a * x**2, x, a))

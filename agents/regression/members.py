@@ -202,7 +202,8 @@ def answers_of(parts: Parts, state: AutoState, x: PyTree) -> Answer:
     """The members' predictions at an input, (members, n) each."""
     phis = features_of(parts, state.features, inputs_of(parts, state.contexts, x))
     location, given = rewards.location(state.rewards), zip(parts.groups, state.members, phis, strict=True)
-    each = [mixture.answers(group.form, members, phi, location) for group, members, phi in given]
+    found = state.change.found
+    each = [mixture.answers(group.form, group.kinds, members, phi, location, found) for group, members, phi in given]
     stacked = jax.tree.map(lambda *rows: jnp.concatenate(rows), *each)
     return stacked._replace(mean=stacked.mean + state.rewards.origin)
 

@@ -79,10 +79,11 @@ def cond_any(condition: Array, function: Any, operand: Any, *constants: Any) -> 
 
     @branch.def_vmap
     def _(axis_size, in_batched, condition, operand, constants):
-        condition_batched, *batched = in_batched
-        operand, constants = _broadcast(axis_size, batched, (operand, constants))
+        condition_batched, operand_batched, constants_batched = in_batched
+        (operand,) = _broadcast(axis_size, [operand_batched], (operand,))
+        axes = jax.tree.map(lambda batched: 0 if batched else None, constants_batched)
         anywhere = jnp.any(condition) if condition_batched else condition
-        results = cond_any(anywhere, jax.vmap(function), operand, *constants)
+        results = cond_any(anywhere, jax.vmap(function, (0, *axes)), operand, *constants)
         return results, jax.tree.map(lambda _: True, results)
 
     return _differentiable(branch, plain)(condition, operand, constants)
