@@ -12,9 +12,22 @@ from gymnasium import spaces as gym_spaces
 from seqdec.agents.inputs import as_floats, checked
 from seqdec.agents.networks import check_candidates
 from seqdec.checks import count
-from seqdec.core import Acquisition, Action, Agent, Array, Filter, HasSpaces, Key, Masked, Posterior, PyTree
+from seqdec.core import (
+    Acquisition,
+    Action,
+    Agent,
+    Array,
+    Assessment,
+    Filter,
+    HasSpaces,
+    Key,
+    Masked,
+    Posterior,
+    PyTree,
+)
 from seqdec.filters import posterior
 from seqdec.params import at_least_float32
+from seqdec.policies.common import marginals
 from seqdec.spaces import is_sound, moderate, refused_actions, refused_observations, spaces_of
 
 _WHOLE = 2**24
@@ -54,6 +67,43 @@ def decide(key: Key, acquisition: Acquisition, question: Posterior, choices: Cho
             propensity = acquisition.probability(estimate, question, candidates, mask, index)
         propensity = jnp.where(choices.sound(obs) & jnp.isfinite(scores[index]), propensity, jnp.nan)
     return Action(choices.action(candidates, index), propensity)
+
+
+def assessing(
+    acquisition: Acquisition,
+    question: Callable[[Any], Posterior],
+    choices: Choices,
+    spaces: HasSpaces,
+    *,
+    uncertain: bool = True,
+) -> Callable[[Key, Any, PyTree], Assessment] | None:
+    """`Agent.assess` of an agent that acts by `decide`; None for Box actions, of which there are too many.
+
+    Args:
+        acquisition: the policy.
+        question: (state) -> posterior.
+        choices: of the space.
+        spaces: of the agent.
+        uncertain: whether the posterior has more than means.
+    """
+    if not isinstance(spaces.action_space, gym_spaces.Discrete):
+        return None
+
+    def assess(key, state, observation):
+        obs, mask = (
+            (observation.observation, observation.mask) if isinstance(observation, Masked) else (observation, None)
+        )
+        offer, _, estimate = jax.random.split(key, 3)
+        posterior, candidates = question(state), choices.candidates(offer, obs)
+        mean = posterior.mean(candidates)
+        unknown = jnp.full_like(mean, jnp.nan)
+        variance = marginals(posterior, candidates).variance if uncertain else unknown
+        probability = unknown
+        if acquisition.probabilities is not None:
+            probability = acquisition.probabilities(estimate, posterior, candidates, mask)
+        return Assessment(mean, variance, probability)
+
+    return assess
 
 
 def discrete_choices(observe: Callable[[PyTree], Array], sound: Callable[[PyTree], Array], num_actions: int) -> Choices:
@@ -202,12 +252,12 @@ def filtering(
         network, belief = jax.random.split(key)
         return flt.init(belief, init(network))
 
+    def question(state):
+        asked = posterior(flt, state)
+        return asked._replace(marginals=flt.marginals(state)) if many and flt.marginals is not None else asked
+
     def act(key, state, observation):
-        question = posterior(flt, state)
-        if many:
-            assert flt.marginals is not None
-            question = question._replace(marginals=flt.marginals(state))
-        return decide(key, acquisition, question, choices, observation)
+        return decide(key, acquisition, question(state), choices, observation)
 
     def update(state, observation, action, feedback):
         obs = observation.observation if isinstance(observation, Masked) else observation
@@ -228,4 +278,5 @@ def filtering(
         act_batch if flt.marginals is not None else None,
     )
     told = {**settings, **drawn(num_candidates)}
-    return checked(Agent(start, act, update, name, acquisition.exact, told, *several), spaces)
+    assess = assessing(acquisition, question, choices, spaces)
+    return checked(Agent(start, act, update, name, acquisition.exact, told, *several, assess=assess), spaces)

@@ -22,7 +22,7 @@ from gymnasium import spaces as gym_spaces
 
 from seqdec import checks, kernels, linalg, policies
 from seqdec import memory as memories
-from seqdec.agents._filtering import choices_for, decide, drawn
+from seqdec.agents._filtering import assessing, choices_for, decide, drawn
 from seqdec.agents._neural.experience import Experience, recorder, remember, usable
 from seqdec.agents._neural.loop import NeuralInfo, innovation_of
 from seqdec.agents.inputs import checked
@@ -94,8 +94,11 @@ def gp(
         del key
         return condition(kernel, memory.init(recording.example))
 
+    def question(state):
+        return _posterior(kernel, state, by_row)
+
     def act(key, state, observation):
-        return decide(key, acquisition, _posterior(kernel, state, by_row), choices, observation)
+        return decide(key, acquisition, question(state), choices, observation)
 
     def update(state, observation, action, feedback):
         newest = recording.rows(observation, action, feedback)
@@ -112,7 +115,8 @@ def gp(
         return Process(fresh.memory, roots, weights), NeuralInfo(innovation, loss, ~good)
 
     told = {"policy": called, "buffer": buffer, **kernel._asdict(), **drawn(num_candidates)}
-    return checked(Agent(init, act, update, "gp", acquisition.exact, told), spaces)
+    assess = assessing(acquisition, question, choices, spaces)
+    return checked(Agent(init, act, update, "gp", acquisition.exact, told, assess=assess), spaces)
 
 
 def _check_numbers(spaces: HasSpaces) -> None:

@@ -70,9 +70,17 @@ def checked(agent: Agent, spaces: HasSpaces) -> Agent:
         with _explained(agent, state):
             return agent.act(key, state, context)
 
+    @keyed
+    def assess(key: Key, state: Any, observation: PyTree) -> Any:
+        assert agent.assess is not None
+        context = check_context(own, observation)
+        with _explained(agent, state):
+            return agent.assess(key, state, context)
+
     def update(state: Any, observation: PyTree, action: Array, feedback: Array) -> tuple[Any, Any]:
         lesson = check_lesson(own, observation, action, feedback)
         with _explained(agent, state):
             return agent.update(state, *lesson)
 
-    return agent._replace(init=keyed(agent.init), act=act, update=update, spaces=own)
+    assessed = None if agent.assess is None else assess
+    return agent._replace(init=keyed(agent.init), act=act, update=update, assess=assessed, spaces=own)

@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium import spaces as gym_spaces
 
 from seqdec import checks, models, policies
-from seqdec.agents._filtering import choices_for, decide
+from seqdec.agents._filtering import assessing, choices_for, decide
 from seqdec.agents.inputs import checked
 from seqdec.agents.networks import row_count, scorer
 from seqdec.agents.presets import ekf
@@ -54,7 +54,15 @@ def random(spaces: HasSpaces) -> Agent:
     def update(state, observation, action, feedback):
         return state, Info(jnp.bool_(False))
 
-    return checked(Agent(lambda key: (), act, update, "random", True, {}), spaces)
+    played = assessing(acquisition, lambda state: question, choices, spaces, uncertain=False)
+
+    def assess(key, state, observation):
+        assert played is not None
+        found = played(key, state, observation)
+        return found._replace(mean=jnp.full_like(found.mean, jnp.nan))
+
+    made = Agent(lambda key: (), act, update, "random", True, {}, assess=assess if discrete else None)
+    return checked(made, spaces)
 
 
 def popularity(
@@ -88,14 +96,17 @@ def popularity(
     def init(key):
         return Counts(jnp.zeros(size), jnp.zeros(size))
 
-    def act(key, state, observation):
+    def question(state):
         average = jnp.sum(state.totals) / jnp.maximum(jnp.sum(state.plays), 1)
 
         def mean(candidates):
             rows = candidates[item]
             return (state.totals[rows] + prior_plays * average) / (state.plays[rows] + prior_plays)
 
-        return decide(key, acquisition, Posterior(mean, _unknown, _unknown), choices, observation)
+        return Posterior(mean, _unknown, _unknown)
+
+    def act(key, state, observation):
+        return decide(key, acquisition, question(state), choices, observation)
 
     def update(state, observation, action, feedback):
         obs = observation.observation if isinstance(observation, Masked) else observation
@@ -105,7 +116,8 @@ def popularity(
         return jax.tree.map(lambda new, old: jnp.where(good, new, old), fresh, state), Info(~good)
 
     told = {"prior_plays": prior_plays, "policy": called}
-    return checked(Agent(init, act, update, "popularity", acquisition.exact, told), spaces)
+    assess = assessing(acquisition, question, choices, spaces, uncertain=False)
+    return checked(Agent(init, act, update, "popularity", acquisition.exact, told, assess=assess), spaces)
 
 
 def _unknown(_):

@@ -210,6 +210,17 @@ class Action(NamedTuple):
     decision. Calls from Python raise ValueError instead."""
 
 
+class Assessment(NamedTuple):
+    """What an agent believes of each of n actions in one context. NaN where it has no belief or no estimate."""
+
+    mean: Array
+    """(n,) expected response."""
+    variance: Array
+    """(n,) epistemic variance."""
+    probability: Array
+    """(n,) with which the agent's policy plays each."""
+
+
 class Spaces(NamedTuple):
     """What an agent is told of its environment."""
 
@@ -248,6 +259,8 @@ class Agent(NamedTuple):
     widened: Callable[[Any], Any] | None = None
     """(state) -> state: what this agent would know, had it learned what the same agent for fewer actions has, the first
     of these; the state is that agent's. None where only the rewards can tell."""
+    assess: Callable[[Key, Any, PyTree], Assessment] | None = None
+    """(key, state, observation) -> assessment of all actions, by which `act` chooses. None for Box actions."""
 
     def __repr__(self) -> str:
         where = self.spaces

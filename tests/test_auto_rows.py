@@ -63,7 +63,8 @@ def parts_of(spaces):
 def test_moments_are_those_of_the_draws(spaces):
     """Of members that count alike."""
     _, state = played(spaces)
-    state = state._replace(log_weights=jnp.zeros_like(state.log_weights))
+    change = state.change._replace(found=jnp.bool_(True))  # otherwise some have no weight
+    state = state._replace(log_weights=jnp.zeros_like(state.log_weights), change=change)
     question = members.posterior(parts_of(spaces), state)
     candidates = observation(jax.random.key(5), spaces)
     if spaces is DOSE:

@@ -21,7 +21,7 @@ from flax import linen as nn
 
 from seqdec import memory as memories
 from seqdec import policies
-from seqdec.agents._filtering import choices_for, decide, drawn
+from seqdec.agents._filtering import assessing, choices_for, decide, drawn
 from seqdec.agents._neural.experience import (
     Batch,
     Experience,
@@ -160,8 +160,11 @@ def neural(
         stored = memory.init(jax.eval_shape(tagged, rest))
         return NeuralState(params, transform.init(params), belief, stored, key_numbers(draws))
 
+    def question(state):
+        return top.posterior(state.params, state.belief)
+
     def act(key, state, observation):
-        return decide(key, acquisition, top.posterior(state.params, state.belief), choices, observation)
+        return decide(key, acquisition, question(state), choices, observation)
 
     def update(state, observation, action, feedback):
         key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.memory.seen)
@@ -187,8 +190,9 @@ def neural(
         return NeuralState(params, moments, belief, stored, state.key), NeuralInfo(innovation, squares, ~good)
 
     told = {"policy": called, "inner_steps": inner_steps, "batch_size": batch_size, "memory": memory.capacity}
-    told |= drawn(num_candidates)
-    return checked(Agent(init, act, update, name, acquisition.exact, told | dict(settings or {})), spaces)
+    told |= drawn(num_candidates) | dict(settings or {})
+    assess = assessing(acquisition, question, choices, spaces, uncertain=head is not None)
+    return checked(Agent(init, act, update, name, acquisition.exact, told, assess=assess), spaces)
 
 
 def descend(

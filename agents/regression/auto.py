@@ -37,7 +37,7 @@ from gymnasium import spaces as gym_spaces
 
 from seqdec import checks, policies
 from seqdec import memory as memories
-from seqdec.agents._filtering import choices_for, decide, drawn
+from seqdec.agents._filtering import assessing, choices_for, decide, drawn
 from seqdec.agents._neural.experience import (
     finite,
     key_numbers,
@@ -223,7 +223,9 @@ def auto(
         return state, AutoInfo(error, jax.nn.softmax(state.log_weights), ~good)
 
     told |= drawn(num_candidates)
-    return checked(Agent(init, act, update, "auto", acquisition.exact, {"policy": called, **told}), spaces)
+    told = {"policy": called, **told}
+    assess = assessing(acquisition, functools.partial(posterior, parts), choices, spaces)
+    return checked(Agent(init, act, update, "auto", acquisition.exact, told, assess=assess), spaces)
 
 
 def _has_numbers(parts: gym_spaces.Dict) -> bool:

@@ -20,7 +20,7 @@ from gymnasium import spaces as gym_spaces
 
 from seqdec import checks, memory, models, policies
 from seqdec.agents import recommender
-from seqdec.agents._filtering import choices_for, decide
+from seqdec.agents._filtering import assessing, choices_for, decide
 from seqdec.agents._neural.experience import first, recorder, usable
 from seqdec.agents.inputs import checked
 from seqdec.agents.networks import check_candidates
@@ -94,18 +94,20 @@ def _per_action(
         at = answers(state, x)
         return Predictive(at.mean, jnp.diag(at.variance), jnp.diag(at.noise))
 
-    def act(key, state, observation):
+    def question(state):
         def draw(key):
             weights = nig.drawn(key, state.belief, rewards.location(state.rewards))
             return lambda x: weights @ phi_of(state, x) + state.rewards.origin
 
-        question = Posterior(
+        return Posterior(
             lambda x: answers(state, x).mean,
             functools.partial(joint, state),
             draw,
             lambda x: Marginals(*answers(state, x)),
         )
-        return decide(key, acquisition, question, choices, observation)
+
+    def act(key, state, observation):
+        return decide(key, acquisition, question(state), choices, observation)
 
     def update(state, observation, action, feedback):
         newest, single = recording.rows(observation, action, feedback), jnp.ndim(feedback) == 0
@@ -125,7 +127,9 @@ def _per_action(
         return state._replace(belief=nig.widened(state.belief, actions))
 
     told = {"policy": called, "half_life": half_life}
-    return checked(Agent(init, act, update, "linear", acquisition.exact, told, widened=widened), spaces)
+    assess = assessing(acquisition, question, choices, spaces)
+    made = Agent(init, act, update, "linear", acquisition.exact, told, widened=widened, assess=assess)
+    return checked(made, spaces)
 
 
 def _keywords(factory: Callable[..., Agent]) -> set[str]:

@@ -54,6 +54,10 @@ def averaging(agent: Agent, decay: float, get: Callable[[Any], PyTree], put: Cal
     def act(key, state, observation):
         return agent.act(key, put(state.state, state.average), observation)
 
+    def assess(key, state, observation):
+        assert agent.assess is not None
+        return agent.assess(key, put(state.state, state.average), observation)
+
     def update(state, observation, action, feedback):
         inner, info = agent.update(state.state, observation, action, feedback)
         taken = ~jnp.any(info.rejected)
@@ -67,6 +71,7 @@ def averaging(agent: Agent, decay: float, get: Callable[[Any], PyTree], put: Cal
         update=update,
         update_batch=None,
         act_batch=None,
+        assess=None if agent.assess is None else assess,
         settings={**agent.settings, "average": decay},
     )
 

@@ -84,6 +84,10 @@ def rehearsing(agent: Agent, flt: Filter, rehearsal: Rehearsal, spaces: HasSpace
     def act(key, state, observation):
         return agent.act(key, state.belief, observation)
 
+    def assess(key, state, observation):
+        assert agent.assess is not None
+        return agent.assess(key, state.belief, observation)
+
     def update(state, observation, action, feedback):
         belief, info = agent.update(state.belief, observation, action, feedback)
         accept = ~jnp.any(info.rejected)
@@ -109,6 +113,7 @@ def rehearsing(agent: Agent, flt: Filter, rehearsal: Rehearsal, spaces: HasSpace
         update=update,
         update_batch=None,
         act_batch=None,
+        assess=None if agent.assess is None else assess,
         settings={**agent.settings, "rehearsal": told},
     )
 

@@ -109,12 +109,17 @@ def standardizing(agent: Agent, spaces: HasSpaces) -> Agent:
         assert agent.act_batch is not None
         return agent.act_batch(keys, state.state, jax.vmap(seen, (None, 0))(state.contexts, observations))
 
+    def assess(key, state, observation):
+        assert agent.assess is not None
+        return agent.assess(key, state.state, seen(state.contexts, observation))
+
     fresh = agent._replace(
         init=init,
         act=act,
         update=update,
         update_batch=None if agent.update_batch is None else update_batch,
         act_batch=None if agent.act_batch is None else act_batch,
+        assess=None if agent.assess is None else assess,
     )
     return checked(fresh, own)
 

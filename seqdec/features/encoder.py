@@ -47,7 +47,7 @@ class Encoder:
         """Of the columns."""
         self.columns = tuple(self.kinds)
         """Names of the columns that are encoded; others are ignored."""
-        features, limits, self._writers = [], [], []
+        features, limits, self._writers, origins = [], [], [], []
         for name, kind in self.kinds.items():
             write = kind.writer(name, len(features))
             features += kind.features(name)
@@ -55,8 +55,11 @@ class Encoder:
             self._writers.append((name, write, len(features)))
             features.append(f"{name} missing")
             limits.append((0.0, 1.0))
+            origins += [name] * (len(features) - len(origins))
         self.names: tuple[str, ...] = tuple(features)
         """Of the features, in their order."""
+        self.column_of: tuple[str, ...] = tuple(origins)
+        """The column of each feature; the feature's own name where a fitted transformer does not tell."""
         low, high = np.array(limits, np.float32).T
         self.space = spaces.Box(low, high, dtype=np.float32)
         """Holds every row that is encoded: the observation space of an agent."""

@@ -33,7 +33,7 @@ class Transformed(Encoder):
         self.columns = tuple(checks.ordered("columns", columns, "a list of names"))
         """Those that it takes."""
         self.kinds = {}
-        self.names = self._named(example)
+        self.names = self.column_of = self._named(example)
         self.space = spaces.Box(-np.inf, np.inf, (len(self.names),), np.float32)
 
     def _named(self, example: Mapping[str, Any] | None) -> tuple[str, ...]:
@@ -109,7 +109,8 @@ class Transformed(Encoder):
 def _restored(transformer: Any, columns: tuple[str, ...], names: tuple[str, ...]) -> Transformed:
     """A copy of an encoder whose features are named already."""
     copy = Transformed.__new__(Transformed)
-    copy.transformer, copy.columns, copy.kinds, copy.names = transformer, columns, {}, names
+    copy.transformer, copy.columns, copy.kinds = transformer, columns, {}
+    copy.names = copy.column_of = names
     copy.space = spaces.Box(-np.inf, np.inf, (len(names),), np.float32)
     return copy
 

@@ -95,5 +95,6 @@ def compiled(agent: Agent, *, optimise: bool = True, in_place: bool = False) -> 
         act=program(agent.act, act),
         update=program(agent.update, update, donated),
         act_batch=program(agent.act_batch, act_batch),
+        assess=program(agent.assess, act),
         update_batch=program(agent.update_batch, update_batch, donated),
     )

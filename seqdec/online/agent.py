@@ -20,9 +20,10 @@ import numpy as np
 from seqdec.core import Agent, HasSpaces, PyTree
 from seqdec.features import Encoder
 from seqdec.introspection import brief, described, listed
-from seqdec.online import contexts
+from seqdec.online import contexts, explanation
 from seqdec.online.arguments import checked_reward, pair, parsed, sized
 from seqdec.online.calls import Calls, Decision, new_nonces
+from seqdec.online.explanation import Explanation
 from seqdec.online.turns import exclusive
 from seqdec.online.upkeep import Result
 from seqdec.ope.log import Log, check_log
@@ -175,6 +176,37 @@ class OnlineAgent(Calls):
         space, none = self._spaces.observation_space, np.empty(0, self._record)
         records = contexts.checked(space, self._record, stacked, rows) if rows else none
         return self._decided(records, masks, (rows,), new_nonces(rows))
+
+    def explain(self, context: Any, mask: Any = None) -> Explanation:
+        """What the agent believes of every arm in a context, how it would play, and why; nothing is logged or changed.
+
+        The first call compiles a program, while others go on.
+
+        Args:
+            context: as in `decide`.
+            mask: as in `decide`.
+
+        Returns:
+            Mean, deviation and probability of every arm. Where contexts are floats, also by how much each of them moves
+            the mean away from that of the mean of the latest contexts; with an encoder, by columns of its table.
+
+        Raises:
+            TypeError, ValueError: as `decide`; or actions are points of a Box; or the agent, perhaps one's own, has no
+                `Agent.assess`.
+        """
+        if not self._arms or self.agent.assess is None:
+            reason = "it has no `assess`" if self._arms else "its actions are points of a Box, of which it tries some"
+            raise TypeError(f"{self.agent.name} cannot explain how it would play: {reason}")
+        observation = context if self._encoder is None else self._encoder(context)
+        space = self._spaces.observation_space
+        records = contexts.checked(space, self._record, observation)[None]
+        known = self._known(records, mask)
+        middle = None
+        if explanation.has_contributions(space):
+            latest = known.latest[contexts.WHOLE]
+            middle = latest.mean(0, dtype=float).astype(latest.dtype)
+        found = known.learner.explained(known.state, known.record, known.mask, middle)
+        return explanation.made(known.outputs, found, known.record, self._encoder, context)
 
     def learn(self, token: str, reward: Any) -> Result:
         """Learn the reward of a decision, which is in the log when this returns.

@@ -16,6 +16,7 @@ from seqdec.online import contexts
 from seqdec.online.arguments import check_rewards, checked_reward
 from seqdec.online.arms import Arms
 from seqdec.online.digests import content_digest
+from seqdec.online.learner import Learner
 from seqdec.online.tables import COLLECTED, DEFAULT, REPORTED, Entry
 from seqdec.online.turns import exclusive, urgent
 from seqdec.online.upkeep import Result
@@ -23,6 +24,9 @@ from seqdec.ope.log import Log
 
 _PART, _FEW = 1024, 8
 """Decisions whose time is over that are learned as one batch; those that a call to decide learns."""
+
+_LATEST = 500
+"""Decisions whose contexts are averaged for an explanation."""
 
 _AGGREGATIONS: dict[str, Callable[[list[float]], float]] = {
     "first": lambda given: given[0],
@@ -42,6 +46,21 @@ class Decision(NamedTuple):
     """probability with which the policy plays this arm; NaN where it is not estimated"""
     token: str
     """for `OnlineAgent.learn`"""
+
+
+class Known(NamedTuple):
+    """What an agent knows when it is asked for an explanation."""
+
+    learner: Learner
+    state: PyTree
+    record: np.ndarray
+    """() the context, as it would be decided on"""
+    mask: np.ndarray
+    """(outputs,) bool"""
+    outputs: dict[int, int]
+    """(id of an arm) -> its output, of arms that are not removed"""
+    latest: np.ndarray
+    """(n,) contexts of the latest decisions; the context itself where there are none"""
 
 
 class Calls(Arms):
@@ -103,6 +122,18 @@ class Calls(Arms):
             self._counts["clipped"] += clipped
         tokens = [f"{number}-{nonce.hex()}" for number, nonce in enumerate(nonces, first)]
         return list(map(Decision, actions, propensities, tokens))
+
+    @urgent
+    def _known(self, records: np.ndarray, mask: Any) -> Known:
+        """What an explanation is made of, for one context; it can be computed while others decide."""
+        allowed = self._allowed(mask, ())
+        records, _ = contexts.clipped(self._spaces.observation_space, records)
+        outputs = {key: arm.output for key, arm in self._arms.items() if not arm.removed and arm.output is not None}
+        masks = np.zeros(self._learner.outputs, bool)
+        masks[list(outputs.values())] = allowed[list(outputs)]
+        latest = self._journal.latest(_LATEST) or [records.tobytes()]
+        others = contexts.unpacked(b"".join(latest), self._record, len(latest))
+        return Known(self._learner, self._learner.copied(), records[0], masks, outputs, others)
 
     @exclusive
     def _reported(self, asked: Sequence[tuple[int, bytes, float]]) -> list[Result]:

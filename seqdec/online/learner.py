@@ -12,7 +12,7 @@ import numpy as np
 from seqdec.checks import word
 from seqdec.core import Action, Agent, Masked, PyTree
 from seqdec.loop._compiled import compiled
-from seqdec.online import contexts
+from seqdec.online import contexts, explanation
 from seqdec.runtime import step_options
 
 _DECISIONS = 256
@@ -82,6 +82,7 @@ class Learner:
             return act_batch(keys, state, Masked(x, masks) if outputs else x)
 
         self._act_many = jax.jit(act_many, compiler_options=options)
+        self._explain = explanation.program(agent)
         self._init = compiled(agent).init
         self.forget()
         size = sum(leaf.nbytes for leaf in jax.tree.leaves(self.belief.state))
@@ -116,6 +117,10 @@ class Learner:
             parts.append(self._act_many(self.belief.state, self._seed, numbers, contexts.tree_of(x), mask))
         values, propensities = (np.concatenate(leaves)[:count] for leaves in zip(*parts, strict=True))
         return values, propensities
+
+    def explained(self, state: PyTree, record: np.ndarray, mask: np.ndarray, middle: np.ndarray | None) -> Any:
+        """What `seqdec.online.explanation.program` returns of a state, a context () and a mask (outputs,)."""
+        return jax.device_get(self._explain(state, self._seed, contexts.tree_of(record), mask, middle))
 
     def copied(self) -> PyTree:
         """The state, out of reach of later updates."""

@@ -86,6 +86,14 @@ class Reader:
             mask=np.frombuffer(b"".join(mask.ljust(size, b"\0") for mask in masks), bool).reshape(len(rows), size),
         )
 
+    def latest(self, count: int) -> list[bytes]:
+        """The contexts of the last decisions, so many at most."""
+        with self._reported():
+            found = self._db.execute(
+                f"SELECT {COLUMNS['decisions']} FROM decisions ORDER BY number DESC LIMIT ?", (count,)
+            )
+            return [self._sound("decisions", row)[3] for row in found]
+
     def history(self, record: np.dtype, names: Sequence[str] | None) -> "pd.DataFrame":
         """All decisions, as `read_history` returns them; `names` are those of the features of an encoder."""
         import pandas as pd

@@ -1,0 +1,164 @@
+r"""Why an agent would play as it does: its belief about every action in a context, and what moves it away from usual.
+
+With m_a(x) the expected reward of action a and x0 the mean of the latest contexts, feature j moves it by
+
+    c_aj = (x_j - x0_j) int_0^1 dm_a / dx_j (x0 + t (x - x0)) dt
+
+the gradient times the distance from the mean, averaged over the way from x0 to x (integrated gradients). What is linear
+in x has its coefficient times (x_j - x0_j), and for any model the sum over j is m_a(x) - m_a(x0). The integral is a sum
+over 33 points, both ends among them. What it misses, as at the kink of a feature that is cut off, goes to the features
+in proportion to the mean deviation of their gradients on the way: the sum is right, and what is linear stays exact.
+
+Source: Sundararajan, Taly, Yan, "Axiomatic attribution for deep networks", ICML 2017.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces as gym_spaces
+from jax import lax
+
+from seqdec.core import Agent, Array, Assessment, Masked, PyTree
+from seqdec.features import Encoder
+from seqdec.introspection import described, html
+from seqdec.online.contexts import WHOLE
+from seqdec.runtime import UNFUSED, UNOPTIMISED
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_STEPS = 32
+"""Parts of the way from the mean to the context."""
+_SHOWN = 5
+"""Contributions of an action in its text."""
+_OWN = ("action", "mean", "deviation", "probability", "baseline")
+
+
+class Explanation(NamedTuple):
+    """What an agent believes of each of n actions in one context, and why. An action is a row of `to_pandas`."""
+
+    actions: tuple[int, ...]
+    """ids of the arms that are not removed, or indices of candidates"""
+    mean: np.ndarray
+    """(n,) expected reward; NaN where the agent has no belief about it"""
+    deviation: np.ndarray
+    """(n,) epistemic standard deviation of the expected reward; NaN where the agent does not know its own"""
+    probability: np.ndarray
+    """(n,) with which the policy plays each, 0 where the mask forbids it; NaN where it is not estimated"""
+    columns: tuple[str, ...]
+    """names of what contributes: columns of the encoder's table, or numbers of the context; empty where nothing does"""
+    values: tuple[Any, ...]
+    """of the columns in this context"""
+    baseline: np.ndarray
+    """(n,) expected reward at the mean of the latest contexts; NaN where nothing contributes"""
+    contributions: np.ndarray
+    """(n, columns) by how much each column moves the expected reward away from the baseline"""
+
+    def __repr__(self) -> str:
+        order = np.lexsort((-np.nan_to_num(self.mean), -np.nan_to_num(self.probability)))
+        return described(f"Explanation of {len(self.actions)} actions", *map(self._line, order))
+
+    def _line(self, place: int) -> str:
+        moved = sorted(zip(self.contributions[place], self.columns, self.values, strict=True), key=lambda c: -abs(c[0]))
+        because = ", ".join(f"{name} {_brief(value)}: {moved:+.3g}" for moved, name, value in moved[:_SHOWN] if moved)
+        because = f"; from {self.baseline[place]:.4g} by {because}" if because else ""
+        deviation = "" if np.isnan(self.deviation[place]) else f" +- {self.deviation[place]:.2g}"
+        mean = "" if np.isnan(self.mean[place]) else f"{self.mean[place]:.4g}{deviation}, "
+        return f"{self.actions[place]}: {mean}played with probability {self.probability[place]:.3g}{because}"
+
+    def _repr_html_(self) -> str:
+        return html(f"Explanation of {len(self.actions)} actions", self.to_pandas())
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """A row for each action: its id, mean, deviation, probability, baseline, and each column's contribution."""
+        import pandas as pd
+
+        own = dict(zip(_OWN, (self.actions, self.mean, self.deviation, self.probability, self.baseline), strict=True))
+        names = [f"contribution {name}" if name in own else name for name in self.columns]
+        moved = pd.DataFrame(self.contributions, columns=pd.Index(names, dtype=object))
+        return pd.concat([pd.DataFrame(own), moved], axis=1)
+
+
+def has_contributions(space: gym_spaces.Space) -> bool:
+    """Whether the numbers of a context of this space can be varied one by one."""
+    return isinstance(space, gym_spaces.Box) and np.issubdtype(space.dtype, np.floating) and 0 not in space.shape
+
+
+def program(agent: Agent) -> Callable[..., tuple[Assessment, Array | None, Array | None]]:
+    """(state, seed, x, mask, x0) -> assessment, m(x0) (n,) and c (n, *shape of x); None for both without an x0."""
+
+    def explained(
+        state: PyTree, seed: Any, x: PyTree, mask: Any, middle: Any
+    ) -> tuple[Assessment, Array | None, Array | None]:
+        key = jax.random.key(seed)
+
+        def assess(x: PyTree) -> Assessment:
+            assert agent.assess is not None
+            return agent.assess(jax.random.clone(key), state, Masked(x, mask))
+
+        def mean(x: Array) -> Array:
+            return assess(x).mean
+
+        found = assess(x)
+        if middle is None:
+            return found, None, None
+        way = x - middle
+        derivative = jax.jacrev(mean) if len(mask) <= way.size else jax.jacfwd(mean)
+
+        shares = jnp.arange(_STEPS + 1, dtype=way.dtype) / _STEPS
+        slopes = lax.map(lambda share: derivative(middle + share * way), shares)
+        usual, along = mean(middle), way[None].astype(slopes.dtype)
+        slope = (slopes[1:] + slopes[:-1]).mean(0) / 2
+        moved, varying = slope * along, jnp.abs(slopes - slope[None]).mean(0) * jnp.abs(along)
+        axes = tuple(range(1, moved.ndim))
+        missed = found.mean - usual - jnp.sum(moved, axes)
+        smallest = jnp.finfo(moved.dtype).tiny
+        share = varying / jnp.maximum(jnp.sum(varying, axes, keepdims=True), smallest)
+        return found, usual, moved + jnp.expand_dims(missed, axes) * share
+
+    return jax.jit(explained, compiler_options={**UNOPTIMISED, **UNFUSED})
+
+
+def made(
+    outputs: Mapping[int, int],
+    found: tuple[Assessment, Any, Any],
+    record: np.ndarray,
+    encoder: Encoder | None,
+    context: Any,
+) -> Explanation:
+    """What the program returned, for the ids of arms; of an encoder's features, those of one column together.
+
+    Args:
+        outputs: (id of an arm) -> its output of the model.
+        found: by `program`.
+        record: () the context.
+        encoder: of the contexts, if they have one.
+        context: what the caller gave.
+    """
+    assessment, baseline, contributions = found
+    chosen = np.array(list(outputs.values()), int)
+    mean, variance, probability = (np.asarray(leaf, float)[chosen] for leaf in assessment)
+    deviation = np.sqrt(np.maximum(variance, 0))
+    columns: tuple[str, ...] = ()
+    values: Sequence[Any] = ()
+    base, moved = np.full(len(chosen), np.nan), np.zeros((len(chosen), 0))
+    if contributions is not None and not np.isnan(mean).all():
+        base, moved = (np.asarray(leaf, float)[chosen] for leaf in (baseline, contributions))
+        moved = moved.reshape(len(chosen), -1)
+        if encoder is None:
+            values = record[WHOLE].ravel().tolist()
+            columns = tuple(f"{WHOLE}_{place}" for place in range(len(values)))
+        else:
+            columns = tuple(dict.fromkeys(encoder.column_of))
+            belongs = np.array([[source == name for name in columns] for source in encoder.column_of])
+            moved = moved @ belongs
+            features = dict(zip(encoder.names, record[WHOLE].tolist(), strict=True))
+            values = [context.get(name, features.get(name)) for name in columns]
+    return Explanation(tuple(outputs), mean, deviation, probability, columns, tuple(values), base, moved)
+
+
+def _brief(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else f"{value!s:.20}"
