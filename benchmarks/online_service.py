@@ -62,7 +62,7 @@ def answered(port: int, process: subprocess.Popen) -> None:
     while process.poll() is None:
         with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port)) as connection:
             try:
-                connection.request("POST", "/decide", body)
+                connection.request("POST", "/decide", body, {"Content-Type": "application/json"})
                 connection.getresponse().read()
                 return
             except ConnectionError:

@@ -397,7 +397,7 @@ def test_a_thread_that_decides_while_the_process_ends(tmp_path: Path) -> None:
     with seqdec.OnlineAgent("linear", SITE, seed=0, folder=tmp_path) as one:
         one._free()  # as `weakref.finalize` does at the end
         with pytest.raises(
-            ValueError, match=f"{tmp_path}/decisions.sqlite is closed, perhaps because the process ends"
+            RuntimeError, match=f"{tmp_path}/decisions.sqlite is closed, perhaps because the process ends"
         ):
             one.decide([0.0, 0.0])
 

@@ -118,7 +118,7 @@ def test_it_goes_on_to_the_bit_after_a_crash(tmp_path: Path) -> None:
     one.close()
     with service(tmp_path / "a") as closed:
         assert bits(closed.state) == bits(twin.state)
-    with pytest.raises(ValueError, match="this agent is closed"):
+    with pytest.raises(RuntimeError, match="this agent is closed"):
         closed.decide(X[0])
 
 

@@ -151,7 +151,7 @@ def test_an_arm_that_cannot_be_added_leaves_all_as_it_was(tmp_path: Path) -> Non
     one = online(gated(gate), tmp_path)
     with beside(gate, one.add_arm) as added:
         at_once(one.close)
-    with pytest.raises(ValueError, match="this agent is closed"):
+    with pytest.raises(RuntimeError, match="this agent is closed"):
         added.result()
     with online(exceptions.means, tmp_path) as again:
         assert again.arms == (0, 1, 2, 3) and exceptions.bits(again) == expected

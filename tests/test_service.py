@@ -19,7 +19,8 @@ import online_service as benchmark  # noqa: E402  # pyright: ignore[reportMissin
 
 def ask(port: int, path: str, body: Any) -> tuple[int, Any]:
     with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port)) as connection:
-        connection.request("GET" if body is None else "POST", path, None if body is None else json.dumps(body))
+        headers = {"Content-Type": "application/json"}
+        connection.request("GET" if body is None else "POST", path, body and json.dumps(body), headers)
         response = connection.getresponse()
         return response.status, json.loads(response.read())
 

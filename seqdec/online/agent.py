@@ -74,7 +74,8 @@ class OnlineAgent(Calls):
             no agent has the name.
         TypeError: `make` does not make an agent, or a space is of another kind.
         FileExistsError: another process, or another object of this one, uses the folder.
-        RuntimeError: this process was forked after seqdec had computed; so in all methods but `close`.
+        RuntimeError: this process was forked after seqdec had computed; so in all methods but `close`, which raise it
+            also once the agent is closed.
         OSError: the folder cannot be written.
 
     An exception in the middle of a call, such as Ctrl-C or one that a signal handler raises, leaves the log right: the

@@ -190,7 +190,7 @@ class Reader:
         except sqlite3.OperationalError as error:
             raise OSError(f"cannot use {self.path}: {error}") from error
         except sqlite3.ProgrammingError as error:  # a daemon thread goes on while the process ends
-            raise ValueError(f"{self.path} is closed, perhaps because the process ends ({error})") from error
+            raise RuntimeError(f"{self.path} is closed, perhaps because the process ends ({error})") from error
         except sqlite3.DatabaseError as error:
             raise ValueError(
                 f"{self.path} is damaged or no log of decisions: {error}; restore it from a copy"

@@ -29,7 +29,7 @@ S = TypeVar("S", bound=Locked)
 def exclusive(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
     """For one thread at a time, after what an exception has left undone and what is due.
 
-    Raises ValueError once the agent is closed, RuntimeError in a forked process.
+    Raises RuntimeError once the agent is closed, and in a forked process.
     """
     return _locked(method, in_haste=False)
 

@@ -113,7 +113,7 @@ class Upkeep:
     def _alone(self, in_haste: bool, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         """What a method returns, for the thread that has the lock."""
         if not self._open:
-            raise ValueError("this agent is closed; make another one with the same folder to go on")
+            raise RuntimeError("this agent is closed; make another one with the same folder to go on")
         self._settle()
         self._settled = False
         self._prepare(in_haste)
