@@ -181,7 +181,8 @@ def test_a_regression_for_each_arm_is_widened(half_life: Any, tmp_path: Path, mo
 
 
 def test_outputs_to_spare(tmp_path: Path) -> None:
-    with service(tmp_path) as one:
+    make = lambda spaces: seqdec.agents.ekf(spaces, model=seqdec.models.MLP(int(spaces.action_space.n), ()))  # noqa: E731
+    with online(make, tmp_path) as one:
         assert one._learner.outputs == 4
         mask = np.array([True, False, False])
         one.add_arm()
@@ -189,8 +190,13 @@ def test_outputs_to_spare(tmp_path: Path) -> None:
         assert one.decide(X[0], mask).action == 0
         with pytest.raises(ValueError, match=r"must be bool of shape \(4,\).*got bool of shape \(2,\)"):
             one.decide(X[0], mask[:2])
-    with service(tmp_path) as again:
+    with online(make, tmp_path) as again:
         assert again._learner.outputs == 4
+
+
+@pytest.mark.parametrize("make", [exceptions.means, lambda _: seqdec.agents.ekf(exceptions.SITE)])
+def test_no_outputs_to_spare_where_the_agent_may_have_a_fixed_number(make: Any) -> None:
+    assert online(make)._learner.outputs == 3
 
 
 def test_no_outputs_to_spare_in_a_network_of_fixed_size() -> None:

@@ -61,8 +61,9 @@ class OnlineAgent(Calls):
             nothing did, `reward_default`. The time in which no process uses the folder counts.
         reward_default: for decisions without a reward, such as 0.0 where only clicks are reported; None: they teach
             nothing.
-        capacity: outputs of the model; None is a quarter more than there are arms, or just these where the agent can be
-            widened without its log (`Agent.widened`) or the arms cannot be added to.
+        capacity: outputs of the model; None is a quarter more than there are arms, or just these where an agent can be
+            widened without its log (`Agent.widened`), has a fixed number of outputs or does not tell its spaces, and
+            where arms cannot be added.
         batch_size: rewards that `learn_many` learns in one update.
         snapshot_every: batches of rewards between snapshots, so the most that a start has to learn again.
         fsync: wait for the disk in every call, so that a loss of power loses nothing; otherwise the end of the process

@@ -166,9 +166,11 @@ class Upkeep:
             return agent, self._first if outputs is None else outputs
         outputs = self._first + math.ceil(self._first * _SPARE)
         try:
-            return self._agent(outputs), outputs
+            wide = self._agent(outputs)
         except ValueError:  # such as of a network with a fixed number of outputs
             return agent, self._first
+        fits = wide.spaces is not None and wide.spaces.action_space == gym_spaces.Discrete(outputs)
+        return (wide, outputs) if fits else (agent, self._first)  # another may not look at the spaces
 
     def _has_candidates(self) -> bool:
         return isinstance(self._spaces.observation_space, gym_spaces.Dict)
