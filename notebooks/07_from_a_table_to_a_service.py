@@ -1,0 +1,168 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # From a table to a service
+#
+# A team has a table of past decisions with mixed columns. It wants to know whether another policy would have earned
+# more, and then an agent that decides for each visitor, learns from clicks that come late or never, and gets a new arm
+# while it runs. The visitors are made up, so every answer can be checked.
+
+# %%
+# %matplotlib inline
+import time
+
+import numpy as np
+import pandas as pd
+from gymnasium import spaces
+
+import seqdec
+from seqdec import ope
+from seqdec.core import Spaces
+from seqdec.experiments.monitor import monitor_figure, summary
+from seqdec.features import Encoder, Text
+
+random = np.random.default_rng(0)
+OFFERS = np.array(["discount", "news", "nothing", "voucher"])
+
+
+def visitors(count, start):
+    """So many visitors, one in ten without an age."""
+    words = ["red", "cheap", "shoes", "hats", "summer"]
+    return pd.DataFrame(
+        {
+            "when": pd.date_range(start, periods=count, freq="13min").astype(str),
+            "age": np.where(random.random(count) < 0.1, np.nan, random.normal(40, 12, count).round()),
+            "member": random.random(count) < 0.3,
+            "city": random.choice(["Rome", "Oslo", "Lyon"], count),
+            "plan": random.choice(["free", "basic", "pro"], count),
+            "query": [" ".join(random.choice(words, 3)) for _ in range(count)],
+        }
+    )
+
+
+def rates(table):
+    """The true click rates (visitors, offers)."""
+    free, pro = table["plan"] == "free", table["plan"] == "pro"
+    nothing = np.full(len(table), 0.05)
+    return np.stack([0.1 + 0.2 * free, 0.1 + 0.3 * table["member"], nothing, 0.05 + 0.4 * pro], axis=1)
+
+
+# %% [markdown]
+# ## The table
+#
+# 5,000 visitors, three offers, and the probability with which each was made. Missing ages stay missing.
+
+# %%
+table = visitors(5000, "2024-03-01")
+chances = np.where(table[["member"]], [0.2, 0.6, 0.2], [0.6, 0.2, 0.2])
+made = (random.random((len(table), 1)) > chances.cumsum(axis=1)).sum(axis=1)
+table["offer"], table["chance"] = OFFERS[made], chances[np.arange(len(table)), made]
+table["clicked"] = random.random(len(table)) < rates(table)[np.arange(len(table)), made]
+table.to_csv("bandit.csv", index=False)
+table = pd.read_csv("bandit.csv")
+table.head()
+
+# %% [markdown]
+# ## Features
+#
+# The encoder chooses a kind for each column from its values. A kind that you know better is named.
+
+# %%
+columns = ["when", "age", "member", "city", "plan", "query"]
+encoder = Encoder.fit(table, columns, kinds={"query": Text(16)})
+print(encoder.names)
+log = ope.Log.from_pandas(table, context=encoder, action="offer", reward="clicked", propensity="chance", time="when")
+log
+
+# %% [markdown]
+# ## Would another policy have earned more?
+#
+# News for members, a discount for everybody else: its value is estimated from rows that another policy made.
+
+# %%
+target = np.eye(3)[np.where(table["member"], 1, 0)]
+value = (target * rates(table)[:, :3]).sum(1).mean()
+print(f"mean reward of the log {log.reward.mean():.3f}, true value of the target {value:.3f}")
+ope.evaluate(log, target, seed=0)
+
+# %% [markdown]
+# ## A service that starts with what the table tells
+#
+# Requests are dicts, as they come in JSON. Only clicks are reported, so a decision of which nobody says anything within
+# `reward_after` seconds has the reward 0; here two seconds stand for a day. The log keeps the encoder, too.
+
+# %%
+site = Spaces(encoder.space, spaces.Discrete(3))
+options = {"seed": 0, "folder": "shop", "encoder": encoder, "reward_default": 0.0, "reward_after": 2.0}
+service = seqdec.OnlineAgent("linear", site, **options)
+service.warm_start(log)
+
+
+def day(service, start, count=600):
+    """Visitors of a day, of whose clicks one in five is never reported and the others late, in any order."""
+    people = visitors(count, start)
+    rows, truth = people.astype(object).where(people.notna(), None).to_dict("records"), rates(people)
+    clicks, earned = [], []
+    for row, chance in zip(rows, truth, strict=True):
+        decision = service.decide(row)
+        earned.append(chance[decision.action])
+        if random.random() < 0.8 * chance[decision.action]:
+            clicks.append((decision.token, 1.0))
+        if len(clicks) > 20:
+            service.learn(*clicks.pop(random.integers(len(clicks))))
+    service.learn_many(clicks)
+    time.sleep(options["reward_after"])  # the day is over
+    return np.mean(earned), truth[:, : len(service.arms)].max(1).mean()
+
+
+print("click rate {:.3f}, of the best offers {:.3f}".format(*day(service, "2024-04-16")))
+
+# %% [markdown]
+# ## A new arm
+#
+# The voucher gets the next number. Nothing is learned again, and no request waits.
+
+# %%
+voucher = service.add_arm()
+for date in ("2024-04-22", "2024-04-28", "2024-05-04"):
+    print(date, "click rate {:.3f}, of the best offers {:.3f}".format(*day(service, date)))
+service.counts
+
+# %% [markdown]
+# ## A restart, and a look at the log
+#
+# The process may end at any time. What starts again goes on with the same belief, and with the four arms.
+
+# %%
+service.close()
+service = seqdec.OnlineAgent("linear", site, **options)
+history = seqdec.online.read_history("shop")
+print(service.arms, history["source"].value_counts().to_dict())
+monitor_figure(history, summary(history), "Shop")
+
+# %% [markdown]
+# ## What the log of the service tells
+#
+# It is a log like the first, with exact propensities. Vouchers for the plan "pro", else as before:
+
+# %%
+own = service.log()
+people = history[history["reward"].notna()]
+plan = [name for name in people.columns if "plan" in name and "pro" in name][0]
+member = [name for name in people.columns if "member" in name and "missing" not in name][0]
+choice = np.where(people[plan] > 0, voucher, np.where(people[member] > 0, 1, 0))
+target = np.eye(4)[choice]
+print(len(people), len(own.reward))
+
+# %%
+service.close()
