@@ -52,28 +52,33 @@ def rows(one: seqdec.OnlineAgent) -> list[Any]:
 def test_what_nobody_reports_becomes_the_default(clock: Clock, tmp_path: Path) -> None:
     with service(tmp_path, **CLICKS) as one:
         early = one.decide_many(np.tile(X, (5, 1)))
-        assert one.learn(early[3].token, 1.0) == "learned"
+        before = exceptions.bits(one)
+        assert one.learn(early[3].token, 1.0) == "collected"
+        assert one.learn(early[3].token, 2.0) == "repeated"
+        assert one.learn_many([(early[4].token, 1.0), (early[4].token, 0.0)]) == ["collected", "repeated"]
         clock.seconds += 30
         late = one.decide(X[0])
+        assert exceptions.bits(one) == before  # a click is not learned before what was not clicked
         clock.seconds += 31
         assert one.learn(early[0].token, 1.0) == "expired"  # after its default
         assert one.learn(early[3].token, 1.0) == "repeated"
         log = one.log()
-        assert log.reward.tolist() == [0.0] * 3 + [1.0] + [0.0] * 16
-        assert one.learn(late.token, 1.0) == "learned"
-        assert one.counts == {"decisions": 21, "rewards": 21, "default": 19, "learned": 2, "expired": 1, "repeated": 1}
-        assert {source for _, _, source in rows(one)} == {"reported", "default"}
+        assert log.reward.tolist() == [0.0] * 3 + [1.0, 1.0] + [0.0] * 15
+        assert one.learn(late.token, 1.0) == "collected"
+        expected = {"decisions": 21, "rewards": 20, "default": 18, "learned": 2, "collected": 3}
+        assert one.counts == {**expected, "expired": 1, "repeated": 3}
+        assert {source for _, _, source in rows(one)} == {"collected", "default"}
         expected = exceptions.bits(one)
         shutil.copytree(tmp_path, tmp_path / "copy", ignore=shutil.ignore_patterns("state*", "copy"))
     with service(tmp_path / "copy", **CLICKS) as again:
-        assert exceptions.bits(again) == expected and again.counts["rewards"] == 21
+        assert exceptions.bits(again) == expected and again.counts["rewards"] == 20
 
 
 def test_a_decision_is_in_time_until_its_seconds_are_over(clock: Clock, tmp_path: Path) -> None:
     with service(tmp_path, **CLICKS) as one:
         first, second = one.decide(X[0]), one.decide(X[1])
         clock.seconds += 59
-        assert one.learn(first.token, 1.0) == "learned"
+        assert one.learn(first.token, 1.0) == "collected"
     clock.seconds += 2
     with service(tmp_path, **CLICKS) as again:  # the time in which none was open counts
         assert again.counts["default"] == 1

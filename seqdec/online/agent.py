@@ -55,12 +55,14 @@ class OnlineAgent(Calls):
             space must be `encoder.space`. The log keeps it (`seqdec.online.read_encoder`).
         folder: of log and snapshots, created if missing; what it holds is taken up again. None keeps the log in memory.
         expire_after: seconds after which a decision takes no reward any more; None: never.
-        rewards: what becomes of several rewards of one decision. "first" learns the first when it comes. "sum", "last"
-            and "max" collect them, and learn one reward of each decision `reward_after` seconds after it.
+        rewards: what is learned of several rewards of one decision: the first, their sum, the last or the largest. The
+            first is learned when it comes, unless there is a `reward_default`; all else `reward_after` seconds after
+            the decision.
         reward_after: seconds in which a decision takes rewards; the first call after them learns what came or, where
             nothing did, `reward_default`. The time in which no process uses the folder counts.
-        reward_default: for decisions without a reward, such as 0.0 where only clicks are reported; None: they teach
-            nothing.
+        reward_default: for decisions without a reward, such as 0.0 where only clicks are reported. Then no reward is
+            learned before `reward_after`: a belief that knows the clicks of the last hour but not yet what was not
+            clicked takes each arm for the better, the more it is shown. None: decisions without a reward teach nothing.
         capacity: outputs of the model; None is a quarter more than there are arms, or just these where an agent can be
             widened without its log (`Agent.widened`), has a fixed number of outputs or does not tell its spaces, and
             where arms cannot be added.

@@ -84,7 +84,8 @@ class Calls(Arms):
         if expire_after is not None:
             positive("expire_after", expire_after)
         check_rewards(rewards, _AGGREGATIONS, reward_after, reward_default)
-        self._collects, self._put_together = rewards != "first", _AGGREGATIONS[rewards]
+        self._keeps_first, self._put_together = rewards == "first", _AGGREGATIONS[rewards]
+        self._collects = not self._keeps_first or reward_default is not None
         self._default = None if reward_default is None else checked_reward(reward_default)
         self._window = None if reward_after is None else int(1e9 * reward_after)
         self._lifetime = min(1e9 * seconds for seconds in (expire_after, reward_after, math.inf) if seconds is not None)
@@ -141,18 +142,22 @@ class Calls(Arms):
         results: list[Result] = ["repeated"] * len(asked)
         new: dict[int, int] = {}
         collected: list[int] = []
+        told: set[int] = set()
         oldest = self._journal.now() - self._lifetime
         for index, (number, nonce, _) in enumerate(asked):
             found = self._journal.find(number)
             if found is None or found.nonce != nonce:
                 results[index] = "unknown"
-            elif found.source == REPORTED or number in new:
+            elif found.source == REPORTED or number in new or (found.source == COLLECTED and self._keeps_first):
                 results[index] = "repeated"
             elif found.source is not None or found.time < oldest:
                 results[index] = "expired"
+            elif self._collects and self._keeps_first and (number in told or self._journal.reports(number)):
+                results[index] = "repeated"
             elif self._collects:
                 results[index] = "collected"
                 collected.append(index)
+                told.add(number)
             else:
                 new[number] = index
         if collected:

@@ -123,7 +123,7 @@ class Journal(Reader):
             ).fetchall()
             early = list(itertools.takewhile(lambda row: row[1] < before, found))  # times increase
             rows = [self._sound("decisions", row[:-1]) for row in early if row[-1] is None]
-            return [(row[0], self._reports(row[0])) for row in rows], early[-1][0] if early else number
+            return [(row[0], self.reports(row[0])) for row in rows], early[-1][0] if early else number
 
     def settled(self) -> int:
         """The number up to which `unrewarded` was asked and answered in an earlier process."""
@@ -171,12 +171,13 @@ class Journal(Reader):
             self.rewards, self.batches = self._last("sequence, batch", "rewards", "sequence")
         self._time = max(self._time, latest)
 
-    def _reports(self, number: int) -> list[float]:
+    def reports(self, number: int) -> list[float]:
         """The reports of a decision, in their order."""
-        rows = self._db.execute(
-            f"SELECT {COLUMNS['reports']} FROM reports WHERE number = ? ORDER BY sequence", (number,)
-        ).fetchall()
-        return [self._sound("reports", row)[2] for row in rows]
+        with self._reported():
+            rows = self._db.execute(
+                f"SELECT {COLUMNS['reports']} FROM reports WHERE number = ? ORDER BY sequence", (number,)
+            ).fetchall()
+            return [self._sound("reports", row)[2] for row in rows]
 
     def _decisions(self, entries: Sequence[Entry]) -> tuple[str, list[Any]]:
         """Their table, and its rows."""
