@@ -103,7 +103,8 @@ def test_the_features_of_a_column_count_together():
         service.learn(decision.token, float((row["city"] == "Rome") == decision.action))
     found = service.explain({"age": 31, "city": "Rome"})
     assert found.columns == ("age", "city", "mean")
-    assert found.values[:2] == (31, "Rome")
+    assert found.values == (31, "Rome", None)
+    assert "age missing" in repr(service.explain({"city": "Rome"}))
     np.testing.assert_allclose(found.contributions.sum(1), found.mean - found.baseline, atol=1e-5)
     table = found.to_pandas()
     assert list(table) == ["action", "mean", "deviation", "probability", "baseline", "age", "city", "contribution mean"]

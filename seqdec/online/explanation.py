@@ -23,6 +23,7 @@ from jax import lax
 
 from seqdec.core import Agent, Array, Assessment, Masked, PyTree
 from seqdec.features import Encoder
+from seqdec.features.values import missing
 from seqdec.introspection import described, html
 from seqdec.online.contexts import WHOLE
 from seqdec.runtime import UNFUSED, UNOPTIMISED
@@ -156,9 +157,11 @@ def made(
             belongs = np.array([[source == name for name in columns] for source in encoder.column_of])
             moved = moved @ belongs
             features = dict(zip(encoder.names, record[WHOLE].tolist(), strict=True))
-            values = [context.get(name, features.get(name)) for name in columns]
+            values = [context.get(name) if name in encoder.columns else features[name] for name in columns]
     return Explanation(tuple(outputs), mean, deviation, probability, columns, tuple(values), base, moved)
 
 
 def _brief(value: Any) -> str:
+    if missing(value):
+        return "missing"
     return f"{value:.3g}" if isinstance(value, float) else f"{value!s:.20}"
