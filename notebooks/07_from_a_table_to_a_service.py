@@ -173,8 +173,8 @@ pro &= own.mask[:, voucher]  # there was no voucher before
 ope.evaluate(own, np.eye(4)[np.where(pro, voucher, np.where(member, 1, 0))], seed=0)
 
 # %% [markdown]
-# Clicks that are not reported are missing in every value here: the truth is a quarter above. Where there is a warning, it
-# is because the service plays little but its favorites in the end: its log tells less about others than the first one.
+# Clicks that are not reported are missing in every value here: the truth is a quarter above. Where there is a warning,
+# it is because the service plays little but its favorites in the end: its log tells less about others than the first.
 # `seqdec monitor shop` makes the picture above and a page on the command line, and `examples/service.py` answers the
 # requests over HTTP.
 
