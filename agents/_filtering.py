@@ -49,6 +49,8 @@ class Choices(NamedTuple):
     """(observation, action, feedback) -> x, y, observed of a filter's update"""
     sound: Callable[[PyTree], Array]
     """(observation) -> () bool: no number is NaN, infinite or too large, integers are in the range of the space"""
+    indexed: bool
+    """whether the candidates are all actions, in their order"""
 
 
 def decide(key: Key, acquisition: Acquisition, question: Posterior, choices: Choices, observation: PyTree) -> Action:
@@ -58,15 +60,17 @@ def decide(key: Key, acquisition: Acquisition, question: Posterior, choices: Cho
     candidates = choices.candidates(offer, obs)
     scores = acquisition.score(score, question, candidates, mask)
     index = jnp.argmax(scores)
+    every = None
     if acquisition.probabilities is None:
         propensity = jnp.full((), jnp.nan)
     else:
         if acquisition.probability is None:
-            propensity = acquisition.probabilities(estimate, question, candidates, mask)[index]
+            every = acquisition.probabilities(estimate, question, candidates, mask)
+            propensity = every[index]
         else:
             propensity = acquisition.probability(estimate, question, candidates, mask, index)
         propensity = jnp.where(choices.sound(obs) & jnp.isfinite(scores[index]), propensity, jnp.nan)
-    return Action(choices.action(candidates, index), propensity)
+    return Action(choices.action(candidates, index), propensity, every if choices.indexed else None)
 
 
 def assessing(
@@ -119,7 +123,9 @@ def discrete_choices(observe: Callable[[PyTree], Array], sound: Callable[[PyTree
         played &= (index >= 0) & (index < num_actions)
         return observe(observation), jnp.where(played, feedback, jnp.nan), jnp.clip(index, 0, num_actions - 1)
 
-    return Choices(lambda key, observation: observe(observation), lambda candidates, index: index, evidence, sound)
+    return Choices(
+        lambda key, observation: observe(observation), lambda candidates, index: index, evidence, sound, True
+    )
 
 
 def box_choices(
@@ -150,7 +156,7 @@ def box_choices(
     def action(rows, index):
         return rows[index, rows.shape[1] - low.size :].reshape(space.shape).astype(dtype)
 
-    return Choices(candidates, action, evidence, sound)
+    return Choices(candidates, action, evidence, sound, indexed=False)
 
 
 def limits(space: gym_spaces.Box) -> tuple[Array, Array]:

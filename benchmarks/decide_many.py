@@ -24,7 +24,7 @@ from seqdec.features import Categorical, Encoder, Numeric, Text
 from seqdec.online import contexts
 from seqdec.runtime import one_blas_thread
 
-ROWS = 1000
+ROWS, ARMS = 1000, 10
 AGENTS: dict[str, Any] = {
     "linear": "linear",
     "hilofi": lambda site: seqdec.agents.hilofi(site, rank=10),
@@ -59,17 +59,19 @@ def measured(name: str, folder: Path, turns: int) -> dict[str, float]:
     plain, encoded = spaces.Box(0, 1, (64,)), encoder.space
     given = random.uniform(0, 1, (ROWS, 64)).astype(np.float32)
     found: dict[str, list[float]] = {"decide_many": [], "with an encoder": [], "device": []}
-    site, table_site = (seqdec.core.Spaces(space, spaces.Discrete(10)) for space in (plain, encoded))
+    site, table_site = (seqdec.core.Spaces(space, spaces.Discrete(ARMS)) for space in (plain, encoded))
     with (
-        seqdec.OnlineAgent(AGENTS[name], site, seed=0, folder=folder / "plain") as service,
-        seqdec.OnlineAgent(AGENTS[name], table_site, seed=0, folder=folder / "table", encoder=encoder) as other,
+        seqdec.OnlineAgent(AGENTS[name], site, seed=0, folder=folder / "plain", capacity=ARMS) as service,
+        seqdec.OnlineAgent(
+            AGENTS[name], table_site, seed=0, folder=folder / "table", encoder=encoder, capacity=ARMS
+        ) as other,
     ):
         for agent in (service, other):
             agent.warm_up()
         for decision in service.decide_many(given[:100]):
             service.learn(decision.token, float(decision.action == 3))
         records = contexts.checked(plain, service._record, given, ROWS)
-        masks = np.ones((ROWS, 10), bool)
+        masks = np.ones((ROWS, ARMS), bool)
         for _ in range(turns):
             found["decide_many"].append(milliseconds(lambda: service.decide_many(given), 20))
             found["with an encoder"].append(milliseconds(lambda: other.decide_many(rows), 10))

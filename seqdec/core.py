@@ -208,6 +208,8 @@ class Action(NamedTuple):
     nothing to choose by: in compiled code, a context that is not finite or as large as 1e15, or a mask that allows no
     action. The value is then an index or point of the space all the same, and the row cannot be taken for a logged
     decision. Calls from Python raise ValueError instead."""
+    probabilities: Array | None = None
+    """(n,) those of all actions, where the policy computes them for the propensity anyway; else None."""
 
 
 class Assessment(NamedTuple):

@@ -150,3 +150,27 @@ def test_every_agent_assesses_all_actions(name):
     key = jax.random.key(0)
     found = jax.eval_shape(agent.assess, key, jax.eval_shape(agent.init, key), VISITORS[0])
     assert {leaf.shape for leaf in found} == {(3,)}
+
+
+@pytest.mark.parametrize("policy", ["epsilon_greedy", "thompson"])
+def test_a_decision_has_the_probabilities_that_its_policy_computes(policy):
+    service = played(lambda site: seqdec.agents.linear(site, policy=policy), capacity=4)
+    new = service.add_arm()
+    service.remove_arm(0)
+    mask = np.array([True, True, False, True])
+    decisions = [service.decide(VISITORS[0], mask), *service.decide_many(VISITORS[:3], np.stack([mask] * 3))]
+    for decision in decisions:
+        assert decision.probabilities is not None and len(decision.probabilities) == new + 1
+        assert decision.probabilities[0] == decision.probabilities[2] == 0
+        assert sum(decision.probabilities) == pytest.approx(1, abs=1e-5)
+        assert decision.probabilities[decision.action] == decision.propensity
+
+
+def test_a_decision_has_no_probabilities_that_would_cost_more(linear):
+    assert linear.decide(VISITORS[0]).probabilities is None
+    many = Spaces(SITE.observation_space, spaces.Discrete(300))
+    assert seqdec.OnlineAgent("random", many, seed=0).decide(VISITORS[0]).probabilities is None
+    point = seqdec.OnlineAgent(lambda site: seqdec.agents.linear(site, policy="thompson"), DOSE, seed=0).decide(
+        [0.0] * 3
+    )
+    assert point.probabilities is None and point.action.shape == (1,)

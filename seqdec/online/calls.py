@@ -46,6 +46,9 @@ class Decision(NamedTuple):
     """probability with which the policy plays this arm; NaN where it is not estimated"""
     token: str
     """for `OnlineAgent.learn`"""
+    probabilities: tuple[float, ...] | None = None
+    """of all arms by their ids, where the policy computes them anyway, for at most 256 arms; else None, as for the
+    default policies: see `OnlineAgent.explain`"""
 
 
 class Known(NamedTuple):
@@ -109,7 +112,7 @@ class Calls(Arms):
         owners = {arm.output: key for key, arm in self._arms.items() if arm.output is not None}
         masks = np.zeros((len(records), self._learner.outputs), bool)
         masks[:, list(owners)] = allowed[:, list(owners.values())]
-        values, propensities = self._learner.decide(self._journal.decisions + 1, records, masks)
+        values, propensities, every = self._learner.decide(self._journal.decisions + 1, records, masks)
         rows = len(records)
         if owners:
             actions: list[Any] = [owners[output] for output in values.tolist()]
@@ -122,7 +125,11 @@ class Calls(Arms):
         if clipped:
             self._counts["clipped"] += clipped
         tokens = [f"{number}-{nonce.hex()}" for number, nonce in enumerate(nonces, first)]
-        return list(map(Decision, actions, propensities, tokens))
+        if every is None:
+            return list(map(Decision, actions, propensities, tokens))
+        by_id = np.zeros((rows, len(self._arms)))
+        by_id[:, list(owners.values())] = every[:, list(owners)]
+        return list(map(Decision, actions, propensities, tokens, map(tuple, by_id.tolist())))
 
     @urgent
     def _known(self, records: np.ndarray, mask: Any) -> Known:

@@ -18,6 +18,9 @@ from seqdec.runtime import step_options
 _DECISIONS = 256
 """Decisions of one call of the program for many."""
 
+_SHOWN = 256
+"""Outputs whose probabilities a decision has, at most."""
+
 _ROWS, _BYTES = 256, 2**16
 """Rows of one call of the program that learns, and bytes of their contexts, at most."""
 
@@ -70,16 +73,19 @@ class Learner:
         self._seed = word(seed)
         options = step_options()
 
+        def few(action: Action) -> Action:
+            return action if outputs <= _SHOWN else action._replace(probabilities=None)
+
         def act(state: PyTree, seed: Any, number: Any, x: PyTree, mask: Any) -> Action:
             key = jax.random.fold_in(jax.random.key(seed), number)
-            return agent.act(key, state, Masked(x, mask) if outputs else x)
+            return few(agent.act(key, state, Masked(x, mask) if outputs else x))
 
         self._act = jax.jit(act, compiler_options=options)
 
         def act_many(state: PyTree, seed: Any, numbers: Any, x: PyTree, masks: Any) -> Action:
             keys = jax.vmap(lambda number: jax.random.fold_in(jax.random.key(seed), number))(numbers)
             act_batch = agent.act_batch or jax.vmap(agent.act, (0, None, 0))
-            return act_batch(keys, state, Masked(x, masks) if outputs else x)
+            return few(act_batch(keys, state, Masked(x, masks) if outputs else x))
 
         self._act_many = jax.jit(act_many, compiler_options=options)
         self._explain = explanation.program(agent)
@@ -100,8 +106,13 @@ class Learner:
         """Believe what the agent does before it has learned anything."""
         self.belief = Belief(self._init(jax.random.fold_in(jax.random.key(self._seed), 0)), 0)
 
-    def decide(self, number: int, records: np.ndarray, masks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Actions and propensities (n,) of decisions number, number + 1, ...: contexts (n,), masks (n, outputs).
+    def decide(
+        self, number: int, records: np.ndarray, masks: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """Of decisions number, number + 1, ..., actions and propensities (n,), and probabilities (n, outputs) if known.
+
+        The contexts are (n,), the masks (n, outputs). Probabilities are known where the agent computes them anyway, and
+        has at most 256 outputs.
 
         Without `jax.tree.map`, which makes errors of its own of exceptions that a signal handler raises in it.
         """
@@ -109,14 +120,18 @@ class Learner:
         if count == 1:
             x = contexts.tree_of(records[0])
             action = self._act(self.belief.state, self._seed, _words(number), x, masks[0])
-            return np.asarray(action.value)[None], np.asarray(action.propensity)[None]
+            every = None if action.probabilities is None else np.asarray(action.probabilities)[None]
+            return np.asarray(action.value)[None], np.asarray(action.propensity)[None], every
         parts = []
         for start in range(0, count, _DECISIONS):
             numbers = _words(np.arange(number + start, number + start + _DECISIONS))
             x, mask = (_filled(rows[start : start + _DECISIONS]) for rows in (records, masks))
             parts.append(self._act_many(self.belief.state, self._seed, numbers, contexts.tree_of(x), mask))
-        values, propensities = (np.concatenate(leaves)[:count] for leaves in zip(*parts, strict=True))
-        return values, propensities
+        values, propensities, every = (
+            None if leaves[0] is None else np.concatenate(leaves)[:count] for leaves in zip(*parts, strict=True)
+        )
+        assert values is not None and propensities is not None
+        return values, propensities, every
 
     def explained(self, state: PyTree, record: np.ndarray, mask: np.ndarray, middle: np.ndarray | None) -> Any:
         """What `seqdec.online.explanation.program` returns of a state, a context () and a mask (outputs,)."""
