@@ -46,11 +46,15 @@ def answer(belief: Diagonal, phi: Array, location: Array) -> Answer:
     return Answer(mean, noise * (belief.variances @ phi**2), noise)
 
 
+def expected(belief: Diagonal, location: Array) -> Array:
+    """Weights (n, F) in the mean, with the prior mean m = `location`."""
+    return belief.weights.at[:, -1].add(location / CONSTANT * belief.variances[:, -1])
+
+
 def drawn(key: Key, belief: Diagonal, location: Array) -> Array:
     """Weights (n, F) drawn from the belief, its noise taken as it is estimated."""
     std = jnp.sqrt(noises.variance(belief.noise)[:, None] * belief.variances)
-    weights = belief.weights + std * jax.random.normal(key, std.shape, std.dtype)
-    return weights.at[:, -1].add(location / CONSTANT * belief.variances[:, -1])
+    return expected(belief, location) + std * jax.random.normal(key, std.shape, std.dtype)
 
 
 def learn(

@@ -95,12 +95,23 @@ def _logarithms(scale: Scale, y: Array) -> Array:
     return jnp.where(known, jnp.log(jnp.where(known, distance / jnp.where(known, scale.unit, 1), 1)), 0)
 
 
+def _means(belief: Logs, logarithms: Array, location: Array) -> tuple[Array, Array]:
+    """The expected d + c, and the expected rewards."""
+    amounts, scale = _amounts(belief, logarithms), belief.scale
+    return amounts, jnp.where(scale.unit > 0, scale.end + scale.sign * (amounts - scale.shift), location)
+
+
 def answer(belief: Logs, phi: Array, location: Array) -> Answer:
     """Predictions at features (F,), with the mean of all rewards `location`."""
     told = nig.answer(belief.regression, phi, jnp.zeros_like(location))
-    amounts, scale = _amounts(belief, told.mean), belief.scale
-    mean = jnp.where(scale.unit > 0, scale.end + scale.sign * (amounts - scale.shift), location)
+    amounts, mean = _means(belief, told.mean, location)
     return Answer(mean, amounts**2 * told.variance, noises.variance(belief.noise))
+
+
+def expected(belief: Logs, location: Array) -> Array:
+    """Weights (n, F) in the mean."""
+    del location
+    return belief.weights
 
 
 def drawn(key: Key, belief: Logs, location: Array) -> Array:
@@ -110,8 +121,9 @@ def drawn(key: Key, belief: Logs, location: Array) -> Array:
 
 def responses(belief: Logs, weights: Array, phi: Array, location: Array) -> Array:
     """(n,) expected rewards with these weights (n, F), and the mean of all rewards `location`."""
-    at, middle = answer(belief, phi, location), belief.weights @ phi
-    return at.mean + belief.scale.sign * _amounts(belief, middle) * (weights @ phi - middle)
+    middle = belief.weights @ phi
+    amounts, mean = _means(belief, middle, location)
+    return mean + belief.scale.sign * amounts * (weights @ phi - middle)
 
 
 def learn(

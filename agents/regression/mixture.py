@@ -65,6 +65,7 @@ class Form(NamedTuple):
 
     prior: Callable[[int, int], Any]
     answer: Callable[[Any, Array, Array], Answer]
+    expected: Callable[[Any, Array], Array]
     drawn: Callable[[Key, Any, Array], Array]
     learn: Callable[[Any, Array, Experience, Array, bool, Array], tuple[Any, Array]]
     forgotten: Callable[[Any, float, Array, Array], Any]
@@ -82,17 +83,25 @@ class FromRows(NamedTuple):
 
 
 FULL = Form(
-    nig.prior, nig.answer, nig.drawn, nig.learn, nig.forgotten, nig.responses,
+    nig.prior, nig.answer, nig.expected, nig.drawn, nig.learn, nig.forgotten, nig.responses,
     FromRows(
         lambda belief, y, observed: belief, nig.no_rows,
         lambda moments, belief, *rows: nig.added(moments, *rows), nig.recomputed,
     ),
 )  # fmt: skip
 """With a covariance of all features."""
-DIAGONAL = Form(diagonal.prior, diagonal.answer, diagonal.drawn, diagonal.learn, diagonal.forgotten, nig.responses)
+DIAGONAL = Form(
+    diagonal.prior,
+    diagonal.answer,
+    diagonal.expected,
+    diagonal.drawn,
+    diagonal.learn,
+    diagonal.forgotten,
+    nig.responses,
+)
 """With variances only (`seqdec.agents.regression.diagonal`), for many features."""
 LOGS = Form(
-    logs.prior, logs.answer, logs.drawn, logs.learn, logs.forgotten, logs.responses,
+    logs.prior, logs.answer, logs.expected, logs.drawn, logs.learn, logs.forgotten, logs.responses,
     FromRows(logs.rescaled, logs.no_rows, logs.added, logs.recomputed),
 )  # fmt: skip
 """Of the logarithms of rewards (`seqdec.agents.regression.logs`)."""
@@ -168,6 +177,11 @@ def answers(form: Form, kinds: tuple[Kind, ...], members: Any, phis: Array, loca
     return jax.tree.map(lambda *rows: jnp.stack(rows), *(told(*each) for each in enumerate(kinds)))
 
 
+def expected(form: Form, members: Any, location: Array) -> Array:
+    """(K, n, F) weights, of each member's belief in the mean."""
+    return jax.vmap(form.expected, (0, None))(members, location)
+
+
 def drawn(form: Form, key: Key, members: Any, location: Array) -> Array:
     """(K, n, F) weights, drawn from each member's belief."""
     keys = jax.random.split(key, len(members.weights))
@@ -175,7 +189,7 @@ def drawn(form: Form, key: Key, members: Any, location: Array) -> Array:
 
 
 def responses(form: Form, members: Any, weights: Array, phis: Array, location: Array) -> Array:
-    """(K, n) expected rewards with weights (K, n, F) that were drawn."""
+    """(K, n) expected rewards with weights (K, n, F)."""
     return jax.vmap(form.responses, (0, 0, 0, None))(members, weights, phis, location)
 
 

@@ -88,6 +88,11 @@ def answer(belief: Regression, phi: Array, location: Array) -> Answer:
     return Answer(mean, noise * jnp.sum(products**2, 1), noise)
 
 
+def expected(belief: Regression, location: Array) -> Array:
+    """Weights (n, F) in the mean, with the prior mean m = `location`."""
+    return belief.weights + location / CONSTANT * jnp.einsum("nfk,nk->nf", belief.columns, belief.columns[:, -1])
+
+
 def drawn(key: Array, belief: Regression, location: Array) -> Array:
     """Weights (n, F) drawn from the belief, its noise taken as it is estimated."""
     normal = jnp.sqrt(noises.variance(belief.noise))[:, None] * jax.random.normal(key, belief.weights.shape)
