@@ -29,7 +29,19 @@ SITE = Spaces(spaces.Box(-5, 5, (2,)), spaces.Discrete(3))
 X = np.random.default_rng(0).normal(size=(4, 2))
 _TRACED = [
     str(Path("seqdec", "online", f"{name}.py"))
-    for name in ("agent", "arms", "calls", "contexts", "journal", "learner", "reading", "turns", "upkeep")
+    for name in (
+        "agent",
+        "arms",
+        "calls",
+        "catalog",
+        "contexts",
+        "items",
+        "journal",
+        "learner",
+        "reading",
+        "turns",
+        "upkeep",
+    )
 ]
 
 Call = Callable[[], Any]

@@ -22,15 +22,17 @@ from seqdec.features import Encoder
 from seqdec.introspection import brief, described, listed
 from seqdec.online import contexts, explanation
 from seqdec.online.arguments import checked_reward, pair, parsed, sized
-from seqdec.online.calls import Calls, Decision, new_nonces
+from seqdec.online.calls import Decision, new_nonces
+from seqdec.online.catalog import Catalog, Id, checked_items
 from seqdec.online.explanation import Explanation
+from seqdec.online.items import Items
 from seqdec.online.turns import exclusive
 from seqdec.online.upkeep import Result
 from seqdec.ope.log import Log, check_log
 from seqdec.runtime import check_process, short_turns
 
 
-class OnlineAgent(Calls):
+class OnlineAgent(Items):
     """An agent in a service: it decides, learns from late rewards, and keeps a durable log of both. Thread-safe.
 
         service = seqdec.OnlineAgent(seqdec.agents.auto, site, seed=0, folder="bandit")
@@ -40,8 +42,7 @@ class OnlineAgent(Calls):
     Arms have ids: 0, 1, ... for those of the action space, and the next number for each that is added. The model has
     `capacity` outputs, one for each arm. Where none is left for another arm, a wider model learns the log beside the
     one that serves, without the rewards of removed arms, and takes over; it has twice the outputs if the others need
-    most of them. Where items come and go every day, describe them by features instead: observations that are a Dict of
-    candidates.
+    most of them. Where items come and go every day, describe them by features instead: in a `Catalog`.
 
     A decision waits for the decisions and rewards of other threads, one at a time, and for nothing that takes long: an
     arm that is added, a snapshot, the reading of the log, a warm start.
@@ -49,7 +50,8 @@ class OnlineAgent(Calls):
     Args:
         make: (spaces) -> agent, such as `seqdec.agents.auto` or `lambda spaces: seqdec.agents.hilofi(spaces, rank=10)`;
             or the name of one, as in `seqdec.agents.make`.
-        spaces: anything with observation_space and action_space.
+        spaces: anything with observation_space and action_space; or a `Catalog`, whose items have ids: those with which
+            they are added.
         seed: of all random choices: equal seeds, contexts and rewards give equal results.
         encoder: for contexts that are rows of mixed columns, as dicts, or several of them as a table; the observation
             space must be `encoder.space`. The log keeps it (`seqdec.online.read_encoder`).
@@ -88,7 +90,7 @@ class OnlineAgent(Calls):
     def __init__(
         self,
         make: str | Callable[[HasSpaces], Agent],
-        spaces: HasSpaces,
+        spaces: HasSpaces | Catalog,
         *,
         seed: int,
         encoder: Encoder | None = None,
@@ -116,6 +118,7 @@ class OnlineAgent(Calls):
         written = f"{self._journal.decisions:,} decisions and {self._journal.rewards:,} rewards in the log"
         here = ", ".join(f"{count:,} {result}" for result, count in self._counts.items())
         arms = f"{len(self.arms)} arms of {self._learner.outputs} outputs" if self._arms else "points of a Box"
+        arms = arms if self._catalog is None else f"{len(self.items)} items of a catalog"
         return described(
             f"OnlineAgent {self.agent.name} in {where}{'' if self._open else ', closed'}",
             f"observations {brief(self._spaces.observation_space)}; actions: {arms}; seed {self._seed}",
@@ -145,37 +148,53 @@ class OnlineAgent(Calls):
     @exclusive
     def warm_up(self) -> None:
         """Compile all programs, so that no later call has to. Changes nothing."""
-        actions = self._spaces.action_space
-        self._learner.warm_up(self._record, 0 if self._arms else np.zeros(actions.shape or (), np.float32))
+        actions, indexed = self._spaces.action_space, bool(self._arms) or self._catalog is not None
+        action = 0 if indexed else np.zeros(actions.shape or (), np.float32)
+        self._learner.warm_up(self._record, action, decides=self._catalog is None)
+        if self._catalog is not None:
+            self._compile(len(self.items))
 
-    def decide(self, context: Any, mask: Any = None) -> Decision:
+    def decide(self, context: Any = None, mask: Any = None, *, items: Iterable[Id] | None = None) -> Decision:
         """Choose an action, which is in the log when this returns.
 
         Args:
-            context: an observation of the space, or with an encoder a row as a dict. Numbers beyond the bounds of a Box
-                of floats are moved to them, and `counts` tells in how many contexts.
+            context: an observation of the space, or with an encoder a row as a dict; with a `Catalog` the numbers of
+                the user, or nothing where it has none. Numbers beyond the bounds of a Box of floats are moved to them,
+                and `counts` tells in how many contexts.
             mask: (number of ids) bool, whether each arm may be played; None: all. Removed arms never are, nor those
                 that were added after the mask was made, which then is shorter.
+            items: ids of a `Catalog`'s items, of which one is chosen; None: all.
 
         Raises:
-            TypeError, ValueError: a context or mask of another kind, shape or range; nothing happens then.
+            TypeError, ValueError: a context, mask or id of another kind, shape or range; nothing happens then.
             OSError: the log cannot be written; nothing happens then.
         """
+        if self._catalog is not None or items is not None:
+            return self._chosen(self._users(context, None, mask), [items], new_nonces(1))[0]
         observation = context if self._encoder is None else self._encoder(context)
         record = contexts.checked(self._spaces.observation_space, self._record, observation)
         return self._decided(record[None], mask, (), new_nonces(1))[0]
 
-    def decide_many(self, stacked: Any, masks: Any = None) -> list[Decision]:
+    def decide_many(
+        self, stacked: Any, masks: Any = None, *, items: Iterable[Iterable[Id] | None] | None = None
+    ) -> list[Decision]:
         """Choose an action for each of several contexts, all by the present belief: as so many calls of `decide`.
 
         Args:
             stacked: n contexts, stacked: (n, ...), or a dict of such arrays; with an encoder a table, or a list of
                 dicts.
             masks: (n, number of ids) bool; None: all arms may be played.
+            items: ids of a `Catalog`'s items for each context; None: all.
 
         Raises:
             As `decide`, for the first that is wrong; nothing happens then.
         """
+        if self._catalog is not None or items is not None:
+            users = self._users(stacked, sized(stacked)[1], masks)
+            asked = [None] * len(users) if items is None else list(items)
+            if len(asked) != len(users):
+                raise ValueError(f"items must be one list of ids for each of {len(users)} contexts; got {len(asked)}")
+            return self._chosen(users, asked, new_nonces(len(users)))
         stacked, rows = sized(stacked if self._encoder is None else self._encoder.transform(stacked))
         space, none = self._spaces.observation_space, np.empty(0, self._record)
         records = contexts.checked(space, self._record, stacked, rows) if rows else none
@@ -195,11 +214,12 @@ class OnlineAgent(Calls):
             the mean away from that of the mean of the latest contexts; with an encoder, by columns of its table.
 
         Raises:
-            TypeError, ValueError: as `decide`; or actions are points of a Box; or the agent, perhaps one's own, has no
-                `Agent.assess`.
+            TypeError, ValueError: as `decide`; or actions are points of a Box or items; or the agent, perhaps your
+                own, has no `Agent.assess`.
         """
         if not self._arms or self.agent.assess is None:
-            reason = "it has no `assess`" if self._arms else "its actions are points of a Box, of which it tries some"
+            actions = "points of a Box, of which it tries some" if self._catalog is None else "items of a catalog"
+            reason = "it has no `assess`" if self._arms else f"its actions are {actions}"
             raise TypeError(f"{self.agent.name} cannot explain how it would play: {reason}")
         observation = context if self._encoder is None else self._encoder(context)
         space = self._spaces.observation_space
@@ -258,6 +278,8 @@ class OnlineAgent(Calls):
             ValueError: the log does not fit.
             OSError: the log cannot be written.
         """
+        if self._catalog is not None:
+            raise TypeError("a log of other decisions does not say which items of the catalog its actions are")
         check_log(log)
         rows, names = len(log.action), list(self._record.names or ())
         name = names[0]
@@ -296,6 +318,34 @@ class OnlineAgent(Calls):
         if arm not in self.arms or len(self.arms) == 1:
             raise ValueError(f"arm must be one of {self.arms}, of which one has to stay; got {arm!r}")
         self._describe(self._learner, {**self._arms, arm: self._arms[arm]._replace(removed=True)})
+
+    def add_items(self, items: Mapping[Any, Any]) -> None:
+        """Add items to the catalog, all of them or, where that fails, none; they may be chosen when this returns.
+
+        An item whose id is there takes its place. What was learned stays: of a new item the agent expects what it has
+        learned of others with such features. Where a program of another size is needed and `warm_up` or a decision has
+        compiled some, it is compiled first. Other calls go on meanwhile.
+
+        Args:
+            items: the features (d,) of each by its id, a text or an integer.
+
+        Raises:
+            TypeError, ValueError: no catalog; or ids or features of another kind or shape.
+            OSError: the log cannot be written.
+        """
+        ids, features, clipped = checked_items(self._known_catalog().item, items)
+        with self._growing, short_turns(): self._change_items(ids, features, (), clipped)  # fmt: skip  # noqa: E701
+
+    def remove_items(self, ids: Iterable[Id]) -> None:
+        """Choose items no more; rewards of their earlier decisions are still learned.
+
+        Raises:
+            TypeError: there is no catalog.
+            ValueError: it has no such item.
+            OSError: the log cannot be written.
+        """
+        none, gone = np.empty((0, *self._known_catalog().item.shape), self._shelf.features.dtype), list(ids)
+        with self._growing, short_turns(): self._change_items((), none, gone)  # fmt: skip  # noqa: E701
 
     def snapshot(self) -> None:
         """Write the state to the folder, so that a start need not learn again what was learned before."""

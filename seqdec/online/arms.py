@@ -48,7 +48,7 @@ class Arms(Upkeep):
 
     @property
     def arms(self) -> tuple[int, ...]:
-        """The ids of the arms that may be played; empty for points of a Box."""
+        """The ids of the arms that may be played; empty for points of a Box and items of a catalog."""
         return tuple(key for key, arm in self._arms.items() if not arm.removed)
 
     def _grown(self) -> int:
@@ -99,6 +99,7 @@ class Arms(Upkeep):
         candidates = isinstance(self._spaces.observation_space, gym_spaces.Dict)
         if candidates or not self._arms:
             kind = "candidates, which a mask allows or not" if candidates else "points of a Box"
+            kind = kind if self._catalog is None else "items: use add_items and remove_items"
             raise TypeError(f"arms can be added and removed where actions have an index; here they are {kind}")
 
     def _allowed(self, mask: Any, lead: tuple[int, ...]) -> np.ndarray:

@@ -66,6 +66,10 @@ class Journal(Reader):
         rows = [(key, arm.output, int(arm.removed)) for key, arm in arms.items()]
         self._commit(("facts", pairs), ("arms", rows))
 
+    def write_items(self, rows: Sequence[tuple[int, str, bytes, int]]) -> None:
+        """Write items by number, anew where they have been written before, in one transaction."""
+        self._commit(("items", rows))
+
     def now(self) -> int:
         """The time in ns, later than that of every decision before; where a clock jumps back, it goes on from there."""
         clock = time.time_ns()
@@ -211,7 +215,7 @@ class Journal(Reader):
                 if several:
                     self._db.execute("BEGIN IMMEDIATE")
                 for table, rows in parts:
-                    kind = "INSERT OR REPLACE" if table in ("facts", "arms") else "INSERT"
+                    kind = "INSERT OR REPLACE" if table in ("facts", "arms", "items") else "INSERT"
                     places = ", ".join("?" * WIDTHS[table])
                     for row in rows:
                         self._db.execute(f"{kind} INTO {table} VALUES ({places})", (*row, checksum(row)))

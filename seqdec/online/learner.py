@@ -154,11 +154,12 @@ class Learner:
         left = iter(accepted)
         return [lesson is not None and next(left) for _, lessons in batches for lesson in lessons]
 
-    def warm_up(self, record: np.dtype, action: Any) -> None:
-        """Compile all programs; the belief stays as it is."""
+    def warm_up(self, record: np.dtype, action: Any, *, decides: bool = True) -> None:
+        """Compile all programs, or those that learn alone; the belief stays as it is."""
         for count in (1, 2):
             records = np.zeros(count, record)
-            self.decide(0, records, np.ones((count, self.outputs), bool))
+            if decides:
+                self.decide(0, records, np.ones((count, self.outputs), bool))
             with jax.debug_nans(False):
                 lessons = [Lesson(row, action, np.nan) for row in records]
                 self._learned(jax.tree.map(jnp.copy, self.belief.state), [lessons])

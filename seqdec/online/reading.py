@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from seqdec.features import Encoder
+from seqdec.online import catalog
 from seqdec.online.contexts import WHOLE, unpacked
 from seqdec.ope.log import Log, make_log
 from seqdec.persistence import check_format, located
@@ -58,6 +59,14 @@ class Reader:
             rows = self._db.execute(f"SELECT {COLUMNS['facts']} FROM facts").fetchall()
         return {name: json.loads(value) for name, value in (self._sound("facts", row) for row in rows)}
 
+    def items(self) -> list[Any]:
+        """Number, id, features and whether it is removed of all items of a catalog, by number; none without one."""
+        with self._reported():
+            if not self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'items'").fetchone():
+                return []
+            rows = self._db.execute(f"SELECT {COLUMNS['items']} FROM items ORDER BY number").fetchall()
+        return [self._sound("items", row) for row in rows]
+
     def log(self, record: np.dtype) -> Log:
         """The decisions whose reward and propensity are known. Raises ValueError where there is none."""
         with self._reported():
@@ -66,7 +75,16 @@ class Reader:
         rows = [(decision[1], *decision[3:], reward[3]) for reward, decision in pairs]
         if not rows:
             raise ValueError(f"{self.path} has no decision with a propensity and a reward yet")
-        times, contexts, masks, actions, propensities, rewards = zip(*rows, strict=True)
+        moments, contexts, masks, actions, propensities, rewards = zip(*rows, strict=True)
+        times = np.array(moments, "datetime64[ns]")
+        given = {"action": actions, "reward": rewards, "propensity": propensities, "timestamp": times}
+        if items := self.items():
+            known = catalog.read_shelf(items, record)
+            mask = np.array([catalog.unpacked(shown, len(items)) for shown in masks])
+            users = unpacked(b"".join(contexts), record, len(rows))
+            users = users[catalog.USER][:, 0] if catalog.USER in (record.names or ()) else None
+            names = catalog.names(known.ids)
+            return make_log(**given, context=users, mask=mask, action_features=known.features, action_names=names)
         if isinstance(actions[0], bytes):
             raise ValueError("a log for off-policy evaluation has actions with an index; these are points of a box")
         size = max(map(len, masks))
@@ -77,10 +95,7 @@ class Reader:
         columns = [part.reshape(*lead, part.size // math.prod(lead)) for part in parts]
         joined = np.concatenate(columns, axis=-1)
         return make_log(
-            action=actions,
-            reward=rewards,
-            propensity=propensities,
-            timestamp=np.array(times, "datetime64[ns]"),
+            **given,
             context=joined if whole else None,
             action_features=None if whole else joined,
             mask=np.frombuffer(b"".join(mask.ljust(size, b"\0") for mask in masks), bool).reshape(len(rows), size),
@@ -98,6 +113,7 @@ class Reader:
         """All decisions, as `read_history` returns them; `names` are those of the features of an encoder."""
         import pandas as pd
 
+        items = self.items()
         with self._reported():
             found = self._db.execute(
                 f"SELECT {COLUMNS['decisions']}, {COLUMNS['rewards']} FROM decisions LEFT JOIN rewards "
@@ -117,7 +133,8 @@ class Reader:
             points = np.array([np.frombuffer(point, np.float32) for point in action])
             columns |= {f"action_{place}": points[:, place] for place in range(points.shape[1])}
         else:
-            columns["action"] = np.array(action, np.int64)
+            ids = {number: json.loads(text) for number, text, *_ in items}
+            columns["action"] = pd.Series([ids.get(key, key) for key in action], dtype=None if action else np.int64)
         columns |= {
             "propensity": np.array(propensity, float),
             "reward": np.array(rewarded[0], float),
@@ -126,7 +143,8 @@ class Reader:
         }
         records = unpacked(b"".join(context), record, len(rows))
         for field in record.names or ():
-            flat = records[field].reshape(len(rows), math.prod(record[field].shape))
+            part = records[field][:, 0] if items else records[field]  # of the item that was chosen
+            flat = part.reshape(len(rows), math.prod(part.shape[1:]))
             own = [f"{field}_{place}" for place in range(flat.shape[1])] if names is None else names
             columns |= {f"context {name}" if name in columns else name: flat[:, i] for i, name in enumerate(own)}
         return pd.DataFrame(columns)

@@ -5,6 +5,7 @@
                 "default", "collected" (put together from reports) or "history" (of another log)
     reports     sequence, number of the decision, reward, time: what is put together later
     arms        id, output of the model that it has (NULL: none any more), whether it is removed
+    items       number, id (as JSON), features (bytes), whether it is removed: of a catalog
     facts       what the log belongs to, as JSON
 
 The last column of each table is a CRC-32 of the others, so that a damaged row is noticed when it is read.
@@ -28,6 +29,7 @@ REPORTED, DEFAULT, COLLECTED, HISTORY = "reported", "default", "collected", "his
 TABLES = {
     "facts": ("name TEXT PRIMARY KEY", "value TEXT"),
     "arms": ("id INTEGER PRIMARY KEY", "output INTEGER", "removed INTEGER"),
+    "items": ("number INTEGER PRIMARY KEY", "id TEXT", "features BLOB", "removed INTEGER"),
     "decisions": (
         "number INTEGER PRIMARY KEY", "time INTEGER", "nonce BLOB", "context BLOB", "mask BLOB", "action",
         "propensity REAL",
@@ -74,9 +76,9 @@ class Entry(NamedTuple):
     nonce: bytes
     context: bytes
     mask: bytes | None
-    """a byte for each id of an arm; None for points of a box"""
+    """a byte for each id of an arm, or the items packed (`seqdec.online.catalog`); None for points of a box"""
     action: Any
-    """id of an arm, or the bytes of a point"""
+    """id of an arm, number of an item, or the bytes of a point"""
     propensity: float
     """NaN where it is not known"""
 

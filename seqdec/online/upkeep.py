@@ -19,6 +19,7 @@ from seqdec.features import Encoder
 from seqdec.introspection import listed
 from seqdec.online import contexts, encoders
 from seqdec.online.arguments import factory
+from seqdec.online.catalog import ROWS, Catalog, read_shelf
 from seqdec.online.digests import digest
 from seqdec.online.journal import Journal
 from seqdec.online.learner import Belief, Learner, Lesson
@@ -53,7 +54,7 @@ class Upkeep:
     def __init__(
         self,
         make: str | Callable[[HasSpaces], Agent],
-        spaces: HasSpaces,
+        spaces: HasSpaces | Catalog,
         *,
         seed: int,
         encoder: Encoder | None,
@@ -66,7 +67,9 @@ class Upkeep:
         options: Mapping[str, Any],
     ) -> None:
         """See the class."""
-        self._make, self._spaces, self._seed = factory(make), spaces_of(spaces), checks.seed("seed", seed)
+        self._catalog = spaces if isinstance(spaces, Catalog) else None
+        self._make, self._seed = factory(make), checks.seed("seed", seed)
+        self._spaces = spaces.spaces(ROWS) if isinstance(spaces, Catalog) else spaces_of(spaces)
         self._batch_size, self._every = count("batch_size", batch_size), count("snapshot_every", snapshot_every)
         self._options = {"batch_size": self._batch_size, **options}
         observations, actions = self._spaces
@@ -78,7 +81,9 @@ class Upkeep:
         self._free = weakref.finalize(self, _close, self._held)  # of garbage, and at the end of the process
         self._settled, self._due, self._saved = True, self._every, (0, 0)
         self._folder = None if folder is None else located(folder)
-        self._first = int(actions.n) if isinstance(actions, gym_spaces.Discrete) else 0
+        self._first = int(actions.n) if isinstance(actions, gym_spaces.Discrete) and self._catalog is None else 0
+        if self._catalog is not None and capacity is not None:
+            raise ValueError(f"capacity={capacity} is of arms; a catalog has room for all items: leave it out")
         outputs = None if capacity is None else count("capacity", capacity, max(self._first, 1))
         try:
             if self._folder is not None:
@@ -138,6 +143,7 @@ class Upkeep:
         try:
             self._journal.recover()
             facts, self._arms = self._journal.facts(), self._journal.arms()
+            self._shelf = read_shelf(self._journal.items(), self._record)
             if self._learner.generation != facts["generation"]:
                 self._learner = self._made(self._agent(facts["outputs"]), facts["outputs"], facts["generation"])
                 self._restore()
@@ -152,7 +158,7 @@ class Upkeep:
     def _agent(self, outputs: int) -> Agent:
         """The agent with so many outputs."""
         actions = self._spaces.action_space
-        if isinstance(actions, gym_spaces.Discrete):
+        if isinstance(actions, gym_spaces.Discrete) and self._catalog is None:
             actions = gym_spaces.Discrete(outputs)
         agent = self._make(Spaces(self._spaces.observation_space, actions))
         if not isinstance(agent, Agent):
@@ -182,6 +188,7 @@ class Upkeep:
     def _take_up(self, outputs: int | None, relearn: bool) -> None:
         """Go on with the folder's log, or begin one."""
         facts, self._arms = self._journal.facts(), self._journal.arms()
+        self._shelf = read_shelf(self._journal.items(), self._record)
         self._ended = self._journal.settled()
         if not facts:
             if self._folder is not None and (self._folder / SNAPSHOT).is_file():
@@ -325,7 +332,7 @@ class Upkeep:
         if isinstance(reward.action, bytes):
             shape = self._spaces.action_space.shape or ()
             return Lesson(record, np.frombuffer(reward.action, np.float32).reshape(shape), reward.reward)
-        output = arms[reward.action].output
+        output = 0 if self._catalog is not None else arms[reward.action].output
         return None if output is None else Lesson(record, output, reward.reward)
 
     def _write_snapshot(self) -> None:

@@ -1,0 +1,168 @@
+"""Decisions among the items of a catalog.
+
+The log has of each decision the rows that the agent learns of, the item that was chosen first, and which items were
+offered. So the belief does not depend on what becomes of the catalog. Programs are compiled beside the calls of others,
+before a catalog needs them.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces as gym_spaces
+
+from seqdec.checks import word
+from seqdec.core import Agent, Masked, PyTree
+from seqdec.online import catalog, contexts
+from seqdec.online.calls import Calls, Decision
+from seqdec.online.catalog import ITEM, ROWS, USER, Catalog, Id
+from seqdec.online.tables import Entry
+from seqdec.online.turns import exclusive, urgent
+from seqdec.runtime import step_options
+from seqdec.spaces import check_values, shaped
+
+
+class Items(Calls):
+    """An agent that chooses among items, if its spaces are those of a catalog."""
+
+    def __init__(self, **others: Any) -> None:
+        """See `Calls`."""
+        self._choosing: dict[int, Callable[..., Any]] = {}
+        super().__init__(**others)
+
+    @property
+    def items(self) -> tuple[Id, ...]:
+        """The ids of the catalog's items that are not removed; empty without a catalog."""
+        return tuple(self._shelf.numbers)
+
+    def _known_catalog(self) -> Catalog:
+        """Raises TypeError where there is none."""
+        if self._catalog is None:
+            raise TypeError("items need a catalog: make the agent with a seqdec.online.Catalog as its spaces")
+        return self._catalog
+
+    def _users(self, users: Any, rows: int | None, mask: Any) -> np.ndarray:
+        """Records (rows,) or, for None, (1,) of users, whose items are not chosen yet. Raises TypeError, ValueError."""
+        user = self._known_catalog().user
+        if mask is not None:
+            raise TypeError("with a catalog, say with items=[...] which may be chosen, by their ids; got a mask")
+        records = np.zeros(1 if rows is None else rows, self._record)
+        if user is None:
+            if rows is None and users is not None:
+                raise ValueError(f"the catalog has no user, whose numbers could be told; got {users!r:.80}")
+            return records
+        given = np.asarray(shaped(user, users, "the context", rows))
+        check_values(user, given, "the context", kept=True)
+        records[USER] = given.reshape(-1, 1, *user.shape)
+        return records
+
+    @urgent
+    def _chosen(
+        self, records: np.ndarray, asked: Sequence[Iterable[Id] | None], nonces: Sequence[bytes]
+    ) -> list[Decision]:
+        """Choose items, and write the decisions to the log.
+
+        Args:
+            records: (n,) with the users.
+            asked: for each the ids of the items that it is chosen from; None: all.
+            nonces: of the tokens.
+        """
+        assert self._catalog is not None
+        shelf, first = self._shelf, self._journal.decisions + 1
+        offered = [shelf.chosen(ids) for ids in asked]
+        parts: Any = self._spaces.observation_space
+        records, clipped = contexts.clipped(gym_spaces.Dict({k: parts[k] for k in parts if k == USER}), records)
+        entries, actions = [], []
+        for place, numbers in enumerate(offered):
+            user = None if self._catalog.user is None else records[USER][place, 0]
+            choose = self._program(catalog.size_of(len(numbers), len(shelf.live)))
+            features = shelf.features[numbers]
+            index, propensity = choose(self._learner.belief.state, first + place, features, user)
+            others = np.random.default_rng((self._seed, first + place)).integers(len(numbers), size=ROWS - 1)
+            records[ITEM][place] = features[[index, *others]]
+            number, shown = int(numbers[index]), catalog.packed(numbers, len(shelf.ids))
+            entries.append(Entry(nonces[place], records[place].tobytes(), shown, number, propensity))
+            actions.append(shelf.ids[number])
+        if entries:
+            self._journal.add_decisions(entries)
+        if clipped:
+            self._counts["clipped"] += clipped
+        propensities = [entry.propensity for entry in entries]
+        tokens = [f"{number}-{nonce.hex()}" for number, nonce in enumerate(nonces, first)]
+        return list(map(Decision, actions, propensities, tokens))
+
+    def _program(self, size: int) -> Callable[..., tuple[int, float]]:
+        """(state, number of the decision, features (k, d), user) -> index and propensity, for at most `size` items."""
+        if size not in self._choosing:
+            self._choosing[size] = self._compiled(size)
+        return self._choosing[size]
+
+    def _compiled(self, size: int) -> Callable[..., tuple[int, float]]:
+        assert self._catalog is not None
+        agent = self._make(self._catalog.spaces(size))
+        _check_state(agent, self._learner.belief.state, size)
+
+        def act(state: PyTree, seed: Any, number: Any, features: Any, user: Any, count: Any) -> Any:
+            x = {ITEM: features} | ({} if user is None else {USER: jnp.broadcast_to(user, (size, *user.shape))})
+            key = jax.random.fold_in(jax.random.key(seed), number)
+            action = agent.act(key, state, Masked(x, jnp.arange(size) < count))
+            return action.value, action.propensity
+
+        program, seed = jax.jit(act, compiler_options=step_options()), word(self._seed)
+
+        def choose(state: PyTree, number: int, features: np.ndarray, user: Any) -> tuple[int, float]:
+            rows = np.zeros((size, *features.shape[1:]), features.dtype)
+            rows[: len(features)] = features
+            index, chance = program(state, seed, np.uint32(number % 2**32), rows, user, np.int32(len(features)))
+            return int(index), float(chance)
+
+        return choose
+
+    def _compile(self, count: int) -> None:
+        """Compile what a catalog of so many items needs, beside what others do."""
+        assert self._catalog is not None
+        user = None if self._catalog.user is None else np.zeros(self._catalog.user.shape, self._record[USER].base)
+        item, state = np.zeros((1, *self._catalog.item.shape), self._record[ITEM].base), self._copied()
+        for size in catalog.sizes(count):
+            if size not in self._choosing:
+                choose = self._compiled(size)
+                choose(state, 0, item, user)
+                self._choosing[size] = choose
+
+    def _change_items(self, ids: Sequence[Id], features: np.ndarray, removed: Iterable[Id], clipped: int = 0) -> None:
+        """Add items, in the place of those with the same ids, and remove others; for one thread at a time."""
+        before = self._shelf
+        gone = {before.ids[number] for number in before.chosen(removed)} if removed else set()
+        if self._choosing:  # else nothing has been compiled, and the first call does it
+            self._compile(len((before.numbers.keys() | set(ids)) - gone))
+        self._write_items(ids, features, gone | (before.numbers.keys() & set(ids)), clipped)
+
+    @exclusive
+    def _write_items(self, ids: Sequence[Id], features: np.ndarray, gone: Iterable[Id], clipped: int) -> None:
+        before = self._shelf
+        old = [(before.numbers[name], name) for name in gone]
+        rows = [(number, json.dumps(name), before.features[number].tobytes(), 1) for number, name in old]
+        new = zip(ids, features, strict=True)
+        rows += [
+            (number, json.dumps(name), row.tobytes(), 0) for number, (name, row) in enumerate(new, len(before.ids))
+        ]
+        self._journal.write_items(rows)
+        self._shelf = catalog.changed(before, ids, features, gone)
+        if clipped:
+            self._counts["clipped"] += clipped
+
+
+def _check_state(agent: Agent, state: PyTree, size: int) -> None:
+    """Refuse an agent that knows something else where it has more candidates."""
+
+    def shapes(tree: PyTree) -> Any:
+        return [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(tree)]
+
+    if shapes(jax.eval_shape(agent.init, jax.random.key(0))) != shapes(state):
+        raise TypeError(
+            f"{agent.name} cannot choose from a catalog: its state depends on the number of candidates; {size} are not "
+            f"as {ROWS}. Use an agent with one model for all rows, such as auto, linear or hilofi"
+        )
