@@ -212,11 +212,15 @@ def each_arm(env: Environment, steps: int, seed: int) -> tuple[np.ndarray, np.nd
     return np.asarray(rewards.T, float), np.asarray(regret.T)
 
 
-def peer_regret(make: Callable[[int, int], Step], env: Environment, steps: int, seeds: int) -> tuple[np.ndarray, float]:
-    """Regret (seeds, steps), and seconds of all steps."""
-    contexts = seqdec.run(always(0), env, steps, seed=0, num_seeds=seeds, diagnostics=("observation",)).diagnostics
+def peer_regret(
+    make: Callable[[int, int], Step], env: Environment, steps: int, seeds: int, first: int = 0
+) -> tuple[np.ndarray, float]:
+    """Regret (seeds, steps) with so many seeds from the first, and seconds of all steps."""
+    contexts = seqdec.run(
+        always(0), env, steps, seed=first, num_seeds=seeds, diagnostics=("observation",), progress=False
+    ).diagnostics
     rows, seconds = [], 0.0
-    for seed, shown in enumerate(np.asarray(contexts["observation"], float)):
+    for seed, shown in enumerate(np.asarray(contexts["observation"], float), first):
         rewards, regret = each_arm(env, steps, seed)
         step = make(rewards.shape[1], seed)
         began = time.perf_counter()

@@ -11,7 +11,8 @@ rate in the worst case of the theory.
 An agent is a name of seqdec, with a half-life, or inf for None, after @ and a policy and its options after colons if
 they are not the defaults, such as `linear@200:ucb`; or `linucb:ALPHA`, LinUCB with ridge 1 and an intercept, on
 contexts and rewards as they are; `linucb:ALPHA:H`, the same with observations that count half after H steps; or `beta`,
-Thompson sampling of Bernoulli arms.
+Thompson sampling of Bernoulli arms. `vw:OPTIONS` and `mabwiser:POLICY` are learners of these libraries (`pip install
+vowpalwabbit mabwiser`), which meet the same contexts and rewards one seed after the other, such as "vw:--squarecb".
 """
 
 import argparse
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import plain
 from gymnasium.spaces import Box, Discrete
 
 import seqdec
@@ -335,6 +337,21 @@ def contender(name: str, env: Environment) -> Agent:
     )
 
 
+LIBRARIES: dict[str, Callable[[str], Callable[[int, int], plain.Step]]] = {
+    "vw": plain.vowpal_wabbit,
+    "mabwiser": plain.mabwiser,
+}
+
+
+def regret_of(name: str, env: Environment, steps: int, asked: argparse.Namespace) -> tuple[np.ndarray, float]:
+    """Regret (seeds, steps) of the contender called `name`, and seconds of all steps."""
+    kind, _, options = name.partition(":")
+    if kind in LIBRARIES:
+        return plain.peer_regret(LIBRARIES[kind](options), env, steps, asked.seeds, asked.seed)
+    run = seqdec.run(contender(name, env), env, steps, seed=asked.seed, num_seeds=asked.seeds, progress=False)
+    return np.asarray(run.regret), run.run_seconds
+
+
 def exponents(regret: np.ndarray) -> np.ndarray:
     """(seeds,) least-squares slopes of log cumulative regret over log t, from regret (seeds, steps)."""
     steps = regret.shape[1]
@@ -349,16 +366,14 @@ def main(asked: argparse.Namespace) -> None:
         env, stream = environment(name), STREAMS[name]
         steps = asked.steps or stream.steps
         for each in asked.agents:
-            agent = contender(each, env)
-            run = seqdec.run(agent, env, steps, seed=asked.seed, num_seeds=asked.seeds, progress=False)
-            regret = np.asarray(run.regret)
+            regret, seconds = regret_of(each, env, steps, asked)
             total, last = regret.sum(1), regret[:, -steps // 4 :].sum(1)
             mean, margin = mean_and_margin(total)
             growth = exponents(regret)
             print(
                 f"{name:14} {each:24} {mean:10.4g} ± {margin:8.3g}  last {last.mean():9.4g}  worst {total.max():9.4g}"
                 f"  grows {growth.mean():4.2f}, {growth.max():4.2f}"
-                f"  {1e6 * run.run_seconds / regret.size:6.0f} us",
+                f"  {1e6 * seconds / regret.size:6.0f} us",
                 flush=True,
             )
 
