@@ -187,6 +187,29 @@ def test_what_is_refused_changes_nothing(tmp_path: Path) -> None:
         arms.decide(exceptions.X[0], items=["lamp"])
 
 
+def test_a_slate_has_different_items(tmp_path: Path) -> None:
+    with service(tmp_path / "log") as one:
+        one.add_items({**ITEMS, "desk": [2.0, -1.0]})
+        slate = one.decide_slate(3, [0.0], items=["lamp", "chair", "desk"])
+        assert {decision.action for decision in slate} == {"lamp", "chair", "desk"}
+        assert slate[2].propensity == pytest.approx(1.0) and min(decision.propensity for decision in slate) > 0
+        assert one.learn_many([(decision.token, 1.0) for decision in slate]) == ["learned"] * 3
+        log = one.log()
+        assert log.mask.sum(1).tolist() == [3, 2, 1]
+        assert not log.mask[1, log.action[0]] and not log.mask[2, log.action[:2]].any()
+        before = one.counts
+        with pytest.raises(ValueError, match="count=5 different items cannot be chosen from 4"):
+            one.decide_slate(5, [0.0])
+        with pytest.raises(ValueError, match="count must be"):
+            one.decide_slate(0, [0.0])
+        assert one.counts == before
+        shutil.copytree(tmp_path / "log", tmp_path / "killed")
+        with service(tmp_path / "killed") as again:
+            assert exceptions.bits(again) == exceptions.bits(one)
+    with service(make=exceptions.means, site=exceptions.SITE) as arms, pytest.raises(TypeError, match="need a catalog"):
+        arms.decide_slate(2, exceptions.X[0])
+
+
 def test_sizes_of_programs() -> None:
     for count in (0, 1, 16, 17, 100, 5000, 20_000):
         found = catalog.sizes(count)

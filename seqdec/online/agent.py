@@ -17,6 +17,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
+from seqdec import checks
 from seqdec.core import Agent, HasSpaces, PyTree
 from seqdec.features import Encoder
 from seqdec.introspection import brief, described, listed
@@ -199,6 +200,25 @@ class OnlineAgent(Items):
         space, none = self._spaces.observation_space, np.empty(0, self._record)
         records = contexts.checked(space, self._record, stacked, rows) if rows else none
         return self._decided(records, masks, (rows,), new_nonces(rows))
+
+    def decide_slate(self, count: int, context: Any = None, *, items: Iterable[Id] | None = None) -> list[Decision]:
+        """Choose several different items of a `Catalog`, one after the other, by the present belief.
+
+        Each is a decision of its own among the items that the ones before it have left: its propensity is that of its
+        position after those, and its reward is reported with its own token.
+
+        Args:
+            count: how many.
+            context: as in `decide`.
+            items: as in `decide`; at least `count`.
+
+        Raises:
+            As `decide`.
+        """
+        count = checks.count("count", count)
+        users = np.repeat(self._users(context, None, None), count)
+        asked = [None if items is None else list(items)] * count
+        return self._chosen(users, asked, new_nonces(count), different=True)
 
     def explain(self, context: Any, mask: Any = None) -> Explanation:
         """What the agent believes of every arm in a context, how it would play, and why; nothing is logged or changed.

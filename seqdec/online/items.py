@@ -61,7 +61,12 @@ class Items(Calls):
 
     @urgent
     def _chosen(
-        self, records: np.ndarray, asked: Sequence[Iterable[Id] | None], nonces: Sequence[bytes]
+        self,
+        records: np.ndarray,
+        asked: Sequence[Iterable[Id] | None],
+        nonces: Sequence[bytes],
+        *,
+        different: bool = False,
     ) -> list[Decision]:
         """Choose items, and write the decisions to the log.
 
@@ -69,14 +74,18 @@ class Items(Calls):
             records: (n,) with the users.
             asked: for each the ids of the items that it is chosen from; None: all.
             nonces: of the tokens.
+            different: whether each is chosen from those that are left by the ones before it.
         """
         assert self._catalog is not None
         shelf, first = self._shelf, self._journal.decisions + 1
         offered = [shelf.chosen(ids) for ids in asked]
+        if different and len(offered[0]) < len(offered):
+            raise ValueError(f"count={len(offered)} different items cannot be chosen from {len(offered[0])}")
         parts: Any = self._spaces.observation_space
         records, clipped = contexts.clipped(gym_spaces.Dict({k: parts[k] for k in parts if k == USER}), records)
         entries, actions = [], []
-        for place, numbers in enumerate(offered):
+        for place, given in enumerate(offered):
+            numbers = np.setdiff1d(given, [entry.action for entry in entries]) if different else given
             user = None if self._catalog.user is None else records[USER][place, 0]
             choose = self._program(catalog.size_of(len(numbers), len(shelf.live)))
             features = shelf.features[numbers]
