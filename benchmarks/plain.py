@@ -200,33 +200,46 @@ def always(arm: int | Array) -> Agent:
     return Agent(lambda key: None, act, lambda state, *_: (state, None), "always", True, {})
 
 
-def each_arm(env: Environment, steps: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rewards and regret (steps, n) of all arms in the run with `seed`, where no arm changes what follows."""
+class World(NamedTuple):
+    """What one seed shows and pays, whatever is played: for environments in which no action changes what follows."""
+
+    contexts: np.ndarray
+    """(steps, F)"""
+    rewards: np.ndarray
+    """(steps, n) of all arms"""
+    regret: np.ndarray
+    """(steps, n)"""
+
+
+def worlds(env: Environment, steps: int, seeds: range) -> list[World]:
+    """The world of each seed, as `seqdec.run` meets it."""
 
     def one(key, params, arm):
         record = play(always(arm), env, steps, key, params)
         return record.reward, record.regret
 
-    every = jnp.arange(int(env.action_space.n))  # pyright: ignore[reportAttributeAccessIssue] (Discrete)
-    rewards, regret = jax.jit(jax.vmap(one, (None, None, 0)))(jax.random.key(seed), env.params, every)
-    return np.asarray(rewards.T, float), np.asarray(regret.T)
+    def all_arms(key, params):
+        return jax.vmap(one, (None, None, 0), 1)(key, params, jnp.arange(env.action_space.n))  # pyright: ignore
+
+    keys = jax.vmap(jax.random.key)(jnp.array(seeds))
+    rewards, regret = jax.jit(jax.vmap(all_arms, (0, None)))(keys, env.params)
+    shown = seqdec.run(
+        always(0), env, steps, seed=seeds[0], num_seeds=len(seeds), diagnostics=("observation",), progress=False
+    ).diagnostics["observation"]
+    return [
+        World(*each) for each in zip(np.asarray(shown), np.asarray(rewards, float), np.asarray(regret), strict=True)
+    ]
 
 
-def peer_regret(
-    make: Callable[[int, int], Step], env: Environment, steps: int, seeds: int, first: int = 0
-) -> tuple[np.ndarray, float]:
-    """Regret (seeds, steps) with so many seeds from the first, and seconds of all steps."""
-    contexts = seqdec.run(
-        always(0), env, steps, seed=first, num_seeds=seeds, diagnostics=("observation",), progress=False
-    ).diagnostics
+def peer_regret(make: Callable[[int, int], Step], met: list[World], seeds: range) -> tuple[np.ndarray, float]:
+    """Regret (seeds, steps) of a learner in the world of each seed, and seconds of all steps."""
     rows, seconds = [], 0.0
-    for seed, shown in enumerate(np.asarray(contexts["observation"], float), first):
-        rewards, regret = each_arm(env, steps, seed)
-        step = make(rewards.shape[1], seed)
+    for seed, world in zip(seeds, met, strict=True):
+        step = make(world.rewards.shape[1], seed)
         began = time.perf_counter()
-        arms = [step(x, paid) for x, paid in zip(shown, rewards, strict=True)]
+        arms = [step(x.astype(float), paid) for x, paid in zip(world.contexts, world.rewards, strict=True)]
         seconds += time.perf_counter() - began
-        rows.append(regret[np.arange(steps), arms])
+        rows.append(world.regret[np.arange(len(arms)), arms])
     return np.array(rows), seconds
 
 
@@ -237,8 +250,10 @@ def contests(asked: argparse.Namespace, env: Environment, steps: int) -> Iterato
     for name in chosen:
         run = seqdec.run(players[name], env, steps, seed=0, num_seeds=asked.seeds, progress=False)
         yield name, run.regret, 1e6 * run.run_seconds / run.regret.size
+    seeds = range(min(asked.peer_seeds, asked.seeds))
+    met = worlds(env, steps, seeds) if asked.peers else []
     for name, make in PEERS[asked.kind].items() if asked.peers else ():
-        regret, seconds = peer_regret(make, env, steps, min(asked.peer_seeds, asked.seeds))
+        regret, seconds = peer_regret(make, met, seeds)
         yield name, regret, 1e6 * seconds / regret.size
 
 
@@ -254,7 +269,7 @@ def main(asked: argparse.Namespace) -> None:
         env = environment(name) if asked.kind == "streams" else seqdec.envs.make(name)
         steps = STREAMS[name].steps if asked.kind == "streams" else min(10_000, len(env.params.features))
         if asked.kind == "tables":
-            uniform = [each_arm(env, steps, seed)[1].mean(1).sum() for seed in range(asked.seeds)]
+            uniform = [world.regret.mean(1).sum() for world in worlds(env, steps, range(asked.seeds))]
         for contender, regret, microseconds in contests(asked, env, steps):
             if asked.kind == "streams":
                 shown = f"{written(regret.mean(1), 4)}   {written(regret[:, -LAST:].mean(1), 4)}"

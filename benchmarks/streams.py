@@ -11,8 +11,9 @@ rate in the worst case of the theory.
 An agent is a name of seqdec, with a half-life, or inf for None, after @ and a policy and its options after colons if
 they are not the defaults, such as `linear@200:ucb`; or `linucb:ALPHA`, LinUCB with ridge 1 and an intercept, on
 contexts and rewards as they are; `linucb:ALPHA:H`, the same with observations that count half after H steps; or `beta`,
-Thompson sampling of Bernoulli arms. `vw:OPTIONS` and `mabwiser:POLICY` are learners of these libraries (`pip install
-vowpalwabbit mabwiser`), which meet the same contexts and rewards one seed after the other, such as "vw:--squarecb".
+Thompson sampling of Bernoulli arms. `vw:OPTIONS` and `mabwiser:POLICY:SETTINGS` are learners of these libraries (`pip
+install vowpalwabbit mabwiser`), which meet the same contexts and rewards one seed after the other, such as
+"vw:--squarecb" and "mabwiser:LinUCB:alpha=0.3:scale=1".
 """
 
 import argparse
@@ -274,7 +275,7 @@ class Ridge(NamedTuple):
     moment: Array
 
 
-def linucb(env: Environment, alpha: float, half_life: float = np.inf, every: int = 1) -> Agent:
+def linucb(env: Environment, alpha: float, half_life: float = np.inf) -> Agent:
     """LinUCB of Li et al. 2010; with a half-life D-LinUCB of Russac et al. 2019 without its second matrix."""
     arms, size = int(env.action_space.n), env.observation_space.shape[0] + 1  # pyright: ignore
     keep = 0.5 ** (1 / half_life)
@@ -331,24 +332,36 @@ def contender(name: str, env: Environment) -> Agent:
     if not options:
         return agents.make(kind, env, **forgets)
     policy, *settings = options
-    pairs = (setting.split("=") for setting in settings)
-    return agents.make(
-        kind, env, policy=policies.make(policy, **{key: float(value) for key, value in pairs}), **forgets
-    )
+    return agents.make(kind, env, policy=policies.make(policy, **settings_of(settings)), **forgets)
+
+
+def settings_of(options: list[str]) -> dict[str, float]:
+    """The numbers of options such as alpha=0.3."""
+    pairs = (option.split("=") for option in options)
+    return {key: float(value) for key, value in pairs}
+
+
+def mabwiser(text: str) -> Callable[[int, int], plain.Step]:
+    """The learning policy of MABWiser after `mabwiser:`."""
+    policy, *options = text.split(":")
+    settings: dict[str, float] = {
+        key: bool(value) if key == "scale" else value for key, value in settings_of(options).items()
+    }
+    return plain.mabwiser(policy, **settings)
 
 
 LIBRARIES: dict[str, Callable[[str], Callable[[int, int], plain.Step]]] = {
     "vw": plain.vowpal_wabbit,
-    "mabwiser": plain.mabwiser,
+    "mabwiser": mabwiser,
 }
 
 
-def regret_of(name: str, env: Environment, steps: int, asked: argparse.Namespace) -> tuple[np.ndarray, float]:
+def regret_of(name: str, env: Environment, steps: int, seeds: range) -> tuple[np.ndarray, float]:
     """Regret (seeds, steps) of the contender called `name`, and seconds of all steps."""
     kind, _, options = name.partition(":")
     if kind in LIBRARIES:
-        return plain.peer_regret(LIBRARIES[kind](options), env, steps, asked.seeds, asked.seed)
-    run = seqdec.run(contender(name, env), env, steps, seed=asked.seed, num_seeds=asked.seeds, progress=False)
+        return plain.peer_regret(LIBRARIES[kind](options), plain.worlds(env, steps, seeds), seeds)
+    run = seqdec.run(contender(name, env), env, steps, seed=seeds[0], num_seeds=len(seeds), progress=False)
     return np.asarray(run.regret), run.run_seconds
 
 
@@ -366,7 +379,7 @@ def main(asked: argparse.Namespace) -> None:
         env, stream = environment(name), STREAMS[name]
         steps = asked.steps or stream.steps
         for each in asked.agents:
-            regret, seconds = regret_of(each, env, steps, asked)
+            regret, seconds = regret_of(each, env, steps, range(asked.seed, asked.seed + asked.seeds))
             total, last = regret.sum(1), regret[:, -steps // 4 :].sum(1)
             mean, margin = mean_and_margin(total)
             growth = exponents(regret)
