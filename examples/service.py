@@ -3,7 +3,8 @@
     python examples/service.py FOLDER --port 8000
 
 POST /decide   {"context": [64 numbers]}                    -> {"action": 3, "propensity": 0.9, "token": "1-5f..."}
-POST /learn    {"token": "1-5f...", "reward": 1.0}          -> {"result": "learned"}
+POST /learn    {"token": "1-5f...", "reward": 1.0}          -> {"result": "learned"}; with --weights a reward such as
+                                                               {"click": 1}, or more names
 POST /explain  {"context": [64 numbers]}                    -> {"actions": [{"action": 3, "mean": 0.7, ...}]}
 GET  /arms                                                  -> {"arms": [0, 1]}
 POST /arms     {}                                           -> {"arm": 2}, which is new
@@ -105,10 +106,12 @@ def counted(app, registry, paths):
     return serve
 
 
-def application(folder: Path):
-    """The routes, and the agent that they share from start to end."""
+def application(folder: Path, **rewards):
+    """The routes, and the agent that they share from start to end; its rewards have options of `OnlineAgent`."""
     seqdec.compilation_cache(folder / "programs")
-    service = seqdec.OnlineAgent(lambda site: seqdec.agents.hilofi(site, rank=10), SITE, seed=0, folder=folder)
+    service = seqdec.OnlineAgent(
+        lambda site: seqdec.agents.hilofi(site, rank=10), SITE, seed=0, folder=folder, **rewards
+    )
 
     @contextlib.asynccontextmanager
     async def lifespan(app):
@@ -174,5 +177,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--weights", type=json.loads, help="""of named rewards, as '{"click": 1.0, "revenue": 0.05}'""")
+    parser.add_argument("--after", type=float, help="seconds in which a decision takes rewards")
+    parser.add_argument("--default", type=json.loads, help="what is not reported by then: a number, or an object")
     options = parser.parse_args()
-    uvicorn.run(application(options.folder), host="127.0.0.1", port=options.port, access_log=False)
+    rewards = {"reward_weights": options.weights, "reward_after": options.after, "reward_default": options.default}
+    uvicorn.run(application(options.folder, **rewards), host="127.0.0.1", port=options.port, access_log=False)

@@ -26,7 +26,7 @@ CONTEXT = [0.5] * 64
 
 
 @contextlib.contextmanager
-def served(folder: Path) -> Iterator[Any]:
+def served(folder: Path, **rewards: Any) -> Iterator[Any]:
     """Port and agent of a service."""
     agents = []
 
@@ -37,7 +37,7 @@ def served(folder: Path) -> Iterator[Any]:
     light = SimpleNamespace(OnlineAgent=made, compilation_cache=lambda folder: folder)
     patch = pytest.MonkeyPatch()
     patch.setattr(example, "seqdec", light)
-    server = uvicorn.Server(uvicorn.Config(example.application(folder), port=0, log_level="critical"))
+    server = uvicorn.Server(uvicorn.Config(example.application(folder, **rewards), port=0, log_level="critical"))
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
@@ -154,3 +154,14 @@ def test_an_agent_that_is_closed_answers_503(tmp_path):
             assert status == 503 and "this agent is closed" in told["error"]
         assert ask(site, "/health", method="GET")[0] == 503
         assert ask(site, "/counts", method="GET")[0] == 503
+
+
+def test_named_rewards_over_http(tmp_path: Path) -> None:
+    with served(tmp_path / "folder", reward_weights={"click": 1.0, "revenue": 0.05}, reward_after=3600.0) as site:
+        token = ask(site, "/decide", {"context": CONTEXT})[1]["token"]
+        assert ask(site, "/learn", {"token": token, "reward": {"click": 1}}) == (200, {"result": "collected"})
+        for wrong in (1.0, {"clicks": 1}, {"click": "1"}, {}):
+            status, answer = ask(site, "/learn", {"token": token, "reward": wrong})
+            assert status == 422 and "error" in answer
+        status, answer = ask(site, "/learn", f'{{"token": "{token}", "reward": {{"revenue": NaN}}}}')
+        assert status == 422 and "'revenue' must be a finite number" in answer["error"]

@@ -30,7 +30,6 @@ from seqdec.statistics import mean_and_margin
 
 _SHARE = 4
 """The first and the last part of a log are each one in so many decisions."""
-_COLUMNS = ("number", "time", "token", "action", "propensity", "reward", "reward_time", "source")
 _SHOWN = 12
 """Rows of a table that are printed and drawn."""
 
@@ -118,10 +117,19 @@ def summary(history: pd.DataFrame, periods: int = 20) -> Summary:
         f"rewards: {kinds}; {int(reward.isna().sum()):,} decisions have none yet",
         f"mean reward {mean:.5g} ± {margin:.2g} (95%)" if reward.notna().any() else "no reward is known yet",
     ]
+    parts: Any = {name: history[name] for name in history.columns[: _own(history)] if name.startswith("reward[")}
+    for name, part in parts.items():
+        mean, margin = _mean(part)
+        facts += [f"mean {name} {mean:.5g} ± {margin:.2g} (95%)"] if part.notna().any() else []
     if len(delay):
         middle, late = np.quantile(delay, [0.5, 0.95])
         facts.append(f"a reward comes after {middle:.3g} s in the median, 95% of them within {late:.3g} s")
     return Summary(tuple(facts), times.rename_axis("period"), _arms(history, first, last), _drift(first, last))
+
+
+def _own(history: pd.DataFrame) -> int:
+    """How many columns come before those of the context."""
+    return list(history.columns).index("source") + 1
 
 
 def _period(part: Any) -> dict[str, object]:
@@ -165,7 +173,7 @@ def _arms(history: Any, first: Any, last: Any) -> pd.DataFrame | None:
 
 
 def _drift(first: pd.DataFrame, last: pd.DataFrame) -> pd.DataFrame:
-    names = [name for name in first.columns if name not in _COLUMNS and not str(name).startswith("action_")]
+    names = list(first.columns)[_own(first) :]
     rows = {}
     for name in names:
         before, after = first[name].to_numpy(float), last[name].to_numpy(float)

@@ -22,7 +22,7 @@ from seqdec.core import Agent, HasSpaces, PyTree
 from seqdec.features import Encoder
 from seqdec.introspection import brief, described, listed
 from seqdec.online import contexts, explanation
-from seqdec.online.arguments import checked_reward, pair, parsed, sized
+from seqdec.online.arguments import pair, parsed, sized
 from seqdec.online.calls import Decision, new_nonces
 from seqdec.online.catalog import Catalog, Id, checked_items
 from seqdec.online.explanation import Explanation
@@ -66,6 +66,12 @@ class OnlineAgent(Items):
         reward_default: for decisions without a reward, such as 0.0 where only clicks are reported. Then no reward is
             learned before `reward_after`: a belief that knows the clicks of the last hour but not yet what was not
             clicked takes each arm for the better, the more it is shown. None: decisions without a reward teach nothing.
+            Of named rewards a dict; decisions that lack one without a default teach nothing, and `counts` tells how
+            many of them had others ("incomplete").
+        reward_weights: of named rewards, such as {"click": 1.0, "revenue": 0.05}: a reward is a dict then, and their
+            weighted sum is learned. With `reward_after` they may come in several dicts, and each name has its own
+            first, sum, last or largest one. The log keeps them one by one, and is learned anew with other weights by
+            `relearn`. None: rewards are numbers.
         capacity: outputs of the model; None is a quarter more than there are arms, or just these where an agent can be
             widened without its log (`Agent.widened`), has a fixed number of outputs or does not tell its spaces, and
             where arms cannot be added.
@@ -99,7 +105,8 @@ class OnlineAgent(Items):
         expire_after: float | None = None,
         rewards: Literal["first", "sum", "last", "max"] = "first",
         reward_after: float | None = None,
-        reward_default: float | None = None,
+        reward_default: float | Mapping[str, float] | None = None,
+        reward_weights: Mapping[str, float] | None = None,
         capacity: int | None = None,
         batch_size: int = 16,
         snapshot_every: int = 10_000,
@@ -110,8 +117,8 @@ class OnlineAgent(Items):
         check_process()
         super().__init__(
             make=make, spaces=spaces, seed=seed, encoder=encoder, folder=folder, expire_after=expire_after,
-            rewards=rewards, reward_after=reward_after, reward_default=reward_default, capacity=capacity,
-            batch_size=batch_size, snapshot_every=snapshot_every, fsync=fsync, relearn=relearn,
+            rewards=rewards, reward_after=reward_after, reward_default=reward_default, reward_weights=reward_weights,
+            capacity=capacity, batch_size=batch_size, snapshot_every=snapshot_every, fsync=fsync, relearn=relearn,
         )  # fmt: skip
 
     def __repr__(self) -> str:
@@ -262,7 +269,8 @@ class OnlineAgent(Items):
             what is learned later.
 
         Raises:
-            TypeError, ValueError: the token is no text, or the reward no finite number; nothing happens then.
+            TypeError, ValueError: the token is no text, or the reward no finite number, or of named ones an unknown
+                name, or not all names where they are not collected; nothing happens then.
             OSError: the log cannot be written; nothing happens then.
         """
         return self.learn_many([(token, reward)])[0]
@@ -281,7 +289,7 @@ class OnlineAgent(Items):
         Raises:
             As `learn`, for the first that is wrong; nothing happens then.
         """
-        results = self._reported([(*parsed(token), checked_reward(reward)) for token, reward in map(pair, pairs)])
+        results = self._reported([(*parsed(token), self._rule.told(reward)) for token, reward in map(pair, pairs)])
         self._snapshot_if_due()
         return results
 
@@ -310,8 +318,7 @@ class OnlineAgent(Items):
         stacked = features.reshape(rows, *shape)
         whole = stacked if name == contexts.WHOLE else {name: stacked}
         records = contexts.checked(self._spaces.observation_space, self._record, whole, rows)
-        rewards = [checked_reward(reward) for reward in log.reward]
-        if self._add_history(records, log, rewards):
+        if self._add_history(records, log, self._rule.of_log(log)):
             self._follow()
             self._try_snapshot()
 

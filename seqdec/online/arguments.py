@@ -1,15 +1,10 @@
 """What callers pass to an `OnlineAgent`: checked, and in the form in which it is used."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import numpy as np
-
 from seqdec import agents, checks
-from seqdec.checks import choice, positive
 from seqdec.core import Agent, HasSpaces
-
-_LARGEST = float(np.finfo(np.float32).max)
 
 
 def factory(make: str | Callable[[HasSpaces], Agent]) -> Callable[[HasSpaces], Agent]:
@@ -22,20 +17,6 @@ def factory(make: str | Callable[[HasSpaces], Agent]) -> Callable[[HasSpaces], A
             f"seqdec.agents.hilofi(spaces, rank=10), or the name of one, such as 'auto'; got {make!r:.80}"
         )
     return make
-
-
-def check_rewards(
-    rewards: str, known: Collection[str], reward_after: float | None, reward_default: float | None
-) -> None:
-    """Raises ValueError for settings that do not fit together."""
-    choice("rewards", rewards, known)
-    if reward_after is not None:
-        positive("reward_after", reward_after)
-        if rewards == "first" and reward_default is None:
-            raise ValueError("reward_after needs a reward_default, such as 0.0, or rewards='sum', 'last' or 'max'")
-    elif rewards != "first" or reward_default is not None:
-        given = f"rewards={rewards!r}" if rewards != "first" else f"reward_default={reward_default!r}"
-        raise ValueError(f"{given} needs reward_after, the seconds in which a decision takes rewards")
 
 
 def sized(stacked: Any) -> tuple[Any, int]:
@@ -69,16 +50,3 @@ def parsed(token: Any) -> tuple[int, bytes]:
         return int(number) if number.isascii() and number.isdigit() and len(number) < 19 else 0, bytes.fromhex(nonce)
     except ValueError:
         return 0, b""
-
-
-def checked_reward(reward: Any) -> float:
-    """A finite number. Raises TypeError or ValueError."""
-    try:
-        given = np.asarray(checks.as_array("a reward", reward))
-    except (TypeError, ValueError):
-        given = np.array(())
-    if given.shape != ():
-        raise TypeError(f"a reward must be a number; got {reward!r:.60}: convert it, as with float()")
-    if not abs(float(given)) <= _LARGEST:
-        raise ValueError(f"a reward must be a finite number in float32; got {reward!r}")
-    return float(given)

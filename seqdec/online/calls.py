@@ -3,7 +3,7 @@
 import math
 import secrets
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -13,10 +13,10 @@ import numpy as np
 from seqdec.checks import positive
 from seqdec.core import PyTree
 from seqdec.online import contexts
-from seqdec.online.arguments import check_rewards, checked_reward
 from seqdec.online.arms import Arms
 from seqdec.online.digests import content_digest
 from seqdec.online.learner import Learner
+from seqdec.online.rewards import Parts, decoded, encoded, make_rule
 from seqdec.online.tables import COLLECTED, DEFAULT, REPORTED, Entry
 from seqdec.online.turns import exclusive, urgent
 from seqdec.online.upkeep import Result
@@ -27,14 +27,6 @@ _PART, _FEW = 1024, 8
 
 _LATEST = 500
 """Decisions whose contexts are averaged for an explanation."""
-
-_AGGREGATIONS: dict[str, Callable[[list[float]], float]] = {
-    "first": lambda given: given[0],
-    "sum": math.fsum,
-    "last": lambda given: given[-1],
-    "max": max,
-}
-"""(rewards of a decision, as they came) -> the one that is learned."""
 
 
 class Decision(NamedTuple):
@@ -70,7 +62,7 @@ class Calls(Arms):
     """An agent whose calls are in its log. Their arguments are checked and encoded.
 
     Args:
-        expire_after, rewards, reward_after, reward_default: of `OnlineAgent`.
+        expire_after, rewards, reward_after, reward_default, reward_weights: of `OnlineAgent`.
         others: of `Upkeep`.
     """
 
@@ -80,25 +72,18 @@ class Calls(Arms):
         expire_after: float | None,
         rewards: str,
         reward_after: float | None,
-        reward_default: float | None,
+        reward_default: float | Mapping[str, float] | None,
+        reward_weights: Mapping[str, float] | None,
         **others: Any,
     ) -> None:
         """See the class."""
         if expire_after is not None:
             positive("expire_after", expire_after)
-        check_rewards(rewards, _AGGREGATIONS, reward_after, reward_default)
-        self._keeps_first, self._put_together = rewards == "first", _AGGREGATIONS[rewards]
-        self._collects = not self._keeps_first or reward_default is not None
-        self._default = None if reward_default is None else checked_reward(reward_default)
+        rule = make_rule(rewards, reward_after, reward_default, reward_weights)
         self._window = None if reward_after is None else int(1e9 * reward_after)
         self._lifetime = min(1e9 * seconds for seconds in (expire_after, reward_after, math.inf) if seconds is not None)
         self._counts: Counter[str] = Counter()
-        options = {
-            "rewards": rewards,
-            "reward_after": None if reward_after is None else float(reward_after),
-            "reward_default": self._default,
-        }
-        super().__init__(options=options, **others)
+        super().__init__(rule=rule, **others)
 
     @urgent
     def _decided(
@@ -144,34 +129,36 @@ class Calls(Arms):
         return Known(self._learner, self._learner.copied(), records[0], masks, outputs, others)
 
     @exclusive
-    def _reported(self, asked: Sequence[tuple[int, bytes, float]]) -> list[Result]:
+    def _reported(self, asked: Sequence[tuple[int, bytes, Parts]]) -> list[Result]:
         """Write to the log and learn what is new of (number, nonce, reward)."""
         results: list[Result] = ["repeated"] * len(asked)
         new: dict[int, int] = {}
-        collected: list[int] = []
-        told: set[int] = set()
-        oldest = self._journal.now() - self._lifetime
-        for index, (number, nonce, _) in enumerate(asked):
+        collected: list[tuple[int, Parts]] = []
+        told: dict[int, set[str]] = {}
+        rule, oldest = self._rule, self._journal.now() - self._lifetime
+        for index, (number, nonce, parts) in enumerate(asked):
             found = self._journal.find(number)
             if found is None or found.nonce != nonce:
                 results[index] = "unknown"
-            elif found.source == REPORTED or number in new or (found.source == COLLECTED and self._keeps_first):
+            elif found.source == REPORTED or number in new or (found.source == COLLECTED and rule.keeps_first):
                 results[index] = "repeated"
             elif found.source is not None or found.time < oldest:
                 results[index] = "expired"
-            elif self._collects and self._keeps_first and (number in told or self._journal.reports(number)):
-                results[index] = "repeated"
-            elif self._collects:
-                results[index] = "collected"
-                collected.append(index)
-                told.add(number)
-            else:
+            elif not rule.collects:
                 new[number] = index
+            else:
+                if rule.keeps_first and number not in told:
+                    told[number] = {name for report in self._journal.reports(number) for name in decoded(report)}
+                known = told.get(number, set())
+                if fresh := {name: part for name, part in parts.items() if name not in known}:
+                    results[index] = "collected"
+                    collected.append((number, fresh))
+                    known.update(fresh)
         if collected:
-            numbers, _, rewards = zip(*(asked[index] for index in collected), strict=True)
-            self._journal.add_reports(numbers, rewards)
+            numbers, fresh = zip(*collected, strict=True)
+            self._journal.add_reports(numbers, list(map(encoded, fresh)))
         if new:
-            rewards = [asked[index][2] for index in new.values()]
+            rewards = [encoded(asked[index][2]) for index in new.values()]
             self._journal.add_rewards(list(new), rewards, [REPORTED] * len(new))
             for index, result in zip(new.values(), self._catch_up(self._learner, self._arms), strict=True):
                 results[index] = result
@@ -179,12 +166,13 @@ class Calls(Arms):
         return results
 
     @exclusive
-    def _add_history(self, records: np.ndarray, log: Log, rewards: Sequence[float]) -> bool:
+    def _add_history(self, records: np.ndarray, log: Log, rewards: Sequence[Parts]) -> bool:
         """Write the decisions of another log to this one, unless it has them; returns whether it had not."""
         if log.num_actions > len(self._arms):
             raise ValueError(f"the log has {log.num_actions} actions; this agent has {len(self._arms)} arms")
         propensities = np.full(len(log.action), np.nan) if log.estimated else log.propensity
-        told = content_digest(records, log.mask, log.action, np.asarray(rewards), propensities, log.timestamp)
+        outcomes = [np.array([parts[name] for parts in rewards]) for name in self._rule.weights]
+        told = content_digest(records, log.mask, log.action, *outcomes, propensities, log.timestamp)
         known = self._journal.facts().get("histories", [])
         if told in known:
             return False
@@ -195,7 +183,7 @@ class Calls(Arms):
                 new_nonces(len(records)), records, log.mask, log.action, propensities, strict=True
             )
         ]
-        self._journal.add_history(decided, rewards, [*known, told])
+        self._journal.add_history(decided, list(map(encoded, rewards)), [*known, told])
         if clipped:
             self._counts["clipped"] += clipped
         return True
@@ -227,16 +215,21 @@ class Calls(Arms):
         before, done = self._journal.now() - self._window, False
         while not done:
             due, last = self._journal.unrewarded(self._ended, before, _FEW if in_haste else _PART)
-            known = [(number, self._put_together(reports), COLLECTED) for number, reports in due if reports]
-            if self._default is not None:
-                known += [(number, self._default, DEFAULT) for number, reports in due if not reports]
+            settled = [(number, reports, self._rule.settled(list(map(decoded, reports)))) for number, reports in due]
+            known = [
+                (number, encoded(parts), COLLECTED if reports else DEFAULT)
+                for number, reports, parts in settled
+                if parts is not None
+            ]
             if known:
-                numbers, rewards, sources = zip(*sorted(known), strict=True)
+                numbers, rewards, sources = zip(*known, strict=True)
                 self._journal.add_rewards(numbers, rewards, sources)
                 results = self._catch_up(self._learner, self._arms)
                 self._counts.update(
                     DEFAULT if source == DEFAULT else result for source, result in zip(sources, results, strict=True)
                 )
+            if incomplete := sum(parts is None and bool(reports) for _, reports, parts in settled):
+                self._counts["incomplete"] += incomplete
             done, self._ended = last == self._ended or in_haste, last
 
 

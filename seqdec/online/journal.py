@@ -8,12 +8,10 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    pass
+from typing import Any
 
 from seqdec.online.reading import Reader
+from seqdec.online.rewards import Stored
 from seqdec.online.tables import (
     BOTH,
     COLLECTED,
@@ -82,18 +80,18 @@ class Journal(Reader):
         self._commit(self._decisions(entries))
         return self.decisions - len(entries) + 1
 
-    def add_rewards(self, numbers: Sequence[int], rewards: Sequence[float], sources: Sequence[str]) -> None:
+    def add_rewards(self, numbers: Sequence[int], rewards: Sequence[Stored], sources: Sequence[str]) -> None:
         """Commit rewards, which are learned as one batch."""
         self._commit(self._rewards(numbers, rewards, [self.batches + 1] * len(rewards), sources))
 
-    def add_history(self, entries: Sequence[Entry], rewards: Sequence[float], histories: Sequence[str]) -> None:
+    def add_history(self, entries: Sequence[Entry], rewards: Sequence[Stored], histories: Sequence[str]) -> None:
         """Commit decisions with their rewards, each a batch of its own, and the digests of all such logs."""
         count = len(entries)
         numbers, batches = (range(last + 1, last + 1 + count) for last in (self.decisions, self.batches))
         told = "facts", [("histories", json.dumps(histories))]
         self._commit(self._decisions(entries), self._rewards(numbers, rewards, batches, [HISTORY] * count), told)
 
-    def add_reports(self, numbers: Sequence[int], rewards: Sequence[float]) -> None:
+    def add_reports(self, numbers: Sequence[int], rewards: Sequence[Stored]) -> None:
         """Commit rewards that are put together later."""
         with self._reported():
             (last,) = self._db.execute("SELECT coalesce(max(sequence), 0) FROM reports").fetchone()
@@ -113,7 +111,7 @@ class Journal(Reader):
         _, moment, nonce, context, _, action, _ = self._sound("decisions", row[:-1])
         return Found(nonce, moment, context, action, row[-1])
 
-    def unrewarded(self, number: int, before: int, most: int) -> tuple[list[tuple[int, list[float]]], int]:
+    def unrewarded(self, number: int, before: int, most: int) -> tuple[list[tuple[int, list[Stored]]], int]:
         """What has no reward of the next decisions after that number, and the last of these; 0 to `most` of them.
 
         Returns:
@@ -175,7 +173,7 @@ class Journal(Reader):
             self.rewards, self.batches = self._last("sequence, batch", "rewards", "sequence")
         self._time = max(self._time, latest)
 
-    def reports(self, number: int) -> list[float]:
+    def reports(self, number: int) -> list[Stored]:
         """The reports of a decision, in their order."""
         with self._reported():
             rows = self._db.execute(
@@ -194,7 +192,7 @@ class Journal(Reader):
         ]
 
     def _rewards(
-        self, numbers: Iterable[int], rewards: Iterable[float], batches: Iterable[int], sources: Iterable[str]
+        self, numbers: Iterable[int], rewards: Iterable[Stored], batches: Iterable[int], sources: Iterable[str]
     ) -> tuple[str, list[Any]]:
         """Their table, and its rows."""
         columns = zip(numbers, batches, rewards, sources, strict=True)

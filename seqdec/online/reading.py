@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from seqdec.features import Encoder
-from seqdec.online import catalog
+from seqdec.online import catalog, rewards
 from seqdec.online.contexts import WHOLE, unpacked
+from seqdec.ope.columns import part_column
 from seqdec.ope.log import Log, make_log
 from seqdec.persistence import check_format, located
 
@@ -75,9 +76,11 @@ class Reader:
         rows = [(decision[1], *decision[3:], reward[3]) for reward, decision in pairs]
         if not rows:
             raise ValueError(f"{self.path} has no decision with a propensity and a reward yet")
-        moments, contexts, masks, actions, propensities, rewards = zip(*rows, strict=True)
-        times = np.array(moments, "datetime64[ns]")
-        given = {"action": actions, "reward": rewards, "propensity": propensities, "timestamp": times}
+        moments, contexts, masks, actions, propensities, stored = zip(*rows, strict=True)
+        times, weights = np.array(moments, "datetime64[ns]"), self.facts().get("reward_weights")
+        given = {"action": actions, "propensity": propensities, "timestamp": times}
+        given |= {"reward": [rewards.worth(told, weights) for told in stored]}
+        given |= {"reward_parts": rewards.columns(stored, weights)}
         if items := self.items():
             known = catalog.read_shelf(items, record)
             mask = np.array([catalog.unpacked(shown, len(items)) for shown in masks])
@@ -113,7 +116,7 @@ class Reader:
         """All decisions, as `read_history` returns them; `names` are those of the features of an encoder."""
         import pandas as pd
 
-        items = self.items()
+        items, weights = self.items(), self.facts().get("reward_weights")
         with self._reported():
             found = self._db.execute(
                 f"SELECT {COLUMNS['decisions']}, {COLUMNS['rewards']} FROM decisions LEFT JOIN rewards "
@@ -137,7 +140,8 @@ class Reader:
             columns["action"] = pd.Series([ids.get(key, key) for key in action], dtype=None if action else np.int64)
         columns |= {
             "propensity": np.array(propensity, float),
-            "reward": np.array(rewarded[0], float),
+            "reward": np.array([told if told is None else rewards.worth(told, weights) for told in rewarded[0]], float),
+            **{part_column(name): part for name, part in rewards.columns(rewarded[0], weights).items()},
             "reward_time": _times(rewarded[1]),
             "source": pd.array(rewarded[2], "string"),
         }
@@ -263,8 +267,9 @@ def read_history(path: str | os.PathLike[str]) -> "pd.DataFrame":
 
     Returns:
         A row for each decision: number, time (UTC), token, action (or action_0, ... of a point), propensity (NaN where
-        it is not known), reward, reward_time and source ("reported", "default", "collected", "history"), missing where
-        no reward came yet; then the context, by the names of the encoder's features or context_0, ...
+        it is not known), reward, its named parts (as reward[click]), reward_time and source ("reported", "default",
+        "collected", "history"), missing where no reward came yet; then the context, by the names of the encoder's
+        features or context_0, ...
 
     Raises:
         FileNotFoundError: there is no log.

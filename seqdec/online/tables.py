@@ -1,8 +1,9 @@
 """The durable log of decisions and rewards: one SQLite file in WAL mode, written before anything is acknowledged.
 
     decisions   number, nonce, time (ns since 1970), context and mask (bytes), action, propensity
-    rewards     sequence, number of the decision, batch in which it is learned, reward, time, source: "reported",
-                "default", "collected" (put together from reports) or "history" (of another log)
+    rewards     sequence, number of the decision, batch in which it is learned, reward (a number, or named ones as a
+                JSON object), time, source: "reported", "default", "collected" (put together from reports) or "history"
+                (of another log)
     reports     sequence, number of the decision, reward, time: what is put together later
     arms        id, output of the model that it has (NULL: none any more), whether it is removed
     items       number, id (as JSON), features (bytes), whether it is removed: of a catalog
@@ -15,13 +16,9 @@ A committed transaction survives the end of the process at any point; with `fsyn
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-
-if TYPE_CHECKING:
-    pass
-
 
 FORMAT = "seqdec decisions 2"
 FILE = "decisions.sqlite"
@@ -88,7 +85,8 @@ class Reward(NamedTuple):
 
     context: bytes
     action: Any
-    reward: float
+    reward: float | str
+    """as `seqdec.online.rewards.encoded`"""
 
 
 class Arm(NamedTuple):

@@ -24,6 +24,7 @@ from seqdec.online.digests import digest
 from seqdec.online.journal import Journal
 from seqdec.online.learner import Belief, Learner, Lesson
 from seqdec.online.reading import Copy, Reader
+from seqdec.online.rewards import Rule, worth
 from seqdec.online.tables import FORMAT, Arm, Reward, described_record
 from seqdec.online.turns import exclusive, urgent
 from seqdec.persistence import as_json, check_format, check_writable, located, locked, versions
@@ -48,7 +49,7 @@ class Upkeep:
 
     Args:
         make, spaces, seed, encoder, folder, capacity, batch_size, snapshot_every, fsync, relearn: of `OnlineAgent`.
-        options: further settings that the log belongs to, as JSON values.
+        rule: of rewards.
     """
 
     def __init__(
@@ -64,14 +65,14 @@ class Upkeep:
         snapshot_every: int,
         fsync: bool,
         relearn: bool,
-        options: Mapping[str, Any],
+        rule: Rule,
     ) -> None:
         """See the class."""
         self._catalog = spaces if isinstance(spaces, Catalog) else None
         self._make, self._seed = factory(make), checks.seed("seed", seed)
         self._spaces = spaces.spaces(ROWS) if isinstance(spaces, Catalog) else spaces_of(spaces)
         self._batch_size, self._every = count("batch_size", batch_size), count("snapshot_every", snapshot_every)
-        self._options = {"batch_size": self._batch_size, **options}
+        self._rule, self._options = rule, {"batch_size": self._batch_size, **rule.options()}
         observations, actions = self._spaces
         self._record = contexts.record_of(observations)
         self._encoder = encoders.checked(encoder, observations)
@@ -207,18 +208,18 @@ class Upkeep:
                 "of the log, seqdec.online.read_encoder(folder), or another folder"
             )
         own = {"seed": self._seed, "first": self._first, "record": described_record(self._record)}
-        for name, value in own.items():
-            if facts[name] != value:
-                raise ValueError(f"{self._journal.path} belongs to an agent whose {name} is {facts[name]}, not {value}")
+        for name, value in (own | {"reward_names": self._rule.names}).items():
+            if (found := facts.get(name)) != value:
+                raise ValueError(f"{self._journal.path} belongs to an agent whose {name} is {found}, not {value}")
         agent = self._agent(facts["outputs"])
         told = {**_identity(agent), **self._options}
-        changed = [name for name, value in told.items() if facts[name] != value]
+        changed = [name for name, value in told.items() if facts.get(name) != value]
         if changed == ["digest"] and facts["versions"] != as_json(self._versions):
             changed = []  # other versions of the libraries may build the same agent of other functions
         if changed and not relearn:
             options = [name for name in self._options if name in changed]
             if options == changed:
-                before, here = (listed({name: found[name] for name in options}) for found in (facts, told))
+                before, here = (listed({name: found.get(name) for name in options}) for found in (facts, told))
             else:
                 before, here = (f"{found['agent']} {found['settings']}" for found in (facts, told))
             raise ValueError(
@@ -280,7 +281,7 @@ class Upkeep:
         facts |= {"format": FORMAT, "versions": self._versions, "seed": self._seed, "generation": learner.generation}
         facts |= {**learner.identity, **self._options}
         facts |= {"outputs": learner.outputs, "record": described_record(self._record)}
-        facts |= {"encoder": encoders.described(self._encoder)}
+        facts |= {"encoder": encoders.described(self._encoder), "reward_names": self._rule.names}
         self._journal.describe(facts, arms)
         self._learner, self._arms = learner, dict(arms)
 
@@ -328,12 +329,12 @@ class Upkeep:
 
     def _lesson(self, reward: Reward, arms: Mapping[int, Arm]) -> Lesson | None:
         """A reward for the present outputs; None where its arm has none any more."""
-        record = contexts.unpacked(reward.context, self._record, 1)[0]
+        record, told = contexts.unpacked(reward.context, self._record, 1)[0], worth(reward.reward, self._rule.weights)
         if isinstance(reward.action, bytes):
             shape = self._spaces.action_space.shape or ()
-            return Lesson(record, np.frombuffer(reward.action, np.float32).reshape(shape), reward.reward)
+            return Lesson(record, np.frombuffer(reward.action, np.float32).reshape(shape), told)
         output = 0 if self._catalog is not None else arms[reward.action].output
-        return None if output is None else Lesson(record, output, reward.reward)
+        return None if output is None else Lesson(record, output, told)
 
     def _write_snapshot(self) -> None:
         """Write the state, while other threads go on with what they do."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 ESTIMATED = "estimated_propensity"
 """The column of propensities that are estimates."""
+_PART = r"reward\[(.+)\]"
 NAMES = "timestamp, action, reward, propensity, context_0, ..., mask_0, ..., action_0_feature_0, ..."
 _INDEX = "(0|[1-9][0-9]*)"
 _GROUPS = {"context": f"context_{_INDEX}", "mask": f"mask_{_INDEX}", "features": f"action_{_INDEX}_feature_{_INDEX}"}
@@ -26,6 +27,11 @@ def refuse(name: str, wrong: Any, values: np.ndarray, remedy: str) -> None:
         row = int(np.argmax(wrong))
         more = f" (and {int(wrong.sum()) - 1} more rows)" if wrong.sum() > 1 else ""
         raise ValueError(f"column {name}, row {row}: {values[row]}{more}: {remedy}")
+
+
+def part_column(name: str) -> str:
+    """The column of a named reward."""
+    return f"reward[{name}]"
 
 
 class Columns:
@@ -65,6 +71,11 @@ class Columns:
                 f"the {role}, {role}=...{remedy}"
             )
         return self[name]
+
+    def parts(self, reward: str) -> dict[str, np.ndarray]:
+        """Named rewards by name, besides the column that is the reward."""
+        found = {name: match.group(1) for name in self.names if name != reward and (match := re.fullmatch(_PART, name))}
+        return {part: numbers(name, self[name]) for name, part in found.items()}
 
     def group(self, group: str) -> np.ndarray | None:
         """The numbers of a group of numbered columns, (n, *shape of the group); None for an empty group."""

@@ -10,12 +10,13 @@ As a table, a log has the columns
     context_0, context_1, ...  features known before the decision (no column: no context)
     mask_0, mask_1, ...        whether each action was allowed (no column: all were)
     action_0_feature_0, ...    features of each action in this row (no column: actions have an index only)
+    reward[NAME]               a part of the reward that has a name (no column: rewards are numbers only)
 
 Other columns are ignored. `Log.from_pandas` reads columns of other names.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -23,13 +24,23 @@ import numpy as np
 from seqdec import checks
 from seqdec.features import Encoder
 from seqdec.introspection import described, html, ranged
-from seqdec.ope.columns import ESTIMATED, NAMES, Columns, actions_of, checked_names, context_of, numbers, refuse, times
+from seqdec.ope.columns import (
+    ESTIMATED,
+    NAMES,
+    Columns,
+    actions_of,
+    checked_names,
+    context_of,
+    numbers,
+    part_column,
+    times,
+)
+from seqdec.ope.validation import MOST_ACTIONS, actions_from, check_parts, mask_from
 from seqdec.persistence import is_text_table, located, read_any_table, write_table
+from seqdec.registry import unknown
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_MOST_ACTIONS = 2**20
 
 
 class Log(NamedTuple):
@@ -53,6 +64,8 @@ class Log(NamedTuple):
     """Of the k actions; None for numbers"""
     estimated: bool = False
     """Whether the propensities are estimates, as of `seqdec.ope.estimate_propensities`"""
+    reward_parts: Mapping[str, np.ndarray] | None = None
+    """Named rewards (n,) float64 by name, of which `reward` is a weighted sum; None where rewards are numbers only"""
 
     def __repr__(self) -> str:
         rows, actions = self.mask.shape
@@ -65,6 +78,7 @@ class Log(NamedTuple):
             f"{'' if features is None else f'; {features.shape[2]} features of each action'}"
             f"{'' if self.mask.all() else f'; {self.mask.mean():.1%} of the actions allowed'}",
             f"reward: {ranged(self.reward)}",
+            "; ".join(f"{part_column(name)}: {ranged(part)}" for name, part in (self.reward_parts or {}).items()),
             f"propensity{' (estimated)' if self.estimated else ''}: {ranged(self.propensity)}",
         )
 
@@ -81,6 +95,22 @@ class Log(NamedTuple):
         """Whether the propensities are known or estimated."""
         return not np.isnan(self.propensity).all()
 
+    def weighted(self, weights: Mapping[str, float]) -> "Log":
+        """The log with the weighted sum of its named rewards as its reward, such as {"click": 1.0, "revenue": 0.1}.
+
+        Raises:
+            TypeError: the weights are no numbers by name.
+            ValueError: there is no such name; 0 stands for names that are not given.
+        """
+        if not isinstance(weights, Mapping):
+            raise TypeError(f"weights must be a dict of numbers by name; got {weights!r:.80}")
+        parts = self.reward_parts or {}
+        for name in weights:
+            if name not in parts:
+                raise ValueError(f"{unknown('reward', name, parts)}; a service has them with reward_weights")
+        known = {name: checks.real(f"the weight of {name!r}", weight) for name, weight in weights.items()}
+        return self._replace(reward=sum((w * parts[name] for name, w in known.items()), np.zeros(len(self.reward))))
+
     def name(self, action: int) -> str:
         """The name of an action, or its number."""
         return str(action) if self.action_names is None else self.action_names[action]
@@ -95,6 +125,7 @@ class Log(NamedTuple):
         columns: dict[str, Any] = {"timestamp": self.timestamp, "action": self.action, "reward": self.reward}
         if self.action_names is not None:
             columns["action"] = pd.Categorical.from_codes(self.action, list(self.action_names))
+        columns |= {part_column(name): part for name, part in (self.reward_parts or {}).items()}
         columns[ESTIMATED if self.estimated else "propensity"] = self.propensity
         for pattern, array in groups:
             for place in np.ndindex(array.shape[1:]):
@@ -114,7 +145,7 @@ class Log(NamedTuple):
         action_names: Sequence[str] | None = None,
         num_actions: int | None = None,
     ) -> "Log":
-        """The log in a table, whose other columns are ignored.
+        """The log in a table, whose columns of other names than those in this module's docstring are ignored.
 
         Args:
             table: of pandas, a row for each decision in the order of time.
@@ -156,6 +187,7 @@ class Log(NamedTuple):
             action_names=names,
             num_actions=num_actions,
             estimated=estimated,
+            reward_parts=columns.parts(reward),
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -219,6 +251,7 @@ def make_log(
     action_names: Sequence[str] | None = None,
     num_actions: int | None = None,
     estimated: bool = False,
+    reward_parts: Mapping[str, Any] | None = None,
 ) -> Log:
     """A validated log from arrays.
 
@@ -234,6 +267,7 @@ def make_log(
         action_names: (k,) names; None for those that occur, sorted, where actions are names.
         num_actions: k; None takes it from names, mask or features, else from the largest action in the log.
         estimated: whether the propensities are estimates.
+        reward_parts: (n,) finite, named rewards by name; None for none.
 
     Raises:
         ValueError: naming column, row (from 0), value and remedy.
@@ -243,7 +277,7 @@ def make_log(
     if not len(action):
         raise ValueError(f"column action: a log needs at least one row; got shape {action.shape}")
     count = len(action)
-    actions = _check_actions(action)
+    actions = actions_from(action)
     features = None if action_features is None else _array("action_features", action_features, 2, 3).astype(np.float64)
     if features is not None and features.ndim == 2:
         features = np.broadcast_to(features, (count, *features.shape))
@@ -257,8 +291,8 @@ def make_log(
             f"num_actions, action_names, mask and action_features count different numbers of actions: {sorted(sizes)}"
         )
     size = sizes.pop()
-    if size > _MOST_ACTIONS:
-        raise ValueError(f"num_actions must be at most {_MOST_ACTIONS}; got {size}: number the actions")
+    if size > MOST_ACTIONS:
+        raise ValueError(f"num_actions must be at most {MOST_ACTIONS}; got {size}: number the actions")
     log = Log(
         context=np.zeros((count, 0)) if context is None else _array("context", context, 2).astype(np.float64),
         action=actions,
@@ -266,13 +300,17 @@ def make_log(
         propensity=np.full(count, np.nan)
         if propensity is None
         else _array("propensity", propensity, 1).astype(np.float64),
-        mask=np.ones((count, size), bool) if allowed is None else _check_mask(allowed),
+        mask=np.ones((count, size), bool) if allowed is None else mask_from(allowed),
         timestamp=np.arange(count) if timestamp is None else _times_array(timestamp),
         action_features=features,
         action_names=names,
         estimated=checks.flag("estimated", estimated),
+        reward_parts={
+            name: _array(part_column(name), part, 1).astype(np.float64) for name, part in (reward_parts or {}).items()
+        }
+        or None,
     )
-    _check(log)
+    check_parts(log)
     return log._replace(propensity=np.minimum(log.propensity, 1.0))
 
 
@@ -333,62 +371,3 @@ def check_log(log: Any) -> None:
             f"log must be a seqdec.ope.Log; got {type(log).__name__}: make it with Log.from_pandas, Log.load or "
             "make_log"
         )
-
-
-def _check(log: Log) -> None:
-    """Refuse shapes and values that the estimators cannot handle. Raises ValueError."""
-    count = len(log.action)
-    shapes: dict[str, tuple[int, ...]] = {
-        "context": (count, log.context.shape[-1]),
-        "mask": (count, log.mask.shape[-1]),
-    }
-    if log.action_features is not None:
-        shapes["action_features"] = (count, log.num_actions, log.action_features.shape[-1])
-    for name in log._fields:
-        array = getattr(log, name)
-        if isinstance(array, np.ndarray) and array.shape != shapes.get(name, (count,)):
-            raise ValueError(f"{name} must have shape {shapes.get(name, (count,))}; got {array.shape}")
-    refuse("reward", ~np.isfinite(log.reward), log.reward, "a reward must be known: drop rows without one")
-    refuse(
-        "propensity",
-        ~((log.propensity > 0) & (log.propensity <= 1 + checks.TOLERANCE)) & log.known_propensities,
-        log.propensity,
-        "a propensity must lie in (0, 1]: log the probability with which the action was drawn, or drop the row",
-    )
-    top = log.num_actions - 1
-    refuse("action", log.action > top, log.action, f"actions count from 0 to {top}: pass num_actions, or renumber")
-    allowed = log.mask[np.arange(count), log.action]
-    refuse("action", ~allowed, log.action, "the mask forbids it: allow it in column mask_<action>, or drop the row")
-    for name, array in (("context", log.context), ("action features", log.action_features)):
-        if array is not None:
-            wrong = ~np.isfinite(array.reshape(count, -1))
-            at = wrong.any(axis=1)
-            values = array.reshape(count, -1)[np.arange(count), wrong.argmax(axis=1)] if wrong.size else np.zeros(count)
-            refuse(name, at, values, "features must be finite: fill what is missing")
-    _check_times(log.timestamp)
-
-
-def _check_actions(action: np.ndarray) -> np.ndarray:
-    """Actions as int64."""
-    if action.dtype.kind not in "biuf":
-        raise ValueError(f"column action: actions must be integers from 0; got {action.dtype}: number them")
-    wrong = ~((action >= 0) & (action < _MOST_ACTIONS) & (action == np.floor(action)))
-    refuse("action", wrong, action, "actions must be integers from 0: number them")
-    return action.astype(np.int64)
-
-
-def _check_mask(mask: np.ndarray) -> np.ndarray:
-    """A mask of zeros and ones as bool."""
-    wrong = ~np.isin(mask, (0, 1)).reshape(len(mask), -1)
-    values = mask.reshape(len(mask), -1)[np.arange(len(mask)), wrong.argmax(axis=1)]
-    refuse("mask", wrong.any(axis=1), values, "a mask is true (1) where the action was allowed, else false (0)")
-    return mask.astype(bool)
-
-
-def _check_times(moments: np.ndarray) -> None:
-    if moments.dtype.kind not in "iufM":
-        raise ValueError(f"column timestamp: times must be dates or numbers; got {moments.dtype}")
-    unknown = np.asarray(np.isnat(moments) if moments.dtype.kind == "M" else ~np.isfinite(moments))
-    refuse("timestamp", unknown, moments, "fill it in, or drop the row")
-    early = np.concatenate([[False], moments[1:] < moments[:-1]])
-    refuse("timestamp", early, moments, "it is earlier than the row before: sort the log by time")

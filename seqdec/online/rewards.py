@@ -1,0 +1,189 @@
+"""What callers report of a decision, and what it comes to: a number, or named numbers with a weight each.
+
+Inside an agent a reward is its parts by name; one that is a number has a single part, of the name "". The log has a
+number as it is, and named parts as a JSON object: what they are worth is computed when they are learned or read, so
+that the same log serves another weighting.
+"""
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from seqdec import checks
+from seqdec.checks import choice, positive
+from seqdec.ope.columns import part_column
+from seqdec.ope.log import Log
+from seqdec.registry import unknown
+
+_PLAIN = ""
+_LARGEST = float(np.finfo(np.float32).max)
+_AGGREGATIONS: dict[str, Callable[[list[float]], float]] = {
+    "first": lambda given: given[0],
+    "sum": math.fsum,
+    "last": lambda given: given[-1],
+    "max": max,
+}
+"""(numbers reported of a decision, as they came) -> the one that is learned."""
+
+Parts = dict[str, float]
+"""Of a reward, by name."""
+Stored = float | str
+"""A reward as the log has it."""
+
+
+class Rule(NamedTuple):
+    """What becomes of the rewards of a decision; made by `make_rule`."""
+
+    aggregation: str
+    after: float | None
+    """seconds in which a decision takes rewards; None: what is reported is learned at once"""
+    defaults: Parts
+    """of the names that have one"""
+    weights: Parts
+    """of all names, sorted"""
+
+    @property
+    def names(self) -> list[str] | None:
+        """Of the parts; None for rewards that are numbers."""
+        return None if _PLAIN in self.weights else list(self.weights)
+
+    @property
+    def collects(self) -> bool:
+        """Whether rewards are put together after some time."""
+        return self.after is not None
+
+    @property
+    def keeps_first(self) -> bool:
+        """Whether later numbers of the same name change nothing."""
+        return self.aggregation == "first"
+
+    def options(self) -> dict[str, Any]:
+        """The settings as JSON values, by the names of the arguments."""
+        plain = self.names is None
+        return {
+            "rewards": self.aggregation,
+            "reward_after": self.after,
+            "reward_default": self.defaults.get(_PLAIN) if plain else self.defaults or None,
+            "reward_weights": None if plain else self.weights,
+        }
+
+    def told(self, reward: Any) -> Parts:
+        """The parts that a caller reports. Raises TypeError or ValueError."""
+        if self.names is None:
+            if isinstance(reward, Mapping):
+                raise TypeError(
+                    f"a reward must be a number; got {reward!r:.80}: for named ones make the agent with their weights, "
+                    "as in reward_weights={'click': 1.0, 'revenue': 0.05}"
+                )
+            return {_PLAIN: checked_reward(reward)}
+        parts = _named("a reward", reward, self.names)
+        missing = [name for name in self.names if name not in parts]
+        if not parts or (missing and not self.collects):
+            raise ValueError(
+                f"the reward {reward!r:.80} lacks {', '.join(missing)}: report all names at once, or let the agent "
+                "collect them, reward_after=seconds"
+            )
+        return parts
+
+    def settled(self, reports: Sequence[Parts]) -> Parts | None:
+        """What all reports of a decision come to, with defaults; None where a part is not known."""
+        put_together = _AGGREGATIONS[self.aggregation]
+        found = {name: [report[name] for report in reports if name in report] for name in self.weights}
+        parts = self.defaults | {name: put_together(given) for name, given in found.items() if given}
+        return parts if len(parts) == len(self.weights) else None
+
+    def of_log(self, log: Log) -> list[Parts]:
+        """The parts of the rewards of a log. Raises ValueError where it has not all of them."""
+        if self.names is None:
+            return [self.told(reward) for reward in log.reward]
+        columns = log.reward_parts or {}
+        if missing := [name for name in self.names if name not in columns]:
+            raise ValueError(
+                f"the log lacks the reward {missing[0]!r}; it has {', '.join(columns) or 'no named rewards'}: give it "
+                f"the columns {', '.join(map(part_column, self.names))}, or make_log the reward_parts"
+            )
+        rows = zip(*(columns[name].tolist() for name in self.names), strict=True)
+        return [self.told(dict(zip(self.names, row, strict=True))) for row in rows]
+
+
+def make_rule(rewards: str, after: float | None, default: Any, weights: Any) -> Rule:
+    """The rule of an `OnlineAgent`'s arguments. Raises TypeError or ValueError where they do not fit together."""
+    choice("rewards", rewards, _AGGREGATIONS)
+    checked = _weights(weights)
+    if after is not None:
+        positive("reward_after", after)
+        if rewards == "first" and default is None and weights is None:
+            raise ValueError("reward_after needs a reward_default, such as 0.0, or rewards='sum', 'last' or 'max'")
+    elif rewards != "first" or default is not None:
+        given = f"rewards={rewards!r}" if rewards != "first" else f"reward_default={default!r}"
+        raise ValueError(f"{given} needs reward_after, the seconds in which a decision takes rewards")
+    rule = Rule(rewards, None if after is None else float(after), {}, checked)
+    if default is None:
+        return rule
+    return rule._replace(
+        defaults=rule.told(default) if weights is None else _named("reward_default", default, list(checked))
+    )
+
+
+def encoded(parts: Parts) -> Stored:
+    """A reward as the log has it."""
+    return parts[_PLAIN] if _PLAIN in parts else json.dumps(parts, sort_keys=True)
+
+
+def decoded(stored: Stored) -> Parts:
+    """The parts of what the log has."""
+    return json.loads(stored) if isinstance(stored, str) else {_PLAIN: stored}
+
+
+def worth(stored: Stored, weights: Mapping[str, float] | None) -> float:
+    """The number that is learned of what the log has: the weighted sum of named parts."""
+    if not isinstance(stored, str):
+        return stored
+    parts = decoded(stored)
+    return math.fsum(weight * parts[name] for name, weight in (weights or {}).items())
+
+
+def columns(stored: Sequence[Stored | None], weights: Mapping[str, float] | None) -> dict[str, np.ndarray]:
+    """The parts of several rewards by name, NaN for None; none where rewards are numbers."""
+    known = [{} if reward is None else decoded(reward) for reward in stored]
+    return {name: np.array([parts.get(name, np.nan) for parts in known], float) for name in weights or {}}
+
+
+def checked_reward(reward: Any, called: str = "a reward") -> float:
+    """A finite number. Raises TypeError or ValueError."""
+    try:
+        given = np.asarray(checks.as_array(called, reward))
+    except (TypeError, ValueError):
+        given = np.array(())
+    if given.shape != ():
+        raise TypeError(f"{called} must be a number; got {reward!r:.60}: convert it, as with float()")
+    if not abs(float(given)) <= _LARGEST:
+        raise ValueError(f"{called} must be a finite number in float32; got {reward!r}")
+    return float(given)
+
+
+def _named(called: str, given: Any, names: Sequence[str]) -> Parts:
+    """Numbers by name, of some names. Raises TypeError or ValueError."""
+    if not isinstance(given, Mapping):
+        raise TypeError(f"{called} must be a dict of {', '.join(names)}, as in reward_weights; got {given!r:.80}")
+    for name in given:
+        if name not in names:
+            raise ValueError(f"{called} {given!r:.80} has an {unknown('name', name, names)}, as in reward_weights")
+    return {name: checked_reward(given[name], f"{called} {name!r}") for name in names if name in given}
+
+
+def _weights(weights: Any) -> Parts:
+    """By name, sorted; of a single part for None. Raises TypeError or ValueError."""
+    if weights is None:
+        return {_PLAIN: 1.0}
+    if not isinstance(weights, Mapping) or not all(isinstance(name, str) for name in weights):
+        raise TypeError(
+            "reward_weights must be a dict of numbers by name, as {'click': 1.0, 'revenue': 0.05}; got "
+            f"{weights!r:.80}"
+        )
+    if not weights or _PLAIN in weights:
+        raise ValueError(f"reward_weights needs at least one name, none of them empty; got {weights!r:.80}")
+    return {name: checked_reward(weights[name], f"the weight of {name!r}") for name in sorted(weights)}
