@@ -4,6 +4,7 @@ A module beside the package, because importing anything of the package imports J
 KeyboardInterrupt would print a traceback, or be lost: extension modules turn it into an ImportError.
 """
 
+import io
 import os
 import signal
 import sys
@@ -37,11 +38,30 @@ def main() -> int:
 
 
 def _open_streams() -> None:
-    """Give the process an output where it was started without one, and let every output take every character."""
+    """Give the process an output where it was started without one, and let every output take every character.
+
+    Standard error drops what it cannot take, as on a full disk: the exit code says it too.
+    """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (until the process ends)
-        getattr(sys, name).reconfigure(errors="backslashreplace")
+    sys.stdout.reconfigure(errors="backslashreplace")  # pyright: ignore[reportAttributeAccessIssue] (a TextIOWrapper)
+    sys.stderr = io.TextIOWrapper(
+        io.BufferedWriter(_Dropping(sys.stderr.fileno(), "w", closefd=False)),
+        encoding=sys.stderr.encoding,
+        errors="backslashreplace",
+        line_buffering=True,
+    )
+
+
+class _Dropping(io.FileIO):
+    """A file that drops what it cannot take."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            return len(memoryview(data).cast("B"))
 
 
 def _command() -> int:

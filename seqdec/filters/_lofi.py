@@ -102,8 +102,8 @@ def diagonal_and_low_rank(rank: int, initial_std: Array | float, process_noise: 
         accept, observed, before = observation.accept, len(observation.products), state.factor
         rows = zero_where_rejected(observation, whole(observation.jacobian))
         stack = jnp.concatenate([before.factor, _whitened(rows, before, observation).mT], axis=1)
-        vectors = linalg.eigh(_apart(stack.mT @ stack))[1]
-        lost, kept = jnp.split(stack @ vectors, [observed], axis=1)
+        parts = linalg.parted_eigenvectors(stack.mT @ stack, observed)
+        lost, kept = stack @ parts.least, stack @ parts.kept
         grown = before.diagonal + jnp.sum(lost**2, axis=1)
         after = Precision(*(jnp.where(accept, new, old) for new, old in zip((grown, kept), before, strict=True)))
         return CovarianceUpdate(
@@ -127,12 +127,6 @@ def diagonal_and_low_rank(rank: int, initial_std: Array | float, process_noise: 
         draw=draw,
         predict=(lambda state: state) if known_zero(process_noise) else predict,
     )
-
-
-def _apart(gram: Array) -> Array:
-    """A Gram matrix with distinct eigenvalues, also where columns are zero, so that eigenvectors have derivatives."""
-    steps = jnp.arange(len(gram), dtype=gram.dtype) * jnp.finfo(gram.dtype).eps
-    return gram + jnp.diag(steps * jnp.maximum(jnp.trace(gram), jnp.finfo(gram.dtype).tiny ** 0.5))
 
 
 def _scaled(columns: Array) -> tuple[Array, Array, Array]:

@@ -6,6 +6,7 @@ Covariances are kept as roots, Sigma = C^T C, so that they are positive semi-def
   `inverse_root`;
 * `full_rank`: `FullRankFactor`, which takes the update of a few observations in O(D^2);
 * `low_rank`: `LowRankFactor`, a rank-d root on a lazy basis, stored by `basis`, with updates in O(D d);
+* `spectral`: spaces of eigenvectors, with derivatives where eigenvalues are equal;
 * `outer`: rows of Jacobians that are outer products, and products with them;
 * `batching`: factorisations, branches and column writes under `jax.vmap`.
 """
@@ -41,6 +42,7 @@ from seqdec.linalg.roots import (
     root_of_sum,
     solve_psd,
 )
+from seqdec.linalg.spectral import parted_eigenvectors
 
 __all__ = [
     "Extended",
@@ -66,6 +68,7 @@ __all__ = [
     "lower_cholesky",
     "multiply",
     "multiply_all",
+    "parted_eigenvectors",
     "psd_root",
     "qr",
     "random_orthonormal_rows",

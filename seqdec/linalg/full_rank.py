@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from seqdec.core import Array
 from seqdec.linalg.batching import advance_filled, check_spare_columns, columns_from, cond_any, eigh, qr
 from seqdec.linalg.roots import potter_scale, root_of_sum, solve_psd
+from seqdec.linalg.spectral import sylvester
 
 
 class FullRankFactor(NamedTuple):
@@ -81,12 +82,10 @@ def _root_loss(matrix: Array) -> Array:
 
 @_root_loss.defjvp
 def _(primals, tangents):
-    """S dS + dS S = -dM for the root S: also where eigenvalues are equal, which those of `eigh` divide by zero."""
-    values, vectors = eigh(primals[0])
-    lengths = jnp.sqrt(jnp.clip(1 - values, 0))
-    turned = vectors.mT @ tangents[0] @ vectors
-    sums = jnp.maximum(lengths[:, None] + lengths[None], jnp.finfo(lengths.dtype).tiny)
-    return (vectors * (1 - lengths)[None]) @ vectors.mT, vectors @ (turned / sums) @ vectors.mT
+    """S dS + dS S = -dM for the root S."""
+    lost = _root_loss(*primals)
+    root = jnp.eye(len(lost), dtype=lost.dtype) - lost
+    return lost, sylvester(root, -root, tangents[0])
 
 
 def symmetric_downdate(

@@ -23,11 +23,10 @@ for it. With q = 0 the gain stays in the span of C: nothing is appended and only
 """
 
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from seqdec.core import Array
@@ -44,6 +43,7 @@ from seqdec.linalg.batching import (
 )
 from seqdec.linalg.outer import Outer, Pieces, Rows, dense, gram_of
 from seqdec.linalg.roots import largest_magnitude, potter_scale, psd_root, relative_jitter, root_of_sum, solve_psd
+from seqdec.linalg.spectral import parted_eigenvectors, roots_of, sylvester
 
 
 class LowRankFactor(NamedTuple):
@@ -231,33 +231,8 @@ def _largest_directions(stack: Array, real: Array) -> tuple[Array, Array]:
     variances = stack.mT @ stack
     # Rows of zeros are dropped before any real direction, however small its variance.
     void = jnp.where(real, 0, largest_magnitude(variances))
-    kept, dropped = _leading_eigenvectors(variances - jnp.diag(jnp.pad(void, (len(variances) - observed, 0))), observed)
-    return kept, jnp.maximum(dropped, 0)
-
-
-@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
-def _leading_eigenvectors(matrix: Array, dropped: int) -> tuple[Array, Array]:
-    """The eigenvectors (n, n - o) of a symmetric matrix without the o = `dropped` least, and the eigenvalues of these.
-
-    Its derivative is that of the space that the eigenvectors span, in which they do not turn: it exists where kept
-    eigenvalues are equal, as they are in a prior.
-    """
-    values, vectors = eigh(matrix)
-    return vectors[:, dropped:], values[:dropped]
-
-
-@_leading_eigenvectors.defjvp
-def _(dropped, primals, tangents):
-    values, vectors = eigh(primals[0])
-    kept, least = vectors[:, dropped:], vectors[:, :dropped]
-    moved = least.mT @ tangents[0]
-    turn = moved @ kept * _reciprocal(values[None, dropped:] - values[:dropped, None])
-    return (kept, values[:dropped]), (least @ turn, jnp.sum(moved * least.mT, 1))
-
-
-def _reciprocal(values: Array) -> Array:
-    """1 / values, and 0 for 0."""
-    return jnp.where(values == 0, 0, 1 / jnp.where(values == 0, 1, values))
+    parts = parted_eigenvectors(variances - jnp.diag(jnp.pad(void, (len(variances) - observed, 0))), observed)
+    return parts.kept, jnp.maximum(parts.values, 0)
 
 
 @jax.custom_jvp
@@ -302,38 +277,7 @@ def _residual(inside: Array, gram: Array) -> tuple[Array, Array, Array]:
         gram: H H^T (o, o).
     """
     # A residual of the size of rounding has no direction and gets a row of zeros.
-    return _roots(gram - inside @ inside.mT, relative_jitter(gram.dtype) * jnp.max(jnp.diagonal(gram)))
-
-
-@jax.custom_jvp
-def _roots(matrix: Array, least: Array) -> tuple[Array, Array, Array]:
-    """A root b (o, o) of a matrix, b b^T, its pseudo-inverse, and which columns of b are not zero.
-
-    Eigenvalues of `least` or less count as zero.
-    """
-    (outside, beyond, real), _ = _decomposed(matrix, least)
-    return outside, beyond, real
-
-
-def _decomposed(matrix: Array, least: Array) -> tuple[tuple[Array, Array, Array], tuple[Array, Array]]:
-    """`_roots`, and the eigenvectors and roots of the eigenvalues."""
-    values, vectors = (matrix[0], jnp.ones_like(matrix)) if len(matrix) == 1 else eigh(matrix)
-    real = values > least
-    lengths = jnp.where(real, jnp.sqrt(jnp.where(real, values, 1)), 0)
-    return (vectors * lengths[None], (vectors * _reciprocal(lengths)[None]).mT, real), (vectors, lengths)
-
-
-@_roots.defjvp
-def _(primals, tangents):
-    """That of a root which is a symmetric one up to a fixed rotation: it exists where eigenvalues are equal."""
-    roots, (vectors, lengths) = _decomposed(*primals)
-    real, short = roots[2], _reciprocal(lengths)
-    turned = vectors.mT @ tangents[0] @ vectors
-    # V^T db of b = V L, without the columns that are zero; db b^T + b db^T is the tangent of the matrix.
-    moved = jnp.where(real[None], turned * _reciprocal(lengths[:, None] + lengths[None]), 0)
-    inverse = jnp.where(real[None], -moved * short[None], (moved.mT * short[:, None])) * short[:, None]
-    flat: Any = np.zeros(real.shape, jax.dtypes.float0)
-    return roots, (vectors @ moved, inverse @ vectors.mT, flat)
+    return roots_of(gram - inside @ inside.mT, relative_jitter(gram.dtype) * jnp.max(jnp.diagonal(gram)))
 
 
 def _gram_of_stack(root: Array, crossed: Array, gain: Array, noise: Array) -> Array:
@@ -382,11 +326,14 @@ def _one_least_direction(root: Array, crossed: Array, gain: Array, noise: Array)
 
 @_one_least_direction.defjvp
 def _(primals, tangents):
-    """That of an eigenvector of Z^T Z."""
+    """That of an eigenvector v of Z^T Z = G: V t with orthonormal V beside v and (V^T G V - v^T G v) t = -V^T dG v."""
     least = _one_least_direction(*primals)
     gram, moved = jax.jvp(_gram_of_stack, primals, tangents)
-    values, vectors = eigh(gram)
-    return least, vectors[:, 1:] @ (vectors[:, 1:].mT @ (moved @ least) * _reciprocal(values[0] - values[1:]))
+    others = _reflect(least, jnp.eye(len(least), dtype=least.dtype)).mT
+    turn = sylvester(
+        others.mT @ gram @ others, (least @ gram @ least)[None, None], -others.mT @ (moved @ least)[:, None]
+    )
+    return least, others @ turn[:, 0]
 
 
 _least_direction = sequential_vmap(_one_least_direction)

@@ -8,6 +8,9 @@ one training loop fits all. In `optax.inject_hyperparams` counts (rank, interval
 State and arithmetic are in float32 at least, whatever the parameters' dtype; updates have that of the gradients. NaN
 gradients make NaN updates, as with optax's own methods: `optax.apply_if_finite` guards against them. GaLore and Muon
 are in `optax.contrib`.
+
+Updates have derivatives by the gradients and by settings that are floats, also where gradients are zero or have equal
+singular values. `optax.adam`, which takes what is no hidden matrix, has none by a gradient that is exactly zero.
 """
 
 import optax

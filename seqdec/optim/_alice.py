@@ -109,7 +109,7 @@ def compensation_of(residual: Array, average: Array, spare: int) -> Array:
         average: (n,) p, an average of the residual's squared column norms.
         spare: m - r.
     """
-    return spare**0.5 * linear.safe_divide(residual, jnp.sqrt(average)[None])
+    return spare**0.5 * linear.safe_divide(residual, linear.root(average)[None])
 
 
 def _turned(basis: Array, step: Step, gradient: Array, tracked: Array | None, b3: Any) -> Array:
@@ -188,16 +188,17 @@ def scale_by_alice(
     def update(gradient, state, step):
         m, r = state.basis.shape
 
-        def new_basis(basis, step, gradient, tracked):
+        def new_basis(basis, step, gradient, tracked, b3):
             return switched(step.key, _turned(basis, step, gradient, tracked, b3), min(leading, r), switching)
 
+        decay = jnp.asarray(b3, gradient.dtype)  # an operand: it may be traced
         own = step._replace(key=jax.random.fold_in(step.key, step.number))
-        basis = step.renewed(interval, state.basis, new_basis, state.basis, own, gradient, state.tracked)
+        basis = step.renewed(interval, state.basis, new_basis, state.basis, own, gradient, state.tracked, decay)
         inner = basis.T @ gradient
         tracked = None if state.tracked is None else b3 * state.tracked + (1 - b3) * inner @ inner.T
         moment = b1 * state.moment + (1 - b1) * inner
         square = b2 * state.square + (1 - b2) * jnp.square(inner)
-        within = linear.safe_divide(moment, jnp.sqrt(square))
+        within = linear.safe_divide(moment, linear.root(square))
         direction, residual, norm = basis @ within, gradient - basis @ inner, state.norm
         average = state.residual
         if average is not None:
@@ -208,7 +209,7 @@ def scale_by_alice(
             else:
                 extra = residual * linear.column_ratios(within, inner)[None]
             if compensation == "fira_plus":
-                extra = extra * linear.safe_divide(jnp.linalg.norm(direction), jnp.linalg.norm(extra))
+                extra = extra * linear.safe_divide(linear.norm(direction), linear.norm(extra))
             else:
                 extra, norm = linear.limit_growth(extra, norm, growth)
             direction = direction + compensation_scale * extra

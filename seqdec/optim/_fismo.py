@@ -113,7 +113,7 @@ def scale_by_fismo(
     def update(gradient, state, step):
         measured = gradient
         if statistics == "scale_free":
-            measured = linear.safe_divide(gradient, jnp.sqrt(jnp.mean(jnp.square(gradient))))
+            measured = linear.safe_divide(gradient, linear.root(jnp.mean(jnp.square(gradient))))
         left, left_root = factor(state.left, state.left_root, measured @ state.right_root, state.right_root, step)
         right, right_root = factor(state.right, state.right_root, (left_root @ measured).T, left_root, step)
         moment = beta * state.moment + (1 - beta) * left_root @ gradient @ right_root

@@ -91,7 +91,8 @@ def scale_by_racs(
         s, q = principal_pair(jnp.square(gradient), sweeps)
         columns, rows = decay * state.columns + (1 - decay) * s, decay * state.rows + (1 - decay) * q
         # Divided by one root after the other: the product of two small numbers could underflow.
-        scaled = linear.safe_divide(linear.safe_divide(gradient, jnp.sqrt(rows)[:, None]), jnp.sqrt(columns)[None])
+        by_row = linear.safe_divide(gradient, linear.root(rows)[:, None])
+        scaled = linear.safe_divide(by_row, linear.root(columns)[None])
         direction, norm = linear.limit_growth(scaled, state.norm, growth)
         return scale * direction, RacsState(columns, rows, norm)
 

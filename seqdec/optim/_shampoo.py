@@ -102,7 +102,7 @@ def scale_by_swan(
     def update(gradient, state, step):
         del step
         centred = gradient - jnp.mean(gradient, 1, keepdims=True)
-        deviation = jnp.sqrt(jnp.mean(jnp.square(centred), 1, keepdims=True))
+        deviation = linear.root(jnp.mean(jnp.square(centred), 1, keepdims=True))
         return linear.polar(linear.safe_divide(centred, deviation), polar, polar_steps), state
 
     return matrixwise("swan", SwanState, lambda zeros: SwanState(), update)

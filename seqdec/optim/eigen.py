@@ -94,7 +94,7 @@ def scale_by_eigen_adam(
         moment = b1 * state.moment + (1 - b1) * gradient
         basis = step.renewed(interval, state.basis, linear.eigenvectors, left)
         square = b2 * state.square + (1 - b2) * jnp.square(basis.T @ gradient)
-        direction = basis @ linear.safe_divide(basis.T @ moment, jnp.sqrt(square) + eps)
+        direction = basis @ linear.safe_divide(basis.T @ moment, linear.root(square) + eps)
         return direction, EigenAdamState(moment, square, left, basis)
 
     return matrixwise("eigen_adam", EigenAdamState, init, update)
@@ -126,7 +126,7 @@ def scale_by_soap(
         left_basis = step.renewed(interval, state.left_basis, linear.eigenvectors, left)
         right_basis = step.renewed(interval, state.right_basis, linear.eigenvectors, right)
         square = b2 * state.square + (1 - b2) * jnp.square(left_basis.T @ gradient @ right_basis)
-        turned = linear.safe_divide(left_basis.T @ moment @ right_basis, jnp.sqrt(square) + eps)
+        turned = linear.safe_divide(left_basis.T @ moment @ right_basis, linear.root(square) + eps)
         return left_basis @ turned @ right_basis.T, SoapState(moment, square, left, left_basis, right, right_basis)
 
     return matrixwise("soap", SoapState, init, update)

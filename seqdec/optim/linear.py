@@ -1,7 +1,9 @@
 """Matrix functions of the optimizers, for matrices with their short side first, m <= n."""
 
+import functools
 from typing import Literal
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -13,8 +15,26 @@ _MUON = (3.4445, -4.7750, 2.0315)
 
 
 def eigenvectors(symmetric: Array, count: int | None = None) -> Array:
-    """(m, count) orthonormal eigenvectors of (m, m), those of the largest eigenvalues, largest first."""
-    return linalg.eigh(symmetric)[1][:, ::-1][:, :count]
+    """(m, count) orthonormal eigenvectors of (m, m), those of the largest eigenvalues, largest first.
+
+    Their derivatives are those among eigenvectors of different eigenvalues; those of equal ones do not turn.
+    """
+    return _eigenvectors(symmetric)[:, ::-1][:, :count]
+
+
+@jax.custom_jvp
+def _eigenvectors(symmetric: Array) -> Array:
+    return linalg.eigh(symmetric)[1]
+
+
+@_eigenvectors.defjvp
+def _(primals, tangents):
+    vectors = _eigenvectors(*primals)
+    values = jnp.sum(vectors * (primals[0] @ vectors), 0)
+    gaps = values[None] - values[:, None]
+    apart = jnp.abs(gaps) > len(values) * jnp.finfo(values.dtype).eps * jnp.max(jnp.abs(values))
+    turn = jnp.where(apart, vectors.T @ tangents[0] @ vectors / jnp.where(apart, gaps, 1), 0)
+    return vectors, vectors @ turn
 
 
 def power(positive: Array, exponent: float, floor: Array | float = 0.0) -> Array:
@@ -23,10 +43,48 @@ def power(positive: Array, exponent: float, floor: Array | float = 0.0) -> Array
     Eigenvalues below `floor` are replaced by it first. Those that are zero up to rounding, relative to the largest,
     count as zero, and every power of zero is zero.
     """
+    return _power(exponent, positive, jnp.asarray(floor, positive.dtype))
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _power(exponent: float, positive: Array, floor: Array) -> Array:
     values, vectors = linalg.eigh(positive)
-    values = jnp.maximum(values, floor)
-    live = values > len(positive) * jnp.finfo(positive.dtype).eps * values[-1]
-    return (vectors * jnp.where(live, jnp.where(live, values, 1) ** exponent, 0)[None]) @ vectors.T
+    return (vectors * _powers(values, exponent, floor)[0][None]) @ vectors.T
+
+
+def _powers(values: Array, exponent: float, floor: Array) -> tuple[Array, Array]:
+    """Powers of eigenvalues, and the derivatives of these; the latter not of those that `floor` replaces."""
+    raised = jnp.maximum(values, floor)
+    live = raised > len(values) * jnp.finfo(values.dtype).eps * jnp.max(raised)
+    safe = jnp.where(live, raised, 1)
+    return jnp.where(live, safe**exponent, 0), jnp.where(live & (values > floor), exponent * safe ** (exponent - 1), 0)
+
+
+@_power.defjvp
+def _(exponent, primals, tangents):
+    """V (D * V^T dA V) V^T with the divided differences D of the powers, which are derivatives at equal eigenvalues."""
+    positive, floor = primals
+    vectors = _eigenvectors(positive)
+    values = jnp.sum(vectors * (positive @ vectors), 0)
+    powers, slopes = _powers(values, exponent, floor)
+    gaps = values[:, None] - values[None]
+    apart = jnp.abs(gaps) > jnp.finfo(values.dtype).eps ** (1 / 3) * jnp.maximum(jnp.abs(values)[:, None], values[None])
+    differences = (powers[:, None] - powers[None]) / jnp.where(apart, gaps, 1)
+    differences = jnp.where(apart, differences, (slopes[:, None] + slopes[None]) / 2)
+    raised = jnp.where((values <= floor) & (powers > 0), exponent * powers / jnp.where(floor > 0, floor, 1), 0)
+    inner = differences * (vectors.T @ tangents[0] @ vectors) + jnp.diag(raised * tangents[1])
+    return (vectors * powers[None]) @ vectors.T, vectors @ inner @ vectors.T
+
+
+def root(values: Array) -> Array:
+    """Square roots, whose derivative at zero is zero."""
+    positive = values != 0
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, values, 1)), 0)
+
+
+def norm(values: Array, axis: int | None = None) -> Array:
+    """Euclidean norm, whose derivative at zero is zero."""
+    return root(jnp.sum(jnp.square(values), axis))
 
 
 def safe_divide(numerator: Array, denominator: Array) -> Array:
@@ -37,7 +95,7 @@ def safe_divide(numerator: Array, denominator: Array) -> Array:
 
 def column_ratios(numerator: Array, denominator: Array) -> Array:
     """(n,) ratios of the norms of the columns of two matrices, with x / 0 = 0."""
-    return safe_divide(jnp.linalg.norm(numerator, axis=0), jnp.linalg.norm(denominator, axis=0))
+    return safe_divide(norm(numerator, 0), norm(denominator, 0))
 
 
 def limit_growth(direction: Array, last_norm: Array, growth) -> tuple[Array, Array]:
@@ -45,9 +103,9 @@ def limit_growth(direction: Array, last_norm: Array, growth) -> tuple[Array, Arr
 
     A last norm of zero, as in the first step, sets no limit.
     """
-    norm = jnp.linalg.norm(direction)
-    scale = jnp.where(last_norm > 0, growth / jnp.maximum(safe_divide(norm, last_norm), growth), 1)
-    return scale * direction, scale * norm
+    length = norm(direction)
+    scale = jnp.where(last_norm > 0, growth / jnp.maximum(safe_divide(length, last_norm), growth), 1)
+    return scale * direction, scale * length
 
 
 def polar(matrix: Array, method: Polar, steps: int) -> Array:
@@ -59,10 +117,8 @@ def polar(matrix: Array, method: Polar, steps: int) -> Array:
     if matrix.shape[0] > matrix.shape[1]:
         return polar(matrix.T, method, steps).T
     if method == "exact":
-        left, values, right = linalg.svd(matrix)
-        live = values > max(matrix.shape) * jnp.finfo(matrix.dtype).eps * values[0]
-        return (left * live[None].astype(left.dtype)) @ right
-    start = safe_divide(matrix, jnp.linalg.norm(matrix))
+        return _exact_polar(matrix)
+    start = safe_divide(matrix, norm(matrix))
     a, b, c = _MUON if method == "newton_schulz" else (1.5, -0.5, 0.0)
 
     def iterate(_, x):
@@ -70,3 +126,27 @@ def polar(matrix: Array, method: Polar, steps: int) -> Array:
         return a * x + (b * gram + c * gram @ gram if c else b * gram) @ x
 
     return lax.fori_loop(0, steps, iterate, start)
+
+
+@jax.custom_jvp
+def _exact_polar(matrix: Array) -> Array:
+    """U V^T of U S V^T (m, n), m <= n, without singular values that are zero up to rounding."""
+    return _singular_parts(matrix)[0]
+
+
+def _singular_parts(matrix: Array) -> tuple[Array, Array, Array]:
+    """The polar factor, U (m, m), and S (m,) with zeros in place of rounding errors."""
+    left, values, right = linalg.svd(matrix)
+    live = values > max(matrix.shape) * jnp.finfo(matrix.dtype).eps * values[0]
+    return (left * live[None].astype(left.dtype)) @ right, left, jnp.where(live, values, 0)
+
+
+@_exact_polar.defjvp
+def _(primals, tangents):
+    """That of U V^T, which needs no differences of singular values."""
+    polar, left, values = _singular_parts(*primals)
+    turned, moved = left.T @ polar, left.T @ tangents[0]
+    inside = moved @ turned.T
+    skew = safe_divide(inside - inside.T, values[:, None] + values[None])
+    outside = safe_divide(moved - inside @ turned, jnp.broadcast_to(values[:, None], moved.shape))
+    return polar, left @ (skew @ turned + outside)

@@ -72,7 +72,7 @@ def _adam(inner: Array, state: Any, count: Array, b1: Any, b2: Any, eps: Any) ->
     moment, square = b1 * state.moment + (1 - b1) * inner, b2 * state.square + (1 - b2) * jnp.square(inner)
     count = count.astype(moment.dtype)
     unbiased, variance = moment / (1 - b1**count), square / (1 - b2**count)
-    return linear.safe_divide(unbiased, jnp.sqrt(variance) + eps), moment, square
+    return linear.safe_divide(unbiased, linear.root(variance) + eps), moment, square
 
 
 def _check(b1, b2, eps, scale) -> None:
@@ -164,7 +164,7 @@ def scale_by_apollo(
         inner = basis.T @ gradient
         within, moment, square = _adam(inner, state, step.number, b1, b2, eps)
         if rank == 1:
-            ratios = linear.safe_divide(jnp.linalg.norm(within), jnp.linalg.norm(inner))
+            ratios = linear.safe_divide(linear.norm(within), linear.norm(inner))
         else:
             ratios = linear.column_ratios(within, inner)[None]
         kept = ApolloState(None if state.basis is None else basis, moment, square)

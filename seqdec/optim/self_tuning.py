@@ -78,7 +78,7 @@ def diagonal_ema(b2: Any = 0.999, eps: Any = 1e-8) -> Preconditioner:
     def observe(gradients, state):
         return jax.tree.map(lambda v, g: b2 * v + (1 - b2) * jnp.square(g), state, gradients)
 
-    return _diagonal(observe, lambda v: jnp.sqrt(v) + eps)
+    return _diagonal(observe, lambda v: linear.root(v) + eps)
 
 
 def diagonal_sum(eps: Any = 1e-8) -> Preconditioner:
@@ -88,7 +88,7 @@ def diagonal_sum(eps: Any = 1e-8) -> Preconditioner:
     def observe(gradients, state):
         return jax.tree.map(lambda v, g: v + jnp.square(g), state, gradients)
 
-    return _diagonal(observe, lambda v: jnp.sqrt(eps + v))
+    return _diagonal(observe, lambda v: linear.root(eps + v))
 
 
 def _diagonal(observe, cost) -> Preconditioner:

@@ -1,0 +1,165 @@
+"""Habits of users: derivatives of derivatives, strict transfers, folders and outputs that go away, wrong arguments."""
+
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from seqdec import filters, likelihoods, linalg, optim
+from seqdec.core import Network
+from seqdec.filters import Numerics
+from seqdec.linalg import spectral
+from seqdec.optim import linear
+
+HAS_FULL = pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no device that is always full")
+
+
+@pytest.fixture
+def double():
+    with jax.enable_x64(True):
+        yield
+
+
+@HAS_FULL
+@pytest.mark.parametrize("arguments", ["list --zzz", "report nothing"])
+def test_an_error_that_nobody_can_read_has_the_same_exit_code(arguments, tmp_path):
+    """Of the parsers and of the command itself."""
+    command = [sys.executable, "-m", "seqdec", *arguments.split()]
+    with open("/dev/full", "w") as full:
+        codes = [
+            subprocess.run(command, cwd=tmp_path, check=False, stdout=out, stderr=err).returncode
+            for out, err in ((subprocess.DEVNULL, full), (full, subprocess.DEVNULL))
+        ]
+    assert codes == ([1, 1] if arguments.startswith("report") else [2, 2])
+
+
+def network(outputs: int) -> Network:
+    """Two inputs, three hidden units."""
+
+    def init(key):
+        hidden, last = jax.random.split(key)
+        kernels = {"hidden": jax.random.normal(hidden, (2, 3)), "last": jax.random.normal(last, (3, outputs))}
+        return jax.tree.map(lambda leaf: leaf.astype(jnp.float64), kernels)
+
+    return Network(init, lambda params, x: jnp.tanh(x @ params["hidden"]) @ params["last"], lambda path: "last" in path)
+
+
+DOUBLE = Numerics(dtype=jnp.float64)
+FILTERS = {
+    "lrkf": lambda net, noise, q: filters.lrkf(net, noise, rank=4, process_noise=q, numerics=DOUBLE),
+    "lofi": lambda net, noise, q: filters.lofi(net, noise, rank=4, process_noise=q, numerics=DOUBLE),
+    "ekf": lambda net, noise, q: filters.ekf(net, noise, process_noise=q, numerics=DOUBLE),
+    "hilofi": lambda net, noise, q: filters.hilofi(
+        net, noise, rank=3, process_noise_hidden=q, process_noise_last=q, numerics=DOUBLE
+    ),
+    "lolofi": lambda net, noise, q: filters.lolofi(
+        net, noise, rank_hidden=3, rank_last=2, process_noise_hidden=q, process_noise_last=q, numerics=DOUBLE
+    ),
+}
+
+
+@pytest.mark.usefixtures("double")
+@pytest.mark.sampled(20)
+@pytest.mark.parametrize("name", FILTERS)
+@pytest.mark.parametrize("outputs", [1, 2])
+@pytest.mark.parametrize("q", [1e-2, 0.0])
+def test_the_log_density_of_a_stream_has_second_derivatives(name, outputs, q):
+    """From a prior with equal eigenvalues on; against a difference quotient of the gradient."""
+    flt = FILTERS[name](network(outputs), likelihoods.gaussian(0.1), q)
+    draws = np.random.default_rng(0)
+    xs, ys = draws.normal(size=(2, 2)), draws.normal(size=(2, outputs))
+    params = network(outputs).init(jax.random.key(0))
+
+    def total(moves):
+        belief, density = flt.init(jax.random.key(1), jax.tree.map(lambda leaf: (1 + moves[0]) * leaf, params)), 0.0
+        for x, y in zip(xs, ys, strict=True):
+            belief, info = flt.update(flt.predict(belief), jnp.asarray(x) * (1 + moves[1]), jnp.asarray(y))
+            density += info.log_density
+        return density
+
+    @jax.jit
+    def derivatives(moves):
+        gradient = jax.grad(total)
+        return gradient(moves), jax.jacfwd(gradient)(moves), jax.jacrev(gradient)(moves)
+
+    zero, steps = jnp.zeros(2, jnp.float64), 1e-5 * jnp.eye(2, dtype=jnp.float64)
+    wanted = np.stack([derivatives(step)[0] - derivatives(-step)[0] for step in steps]) / 2e-5
+    for hessian in derivatives(zero)[1:]:
+        np.testing.assert_allclose(hessian, wanted, rtol=1e-5, atol=1e-6 * np.abs(wanted).max())
+
+
+MOVE = np.random.default_rng(1).normal(size=(5, 5))
+OF_SYMMETRIC = {
+    "projector": lambda a: (kept := linalg.parted_eigenvectors(a, 2).kept) @ kept.T,
+    "sylvester": lambda a: spectral.sylvester(a, -a, jnp.asarray(MOVE + MOVE.T)),
+}
+
+
+@pytest.mark.usefixtures("double")
+@pytest.mark.parametrize("name", OF_SYMMETRIC)
+def test_functions_of_equal_eigenvalues_have_second_derivatives(name):
+    def value(t):
+        moved = jnp.diag(jnp.array([2.0, 2.0, 2.0, 0.5, 0.5])) + t * jnp.asarray(MOVE + MOVE.T)
+        return jnp.sum(OF_SYMMETRIC[name](moved) * jnp.outer(jnp.arange(5.0), jnp.arange(1.0, 6.0)))
+
+    first, zero = jax.jit(jax.grad(value)), jnp.asarray(0.0, jnp.float64)
+    wanted = (first(zero + 1e-5) - first(zero - 1e-5)) / 2e-5
+    for second in (jax.jacfwd(jax.grad(value)), jax.grad(jax.jacfwd(value)), jax.grad(jax.grad(value))):
+        np.testing.assert_allclose(jax.jit(second)(zero), wanted, rtol=1e-5)
+
+
+OF_GRADIENTS = {
+    "fismo": lambda a: linear.power(a @ a.T, -0.5),
+    "shampoo": lambda a: linear.power(a @ a.T, -0.25),
+    "polar": lambda a: linear.polar(a, "exact", 1),
+    "subspace": lambda a: (vectors := linear.eigenvectors(a @ a.T, 2)) @ vectors.T,
+}
+
+
+@pytest.mark.usefixtures("double")
+@pytest.mark.parametrize("name", OF_GRADIENTS)
+@pytest.mark.parametrize("diagonal", [(1.5, 1.5, 1.0), (1.5 + 1e-9, 1.5, 1.0), (1.5, 1.2, 1.0)])
+def test_functions_of_gradients_have_derivatives_where_eigenvalues_are_equal(name, diagonal):
+    start, direction = np.diag(diagonal) @ np.eye(3, 4), np.random.default_rng(2).normal(size=(3, 4))
+
+    @jax.jit
+    def value(t):
+        found = OF_GRADIENTS[name](start + t * direction)
+        return jnp.sum(found * jnp.cos(jnp.arange(found.size, dtype=found.dtype)).reshape(found.shape))
+
+    zero = jnp.asarray(0.0, jnp.float64)
+    wanted = (value(zero + 1e-5) - value(zero - 1e-5)) / 2e-5
+    np.testing.assert_allclose(jax.grad(value)(zero), wanted, rtol=1e-4)
+    np.testing.assert_allclose(jax.jacfwd(value)(zero), wanted, rtol=1e-4)
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("name", sorted(optim.REGISTRY, key=lambda name: name != "fismo"))
+def test_parameters_after_three_steps_have_derivatives_by_every_setting(name):
+    """Also where the gradients are zero, or equal, or of equal singular values."""
+    factory = optim.REGISTRY[name]
+    taken = inspect.signature(factory).parameters
+    settings = {key: value.default for key, value in taken.items() if isinstance(value.default, float)}
+    settings["learning_rate"] = 0.1
+    params = {"hidden": {"kernel": jnp.ones((3, 4)), "bias": jnp.zeros(4)}, "out": {"kernel": jnp.ones((4, 2))}}
+
+    def squares(settings, gradients, moving):
+        optimizer = factory(**settings)
+        now, state = params, optimizer.init(params)
+        for _ in range(3):
+            updates, state = optimizer.update(gradients, state, now, value=jnp.float32(1.5))
+            now = jax.tree.map(jnp.add, now, updates)
+            gradients = jax.tree.map(jnp.add, gradients, now) if moving else gradients
+        return sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(now))
+
+    gradient = jax.jit(jax.grad(squares), static_argnums=2)
+    units = jax.tree.map(jnp.ones_like, params) | {"hidden": {"kernel": jnp.eye(3, 4), "bias": jnp.ones(4)}}
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    for gradients, moving in ((zeros, False), (params, False), (units, False), (units, True)):
+        slopes = gradient(settings, gradients, moving)
+        assert all(np.isfinite(slope) for slope in slopes.values()), slopes
