@@ -168,7 +168,7 @@ def test_what_is_refused_changes_nothing(tmp_path: Path) -> None:
         for call in (one.add_arm, lambda: one.remove_arm(0)):
             with pytest.raises(TypeError, match="use add_items and remove_items"):
                 call()
-        with pytest.raises(TypeError, match="items of a catalog"):
+        with pytest.raises(TypeError, match="has no `assess`"):
             one.explain([0.0])
         assert (one.items, one.counts) == before and one.arms == ()
     with pytest.raises(ValueError, match="belongs to an agent whose first is 0"):

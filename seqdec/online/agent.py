@@ -8,7 +8,6 @@ FOLDER/decisions.sqlite     decisions and rewards (`seqdec.online.tables`)
 FOLDER/state.safetensors    the last snapshot of the agent's state
 """
 
-import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
@@ -24,16 +23,16 @@ from seqdec.introspection import brief, described, listed
 from seqdec.online import contexts, explanation
 from seqdec.online.arguments import pair, parsed, sized
 from seqdec.online.calls import Decision, new_nonces
-from seqdec.online.catalog import Catalog, Id, checked_items
+from seqdec.online.catalog import Catalog, Id, box_of, checked_items
 from seqdec.online.explanation import Explanation
-from seqdec.online.items import Items
+from seqdec.online.stock import Stock
 from seqdec.online.turns import exclusive
 from seqdec.online.upkeep import Result
 from seqdec.ope.log import Log, check_log
 from seqdec.runtime import check_process, short_turns
 
 
-class OnlineAgent(Items):
+class OnlineAgent(Stock):
     """An agent in a service: it decides, learns from late rewards, and keeps a durable log of both. Thread-safe.
 
         service = seqdec.OnlineAgent(seqdec.agents.auto, site, seed=0, folder="bandit")
@@ -166,9 +165,9 @@ class OnlineAgent(Items):
         """Choose an action, which is in the log when this returns.
 
         Args:
-            context: an observation of the space, or with an encoder a row as a dict; with a `Catalog` the numbers of
-                the user, or nothing where it has none. Numbers beyond the bounds of a Box of floats are moved to them,
-                and `counts` tells in how many contexts.
+            context: an observation of the space, or with an encoder a row as a dict; with a `Catalog` that of its user,
+                or nothing where it has none. Numbers beyond the bounds of a Box of floats are moved to them, and
+                `counts` tells in how many contexts.
             mask: (number of ids) bool, whether each arm may be played; None: all. Removed arms never are, nor those
                 that were added after the mask was made, which then is shorter.
             items: ids of a `Catalog`'s items, of which one is chosen; None: all.
@@ -178,7 +177,7 @@ class OnlineAgent(Items):
             OSError: the log cannot be written; nothing happens then.
         """
         if self._catalog is not None or items is not None:
-            return self._chosen(self._users(context, None, mask), [items], new_nonces(1))[0]
+            return self._chosen(self._users(context, mask), [items], new_nonces(1))[0]
         observation = context if self._encoder is None else self._encoder(context)
         record = contexts.checked(self._spaces.observation_space, self._record, observation)
         return self._decided(record[None], mask, (), new_nonces(1))[0]
@@ -198,7 +197,7 @@ class OnlineAgent(Items):
             As `decide`, for the first that is wrong; nothing happens then.
         """
         if self._catalog is not None or items is not None:
-            users = self._users(stacked, sized(stacked)[1], masks)
+            users = self._users(stacked, masks, many=True)
             asked = [None] * len(users) if items is None else list(items)
             if len(asked) != len(users):
                 raise ValueError(f"items must be one list of ids for each of {len(users)} contexts; got {len(asked)}")
@@ -223,11 +222,11 @@ class OnlineAgent(Items):
             As `decide`.
         """
         count = checks.count("count", count)
-        users = np.repeat(self._users(context, None, None), count)
+        users = np.repeat(self._users(context, None), count)
         asked = [None if items is None else list(items)] * count
         return self._chosen(users, asked, new_nonces(count), different=True)
 
-    def explain(self, context: Any, mask: Any = None) -> Explanation:
+    def explain(self, context: Any = None, mask: Any = None, *, items: Iterable[Id] | None = None) -> Explanation:
         """What the agent believes of every arm in a context, how it would play, and why; nothing is logged or changed.
 
         The first call compiles a program, while others go on.
@@ -235,19 +234,23 @@ class OnlineAgent(Items):
         Args:
             context: as in `decide`.
             mask: as in `decide`.
+            items: as in `decide`.
 
         Returns:
-            Mean, deviation and probability of every arm. Where contexts are floats, also by how much each of them moves
-            the mean away from that of the mean of the latest contexts; with an encoder, by columns of its table.
+            Mean, deviation and probability of every arm or item. Where contexts of arms are floats, also by how much
+            each of them moves the mean away from that of the mean of the latest contexts; with an encoder, by columns
+            of its table.
 
         Raises:
-            TypeError, ValueError: as `decide`; or actions are points of a Box or items; or the agent, perhaps your
-                own, has no `Agent.assess`.
+            TypeError, ValueError: as `decide`; or actions are points of a Box; or the agent, perhaps your own, has no
+                `Agent.assess`.
         """
-        if not self._arms or self.agent.assess is None:
-            actions = "points of a Box, of which it tries some" if self._catalog is None else "items of a catalog"
-            reason = "it has no `assess`" if self._arms else f"its actions are {actions}"
+        indexed = bool(self._arms) or self._catalog is not None
+        if not indexed or self.agent.assess is None:
+            reason = "it has no `assess`" if indexed else "its actions are points of a Box, of which it tries some"
             raise TypeError(f"{self.agent.name} cannot explain how it would play: {reason}")
+        if self._catalog is not None or items is not None:
+            return self._explained(self._users(context, mask), items)
         observation = context if self._encoder is None else self._encoder(context)
         space = self._spaces.observation_space
         records = contexts.checked(space, self._record, observation)[None]
@@ -300,25 +303,16 @@ class OnlineAgent(Items):
 
         Args:
             log: with contexts as long as a flattened observation, or action features where that is a Dict of one entry,
-                and actions that are ids of arms. Estimated propensities are not kept.
+                and actions that are ids of arms; with a `Catalog`, contexts of users and the ids of items as names of
+                the actions, whose features are those of the log or, if it has none, of the catalog. Estimated
+                propensities are not kept.
 
         Raises:
             ValueError: the log does not fit.
             OSError: the log cannot be written.
         """
-        if self._catalog is not None:
-            raise TypeError("a log of other decisions does not say which items of the catalog its actions are")
         check_log(log)
-        rows, names = len(log.action), list(self._record.names or ())
-        name = names[0]
-        shape = contexts.shape_of(self._record, name)
-        features = log.context if log.action_features is None else log.action_features
-        if len(names) > 1 or features[0].size != math.prod(shape):
-            raise ValueError(f"a row of the log has {features[0].shape} numbers; an observation has {self._record}")
-        stacked = features.reshape(rows, *shape)
-        whole = stacked if name == contexts.WHOLE else {name: stacked}
-        records = contexts.checked(self._spaces.observation_space, self._record, whole, rows)
-        if self._add_history(records, log, self._rule.of_log(log)):
+        if self._add_history(self._records_of(log), log, self._rule.of_log(log)):
             self._follow()
             self._try_snapshot()
 
@@ -354,7 +348,8 @@ class OnlineAgent(Items):
         compiled some, it is compiled first. Other calls go on meanwhile.
 
         Args:
-            items: the features (d,) of each by its id, a text or an integer.
+            items: the features (d,) of each by its id, a text or an integer; rows as dicts, if the catalog's `item`
+                is an encoder.
 
         Raises:
             TypeError, ValueError: no catalog; or ids or features of another kind or shape.
@@ -371,7 +366,8 @@ class OnlineAgent(Items):
             ValueError: it has no such item.
             OSError: the log cannot be written.
         """
-        none, gone = np.empty((0, *self._known_catalog().item.shape), self._shelf.features.dtype), list(ids)
+        item = box_of(self._known_catalog().item)
+        none, gone = np.empty((0, *item.shape), self._shelf.features.dtype), list(ids)
         with self._growing, short_turns(): self._change_items((), none, gone)  # fmt: skip  # noqa: E701
 
     def snapshot(self) -> None:

@@ -168,25 +168,45 @@ class Calls(Arms):
     @exclusive
     def _add_history(self, records: np.ndarray, log: Log, rewards: Sequence[Parts]) -> bool:
         """Write the decisions of another log to this one, unless it has them; returns whether it had not."""
-        if log.num_actions > len(self._arms):
-            raise ValueError(f"the log has {log.num_actions} actions; this agent has {len(self._arms)} arms")
         propensities = np.full(len(log.action), np.nan) if log.estimated else log.propensity
         outcomes = [np.array([parts[name] for parts in rewards]) for name in self._rule.weights]
-        told = content_digest(records, log.mask, log.action, *outcomes, propensities, log.timestamp)
+        told = content_digest(records, log.mask, log.action, *outcomes, propensities, log.timestamp, *self._also(log))
         known = self._journal.facts().get("histories", [])
         if told in known:
             return False
+        records, masks, actions = self._history_of(records, log)
         records, clipped = contexts.clipped(self._spaces.observation_space, records)
         decided = [
-            Entry(nonce, record.tobytes(), mask.tobytes(), int(action), float(propensity))
+            Entry(nonce, record.tobytes(), mask, action, float(propensity))
             for nonce, record, mask, action, propensity in zip(
-                new_nonces(len(records)), records, log.mask, log.action, propensities, strict=True
+                new_nonces(len(records)), records, masks, actions, propensities, strict=True
             )
         ]
         self._journal.add_history(decided, list(map(encoded, rewards)), [*known, told])
         if clipped:
             self._counts["clipped"] += clipped
         return True
+
+    def _records_of(self, log: Log) -> np.ndarray:
+        """The contexts of a log. Raises TypeError or ValueError where it does not fit."""
+        rows, names = len(log.action), list(self._record.names or ())
+        shape = contexts.shape_of(self._record, names[0])
+        features = log.context if log.action_features is None else log.action_features
+        if len(names) > 1 or features[0].size != math.prod(shape):
+            raise ValueError(f"a row of the log has {features[0].shape} numbers; an observation has {self._record}")
+        stacked = features.reshape(rows, *shape)
+        whole = stacked if names[0] == contexts.WHOLE else {names[0]: stacked}
+        return contexts.checked(self._spaces.observation_space, self._record, whole, rows)
+
+    def _also(self, log: Log) -> list[np.ndarray]:
+        """What else tells a log from others, besides contexts, actions and rewards."""
+        return []
+
+    def _history_of(self, records: np.ndarray, log: Log) -> tuple[np.ndarray, list[bytes], list[int]]:
+        """What is written of a log: contexts, masks and actions. Raises ValueError where an action is not known."""
+        if log.num_actions > len(self._arms):
+            raise ValueError(f"the log has {log.num_actions} actions; this agent has {len(self._arms)} arms")
+        return records, parts_of(log.mask.tobytes(), len(records)), log.action.tolist()
 
     @exclusive
     def _copied(self) -> PyTree:

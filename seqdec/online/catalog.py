@@ -14,6 +14,7 @@ import numpy as np
 from gymnasium import spaces as gym_spaces
 
 from seqdec.core import Spaces
+from seqdec.features import Encoder
 from seqdec.online import contexts
 from seqdec.spaces import check_values, shaped
 
@@ -33,18 +34,25 @@ class Catalog(NamedTuple):
     A row of the agent's candidates is an item with the user of the request. What is learned is shared by all items.
     """
 
-    item: gym_spaces.Box
-    """(d,) numbers of an item"""
-    user: gym_spaces.Box | None = None
-    """(u,) numbers of a request; None: requests have none"""
+    item: gym_spaces.Box | Encoder
+    """(d,) numbers of an item; or an encoder of items that are rows of mixed columns, as dicts"""
+    user: gym_spaces.Box | Encoder | None = None
+    """(u,) numbers of a request, or an encoder as of items; None: requests have none"""
+
+    @property
+    def encoders(self) -> dict[str, Encoder]:
+        """Those that it has, by the names of the parts of a row."""
+        return {name: part for name, part in ((ITEM, self.item), (USER, self.user)) if isinstance(part, Encoder)}
 
     def spaces(self, count: int) -> Spaces:
         """Of an agent that chooses among so many candidates. Raises TypeError where a part is no vector of floats."""
-        parts = {ITEM: self.item} if self.user is None else {ITEM: self.item, USER: self.user}
+        parts = {ITEM: box_of(self.item)} | ({} if self.user is None else {USER: box_of(self.user)})
         for name, part in parts.items():
             vector = isinstance(part, gym_spaces.Box) and len(part.shape) == 1
             if not vector or not np.issubdtype(part.dtype, np.floating):
-                raise TypeError(f"{name} of a Catalog must be a Box of floats with one axis; got {part!r:.200}")
+                raise TypeError(
+                    f"{name} of a Catalog must be a Box of floats with one axis, or an encoder; got {part!r:.200}"
+                )
         return Spaces(
             gym_spaces.Dict({name: _stacked(part, count) for name, part in parts.items()}), gym_spaces.Discrete(count)
         )
@@ -98,19 +106,42 @@ def changed(before: Shelf, ids: Sequence[Id], features: np.ndarray, gone: Iterab
     return shelf((*before.ids, *ids), np.concatenate([before.features, features]), [*removed, *[False] * len(ids)])
 
 
-def checked_items(space: gym_spaces.Box, items: Any) -> tuple[list[Id], np.ndarray, int]:
+def box_of(part: gym_spaces.Box | Encoder) -> gym_spaces.Box:
+    """The space of a part of a row."""
+    return part.space if isinstance(part, Encoder) else part
+
+
+def checked_users(user: gym_spaces.Box | Encoder, numbers: Any, rows: int | None) -> np.ndarray:
+    """Numbers of one user or of `rows`, as (rows, 1, u). Raises TypeError or ValueError."""
+    space = box_of(user)
+    given = np.asarray(shaped(space, numbers, "the context", rows))
+    check_values(space, given, "the context", kept=True)
+    return given.reshape(-1, 1, *space.shape)
+
+
+def checked_items(item: gym_spaces.Box | Encoder, items: Any) -> tuple[list[Id], np.ndarray, int]:
     """Ids, features (n, d) within the bounds, and of how many items they were not. Raises TypeError or ValueError."""
     if not isinstance(items, Mapping):
         raise TypeError(f"items must be a dict of features by id; got {items!r:.80}")
+    space = box_of(item)
     ids, record = [_id(name) for name in items], contexts.record_of(space)
     records = np.empty(len(ids), record)
     for place, (name, given) in enumerate(zip(ids, items.values(), strict=True)):
         called = f"the features of item {name!r}"
-        row = np.asarray(shaped(space, given, called))
+        row = np.asarray(shaped(space, _encoded(item, given, called), called))
         check_values(space, row, called, kept=True)
         records[contexts.WHOLE][place] = row
     records, clipped = contexts.clipped(space, records)
     return ids, records[contexts.WHOLE], clipped
+
+
+def _encoded(item: gym_spaces.Box | Encoder, row: Any, called: str) -> Any:
+    if not isinstance(item, Encoder):
+        return row
+    try:
+        return item(row)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{called}: {error}") from None
 
 
 def packed(numbers: np.ndarray, count: int) -> bytes:

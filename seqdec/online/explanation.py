@@ -41,8 +41,8 @@ _OWN = ("action", "mean", "deviation", "probability", "baseline")
 class Explanation(NamedTuple):
     """What an agent believes of each of n actions in one context, and why. An action is a row of `to_pandas`."""
 
-    actions: tuple[int, ...]
-    """ids of the arms that are not removed, or indices of candidates"""
+    actions: tuple[Any, ...]
+    """ids of the arms that are not removed, or of items, or indices of candidates"""
     mean: np.ndarray
     """(n,) expected reward; NaN where the agent has no belief about it"""
     deviation: np.ndarray
@@ -124,7 +124,7 @@ def program(agent: Agent) -> Callable[..., tuple[Assessment, Array | None, Array
 
 
 def made(
-    outputs: Mapping[int, int],
+    outputs: Mapping[Any, int],
     found: tuple[Assessment, Any, Any],
     record: np.ndarray,
     encoder: Encoder | None,

@@ -1,11 +1,10 @@
-"""Decisions among the items of a catalog.
+"""Decisions among the items of a catalog, and why.
 
 The log has of each decision the rows that the agent learns of, the item that was chosen first, and which items were
 offered. So the belief does not depend on what becomes of the catalog. Programs are compiled beside the calls of others,
 before a catalog needs them.
 """
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -16,13 +15,15 @@ from gymnasium import spaces as gym_spaces
 
 from seqdec.checks import word
 from seqdec.core import Agent, Masked, PyTree
-from seqdec.online import catalog, contexts
+from seqdec.features import Encoder
+from seqdec.online import catalog, contexts, explanation
+from seqdec.online.arguments import sized
 from seqdec.online.calls import Calls, Decision
-from seqdec.online.catalog import ITEM, ROWS, USER, Catalog, Id
+from seqdec.online.catalog import ITEM, ROWS, USER, Catalog, Id, Shelf
+from seqdec.online.explanation import Explanation
 from seqdec.online.tables import Entry
-from seqdec.online.turns import exclusive, urgent
+from seqdec.online.turns import urgent
 from seqdec.runtime import step_options
-from seqdec.spaces import check_values, shaped
 
 
 class Items(Calls):
@@ -31,6 +32,7 @@ class Items(Calls):
     def __init__(self, **others: Any) -> None:
         """See `Calls`."""
         self._choosing: dict[int, Callable[..., Any]] = {}
+        self._explaining: dict[int, Callable[..., Any]] = {}
         super().__init__(**others)
 
     @property
@@ -44,19 +46,19 @@ class Items(Calls):
             raise TypeError("items need a catalog: make the agent with a seqdec.online.Catalog as its spaces")
         return self._catalog
 
-    def _users(self, users: Any, rows: int | None, mask: Any) -> np.ndarray:
-        """Records (rows,) or, for None, (1,) of users, whose items are not chosen yet. Raises TypeError, ValueError."""
+    def _users(self, given: Any, mask: Any, *, many: bool = False) -> np.ndarray:
+        """Records of users, one or many, whose items are not chosen yet. Raises TypeError or ValueError."""
         user = self._known_catalog().user
         if mask is not None:
             raise TypeError("with a catalog, say with items=[...] which may be chosen, by their ids; got a mask")
+        if isinstance(user, Encoder):
+            given = user.transform(given) if many else user(given)
+        elif user is None and not many and given is not None:
+            raise ValueError(f"the catalog has no user, whose numbers could be told; got {given!r:.80}")
+        users, rows = sized(given) if many else (given, None)
         records = np.zeros(1 if rows is None else rows, self._record)
-        if user is None:
-            if rows is None and users is not None:
-                raise ValueError(f"the catalog has no user, whose numbers could be told; got {users!r:.80}")
-            return records
-        given = np.asarray(shaped(user, users, "the context", rows))
-        check_values(user, given, "the context", kept=True)
-        records[USER] = given.reshape(-1, 1, *user.shape)
+        if user is not None and rows != 0:
+            records[USER] = catalog.checked_users(user, users, rows)
         return records
 
     @urgent
@@ -81,8 +83,7 @@ class Items(Calls):
         offered = [shelf.chosen(ids) for ids in asked]
         if different and len(offered[0]) < len(offered):
             raise ValueError(f"count={len(offered)} different items cannot be chosen from {len(offered[0])}")
-        parts: Any = self._spaces.observation_space
-        records, clipped = contexts.clipped(gym_spaces.Dict({k: parts[k] for k in parts if k == USER}), records)
+        records, clipped = self._clipped_users(records)
         entries, actions = [], []
         for place, given in enumerate(offered):
             numbers = np.setdiff1d(given, [entry.action for entry in entries]) if different else given
@@ -103,6 +104,34 @@ class Items(Calls):
         tokens = [f"{number}-{nonce.hex()}" for number, nonce in enumerate(nonces, first)]
         return list(map(Decision, actions, propensities, tokens))
 
+    def _clipped_users(self, records: np.ndarray) -> tuple[np.ndarray, int]:
+        parts: Any = self._spaces.observation_space
+        return contexts.clipped(gym_spaces.Dict({k: parts[k] for k in parts if k == USER}), records)
+
+    def _explained(self, records: np.ndarray, asked: Iterable[Id] | None) -> Explanation:
+        """What the agent believes of each item; programs are compiled while others go on."""
+        shelf, state, numbers, records = self._asked(records, asked)
+        size = catalog.size_of(len(numbers), len(shelf.live))
+        if size not in self._explaining:
+            self._explaining[size] = explanation.program(self._sized(size))
+        rows = np.zeros((size, *shelf.features.shape[1:]), shelf.features.dtype)
+        rows[: len(numbers)] = shelf.features[numbers]
+        x = _joined(rows, None if self._known_catalog().user is None else records[USER][0, 0])
+        found = self._explaining[size](state, word(self._seed), x, np.arange(size) < len(numbers), None)
+        places = {shelf.ids[number]: place for place, number in enumerate(numbers)}
+        return explanation.made(places, found, records[0], None, None)
+
+    @urgent
+    def _asked(self, records: np.ndarray, asked: Iterable[Id] | None) -> tuple[Shelf, PyTree, np.ndarray, np.ndarray]:
+        """The shelf, a copy of the state, the numbers of the items that are asked for, and the user."""
+        return self._shelf, self._learner.copied(), self._shelf.chosen(asked), self._clipped_users(records)[0]
+
+    def _sized(self, size: int) -> Agent:
+        """The agent with so many candidates."""
+        agent = self._make(self._known_catalog().spaces(size))
+        _check_state(agent, self._learner.belief.state, size)
+        return agent
+
     def _program(self, size: int) -> Callable[..., tuple[int, float]]:
         """(state, number of the decision, features (k, d), user) -> index and propensity, for at most `size` items."""
         if size not in self._choosing:
@@ -110,14 +139,11 @@ class Items(Calls):
         return self._choosing[size]
 
     def _compiled(self, size: int) -> Callable[..., tuple[int, float]]:
-        assert self._catalog is not None
-        agent = self._make(self._catalog.spaces(size))
-        _check_state(agent, self._learner.belief.state, size)
+        agent = self._sized(size)
 
         def act(state: PyTree, seed: Any, number: Any, features: Any, user: Any, count: Any) -> Any:
-            x = {ITEM: features} | ({} if user is None else {USER: jnp.broadcast_to(user, (size, *user.shape))})
             key = jax.random.fold_in(jax.random.key(seed), number)
-            action = agent.act(key, state, Masked(x, jnp.arange(size) < count))
+            action = agent.act(key, state, Masked(_joined(features, user), jnp.arange(size) < count))
             return action.value, action.propensity
 
         program, seed = jax.jit(act, compiler_options=step_options()), word(self._seed)
@@ -132,36 +158,20 @@ class Items(Calls):
 
     def _compile(self, count: int) -> None:
         """Compile what a catalog of so many items needs, beside what others do."""
-        assert self._catalog is not None
-        user = None if self._catalog.user is None else np.zeros(self._catalog.user.shape, self._record[USER].base)
-        item, state = np.zeros((1, *self._catalog.item.shape), self._record[ITEM].base), self._copied()
+        parts = {name: self._record[name] for name in self._record.names or ()}
+        user = np.zeros(parts[USER].shape[1:], parts[USER].base) if USER in parts else None
+        item, state = np.zeros((1, *parts[ITEM].shape[1:]), parts[ITEM].base), self._copied()
         for size in catalog.sizes(count):
             if size not in self._choosing:
                 choose = self._compiled(size)
                 choose(state, 0, item, user)
                 self._choosing[size] = choose
 
-    def _change_items(self, ids: Sequence[Id], features: np.ndarray, removed: Iterable[Id], clipped: int = 0) -> None:
-        """Add items, in the place of those with the same ids, and remove others; for one thread at a time."""
-        before = self._shelf
-        gone = {before.ids[number] for number in before.chosen(removed)} if removed else set()
-        if self._choosing:  # else nothing has been compiled, and the first call does it
-            self._compile(len((before.numbers.keys() | set(ids)) - gone))
-        self._write_items(ids, features, gone | (before.numbers.keys() & set(ids)), clipped)
 
-    @exclusive
-    def _write_items(self, ids: Sequence[Id], features: np.ndarray, gone: Iterable[Id], clipped: int) -> None:
-        before = self._shelf
-        old = [(before.numbers[name], name) for name in gone]
-        rows = [(number, json.dumps(name), before.features[number].tobytes(), 1) for number, name in old]
-        new = zip(ids, features, strict=True)
-        rows += [
-            (number, json.dumps(name), row.tobytes(), 0) for number, (name, row) in enumerate(new, len(before.ids))
-        ]
-        self._journal.write_items(rows)
-        self._shelf = catalog.changed(before, ids, features, gone)
-        if clipped:
-            self._counts["clipped"] += clipped
+def _joined(features: Any, user: Any) -> dict[str, Any]:
+    """What an agent observes: items (k, d), each with the user."""
+    rows = (len(features), *np.shape(user))
+    return {ITEM: features} | ({} if user is None else {USER: jnp.broadcast_to(user, rows)})
 
 
 def _check_state(agent: Agent, state: PyTree, size: int) -> None:

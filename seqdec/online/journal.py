@@ -65,8 +65,23 @@ class Journal(Reader):
         self._commit(("facts", pairs), ("arms", rows))
 
     def write_items(self, rows: Sequence[tuple[int, str, bytes, int]]) -> None:
-        """Write items by number, anew where they have been written before, in one transaction."""
+        """Write items by number, anew where they have been written before; they count from `show_items` on."""
         self._commit(("items", rows))
+
+    def show_items(self, count: int, change: int) -> None:
+        """Commit a change of the catalog, of which so many items were ever part, and all that was written for it."""
+        self._commit(("facts", [("catalog", json.dumps([count, change]))]))
+
+    def undo_removals(self, most: int) -> int:
+        """Take back removals that were written for a change that did not come to its end; returns how many, at most."""
+        count, change = self.catalog()
+        with self._reported():
+            found = self._db.execute(
+                f"SELECT {COLUMNS['items']} FROM items WHERE removed > ? AND number < ? LIMIT ?", (change, count, most)
+            ).fetchall()
+            rows = [(*self._sound("items", row)[:-1], 0) for row in found]
+        self.write_items(rows)
+        return len(rows)
 
     def now(self) -> int:
         """The time in ns, later than that of every decision before; where a clock jumps back, it goes on from there."""

@@ -5,16 +5,17 @@ import math
 import os
 import shutil
 import sqlite3
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
 from seqdec.features import Encoder
-from seqdec.online import catalog, rewards
+from seqdec.online import catalog, encoders, rewards
 from seqdec.online.contexts import WHOLE, unpacked
 from seqdec.ope.columns import part_column
 from seqdec.ope.log import Log, make_log
@@ -65,8 +66,18 @@ class Reader:
         with self._reported():
             if not self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'items'").fetchone():
                 return []
-            rows = self._db.execute(f"SELECT {COLUMNS['items']} FROM items ORDER BY number").fetchall()
-        return [self._sound("items", row) for row in rows]
+            count, change = self.catalog()
+            rows = self._db.execute(
+                f"SELECT {COLUMNS['items']} FROM items WHERE number < ? ORDER BY number", (count,)
+            ).fetchall()
+        return [(*row[:-1], 0 < row[-1] <= change) for row in (self._sound("items", row) for row in rows)]
+
+    def catalog(self) -> tuple[int, int]:
+        """How many items were ever part of the catalog, and the number of the last change."""
+        with self._reported():
+            row = self._db.execute(f"SELECT {COLUMNS['facts']} FROM facts WHERE name = 'catalog'").fetchone()
+        count, change = json.loads(self._sound("facts", row)[1]) if row else (sys.maxsize, 1)
+        return count, change
 
     def log(self, record: np.dtype) -> Log:
         """The decisions whose reward and propensity are known. Raises ValueError where there is none."""
@@ -112,11 +123,12 @@ class Reader:
             )
             return [self._sound("decisions", row)[3] for row in found]
 
-    def history(self, record: np.dtype, names: Sequence[str] | None) -> "pd.DataFrame":
-        """All decisions, as `read_history` returns them; `names` are those of the features of an encoder."""
+    def history(self, record: np.dtype) -> "pd.DataFrame":
+        """All decisions, as `read_history` returns them."""
         import pandas as pd
 
-        items, weights = self.items(), self.facts().get("reward_weights")
+        items, facts = self.items(), self.facts()
+        weights, names = facts.get("reward_weights"), encoders.names(facts.get("encoder"))
         with self._reported():
             found = self._db.execute(
                 f"SELECT {COLUMNS['decisions']}, {COLUMNS['rewards']} FROM decisions LEFT JOIN rewards "
@@ -149,7 +161,7 @@ class Reader:
         for field in record.names or ():
             part = records[field][:, 0] if items else records[field]  # of the item that was chosen
             flat = part.reshape(len(rows), math.prod(part.shape[1:]))
-            own = [f"{field}_{place}" for place in range(flat.shape[1])] if names is None else names
+            own = names.get(field) or [f"{field}_{place}" for place in range(flat.shape[1])]
             columns |= {f"context {name}" if name in columns else name: flat[:, i] for i, name in enumerate(own)}
         return pd.DataFrame(columns)
 
@@ -275,34 +287,31 @@ def read_history(path: str | os.PathLike[str]) -> "pd.DataFrame":
         FileNotFoundError: there is no log.
         ValueError: it is damaged.
     """
-
-    def get(reader: Reader) -> "pd.DataFrame":
-        facts = reader.facts()
-        encoder = facts.get("encoder")
-        if isinstance(encoder, str):
-            names = Encoder.from_json(encoder).names
-        else:
-            names = None if encoder is None else encoder["features"]
-        return reader.history(record_from(facts["record"]), names)
-
-    return _read(path, get)
+    return _read(path, lambda reader: reader.history(record_from(reader.facts()["record"])))
 
 
-def read_encoder(path: str | os.PathLike[str]) -> Encoder:
+def read_encoder(path: str | os.PathLike[str], part: Literal["item", "user"] | None = None) -> Encoder:
     """The encoder that an `OnlineAgent` had, also while it is in use.
 
     Args:
         path: as in `read_log`.
+        part: of a catalog, whose items and users have encoders of their own; None: of contexts.
 
     Raises:
         FileNotFoundError: there is no log.
         ValueError: the log is damaged, or the agent had no encoder, or one without a JSON form (`Encoder.of`).
     """
-    text = _read(path, lambda reader: reader.facts().get("encoder"))
-    if not isinstance(text, str):
-        kind = "no encoder" if text is None else f"an encoder without a JSON form, of the columns {text['columns']}"
-        raise ValueError(f"the agent of {path} had {kind}")
-    return Encoder.from_json(text)
+    found = _read(path, lambda reader: reader.facts().get("encoder"))
+    text = found if part is None else encoders.of_part(found, part)
+    if isinstance(text, str):
+        return Encoder.from_json(text)
+    if text is None:
+        kind = f"no encoder{'' if part is None else f' of each {part}'}"
+    elif "columns" in text:
+        kind = f"an encoder without a JSON form, of the columns {text['columns']}"
+    else:
+        kind = f"a catalog: say of which part, {' or '.join(map(repr, text))}"
+    raise ValueError(f"the agent of {path} had {kind}")
 
 
 def _read(path: str | os.PathLike[str], get: Callable[[Reader], T]) -> T:

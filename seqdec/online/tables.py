@@ -6,7 +6,8 @@
                 (of another log)
     reports     sequence, number of the decision, reward, time: what is put together later
     arms        id, output of the model that it has (NULL: none any more), whether it is removed
-    items       number, id (as JSON), features (bytes), whether it is removed: of a catalog
+    items       number, id (as JSON), features (bytes), number of the change that removes it, from 1 (0: none): of a
+                catalog; what counts is in the fact "catalog": how many items, and the last change
     facts       what the log belongs to, as JSON
 
 The last column of each table is a CRC-32 of the others, so that a damaged row is noticed when it is read.
@@ -49,6 +50,7 @@ SCHEMA = (
     )
     + "CREATE INDEX IF NOT EXISTS reports_of ON reports (number);"
     + "CREATE INDEX IF NOT EXISTS rewards_of ON rewards (batch);"
+    + "CREATE INDEX IF NOT EXISTS removals_of ON items (removed);"
 )
 
 

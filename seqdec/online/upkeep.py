@@ -75,7 +75,8 @@ class Upkeep:
         self._rule, self._options = rule, {"batch_size": self._batch_size, **rule.options()}
         observations, actions = self._spaces
         self._record = contexts.record_of(observations)
-        self._encoder = encoders.checked(encoder, observations)
+        self._encoder = encoders.checked(encoder, observations, self._catalog)
+        self._encoding = encoders.described(encoder if self._catalog is None else self._catalog.encoders)
         # For what takes long, what is shared, and the file of the snapshot; several are taken in this order.
         self._growing, self._lock, self._writing = threading.RLock(), threading.RLock(), threading.RLock()
         self._held, self._open, self._versions = ExitStack(), True, versions()
@@ -202,7 +203,7 @@ class Upkeep:
             self._describe(self._made(agent, outputs, 0), arms, first=self._first)
             return
         check_format(self._journal.path, facts, FORMAT)
-        if other := encoders.difference(facts.get("encoder"), encoders.described(self._encoder)):
+        if other := encoders.difference(facts.get("encoder"), self._encoding):
             raise ValueError(
                 f"{self._journal.path} was written {other}, and its contexts cannot be encoded anew: use the encoder "
                 "of the log, seqdec.online.read_encoder(folder), or another folder"
@@ -281,7 +282,7 @@ class Upkeep:
         facts |= {"format": FORMAT, "versions": self._versions, "seed": self._seed, "generation": learner.generation}
         facts |= {**learner.identity, **self._options}
         facts |= {"outputs": learner.outputs, "record": described_record(self._record)}
-        facts |= {"encoder": encoders.described(self._encoder), "reward_names": self._rule.names}
+        facts |= {"encoder": self._encoding, "reward_names": self._rule.names}
         self._journal.describe(facts, arms)
         self._learner, self._arms = learner, dict(arms)
 
