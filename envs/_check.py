@@ -14,7 +14,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 
 from seqdec import checks
 from seqdec.core import Environment, Key, Masked, PyTree, TimeStep
-from seqdec.runtime import UNOPTIMISED
+from seqdec.runtime import UNOPTIMISED, transferring
 from seqdec.states import described, named_leaves
 
 _TRACING = (
@@ -29,6 +29,7 @@ _TOLERANCE = 1e-4
 """By how much a regret may be below zero, as a share of the largest number in it: rounding of float32."""
 
 
+@transferring()
 def check(env: Environment, *, steps: int = 16, seed: int = 0) -> None:
     """Try an environment, as `gymnasium.utils.env_checker.check_env` tries those of Gymnasium.
 
@@ -282,7 +283,7 @@ def _check_purity(env: Environment, *programs: Any) -> None:
         warnings.warn(
             f"environment {env.name!r}: {size:,} numbers that its functions close over become constants of the "
             "compiled program: pass them in params",
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
@@ -315,7 +316,7 @@ def _check_values(env: Environment, actions: PyTree, first: PyTree, steps: TimeS
     if np.isinf(known).any():
         _refuse(env, f"a reward must be finite, or NaN where it is unknown; got {known[np.isinf(known)][0]}")
     if not known.size:
-        warnings.warn(f"environment {env.name!r}: none of {len(actions)} rewards is known: all are NaN", stacklevel=3)
+        warnings.warn(f"environment {env.name!r}: none of {len(actions)} rewards is known: all are NaN", stacklevel=4)
     regret = steps.regret[~np.isnan(steps.regret)]
     if regret.size and regret.min() < -_TOLERANCE * max(1, np.abs(regret).max()):
         _refuse(

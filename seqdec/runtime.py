@@ -11,7 +11,9 @@ from typing import Any, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.experimental.compilation_cache import compilation_cache as jax_cache
+from jax.sharding import Mesh
 
 from seqdec.persistence import check_writable, located
 
@@ -58,6 +60,27 @@ def check_process() -> None:
             "JAX does not work in it: make agents, optimizers and environments after the fork (gunicorn: without "
             "--preload), or start processes with the method 'spawn' of multiprocessing"
         )
+
+
+@contextlib.contextmanager
+def transferring() -> Iterator[None]:
+    """Within this context NumPy arrays and Python numbers may go to the device, whatever `jax.transfer_guard` says.
+
+    For what is called from Python and takes and returns such values. It does not hold in functions that users compile.
+    """
+    with jax.transfer_guard("allow"):
+        yield
+
+
+@contextlib.contextmanager
+def apart() -> Iterator[None]:
+    """As `transferring`; and no mesh of `jax.set_mesh` holds within.
+
+    For objects that keep arrays between calls, of which one may be made within a mesh and the next without.
+    """
+    meshed = not jax.sharding.get_abstract_mesh().empty
+    with jax.set_mesh(Mesh(np.empty((), object), ())) if meshed else contextlib.nullcontext(), transferring():
+        yield
 
 
 def permissive(function: Callable[P, R]) -> Callable[P, R]:

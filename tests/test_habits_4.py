@@ -1,6 +1,7 @@
 """Habits of users: derivatives of derivatives, strict transfers, folders and outputs that go away, wrong arguments."""
 
 import inspect
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,12 +10,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gymnasium import spaces
 
-from seqdec import filters, likelihoods, linalg, optim
+import seqdec
+from seqdec import bo, filters, likelihoods, linalg, optim
 from seqdec.core import Network
 from seqdec.filters import Numerics
 from seqdec.linalg import spectral
 from seqdec.optim import linear
+from seqdec.spaces import Spaces
 
 HAS_FULL = pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no device that is always full")
 
@@ -163,3 +167,99 @@ def test_parameters_after_three_steps_have_derivatives_by_every_setting(name):
     for gradients, moving in ((zeros, False), (params, False), (units, False), (units, True)):
         slopes = gradient(settings, gradients, moving)
         assert all(np.isfinite(slope) for slope in slopes.values()), slopes
+
+
+SPACES = Spaces(spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2))
+CONTEXT = np.zeros(2, np.float32)
+
+
+def online(folder: Path | None) -> seqdec.OnlineAgent:
+    return seqdec.OnlineAgent(seqdec.agents.linear, SPACES, folder=folder, seed=0)
+
+
+def test_calls_from_python_may_transfer_whatever_the_guard(tmp_path):
+    """An agent with its folder, its compiled functions, a run, a search and a saved state."""
+    env = seqdec.envs.linear()
+    agent, key = seqdec.agents.linear(env), jax.random.key(0)
+    observation = np.zeros(env.observation_space.shape, np.float32)
+    with jax.transfer_guard("disallow"):
+        with online(tmp_path / "agent") as served:
+            served.warm_up()
+            decision = served.decide(CONTEXT)
+            served.learn(decision.token, 1.0)
+            served.decide_many(np.zeros((2, 2)))
+            served.explain(CONTEXT)
+            served.add_arm()
+            served.snapshot()
+        with online(tmp_path / "agent") as served:
+            assert served.counts["decisions"] == 3
+            assert served.state is not None
+        quick = seqdec.compiled(agent, optimise=False)
+        state = quick.init(key)
+        quick.act(key, state, observation)
+        state, _ = quick.update(state, observation, 1, 0.5)
+        seqdec.save(tmp_path / "state", state)
+        jax.tree.map(np.testing.assert_array_equal, seqdec.load(tmp_path / "state", state), state)
+        seqdec.run(agent, env, 2, seed=0, progress=False)
+        found = seqdec.minimize(lambda x: (x[0] - 0.3) ** 2, [(0.0, 1.0)], n_calls=4, seed=0, progress=False)
+        assert np.isfinite(found.fun)
+
+
+CALLS = {
+    "decide": lambda agent, token: agent.decide(CONTEXT),
+    "decide_many": lambda agent, token: agent.decide_many(np.zeros((2, 2))),
+    "learn": lambda agent, token: agent.learn(token, 1.0),
+    "add_arm": lambda agent, token: agent.add_arm(),
+    "snapshot": lambda agent, token: agent.snapshot(),
+    "log": lambda agent, token: agent.log(),
+}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="an open folder cannot be moved there")
+def test_an_agent_whose_folder_is_gone_says_so_and_goes_on_when_it_is_back(tmp_path):
+    folder, elsewhere = tmp_path / "agent", tmp_path / "elsewhere"
+    agent = online(folder)
+    agent.learn(agent.decide(CONTEXT).token, 0.5)
+    token = agent.decide(CONTEXT).token
+    before = agent.counts
+    folder.rename(elsewhere)
+    for call in CALLS.values():
+        with pytest.raises(FileNotFoundError, match=f"the folder {folder} of this agent was removed, renamed"):
+            call(agent, token)
+    assert not folder.exists()
+    elsewhere.rename(folder)
+    assert agent.counts["decisions"] == before["decisions"]
+    for call in CALLS.values():
+        call(agent, token)
+    shutil.rmtree(folder)
+    with pytest.raises(FileNotFoundError, match="put it back"):
+        agent.decide(CONTEXT)
+    with pytest.raises(FileNotFoundError, match="put it back"):
+        agent.close()
+    assert not folder.exists()
+    with online(folder) as other:  # its lock is released
+        assert other.counts["decisions"] == 0
+
+
+def test_a_search_goes_on_within_another_mesh():
+    optimizer = bo.BayesianOptimizer([(0.0, 1.0)], seed=0, surrogate="lrkf", initial=2)
+
+    def several(count):
+        for _ in range(count):
+            trial = optimizer.ask()
+            optimizer.tell(trial, (trial.x[0] - 0.3) ** 2)
+
+    several(3)
+    with jax.set_mesh(jax.make_mesh((1,), ("own",))):
+        several(2)
+    several(1)
+    assert np.isfinite(optimizer.best[1])
+
+
+@pytest.mark.parametrize("key", ["text", 3])
+def test_a_compiled_agent_explains_what_a_key_is(key):
+    env = seqdec.envs.linear()
+    agent = seqdec.compiled(seqdec.agents.linear(env))
+    for call in (lambda: agent.init(key), lambda: agent.act(key, None, np.zeros(2, np.float32))):
+        with pytest.raises(TypeError, match=r"key must be a random key of JAX; got .*jax.random.key\(seed\)"):
+            call()

@@ -27,6 +27,7 @@ from seqdec.core import Acquisition
 from seqdec.introspection import brief, described
 from seqdec.portable import portable
 from seqdec.registry import spelled
+from seqdec.runtime import apart
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -93,6 +94,7 @@ class BayesianOptimizer(Questions):
     """
 
     @spelled(name="BayesianOptimizer")
+    @apart()
     def __init__(
         self,
         bounds: Any,

@@ -11,7 +11,7 @@ import numpy as np
 from seqdec import checks
 from seqdec.bo.outputs import Outputs
 from seqdec.bo.spaces import Point, Space, identity
-from seqdec.runtime import check_process
+from seqdec.runtime import apart, check_process
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,7 +64,7 @@ def one_at_a_time(method: F) -> F:
     @functools.wraps(method)
     def locked(self: Any, *args: Any, **kwargs: Any) -> Any:
         check_process()
-        with self._lock:
+        with self._lock, apart():
             return method(self, *args, **kwargs)
 
     return locked  # pyright: ignore[reportReturnType] (of the same signature)

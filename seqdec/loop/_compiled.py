@@ -6,9 +6,10 @@ from typing import Any
 
 import jax
 
+from seqdec.checks import key as check_key
 from seqdec.checks import vector
 from seqdec.core import Agent, Key, PyTree
-from seqdec.runtime import UNFUSED, UNOPTIMISED, check_process, one_blas_thread, step_options
+from seqdec.runtime import UNFUSED, UNOPTIMISED, check_process, one_blas_thread, step_options, transferring
 from seqdec.spaces import check_context, check_lesson, stacked
 
 _QUICK: dict[str, str | bool] = {**UNOPTIMISED, **UNFUSED}
@@ -26,9 +27,10 @@ class _Checked:
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         check_process()
-        if self._arrays is None:
-            return self._program(*arguments, **named)
-        return self._program(*self._arrays(*arguments, **named))
+        with transferring():
+            if self._arrays is None:
+                return self._program(*arguments, **named)
+            return self._program(*self._arrays(*arguments, **named))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _Checked, (self._program, self._arrays)
@@ -65,8 +67,9 @@ def compiled(agent: Agent, *, optimise: bool = True, in_place: bool = False) -> 
     @functools.wraps(agent.init)  # for callers that trace it
     def init(key: Key) -> PyTree:
         check_process()
+        check_key(key)
         # The one large factorisation.
-        with one_blas_thread():
+        with one_blas_thread(), transferring():
             return jax.block_until_ready(start(key))
 
     spaces: Any = agent.spaces
@@ -79,6 +82,7 @@ def compiled(agent: Agent, *, optimise: bool = True, in_place: bool = False) -> 
         return _Checked(made, None if spaces is None else arrays)
 
     def act(key, state, observation):
+        check_key(key)
         return key, state, check_context(spaces, observation)
 
     def update(state, observation, action, feedback):

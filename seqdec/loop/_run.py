@@ -18,7 +18,7 @@ from seqdec.loop.host import on_host
 from seqdec.loop.record import Outcome, RunState
 from seqdec.persistence import as_json, check_replaceable, located, remove, versions
 from seqdec.results import COLUMNS, Run
-from seqdec.runtime import check_process, one_blas_thread
+from seqdec.runtime import check_process, one_blas_thread, transferring
 from seqdec.spaces import check_environment
 
 
@@ -89,7 +89,7 @@ def run(
     if kept is not None:
         check_replaceable(kept.path)
     total = num_steps if isinstance(env, Environment) else num_steps * num_seeds
-    with bar(total, agent.name, "step", show=progress) as shown, one_blas_thread():
+    with bar(total, agent.name, "step", show=progress) as shown, one_blas_thread(), transferring():
         compiling(shown)
         tick = functools.partial(advance, shown)
         if isinstance(env, Environment):

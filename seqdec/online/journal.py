@@ -5,8 +5,8 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ class Journal(Reader):
         """See the class."""
         self.path = Path(":memory:") if folder is None else folder / FILE
         self._held, self._time, self._ahead = ExitStack(), 0, 0
+        self._file: tuple[int, int] | None = None
         with self._reported():
             self._connect(self.path, isolation_level=None, check_same_thread=False)
             try:
@@ -48,9 +49,22 @@ class Journal(Reader):
                 self._described()
                 self._db.executescript(SCHEMA)
                 self.recover()
+                self._file = None if folder is None else _identity(self.path)
             except BaseException:
                 self.close()
                 raise
+
+    def check_place(self) -> None:
+        """Refuse to go on where the folder does not hold the open file: what is written would be lost.
+
+        Raises FileNotFoundError with the remedy. A folder that is back is used again.
+        """
+        if self._file is not None and _identity(self.path) != self._file:
+            raise FileNotFoundError(
+                f"the folder {self.path.parent} of this agent was removed, renamed or replaced while it was in use; "
+                "nothing was written: put it back in its place to go on, or close this agent and make one with the "
+                "folder where it is"
+            )
 
     def arms(self) -> dict[int, Arm]:
         """The arms by id, removed ones too."""
@@ -196,6 +210,13 @@ class Journal(Reader):
             ).fetchall()
             return [self._sound("reports", row)[2] for row in rows]
 
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        """As of a reader; `check_place` comes first."""
+        self.check_place()
+        with super()._reported():
+            yield
+
     def _decisions(self, entries: Sequence[Entry]) -> tuple[str, list[Any]]:
         """Their table, and its rows."""
         moment, first = self.now(), self.decisions + 1
@@ -242,3 +263,12 @@ class Journal(Reader):
                 self.decisions = rows[-1][0]
             elif rows and table == "rewards":
                 self.rewards, self.batches = rows[-1][0], rows[-1][2]
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What tells a file from others, also after it was renamed; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

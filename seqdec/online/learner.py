@@ -13,7 +13,7 @@ from seqdec.checks import word
 from seqdec.core import Action, Agent, Masked, PyTree
 from seqdec.loop._compiled import compiled
 from seqdec.online import contexts, explanation
-from seqdec.runtime import step_options
+from seqdec.runtime import apart, step_options
 
 _DECISIONS = 256
 """Decisions of one call of the program for many."""
@@ -64,6 +64,7 @@ class Learner:
         generation: how often the log was learned again from its beginning.
     """
 
+    @apart()
     def __init__(
         self, agent: Agent, identity: Mapping[str, Any], seed: int, outputs: int, batch_size: int, generation: int
     ) -> None:
@@ -106,6 +107,7 @@ class Learner:
         """Believe what the agent does before it has learned anything."""
         self.belief = Belief(self._init(jax.random.fold_in(jax.random.key(self._seed), 0)), 0)
 
+    @apart()
     def decide(
         self, number: int, records: np.ndarray, masks: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
@@ -133,15 +135,18 @@ class Learner:
         assert values is not None and propensities is not None
         return values, propensities, every
 
+    @apart()
     def explained(self, state: PyTree, record: np.ndarray, mask: np.ndarray, middle: np.ndarray | None) -> Any:
         """What `seqdec.online.explanation.program` returns of a state, a context () and a mask (outputs,)."""
         return jax.device_get(self._explain(state, self._seed, contexts.tree_of(record), mask, middle))
 
+    @apart()
     def copied(self) -> PyTree:
         """The state, out of reach of later updates."""
         state = self.belief.state
         return jax.tree.map(jnp.copy, state) if self._in_place else state
 
+    @apart()
     def learn(self, batches: Sequence[tuple[int, Sequence[Lesson | None]]]) -> list[bool]:
         """Learn batches of the log, by number; returns for each lesson whether there was one and it was accepted.
 
@@ -154,6 +159,7 @@ class Learner:
         left = iter(accepted)
         return [lesson is not None and next(left) for _, lessons in batches for lesson in lessons]
 
+    @apart()
     def warm_up(self, record: np.dtype, action: Any, *, decides: bool = True) -> None:
         """Compile all programs, or those that learn alone; the belief stays as it is."""
         for count in (1, 2):

@@ -264,6 +264,7 @@ class Upkeep:
 
     def _reader(self) -> Reader:
         """Of the log as it is, for this thread, apart from what others do."""
+        self._journal.check_place()
         content = self._content()
         return Reader(self._journal.path) if content is None else Copy(content)
 
@@ -347,6 +348,7 @@ class Upkeep:
         if not self._open or place < self._saved:
             return  # a later one has been written
         if self._folder is not None:
+            self._journal.check_place()
             self._journal.flush()  # a snapshot must not outlast what it has learned
             save(self._folder / SNAPSHOT, marked, agent)
         self._saved, self._due = place, place[1] + self._every
