@@ -1,6 +1,7 @@
 """Raise an exception at each line of the calls of an `OnlineAgent`, and check what it leaves: nothing half-done.
 
     python benchmarks/online_exceptions.py
+    python benchmarks/online_exceptions.py add_items learn_named
 
 A tracer raises at the n-th line of `seqdec/online` that a call runs, for all n (`digests.py`, which changes nothing,
 left out). After each, another thread must be able to decide and to learn, and the agent must agree with its log. In the
@@ -11,10 +12,12 @@ import itertools
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +27,8 @@ from gymnasium import spaces
 import seqdec
 from seqdec import states
 from seqdec.core import Action, Agent, HasSpaces, Spaces
+from seqdec.online import Catalog, stock
+from seqdec.online.catalog import read_shelf
 
 SITE = Spaces(spaces.Box(-5, 5, (2,)), spaces.Discrete(3))
 X = np.random.default_rng(0).normal(size=(4, 2))
@@ -39,12 +44,22 @@ _TRACED = [
         "journal",
         "learner",
         "reading",
+        "rewards",
+        "stock",
         "turns",
         "upkeep",
     )
 ]
 
 Call = Callable[[], Any]
+AFTER = 0.02
+_WEIGHTS = {"click": 1.0, "revenue": 0.1}
+REWARDS: dict[str, dict[str, Any]] = {
+    "arms": {},
+    "named": {"reward_weights": _WEIGHTS},
+    "collected": {"reward_weights": _WEIGHTS, "reward_after": AFTER, "reward_default": {"click": 0.0, "revenue": 0.0}},
+}
+"""Options of agents, by kind."""
 
 
 class Stop(BaseException):
@@ -84,9 +99,34 @@ def means(spaces: HasSpaces) -> Agent:
     return Agent(init, act, update, "means", True, {}, update)
 
 
-def service(folder: Path | None, capacity: int) -> seqdec.OnlineAgent:
+def rows(spaces: HasSpaces) -> Agent:
+    """The candidate with the largest product of its numbers and a vector that rewards move."""
+    count = int(spaces.action_space.n)  # pyright: ignore[reportAttributeAccessIssue]
+
+    def act(key, state, masked):
+        scores = masked.observation["item"] @ state + 0.1 * jax.random.normal(key, (count,))
+        return Action(jnp.argmax(jnp.where(masked.mask, scores, -jnp.inf)), jnp.float32(1))
+
+    def update(state, observation, action, reward):
+        good = jnp.isfinite(reward)
+        return state + jnp.where(good, reward, 0) * observation["item"][action], Info(~good)
+
+    return Agent(lambda key: jnp.zeros(2), act, update, "rows", True, {})
+
+
+def service(folder: Path | None, capacity: int, kind: str = "arms") -> seqdec.OnlineAgent:
     """With a snapshot after every second batch."""
-    return seqdec.OnlineAgent(means, SITE, seed=0, folder=folder, capacity=capacity, snapshot_every=2)
+    options: dict[str, Any] = {"seed": 0, "folder": folder, "snapshot_every": 2}
+    if kind == "catalog":
+        return seqdec.OnlineAgent(rows, Catalog(spaces.Box(-5, 5, (2,))), **options)
+    return seqdec.OnlineAgent(means, SITE, capacity=capacity, **options, **REWARDS[kind])
+
+
+def kind_of(name: str) -> str:
+    """Of the agent that a call needs: one of arms, of a catalog, or one whose rewards have names."""
+    if "item" in name or "slate" in name:
+        return "catalog"
+    return next((kind for kind in REWARDS if kind in name), "arms")
 
 
 def _learn(one: seqdec.OnlineAgent) -> Call:
@@ -99,6 +139,37 @@ def _learn_many(one: seqdec.OnlineAgent) -> Call:
     return lambda: one.learn_many(pairs)
 
 
+def _learn_named(one: seqdec.OnlineAgent) -> Call:
+    token = one.decide(X[0]).token
+    return lambda: one.learn(token, {"click": 1.0, "revenue": 2.5})
+
+
+def _learn_collected(one: seqdec.OnlineAgent) -> Call:
+    pairs = [(decision.token, {"click": 1.0}) for decision in one.decide_many(X)]
+    return lambda: one.learn_many(pairs)
+
+
+def _settle_collected(one: seqdec.OnlineAgent) -> Call:
+    first, *_ = one.decide_many(X)
+    one.learn(first.token, {"revenue": 2.5})
+    time.sleep(2 * AFTER)
+    return lambda: one.counts
+
+
+def _stocked(one: seqdec.OnlineAgent) -> None:
+    """Add three items, unless they are there."""
+    if "spare" not in one.items:
+        one.add_items({"first": [1.0, 0.0], "second": [0.0, 1.0], "spare": [0.5, 0.5]})
+
+
+def _with_items(call: Callable[[seqdec.OnlineAgent], Any]) -> Callable[[seqdec.OnlineAgent], Call]:
+    def made(one: seqdec.OnlineAgent) -> Call:
+        _stocked(one)
+        return lambda: call(one)
+
+    return made
+
+
 CALLS: dict[str, Callable[[seqdec.OnlineAgent], Call]] = {
     "decide": lambda one: lambda: one.decide(X[0]),
     "decide_many": lambda one: lambda: one.decide_many(X),
@@ -107,6 +178,14 @@ CALLS: dict[str, Callable[[seqdec.OnlineAgent], Call]] = {
     "add_arm": lambda one: one.add_arm,
     "remove_arm": lambda one: (lambda arm: lambda: one.remove_arm(arm))(one.add_arm()),
     "snapshot": lambda one: one.snapshot,
+    "decide of items": _with_items(lambda one: one.decide(items=["first", "spare"])),
+    "decide_many of items": _with_items(lambda one: one.decide_many(np.zeros((3, 0)), items=[["first"], None, None])),
+    "decide_slate": _with_items(lambda one: one.decide_slate(2)),
+    "add_items": _with_items(lambda one: one.add_items({"spare": [1.0, 2.0], "second": [2.0, 1.0]})),
+    "remove_items": _with_items(lambda one: one.remove_items(["spare", "second"])),
+    "learn_named": _learn_named,
+    "learn_many_collected": _learn_collected,
+    "settle_collected": _settle_collected,
 }
 """(agent) -> a call with all that it needs."""
 
@@ -139,10 +218,17 @@ def bits(one: seqdec.OnlineAgent) -> list[bytes]:
     return [states.as_array("", leaf).tobytes() for leaf in jax.tree.leaves(one.state)]
 
 
-def check(one: seqdec.OnlineAgent) -> None:
+def check(one: seqdec.OnlineAgent, kind: str = "arms") -> None:
     """Decide and learn, and compare what the agent counts with what is in its log."""
-    assert one.learn(one.decide(X[1]).token, 1.0) == "learned"
+    if kind == "catalog":
+        _stocked(one)
+    token = one.decide(None if kind == "catalog" else X[1]).token
+    result = one.learn(token, {"click": 0.0, "revenue": 1.0} if kind in ("named", "collected") else 1.0)
+    assert result in (("collected", "expired") if kind == "collected" else ("learned",))
     journal = one._journal
+    kept = read_shelf(journal.items(), one._record)
+    assert one._shelf.ids == kept.ids and one._shelf.numbers == kept.numbers
+    assert one._shelf.features.tobytes() == kept.features.tobytes()
     for count, table in ((journal.decisions, "decisions"), (journal.rewards, "rewards")):
         assert journal._db.execute(f"SELECT count(*) FROM {table}").fetchone() == (count,)
     assert one._learner.belief.batch == journal.batches
@@ -151,18 +237,25 @@ def check(one: seqdec.OnlineAgent) -> None:
 
 def sweep(folder: Path, name: str, places: Iterable[int], capacity: int) -> int:
     """Stop a call at these places, until it comes to its end, and check; returns how often it was stopped."""
-    with ThreadPoolExecutor(1) as other, service(folder / "log", capacity) as one:
+    kind = kind_of(name)
+    with (
+        mock.patch.object(stock, "_PORTION", 1),
+        ThreadPoolExecutor(1) as other,
+        service(folder / "log", capacity, kind) as one,
+    ):
         count = 0
-        check(one)
+        check(one, kind)
         for place in places:
             if not stopped(CALLS[name](one), place):
                 break
-            other.submit(check, one).result(timeout=60)
+            other.submit(check, one, kind).result(timeout=60)
             count += 1
+        if kind == "collected":
+            time.sleep(2 * AFTER)  # so that nothing becomes due later
         expected = bits(one)
         shutil.copytree(folder / "log", folder / "copy", ignore=shutil.ignore_patterns("state*"))
     for kept in ("log", "copy"):
-        with service(folder / kept, capacity) as again:
+        with service(folder / kept, capacity, kind) as again:
             assert bits(again) == expected, f"{name}: the belief is not that of the log"
     return count
 
@@ -181,6 +274,7 @@ def everywhere(name: str, capacity: int) -> int:
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as programs:
         seqdec.compilation_cache(programs)  # each agent has the same
-        for each in CALLS:
+        for each in sys.argv[1:] or CALLS:
             print(f"{each}: stopped at {everywhere(each, 4)} lines, all is well", flush=True)
-        print(f"add_arm beyond the capacity: stopped at {everywhere('add_arm', 3)} lines, all is well")
+        if not sys.argv[1:]:
+            print(f"add_arm beyond the capacity: stopped at {everywhere('add_arm', 3)} lines, all is well")
