@@ -264,9 +264,11 @@ def everywhere(name: str, capacity: int) -> int:
     """Stop a call at all its lines; returns how many."""
     count = 0
     with tempfile.TemporaryDirectory() as home:
-        if "arm" not in name:
+        if "arm" not in name and name not in ("add_items", "remove_items"):
             return sweep(Path(home), name, itertools.count(1), capacity)
-        while sweep(Path(home, str(count)), name, [count + 1], capacity):  # a new agent each: more arms take more lines
+        while sweep(
+            Path(home, str(count)), name, [count + 1], capacity
+        ):  # a new agent each: more arms or items take more lines
             count += 1
         return count
 

@@ -14,6 +14,7 @@ import numpy as np
 from jax.core import Tracer
 
 from seqdec.registry import unknown
+from seqdec.sparse import dense
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -244,7 +245,8 @@ def as_array(name: str, values: Any) -> Any:
     """Real numbers in a container of any kind as an array, in the order in which they stand there.
 
     JAX arrays and traced values stay. Lists, tuples, iterators, columns and tables of pandas, Polars and Arrow, columns
-    of lists, and arrays of any byte order become NumPy arrays, or a JAX array where they hold traced values.
+    of lists, sparse arrays of SciPy, and arrays of any byte order become NumPy arrays, or a JAX array where they hold
+    traced values.
 
     Raises:
         TypeError: it holds text, missing entries or anything else that is not a real number; or a masked array.
@@ -252,6 +254,7 @@ def as_array(name: str, values: Any) -> Any:
     """
     if isinstance(values, Iterator | ValuesView):
         values = list(values)
+    values = dense(name, values)
     parts = list(_parts(values))
     for part in parts:
         if isinstance(part, np.ma.MaskedArray):

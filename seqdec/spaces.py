@@ -17,6 +17,7 @@ from seqdec.checks import as_array, numbers, vector
 from seqdec.core import Agent, Array, HasSpaces, Masked, PyTree, Spaces
 from seqdec.params import at_least_float32
 from seqdec.runtime import check_process, permissive
+from seqdec.sparse import is_sparse, only_row
 
 LARGEST = 1e15
 """Numbers of this size and above are left out, as infinite ones are: a million squares may be added in float32."""
@@ -108,6 +109,9 @@ def shaped(
         ValueError: another shape, or rows of different lengths.
     """
     shape, what = (space.shape or (), "as") if rows is None else ((rows, *(space.shape or ())), f"{rows} of")
+    value = only_row(value) if len(shape) == 1 else value
+    if is_sparse(value) and value.shape != shape:  # before it takes the memory of a dense one
+        raise ValueError(f"{name} must have shape {shape}, {what} {space}; got a sparse array of shape {value.shape}")
     try:
         array = as_array(name, value)
     except ValueError:

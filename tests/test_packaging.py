@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = {"seqdec": ROOT / "seqdec", "seqdec.envs": ROOT / "envs", "seqdec.agents": ROOT / "agents"}
 # From the ground up; a room may import from floors below its own, and from itself.
 FLOORS = (
-    {"introspection", "portable"},
+    {"introspection", "portable", "sparse"},
     {"core", "registry", "persistence", "progress", "statistics"},
     {"checks", "figures", "runtime", "states"},
     {"executors", "linalg", "likelihoods", "params", "memory", "kernels", "data", "features"},

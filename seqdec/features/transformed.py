@@ -11,6 +11,7 @@ from seqdec.features import values
 from seqdec.features.encoder import Encoder
 from seqdec.features.tables import columns_of
 from seqdec.introspection import brief, described
+from seqdec.sparse import dense
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,10 +78,10 @@ class Transformed(Encoder):
             return np.zeros((0, len(self.names)), np.float32)
         frame = pd.DataFrame({name: _filled(column.values) for name, column in found.items()})
         result = self.transformer.transform(frame)
-        dense = result.toarray() if hasattr(result, "toarray") else np.asarray(result)
-        if dense.ndim != 2 or len(dense) != rows:
-            raise ValueError(f"the transformer must return numbers of shape ({rows}, F); got {dense.shape}")
-        return dense.astype(np.float32)
+        found = np.asarray(dense("what the transformer returns", result))
+        if found.ndim != 2 or len(found) != rows:
+            raise ValueError(f"the transformer must return numbers of shape ({rows}, F); got {found.shape}")
+        return found.astype(np.float32)
 
     def _check_row(self, row: Any) -> None:
         if not isinstance(row, Mapping):

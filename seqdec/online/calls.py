@@ -105,7 +105,7 @@ class Calls(Arms):
         else:
             actions, written = list(map(_frozen, values)), parts_of(values.astype(np.float32).tobytes(), rows)
             masks = [None] * rows
-        known, propensities = parts_of(records.tobytes(), rows), propensities.tolist()
+        known, propensities = contexts.packed(records), propensities.tolist()
         first = self._journal.add_decisions(list(map(Entry, nonces, known, masks, written, propensities)))
         if clipped:
             self._counts["clipped"] += clipped
@@ -124,8 +124,7 @@ class Calls(Arms):
         outputs = {key: arm.output for key, arm in self._arms.items() if not arm.removed and arm.output is not None}
         masks = np.zeros(self._learner.outputs, bool)
         masks[list(outputs.values())] = allowed[list(outputs)]
-        latest = self._journal.latest(_LATEST) or [records.tobytes()]
-        others = contexts.unpacked(b"".join(latest), self._record, len(latest))
+        others = contexts.unpacked(self._journal.latest(_LATEST) or [records.tobytes()], self._record)
         return Known(self._learner, self._learner.copied(), records[0], masks, outputs, others)
 
     @exclusive
@@ -177,9 +176,9 @@ class Calls(Arms):
         records, masks, actions = self._history_of(records, log)
         records, clipped = contexts.clipped(self._spaces.observation_space, records)
         decided = [
-            Entry(nonce, record.tobytes(), mask, action, float(propensity))
+            Entry(nonce, record, mask, action, float(propensity))
             for nonce, record, mask, action, propensity in zip(
-                new_nonces(len(records)), records, masks, actions, propensities, strict=True
+                new_nonces(len(records)), contexts.packed(records), masks, actions, propensities, strict=True
             )
         ]
         self._journal.add_history(decided, list(map(encoded, rewards)), [*known, told])

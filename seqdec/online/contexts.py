@@ -1,5 +1,7 @@
 """Contexts from outside: checked, as arrays of fixed dtypes and shapes, and as records of a fixed number of bytes."""
 
+import zlib
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -10,6 +12,8 @@ from seqdec.spaces import check_values, dtype_of, entries, shaped
 
 WHOLE = "context"
 """Name of the only field of a record, where the space is no Dict."""
+_LONG, _SPARSE = 512, 8
+"""Bytes of a record from which on it is compressed, if at most one in so many is not zero: then it gets shorter."""
 
 
 def record_of(space: gym_spaces.Space) -> np.dtype:
@@ -69,9 +73,24 @@ def tree_of(records: np.ndarray) -> Any:
     return np.array(records[WHOLE]) if names == (WHOLE,) else {name: np.array(records[name]) for name in names}
 
 
-def unpacked(content: bytes, record: np.dtype, rows: int) -> np.ndarray:
-    """The records (rows,) of which `content` holds the bytes; those of an empty space have none."""
-    return np.ndarray((rows,), record, content)
+def packed(records: np.ndarray) -> list[bytes]:
+    """Records (rows,) as the log has them: their bytes, compressed where nearly all of them are zero."""
+    size = records.dtype.itemsize
+    content = records.tobytes()
+    parts = [content[size * row : size * (row + 1)] for row in range(len(records))]
+    if size < _LONG:
+        return parts
+    filled = np.count_nonzero(np.frombuffer(content, np.uint8).reshape(len(records), size), axis=1)
+    return [
+        zlib.compress(part, 1) if _SPARSE * number < size else part for part, number in zip(parts, filled, strict=True)
+    ]
+
+
+def unpacked(contents: Sequence[bytes], record: np.dtype) -> np.ndarray:
+    """The records (rows,) that were packed; those of an empty space have no bytes."""
+    size = record.itemsize
+    whole = [content if len(content) == size else zlib.decompress(content) for content in contents]
+    return np.ndarray((len(whole),), record, b"".join(whole))
 
 
 def _parts(space: gym_spaces.Space) -> dict[str, tuple[Any, str]]:

@@ -94,7 +94,8 @@ class Items(Calls):
             others = np.random.default_rng((self._seed, first + place)).integers(len(numbers), size=ROWS - 1)
             records[ITEM][place] = features[[index, *others]]
             number, shown = int(numbers[index]), catalog.packed(numbers, len(shelf.ids))
-            entries.append(Entry(nonces[place], records[place].tobytes(), shown, number, propensity))
+            (known,) = contexts.packed(records[place : place + 1])
+            entries.append(Entry(nonces[place], known, shown, number, propensity))
             actions.append(shelf.ids[number])
         if entries:
             self._journal.add_decisions(entries)

@@ -95,14 +95,14 @@ class Reader:
         if items := self.items():
             known = catalog.read_shelf(items, record)
             mask = np.array([catalog.unpacked(shown, len(items)) for shown in masks])
-            users = unpacked(b"".join(contexts), record, len(rows))
+            users = unpacked(contexts, record)
             users = users[catalog.USER][:, 0] if catalog.USER in (record.names or ()) else None
             names = catalog.names(known.ids)
             return make_log(**given, context=users, mask=mask, action_features=known.features, action_names=names)
         if isinstance(actions[0], bytes):
             raise ValueError("a log for off-policy evaluation has actions with an index; these are points of a box")
         size = max(map(len, masks))
-        records = unpacked(b"".join(contexts), record, len(rows))
+        records = unpacked(contexts, record)
         whole = record.names == (WHOLE,)
         lead = (len(rows),) if whole else (len(rows), size)
         parts = [records[name] for name in record.names or ()]
@@ -157,7 +157,7 @@ class Reader:
             "reward_time": _times(rewarded[1]),
             "source": pd.array(rewarded[2], "string"),
         }
-        records = unpacked(b"".join(context), record, len(rows))
+        records = unpacked(context, record)
         for field in record.names or ():
             part = records[field][:, 0] if items else records[field]  # of the item that was chosen
             flat = part.reshape(len(rows), math.prod(part.shape[1:]))

@@ -1,6 +1,7 @@
 """The durable log of decisions and rewards: one SQLite file in WAL mode, written before anything is acknowledged.
 
-    decisions   number, nonce, time (ns since 1970), context and mask (bytes), action, propensity
+    decisions   number, nonce, time (ns since 1970), context (`seqdec.online.contexts.packed`) and mask (bytes), action,
+                propensity
     rewards     sequence, number of the decision, batch in which it is learned, reward (a number, or named ones as a
                 JSON object), time, source: "reported", "default", "collected" (put together from reports) or "history"
                 (of another log)

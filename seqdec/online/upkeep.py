@@ -331,7 +331,7 @@ class Upkeep:
 
     def _lesson(self, reward: Reward, arms: Mapping[int, Arm]) -> Lesson | None:
         """A reward for the present outputs; None where its arm has none any more."""
-        record, told = contexts.unpacked(reward.context, self._record, 1)[0], worth(reward.reward, self._rule.weights)
+        record, told = contexts.unpacked([reward.context], self._record)[0], worth(reward.reward, self._rule.weights)
         if isinstance(reward.action, bytes):
             shape = self._spaces.action_space.shape or ()
             return Lesson(record, np.frombuffer(reward.action, np.float32).reshape(shape), told)
