@@ -45,7 +45,7 @@ class OnlineAgent(Stock):
     most of them. Where items come and go every day, describe them by features instead: in a `Catalog`.
 
     A decision waits for the decisions and rewards of other threads, one at a time, and for nothing that takes long: an
-    arm that is added, a snapshot, the reading of the log, a warm start.
+    arm that is added, a snapshot, the reading of the log, the learning of a warm start.
 
     Args:
         make: (spaces) -> agent, such as `seqdec.agents.auto` or `lambda spaces: seqdec.agents.hilofi(spaces, rank=10)`;
