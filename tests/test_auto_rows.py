@@ -21,6 +21,8 @@ def numbers(*shape):
 
 
 ITEMS = Spaces(Dict({"item": Box(0, 9, (N,), np.int32), "size": numbers(N), "words": numbers(N, 3)}), Discrete(N))
+IDS = Spaces(Dict({"item": Box(0, 299, (N,), np.int32), "user": Box(0, 9, (N,), np.int32)}), Discrete(N))
+"""Row numbers of more items than have covariances."""
 PLAIN = Spaces(Dict({"features": numbers(N, 3)}), Discrete(N))
 ARMS = Spaces(numbers(2), Discrete(N))
 DOSE = Spaces(numbers(2), Box(np.float32([-1, 0]), np.float32([3, 1]), dtype=np.float32))
@@ -59,7 +61,7 @@ def parts_of(spaces):
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("spaces", [ITEMS, DOSE, ARMS], ids=["items", "dose", "arms"])
+@pytest.mark.parametrize("spaces", [ITEMS, DOSE, ARMS, IDS], ids=["items", "dose", "arms", "ids"])
 def test_moments_are_those_of_the_draws(spaces):
     """Of members that count alike."""
     _, state = played(spaces)
@@ -101,6 +103,7 @@ def bandit(means, spaces, name):
 BANDITS = {
     "products": (PLAIN, lambda x: x["features"][:, 0] * x["features"][:, 1] + x["features"][:, 2] ** 2),
     "items": (ITEMS, lambda x: jnp.cos(1.0 + 7.0 * x["item"].astype(float)) + x["size"]),
+    "ids": (IDS, lambda x: jnp.cos(1.0 + 7.0 * x["item"].astype(float))),
     "curved": (PLAIN, lambda x: jnp.sin(3 * x["features"][:, 0]) + jnp.abs(x["features"][:, 1])),
 }
 
@@ -185,11 +188,11 @@ def test_full_information_on_candidates_is_a_row_for_each():
     assert info.rejected and state.memory.seen == 5 + N
 
 
-def test_candidates_of_rows_alone_are_left_to_hilofi():
-    spaces = Spaces(Dict({"item": Box(0, 9, (N,), np.int32)}), Discrete(N))
-    assert agents.auto(spaces, policy="ucb").settings == {"policy": "ucb"}
-    with pytest.raises(TypeError, match="capacity=5 has no effect for candidates without numbers"):
-        agents.auto(spaces, capacity=5)
+def test_row_numbers_of_many_items_have_effects_without_covariances():
+    forms = [group.form for group in parts_of(IDS).groups]
+    assert forms == [members.DIAGONAL, members.FULL]  # the last is the network's
+    _, state = played(IDS)
+    assert state.members[0].weights.shape == (3, 1, 300 + 10 + 1)
 
 
 @pytest.mark.extended

@@ -30,7 +30,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from flax import linen as nn
 from gymnasium import spaces as gym_spaces
@@ -47,8 +46,7 @@ from seqdec.agents._neural.experience import (
     usable,
 )
 from seqdec.agents._neural.loop import descend, innovation_of
-from seqdec.agents.inputs import checked, refuse_unused
-from seqdec.agents.presets import hilofi
+from seqdec.agents.inputs import checked
 from seqdec.agents.regression import mixture, nig, rewards, units
 from seqdec.agents.regression.members import (
     FIRST,
@@ -108,8 +106,6 @@ def auto(
 ) -> Agent:
     """The default agent: no setting depends on the unit, the noise or the linearity of the rewards.
 
-    For candidates that are described by row numbers of tables alone it is `seqdec.agents.hilofi`.
-
     Args:
         spaces: anything with observation_space and action_space.
         policy: name or acquisition of `seqdec.policies`. None is thompson(scale=0.5) for candidates and Box actions,
@@ -137,11 +133,6 @@ def auto(
     spaces = spaces_of(spaces)
     box = spaces.action_space if isinstance(spaces.action_space, gym_spaces.Box) else None
     rows = spaces.observation_space if isinstance(spaces.observation_space, gym_spaces.Dict) else None
-    if rows is not None and not _has_numbers(rows):
-        refuse_unused(auto, told, "for candidates without numbers, where auto is hilofi")
-        policy = "epistemic_sampling" if policy is None else policy
-        made = hilofi(spaces, policy=policy, model=model, num_candidates=num_candidates)
-        return made._replace(name="auto", settings={"policy": made.settings["policy"]})
     choices = choices_for(spaces, num_candidates)
     recording = recorder(choices, spaces)
     usual = policies.thompson(scale=_SCALE)
@@ -226,8 +217,3 @@ def auto(
     told = {"policy": called, **told}
     assess = assessing(acquisition, functools.partial(posterior, parts), choices, spaces)
     return checked(Agent(init, act, update, "auto", acquisition.exact, told, assess=assess), spaces)
-
-
-def _has_numbers(parts: gym_spaces.Dict) -> bool:
-    """Whether candidates are described by numbers, not by row numbers of tables alone."""
-    return any(np.issubdtype(part.dtype, np.floating) and 0 not in (part.shape or ())[1:] for part in parts.values())

@@ -57,6 +57,11 @@ def drawn(key: Key, belief: Diagonal, location: Array) -> Array:
     return expected(belief, location) + std * jax.random.normal(key, std.shape, std.dtype)
 
 
+def root(belief: Diagonal, phis: Array) -> Array:
+    """(b, F), as `seqdec.agents.regression.nig.root`."""
+    return phis * jnp.sqrt(belief.variances[0])[None]
+
+
 def learn(
     belief: Diagonal, phi: Array, row: Experience, location: Array, single: bool, accept: Array
 ) -> tuple[Diagonal, Array]:

@@ -272,10 +272,11 @@ def posterior(parts: Parts, state: AutoState) -> Posterior:
         """(b, b) weighted mean of the covariances of rows, whose weights are the same."""
         phis = jax.vmap(lambda x: features_of(parts, state.features, inputs_of(parts, state.contexts, x)))
         cov, place = jnp.zeros(()), 0
-        for members, phi in zip(state.members, phis(parts.view.rows(candidates)), strict=True):
+        given = zip(parts.groups, state.members, phis(parts.view.rows(candidates)), strict=True)
+        for group, members, phi in given:
             own = weights[place : place + len(members.weights)] * jax.vmap(noises.variance)(members.noise)[:, 0]
-            products = jnp.einsum("bkf,kfc->kbc", phi, members.columns[:, 0])
-            cov, place = cov + jnp.einsum("k,kbc,kdc->bd", own, products, products), place + len(own)
+            root = mixture.roots(group.form, members, phi)
+            cov, place = cov + jnp.einsum("k,kbc,kdc->bd", own, root, root), place + len(own)
         return cov
 
     return Posterior(mean, joint, draw, marginals)

@@ -70,6 +70,7 @@ class Form(NamedTuple):
     learn: Callable[[Any, Array, Experience, Array, bool, Array], tuple[Any, Array]]
     forgotten: Callable[[Any, float, Array, Array], Any]
     responses: Callable[[Any, Array, Array, Array], Array]
+    root: Callable[[Any, Array], Array]
     from_rows: "FromRows | None" = None
 
 
@@ -83,7 +84,7 @@ class FromRows(NamedTuple):
 
 
 FULL = Form(
-    nig.prior, nig.answer, nig.expected, nig.drawn, nig.learn, nig.forgotten, nig.responses,
+    nig.prior, nig.answer, nig.expected, nig.drawn, nig.learn, nig.forgotten, nig.responses, nig.root,
     FromRows(
         lambda belief, y, observed: belief, nig.no_rows,
         lambda moments, belief, *rows: nig.added(moments, *rows), nig.recomputed,
@@ -98,10 +99,12 @@ DIAGONAL = Form(
     diagonal.learn,
     diagonal.forgotten,
     nig.responses,
+    diagonal.root,
 )
 """With variances only (`seqdec.agents.regression.diagonal`), for many features."""
 LOGS = Form(
     logs.prior, logs.answer, logs.expected, logs.drawn, logs.learn, logs.forgotten, logs.responses,
+    lambda belief, phi: nig.root(belief.regression, phi),
     FromRows(logs.rescaled, logs.no_rows, logs.added, logs.recomputed),
 )  # fmt: skip
 """Of the logarithms of rewards (`seqdec.agents.regression.logs`)."""
@@ -191,6 +194,11 @@ def drawn(form: Form, key: Key, members: Any, location: Array) -> Array:
 def responses(form: Form, members: Any, weights: Array, phis: Array, location: Array) -> Array:
     """(K, n) expected rewards with weights (K, n, F)."""
     return jax.vmap(form.responses, (0, 0, 0, None))(members, weights, phis, location)
+
+
+def roots(form: Form, members: Any, phis: Array) -> Array:
+    """(K, b, C) R of which R R^T is the covariance of the first response at phis (b, K, F), in the noise variance."""
+    return jax.vmap(form.root, (0, 1))(members, phis)
 
 
 def learn(

@@ -106,6 +106,11 @@ def responses(belief: Any, weights: Array, phi: Array, location: Array) -> Array
     return weights @ phi
 
 
+def root(belief: Regression, phis: Array) -> Array:
+    """(b, F) R of which R R^T is the covariance of the first response at phis (b, F), in its noise variance."""
+    return phis @ belief.columns[0]
+
+
 def learn(
     belief: Any,
     phi: Array,

@@ -9,7 +9,8 @@ z are the numbers of a row in standard units (`seqdec.agents.regression.units`),
 features 3 x / |x| of a member without covariances, images none.
 
 Features of rows, where they are at most 256: z and u; all products of two of them; of candidates also (z, a one for the
-row of each table); of boxes also (1, z, u) times Gaussian bumps in u on a grid, whose width is the step of the grid.
+row of each table), where they are more, of a member without covariances; of boxes also (1, z, u) times Gaussian bumps
+in u on a grid, whose width is the step of the grid.
 """
 
 import itertools
@@ -76,38 +77,40 @@ def _of_length_three(x: Array) -> Array:
 
 
 def of_candidates(spaces: Spaces) -> View:
-    """The view of a Dict of candidates with numbers."""
+    """The view of a Dict of candidates."""
     parts = spaces.observation_space
     assert isinstance(parts, gym_spaces.Dict)
     plain = sorted(name for name, part in parts.items() if np.issubdtype(part.dtype, np.floating))
     tables = {name: row_count(name, part) for name, part in parts.items() if name not in plain}
     shapes = {name: (parts[name].shape or ())[1:] for name in plain}
     ends = np.cumsum([math.prod(shape) for shape in shapes.values()])
-    raw = units.few((int(ends[-1]),))
+    size = int(ends[-1]) if plain else 0
+    raw = units.few((size,))
 
     def rows(candidates):
         return jax.tree.map(lambda leaf: leaf[:, None], candidates)
 
     def joined(x):
-        return jnp.concatenate([jnp.ravel(x[name]).astype(float) for name in plain])
+        return jnp.concatenate([jnp.zeros(0), *(jnp.ravel(x[name]).astype(float) for name in plain)])
 
     def replaced(x, numbers):
-        split = jnp.split(numbers, ends[:-1])
+        split = jnp.split(numbers, ends[:-1]) if plain else ()
         return {**x, **{name: part.reshape(1, *shapes[name]) for name, part in zip(plain, split, strict=True)}}
 
     def coded(x):
-        codes = [jax.nn.one_hot(x[name][0], size) for name, size in tables.items()]
+        codes = [jax.nn.one_hot(x[name][0], count) for name, count in tables.items()]
         return jnp.concatenate([joined(x), *codes])
 
     def shown(observation):
-        return jax.vmap(joined)(rows({name: observation[name] for name in plain}))
+        count = len(jax.tree.leaves(observation)[0])
+        return jax.vmap(joined)(rows({name: observation[name] for name in plain})) if plain else jnp.zeros((count, 0))
 
     if not raw:
         return View(rows, lambda x: jnp.zeros(0), lambda x, numbers: x, _same, ())
-    features = [joined, *_products(joined, int(ends[-1]))]
-    if tables and ends[-1] + sum(tables.values()) <= _MOST:
-        features.append(coded)
-    return View(rows, joined, replaced, _same, tuple(features), shown=shown)
+    few = size + sum(tables.values()) <= _MOST
+    numbers = [joined, *_products(joined, size)] if size else []
+    features = (*numbers, coded) if tables and few else tuple(numbers)
+    return View(rows, joined, replaced, _same, features, coded if tables and not few else None, shown)
 
 
 def of_boxes(spaces: Spaces, size: int) -> View:
