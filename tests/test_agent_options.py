@@ -31,13 +31,6 @@ CANDIDATES = Spaces(
 )
 ROWS = Spaces(spaces.Dict(video=spaces.Box(0, 6, (3,), np.int32)), spaces.Discrete(3))
 UNUSED: list[tuple[str, Spaces, Mapping[str, Any]]] = [
-    *(
-        ("auto", ROWS, {keyword: value})
-        for keyword, value in {
-            "learning_rate": 123.0, "batch_size": 5, "capacity": 5, "decay": 7.0, "horizon": 9.0, "average": 0.5,
-            "half_life": 50.0,
-        }.items()
-    ),
     *((name, where, {"num_candidates": 8}) for name in ("auto", "linear", "hilofi", "gp", "adamw", "ensemble", "vbll")
       for where in (ARMS, CANDIDATES) if (name, where) != ("gp", CANDIDATES)),
     ("linear", ARMS, {"noise_variance": 0.1}),
@@ -60,7 +53,7 @@ def test_an_option_without_effect_is_refused_by_name(name, where, options):
         agents.make(name, where, **options)
 
 
-@pytest.mark.parametrize("where", [ARMS, POINTS, CANDIDATES], ids=["arms", "points", "candidates"])
+@pytest.mark.parametrize("where", [ARMS, POINTS, CANDIDATES, ROWS], ids=["arms", "points", "candidates", "rows"])
 @pytest.mark.parametrize("name", ["auto", "linear", "hilofi", "random"])
 def test_recorded_settings_build_the_agent_again(name, where):
     options = {"num_candidates": 9} if where is POINTS and name != "random" else {}
