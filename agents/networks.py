@@ -12,6 +12,7 @@ from gymnasium import spaces as gym_spaces
 
 from seqdec import models
 from seqdec.core import Array, HasSpaces
+from seqdec.runtime import transferring
 from seqdec.spaces import refused_actions, refused_observations, spaces_of
 
 
@@ -39,6 +40,7 @@ def network_for(spaces: HasSpaces, model: nn.Module | models.Network | None = No
     return network
 
 
+@transferring()
 def network_of_one(spaces: HasSpaces, model: nn.Module | models.Network | None = None) -> models.Network:
     """`network_for` before it is applied to rows: of one candidate, or of one observation and Box action.
 
@@ -60,6 +62,7 @@ def network_of_one(spaces: HasSpaces, model: nn.Module | models.Network | None =
     return _checked(model, example, outputs, actions)
 
 
+@transferring()
 def scorer(
     spaces: HasSpaces,
     module: nn.Module | None = None,

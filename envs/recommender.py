@@ -18,6 +18,7 @@ from seqdec.checks import keyed
 from seqdec.core import Array, Environment, Key, Masked, PyTree, TimeStep
 from seqdec.data import RecommenderLog, check_log, load_kuairec, load_random_exposures, synthetic_kuairec
 from seqdec.envs.outcomes import in_range, reward_and_regret
+from seqdec.runtime import transferring
 
 
 class Blocks(NamedTuple):
@@ -44,6 +45,7 @@ class State(NamedTuple):
     """(blocks,) int32 for order="shuffled": the blocks in this seed's order"""
 
 
+@transferring()
 def recommender_log(
     log: RecommenderLog, *, order: str = "chronological", standardise: bool = True, horizon: int | None = None
 ) -> Environment:

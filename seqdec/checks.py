@@ -1,10 +1,11 @@
 """Validation of arguments, with errors that name the argument, its value and what would be accepted."""
 
+import contextlib
 import functools
 import math
 import operator
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, ValuesView
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, ValuesView
 from numbers import Real
 from typing import Any, ParamSpec, TypeVar
 
@@ -14,6 +15,7 @@ import numpy as np
 from jax.core import Tracer
 
 from seqdec.registry import unknown
+from seqdec.runtime import transferring
 from seqdec.sparse import dense
 
 P = ParamSpec("P")
@@ -91,15 +93,33 @@ def key(value: Any) -> None:
         TypeError: neither a key nor an array of one, such as a seed.
         ValueError: several keys.
     """
+    shape = _shape_of_keys("key must be a random key", "make one with jax.random.key(seed)", value)
+    if shape:
+        raise ValueError(f"key must be one random key; got an array of them, of shape {shape}: take one, or jax.vmap")
+
+
+def keys(value: Any) -> None:
+    """Refuse what is not a vector of random keys of JAX.
+
+    Raises:
+        TypeError: not of keys, such as seeds.
+        ValueError: one key, or an array of them with more axes.
+    """
+    shape = _shape_of_keys("keys must be random keys", "make them with jax.random.split(key, count)", value)
+    if len(shape) != 1:
+        raise ValueError(
+            f"keys must be random keys, one for each decision; got shape {shape}: jax.random.split(key, count)"
+        )
+
+
+def _shape_of_keys(wanted: str, how: str, value: Any) -> tuple[int, ...]:
+    """The shape of an array of random keys, which may be those of `jax.random.PRNGKey`; () of one key."""
     dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", ())
     if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key):
-        axes = len(shape)
-    elif dtype == np.uint32 and shape:
-        axes = len(shape) - 1  # the numbers of a key, from `jax.random.PRNGKey`
-    else:
-        raise TypeError(f"key must be a random key of JAX; got {value!r:.80}: make one with jax.random.key(seed)")
-    if axes:
-        raise ValueError(f"key must be one random key; got an array of them, of shape {shape}: take one, or jax.vmap")
+        return shape
+    if dtype == np.uint32 and shape:
+        return shape[:-1]
+    raise TypeError(f"{wanted} of JAX; got {value!r:.80}: {how}")
 
 
 def keyed(function: Callable[P, R]) -> Callable[P, R]:
@@ -394,6 +414,56 @@ def indices(name: str, values: Any, size: int, of: str) -> None:
         raise ValueError(f"{name} must hold indices of the {size} {of}, from 0 to {size - 1}; got {outside.ravel()[0]}")
 
 
+@contextlib.contextmanager
+def fitting(value: Any, like: Callable[[], Any], otherwise: str, remedy: str) -> Iterator[None]:
+    """Raises TypeError in place of an error within, where a tree has other keys or shapes than belong there.
+
+    Args:
+        value: the tree.
+        like: returns a tree as it belongs there, or its shapes.
+        otherwise: what is wrong then, such as "state is not one of this agent".
+        remedy: what to pass.
+    """
+    try:
+        yield
+    except Exception as error:
+        found = None
+        with transferring(), contextlib.suppress(Exception):  # of the user's code
+            found = _difference(like(), value)
+        if found is None:
+            raise
+        place, wanted, given = found
+        raise TypeError(
+            f"{otherwise}: got {type(value).__name__}, where {place or 'the whole'} has {given} in place of {wanted}: "
+            f"{remedy}"
+        ) from error
+
+
+def _difference(wanted: Any, given: Any, place: str = "") -> tuple[str, str, str] | None:
+    """The first place where two trees have other keys or shapes, and in words what they have there."""
+    parts, others = _parts_by_key(wanted), _parts_by_key(given)
+    if parts is None or others is None:
+        differ = not (parts is others and np.shape(wanted) == np.shape(given))
+        return (place, _described(wanted, parts), _described(given, others)) if differ else None
+    if parts.keys() != others.keys():
+        return place, _described(wanted, parts), _described(given, others)
+    found = (_difference(part, others[key], place + key) for key, part in parts.items())
+    return next((difference for difference in found if difference is not None), None)
+
+
+def _parts_by_key(tree: Any) -> dict[str, Any] | None:
+    """The parts of a tree, one level down; None of a leaf."""
+    parts = jax.tree_util.tree_leaves_with_path(tree, is_leaf=lambda part: part is not tree)
+    return None if parts and not parts[0][0] else {jax.tree_util.keystr(path): part for path, part in parts}
+
+
+def _described(tree: Any, parts: Mapping[str, Any] | None) -> str:
+    if parts is not None:
+        return f"{type(tree).__name__}({', '.join(parts)})"
+    return f"shape {np.shape(tree)}" if hasattr(tree, "shape") or is_number(tree) else type(tree).__name__
+
+
+@transferring()
 def array(name: str, values: Any, ndim: int, low: float = -math.inf, high: float = math.inf) -> jax.Array:
     """A copy of `values`, of any kind of container, as a float32 array.
 

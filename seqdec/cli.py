@@ -25,7 +25,7 @@ from seqdec.experiments.catalogue import catalogue
 from seqdec.experiments.folder import CHECKPOINT, opened, read_manifest, resumed, write_manifest
 from seqdec.persistence import located, version
 from seqdec.registry import Registry
-from seqdec.runtime import compilation_cache, use_all_cores
+from seqdec.runtime import compilation_cache, transferring, use_all_cores
 
 _FAILED, _USAGE, _INTERRUPTED, _UNREAD = 1, 2, 130, 141
 _DESCRIPTION = """Sequential decisions with Bayesian neural filters.
@@ -71,6 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _complain(error, _FAILED)
 
 
+@transferring()
 def _execute(argv: Sequence[str]) -> int:
     arguments, known = _split_global_options(argv)
     if known.version:

@@ -32,7 +32,7 @@ import jax
 
 from seqdec.checks import count
 from seqdec.persistence import located
-from seqdec.runtime import available_cores
+from seqdec.runtime import available_cores, transferring
 
 _RETRIES = 3
 _CONNECT_SECONDS = 20
@@ -280,6 +280,7 @@ def _kill_group(leader: int) -> None:
         os.kill(leader, signal.SIGTERM)
 
 
+@transferring()
 def answer(task: bytes) -> bytes:
     """Call the function of a task, pickled (function, args, kwargs): pickled (result, exception)."""
     try:

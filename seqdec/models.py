@@ -13,11 +13,11 @@ from flax.errors import InvalidRngError, ScopeParamShapeError
 from flax.linen.dtypes import promote_dtype
 from jax.core import Tracer
 
-from seqdec.checks import keyed
+from seqdec.checks import fitting, keyed
 from seqdec.core import Array, IsLast, Key, Network, PyTree
 from seqdec.params import path_names
 from seqdec.portable import portable
-from seqdec.runtime import UNOPTIMISED, permissive
+from seqdec.runtime import UNOPTIMISED, permissive, transferring
 
 __all__ = [
     "MLP",
@@ -123,6 +123,7 @@ class LeNet5(nn.Module):
         return _output(self.out)(x)
 
 
+@transferring()
 def network(module: nn.Module, example: PyTree) -> Network:
     """The functions of a flax module whose call takes one input, without a batch axis, of the shape of `example`.
 
@@ -135,18 +136,21 @@ def network(module: nn.Module, example: PyTree) -> Network:
         cause = None
         if jax.tree.structure(x) == jax.tree.structure(shapes):
             try:
-                return jnp.asarray(module.apply({"params": params}, x))
+                with fitting(params, own_shapes, "params are not those of this network", "pass what its init returned"):
+                    return jnp.asarray(module.apply({"params": params}, x))
             except (ScopeParamShapeError, ZeroDivisionError) as error:  # the latter for an empty input
                 cause = error
         wanted, found = (jax.tree.map(jnp.shape, tree) for tree in (shapes, x))
         raise ValueError(
-            f"the network takes an input of shape {wanted}; got {found}: pass inputs of the shape that it was built "
-            "for, and parameters of its own"
+            f"the network takes an input of shape {wanted}; got {found}: pass inputs of the shape that it was built for"
         ) from cause
 
     @keyed
     def init(key: Key) -> PyTree:
         return module.init(key, jax.tree.map(jnp.asarray, example))["params"]
+
+    def own_shapes() -> PyTree:
+        return jax.eval_shape(init, jax.random.key(0))
 
     # Without arrays and shapes that belong to the mesh that is set while they are made.
     given = jax.eval_shape(lambda: jax.tree.map(jnp.asarray, example))
@@ -251,6 +255,7 @@ class Linear(nn.Module):
         return sum((candidate[name] for name in sorted(candidate) if name != "features"), weighted)
 
 
+@transferring()
 def embedded(
     module: nn.Module,
     example: dict[str, Array],

@@ -14,6 +14,7 @@ from gymnasium import spaces
 
 import seqdec
 from seqdec import bo, filters, likelihoods, linalg, optim
+from seqdec.cli import main
 from seqdec.core import Network
 from seqdec.filters import Numerics
 from seqdec.linalg import spectral
@@ -259,7 +260,111 @@ def test_a_search_goes_on_within_another_mesh():
 @pytest.mark.parametrize("key", ["text", 3])
 def test_a_compiled_agent_explains_what_a_key_is(key):
     env = seqdec.envs.linear()
-    agent = seqdec.compiled(seqdec.agents.linear(env))
-    for call in (lambda: agent.init(key), lambda: agent.act(key, None, np.zeros(2, np.float32))):
+    plain = seqdec.agents.lofi(env)
+    agent, x = seqdec.compiled(plain), np.zeros((3, *env.observation_space.shape), np.float32)
+    assert agent.assess is not None
+    for call in (lambda: agent.init(key), *(lambda f=f: f(key, None, x[0]) for f in (agent.act, agent.assess))):
         with pytest.raises(TypeError, match=r"key must be a random key of JAX; got .*jax.random.key\(seed\)"):
             call()
+    several = r"keys must be random keys of JAX; got .*: make them with jax.random.split\(key, count\)"
+    for made in (plain, agent):
+        assert made.act_batch is not None
+        with pytest.raises(TypeError, match=several):
+            made.act_batch(key, None, x)
+        with pytest.raises(ValueError, match=r"one for each decision; got shape \(\): jax.random.split"):
+            made.act_batch(jax.random.key(0), None, x)
+
+
+IMAGES = np.zeros((4, 2, 2, 1), np.uint8)
+ON_BOXES = Spaces(SPACES.observation_space, spaces.Box(-1, 1, (1,), np.float32))
+STORED = {"adult", "census", "covertype", "fashion-mnist", "financial", "idx", "jester", "kuairec", "mnist", "mushroom"}
+"""Environments of files that the tests do not have; `classification` and `tabular` make them."""
+STORED |= {"open-bandit", "random-exposures", "statlog"}
+
+
+def factories():
+    """Everything that makes something which is then called, with small arguments."""
+    for name in seqdec.agents.names():
+        capabilities = seqdec.agents.capabilities(name)
+        for places, kind in ((SPACES, "contexts"), (ON_BOXES, "points")):
+            if kind in capabilities.spaces:
+                yield f"agents.{name} {kind}", lambda name=name, places=places: seqdec.agents.make(name, places)
+    for name in seqdec.envs.names():
+        if name not in STORED:
+            yield f"envs.{name}", lambda name=name: seqdec.envs.make(name)
+    yield "envs.classification", lambda: seqdec.envs.classification(IMAGES, np.arange(4) % 2)
+    yield "objectives", lambda: seqdec.envs.branin()([1.0, 2.0])
+    for name in seqdec.policies.names():
+        yield f"policies.{name}", lambda name=name: seqdec.policies.make(name)
+    yield "models.network", lambda: seqdec.models.network(seqdec.models.MLP(2, (3,)), np.zeros(2))
+    for name in FILTERS:
+        yield f"filters.{name}", lambda name=name: FILTERS[name](NETWORK, likelihoods.gaussian(0.1), 0.0)
+    for name in optim.REGISTRY:
+        yield f"optim.{name}", lambda name=name: optim.REGISTRY[name](0.1)
+
+
+NETWORK = seqdec.models.network(seqdec.models.MLP(2, (3,)), np.zeros(2))
+
+
+@pytest.mark.parametrize(("name", "make"), list(factories()), ids=lambda value: value if isinstance(value, str) else "")
+def test_what_is_made_in_python_is_made_whatever_the_guard(name, make):
+    """`name` is for the report."""
+    with jax.transfer_guard("disallow"):
+        make()
+
+
+def test_environments_for_gymnasium_and_commands_go_on_under_a_guard(tmp_path, capsys):
+    with jax.transfer_guard("disallow"):
+        single, several = (
+            seqdec.envs.FunctionalEnv(seqdec.envs.linear()),
+            seqdec.envs.FunctionalVectorEnv(seqdec.envs.linear(), 2),
+        )
+        for env, action in ((single, 0), (several, np.zeros(2, int))):
+            env.reset(seed=0)
+            env.step(action)
+        out = tmp_path / "digits"
+        arguments = ["run", "digits", "--steps", "3", "--seeds", "1", "--agents", "linear", "--out", str(out)]
+        assert main(arguments) == 0, capsys.readouterr().err
+
+
+def beliefs(rank: int, network: Network):
+    """By name of the filter: the filter, and its belief or the shapes of one."""
+    ranks = {
+        "lofi": ("rank",),
+        "lrkf": ("rank",),
+        "hilofi": ("rank",),
+        "lolofi": ("rank_hidden", "rank_last"),
+        "ekf": (),
+    }
+    for name, keywords in ranks.items():
+        flt = getattr(filters, name)(network, likelihoods.gaussian(0.1), **dict.fromkeys(keywords, rank))
+        yield name, flt, jax.eval_shape(lambda key, flt=flt: flt.init(key, network.init(key)), jax.random.key(0))
+
+
+def test_a_filter_explains_a_belief_that_is_not_its_own():
+    """Of another filter, or over another network, in each of its functions."""
+    wider = seqdec.models.network(seqdec.models.MLP(2, (4,)), np.zeros(2))
+    own, others = list(beliefs(2, NETWORK)), list(beliefs(2, wider))
+    x, y = jnp.ones(2), jnp.ones(2)
+    for name, flt, _ in own:
+        functions = {
+            "update": lambda belief, flt=flt: flt.update(belief, x, y),
+            "moments": lambda belief, flt=flt: flt.moments(belief, x),
+            "marginals": lambda belief, flt=flt: flt.marginals(belief)(x),
+            "update_batch": lambda belief, flt=flt: flt.update_batch(belief, x[None], y[None]),
+        }
+        for other, _, belief in [*(entry for entry in own if entry[0] != name), *others]:
+            drawn = {} if other == name else {"sample": lambda belief, flt=flt: flt.sample(jax.random.key(0), belief)}
+            for function in (functions | drawn).values():
+                with pytest.raises(TypeError, match=f"belief is not one of this filter, {name}: got Belief, where"):
+                    jax.eval_shape(function, belief)
+    lofi, ekf = own[0][1], own[-1][2]
+    wanted = r"\.blocks\[0\]\.factor has FullRankFactor\(.*in place of Precision\(.*: pass what its init, predict or"
+    with pytest.raises(TypeError, match=wanted):
+        jax.eval_shape(lambda belief: lofi.update(belief, x, y), ekf)
+    with pytest.raises(
+        TypeError, match=r"params are not those of this network: .*has shape \(4,\) in place of .*\(3,\)"
+    ):
+        lofi.init(jax.random.key(0), wider.init(jax.random.key(0)))
+    with pytest.raises(ValueError, match=r"takes an input of shape \(2,\); got \(3,\): pass inputs"):
+        jax.eval_shape(lambda belief: lofi.update(belief, jnp.ones(3), y), own[0][2])

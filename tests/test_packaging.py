@@ -23,7 +23,8 @@ FOLDERS = {"seqdec": ROOT / "seqdec", "seqdec.envs": ROOT / "envs", "seqdec.agen
 FLOORS = (
     {"introspection", "portable", "sparse"},
     {"core", "registry", "persistence", "progress", "statistics"},
-    {"checks", "figures", "runtime", "states"},
+    {"figures", "runtime", "states"},
+    {"checks"},
     {"executors", "linalg", "likelihoods", "params", "memory", "kernels", "data", "features"},
     {"models", "spaces"},
     {"filters", "policies", "optim", "envs", "ope"},

@@ -201,4 +201,4 @@ def ekf(
 
     without_noise = full_rank(initial_std, 0.0, buffer=None)
     covariance = without_noise if known_zero(process_noise) else without_noise._replace(init=init, predict=predict)
-    return kalman.single(network, likelihood, covariance, initial_std_table, numerics)
+    return kalman.single("ekf", network, likelihood, covariance, initial_std_table, numerics)

@@ -90,7 +90,7 @@ def hilofi(
     check_process_noise("process_noise_last", process_noise_last)
     hidden = low_rank(rank, initial_std_hidden, process_noise_hidden, numerics)
     last = (by_output if per_output else full_rank)(initial_std_last, process_noise_last, buffer=numerics.buffer)
-    return kalman.layered(network, likelihood, hidden, last, initial_std_table, numerics)
+    return kalman.layered("hilofi", network, likelihood, hidden, last, initial_std_table, numerics)
 
 
 def by_output(initial_std: Array | float, process_noise: ProcessNoise, *, buffer: int | None) -> Covariance:

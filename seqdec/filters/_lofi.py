@@ -209,4 +209,4 @@ def lofi(
     number("initial_std", initial_std, exclusive=True)
     check_process_noise("process_noise", process_noise)
     covariance = diagonal_and_low_rank(rank, initial_std, process_noise)
-    return kalman.single(network, likelihood, covariance, initial_std_table, numerics)
+    return kalman.single("lofi", network, likelihood, covariance, initial_std_table, numerics)

@@ -68,4 +68,4 @@ def lolofi(
     check_process_noise("process_noise_last", process_noise_last)
     hidden = low_rank(rank_hidden, initial_std_hidden, process_noise_hidden, numerics)
     last = low_rank(rank_last, initial_std_last, process_noise_last, numerics)
-    return kalman.layered(network, likelihood, hidden, last, initial_std_table, numerics)
+    return kalman.layered("lolofi", network, likelihood, hidden, last, initial_std_table, numerics)

@@ -24,6 +24,7 @@ the Jacobian of the observed outputs only.
 import functools
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import jax
@@ -31,7 +32,7 @@ import jax.numpy as jnp
 
 from seqdec import linalg
 from seqdec import params as parameters
-from seqdec.checks import integers, keyed, numbers, vector
+from seqdec.checks import fitting, integers, keyed, numbers, vector
 from seqdec.core import Array, Filter, Key, Marginals, Network, Predictive, PyTree, UpdateInfo
 from seqdec.filters import batches, embeddings, jacobians, trust
 from seqdec.filters.bounds import error_bound
@@ -43,6 +44,7 @@ from seqdec.runtime import permissive
 
 
 def single(
+    name: str,
     network: Network,
     likelihood: Likelihood,
     covariance: Covariance,
@@ -59,10 +61,11 @@ def single(
         rest = jax.tree.structure(embeddings.split_tables(like, network.tables)[0]).unflatten(leaves)
         return embeddings.join_tables(rest, tables, network.tables)
 
-    return _filter(_Model((covariance,), network, likelihood, numerics, split, join), initial_std_table)
+    return _filter(name, _Model((covariance,), network, likelihood, numerics, split, join), initial_std_table)
 
 
 def layered(
+    name: str,
     network: Network,
     likelihood: Likelihood,
     hidden: Covariance,
@@ -80,7 +83,7 @@ def layered(
         rest = parameters.join(embeddings.split_tables(like, network.tables)[0], network.is_last, hidden, last)
         return embeddings.join_tables(rest, tables, network.tables)
 
-    return _filter(_Model((hidden, last), network, likelihood, numerics, split, join), initial_std_table)
+    return _filter(name, _Model((hidden, last), network, likelihood, numerics, split, join), initial_std_table)
 
 
 class _Model(NamedTuple):
@@ -97,7 +100,7 @@ class _Model(NamedTuple):
     """(params like, *lists of leaves) -> params"""
 
 
-def _filter(model: _Model, initial_std_table: TableStd) -> Filter:
+def _filter(name: str, model: _Model, initial_std_table: TableStd) -> Filter:
     model = model._replace(numerics=checked_numerics(model.numerics))
     tables = embeddings.covariances(model.network.tables, initial_std_table, model.numerics.error_bounds)
     model = model._replace(covariances=(*model.covariances, *tables))
@@ -113,7 +116,46 @@ def _filter(model: _Model, initial_std_table: TableStd) -> Filter:
         update_batch=functools.partial(_update_batch, model),
         marginals=functools.partial(_marginals, model),
     )
-    return embeddings.sparse(flt, model.network.tables)
+    return _explained(name, embeddings.sparse(flt, model.network.tables), model.network)
+
+
+def _explained(name: str, flt: Filter, network: Network) -> Filter:
+    """`flt`, which says so where a belief is not one of its own."""
+
+    def form() -> Belief:
+        return jax.eval_shape(lambda key: flt.init(key, network.init(key)), jax.random.key(0))
+
+    def own(belief: Any) -> AbstractContextManager[None]:
+        wrong = f"belief is not one of this filter, {name}"
+        return fitting(belief, form, wrong, "pass what its init, predict or update returned")
+
+    def explained(function: Any, place: int = 0) -> Any:
+        @functools.wraps(function)
+        def checked(*arguments: Any, **named: Any) -> Any:
+            with own(arguments[place] if len(arguments) > place else named.get("belief")):
+                return function(*arguments, **named)
+
+        return checked
+
+    def marginals(belief: Belief) -> Callable[[PyTree], Marginals]:
+        assert flt.marginals is not None
+        with own(belief):
+            found = flt.marginals(belief)
+
+        def checked(x: PyTree) -> Marginals:
+            with own(belief):
+                return found(x)
+
+        return checked
+
+    return flt._replace(
+        predict=explained(flt.predict),
+        update=explained(flt.update),
+        moments=explained(flt.moments),
+        sample=explained(flt.sample, 1),
+        update_batch=explained(flt.update_batch),
+        marginals=None if flt.marginals is None else marginals,
+    )
 
 
 def _init(model: _Model, key: Key, params: PyTree) -> Belief:

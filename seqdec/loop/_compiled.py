@@ -7,6 +7,7 @@ from typing import Any
 import jax
 
 from seqdec.checks import key as check_key
+from seqdec.checks import keys as check_keys
 from seqdec.checks import vector
 from seqdec.core import Agent, Key, PyTree
 from seqdec.runtime import UNFUSED, UNOPTIMISED, check_process, one_blas_thread, step_options, transferring
@@ -89,6 +90,7 @@ def compiled(agent: Agent, *, optimise: bool = True, in_place: bool = False) -> 
         return state, *check_lesson(spaces, observation, action, feedback)
 
     def act_batch(keys, state, observations):
+        check_keys(keys)
         return keys, state, stacked(spaces, observations)
 
     def update_batch(state, observations, actions, rewards):
