@@ -2,7 +2,8 @@
 
 Both are `concurrent.futures.Executor`s, as `seqdec.minimize(workers=...)` and `seqdec sweep` take them. A task whose
 worker dies runs again on another worker, three times at most. `Future.cancel` ends a task that is running too, and
-Ctrl-C ends all tasks: a function that hangs keeps neither its worker nor the program alive.
+Ctrl-C ends all tasks: a function that hangs keeps neither its worker nor the program alive. `Local` also ends a task
+that takes longer than a limit.
 
 The result of a JAX program may depend on the number of devices and threads. So a worker is the same everywhere: one
 CPU device, whose thread pool has the size that one core gives it. JAX_PLATFORMS chooses another device.
@@ -30,13 +31,15 @@ from typing import Any, BinaryIO
 import cloudpickle
 import jax
 
-from seqdec.checks import count
+from seqdec.checks import count, positive
 from seqdec.persistence import located
 from seqdec.runtime import available_cores, transferring
 
 _RETRIES = 3
 _CONNECT_SECONDS = 20
 _OBJECT_STORE_BYTES = 100_000_000
+_BEGUN = b""
+"""What a worker sends before it calls a function, and before its answer."""
 _PINNED = {"JAX_NUM_CPU_DEVICES": "1", "NPROC": "1", "PJRT_NPROC": "1"}
 
 
@@ -109,13 +112,19 @@ class Local(_Workers):
 
     Args:
         workers: how many; None is one for each core that this process may use.
+        call_timeout: seconds that a call may take, from when its function is in the worker; after that the worker is
+            killed, with the processes that the function has started, and replaced, and the future raises TimeoutError.
+            None: no limit.
 
-    Raises TypeError or ValueError for what is no number of processes.
+    Raises TypeError or ValueError for what is no number of processes, or no positive number of seconds.
     """
 
-    def __init__(self, workers: int | None = None) -> None:
+    def __init__(self, workers: int | None = None, *, call_timeout: float | None = None) -> None:
         """See the class."""
         super().__init__()
+        if call_timeout is not None:
+            positive("call_timeout", call_timeout)
+        self._limit = call_timeout
         self.workers = available_cores() if workers is None else count("workers", workers)
         self._environment = {
             **os.environ,
@@ -156,7 +165,7 @@ class Local(_Workers):
         code: int | None = None
         for _ in range(1 + _RETRIES):
             process = self._process()
-            answer = process.call(content) if task.goes_on(process.end) else None
+            answer = process.call(content, self._limit) if task.goes_on(process.end) else None
             if not task.goes_on(None):
                 process.end()
                 raise CancelledError
@@ -228,14 +237,36 @@ class _Process:
         self._tasks, self._answers = self._process.stdin, self._process.stdout
         self._lock = threading.Lock()
 
-    def call(self, task: bytes) -> bytes | None:
-        """The answer of `serve` to a task; None if the process has died."""
+    def call(self, task: bytes, limit: float | None) -> bytes | None:
+        """The answer of `serve` to a task; None if the process has died.
+
+        Raises TimeoutError, after the end of the process, where the call takes longer than so many seconds.
+        """
+        overdue = threading.Event()
+
+        def end() -> None:
+            overdue.set()
+            self.end()
+
+        clock = threading.Timer(min(limit or 0, threading.TIMEOUT_MAX), end)
+        clock.daemon = True
         try:
             pickle.dump(task, self._tasks)
             self._tasks.flush()
+            found = pickle.load(self._answers)
+            if found != _BEGUN:
+                return found
+            if limit is not None:
+                clock.start()
             return pickle.load(self._answers)
         except (OSError, EOFError, ValueError, pickle.UnpicklingError):
+            if overdue.is_set():
+                raise TimeoutError(
+                    f"the call took longer than call_timeout={limit:g} seconds; its worker process was ended"
+                ) from None
             return None
+        finally:
+            clock.cancel()
 
     def end(self) -> int:
         """Kill the process, if it lives; returns its exit code."""
@@ -259,9 +290,13 @@ def serve() -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # and has nothing to read
     tasks: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(source, tasks), daemon=True).start()
-    while True:
-        pickle.dump(answer(tasks.get()), answers)
+
+    def send(message: bytes) -> None:
+        pickle.dump(message, answers)
         answers.flush()
+
+    while True:
+        send(answer(tasks.get(), lambda: send(_BEGUN)))
 
 
 def _receive(source: BinaryIO, tasks: "queue.SimpleQueue[bytes]") -> None:
@@ -281,10 +316,11 @@ def _kill_group(leader: int) -> None:
 
 
 @transferring()
-def answer(task: bytes) -> bytes:
-    """Call the function of a task, pickled (function, args, kwargs): pickled (result, exception)."""
+def answer(task: bytes, begin: Callable[[], Any] = lambda: None) -> bytes:
+    """Call the function of a task, pickled (function, args, kwargs), after `begin`: pickled (result, exception)."""
     try:
         fn, args, kwargs = pickle.loads(task)
+        begin()
         return cloudpickle.dumps((fn(*args, **kwargs), None))
     except Exception as error:
         return _pickled(error)

@@ -1,9 +1,17 @@
 """Exceptions of the function that `minimize` calls: raised, or caught, logged and kept."""
 
+import contextlib
+import functools
 import logging
+import os
 import pickle
+import signal
+import subprocess
+import sys
+import threading
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +19,10 @@ import pytest
 
 import seqdec
 from seqdec.bo import BayesianOptimizer
+from seqdec.executors import Local
+from tests.test_executors import happens, has_ended
 
+ROOT = Path(__file__).resolve().parents[1]
 BOX = [(0.0, 1.0), (0.0, 1.0)]
 OPTIONS: dict[str, Any] = {"n_calls": 6, "seed": 0, "initial": 100, "progress": False}
 
@@ -202,3 +213,99 @@ def test_an_interrupted_batch_of_processes_keeps_what_is_completed(monkeypatch: 
     result = seqdec.minimize(lambda x: x[0], BOX, workers=2, batch_size=4, **OPTIONS)
     assert (result.status, result.nfev) == (3, 2)
     assert result.optimizer.trials_dataframe()["state"].tolist() == ["pending", "complete", "complete", "pending"]
+
+
+def hanging(folder: str, x: Any) -> float:
+    """Hangs, with a process that it has started, unless x is small."""
+    if x[0] < 0.5:
+        return float(x[0])
+    child = subprocess.Popen(["sleep", "100000"])
+    for pid in (child.pid, os.getpid()):
+        (Path(folder) / f"hung-{pid}").touch()
+    threading.Event().wait()
+    return 0.0
+
+
+def hung(folder: Path) -> list[int]:
+    return [int(path.name.removeprefix("hung-")) for path in folder.glob("hung-*")]
+
+
+STARTS = [[0.1, 0.0], [0.9, 0.0], [0.2, 0.0], [0.8, 0.0], [0.3, 0.0]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["number", "executor"])
+def test_a_call_that_hangs_is_ended_and_counts_as_failed(
+    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fun = functools.partial(hanging, str(tmp_path))
+    options = {**OPTIONS, "n_calls": 5, "x0": STARTS}
+    with contextlib.ExitStack() as held, caplog.at_level(logging.WARNING, "seqdec"):
+        if kind == "executor":
+            executor = held.enter_context(Local(1, call_timeout=0.5))
+            result = seqdec.minimize(fun, BOX, workers=executor, **options)
+            assert executor.submit(pow, 2, 3).result() == 8  # in the place of the worker that was ended
+        else:
+            result = seqdec.minimize(fun, BOX, workers=2, batch_size=3, call_timeout=0.5, **options)
+    assert result.success and (result.nfev, result.fun) == (5, 0.1)
+    assert np.isnan(result.func_vals).tolist() == [False, True, False, True, False]
+    reasons = result.optimizer.trials_dataframe()["reason"]
+    message = "TimeoutError: the call took longer than call_timeout=0.5 seconds; its worker process was ended"
+    assert reasons[1] == reasons[3] == message and message in result.traceback
+    assert sum(message in record.getMessage() for record in caplog.records) == 2
+    assert len(hung(tmp_path)) == 4 and happens(lambda: all(map(has_ended, hung(tmp_path))))
+
+
+@pytest.mark.slow
+def test_only_calls_that_hang_end_the_search(tmp_path: Path) -> None:
+    fun = functools.partial(hanging, str(tmp_path))
+    options = {**OPTIONS, "x0": [[0.9, 0.0], [0.8, 0.0]], "max_failures": 2}
+    result = seqdec.minimize(fun, BOX, workers=2, batch_size=2, call_timeout=0.2, **options)
+    assert (result.status, result.nfev) == (1, 2) and "2 calls in a row failed" in result.message
+    assert "TimeoutError: the call took longer" in result.message
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_calls_that_have_time_left(tmp_path: Path) -> None:
+    program = f"""
+import functools, os, signal, threading, seqdec
+from tests.test_bo_failures import *
+signal.signal(signal.SIGINT, signal.default_int_handler)
+folder = Path({str(tmp_path)!r})
+
+def interrupt():
+    if happens(lambda: len(hung(folder)) == 4):
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+threading.Thread(target=interrupt).start()
+fun = functools.partial(hanging, str(folder))
+OPTIONS["x0"] = [[0.8, 0.0], [0.9, 0.0]]
+seqdec.minimize(fun, BOX, workers=2, batch_size=2, call_timeout=1e6, **OPTIONS)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, cwd=ROOT)
+    assert done.returncode == -signal.SIGINT and "\nKeyboardInterrupt\n" in done.stderr
+    assert len(hung(tmp_path)) == 4 and happens(lambda: all(map(has_ended, hung(tmp_path))))
+
+
+@pytest.mark.parametrize(
+    ("workers", "message"),
+    [
+        (
+            1,
+            r"workers=1 calls fun in this process: pass workers=2 or more, or .*Local\(1, call_timeout=5\)",
+        ),
+        (map, r"pass workers=seqdec.executors.Local\(number, call_timeout=5\)"),
+        (InThread(), "workers that are a number of processes; got .*InThread"),
+    ],
+)
+def test_a_call_timeout_needs_processes(workers: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        seqdec.minimize(lambda x: pytest.fail("evaluated"), BOX, workers=workers, call_timeout=5, **OPTIONS)
+
+
+@pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), "5", [5]])
+def test_a_call_timeout_is_a_number_of_seconds(seconds: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match="call_timeout must"):
+        seqdec.minimize(lambda x: pytest.fail("evaluated"), BOX, workers=2, call_timeout=seconds, **OPTIONS)
+    with pytest.raises((TypeError, ValueError), match="call_timeout must"):
+        Local(1, call_timeout=seconds)

@@ -28,7 +28,7 @@ from seqdec.bo.spaces import Point, Space, space_from
 from seqdec.bo.surrogates import Surrogate
 from seqdec.bo.trials import Exhausted, Trial
 from seqdec.core import Acquisition
-from seqdec.executors import width
+from seqdec.executors import Local, width
 from seqdec.registry import spelled
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def minimize(
     y0: Any = None,
     callback: Callable[..., Any] | None = None,
     workers: int | Executor | Callable[..., Iterable[Any]] = 1,
+    call_timeout: float | None = None,
     seed: int | None = None,
     catch: type[Exception] | Iterable[type[Exception]] = (),
     max_failures: int = 10,
@@ -90,6 +91,9 @@ def minimize(
             point at once, chosen with all values known by then. The points then depend on the order in which the calls
             end, and so on their durations: equal seeds give equal searches only where that order is equal. `fun` must
             be picklable by processes.
+        call_timeout: seconds that a call may take, with `workers` of at least 2: a call that takes longer is ended with
+            its process, which is replaced, and counts as a failed call, as an exception of `catch`. An executor has a
+            limit of its own, `seqdec.executors.Local(workers, call_timeout=...)`. None: no limit.
         seed: of everything random; None draws one, which the result contains.
         catch: exceptions of `fun` that make a failed call, a class or several, as in Optuna's `Study.optimize`. They
             are logged, the first one with its traceback, which is also `traceback` of the result. Any other exception
@@ -125,6 +129,7 @@ def minimize(
 
     n_calls, max_failures = checks.count("n_calls", n_calls), checks.count("max_failures", max_failures)
     _check_calls(fun, workers)
+    _check_timeout(call_timeout, workers)
     catch = _exceptions(catch)
     batch_size = _batch_size(batch_size, workers)
     seed = secrets.randbits(32) if seed is None else seed
@@ -145,7 +150,7 @@ def minimize(
     show = None if progress is None else checks.flag("progress", progress)
     aim = "optimize" if outputs.objectives > 1 else "maximize" if optimizer.maximize else "minimize"
     with bar(n_calls, f"{aim} {_name(surrogate, optimizer.surrogate)}", "call", show=show) as shown:
-        search = _Search(optimizer, fun, n_calls, catch, max_failures, _wrap(callback), shown)
+        search = _Search(optimizer, fun, n_calls, catch, max_failures, _wrap(callback), shown, call_timeout)
         try:
             status, message = search.run([] if known else points, batch_size, workers)
         except BaseException as error:
@@ -180,10 +185,12 @@ class _Search:
         max_failures: int,
         callback: "Callable[[OptimizeResult], Any] | None",
         bar: "tqdm",
+        call_timeout: float | None,
     ) -> None:
         self.bar = bar
         self.optimizer, self.n_calls, self.catch, self.callback = optimizer, n_calls, catch, callback
         self._call = functools.partial(_call, fun, optimizer.outputs, catch)
+        self.call_timeout = call_timeout
         self.max_failures, self.failures, self.calls, self.last = max_failures, 0, 0, ""
         self.given: list[Point] = []
         self.choosing = 0.0
@@ -264,14 +271,23 @@ class _Search:
 
     def _in_batches(self, size: int, workers: Any) -> "Generator[tuple[Trial, _Outcome]]":
         """Trials and outcomes, a batch after the other."""
-        while self._goes_on() and (batch := self._trials(min(size, self.n_calls - self.calls))):
-            outcomes = self._outcomes(batch, workers)
-            evaluated = zip(batch, outcomes, strict=True)
-            self._evaluated = evaluated if isinstance(outcomes, list) else iter(())  # others evaluate on demand
-            yield from evaluated
+        with contextlib.ExitStack() as held:
+            if self.call_timeout is not None:
+                workers = Local(None if workers == -1 else workers, call_timeout=self.call_timeout)
+                held.callback(workers.shutdown, cancel_futures=True)
+            while self._goes_on() and (batch := self._trials(min(size, self.n_calls - self.calls))):
+                outcomes = self._outcomes(batch, workers)
+                evaluated = zip(batch, outcomes, strict=True)
+                self._evaluated = evaluated if isinstance(outcomes, list) else iter(())  # others evaluate on demand
+                yield from evaluated
 
     def _outcomes(self, batch: Sequence[Trial], workers: Any) -> Any:
         """The outcomes of a batch, in its order; evaluated lazily if there is one worker."""
+        if isinstance(workers, Local):
+            pending = {workers.submit(self._call, trial.x): trial for trial in batch}
+            self._evaluated = self._completed(pending)
+            wait(pending)
+            return [self._outcome(future) for future in pending]
         if callable(workers):
             return workers(self._call, [trial.x for trial in batch])
         if workers == 1:
@@ -315,7 +331,7 @@ class _Search:
     def _outcome(self, future: "Future[_Outcome]") -> "_Outcome":
         """The outcome of a future that is done; an exception is that of its transport. Raises where it ended."""
         if not _broken(future) and isinstance(error := future.exception(), Exception):
-            return _failed(error, self.catch)
+            return _failed(error, (*self.catch, TimeoutError))  # TimeoutError: the executor ended the call
         return future.result()
 
     def _record(self, trial: Trial, outcome: "_Outcome") -> None:
@@ -484,6 +500,21 @@ def _check_calls(fun: Any, workers: Any) -> None:
     if isinstance(workers, bool) or not isinstance(workers, Integral) or (workers < 1 and workers != -1):
         raise ValueError(
             f"workers must be a number of processes, -1 for one on each core, an executor or a map; got {workers!r}"
+        )
+
+
+def _check_timeout(seconds: Any, workers: Any) -> None:
+    """Raises TypeError or ValueError for what is no number of seconds, and for workers that cannot end a call."""
+    if seconds is None:
+        return
+    checks.positive("call_timeout", seconds)
+    own = f"workers=seqdec.executors.Local(number, call_timeout={seconds!r})"
+    if not isinstance(workers, Integral):
+        raise ValueError(f"call_timeout needs workers that are a number of processes; got {workers!r}: pass {own}")
+    if workers == 1:
+        raise ValueError(
+            f"call_timeout={seconds!r} ends a call with its process, but workers=1 calls fun in this process: pass "
+            f"workers=2 or more, or for a single process {own.replace('number', '1')}"
         )
 
 

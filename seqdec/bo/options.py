@@ -59,6 +59,7 @@ class MaximizeOptions(GoalOptions, total=False):
     y0: Any
     callback: Callable[..., Any] | None
     workers: int | Executor | Callable[..., Iterable[Any]]
+    call_timeout: float | None
     seed: int | None
     catch: type[Exception] | Iterable[type[Exception]]
     max_failures: int
