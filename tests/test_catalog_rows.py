@@ -13,7 +13,7 @@ from gymnasium import spaces
 import seqdec
 from seqdec.core import Action, Agent, Assessment, HasSpaces, Masked
 from seqdec.features import Categorical, Encoder, Numeric
-from seqdec.online import Catalog, read_encoder, read_history, stock
+from seqdec.online import Catalog, calls, read_encoder, read_history
 from seqdec.online.tables import checksum
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "benchmarks")]
@@ -108,7 +108,7 @@ def test_items_and_users_are_rows(tmp_path: Path) -> None:
 def test_a_change_that_stops_between_its_portions_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stock, "_PORTION", 2)
+    monkeypatch.setattr(calls, "_PORTION", 2)
     several = {str(number): [number / 2, 0.0] for number in range(7)}
     with service(tmp_path / "log", NUMBERS) as one:
         written: list[int] = []

@@ -299,7 +299,8 @@ class OnlineAgent(Stock):
     def warm_start(self, log: Log) -> None:
         """Learn a log of other decisions row by row, and keep it: all of it or, where that fails, nothing.
 
-        A log that was kept before, also in another process, is not learned again. Ends with a snapshot.
+        A log that was kept before, also in another process, is not learned again. Ends with a snapshot. Other calls go
+        on meanwhile.
 
         Args:
             log: with contexts as long as a flattened observation, or action features where that is a Dict of one entry,
@@ -312,7 +313,9 @@ class OnlineAgent(Stock):
             OSError: the log cannot be written.
         """
         check_log(log)
-        if self._add_history(self._records_of(log), log, self._rule.of_log(log)):
+        records, rewards = self._records_of(log), self._rule.of_log(log)
+        with self._growing, short_turns(): new = self._add_history(records, log, rewards)  # fmt: skip  # noqa: E701
+        if new:
             self._follow()
             self._try_snapshot()
 

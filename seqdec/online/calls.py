@@ -16,7 +16,7 @@ from seqdec.online import contexts
 from seqdec.online.arms import Arms
 from seqdec.online.digests import content_digest
 from seqdec.online.learner import Learner
-from seqdec.online.rewards import Parts, decoded, encoded, make_rule
+from seqdec.online.rewards import Parts, Stored, decoded, encoded, make_rule
 from seqdec.online.tables import COLLECTED, DEFAULT, REPORTED, Entry
 from seqdec.online.turns import exclusive, urgent
 from seqdec.online.upkeep import Result
@@ -24,6 +24,9 @@ from seqdec.ope.log import Log
 
 _PART, _FEW = 1024, 8
 """Decisions whose time is over that are learned as one batch; those that a call to decide learns."""
+
+_PORTION, _BYTES = 128, 2**18
+"""Rows that are written while others wait, and their bytes, at most."""
 
 _LATEST = 500
 """Decisions whose contexts are averaged for an explanation."""
@@ -164,14 +167,15 @@ class Calls(Arms):
         self._counts.update(results)
         return results
 
-    @exclusive
     def _add_history(self, records: np.ndarray, log: Log, rewards: Sequence[Parts]) -> bool:
-        """Write the decisions of another log to this one, unless it has them; returns whether it had not."""
+        """Write the decisions of another log to this one, unless it has them; returns whether it had not.
+
+        For one thread at a time, while others go on. All of them count when this returns; else none does.
+        """
         propensities = np.full(len(log.action), np.nan) if log.estimated else log.propensity
         outcomes = [np.array([parts[name] for parts in rewards]) for name in self._rule.weights]
         told = content_digest(records, log.mask, log.action, *outcomes, propensities, log.timestamp, *self._also(log))
-        known = self._journal.facts().get("histories", [])
-        if told in known:
+        if told in self._histories():
             return False
         records, masks, actions = self._history_of(records, log)
         records, clipped = contexts.clipped(self._spaces.observation_space, records)
@@ -181,10 +185,34 @@ class Calls(Arms):
                 new_nonces(len(records)), contexts.packed(records), masks, actions, propensities, strict=True
             )
         ]
-        self._journal.add_history(decided, list(map(encoded, rewards)), [*known, told])
+        stored, rows = list(map(encoded, rewards)), len(decided)
+        while self._dropped():
+            pass
+        step = portion(max(len(entry.context) + len(entry.mask or b"") for entry in decided))
+        for start in range(0, rows, step):
+            self._stage(start, decided[start : start + step], stored[start : start + step], rows)
+        self._show_history(rows, told, clipped)
+        return True
+
+    @urgent
+    def _histories(self) -> list[str]:
+        """The digests of the other logs in this one."""
+        return self._journal.histories()
+
+    @urgent
+    def _dropped(self) -> int:
+        """Delete some of what is left of another log that was not written to its end; returns how much."""
+        return self._journal.drop_staged(portion(1))
+
+    @urgent
+    def _stage(self, place: int, entries: Sequence[Entry], rewards: Sequence[Stored], rows: int) -> None:
+        self._journal.stage(place, entries, rewards, rows)
+
+    @exclusive
+    def _show_history(self, rows: int, digest: str, clipped: int) -> None:
+        self._journal.show_history(rows, digest)
         if clipped:
             self._counts["clipped"] += clipped
-        return True
 
     def _records_of(self, log: Log) -> np.ndarray:
         """The contexts of a log. Raises TypeError or ValueError where it does not fit."""
@@ -255,6 +283,11 @@ class Calls(Arms):
 def new_nonces(count: int) -> list[bytes]:
     """Of tokens: eight random bytes each."""
     return parts_of(secrets.token_bytes(8 * count), count)
+
+
+def portion(size: int) -> int:
+    """How many rows of so many bytes are written while others wait."""
+    return max(1, min(_PORTION, _BYTES // max(1, size)))
 
 
 def parts_of(content: bytes, count: int) -> list[bytes]:

@@ -97,12 +97,11 @@ class Items(Calls):
             (known,) = contexts.packed(records[place : place + 1])
             entries.append(Entry(nonces[place], known, shown, number, propensity))
             actions.append(shelf.ids[number])
-        if entries:
-            self._journal.add_decisions(entries)
+        number = self._journal.add_decisions(entries) if entries else 0
         if clipped:
             self._counts["clipped"] += clipped
         propensities = [entry.propensity for entry in entries]
-        tokens = [f"{number}-{nonce.hex()}" for number, nonce in enumerate(nonces, first)]
+        tokens = [f"{number}-{nonce.hex()}" for number, nonce in enumerate(nonces, number)]
         return list(map(Decision, actions, propensities, tokens))
 
     def _clipped_users(self, records: np.ndarray) -> tuple[np.ndarray, int]:

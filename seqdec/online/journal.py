@@ -1,16 +1,19 @@
-"""Writing the log of a service: before anything is acknowledged, each call in one transaction."""
+"""Writing the log of a service: before anything is acknowledged, each call in one transaction.
+
+What is long, such as another log, is written in several, and counts from the last one on.
+"""
 
 import itertools
 import json
 import math
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from seqdec.online.reading import Reader
+from seqdec.online.reading import Reader, lowest_of
 from seqdec.online.rewards import Stored
 from seqdec.online.tables import (
     BOTH,
@@ -24,10 +27,14 @@ from seqdec.online.tables import (
     Arm,
     Entry,
     Found,
+    Inserted,
     Reward,
     checksum,
     wal,
 )
+
+_DROPPED = 10_000
+"""Rows of another log that never counted, which a start deletes at once."""
 
 
 class Journal(Reader):
@@ -49,6 +56,8 @@ class Journal(Reader):
                 self._described()
                 self._db.executescript(SCHEMA)
                 self.recover()
+                while self.drop_staged(_DROPPED):
+                    pass
                 self._file = None if folder is None else _identity(self.path)
             except BaseException:
                 self.close()
@@ -65,6 +74,16 @@ class Journal(Reader):
                 "nothing was written: put it back in its place to go on, or close this agent and make one with the "
                 "folder where it is"
             )
+
+    @property
+    def decisions(self) -> int:
+        """How many decisions count."""
+        return self._number - lowest_of(self._inserted)
+
+    @property
+    def rewards(self) -> int:
+        """How many rewards count."""
+        return self._sequence - lowest_of(self._inserted)
 
     def arms(self) -> dict[int, Arm]:
         """The arms by id, removed ones too."""
@@ -106,19 +125,59 @@ class Journal(Reader):
 
     def add_decisions(self, entries: Sequence[Entry]) -> int:
         """Commit decisions, numbered from the number that is returned."""
-        self._commit(self._decisions(entries))
-        return self.decisions - len(entries) + 1
+        rows = self._decisions(entries, self._number + 1)
+        self._commit(("decisions", rows))
+        self._number += len(rows)
+        return self._number - len(rows) + 1
 
     def add_rewards(self, numbers: Sequence[int], rewards: Sequence[Stored], sources: Sequence[str]) -> None:
         """Commit rewards, which are learned as one batch."""
-        self._commit(self._rewards(numbers, rewards, [self.batches + 1] * len(rewards), sources))
+        rows = [
+            (self._sequence + place, number, self.batches + 1, reward, self.now(), source)
+            for place, (number, reward, source) in enumerate(zip(numbers, rewards, sources, strict=True), 1)
+        ]
+        self._commit(("rewards", rows))
+        self._sequence += len(rows)
+        self.batches += bool(rows)
 
-    def add_history(self, entries: Sequence[Entry], rewards: Sequence[Stored], histories: Sequence[str]) -> None:
-        """Commit decisions with their rewards, each a batch of its own, and the digests of all such logs."""
-        count = len(entries)
-        numbers, batches = (range(last + 1, last + 1 + count) for last in (self.decisions, self.batches))
-        told = "facts", [("histories", json.dumps(histories))]
-        self._commit(self._decisions(entries), self._rewards(numbers, rewards, batches, [HISTORY] * count), told)
+    def histories(self) -> list[str]:
+        """The digests of the other logs in this one."""
+        return self.facts().get("histories", [])
+
+    def stage(self, place: int, entries: Sequence[Entry], rewards: Sequence[Stored], rows: int) -> None:
+        """Commit some decisions with their rewards, from that place on, of a log of so many rows.
+
+        They count from `show_history` on.
+        """
+        first = lowest_of(self._inserted) - rows + place
+        decisions = self._decisions(entries, first)
+        given = [(number, number, number, reward, self.now(), HISTORY) for number, reward in enumerate(rewards, first)]
+        self._commit(("decisions", decisions), ("rewards", given))
+
+    def show_history(self, rows: int, digest: str) -> None:
+        """Commit a log of so many rows, all of which are staged, and its digest."""
+        inserted = [*self._inserted, Inserted(self.batches + 1, lowest_of(self._inserted) - rows, rows)]
+        facts = {"inserted": inserted, "histories": [*self.histories(), digest]}
+        self._commit(("facts", [(name, json.dumps(value)) for name, value in facts.items()]))
+        self.recover()
+
+    def drop_staged(self, most: int) -> int:
+        """Delete what is staged of a log that does not count; returns how many rows, at most."""
+        with self._reported():
+            found = self._db.execute(
+                "SELECT number FROM decisions WHERE number < ? ORDER BY number LIMIT ?",
+                (lowest_of(self._inserted), most),
+            ).fetchall()
+            if found:
+                try:
+                    self._db.execute("BEGIN IMMEDIATE")
+                    for table in ("rewards", "decisions"):
+                        self._db.execute(f"DELETE FROM {table} WHERE number <= ?", found[-1])
+                    self._db.execute("COMMIT")
+                except BaseException:
+                    self.recover()
+                    raise
+        return len(found)
 
     def add_reports(self, numbers: Sequence[int], rewards: Sequence[Stored]) -> None:
         """Commit rewards that are put together later."""
@@ -165,12 +224,11 @@ class Journal(Reader):
 
     def batches_after(self, batch: int, most: int) -> list[tuple[int, list[Reward]]]:
         """Number and rewards of the next batches, at most so many, in the order in which they were given."""
+        after, last, shift = self._stored(batch, most)
         with self._reported():
-            found = self._db.execute(
-                f"{BOTH} WHERE batch > ? AND batch <= ? ORDER BY batch, sequence", (batch, batch + most)
-            )
+            found = self._db.execute(f"{BOTH} WHERE batch > ? AND batch <= ? ORDER BY batch, sequence", (after, last))
             batches = [
-                (number, [Reward(decision[3], decision[5], reward[3]) for reward, decision in pairs])
+                (number + shift, [Reward(decision[3], decision[5], reward[3]) for reward, decision in pairs])
                 for number, pairs in itertools.groupby(map(self._both, found), lambda pair: pair[0][2])
             ]
         if not batches and batch < self.batches:
@@ -178,6 +236,16 @@ class Journal(Reader):
                 f"{self.path} is damaged: batch {batch + 1} of its rewards is missing; restore it from a copy"
             )
         return batches
+
+    def _stored(self, batch: int, most: int) -> tuple[int, int, int]:
+        """Where the next batches are: after which number, up to which, and by how much these are below theirs."""
+        for log in self._inserted:
+            if batch + 1 < log.batch:
+                return batch, min(batch + most, log.batch - 1), 0
+            if batch < log.last:
+                shift = log.batch - log.number
+                return batch - shift, min(batch + most, log.last) - shift, shift
+        return batch, batch + most, 0
 
     def serialized(self) -> bytes:
         """The whole database."""
@@ -198,9 +266,15 @@ class Journal(Reader):
         with self._reported():
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
-            self.decisions, latest = self._last("number, time", "decisions", "number")
-            self.rewards, self.batches = self._last("sequence, batch", "rewards", "sequence")
-        self._time = max(self._time, latest)
+            self._number, latest = self._last("number, time", "decisions", "number")
+            self._sequence, batch = self._last("sequence, batch", "rewards", "sequence")
+            self._inserted = self.inserted()
+            newest = self._db.execute(
+                "SELECT time FROM decisions WHERE number < ? ORDER BY number DESC LIMIT 1",
+                (self._inserted[-2].number if len(self._inserted) > 1 else 0,),
+            ).fetchone()
+        self.batches = max([batch, *(log.last for log in self._inserted)])
+        self._time = max(self._time, latest, *(newest or ()))
 
     def reports(self, number: int) -> list[Stored]:
         """The reports of a decision, in their order."""
@@ -217,29 +291,20 @@ class Journal(Reader):
         with super()._reported():
             yield
 
-    def _decisions(self, entries: Sequence[Entry]) -> tuple[str, list[Any]]:
-        """Their table, and its rows."""
-        moment, first = self.now(), self.decisions + 1
+    def _decisions(self, entries: Sequence[Entry], first: int) -> list[Any]:
+        """Rows of their table, numbered from the first."""
+        moment = self.now()
         self._time += max(len(entries) - 1, 0)  # a ns later for each
-        return "decisions", [
+        return [
             # SQLite makes NULL of a NaN
             (first + place, moment + place, *entry[:-1], None if math.isnan(entry.propensity) else entry.propensity)
             for place, entry in enumerate(entries)
         ]
 
-    def _rewards(
-        self, numbers: Iterable[int], rewards: Iterable[Stored], batches: Iterable[int], sources: Iterable[str]
-    ) -> tuple[str, list[Any]]:
-        """Their table, and its rows."""
-        columns = zip(numbers, batches, rewards, sources, strict=True)
-        return "rewards", [
-            (sequence, number, batch, reward, self.now(), source)
-            for sequence, (number, batch, reward, source) in enumerate(columns, self.rewards + 1)
-        ]
-
     def _last(self, columns: str, table: str, key: str) -> Any:
-        """Two columns of the last row of a table; zeros where it is empty."""
-        return self._db.execute(f"SELECT {columns} FROM {table} ORDER BY {key} DESC LIMIT 1").fetchone() or (0, 0)
+        """Two columns of the last row of a table, besides those of other logs; zeros where there is none."""
+        row = self._db.execute(f"SELECT {columns} FROM {table} WHERE {key} > 0 ORDER BY {key} DESC LIMIT 1").fetchone()
+        return row or (0, 0)
 
     def _commit(self, *parts: tuple[str, Sequence[Any]]) -> None:
         """Write rows to tables, with their checksums, in one transaction; `recover` after an exception."""
@@ -258,11 +323,6 @@ class Journal(Reader):
             except BaseException:
                 self.recover()
                 raise
-        for table, rows in parts:
-            if rows and table == "decisions":
-                self.decisions = rows[-1][0]
-            elif rows and table == "rewards":
-                self.rewards, self.batches = rows[-1][0], rows[-1][2]
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -24,7 +24,7 @@ from seqdec.persistence import check_format, located
 if TYPE_CHECKING:
     import pandas as pd
 
-from seqdec.online.tables import BOTH, COLUMNS, FILE, FORMAT, WIDTHS, checksum, record_from, wal
+from seqdec.online.tables import BOTH, COLUMNS, FILE, FORMAT, WIDTHS, Inserted, checksum, record_from, wal
 
 T = TypeVar("T")
 _SQLITE = b"SQLite format 3\0"
@@ -79,12 +79,19 @@ class Reader:
         count, change = json.loads(self._sound("facts", row)[1]) if row else (sys.maxsize, 1)
         return count, change
 
+    def inserted(self) -> list[Inserted]:
+        """The other logs in this one, in the order in which they are learned."""
+        with self._reported():
+            row = self._db.execute(f"SELECT {COLUMNS['facts']} FROM facts WHERE name = 'inserted'").fetchone()
+        return [Inserted(*one) for one in json.loads(self._sound("facts", row)[1])] if row else []
+
     def log(self, record: np.dtype) -> Log:
         """The decisions whose reward and propensity are known. Raises ValueError where there is none."""
+        lowest = lowest_of(self.inserted())
         with self._reported():
-            found = self._db.execute(f"{BOTH} ORDER BY rewards.number")
+            found = self._db.execute(f"{BOTH} WHERE rewards.number >= ? ORDER BY rewards.number", (lowest,))
             pairs = [pair for pair in map(self._both, found) if pair[1][-1] is not None]
-        rows = [(decision[1], *decision[3:], reward[3]) for reward, decision in pairs]
+        rows = sorted(((decision[1], *decision[3:], reward[3]) for reward, decision in pairs), key=lambda row: row[0])
         if not rows:
             raise ValueError(f"{self.path} has no decision with a propensity and a reward yet")
         moments, contexts, masks, actions, propensities, stored = zip(*rows, strict=True)
@@ -116,10 +123,12 @@ class Reader:
         )
 
     def latest(self, count: int) -> list[bytes]:
-        """The contexts of the last decisions, so many at most."""
+        """The contexts of the last decisions, so many at most; those of other logs come after all others."""
+        lowest = lowest_of(self.inserted())
         with self._reported():
             found = self._db.execute(
-                f"SELECT {COLUMNS['decisions']} FROM decisions ORDER BY number DESC LIMIT ?", (count,)
+                f"SELECT {COLUMNS['decisions']} FROM decisions WHERE number >= ? ORDER BY number DESC LIMIT ?",
+                (lowest, count),
             )
             return [self._sound("decisions", row)[3] for row in found]
 
@@ -129,13 +138,16 @@ class Reader:
 
         items, facts = self.items(), self.facts()
         weights, names = facts.get("reward_weights"), encoders.names(facts.get("encoder"))
+        lowest = lowest_of(self.inserted())
         with self._reported():
             found = self._db.execute(
                 f"SELECT {COLUMNS['decisions']}, {COLUMNS['rewards']} FROM decisions LEFT JOIN rewards "
-                "USING (number) ORDER BY decisions.number"
+                "USING (number) WHERE decisions.number >= ? ORDER BY decisions.number",
+                (lowest,),
             )
             width = WIDTHS["decisions"]
             rows = [(self._sound("decisions", row[:width]), self._reward_of(row[0], row[width:])) for row in found]
+        rows.sort(key=lambda row: row[0][1])  # by time
         decided = list(zip(*(row for row, _ in rows), strict=True)) or [()] * (width - 1)
         rewarded = list(zip(*(row for _, row in rows), strict=True)) or [()] * 3
         number, moment, nonce, context, _, action, propensity = decided
@@ -241,6 +253,11 @@ class Copy(Reader):
         self._db.deserialize(content)
 
 
+def lowest_of(inserted: Sequence[Inserted]) -> int:
+    """The lowest number of a decision that counts; those below belong to a log of which not all is written."""
+    return inserted[-1].number if inserted else 0
+
+
 def _times(moments: Sequence[int | None]) -> "pd.Series":
     """Times in UTC from ns since 1970; NaT for None."""
     import pandas as pd
@@ -278,10 +295,10 @@ def read_history(path: str | os.PathLike[str]) -> "pd.DataFrame":
         path: as in `read_log`.
 
     Returns:
-        A row for each decision: number, time (UTC), token, action (or action_0, ... of a point), propensity (NaN where
-        it is not known), reward, its named parts (as reward[click]), reward_time and source ("reported", "default",
-        "collected", "history"), missing where no reward came yet; then the context, by the names of the encoder's
-        features or context_0, ...
+        A row for each decision, by time: number (below 0 for rows of a `warm_start`), time (UTC), token, action (or
+        action_0, ... of a point), propensity (NaN where it is not known), reward, its named parts (as reward[click]),
+        reward_time and source ("reported", "default", "collected", "history"), missing where no reward came yet; then
+        the context, by the names of the encoder's features or context_0, ...
 
     Raises:
         FileNotFoundError: there is no log.

@@ -12,14 +12,12 @@ from typing import Any
 import numpy as np
 
 from seqdec.online import catalog
+from seqdec.online.calls import portion
 from seqdec.online.catalog import ITEM, ROWS, USER, Id, Shelf
 from seqdec.online.contexts import shape_of
 from seqdec.online.items import Items
 from seqdec.online.turns import exclusive, urgent
 from seqdec.ope.log import Log
-
-_PORTION, _BYTES = 128, 2**18
-"""Rows of items that are written while others wait, and their bytes, at most."""
 
 
 class Stock(Items):
@@ -41,7 +39,7 @@ class Stock(Items):
         rows += [
             (number, json.dumps(name), row.tobytes(), 0) for number, (name, row) in enumerate(new, len(before.ids))
         ]
-        step = max(1, min(_PORTION, _BYTES // max(1, before.features[:1].nbytes)))
+        step = portion(before.features[:1].nbytes)
         for start in range(0, len(rows), step):
             self._write_some(rows[start : start + step])
         self._show(after, change, clipped)
@@ -56,7 +54,7 @@ class Stock(Items):
     @urgent
     def _undone(self) -> int:
         """Take back some of what a change has left that did not come to its end; returns how much."""
-        return self._journal.undo_removals(_PORTION)
+        return self._journal.undo_removals(portion(1))
 
     @urgent
     def _write_some(self, rows: Sequence[tuple[int, str, bytes, int]]) -> None:

@@ -6,6 +6,9 @@
                 JSON object), time, source: "reported", "default", "collected" (put together from reports) or "history"
                 (of another log)
     reports     sequence, number of the decision, reward, time: what is put together later
+                Rows of other logs have numbers below 0, which are sequence and batch too. What counts is in the fact
+                "inserted", a log after the other: the batch that its first row is learned as, its lowest number, and
+                its rows, which are learned one after the other
     arms        id, output of the model that it has (NULL: none any more), whether it is removed
     items       number, id (as JSON), features (bytes), number of the change that removes it, from 1 (0: none): of a
                 catalog; what counts is in the fact "catalog": how many items, and the last change
@@ -90,6 +93,22 @@ class Reward(NamedTuple):
     action: Any
     reward: float | str
     """as `seqdec.online.rewards.encoded`"""
+
+
+class Inserted(NamedTuple):
+    """The rows of another log in this one."""
+
+    batch: int
+    """as which the first row is learned"""
+    number: int
+    """the lowest, below 0, of the first row"""
+    rows: int
+    """each a batch of its own"""
+
+    @property
+    def last(self) -> int:
+        """The batch as which the last row is learned."""
+        return self.batch + self.rows - 1
 
 
 class Arm(NamedTuple):
