@@ -12,6 +12,11 @@ GET  /counts                                                -> {"decisions": 1, 
 GET  /health                                                -> {"status": "ok"}, or 503
 GET  /metrics                                               -> for Prometheus
 
+    python examples/service.py FOLDER --encoder encoder.json --arms 3 --log past.parquet
+
+With the file of an encoder (`Encoder.to_json`) a context is a JSON object of its columns, such as {"age": 31, "city":
+"Rome"}; --log warm-starts from the file of a log (`seqdec.ope.Log.save`).
+
 POST takes JSON by its content type (415 otherwise) of at most a megabyte (413). 422 tells what is wrong with a request,
 503 that the agent cannot answer.
 
@@ -25,7 +30,6 @@ import json
 import math
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import uvicorn
 from gymnasium import spaces
@@ -39,9 +43,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 import seqdec
+from seqdec.core import Spaces
+from seqdec.features import Encoder
+from seqdec.ope import Log
 from seqdec.runtime import one_blas_thread
 
-SITE = SimpleNamespace(observation_space=spaces.Box(0, 1, (64,)), action_space=spaces.Discrete(10))
+CONTEXT = spaces.Box(0, 1, (64,))
 LARGEST = 2**20
 """Bytes of a body."""
 BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1, 5)
@@ -66,6 +73,13 @@ async def body_of(request):
     if not isinstance(body, dict):
         raise TypeError(f"the body must be a JSON object; got {body!r:.80}")
     return body
+
+
+def part(body, name):
+    """What a client has to send. Raises ValueError."""
+    if name not in body:
+        raise ValueError(f"the body lacks {name!r}; it has {', '.join(map(repr, body)) or 'nothing'}")
+    return body[name]
 
 
 class Counts(Collector):
@@ -106,38 +120,41 @@ def counted(app, registry, paths):
     return serve
 
 
-def application(folder: Path, **rewards):
+def application(folder: Path, *, arms: int = 10, encoder: Encoder | None = None, log: Log | None = None, **rewards):
     """The routes, and the agent that they share from start to end; its rewards have options of `OnlineAgent`."""
     seqdec.compilation_cache(folder / "programs")
+    site = Spaces(CONTEXT if encoder is None else encoder.space, spaces.Discrete(arms))
     service = seqdec.OnlineAgent(
-        lambda site: seqdec.agents.hilofi(site, rank=10), SITE, seed=0, folder=folder, **rewards
+        lambda site: seqdec.agents.hilofi(site, rank=10), site, seed=0, folder=folder, encoder=encoder, **rewards
     )
 
     @contextlib.asynccontextmanager
     async def lifespan(app):
         with one_blas_thread(), service:
             service.warm_up()
+            if log is not None:
+                service.warm_start(log)
             yield
 
     async def decide(request):
         body = await body_of(request)
-        return JSONResponse(service.decide(body["context"], body.get("mask"))._asdict())
+        return JSONResponse(service.decide(part(body, "context"), body.get("mask"))._asdict())
 
     async def learn(request):
         body = await body_of(request)
-        result = service.learn(body["token"], body["reward"])
+        result = service.learn(part(body, "token"), part(body, "reward"))
         return JSONResponse({"result": result}, 404 if result == "unknown" else 200)
 
     async def explain(request):
         body = await body_of(request)
-        found = await run_in_threadpool(service.explain, body["context"], body.get("mask"))
+        found = await run_in_threadpool(service.explain, part(body, "context"), body.get("mask"))
         rows = found.to_pandas().to_dict("records")
         known = [
             {name: value for name, value in row.items() if not math.isnan(value)} for row in rows
         ]  # JSON has no NaN
         return JSONResponse({"actions": known})
 
-    async def arms(request):
+    async def all_arms(request):
         if request.method == "GET":
             return JSONResponse({"arms": service.arms})
         await body_of(request)
@@ -166,8 +183,8 @@ def application(folder: Path, **rewards):
     registry.register(Counts(service))
     routes = [Route(f"/{call.__name__}", call, methods=["POST"]) for call in (decide, learn, explain)]
     routes += [Route(f"/{call.__name__}", call) for call in (counts, health, metrics)]
-    routes += [Route("/arms", arms, methods=["GET", "POST"])]
-    errors = dict.fromkeys((ValueError, TypeError, KeyError), refused) | {HTTPException: wrong}
+    routes += [Route("/arms", all_arms, methods=["GET", "POST"])]
+    errors = dict.fromkeys((ValueError, TypeError), refused) | {HTTPException: wrong}
     errors |= dict.fromkeys((RuntimeError, OSError, MemoryError), unable)
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=errors)
     return counted(app, registry, {route.path for route in routes})
@@ -177,9 +194,15 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--encoder", type=Path, help="file of an encoder, as JSON; default: contexts of 64 numbers")
+    parser.add_argument("--arms", type=int, default=10, help="at the first start")
+    parser.add_argument("--log", type=Path, help="file of a log to learn before the first request")
     parser.add_argument("--weights", type=json.loads, help="""of named rewards, as '{"click": 1.0, "revenue": 0.05}'""")
     parser.add_argument("--after", type=float, help="seconds in which a decision takes rewards")
     parser.add_argument("--default", type=json.loads, help="what is not reported by then: a number, or an object")
     options = parser.parse_args()
     rewards = {"reward_weights": options.weights, "reward_after": options.after, "reward_default": options.default}
-    uvicorn.run(application(options.folder, **rewards), host="127.0.0.1", port=options.port, access_log=False)
+    encoder = options.encoder and Encoder.from_json(options.encoder.read_text(encoding="utf-8"))
+    log = options.log and Log.load(options.log)
+    made = application(options.folder, arms=options.arms, encoder=encoder, log=log, **rewards)
+    uvicorn.run(made, host="127.0.0.1", port=options.port, access_log=False)

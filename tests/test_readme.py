@@ -1,10 +1,13 @@
 """Each Python block of README.md, CONTRIBUTING.md and docs/ runs as printed, alone in an empty folder.
 
+The blocks of a tutorial are one program.
+
 A block that imports an extra runs only where that is installed.
 """
 
 import importlib.util
 import re
+from itertools import zip_longest
 from pathlib import Path
 
 import jax
@@ -25,16 +28,23 @@ def blocks_of(text):
     return ["\n" * text.count("\n", 0, match.start(1)) + match[1] for match in found]
 
 
+def programs_of(page):
+    """What is run of a page: its blocks or, of a tutorial, all of them in their order, each at its lines."""
+    blocks = blocks_of(page.read_text(encoding="utf-8"))
+    if not page.stem.startswith("tutorial"):
+        return blocks
+    lines = [""] * max(len(block.splitlines()) for block in blocks)
+    for block in blocks:
+        lines = [one or other for one, other in zip_longest(block.splitlines(), lines, fillvalue="")]
+    return ["\n".join(lines)]
+
+
 def is_runnable(block):
     """Whether the extra that a block imports is installed."""
     return all(importlib.util.find_spec(name) for name in EXTRAS if f"import {name}\n" in block)
 
 
-BLOCKS = {
-    f"{page.stem}-{index}": (page.name, block)
-    for page in PAGES
-    for index, block in enumerate(blocks_of(page.read_text(encoding="utf-8")))
-}
+BLOCKS = {f"{page.stem}-{index}": (page.name, block) for page in PAGES for index, block in enumerate(programs_of(page))}
 
 
 @pytest.fixture
@@ -57,6 +67,15 @@ def test_blocks_are_found_at_their_lines():
     with pytest.raises(ValueError) as caught:  # noqa: PT011 (the message is empty)
         exec(compile(block, "page.md", "exec"), {})
     assert caught.tb.tb_next.tb_lineno == 4
+
+
+def test_the_blocks_of_a_tutorial_are_one_program_at_their_lines(tmp_path):
+    page = tmp_path / "tutorial-of-errors.md"
+    page.write_text("one\n\n```python\na = 3\n```\ntwo\n```python\nassert a == 4\n```\n")
+    (program,) = programs_of(page)
+    with pytest.raises(AssertionError) as caught:
+        exec(compile(program, "page.md", "exec"), {})
+    assert caught.tb.tb_next.tb_lineno == 8
 
 
 def test_only_blocks_that_import_an_extra_may_be_left_out():

@@ -16,6 +16,9 @@ import pytest
 import uvicorn
 
 import seqdec
+from seqdec.features import Categorical, Encoder, Numeric
+from seqdec.online import read_encoder
+from seqdec.ope import make_log
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 
@@ -86,6 +89,32 @@ def test_explanations_are_json_and_log_nothing(site):
     assert [row["action"] for row in found["actions"]] == list(site.agent.arms)
     assert sum(row["probability"] for row in found["actions"]) == pytest.approx(1, abs=1e-4)
     assert "context_63" in found["actions"][0]
+
+
+def test_contexts_are_objects_where_there_is_an_encoder_and_a_log_is_learned_first(tmp_path):
+    encoder = Encoder({"age": Numeric(40, 12), "city": Categorical(("Oslo", "Rome"))})
+    contexts = encoder.transform([{"age": 31}, {"city": "Rome"}, {"city": "Lima", "age": 50}])
+    log = make_log(action=["a", "b", "a"], reward=[1, 0, 1], propensity=[0.5] * 3, context=contexts)
+    for _ in range(2):
+        with served(tmp_path, encoder=encoder, arms=2, log=log) as site:
+            assert site.agent.counts["rewards"] == 3
+            for row in ({"age": 31, "city": "Rome"}, {"age": None}, {"city": "Lima"}):
+                status, decision = ask(site, "/decide", {"context": row})
+                assert status == 200 and decision["action"] in (0, 1)
+            status, found = ask(site, "/explain", {"context": {"age": 31}})
+            assert status == 200 and {"age", "city"} <= found["actions"][0].keys()
+            for context in ([0.5, 0.5], {"agee": 3}, {"age": "old"}, None):
+                assert ask(site, "/decide", {"context": context})[0] == 422
+    assert read_encoder(tmp_path) == encoder
+
+
+def test_what_a_body_lacks_is_named(site):
+    for path, body, message in (
+        ("/decide", {}, "the body lacks 'context'; it has nothing"),
+        ("/explain", {"contexts": CONTEXT}, "the body lacks 'context'; it has 'contexts'"),
+        ("/learn", {"token": "1-00"}, "the body lacks 'reward'; it has 'token'"),
+    ):
+        assert ask(site, path, body) == (422, {"error": f"ValueError: {message}"})
 
 
 def test_a_body_is_json_by_its_content_type(site):
