@@ -293,12 +293,18 @@ def as_array(name: str, values: Any) -> Any:
     except ValueError:
         raise ValueError(f"{name} must hold rows of equal lengths; got {values!r:.200}") from None
     if not is_real(array.dtype):
-        raise TypeError(
-            f"{name} must hold real numbers; got {values!r:.200}: convert it, as with float() or astype(float)"
-        )
+        remedy = "encode rows of named columns, as with seqdec.features.Encoder, which OnlineAgent and Catalog take"
+        remedy = remedy if _has_names(values) else "convert it, as with float() or astype(float)"
+        raise TypeError(f"{name} must hold real numbers; got {values!r:.200}: {remedy}")
     if isinstance(array, jax.Array):
         return array
     return array.astype(np.float64 if array.dtype == np.longdouble else array.dtype.newbyteorder("="), copy=False)
+
+
+def _has_names(values: Any) -> bool:
+    """Whether values are a table, or rows, of named columns."""
+    first = values[0] if isinstance(values, list | tuple) and values else values
+    return isinstance(first, Mapping) or hasattr(first, "columns")
 
 
 def _parts(values: Any) -> Iterator[Any]:

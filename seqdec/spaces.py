@@ -36,6 +36,11 @@ def spaces_of(spaces: HasSpaces) -> Spaces:
         TypeError: it has none.
     """
     observations, actions = (getattr(spaces, name, None) for name in Spaces._fields)
+    if any(isinstance(getattr(one, "space", None), gym_spaces.Space) for one in (spaces, observations)):
+        raise TypeError(
+            "an encoder is not a space: take the space that it has, as with Spaces(encoder.space, "
+            "gymnasium.spaces.Discrete(3)), and pass OnlineAgent the encoder too, encoder=encoder"
+        )
     if not isinstance(observations, gym_spaces.Space) or not isinstance(actions, gym_spaces.Space):
         raise TypeError(
             "an agent is built for an environment, or for anything else with an observation_space and an action_space "

@@ -316,7 +316,10 @@ def test_numbers_are_clipped_and_equal_ones_are_zero() -> None:
         (lambda: Encoder.fit(pd.DataFrame(index=range(3))), "at least one column"),
         (lambda: Encoder.fit(TABLE, []), "at least one column"),
         (lambda: Encoder({}), "at least one column"),
-        (lambda: Encoder.fit(TABLE, ["agee"]), "there is no column agee; the table has age, visits"),
+        (
+            lambda: Encoder.fit(TABLE, ["agee"]),
+            "no column agee; the table has age, visits.*: did you mean 'age'[?] Else add",
+        ),
         (lambda: Encoder.fit(TABLE, "age"), r"columns must be a list of names; got 'age': \['age'\]"),
         (lambda: Encoder.fit(TABLE, kinds={"agee": "numeric"}), "did you mean 'age'|age"),
         (lambda: Encoder.fit(TABLE, kinds={"age": "numerc"}), "kind of column age"),

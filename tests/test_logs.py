@@ -84,6 +84,10 @@ def test_named_columns_of_numbers_are_taken_as_they_are() -> None:
         ({"context": ["chance"]}, "column chance of the context is the propensity"),
         ({"propensity": "propensity"}, r"there is no column propensity; .*propensity=\.\.\., or .*propensity=None"),
         ({"reward": "reward"}, r"there is no column reward; .*name the column of the reward, reward=\.\.\."),
+        (
+            {"table": TABLE.assign(**{"reward[a]": 0.0, "reward[b b]": 1.0}), "reward": "reward"},
+            r"there is no column reward; .*reward=\.\.\., or add one, a weighted sum of reward\[a\], reward\[b b\]",
+        ),
         ({"time": "timestamp"}, "there is no column timestamp"),
         ({"reward": "offer"}, "column offer, row 0: .* it is not a number"),
         (

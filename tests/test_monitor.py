@@ -14,6 +14,10 @@ from seqdec.core import Spaces
 from seqdec.experiments.monitor import monitor_figure, summary
 from seqdec.features import Categorical, Encoder, Numeric
 from seqdec.online import read_history
+from seqdec.ope import make_log
+from tests.test_online_rewards import Clock, clock
+
+__all__ = ["clock"]  # a fixture
 
 ENCODER = Encoder({"age": Numeric(40, 12), "city": Categorical(("Oslo", "Rome"))})
 
@@ -45,6 +49,24 @@ def test_the_history_has_every_decision(folder: Path) -> None:
     ) as service:
         assert service.learn(history["token"].iloc[0], 0.0) == "learned"
         assert len(read_history(folder).dropna(subset="reward")) == 151  # also while it is in use
+
+
+def test_delays_are_those_of_reports(clock: Clock, tmp_path: Path) -> None:
+    site = Spaces(spaces.Box(-1, 1, (2,)), spaces.Discrete(2))
+    log = make_log(action=[0] * 9, reward=[1.0] * 9, propensity=[0.5] * 9, context=np.zeros((9, 2)), num_actions=2)
+    for name, options in (("first", {}), ("sum", {"rewards": "sum", "reward_after": 100, "reward_default": 0.0})):
+        with seqdec.OnlineAgent("random", site, seed=0, folder=tmp_path / name, **options) as service:
+            decisions = service.decide_many(np.zeros((3, 2)))
+            for seconds in (10, 20):
+                clock.seconds += seconds
+                service.learn(decisions[0].token, 1.0)
+            clock.seconds += 200
+            service.warm_start(log)
+        history, after = read_history(tmp_path / name), 10 if name == "first" else 30
+        assert [fact for fact in summary(history).facts if "comes after" in fact] == [
+            f"a reported reward comes after {after} s in the median, 95% of them within {after} s"
+        ]
+        assert (history["reward_time"] - history["time"]).iloc[0].total_seconds() == pytest.approx(after, abs=1e-3)
 
 
 def test_the_history_of_points_and_of_nothing(tmp_path: Path) -> None:

@@ -87,6 +87,33 @@ def test_what_is_wrong_is_refused() -> None:
         assert one.counts["decisions"] == 0
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda one, films: one.decide(ROWS[0]),
+        lambda one, films: one.decide([ROWS[0]]),
+        lambda one, films: one.decide_many(ROWS),
+        lambda one, films: one.decide_many(pd.DataFrame({"city": ["Oslo"], "age": [3.0]})),
+        lambda one, films: one.explain(ROWS[0]),
+        lambda one, films: films.decide(ROWS[0]),
+        lambda one, films: films.add_items({"new": ROWS[0]}),
+    ],
+)
+def test_rows_of_columns_need_an_encoder(call: Any) -> None:
+    films = seqdec.online.Catalog(spaces.Box(-1, 1, (2,)), spaces.Box(-1, 1, (2,)))
+    with service(encoder=None) as one, seqdec.OnlineAgent("linear", films, seed=0) as other:
+        other.add_items({"a": [0.0, 1.0]})
+        with pytest.raises(TypeError, match="encode rows of named columns, as with seqdec"):
+            call(one, other)
+
+
+@pytest.mark.parametrize("spaces_of", [lambda: ENCODER, lambda: Spaces(ENCODER, SITE.action_space)])  # pyright: ignore[reportArgumentType]
+def test_an_encoder_in_the_place_of_a_space_is_refused(spaces_of: Any) -> None:
+    for make in (seqdec.agents.linear, lambda site: service(site=site)):
+        with pytest.raises(TypeError, match=r"an encoder is not a space: take .* Spaces\(encoder.space"):
+            make(spaces_of())
+
+
 def test_a_log_without_an_encoder_has_none(tmp_path: Path) -> None:
     service(tmp_path, None).close()
     with pytest.raises(ValueError, match="had no encoder"):

@@ -25,6 +25,7 @@ from seqdec import figures
 from seqdec.experiments.base import Choice, Located, check_minimum, check_path
 from seqdec.experiments.folder import read_manifest, save_figure, write_manifest
 from seqdec.online.reading import is_database, read_history
+from seqdec.online.tables import COLLECTED, REPORTED
 from seqdec.persistence import read_table, write_file, write_table
 from seqdec.statistics import mean_and_margin
 
@@ -109,7 +110,8 @@ def summary(history: pd.DataFrame, periods: int = 20) -> Summary:
     share = max(1, rows // _SHARE)
     first, last = history.iloc[:share], history.iloc[-share:]
     mean, margin = _mean(reward)
-    delay = (history["reward_time"] - history["time"]).dt.total_seconds().dropna()
+    reported = history[source.isin([REPORTED, COLLECTED])]  # others come by themselves
+    delay = (reported["reward_time"] - reported["time"]).dt.total_seconds()
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in source.value_counts().items()) or "none"
     facts = [
         f"{rows:,} decisions from {history['time'].iloc[0]:%Y-%m-%d %H:%M:%S} to "
@@ -123,7 +125,7 @@ def summary(history: pd.DataFrame, periods: int = 20) -> Summary:
         facts += [f"mean {name} {mean:.5g} ± {margin:.2g} (95%)"] if part.notna().any() else []
     if len(delay):
         middle, late = np.quantile(delay, [0.5, 0.95])
-        facts.append(f"a reward comes after {middle:.3g} s in the median, 95% of them within {late:.3g} s")
+        facts.append(f"a reported reward comes after {middle:.3g} s in the median, 95% of them within {late:.3g} s")
     return Summary(tuple(facts), times.rename_axis("period"), _arms(history, first, last), _drift(first, last))
 
 

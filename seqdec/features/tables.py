@@ -1,5 +1,6 @@
 """The columns of a table of any library as lists of plain values."""
 
+import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence, ValuesView
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -53,6 +54,12 @@ def columns_of(table: Any, wanted: Sequence[str] | None = None) -> tuple[int, di
     return arrow.num_rows, {name: _of_arrow(arrow.column(arrow.column_names.index(name))) for name in names}
 
 
+def _hint(name: str, known: list[Any]) -> str:
+    """What else the name may mean."""
+    close = difflib.get_close_matches(name, [one for one in known if isinstance(one, str)], n=1)
+    return f"did you mean {close[0]!r}? Else " if close else ""
+
+
 def _chosen(known: list[Any], wanted: Sequence[str] | None) -> list[str]:
     """The wanted columns, each of which must be there once."""
     names = list(known if wanted is None else wanted)
@@ -63,8 +70,8 @@ def _chosen(known: list[Any], wanted: Sequence[str] | None) -> list[str]:
             )
         if name not in known:
             raise ValueError(
-                f"there is no column {name}; the table has {', '.join(map(str, known[:12])) or 'none'}: add it, filled "
-                "with None where it is unknown"
+                f"there is no column {name}; the table has {', '.join(map(str, known[:12])) or 'none'}: "
+                f"{_hint(name, known)}add it, filled with None where it is unknown"
             )
         if known.count(name) > 1:
             raise ValueError(f"the column {name} occurs twice: drop one")

@@ -24,7 +24,7 @@ from seqdec.persistence import check_format, located
 if TYPE_CHECKING:
     import pandas as pd
 
-from seqdec.online.tables import BOTH, COLUMNS, FILE, FORMAT, WIDTHS, Inserted, checksum, record_from, wal
+from seqdec.online.tables import BOTH, COLLECTED, COLUMNS, FILE, FORMAT, WIDTHS, Inserted, checksum, record_from, wal
 
 T = TypeVar("T")
 _SQLITE = b"SQLite format 3\0"
@@ -147,6 +147,12 @@ class Reader:
             )
             width = WIDTHS["decisions"]
             rows = [(self._sound("decisions", row[:width]), self._reward_of(row[0], row[width:])) for row in found]
+            if any(source == COLLECTED for _, (*_, source) in rows):
+                last = self._last_reports()
+                rows = [
+                    (row, (told, last[row[0]] if source == COLLECTED else moment, source))
+                    for row, (told, moment, source) in rows
+                ]
         rows.sort(key=lambda row: row[0][1])  # by time
         decided = list(zip(*(row for row, _ in rows), strict=True)) or [()] * (width - 1)
         rewarded = list(zip(*(row for _, row in rows), strict=True)) or [()] * 3
@@ -176,6 +182,11 @@ class Reader:
             own = names.get(field) or [f"{field}_{place}" for place in range(flat.shape[1])]
             columns |= {f"context {name}" if name in columns else name: flat[:, i] for i, name in enumerate(own)}
         return pd.DataFrame(columns)
+
+    def _last_reports(self) -> dict[int, int]:
+        """(number of a decision) -> the time of its last report."""
+        found = self._db.execute(f"SELECT {COLUMNS['reports']} FROM reports ORDER BY sequence")
+        return {number: moment for _, number, _, moment in (self._sound("reports", row) for row in found)}
 
     def _reward_of(self, number: int, row: Sequence[Any]) -> tuple[Any, Any, Any]:
         """Reward, its time and source, of the row of a decision's reward; None for each where it has none."""
@@ -297,8 +308,9 @@ def read_history(path: str | os.PathLike[str]) -> "pd.DataFrame":
     Returns:
         A row for each decision, by time: number (below 0 for rows of a `warm_start`), time (UTC), token, action (or
         action_0, ... of a point), propensity (NaN where it is not known), reward, its named parts (as reward[click]),
-        reward_time and source ("reported", "default", "collected", "history"), missing where no reward came yet; then
-        the context, by the names of the encoder's features or context_0, ...
+        reward_time (where reports were collected, that of the last one) and source ("reported", "default", "collected",
+        "history"), missing where no reward came yet; then the context, by the names of the encoder's features or
+        context_0, ...
 
     Raises:
         FileNotFoundError: there is no log.

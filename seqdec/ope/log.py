@@ -175,11 +175,13 @@ class Log(NamedTuple):
         outcomes = {action: "action", reward: "reward"} | ({} if chosen is None else {chosen: "propensity"})
         if time is None and "timestamp" in columns.names:
             time = "timestamp"
+        parts = columns.parts(reward)
+        weighted = f", or add one, a weighted sum of {', '.join(map(part_column, parts))}" if parts else ""
         indices, names = actions_of(columns.required("action", action), action_names)
         return make_log(
             context=context_of(columns, context, outcomes),
             action=indices,
-            reward=numbers(reward, columns.required("reward", reward)),
+            reward=numbers(reward, columns.required("reward", reward, weighted)),
             propensity=known,
             mask=columns.group("mask"),
             timestamp=None if time is None else times(columns.required("time", time)),
@@ -187,7 +189,7 @@ class Log(NamedTuple):
             action_names=names,
             num_actions=num_actions,
             estimated=estimated,
-            reward_parts=columns.parts(reward),
+            reward_parts=parts,
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
