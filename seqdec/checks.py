@@ -292,9 +292,14 @@ def as_array(name: str, values: Any) -> Any:
             array = _unpacked(name, array)
     except ValueError:
         raise ValueError(f"{name} must hold rows of equal lengths; got {values!r:.200}") from None
+    except np.exceptions.DTypePromotionError:  # such as numbers and dates
+        array = np.asarray(None)
     if not is_real(array.dtype):
-        remedy = "encode rows of named columns, as with seqdec.features.Encoder, which OnlineAgent and Catalog take"
-        remedy = remedy if _has_names(values) else "convert it, as with float() or astype(float)"
+        remedy = "convert it, as with float() or astype(float)"
+        if array.dtype.names is not None:
+            remedy = "convert it, as with numpy.lib.recfunctions.structured_to_unstructured()"
+        elif _has_names(values):
+            remedy = "encode rows of named columns, as with seqdec.features.Encoder, which OnlineAgent and Catalog take"
         raise TypeError(f"{name} must hold real numbers; got {values!r:.200}: {remedy}")
     if isinstance(array, jax.Array):
         return array

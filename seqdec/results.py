@@ -189,7 +189,7 @@ def compare(runs: Mapping[str, Run]) -> "pd.DataFrame":
     """
     import pandas as pd
 
-    rows = {name: _summary(run) for name, run in runs.items()}
+    rows = {name: _summary(run) for name, run in _named(runs).items()}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("agent")
 
 
@@ -213,7 +213,13 @@ def plot_comparison(runs: Mapping[str, Run]) -> "Figure":
     """Reward, average reward, regret and regret against time of several runs in one matplotlib figure."""
     from seqdec import figures  # here, because matplotlib is slow to import
 
-    return figures.comparison(runs)
+    return figures.comparison(_named(runs))
+
+
+def _named(runs: Any) -> Mapping[str, Run]:
+    if not isinstance(runs, Mapping):
+        raise TypeError(f"runs must be a dict from names to runs; got {type(runs).__name__}: {{run.agent: run, ...}}")
+    return runs
 
 
 def _flatten(name: str, values: np.ndarray) -> dict[str, np.ndarray]:

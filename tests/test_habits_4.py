@@ -9,6 +9,8 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 from gymnasium import spaces
 
@@ -368,3 +370,57 @@ def test_a_filter_explains_a_belief_that_is_not_its_own():
         lofi.init(jax.random.key(0), wider.init(jax.random.key(0)))
     with pytest.raises(ValueError, match=r"takes an input of shape \(2,\); got \(3,\): pass inputs"):
         jax.eval_shape(lambda belief: lofi.update(belief, jnp.ones(3), y), own[0][2])
+
+
+NAMED = {"action": ["b", "a", "b"], "reward": [0.5, 1.0, 0.25], "propensity": [0.5] * 3}
+BY_NAME = {"b": [1.0, 0.0, 1.0], "a": [0.0, 1.0, 0.0]}
+
+
+@pytest.mark.parametrize("made", [pd.DataFrame, pa.table], ids=["pandas", "Arrow"])
+def test_columns_that_are_names_of_actions_count_by_name(made):
+    log = seqdec.ope.make_log(**NAMED)
+    by_place = np.array([BY_NAME["a"], BY_NAME["b"]]).T
+    for function in (seqdec.ope.check_target, seqdec.ope.check_predicted):
+        wanted = function(log, by_place)
+        jax.tree.map(np.testing.assert_array_equal, function(log, made(BY_NAME)), wanted)
+        jax.tree.map(
+            np.testing.assert_array_equal, function(log, made({"x": by_place[:, 0], "y": by_place[:, 1]})), wanted
+        )
+        with pytest.raises(ValueError, match=r"must have a column for each action, \['a', 'b'\]; got \['b', 'c'\]"):
+            function(log, made({"b": BY_NAME["b"], "c": BY_NAME["a"]}))
+    mask = seqdec.ope.make_log(**NAMED, mask=made({"b": [True] * 3, "a": [False, True, False]})).mask
+    np.testing.assert_array_equal(mask, [[False, True], [True, True], [False, True]])
+
+
+def test_rows_and_numbers_of_actions_count_by_name():
+    features = pd.DataFrame({"price": [2.0, 1.0]}, index=["b", "a"])
+    np.testing.assert_array_equal(seqdec.ope.make_log(**NAMED, action_features=features).action_features[0], [[1], [2]])
+    log = seqdec.ope.make_log(**(NAMED | {"action": [1, 0, 1]}))
+    wanted = pd.DataFrame({0: BY_NAME["a"], 1: BY_NAME["b"]})
+    for order in ([0, 1], [1, 0]):
+        np.testing.assert_array_equal(seqdec.ope.check_predicted(log, wanted[order])[0], wanted)
+
+
+def test_tables_and_lists_in_the_place_of_dicts(tmp_path):
+    parts = pd.DataFrame({"click": [1.0, 0.0, 1.0]})
+    np.testing.assert_array_equal(
+        seqdec.ope.make_log(**NAMED, reward_parts=parts).reward_parts["click"], parts["click"]
+    )
+    with pytest.raises(TypeError, match="reward_parts must be a dict from names to rewards, or a table"):
+        seqdec.ope.make_log(**NAMED, reward_parts=[1.0, 0.0, 1.0])
+    for function in (seqdec.results.compare, seqdec.results.plot_comparison):
+        with pytest.raises(TypeError, match=r"runs must be a dict from names to runs; got list: {run.agent: run"):
+            function([])
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": pd.date_range("2024", periods=3)}), "context must hold real numbers"),
+        (np.zeros(3, [("a", "f4"), ("b", "f4")]), r"context must hold real numbers.*structured_to_unstructured\(\)"),
+    ],
+    ids=["numbers and dates", "structured"],
+)
+def test_arrays_of_several_kinds_are_refused_by_name(values, message):
+    with pytest.raises(ValueError, match=f"(?s)column {message}"):
+        seqdec.ope.make_log(**NAMED, context=values)

@@ -101,7 +101,10 @@ def _check_choices(dimension: Ordinal | Categorical, name: str) -> tuple[Any, ..
         try:
             hash(choice)
         except TypeError:
-            raise TypeError(f"{name}: a choice must be hashable; got {choice!r}: write a list as a tuple") from None
+            raise TypeError(
+                f"{name}: a choice must be hashable; got {choice!r}: write a list as a tuple, and for anything else a "
+                "name, by which the function finds it"
+            ) from None
     if len(choices) < 2 or len(set(choices)) < len(choices):
         raise ValueError(f"{name} must have two or more different choices; got {tuple(choices)!r}")
     return tuple(choices)

@@ -29,6 +29,21 @@ def refuse(name: str, wrong: Any, values: np.ndarray, remedy: str) -> None:
         raise ValueError(f"column {name}, row {row}: {values[row]}{more}: {remedy}")
 
 
+def by_action(name: str, table: Any, names: Sequence[Any]) -> Any:
+    """`table` with a column for each action, by their names where it has them; anything else as it is.
+
+    Raises ValueError for the names of some actions but not of all.
+    """
+    labels = getattr(table, "column_names", getattr(table, "columns", None))  # those of Arrow; of pandas and Polars
+    if labels is None or list(labels) == list(names):
+        return table
+    if sorted(map(str, labels)) == sorted(map(str, names)) and set(labels) == set(names):
+        return table.select(list(names)) if hasattr(table, "select") else table[list(names)]
+    if any(isinstance(label, str) and label in names for label in labels):
+        raise ValueError(f"{name} must have a column for each action, {list(names)}; got {list(labels)}")
+    return table
+
+
 def part_column(name: str) -> str:
     """The column of a named reward."""
     return f"reward[{name}]"

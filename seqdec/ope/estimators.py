@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seqdec import checks
+from seqdec.ope.columns import by_action
 from seqdec.ope.log import Log, check_log
 from seqdec.registry import Registry
 
@@ -79,8 +80,8 @@ def check_target(log: Log, target: np.ndarray | Target) -> Target:
 
     Args:
         log: decisions of the logging policy.
-        target: (n, k) probabilities of all actions under the policy to be evaluated. Each may miss its range, and each
-            row a sum of 1, by 0.00001, as float32 rounds.
+        target: (n, k) probabilities of all actions under the policy to be evaluated; columns of a table that are names of
+            actions count by name. Each may miss its range, and each row a sum of 1, by 0.00001, as float32 rounds.
 
     Raises:
         TypeError: not a log; or not numbers, such as a function.
@@ -133,6 +134,7 @@ def _of_all_actions(name: str, what: str, log: Log, given: Any) -> np.ndarray:
         ValueError: another shape.
     """
     shape = log.mask.shape
+    given = by_action(name, given, log.action_names or range(shape[1]))
     try:
         array = np.asarray(checks.as_array(name, given), np.float64)
         if not array.ndim:

@@ -29,6 +29,7 @@ from seqdec.ope.columns import (
     NAMES,
     Columns,
     actions_of,
+    by_action,
     checked_names,
     context_of,
     numbers,
@@ -264,7 +265,7 @@ def make_log(
             unknown.
         timestamp: (n,) never decreasing; None numbers the rows.
         context: (n, d) finite; None for no context.
-        mask: (n, k) bool; None allows all actions.
+        mask: (n, k) bool; None allows all actions. The columns of a table that are the names of actions count by name.
         action_features: (n, k, p), or (k, p) for features that are the same in all rows; None for no features.
         action_names: (k,) names; None for those that occur, sorted, where actions are names.
         num_actions: k; None takes it from names, mask or features, else from the largest action in the log.
@@ -280,10 +281,12 @@ def make_log(
         raise ValueError(f"column action: a log needs at least one row; got shape {action.shape}")
     count = len(action)
     actions = actions_from(action)
+    if hasattr(action_features, "iloc") and names:  # a table of pandas with a row for each action
+        action_features = by_action("the transposed action_features", action_features.T, names).T
     features = None if action_features is None else _array("action_features", action_features, 2, 3).astype(np.float64)
     if features is not None and features.ndim == 2:
         features = np.broadcast_to(features, (count, *features.shape))
-    allowed = None if mask is None else _array("mask", mask, 2)
+    allowed = None if mask is None else _array("mask", by_action("mask", mask, names or ()), 2)
     known = [None if num_actions is None else checks.count("num_actions", num_actions)]
     known += [None if array is None else array.shape[1] for array in (allowed, features)]
     known += [None if names is None else len(names)]
@@ -307,10 +310,7 @@ def make_log(
         action_features=features,
         action_names=names,
         estimated=checks.flag("estimated", estimated),
-        reward_parts={
-            name: _array(part_column(name), part, 1).astype(np.float64) for name, part in (reward_parts or {}).items()
-        }
-        or None,
+        reward_parts=_parts(reward_parts) or None,
     )
     check_parts(log)
     return log._replace(propensity=np.minimum(log.propensity, 1.0))
@@ -322,6 +322,15 @@ def _named(action: Any, names: Sequence[str] | None) -> tuple[np.ndarray, tuple[
     if any(isinstance(value, str) for value in np.asarray(action, object).ravel()):
         action, names = actions_of(action, names)
     return _array("action", action, 1), checked_names(names)
+
+
+def _parts(given: Any) -> dict[str, np.ndarray]:
+    """Named rewards, of a dict or a table."""
+    if given is None:
+        return {}
+    if not hasattr(given, "keys"):
+        raise TypeError(f"reward_parts must be a dict from names to rewards, or a table; got {given!r:.200}")
+    return {name: _array(part_column(name), given[name], 1).astype(np.float64) for name in given}
 
 
 def _array(name: str, values: Any, *axes: int) -> np.ndarray:
