@@ -80,8 +80,8 @@ def check_target(log: Log, target: np.ndarray | Target) -> Target:
 
     Args:
         log: decisions of the logging policy.
-        target: (n, k) probabilities of all actions under the policy to be evaluated; columns of a table that are names of
-            actions count by name. Each may miss its range, and each row a sum of 1, by 0.00001, as float32 rounds.
+        target: (n, k) probabilities of all actions under the policy to be evaluated; columns of a table that are names
+            of actions count by name. Each may miss its range, and each row a sum of 1, by 0.00001, as float32 rounds.
 
     Raises:
         TypeError: not a log; or not numbers, such as a function.
