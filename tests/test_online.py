@@ -163,10 +163,10 @@ def test_a_log_belongs_to_an_agent(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="whose seed is 0, not 1"):
         service(tmp_path, seed=1)
     wide = SimpleNamespace(observation_space=spaces.Box(-5, 5, (5,)), action_space=SITE.action_space)
-    with pytest.raises(ValueError, match="whose record is"):
+    with pytest.raises(ValueError, match=r"whose record of a context \(name, type, shape\) is"):
         service(tmp_path, site=wide)
     more = SimpleNamespace(observation_space=SITE.observation_space, action_space=spaces.Discrete(4))
-    with pytest.raises(ValueError, match="whose first is 3, not 4"):
+    with pytest.raises(ValueError, match=r"arms in the action space .* is 3, not 4: .* add_arm"):
         service(tmp_path, site=more)
     with pytest.raises(ValueError, match=r"written with hilofi .*'rank': 3.*, not linear .*relearn=True"):
         service(tmp_path, make=seqdec.agents.linear)

@@ -123,6 +123,8 @@ def test_the_settings_belong_to_the_log(tmp_path: Path) -> None:
     ]:
         with pytest.raises(ValueError, match=message):
             service(tmp_path, **options)
+    with pytest.raises(ValueError, match=r"means {} and batch_size=16, not linear {.*} and batch_size=8: make that"):
+        seqdec.OnlineAgent("linear", exceptions.SITE, seed=0, folder=tmp_path, batch_size=8, **CLICKS)
     service(tmp_path, batch_size=8, relearn=True).close()
     service(tmp_path, batch_size=8).close()
 

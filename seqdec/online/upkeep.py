@@ -34,6 +34,11 @@ from seqdec.states import load, save
 
 SNAPSHOT = "state.safetensors"
 _DIFFERENT = ", of which the network, the policy or a function in them is another"
+_NAMED = {
+    "first": "number of arms in the action space (0: a Box, or a catalog)",
+    "record": "record of a context (name, type, shape)",
+}
+"""What facts are called in errors, where that is not their name."""
 _SPARE = 0.25
 """Share of outputs for arms to come."""
 _BATCHES, _STEP = 256, 16
@@ -211,7 +216,15 @@ class Upkeep:
         own = {"seed": self._seed, "first": self._first, "record": described_record(self._record)}
         for name, value in (own | {"reward_names": self._rule.names}).items():
             if (found := facts.get(name)) != value:
-                raise ValueError(f"{self._journal.path} belongs to an agent whose {name} is {found}, not {value}")
+                remedy = (
+                    ": make it with as many, and let add_arm() add others"
+                    if name == "first" and found and value
+                    else ""
+                )
+                raise ValueError(
+                    f"{self._journal.path} belongs to an agent whose {_NAMED.get(name, name)} is {found}, not "
+                    f"{value}{remedy}"
+                )
         agent = self._agent(facts["outputs"])
         told = {**_identity(agent), **self._options}
         changed = [name for name, value in told.items() if facts.get(name) != value]
@@ -219,14 +232,17 @@ class Upkeep:
             changed = []  # other versions of the libraries may build the same agent of other functions
         if changed and not relearn:
             options = [name for name in self._options if name in changed]
-            if options == changed:
-                before, here = (listed({name: found.get(name) for name in options}) for found in (facts, told))
-            else:
-                before, here = (f"{found['agent']} {found['settings']}" for found in (facts, told))
+            own = [name for name in changed if name not in options]
+            before, here = (
+                [f"{found['agent']} {found['settings']}"] * bool(own)
+                + [listed({name: found.get(name) for name in options})] * bool(options)
+                for found in (facts, told)
+            )
+            if own == ["digest"]:
+                here[0] += _DIFFERENT
             raise ValueError(
-                f"{self._journal.path} was written with {before}, not {here}"
-                f"{_DIFFERENT if changed == ['digest'] else ''}: make that agent, or pass relearn=True to learn the "
-                "log again with this one"
+                f"{self._journal.path} was written with {' and '.join(before)}, not {' and '.join(here)}: make that "
+                "agent, or pass relearn=True to learn the log again with this one"
             )
         wider = outputs is not None and outputs > facts["outputs"]
         outputs = max(outputs or 0, facts["outputs"])
