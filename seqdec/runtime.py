@@ -12,6 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.experimental.compilation_cache import compilation_cache as jax_cache
 from jax.sharding import Mesh
 
@@ -111,6 +112,11 @@ def scan(step: Callable[..., Any], carry: Any, rows: Any) -> tuple[Any, Any]:
 
     plain = jax.tree.map(lambda leaf: jax.random.key_data(leaf) if is_key(leaf) else leaf, rows)
     return jax.lax.scan(lambda carry, row: step(carry, jax.tree.map(again, rows, row)), carry, plain)
+
+
+def is_traced(tree: Any) -> bool:
+    """Whether this is called within `jax.jit`, or an array of the tree belongs to a transformation of JAX."""
+    return any(isinstance(leaf, Tracer) for leaf in [jnp.zeros(()), *jax.tree.leaves(tree)])
 
 
 def is_eager() -> bool:

@@ -424,3 +424,34 @@ def test_tables_and_lists_in_the_place_of_dicts(tmp_path):
 def test_arrays_of_several_kinds_are_refused_by_name(values, message):
     with pytest.raises(ValueError, match=f"(?s)column {message}"):
         seqdec.ope.make_log(**NAMED, context=values)
+
+
+def test_a_run_within_a_transformation_says_what_to_write():
+    env = seqdec.envs.linear()
+    agent = seqdec.agents.random(env)
+
+    def total(scale):
+        scaled = env._replace(params=jax.tree.map(lambda leaf: scale * leaf, env.params))
+        return jnp.sum(seqdec.run(agent, scaled, 2, seed=0, progress=False).rewards)
+
+    for transformed in (jax.jit(total), jax.grad(total), jax.jit(lambda scale: scale + total(1.0))):
+        with pytest.raises(
+            TypeError, match=r"seqdec.run .* is called from Python, not within jax.jit.*jax.lax.scan over"
+        ):
+            transformed(1.0)
+
+
+def test_a_log_is_made_outside_of_compiled_functions():
+    with pytest.raises(TypeError, match="column reward is traced: a log holds NumPy arrays"):
+        jax.jit(lambda x: seqdec.ope.make_log(**(NAMED | {"reward": x})).reward)(jnp.ones(3))
+
+
+@pytest.mark.parametrize("name", FILTERS)
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_a_filter_says_that_it_needs_32_bits(name, dtype):
+    params = jax.tree.map(lambda leaf: leaf.astype(dtype), NETWORK.init(jax.random.key(0)))
+    _, flt, _ = next(entry for entry in beliefs(2, NETWORK) if entry[0] == name)
+    with pytest.raises(TypeError, match=rf"are {jnp.dtype(dtype)}: pass numerics=Numerics\(dtype=jnp.float32\)"):
+        flt.init(jax.random.key(0), params)
+    wide = filters.ekf(NETWORK, likelihoods.gaussian(0.1), numerics=Numerics(dtype=jnp.float32))
+    assert wide.init(jax.random.key(0), params).params["output"]["bias"].dtype == jnp.float32

@@ -163,6 +163,11 @@ def _init(model: _Model, key: Key, params: PyTree) -> Belief:
     params = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype if dtype is not None else jnp.result_type(leaf)), params)
     leaves, keys = model.split(params), jax.random.split(key, len(model.covariances))
     algebra = permissive(jnp.result_type)(*jax.tree.leaves(params))
+    if jnp.finfo(algebra).bits < 32:
+        raise TypeError(
+            f"a filter computes in 32 bits or more, and its parameters are {algebra}: "
+            "pass numerics=Numerics(dtype=jnp.float32)"
+        )
     if example is None:
         like = [None] * len(model.covariances)
     else:

@@ -18,7 +18,7 @@ from seqdec.loop.host import on_host
 from seqdec.loop.record import Outcome, RunState
 from seqdec.persistence import as_json, check_replaceable, located, remove, versions
 from seqdec.results import COLUMNS, Run
-from seqdec.runtime import check_process, one_blas_thread, transferring
+from seqdec.runtime import check_process, is_traced, one_blas_thread, transferring
 from seqdec.spaces import check_environment
 
 
@@ -81,6 +81,11 @@ def run(
     if not isinstance(env, Environment | gymnasium.Env):
         raise TypeError(f"env must be a seqdec.core.Environment or a gymnasium.Env; got {type(env).__name__}")
     check_environment(agent, env)
+    if is_traced(env.params if isinstance(env, Environment) else None):
+        raise TypeError(
+            "seqdec.run compiles by itself and is called from Python, not within jax.jit, jax.vmap or jax.grad: put "
+            "jax.lax.scan over agent.act, env.step and agent.update there"
+        )
     if not isinstance(env, Environment) and (state is not None or checkpoint is not None):
         raise ValueError(f"{env} cannot be continued: only a functional environment takes state or checkpoint")
     every = count("checkpoint_every", checkpoint_every)

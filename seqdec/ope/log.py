@@ -19,6 +19,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import jax
 import numpy as np
 
 from seqdec import checks
@@ -337,6 +338,8 @@ def _array(name: str, values: Any, *axes: int) -> np.ndarray:
     """Numbers with one of so many axes. Raises ValueError for anything else."""
     try:
         array = np.asarray(checks.as_array(name, values))
+    except jax.errors.TracerArrayConversionError:
+        raise TypeError(f"column {name} is traced: a log holds NumPy arrays, so make it outside of jax.jit") from None
     except (TypeError, ValueError) as error:
         raise ValueError(f"column {error}") from None
     if array.ndim not in axes:
