@@ -110,7 +110,8 @@ def auto(
         spaces: anything with observation_space and action_space.
         policy: name or acquisition of `seqdec.policies`. None is thompson(scale=0.5) for candidates and Box actions,
             epistemic_sampling for contexts of at most two numbers, and for other contexts tempered_sampling, whose
-            neglect is how many there are, at most 20.
+            neglect is how many there are, at most 20; 20 for candidates that are row numbers of tables with more
+            than 256 rows.
         model: a flax module or `seqdec.models.Network` whose output layer is dense, with one output per action; None
             is an MLP with two hidden layers of 50 units whose output layer sees its input too, for images LeNet5, for
             candidates `seqdec.agents.scorer`. For candidates and Box actions as in `seqdec.agents.hilofi`.
@@ -135,10 +136,6 @@ def auto(
     rows = spaces.observation_space if isinstance(spaces.observation_space, gym_spaces.Dict) else None
     choices = choices_for(spaces, num_candidates)
     recording = recorder(choices, spaces)
-    usual = policies.thompson(scale=_SCALE)
-    if rows is None and box is None:
-        usual = nig.usual_policy(recording.example.x.size)
-    acquisition, called = (usual, None) if policy is None else policies.resolve(policy)
     checks.positive("learning_rate", learning_rate)
     batch_size = checks.count("batch_size", batch_size)
     capacity = checks.count("capacity", capacity)
@@ -149,6 +146,12 @@ def auto(
     checks.number("average", average, 0, 1)
     example = recording.example._replace(step=jax.ShapeDtypeStruct((), jnp.int32))
     parts = parts_of(spaces, model, recording.example.x, half_life)
+    usual = policies.thompson(scale=_SCALE)
+    if box is None and rows is None:
+        usual = nig.usual_policy(recording.example.x.size)
+    elif parts.view.wide is not None:  # a draw of weights takes as many numbers as the tables have rows
+        usual = nig.usual_policy(units.FEW)
+    acquisition, called = (usual, None) if policy is None else policies.resolve(policy)
     memory, transform = memories.reservoir(capacity), promoting(optax.adam(learning_rate))
 
     def init(key):

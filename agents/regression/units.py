@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from seqdec.core import Array
 
-_FEW = 256
+FEW = 256
 """Numbers in a context up to which it is seen in standard units; larger ones, such as images, stay as they are."""
 _FURTHEST = 5.0
 """Standard deviations at which contexts are cut off: rare values, and all while the deviation is hardly known."""
@@ -36,7 +36,7 @@ class Units(NamedTuple):
 
 def few(shape: tuple[int, ...]) -> bool:
     """Whether contexts of this shape are seen in standard units."""
-    return math.prod(shape) <= _FEW
+    return math.prod(shape) <= FEW
 
 
 def unknown(shape: tuple[int, ...]) -> Units:

@@ -9,8 +9,8 @@ z are the numbers of a row in standard units (`seqdec.agents.regression.units`),
 features 3 x / |x| of a member without covariances, images none.
 
 Features of rows, where they are at most 256: z and u; all products of two of them; of candidates also (z, a one for the
-row of each table), where they are more, of a member without covariances; of boxes also (1, z, u) times Gaussian bumps
-in u on a grid, whose width is the step of the grid.
+row of each table); of boxes also (1, z, u) times Gaussian bumps in u on a grid, whose width is the step of the grid.
+Row numbers alone have a one for the row of each table, of larger tables in a member without covariances.
 """
 
 import itertools
@@ -110,7 +110,8 @@ def of_candidates(spaces: Spaces) -> View:
     few = size + sum(tables.values()) <= _MOST
     numbers = [joined, *_products(joined, size)] if size else []
     features = (*numbers, coded) if tables and few else tuple(numbers)
-    return View(rows, joined, replaced, _same, features, coded if tables and not few else None, shown)
+    wide = coded if not size and not few else None
+    return View(rows, joined, replaced, _same, features, wide, shown)
 
 
 def of_boxes(spaces: Spaces, size: int) -> View:
