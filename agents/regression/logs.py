@@ -126,6 +126,11 @@ def responses(belief: Logs, weights: Array, phi: Array, location: Array) -> Arra
     return mean + belief.scale.sign * amounts * (weights @ phi - middle)
 
 
+def root(belief: Logs, phis: Array) -> Array:
+    """(b, F) of the logarithms, as `seqdec.agents.regression.nig.root`."""
+    return nig.root(belief.regression, phis)
+
+
 def learn(
     belief: Logs, phi: Array, row: Experience, location: Array, single: bool, accept: Array
 ) -> tuple[Logs, Array]:
@@ -151,11 +156,6 @@ def observe(belief: Logs, phi: Array, y: Array, location: Array, index: Array, a
         belief.foretold + jnp.where(known, _exponentials(scale, told.mean[index]), 0),
     )
     return fresh, jnp.where(accept, density, 0)
-
-
-def forgotten(belief: Logs, half_life: float, steps: Array, accept: Array) -> Logs:
-    """The belief with what it knows of the weights forgotten, as that of a regression."""
-    return belief._replace(regression=nig.forgotten(belief.regression, half_life, steps, accept))
 
 
 class Sums(NamedTuple):

@@ -68,9 +68,9 @@ class Form(NamedTuple):
     expected: Callable[[Any, Array], Array]
     drawn: Callable[[Key, Any, Array], Array]
     learn: Callable[[Any, Array, Experience, Array, bool, Array], tuple[Any, Array]]
-    forgotten: Callable[[Any, float, Array, Array], Any]
     responses: Callable[[Any, Array, Array, Array], Array]
     root: Callable[[Any, Array], Array]
+    forgotten: Callable[[Any, float, Array, Array], Any] | None = None
     from_rows: "FromRows | None" = None
 
 
@@ -84,7 +84,7 @@ class FromRows(NamedTuple):
 
 
 FULL = Form(
-    nig.prior, nig.answer, nig.expected, nig.drawn, nig.learn, nig.forgotten, nig.responses, nig.root,
+    nig.prior, nig.answer, nig.expected, nig.drawn, nig.learn, nig.responses, nig.root, nig.forgotten,
     FromRows(
         lambda belief, y, observed: belief, nig.no_rows,
         lambda moments, belief, *rows: nig.added(moments, *rows), nig.recomputed,
@@ -92,22 +92,15 @@ FULL = Form(
 )  # fmt: skip
 """With a covariance of all features."""
 DIAGONAL = Form(
-    diagonal.prior,
-    diagonal.answer,
-    diagonal.expected,
-    diagonal.drawn,
-    diagonal.learn,
+    diagonal.prior, diagonal.answer, diagonal.expected, diagonal.drawn, diagonal.learn, nig.responses, diagonal.root,
     diagonal.forgotten,
-    nig.responses,
-    diagonal.root,
-)
+)  # fmt: skip
 """With variances only (`seqdec.agents.regression.diagonal`), for many features."""
 LOGS = Form(
-    logs.prior, logs.answer, logs.expected, logs.drawn, logs.learn, logs.forgotten, logs.responses,
-    lambda belief, phi: nig.root(belief.regression, phi),
-    FromRows(logs.rescaled, logs.no_rows, logs.added, logs.recomputed),
+    logs.prior, logs.answer, logs.expected, logs.drawn, logs.learn, logs.responses, logs.root,
+    from_rows=FromRows(logs.rescaled, logs.no_rows, logs.added, logs.recomputed),
 )  # fmt: skip
-"""Of the logarithms of rewards (`seqdec.agents.regression.logs`)."""
+"""Of the logarithms of rewards (`seqdec.agents.regression.logs`), which remembers all."""
 
 
 class Change(NamedTuple):
@@ -212,6 +205,7 @@ def forgotten(form: Form, kinds: tuple[Kind, ...], members: Any, steps: Array, a
     """The members after step number `steps` () int32, with what those that forget have forgotten."""
     for place, kind in enumerate(kinds):
         if kind.half_life is not None:
+            assert form.forgotten is not None
             own = jax.tree.map(lambda leaf, at=place: leaf[at], members)
             own = form.forgotten(own, kind.half_life, steps, accept)
             members = jax.tree.map(lambda leaf, new, at=place: leaf.at[at].set(new), members, own)

@@ -8,9 +8,10 @@ z are the numbers of a row in standard units (`seqdec.agents.regression.units`),
 [-1, 1]. Contexts of more than 256 numbers stay as they are. Those with one axis, such as hashed words, have the
 features 3 x / |x| of a member without covariances, images none.
 
-Features of rows, where they are at most 256: z and u; all products of two of them; of candidates also (z, a one for the
-row of each table); of boxes also (1, z, u) times Gaussian bumps in u on a grid, whose width is the step of the grid.
-Row numbers alone have a one for the row of each table, of larger tables in a member without covariances.
+Features of rows, where they are at most 256: z and u; 0.3 times these and all products of two of them; of candidates
+also (z, a one for the row of each table); of boxes also (1, z, u) times Gaussian bumps in u on a grid, whose width is
+the step of the grid. Row numbers alone have a one for the row of each table, of larger tables in a member without
+covariances.
 """
 
 import itertools
@@ -29,6 +30,8 @@ from seqdec.core import Array, PyTree, Spaces
 
 _MOST = 256
 """Features of a member of rows."""
+_PRODUCTS_STD = 0.3
+"""Prior standard deviation of the weights of the member with products, in that of the noise: few of many matter."""
 _BUMPS = 16
 """Of a grid in one dimension, about as many in several."""
 
@@ -157,6 +160,6 @@ def _products(numbers: Callable[[PyTree], Array], size: int) -> list[Callable[[P
 
     def products(x):
         z = numbers(x)
-        return jnp.append(z, z[first] * z[second])
+        return _PRODUCTS_STD * jnp.append(z, z[first] * z[second])
 
     return [products]
