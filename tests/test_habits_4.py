@@ -4,6 +4,7 @@ import inspect
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import jax
@@ -20,6 +21,7 @@ from seqdec.cli import main
 from seqdec.core import Network
 from seqdec.filters import Numerics
 from seqdec.linalg import spectral
+from seqdec.online import upkeep
 from seqdec.optim import linear
 from seqdec.spaces import Spaces
 
@@ -455,3 +457,25 @@ def test_a_filter_says_that_it_needs_32_bits(name, dtype):
         flt.init(jax.random.key(0), params)
     wide = filters.ekf(NETWORK, likelihoods.gaussian(0.1), numerics=Numerics(dtype=jnp.float32))
     assert wide.init(jax.random.key(0), params).params["output"]["bias"].dtype == jnp.float32
+
+
+def test_the_end_of_the_process_closes_no_log_that_a_thread_writes(tmp_path, monkeypatch):
+    """SQLite crashes where one thread closes what another uses."""
+    monkeypatch.setattr(upkeep, "_PATIENCE", 0.0)
+    agent, held, end = online(tmp_path / "agent"), threading.Event(), threading.Event()
+
+    def call():
+        with agent._lock:
+            held.set()
+            end.wait()
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    held.wait()
+    agent._free()  # as `weakref.finalize` does at the end
+    end.set()
+    thread.join()
+    assert agent.decide(CONTEXT).token
+    upkeep._close(agent._held)
+    with pytest.raises(RuntimeError, match="is closed"):
+        agent.decide(CONTEXT)

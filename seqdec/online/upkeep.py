@@ -45,6 +45,8 @@ _BATCHES, _STEP = 256, 16
 """Batches of the log that are read and learned at once; those that are while other calls wait."""
 _MANY = 10_000
 """Rewards whose learning at the start shows a progress bar."""
+_PATIENCE = 10.0
+"""Seconds for which the end of the process waits for a call of another thread."""
 
 Result = Literal["learned", "repeated", "expired", "unknown", "rejected", "removed", "collected"]
 
@@ -85,7 +87,7 @@ class Upkeep:
         # For what takes long, what is shared, and the file of the snapshot; several are taken in this order.
         self._growing, self._lock, self._writing = threading.RLock(), threading.RLock(), threading.RLock()
         self._held, self._open, self._versions = ExitStack(), True, versions()
-        self._free = weakref.finalize(self, _close, self._held)  # of garbage, and at the end of the process
+        self._free = weakref.finalize(self, _end, self._lock, self._held)  # of garbage, and at the end of the process
         self._settled, self._due, self._saved = True, self._every, (0, 0)
         self._folder = None if folder is None else located(folder)
         self._first = int(actions.n) if isinstance(actions, gym_spaces.Discrete) and self._catalog is None else 0
@@ -100,7 +102,8 @@ class Upkeep:
             self._held.callback(self._journal.close)
             self._take_up(outputs, relearn)
         except BaseException:
-            self._free()
+            self._free.detach()
+            _close(self._held)
             raise
 
     def close(self) -> None:
@@ -120,7 +123,8 @@ class Upkeep:
                     self._write_snapshot()
         finally:
             self._open = False
-            self._free()
+            self._free.detach()
+            _close(self._held)
 
     def _alone(self, in_haste: bool, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         """What a method returns, for the thread that has the lock."""
@@ -406,6 +410,15 @@ def _bar(total: int) -> Iterator[Callable[[int], None]]:
     with bar(total, "learn the log", "batch", show=False if total < _MANY else None) as shown:
         compiling(shown)
         yield lambda learned: advance(shown, learned)
+
+
+def _end(lock: Any, held: ExitStack) -> None:
+    """As `_close` where nothing closed the agent, after the call of another thread; no call begins then.
+
+    SQLite and JAX crash in a thread that uses them while the process ends. A call that takes longer keeps what it uses.
+    """
+    if not is_forked() and lock.acquire(timeout=_PATIENCE):  # for ever
+        held.close()
 
 
 def _close(held: ExitStack) -> None:
