@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any, Union
 
 import tyro
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from seqdec import experiments
 from seqdec.experiments.base import Experiment, description, preset
@@ -28,6 +29,8 @@ from seqdec.registry import Registry
 from seqdec.runtime import compilation_cache, transferring, use_all_cores
 
 _FAILED, _USAGE, _INTERRUPTED, _UNREAD = 1, 2, 130, 141
+_DEFAULT = object()
+"""In the place of a folder: the default one."""
 _DESCRIPTION = """Sequential decisions with Bayesian neural filters.
 
 --version prints the version."""
@@ -54,6 +57,24 @@ class Report:
     """Folder that `seqdec run` filled."""
 
 
+_RULES = ConstructorRegistry()
+"""How options are parsed, besides tyro's own rules."""
+
+
+@_RULES.primitive_rule
+def _path(option: PrimitiveTypeInfo) -> "PrimitiveConstructorSpec[Path] | None":
+    """A path, checked as text: "" is no path, but the Path of "" is the working directory."""
+    if option.type is not Path:
+        return None
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="PATH",
+        instance_from_str=lambda texts: located(texts[0]),
+        is_instance=lambda value: isinstance(value, Path),
+        str_from_instance=lambda path: [str(path)],
+    )
+
+
 COMMANDS: Registry[Any] = Registry("command", {"run": Run}, experiments.COMMANDS, {"list": List, "report": Report})
 
 
@@ -78,6 +99,8 @@ def _execute(argv: Sequence[str]) -> int:
         print(f"seqdec {version('seqdec')}")
         return 0
     try:
+        if isinstance(known.compilation_cache, str):
+            located(known.compilation_cache)  # refuses what cannot be a path
         command = _parse(arguments) if known.resume is None else _resumed(arguments, located(known.resume))
     except ValueError as error:
         return _complain(error, _USAGE)
@@ -85,7 +108,7 @@ def _execute(argv: Sequence[str]) -> int:
         return stop.code if isinstance(stop.code, int) else 0
     use_all_cores()
     if known.compilation_cache is not None:
-        compilation_cache(known.compilation_cache or None)
+        compilation_cache(None if known.compilation_cache is _DEFAULT else known.compilation_cache)
     if isinstance(command, List):
         return _list()
     if isinstance(command, Report):
@@ -96,10 +119,10 @@ def _execute(argv: Sequence[str]) -> int:
 def _split_global_options(argv: Sequence[str]) -> tuple[list[str], argparse.Namespace]:
     """The arguments without the options that every command has, and those.
 
-    `compilation_cache` is "" for the default folder; it and `resume` are None where they are not given.
+    `compilation_cache` is `_DEFAULT` for the default folder; it and `resume` are None where they are not given.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--compilation-cache", nargs="?", const="", metavar="DIR")
+    parser.add_argument("--compilation-cache", nargs="?", const=_DEFAULT, metavar="DIR")
     parser.add_argument("--resume", metavar="DIR")
     parser.add_argument("--version", action="store_true")
     known, arguments = parser.parse_known_args(list(argv))
@@ -146,7 +169,8 @@ def _parse(arguments: list[str]) -> Any:
     text = f"{text}\n\n{_EVERYWHERE}"
 
     def parsed(**default: Any) -> Any:
-        return tyro.cli(entry, prog=program, description=text, args=arguments, config=config, **default)
+        with _RULES:
+            return tyro.cli(entry, prog=program, description=text, args=arguments, config=config, **default)
 
     options = parsed()
     changed = preset(options)

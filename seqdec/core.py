@@ -264,6 +264,10 @@ class Agent(NamedTuple):
     assess: Callable[[Key, Any, PyTree], Assessment] | None = None
     """(key, state, observation) -> assessment of all actions, by which `act` chooses. None for Box actions."""
 
+    def __hash__(self) -> int:
+        """Of the functions, so that an agent can be a static argument of `jax.jit`; settings and spaces have no hash."""
+        return hash((self.init, self.act, self.update))
+
     def __repr__(self) -> str:
         where = self.spaces
         batches = [name for name in ("update_batch", "act_batch") if getattr(self, name) is not None]

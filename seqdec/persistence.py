@@ -6,6 +6,7 @@ experiment or a service next uses the folder. A table (parquet) or a set of arra
 values in the metadata of its file, and the SHA-256 digest of manifest and data, so that a damaged file is refused.
 """
 
+import codecs
 import errno
 import gc
 import hashlib
@@ -38,6 +39,17 @@ _WRITING = "writing.lock"
 """A file of each temporary folder that its writer keeps locked; the system releases it when the process ends."""
 _TEXT = (".csv", ".txt", ".tsv")
 _PACKED = (".gz", ".bz2", ".xz", ".zip")
+_TABLE = (".parquet", ".pq")
+"""Suffixes of the tables that we write."""
+_ARRAYS = ".safetensors"
+_MARKS = {"UTF-32": codecs.BOM_UTF32_LE, "UTF-16": codecs.BOM_UTF16_LE, "UTF-16BE": codecs.BOM_UTF16_BE}
+"""How a text in an encoding starts; the first that fits counts."""
+_OF_OTHERS = frozenset({
+    *_TEXT, *_PACKED, *_TABLE, ".arrow", ".db", ".feather", ".h5", ".hdf5", ".html", ".joblib", ".json",
+    ".jsonl", ".mat", ".npy", ".npz", ".ods", ".pdf", ".pickle", ".pkl", ".png", ".pt", ".pth", ".py",
+    ".sqlite", ".sqlite3", ".svg", ".toml", ".xls", ".xlsx", ".xml", ".yaml", ".yml",
+})  # fmt: skip
+"""Suffixes of files that are neither folders nor safetensors."""
 _URL = re.compile("[A-Za-z][A-Za-z0-9+.-]+:/")
 """How a URL starts; pathlib makes one slash of two. A drive of Windows has one letter."""
 _PARQUET, _SQLITE = b"PAR1", b"SQLite format 3\0"
@@ -76,6 +88,36 @@ def located(path: str | os.PathLike[str]) -> Path:
         raise ValueError(
             f"there is no home folder {Path(text).parts[0]!r}; for a file of that name, {f'./{text}'!r}"
         ) from None
+
+
+def check_table_name(path: Path, remedy: str) -> None:
+    """Refuse a name that says that a table of parquet is something else; a suffix of digits says nothing.
+
+    Raises ValueError that ends with the remedy: how to write another kind of file.
+    """
+    suffix = path.suffix.lower()
+    if suffix[1:2].isalpha() and suffix not in _TABLE:
+        raise ValueError(
+            f"{path} would be a parquet file with the suffix {path.suffix!r}: call it {path.stem}.parquet (known are "
+            f"{', '.join(_TABLE)} and no suffix), or {remedy}"
+        )
+
+
+def check_arrays_name(path: Path) -> None:
+    """Refuse the name of another kind of file for one of safetensors, as ValueError."""
+    if path.suffix.lower() in _OF_OTHERS:
+        raise ValueError(
+            f"{path} would be a file of safetensors with the suffix {path.suffix!r} of another kind: call it "
+            f"{path.stem}{_ARRAYS}"
+        )
+
+
+def check_folder_name(folder: Path) -> None:
+    """Refuse the name of a file for a folder that is to be made, as ValueError."""
+    if folder.suffix.lower() in (_ARRAYS, *_OF_OTHERS) and not folder.exists():
+        raise ValueError(
+            f"{folder} would be a folder with the suffix {folder.suffix!r} of a file: call it {folder.with_suffix('')}"
+        )
 
 
 def write_file(path: Path, write: Callable[[Path], Any]) -> None:
@@ -149,12 +191,11 @@ def read_any_table(path: Path) -> "pd.DataFrame":
         FileNotFoundError: there is no such file.
         ValueError: the file is damaged, a folder, a device, or of another kind.
     """
-    import pandas as pd
-
     _check_present(path)
+    if not path.stat().st_size:
+        raise ValueError(f"{path} is empty: write the table anew")
     if is_text_table(path):
-        with reading(path):
-            return pd.read_csv(path, sep="\t" if _unpacked_name(path).endswith(".tsv") else ",")
+        return _read_text_table(path)
     with path.open("rb") as file:
         start = file.read(len(_SQLITE))
     if start == _SQLITE:
@@ -165,6 +206,45 @@ def read_any_table(path: Path) -> "pd.DataFrame":
             f"commas ({', '.join(_TEXT)}; also compressed, as {', '.join(_PACKED)})"
         )
     return read_table(path, foreign=True)[0]
+
+
+def _read_text_table(path: Path) -> "pd.DataFrame":
+    """The table in a text file, as `read_any_table`."""
+    import pandas as pd
+
+    try:
+        with reading(path):
+            table = pd.read_csv(path, sep="\t" if _unpacked_name(path).endswith(".tsv") else ",")
+    except ValueError as error:
+        if isinstance(error.__cause__, UnicodeDecodeError):
+            raise ValueError(_not_utf8(path, error.__cause__.object)) from error
+        raise
+    names = "".join(map(str, table.columns)).encode("utf-8", "replace")
+    if b"\0" in names:  # half of each ASCII character in UTF-16
+        raise ValueError(_not_utf8(path, names))
+    return table
+
+
+def read_text(path: Path) -> str:
+    """The text in a file of UTF-8, without a byte order mark.
+
+    Raises ValueError that says how to convert a file in another encoding, and OSError where it cannot be read.
+    """
+    content = path.read_bytes()
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ValueError(_not_utf8(path, content)) from None
+
+
+def _not_utf8(path: Path, content: bytes) -> str:
+    """The complaint about a file with these bytes, which are not UTF-8."""
+    mark = next((name for name, start in _MARKS.items() if content.startswith(start)), None)
+    found = mark or ("UTF-16LE" if b"\0" in content else None)
+    return (
+        f"{path} is not text in UTF-8{f' but in {found}' if found else ''}: save it as UTF-8, or convert it, as "
+        f"iconv -f {found or 'WINDOWS-1252'} -t UTF-8 does{'' if found else ' for most files of Windows'}"
+    )
 
 
 def read_table(path: Path, *, foreign: bool = False) -> "tuple[pd.DataFrame, dict[str, Any]]":
@@ -284,8 +364,12 @@ def check_format(path: Path, manifest: Mapping[str, Any], known: str) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file. Raises ValueError when it is not JSON, OSError when it cannot be read."""
-    return json.loads(path.read_text(encoding="utf-8"))
+    """The content of a JSON file. Raises ValueError when it is damaged, OSError when it cannot be read."""
+    text = read_text(path)
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: {error}") from error
 
 
 def check_writable(folder: Path) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from seqdec import ope
 from seqdec.introspection import described, html, listed, ranged
-from seqdec.persistence import check_format, is_temporary, located, read_table, write_table
+from seqdec.persistence import check_folder_name, check_format, is_temporary, located, read_table, write_table
 from seqdec.statistics import mean_and_margin, with_margin
 
 if TYPE_CHECKING:
@@ -139,9 +139,11 @@ class Run(NamedTuple):
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Write `directory`/steps.parquet, with the settings and versions in its metadata; an earlier run is replaced.
 
-        Raises FileExistsError when the directory holds anything else, and OSError when it cannot be written.
+        Raises FileExistsError when the directory holds anything else, ValueError where it is named as a file, and
+        OSError when it cannot be written.
         """
         folder = located(directory)
+        check_folder_name(folder)
         if folder.exists() and not (
             folder.is_dir() and all(item.name == _TABLE or is_temporary(item) for item in folder.iterdir())
         ):

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from seqdec.core import Agent, PyTree
-from seqdec.persistence import as_json, check_format, located, read_arrays, versions, write_arrays
+from seqdec.persistence import as_json, check_arrays_name, check_format, located, read_arrays, versions, write_arrays
 
 _FORMAT = "seqdec state 1"
 _DTYPES = {
@@ -31,16 +31,17 @@ def save(path: str | os.PathLike[str], state: PyTree, agent: Agent | None = None
     """Write a tree of arrays as one file, atomically; a file of that name is replaced.
 
     Args:
-        path: of the file; ".safetensors" by convention.
+        path: of the file; ".safetensors" by convention. A suffix of another kind of file, such as ".npz", is refused.
         state: of an agent, a filter or an optimizer, or any other tree of arrays, random keys and numbers.
         agent: whose state it is; its name and settings are recorded.
 
     Raises:
         TypeError: a leaf is not an array, or has a dtype that the file cannot hold.
-        ValueError: two leaves cannot be told apart by the keys on their paths.
+        ValueError: two leaves cannot be told apart by the keys on their paths, or a suffix of another kind of file.
         OSError: the file cannot be written.
     """
     file, leaves = located(path), dict(named_leaves(state))
+    check_arrays_name(file)
     arrays = {name: as_array(name, leaf) for name, leaf in leaves.items()}
     manifest = {
         "format": _FORMAT,

@@ -479,3 +479,27 @@ def test_the_end_of_the_process_closes_no_log_that_a_thread_writes(tmp_path, mon
     upkeep._close(agent._held)
     with pytest.raises(RuntimeError, match="is closed"):
         agent.decide(CONTEXT)
+
+
+def test_contracts_are_static_arguments_of_compiled_functions():
+    env = seqdec.envs.linear()
+    traced = []
+
+    def act(agent, state, key):
+        traced.append(agent.name)
+        return agent.act(key, state, jnp.zeros(2)).value
+
+    compiled, key = jax.jit(act, static_argnums=0), jax.random.key(0)
+    for name in ("random", "linear"):
+        agent = seqdec.agents.make(name, env)
+        state = agent.init(key)
+        same, scaled = agent._replace(), agent._replace(settings={"weights": np.ones(2)})
+        assert same == agent and {agent: 1, same: 2} == {agent: 2} and agent != seqdec.agents.make(name, env)
+        for each in (agent, same, agent._replace(name=name)):
+            compiled(each, state, key)
+        assert scaled in [scaled] and {scaled: 1}[scaled] == 1
+    assert traced == ["random", "linear"]
+    for contract in (NETWORK, likelihoods.gaussian(0.1), seqdec.policies.ucb(1.0), seqdec.memory.last(3)):
+        assert {contract: 1}[contract._replace()] == 1
+    for _, flt, _ in beliefs(2, NETWORK):
+        assert {flt: 1}[flt._replace()] == 1

@@ -47,13 +47,13 @@ def cases() -> Iterator[tuple[str, str, str]]:
                 yield from (case for case in every if case not in MEANINGFUL)
 
 
+def never(self: Any, plan: Any, finished: Any) -> Any:
+    raise AssertionError("computed")
+
+
 def refused(arguments: list[str], capsys: Any, monkeypatch: pytest.MonkeyPatch) -> str:
     """The complaint about arguments, which must be a usage error of one line."""
     for name in experiments.EVERY:
-
-        def never(self: Any, plan: Any, finished: Any) -> Any:
-            raise AssertionError("computed")
-
         monkeypatch.setattr(experiments.EVERY[name], "play", never)
     code = cli.main(arguments)
     out, err = capsys.readouterr()
@@ -112,3 +112,27 @@ def test_other_wrong_arguments(
 def test_names_are_text() -> None:
     with pytest.raises(TypeError, match=r"tables must be a text of names separated by commas; got \('nope',\)"):
         experiments.EVERY["tabular"](tables=("nope",)).check()  # pyright: ignore
+
+
+@pytest.mark.parametrize("name", list(experiments.EVERY))
+def test_an_empty_path_is_refused(name: str, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a shell variable that is not set, in each option of a path; nothing is written."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(experiments.EVERY[name], "play", never)
+    hints = get_type_hints(experiments.EVERY[name])
+    options = [field.name for field in fields(experiments.EVERY[name]) if "Path" in str(hints[field.name])]  # pyright: ignore
+    assert "out" in options
+    needed = NEEDED.get(name, [])
+    for option in (*options, "compilation_cache"):
+        positional = option in ("config", "folder")
+        given = [""] if positional else [*needed, f"--{option.replace('_', '-')}", ""]
+        assert cli.main([*command(name), *given]) == 2
+        words = " ".join(capsys.readouterr().err.replace("\u2502", "").split())
+        assert "a path must not be empty; '.' is the working directory" in words
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_empty_path_of_a_report_or_log_is_refused(capsys: Any) -> None:
+    for arguments in (["report", ""], ["ope", ""], ["--resume", ""]):
+        assert cli.main(arguments) == 2
+        assert "a path must not be empty" in capsys.readouterr().err

@@ -12,6 +12,7 @@ from typing import Any, get_type_hints
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 from gymnasium import spaces
 
@@ -242,3 +243,86 @@ def test_a_command_from_home(places: tuple[Path, Path], capsys: pytest.CaptureFi
     assert {item.name for item in home.iterdir()} >= {"x", "programs"}
     assert cli.main(["run", "--resume", ""]) == 2
     assert "a path must not be empty" in capsys.readouterr().err
+
+
+KINDS = ("seqdec.save", "seqdec.bo.BayesianOptimizer.save", "seqdec.run", "seqdec.Run.save", "seqdec.OnlineAgent")
+
+
+@pytest.mark.parametrize("suffix", [".xlsx", ".CSV", ".json", ".pkl", ".parquet.gz"])
+@pytest.mark.parametrize("name", [*KINDS, "seqdec.ope.Log.save"])
+def test_the_name_of_another_kind_of_file_is_refused(name: str, suffix: str, places: tuple[Path, Path]) -> None:
+    """For a file or a folder; nothing is written."""
+    _, work = places
+    last = re.escape(Path(f"a{suffix}").suffix)
+    with pytest.raises(ValueError, match=rf"would be a .* with the suffix '{last}'.*: call it .*a"):
+        WRITERS[name](f"a{suffix}")
+    assert not list(work.iterdir())
+
+
+def test_a_table_is_known_by_its_suffix(places: tuple[Path, Path]) -> None:
+    for name in ("a.parquet", "a.PQ", "a", "a.2024-05-01"):
+        LOG.save(name)
+        assert len(ope.Log.load(name, num_actions=2).action) == 2
+    with pytest.raises(ValueError, match=r"call it a\.parquet \(known are \.parquet, \.pq and no suffix\)"):
+        LOG.save("a.unknown")
+    for name in ("a.safetensors", "a.state", "a.v1"):
+        seqdec.save(name, {"a": jnp.ones(1)})
+    with pytest.raises(ValueError, match=r"call it .*/results$"):
+        seqdec.Run.save(seqdec.run(AGENT, ENV, 200, seed=0), "results.safetensors")
+
+
+def test_the_folder_of_a_command_is_not_named_as_a_file(places: tuple[Path, Path], capsys: Any) -> None:
+    command = ["run", "digits", "--agents", "linear", "--steps", "100", "--seeds", "1", "--out", "results.csv"]
+    assert cli.main(command) != 0
+    assert "would be a folder with the suffix '.csv' of a file: call it " in capsys.readouterr().err
+    assert not list(places[1].iterdir())
+
+
+ENCODINGS = {
+    "utf-16": "UTF-16:",
+    "utf-16-le": "UTF-16LE",
+    "utf-16-be": "UTF-16",
+    "utf-32": "UTF-32",
+    "cp1252": "iconv -f WINDOWS-1252 -t UTF-8",
+}
+
+
+@pytest.mark.parametrize("name", ["log.csv", "log.csv.gz", "log.tsv"])
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_text_that_is_not_utf8_says_how_to_convert_it(encoding: str, name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    for names in (["b", "\u00e9"], ["\u00e9", "b"]):
+        table = pd.DataFrame({"action": names, "reward": [1.0, 0.0], "propensity": [0.5, 0.5]})
+        table.to_csv(path, index=False, encoding=encoding, sep="\t" if ".tsv" in name else ",")
+        with pytest.raises(ValueError, match=rf"^{path} is not text in UTF-8.*{ENCODINGS[encoding]}") as found:
+            ope.Log.load(path)
+        assert str(found.value).count(name) == 1
+
+
+def test_ascii_in_utf16_without_a_mark(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("action,reward,propensity\n0,1,0.5\n", encoding="utf-16-le")
+    with pytest.raises(ValueError, match=r"is not text in UTF-8 but in UTF-16LE"):
+        ope.Log.load(tmp_path / "log.csv")
+
+
+@pytest.mark.parametrize("name", ["log.csv", "log.parquet", "log.csv.gz", "pipe.csv"])
+def test_a_file_that_holds_nothing_is_named_once(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    os.mkfifo(path) if name == "pipe.csv" else path.touch()
+    with pytest.raises(ValueError, match=f"^{path} is (empty|a pipe)") as found:
+        ope.Log.load(path)
+    assert str(found.value).count(name) == 1
+
+
+@pytest.mark.parametrize("name", ["settings.json", "sweep.toml", "manifest.json"])
+def test_settings_that_are_not_utf8(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    commands = {
+        "settings.json": ["run", "digits", "--settings", str(tmp_path / name)],
+        "sweep.toml": ["sweep", str(tmp_path / name)],
+        "manifest.json": ["report", str(tmp_path)],
+    }
+    for encoding, message in (("utf-16", "but in UTF-16:"), ("utf-8-sig", name)):
+        (tmp_path / name).write_text("{", encoding=encoding)
+        assert cli.main(commands[name]) > 0
+        error = capsys.readouterr().err
+        assert message in error and "BOM" not in error and error.count(name) == 1

@@ -10,7 +10,7 @@ import numpy as np
 from seqdec.bo.constraints import Linear
 from seqdec.bo.dimensions import Categorical, Dimension, Integer, Ordinal, Real
 from seqdec.bo.spaces import Condition, Space
-from seqdec.persistence import check_format, located, read_arrays, versions, write_arrays
+from seqdec.persistence import check_arrays_name, check_format, located, read_arrays, versions, write_arrays
 from seqdec.states import as_array, as_leaf, named_leaves
 
 T = TypeVar("T")
@@ -39,8 +39,11 @@ def save(path: str | os.PathLike[str], study: Study) -> None:
 
     Raises:
         TypeError: a setting or a choice is not made of strings, numbers, booleans, None, numpy scalars and tuples.
+        ValueError: the path has the suffix of another kind of file.
         OSError: the file cannot be written.
     """
+    file = located(path)
+    check_arrays_name(file)
     options = study.settings["surrogate_options"].items()
     content = {
         "format": _FORMAT,
@@ -51,7 +54,7 @@ def save(path: str | os.PathLike[str], study: Study) -> None:
         "warp": study.warps,
         "versions": versions(),
     }
-    write_arrays(located(path), {f"state_{i}": leaf for i, leaf in enumerate(study.state)}, content)
+    write_arrays(file, {f"state_{i}": leaf for i, leaf in enumerate(study.state)}, content)
 
 
 def load(

@@ -432,6 +432,7 @@ class BayesianOptimizer(Questions):
         Raises:
             TypeError: surrogate or acquisition is not given by name, or a choice or an option of the surrogate is not
                 made of strings, numbers, booleans, None, numpy scalars and tuples. An earlier file is left as it is.
+            ValueError: the path has the suffix of another kind of file, such as ".csv".
             OSError: the file cannot be written.
         """
         if not isinstance(self.surrogate, str) or not isinstance(self.acquisition, str):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 from seqdec.persistence import (
     as_json,
+    check_folder_name,
     check_writable,
     clear,
     locked,
@@ -45,6 +46,7 @@ def opened(folder: Path) -> Iterator[None]:
     Raises FileExistsError when it is in use or holds a manifest that is not an experiment's, and OSError when it cannot
     be written.
     """
+    check_folder_name(folder)
     check_writable(folder)
     if (folder / "manifest.json").exists():
         try:
@@ -125,10 +127,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / "manifest.json"
     if not path.is_file():
         raise FileNotFoundError(f"{folder} holds no experiment: there is no manifest.json in it")
-    try:
-        manifest = read_json(path)
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged: {error}") from error
+    manifest = read_json(path)
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise ValueError(f"{path} is not the manifest of a {FORMAT!r}")
     return manifest

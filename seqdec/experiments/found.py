@@ -21,10 +21,7 @@ def read_settings(path: Path, experiment: str) -> dict[str, dict[str, Any]]:
     """
     if not path.is_file():
         raise ValueError(f"settings: there is no file {path}")
-    try:
-        content = read_json(path)
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged: {error}") from error
+    content = read_json(path)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ValueError(f"{path} is not a file of settings, as `seqdec tune` writes them")
     if content.get("experiment") != experiment:

@@ -28,7 +28,7 @@ from seqdec.experiments.base import Choice, Located, check_choices, check_minimu
 from seqdec.experiments.folder import read_manifest, write_manifest, write_summary
 from seqdec.experiments.sweep_tables import CELL, readable, rewards_figure, short, summarise
 from seqdec.loop._run import run
-from seqdec.persistence import read_table, versions, write_file, write_table
+from seqdec.persistence import read_table, read_text, versions, write_file, write_table
 from seqdec.registry import Registry, unknown
 
 _FORMAT = "seqdec cell 1"
@@ -228,9 +228,11 @@ def _build(kind: str, settings: str) -> Environment:
 def read_cells(path: Path) -> list[Cell]:
     """The cells of a configuration. Raises ValueError or OSError naming the key, the value and the remedy."""
     try:
-        config = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = read_text(path)
     except FileNotFoundError as error:
         raise ValueError(f"there is no configuration {path}") from error
+    try:
+        config = tomllib.loads(text)
     except ValueError as error:
         raise ValueError(f"{path} is not TOML: {error}") from error
     for key in config:

@@ -16,7 +16,7 @@ from seqdec.loop.checkpoint import Checkpoint
 from seqdec.loop.device import mesh_for, on_device
 from seqdec.loop.host import on_host
 from seqdec.loop.record import Outcome, RunState
-from seqdec.persistence import as_json, check_replaceable, located, remove, versions
+from seqdec.persistence import as_json, check_arrays_name, check_replaceable, located, remove, versions
 from seqdec.results import COLUMNS, Run
 from seqdec.runtime import check_process, is_traced, one_blas_thread, transferring
 from seqdec.spaces import check_environment
@@ -92,6 +92,7 @@ def run(
     facts = _facts(agent, env, num_steps, seeds, names)
     kept = None if checkpoint is None else Checkpoint(located(checkpoint), every, facts)
     if kept is not None:
+        check_arrays_name(kept.path)
         check_replaceable(kept.path)
     total = num_steps if isinstance(env, Environment) else num_steps * num_seeds
     with bar(total, agent.name, "step", show=progress) as shown, one_blas_thread(), transferring():

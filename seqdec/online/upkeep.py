@@ -27,7 +27,7 @@ from seqdec.online.reading import Copy, Reader
 from seqdec.online.rewards import Rule, worth
 from seqdec.online.tables import FORMAT, Arm, Reward, described_record
 from seqdec.online.turns import exclusive, urgent
-from seqdec.persistence import as_json, check_format, check_writable, located, locked, versions
+from seqdec.persistence import as_json, check_folder_name, check_format, check_writable, located, locked, versions
 from seqdec.runtime import is_forked, short_turns
 from seqdec.spaces import spaces_of
 from seqdec.states import load, save
@@ -96,6 +96,7 @@ class Upkeep:
         outputs = None if capacity is None else count("capacity", capacity, max(self._first, 1))
         try:
             if self._folder is not None:
+                check_folder_name(self._folder)
                 check_writable(self._folder)
                 self._held.enter_context(locked(self._folder))
             self._journal = Journal(self._folder, fsync=fsync)

@@ -38,7 +38,7 @@ from seqdec.ope.columns import (
     times,
 )
 from seqdec.ope.validation import MOST_ACTIONS, actions_from, check_parts, mask_from
-from seqdec.persistence import is_text_table, located, read_any_table, write_table
+from seqdec.persistence import check_table_name, located, read_any_table, write_table
 from seqdec.registry import unknown
 
 if TYPE_CHECKING:
@@ -197,14 +197,10 @@ class Log(NamedTuple):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the table as parquet.
 
-        Raises ValueError for the name of a text file, and OSError if the file cannot be written.
+        Raises ValueError for the name of another kind of file, and OSError if the file cannot be written.
         """
         file = located(path)
-        if is_text_table(file):
-            raise ValueError(
-                f"{path} would be a parquet file with the name of a text file: call it .parquet, or write text with "
-                "log.to_pandas().to_csv(path, index=False)"
-            )
+        check_table_name(file, "write another kind with pandas, as log.to_pandas().to_csv(path, index=False)")
         write_table(file, self.to_pandas())
 
     @classmethod
@@ -223,14 +219,15 @@ class Log(NamedTuple):
         """Read a log from a parquet file, or from text with commas: .csv, .txt, or one of them compressed, as .csv.gz.
 
         Other arguments as in `from_pandas`. The log of an `OnlineAgent` is read by `seqdec.online.read_log`. Raises
-        FileNotFoundError, and ValueError naming the file if it does not hold a valid log.
+        FileNotFoundError, OSError if the file cannot be read, and ValueError naming it if it holds no valid log.
         """
         path = located(path)
         if not path.exists():
             raise FileNotFoundError(f"there is no log {path}; give a parquet or CSV file with the columns {NAMES}")
+        table = read_any_table(path)
         try:
             return cls.from_pandas(
-                read_any_table(path),
+                table,
                 context=context,
                 action=action,
                 reward=reward,
@@ -239,7 +236,7 @@ class Log(NamedTuple):
                 action_names=action_names,
                 num_actions=num_actions,
             )
-        except Exception as error:  # of pyarrow, pandas or of the checks
+        except Exception as error:  # of pandas or of the checks
             raise ValueError(f"{path}: {error}") from error
 
 
