@@ -265,7 +265,7 @@ class Agent(NamedTuple):
     """(key, state, observation) -> assessment of all actions, by which `act` chooses. None for Box actions."""
 
     def __hash__(self) -> int:
-        """Of the functions, so that an agent can be a static argument of `jax.jit`; settings and spaces have no hash."""
+        """Of the functions; settings and spaces have none. It makes an agent a static argument of `jax.jit`."""
         return hash((self.init, self.act, self.update))
 
     def __repr__(self) -> str:
