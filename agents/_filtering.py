@@ -21,6 +21,7 @@ from seqdec.core import (
     Filter,
     HasSpaces,
     Key,
+    Marginals,
     Masked,
     Posterior,
     PyTree,
@@ -35,8 +36,8 @@ _WHOLE = 2**24
 """Largest integer up to which float32, in which models take actions, has all of them."""
 _POINTS = 256
 """Points of a box that are offered for a decision, where the user does not say how many."""
-_MANY = 64
-"""Candidates beyond which their covariance is not computed for the sake of its diagonal."""
+_MANY, _BLOCK = 64, 256
+"""Candidates beyond which their covariance is not computed for the sake of its diagonal; how many at a time."""
 
 
 class Choices(NamedTuple):
@@ -221,6 +222,16 @@ def _observer(space: gym_spaces.Space) -> Callable[[PyTree], Array]:
     raise TypeError(refused_observations(space))
 
 
+def _one_by_one(flt: Filter, belief: PyTree) -> Callable[[PyTree], Marginals]:
+    """Marginals of candidates, each from its row alone: O(n) for n of them, where their Jacobian is O(n^2)."""
+
+    def alone(row):
+        at = flt.moments(belief, jax.tree.map(lambda leaf: leaf[None], row))
+        return Marginals(at.mean[0], at.cov[0, 0], at.noise[0, 0])
+
+    return lambda candidates: jax.lax.map(alone, candidates, batch_size=_BLOCK)
+
+
 def filtering(
     flt: Filter,
     acquisition: Acquisition,
@@ -253,7 +264,7 @@ def filtering(
     """
     choices = choices_for(spaces, num_candidates)
     actions = spaces.action_space
-    many = flt.marginals is not None and isinstance(actions, gym_spaces.Discrete) and int(actions.n) > _MANY
+    many = isinstance(actions, gym_spaces.Discrete) and int(actions.n) > _MANY
     many = many and isinstance(spaces.observation_space, gym_spaces.Dict)
 
     def start(key):
@@ -262,7 +273,7 @@ def filtering(
 
     def question(state):
         asked = posterior(flt, state)
-        return asked._replace(marginals=flt.marginals(state)) if many and flt.marginals is not None else asked
+        return asked._replace(marginals=_one_by_one(flt, state)) if many else asked
 
     def act(key, state, observation):
         return decide(key, acquisition, question(state), choices, observation)

@@ -5,8 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import linen as nn
+from gymnasium.spaces import Box, Dict, Discrete
 
-from seqdec import filters, likelihoods, models
+from seqdec import agents, filters, likelihoods, models
+from seqdec.agents import _filtering
+from seqdec.core import Spaces
 
 OUTPUTS, SIZE = 3, 4
 
@@ -44,3 +47,26 @@ def test_marginals_are_those_of_the_moments(name, module, likelihood):
     np.testing.assert_allclose(found.mean, known.mean, rtol=1e-5, atol=1e-6)
     variance = np.diagonal(known.cov, axis1=1, axis2=2)
     np.testing.assert_allclose(found.variance, variance, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("tables", [False, True], ids=["features", "tables"])
+@pytest.mark.parametrize("name", ["linear", "hilofi", "lrkf"])
+def test_a_decision_among_many_candidates_takes_memory_in_proportion(name, tables, monkeypatch):
+    """And is the one that the covariance of all leads to."""
+    count = 300
+    parts = {"features": Box(-np.inf, np.inf, (count, 3), np.float32)}
+    x = {"features": np.random.default_rng(0).normal(size=(count, 3)).astype(np.float32)}
+    if tables:
+        parts["item"], x["item"] = Box(0, 9, (count,), np.int32), np.arange(count, dtype=np.int32) % 10
+    spaces, found = Spaces(Dict(parts), Discrete(count)), []
+    for many in (count, _filtering._MANY):
+        monkeypatch.setattr(_filtering, "_MANY", many)
+        agent = agents.make(name, spaces)
+        state = agent.init(jax.random.key(0))
+        lowered = jax.jit(agent.act).lower(jax.random.key(1), state, x)
+        found.append(lowered.compile()(jax.random.key(1), state, x))
+        text = lowered.as_text()
+        assert (f"{count}x{count}x" in text) == (many == count)
+    assert found[0].value == found[1].value
+    np.testing.assert_allclose(found[0].propensity, found[1].propensity, rtol=1e-3)
