@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from seqdec.checks import fitting, keyed
 from seqdec.checks import keys as check_keys
 from seqdec.core import Agent, Array, HasSpaces, Key, PyTree
-from seqdec.runtime import check_process
+from seqdec.runtime import alike, check_process
 from seqdec.spaces import check_context, check_lesson, spaces_of
 
 
@@ -52,30 +52,32 @@ def checked(agent: Agent, spaces: HasSpaces) -> Agent:
 
     @keyed
     def act(key: Key, state: Any, observation: PyTree) -> Any:
-        context = check_context(rows, observation)
+        state, context = alike((state, check_context(rows, observation)), key)
         with own_state(state):
             return agent.act(key, state, context)
 
     @keyed
     def assess(key: Key, state: Any, observation: PyTree) -> Any:
         assert agent.assess is not None
-        context = check_context(rows, observation)
+        state, context = alike((state, check_context(rows, observation)), key)
         with own_state(state):
             return agent.assess(key, state, context)
 
     def update(state: Any, observation: PyTree, action: Array, feedback: Array) -> tuple[Any, Any]:
-        lesson = check_lesson(rows, observation, action, feedback)
+        state, lesson = alike((state, check_lesson(rows, observation, action, feedback)))
         with own_state(state):
             return agent.update(state, *lesson)
 
     def act_batch(keys: Key, state: Any, observations: PyTree) -> Any:
         assert agent.act_batch is not None
         check_keys(keys)
+        state, observations = alike((state, observations), keys)
         with own_state(state):
             return agent.act_batch(keys, state, observations)
 
     def update_batch(state: Any, observations: PyTree, actions: Any, rewards: Any) -> tuple[Any, Any]:
         assert agent.update_batch is not None
+        state, observations, actions, rewards = alike((state, observations, actions, rewards))
         with own_state(state):
             return agent.update_batch(state, observations, actions, rewards)
 

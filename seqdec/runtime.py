@@ -20,6 +20,7 @@ from seqdec.persistence import check_writable, located
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 UNOPTIMISED: dict[str, str | bool] = {"xla_backend_optimization_level": "0"}
 """Options of `jax.jit` and of `.lower(...).compile()` for a program that is called once or a few times.
@@ -98,6 +99,31 @@ def permissive(function: Callable[P, R]) -> Callable[P, R]:
     return permitted
 
 
+def alike(tree: T, *others: Any) -> T:
+    """`tree`, its arrays marked as different on the devices of `jax.shard_map` where those of `tree` or `others` are.
+
+    Loops, branches and derivatives take arrays of one kind only, and the derivative by an array that is marked as equal
+    on all devices is the sum over them.
+    """
+    if not jax.sharding.get_abstract_mesh().manual_axes:
+        return tree
+    axes = frozenset().union(*map(_axes, jax.tree.leaves((tree, others))))
+
+    def marked(leaf: Any) -> Any:
+        for axis in sorted(axes - _axes(leaf), key=str) if isinstance(leaf, jax.Array) else ():
+            leaf = jnp.where(jax.lax.axis_index(axis) < 0, leaf, leaf)
+        return leaf
+
+    return jax.tree.map(marked, tree)
+
+
+def _axes(leaf: Any) -> frozenset[Any]:
+    """The mesh axes over which an array is marked as different."""
+    kind: Any = jax.typeof(leaf) if isinstance(leaf, jax.Array) else None
+    before = getattr(kind, "vma", frozenset())  # JAX 0.9
+    return getattr(getattr(kind, "manual_axis_type", None), "varying", before)
+
+
 def scan(step: Callable[..., Any], carry: Any, rows: Any) -> tuple[Any, Any]:
     """`jax.lax.scan` over rows that may be random keys.
 
@@ -111,7 +137,7 @@ def scan(step: Callable[..., Any], carry: Any, rows: Any) -> tuple[Any, Any]:
         return jax.random.wrap_key_data(bits, impl=jax.random.key_impl(leaf)) if is_key(leaf) else bits
 
     plain = jax.tree.map(lambda leaf: jax.random.key_data(leaf) if is_key(leaf) else leaf, rows)
-    return jax.lax.scan(lambda carry, row: step(carry, jax.tree.map(again, rows, row)), carry, plain)
+    return jax.lax.scan(lambda carry, row: step(carry, jax.tree.map(again, rows, row)), alike(carry, rows), plain)
 
 
 def is_traced(tree: Any) -> bool:

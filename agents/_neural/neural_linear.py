@@ -52,6 +52,7 @@ from seqdec.agents._neural.last_layer import (
 from seqdec.agents._neural.loop import Head, Lesson, neural, squared_error
 from seqdec.core import Acquisition, Agent, Array, HasSpaces, Network, Posterior, Predictive, PyTree
 from seqdec.memory import MemoryState
+from seqdec.runtime import alike
 
 _CHUNK = 256
 """Rows of the memory that pass through the network at once."""
@@ -159,7 +160,7 @@ def moments_of(layer: LastLayer, params: PyTree, memory: MemoryState) -> Moments
 
     zeros = jnp.zeros((layer.groups, layer.size), memory.rows.y.dtype)
     nothing = Moments(zeros[:, :, None] * zeros[:, None], zeros, zeros[:, 0], zeros[:, 0])
-    return jax.lax.fori_loop(0, -(-filled // _CHUNK), add, nothing)
+    return jax.lax.fori_loop(0, -(-filled // _CHUNK), add, alike(nothing, params, memory))
 
 
 def absorbed(belief: Regression, layer: LastLayer, params: PyTree, rows: Experience, good: Array) -> Regression:

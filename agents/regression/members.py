@@ -40,6 +40,7 @@ from seqdec.core import (
     Spaces,
 )
 from seqdec.memory import MemoryState
+from seqdec.runtime import alike
 
 _DEEP_STD = 0.1**0.5
 """Prior standard deviation of the weights with a network, in that of the noise."""
@@ -194,7 +195,7 @@ def learned(
 
     if len(rows.y) == 1:
         return learn(state.members, first(rows))
-    members, densities = jax.lax.scan(learn, state.members, rows)
+    members, densities = jax.lax.scan(learn, alike(state.members, rows), rows)
     return members, jnp.sum(densities, 0)
 
 
@@ -343,7 +344,7 @@ def renewed(parts: Parts, key: Array, state: AutoState) -> AutoState:
                 for (place, group), each, old in zip(groups, sums, members, strict=True)
             )
 
-        sums = jax.lax.fori_loop(0, (used + _BLOCK - 1) // _BLOCK, block, none)
+        sums = jax.lax.fori_loop(0, (used + _BLOCK - 1) // _BLOCK, block, alike(none, members, memory))
         fresh = [mixture.recomputed(group.form, *each) for (_, group), *each in zip(groups, members, sums, strict=True)]
         return fresh, params, memory.seen + jnp.maximum(FIRST, memory.seen // _OFTEN)
 

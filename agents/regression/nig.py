@@ -24,6 +24,7 @@ from seqdec.agents._neural.experience import Experience
 from seqdec.agents.regression import noise as noises
 from seqdec.agents.regression.noise import Noise
 from seqdec.core import Acquisition, Array
+from seqdec.runtime import alike
 
 CONSTANT = 3.0
 """The last feature: a prior of three standard deviations of the noise for the mean reward of an action."""
@@ -139,7 +140,7 @@ def learn(
     def step(belief, index):
         return learn_one(belief, phi, y[index], location, index, accept & row.observed[index])
 
-    belief, densities = jax.lax.scan(step, belief, indices)
+    belief, densities = jax.lax.scan(step, alike(belief, phi, y), indices)
     return belief, jnp.sum(densities)
 
 

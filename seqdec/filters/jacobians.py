@@ -19,6 +19,7 @@ from jax.extend import core
 
 from seqdec.core import Array, PyTree
 from seqdec.linalg import Outer
+from seqdec.runtime import alike
 
 _VECTOR_TIMES_KERNEL = (((0,), (0,)), ((), ()))
 """Dimension numbers of x W for a vector x."""
@@ -39,6 +40,7 @@ def rows(
         (out,) values; auxiliary values; for every leaf of params an array (o, *shape of the leaf), or an `Outer` whose
         rows are those of the leaf's entries in order.
     """
+    params, x = alike((params, x))
     leaves, structure = jax.tree.flatten(params)
     inputs, form = jax.tree.flatten(x)
 
@@ -49,7 +51,7 @@ def rows(
     layers = _dense_layers(closed.jaxpr, len(leaves))
     plain = [index for index in range(len(leaves)) if index not in layers.values()]
     sums = [closed.jaxpr.eqns[place].outvars[0].aval for place in layers]
-    offsets = [jnp.zeros(aval.shape, aval.dtype) for aval in sums]
+    offsets = alike([jnp.zeros(aval.shape, aval.dtype) for aval in sums], leaves)
 
     def response(few, offsets):
         every = dict(zip(plain, few, strict=True))
@@ -63,7 +65,7 @@ def rows(
     )
     # A constant, not an operation: XLA would hoist one copy per caller out of a scan, and then not recognise that
     # acting and updating compute the same rows.
-    weights = jnp.asarray(np.eye(len(values)), values.dtype)
+    weights = alike(jnp.asarray(np.eye(len(values)), values.dtype), values)
     derivatives, deltas = jax.vmap(pull)(weights if which is None else weights[which])
     found: dict[int, Array | Outer] = dict(zip(plain, derivatives, strict=True))
     found |= {leaf: Outer(x, delta) for leaf, x, delta in zip(layers.values(), inputs_found, deltas, strict=True)}

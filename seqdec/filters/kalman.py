@@ -40,7 +40,7 @@ from seqdec.filters.covariance import Belief, Covariance, CovarianceUpdate, Nume
 from seqdec.filters.embeddings import TableStd
 from seqdec.likelihoods import Likelihood
 from seqdec.linalg import Outer, Pieces, Rows
-from seqdec.runtime import permissive
+from seqdec.runtime import alike, permissive
 
 
 def single(
@@ -132,6 +132,7 @@ def _explained(name: str, flt: Filter, network: Network) -> Filter:
     def explained(function: Any, place: int = 0) -> Any:
         @functools.wraps(function)
         def checked(*arguments: Any, **named: Any) -> Any:
+            arguments, named = alike((arguments, named))
             with own(arguments[place] if len(arguments) > place else named.get("belief")):
                 return function(*arguments, **named)
 

@@ -32,6 +32,7 @@ import jax.numpy as jnp
 from seqdec.core import Array, Network, PyTree
 from seqdec.likelihoods import Likelihood
 from seqdec.linalg import Outer, Rows
+from seqdec.runtime import alike
 
 
 class Region(NamedTuple):
@@ -143,5 +144,6 @@ def halved(step: PyTree, moved: Callable[[PyTree], PyTree], accept: Array, at: R
         scale, fitting = state
         return accept & ~fitting & (scale > 2.0**-64)
 
-    scale, fitting = jax.lax.while_loop(again, lambda state: tried(state[0] / 2), tried(jnp.ones((), at.outputs.dtype)))
+    start = alike(jnp.ones((), at.outputs.dtype), step, accept)
+    scale, fitting = jax.lax.while_loop(again, lambda state: tried(state[0] / 2), tried(start))
     return times(scale), fitting

@@ -14,6 +14,7 @@ from seqdec.core import Array
 from seqdec.linalg import outer
 from seqdec.linalg.batching import put_columns
 from seqdec.linalg.outer import Outer, Rows, dense, narrow_parts, product
+from seqdec.runtime import alike
 
 
 class Extended(NamedTuple):
@@ -111,7 +112,7 @@ def rewrite(basis: Basis, jacobian: Rows, coefficients: Array, appended: Array, 
         def step(index, carry, chunk=chunk, write=write):
             return write(*carry, index * chunk, chunk)
 
-        target, gram = lax.fori_loop(0, size // chunk, step, (target, gram))
+        target, gram = lax.fori_loop(0, size // chunk, step, alike((target, gram), piece, rows, coefficients, appended))
         if size % chunk:
             target, gram = write(target, gram, jnp.asarray(size - size % chunk), size % chunk)
         rewritten.append(piece._replace(columns=target) if extended else target)

@@ -10,6 +10,7 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 
 from seqdec.core import Array
+from seqdec.runtime import alike
 
 _T = TypeVar("_T")
 
@@ -73,7 +74,14 @@ def cond_any(condition: Array, function: Any, operand: Any, *constants: Any) -> 
     """
 
     def plain(condition, operand, constants):
-        return lax.cond(condition, lambda same, rest: function(same, *rest), lambda same, _: same, operand, constants)
+        operand, constants = alike((operand, constants), condition)
+        return lax.cond(
+            condition,
+            lambda same, rest: alike(function(same, *rest), operand),
+            lambda same, _: same,
+            operand,
+            constants,
+        )
 
     branch = custom_vmap(plain)
 
@@ -106,7 +114,7 @@ _put = custom_vmap(_put_one)
 
 @_put.def_vmap
 def _(axis_size, in_batched, buffer, values, at):
-    buffer, values, at = _broadcast(axis_size, in_batched, (buffer, values, at))
+    buffer, values, at = alike(_broadcast(axis_size, in_batched, (buffer, values, at)))
 
     # A loop of zero iterations, where a conditional would copy the buffer.
     def write(member, buffer):

@@ -44,6 +44,7 @@ from seqdec.linalg.batching import (
 from seqdec.linalg.outer import Outer, Pieces, Rows, dense, gram_of
 from seqdec.linalg.roots import largest_magnitude, potter_scale, psd_root, relative_jitter, root_of_sum, solve_psd
 from seqdec.linalg.spectral import parted_eigenvectors, roots_of, sylvester
+from seqdec.runtime import alike
 
 
 class LowRankFactor(NamedTuple):
@@ -321,7 +322,7 @@ def _one_least_direction(root: Array, crossed: Array, gain: Array, noise: Array)
         return (count < _MAX_ITERATIONS) & (change > (4 * eps) ** 2)
 
     state = (0, jnp.zeros_like(gain).at[-1].set(1), jnp.ones((), gain.dtype))
-    return lax.while_loop(moving, refine, state)[1]
+    return lax.while_loop(moving, refine, alike(state, upper, crossed, gain, noise))[1]
 
 
 @_one_least_direction.defjvp

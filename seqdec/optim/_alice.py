@@ -36,6 +36,7 @@ from seqdec.core import Array, Key
 from seqdec.optim import linear
 from seqdec.optim.alias import for_matrices
 from seqdec.optim.common import Step, matrixwise
+from seqdec.runtime import alike
 
 Switching = Literal["complement", "full_basis", "gaussian_mix", "gaussian", "none"]
 Compensation = Literal["optimal", "fira_plus", "fira", "none"]
@@ -121,8 +122,8 @@ def _turned(basis: Array, step: Step, gradient: Array, tracked: Array | None, b3
 
     return lax.cond(
         step.number == 1,
-        lambda: linear.eigenvectors(gradient @ gradient.T, basis.shape[1]),
-        lambda: subspace_iteration(second_moment, basis),
+        lambda: alike(linear.eigenvectors(gradient @ gradient.T, basis.shape[1]), basis, tracked),
+        lambda: alike(subspace_iteration(second_moment, basis), gradient),
     )
 
 

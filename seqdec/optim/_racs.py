@@ -32,6 +32,7 @@ from seqdec.core import Array
 from seqdec.optim import linear
 from seqdec.optim.alias import for_matrices
 from seqdec.optim.common import matrixwise
+from seqdec.runtime import alike
 
 
 class RacsState(NamedTuple):
@@ -60,7 +61,7 @@ def principal_pair(squares: Array, sweeps: int) -> tuple[Array, Array]:
 
     m, n = squares.shape
     start = (jnp.zeros(n, squares.dtype), jnp.ones(m, squares.dtype))
-    s, q = lax.fori_loop(0, sweeps, sweep, start)
+    s, q = lax.fori_loop(0, sweeps, sweep, alike(start, squares))
     return unit * s, q
 
 

@@ -1,0 +1,115 @@
+"""Filters, agents and optimizers within `jax.shard_map`, whose default checks which arrays differ between devices."""
+
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.sharding import AbstractMesh, AxisType, PartitionSpec
+
+import seqdec
+from seqdec import filters, likelihoods, optim
+
+ALL, EACH = PartitionSpec(), PartitionSpec("devices")
+ENV = seqdec.envs.linear()
+NETWORK = seqdec.models.network(seqdec.models.MLP(2, (3,)), np.zeros(2))
+RANKS = {"ekf": (), "hilofi": ("rank",), "lofi": ("rank",), "lolofi": ("rank_hidden", "rank_last"), "lrkf": ("rank",)}
+XS, YS, SEEDS = jnp.ones((2, 2)), jnp.ones((2, 2)), jnp.arange(2)
+
+
+def check(function, *arguments):
+    """The first argument is the same on two devices, of the others each has a row; nothing is summed over devices."""
+
+    def one(same, *rows):
+        return jax.tree.map(lambda leaf: leaf[None], function(same, *(row[0] for row in rows)))
+
+    mesh = AbstractMesh((2,), ("devices",), (AxisType.Auto,))
+    specs = (ALL, *(EACH for _ in arguments[1:]))
+    sharded = jax.shard_map(one, mesh=mesh, in_specs=specs, out_specs=EACH)
+    assert "psum" not in str(jax.make_jaxpr(sharded)(*arguments))
+
+
+@pytest.mark.parametrize("name", RANKS)
+def test_filters(name):
+    flt = getattr(filters, name)(NETWORK, likelihoods.gaussian(0.1), **dict.fromkeys(RANKS[name], 2))
+    params = NETWORK.init(jax.random.key(0))
+    belief = flt.init(jax.random.key(0), params)
+
+    def stream(belief, x, y):
+        for _ in range(2):
+            belief, info = flt.update(flt.predict(belief), x, y)
+        return belief, info
+
+    check(stream, belief, XS, YS)
+    check(lambda params, x, y: stream(flt.init(jax.random.key(0), params), x, y), params, XS, YS)
+    check(lambda belief, x, y: stream(flt.init(jax.random.key(x[0].astype(int)), params), x, y), belief, XS, YS)
+    check(lambda belief, x, y: flt.update_batch(belief, x[None], y[None]), belief, XS, YS)
+    check(lambda belief, x, y: jax.vmap(flt.update, (None, 0, 0))(belief, x[None], y[None]), belief, XS, YS)
+    check(lambda belief, x: (flt.moments(belief, x), flt.marginals(belief)(x)), belief, XS)
+    check(lambda belief, seed: flt.sample(jax.random.key(seed), belief), belief, SEEDS)
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("name", sorted(set(seqdec.agents.REGISTRY) - {"popularity"}))
+def test_agents(name):
+    agent = seqdec.agents.make(name, ENV)
+    state = jax.eval_shape(agent.init, jax.random.key(0))
+
+    def step(state, x, seed):
+        state, info = agent.update(state, x, seed % 2, jnp.sum(x))
+        action = agent.act(jax.random.key(seed), state, x)
+        return state, info, action
+
+    check(step, state, XS, SEEDS)
+    check(lambda _, x, seed: step(agent.init(jax.random.key(seed)), x, seed), (), XS, SEEDS)
+    if agent.update_batch is not None:
+        check(lambda state, x, seed: agent.update_batch(state, x[None], seed[None] % 2, x[:1]), state, XS, SEEDS)
+
+
+@pytest.mark.parametrize("name", ["alice", "fismo", "koala_m", "racs", "shampoo"])
+def test_optimizers(name):
+    transform = optax.with_extra_args_support(getattr(optim, name)(0.1))
+    params = {"w": jnp.ones((3, 3))}
+
+    def step(state, gradient):
+        return transform.update({"w": gradient}, state, params, value=jnp.sum(gradient))[0]
+
+    check(step, transform.init(params), jnp.ones((2, 3, 3)))
+
+
+PROGRAM = """
+import jax
+jax.config.update("jax_num_cpu_devices", 2)
+import jax.numpy as jnp
+import numpy as np
+import seqdec
+from jax.sharding import AxisType, PartitionSpec as P
+from seqdec import filters, likelihoods
+
+network = seqdec.models.network(seqdec.models.MLP(2, (3,)), np.zeros(2))
+flt = filters.lrkf(network, likelihoods.gaussian(0.1), rank=2)
+agent = seqdec.agents.make("adamw", seqdec.envs.linear())
+
+def one(belief, state, x):
+    row = x[0]
+    belief, _ = flt.update(flt.predict(belief), row, row)
+    state, _ = agent.update(state, row, 1, row[0])
+    learned = flt.moments(belief, row), agent.act(jax.random.key(0), state, row), state.params
+    return jax.tree.map(lambda leaf: leaf[None], learned)
+
+mesh = jax.make_mesh((2,), ("devices",), (AxisType.Auto,))
+key = jax.random.key(0)
+given = flt.init(key, network.init(key)), agent.init(key), jnp.array([[0.5, -0.2], [0.1, 0.9]])
+found = jax.jit(jax.shard_map(one, mesh=mesh, in_specs=(P(), P(), P("devices")), out_specs=P("devices")))(*given)
+alone = [jax.jit(one)(*given[:2], given[2][i : i + 1]) for i in range(2)]
+wanted = jax.tree.map(lambda *parts: np.concatenate(parts), *alone)
+jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), found, wanted)
+"""
+
+
+def test_each_device_learns_what_one_alone_would():
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
