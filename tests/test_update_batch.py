@@ -6,8 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import export
 from jax.scipy.linalg import block_diag
 
+import seqdec
 from seqdec import filters, likelihoods, linalg
 from seqdec import params as parameters
 from seqdec.filters import Numerics
@@ -182,3 +184,14 @@ def test_what_does_not_fit_is_refused_by_shape():
         flt.update_batch(belief, jnp.ones((2, 3)), jnp.ones(2))
     with pytest.raises(ValueError, match=r"3 outputs observed at once do not fit a buffer of 2; .* buffer=3 or more"):
         flt.update_batch(belief, jnp.ones((3, 3)), jnp.ones(3), jnp.zeros(3, int))
+
+
+def test_a_batch_of_symbolic_size_is_refused():
+    env = seqdec.envs.linear()
+    agent = seqdec.agents.lrkf(env, rank=2)
+    (size,) = export.symbolic_shape("b")
+    state = jax.eval_shape(agent.init, jax.random.key(0))
+    kinds = ((size, 2), jnp.float32), ((size,), jnp.int32), ((size,), jnp.float32)
+    given = [jax.ShapeDtypeStruct(*kind) for kind in kinds]
+    with pytest.raises(TypeError, match=r"must be a number; got ys \(b, ?1?\)?.*export it for one size"):
+        export.export(jax.jit(agent.update_batch))(state, *given)

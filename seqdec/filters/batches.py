@@ -42,9 +42,15 @@ def checked(xs: PyTree, ys: Any, observed: Any) -> tuple[Array, Array | None]:
     """Both as (b, o) arrays.
 
     Raises:
+        TypeError: a shape is symbolic, as of `jax.export.symbolic_shape`.
         ValueError: shapes do not fit each other, or there is no input.
     """
     ys, rows = jnp.asarray(vector("ys", ys)), None if observed is None else integers("observed", observed)
+    if not all(isinstance(size, int) for size in ys.shape):
+        raise TypeError(
+            f"update_batch factorises matrices of the size of the batch, which must be a number; got ys {ys.shape}: "
+            "export it for one size, and fill a smaller batch up with NaN, which teaches nothing"
+        )
     sizes = {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(xs)}
     if ys.ndim not in (1, 2) or not len(ys) or sizes != {ys.shape[:1]} or (rows is not None and rows.shape != ys.shape):
         raise ValueError(
