@@ -166,7 +166,8 @@ def vowpal_wabbit(options: str) -> Callable[[int, int], Step]:
         workspace, rng = library("vowpalwabbit").Workspace(settings), np.random.default_rng(seed)
 
         def step(x, rewards):
-            shown = "| " + " ".join(f"{place}:{x[place]:g}" for place in np.flatnonzero(x))
+            # Names that are numbers would be indices, which the weights of different arms share.
+            shown = "| " + " ".join(f"x{place}:{x[place]:g}" for place in np.flatnonzero(x))
             shares = np.maximum(workspace.predict(shown), 0)
             arm = rng.choice(arms, p=shares / shares.sum())
             workspace.learn(f"{arm + 1}:{-rewards[arm]}:{shares[arm] / shares.sum()} {shown}")

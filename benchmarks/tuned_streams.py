@@ -33,14 +33,15 @@ def grid(form: str, *values: tuple) -> tuple[str, ...]:
     return tuple(form.format(*each) for each in itertools.product(*values))
 
 
-_RATES = ((0.5, 0.1, 0.02), (0.5, 0))  # of Vowpal Wabbit: learning rate, power of its decay
+_RATES = ("-l 0.5", "-l 0.1", "-l 0.1 --power_t 0")  # of Vowpal Wabbit
+_COSTS = ("mtr", "dr")  # how it estimates costs
 _RIDGE = ((0.1, 0.3, 1), (0, 1))  # width of exploration, whether features are standardized
 FAMILIES: dict[str, tuple[str, ...]] = {
     "auto": ("auto",),
     "linear": ("linear",),
-    "VW epsilon": grid("vw:--epsilon 0.05 -l {} --power_t {}", *_RATES),
-    "VW bag": grid("vw:--bag 5 -l {} --power_t {}", *_RATES),
-    "VW squarecb": grid("vw:--squarecb -l {} --power_t {}", *_RATES),
+    "VW epsilon": grid("vw:--epsilon 0.05 {} --cb_type {}", _RATES, _COSTS),
+    "VW bag": grid("vw:--bag 5 {} --cb_type {}", _RATES, _COSTS),
+    "VW squarecb": grid("vw:--squarecb {} --gamma_scale {}", _RATES, (10, 100)),
     "MABWiser LinUCB": grid("mabwiser:LinUCB:alpha={}:scale={}", *_RIDGE),
     "MABWiser LinTS": grid("mabwiser:LinTS:alpha={}:scale={}", *_RIDGE),
     "discounted LinUCB": grid("linucb:{}:{}", (0.3, 1, 3), (200, 1000)),
