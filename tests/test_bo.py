@@ -392,14 +392,6 @@ def test_failures_never_reach_the_belief(value: float | None) -> None:
     np.testing.assert_allclose(np.asarray(trials.x)[4], optimizer.space.encode(failed.x), rtol=1e-6)
 
 
-def test_failures_repel() -> None:
-    x = np.zeros((8, 2))
-    x[0], x[1] = (0.2, 0.2), (0.8, 0.8)
-    known = suggesting.Trials(jnp.asarray(x), jnp.zeros(8), jnp.int32(1), jnp.int32(0), jnp.int32(1))
-    near, far = (float(suggesting._log_feasibility(jnp.asarray(p), known)) for p in ((0.8, 0.8), (0.2, 0.2)))
-    assert near == pytest.approx(math.log(0.1 / 1.1), rel=1e-3) and far > -1e-3
-
-
 def test_equal_seeds_give_equal_points_and_growth_compiles_nothing() -> None:
     runs = []
     for seed in (0, 0, 1):

@@ -1,8 +1,9 @@
-"""Exceptions of the function that `minimize` calls: raised, or caught, logged and kept."""
+"""Failing calls: exceptions of the function that `minimize` calls, and what failures say of other points."""
 
 import contextlib
 import functools
 import logging
+import math
 import os
 import pickle
 import signal
@@ -14,11 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import seqdec
-from seqdec.bo import BayesianOptimizer
+from seqdec.bo import BayesianOptimizer, Categorical, Conditional, Real, Search, failures
 from seqdec.executors import Local
 from tests.test_executors import happens, has_ended
 
@@ -309,3 +312,65 @@ def test_a_call_timeout_is_a_number_of_seconds(seconds: Any) -> None:
         seqdec.minimize(lambda x: pytest.fail("evaluated"), BOX, workers=2, call_timeout=seconds, **OPTIONS)
     with pytest.raises((TypeError, ValueError), match="call_timeout must"):
         Local(1, call_timeout=seconds)
+
+
+def probability(state: Any, *points: Any) -> np.ndarray:
+    with jax.enable_x64(True):
+        return np.exp([float(failures.log_success(state, jnp.array(point))) for point in points])
+
+
+def test_the_probability_of_a_success_has_the_border_that_failures_show() -> None:
+    x = np.random.default_rng(0).random((40, 2))
+    x[38:] = (0.5 - 1e-4, 0.5), (0.5 + 1e-4, 0.5)
+    state = failures.fit(x, x[:, 0] < 0.5, 64)
+    within, beyond = probability(state, (0.1, 0.5), (0.3, 0.5)), probability(state, (0.7, 0.5), (0.9, 0.5))
+    assert within.min() > 0.95 and beyond.max() < 0.05
+    near = probability(state, (0.47, 0.5), (0.5 - 1e-4, 0.5), (0.5, 0.5), (0.5 + 1e-4, 0.5), (0.53, 0.5))
+    assert (np.diff(near) < 0).all() and near[0] > 0.7 and near[1] > 0.5 > near[3] and near[4] < 0.3
+
+
+def test_failures_at_random_or_none_say_nothing_of_points() -> None:
+    x = np.random.default_rng(0).random((60, 3))
+    assert failures.fit(x, np.ones(60, bool), 64) is None
+    assert all(failures.fit(x, np.random.default_rng(seed).random(60) > 0.1, 64) is None for seed in range(10))
+    failed = np.argsort(np.sum((x - 0.5) ** 2, 1))[:6]  # as many, side by side
+    assert failures.fit(x, ~np.isin(np.arange(60), failed), 64) is not None
+
+
+@pytest.mark.parametrize("good", [lambda x: x[:, 0] < 0.5, lambda x: np.arange(len(x)) == 0, lambda x: x[:, 0] < 2])
+def test_points_that_repeat_with_either_result_leave_the_probability_finite(good: Any) -> None:
+    x = np.repeat(np.random.default_rng(0).random((6, 2)), 5, 0)
+    ok = good(x)
+    ok[::5] = ~ok[::5]
+    for hyper in (failures._hyperparameters(2, scale, variance) for scale in (0.1, 3.2) for variance in (10.0, 1e8)):
+        found = failures._posterior(hyper, x, ok)
+        assert np.isfinite(found.evidence) and found.evidence < 0
+        assert np.isfinite(found.weights).all() and np.isfinite(found.whiten).all()
+
+
+def beyond_fails(x: Any) -> float:
+    """The squared distance to (0.8, 0.4), of which the half with that point fails: the minimum is 0.02."""
+    return math.nan if x[0] + x[1] > 1 else (x[0] - 0.8) ** 2 + (x[1] - 0.4) ** 2
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_minimum_on_the_border_of_failures_is_found(seed: int) -> None:
+    result = seqdec.minimize(beyond_fails, BOX, n_calls=30, seed=seed, progress=False)
+    assert result.fun - 0.02 < 1e-3 and result.nfev == 30
+
+
+NAMED = {"x": Real(0.0, 1.0), "y": Real(0.0, 1.0), "z": Conditional(Real(0.0, 1.0), on="kind", values=("a",))}
+KINDS = [(BOX, {}), (BOX, {"surrogate": "hilofi"}), (BOX, {"acquisition": "ucb"}), (BOX, {"outcome_constraints": 1})]
+
+
+@pytest.mark.parametrize(("bounds", "options"), [*KINDS, (NAMED | {"kind": Categorical(("a", "b"))}, {})])
+def test_questions_of_every_kind_keep_to_where_calls_succeed(bounds: Any, options: dict[str, Any]) -> None:
+    optimizer = BayesianOptimizer(bounds, seed=0, capacity=32, search=Search(64, 4, steps=10), **options)
+    generator, named = np.random.default_rng(0), isinstance(bounds, dict)
+    for _ in range(24):
+        u, v, w = generator.random(3)
+        point = {"x": u, "y": v, "z": w, "kind": "a"} if named else [u, v]
+        outcomes = [-1.0] if optimizer.outputs.outcome_constraints and u < 0.5 else None
+        optimizer.tell(point, -u if u < 0.5 else None, outcomes=outcomes)
+    asked = optimizer.ask(fixed={"kind": "a"} if named else None).x
+    assert (asked["x"] if named else asked[0]) < 0.6

@@ -58,7 +58,7 @@ def minimize(
     call_timeout: float | None = None,
     seed: int | None = None,
     catch: type[Exception] | Iterable[type[Exception]] = (),
-    max_failures: int = 10,
+    max_failures: int = 30,
     progress: bool | None = None,
     **options: Unpack[MinimizeOptions],
 ) -> "SearchResult":
@@ -69,7 +69,7 @@ def minimize(
 
     Args:
         fun: (x) -> value. x is a numpy array where all dimensions are Real, else a list, and with names a dict. NaN or
-            infinity make a failed call, which counts as a call and is not used by the surrogate; so does an exception
+            infinity make a failed call, which counts as a call and has no value for the surrogate; so does an exception
             of `catch`. With several objectives the value is a sequence of as many numbers; with outcome constraints fun
             returns a pair (value, outcomes), and x is feasible if no outcome is above 0.
         bounds: (low, high) pairs, `seqdec.bo.Real` (also logarithmic), `Integer`, `Ordinal` and `Categorical`; or a

@@ -48,8 +48,9 @@ class BayesianOptimizer(Questions):
 
     Trials may be told in any order, or never; points that were not asked for can be told as well. Pending trials enter
     the next question with their expected value. A value that is not finite, or `failed=True`, marks a failed trial: the
-    surrogate is not conditioned on it, and the scores of points near it are reduced. Several threads may share an
-    optimiser. A pickled one goes on with the same suggestions.
+    surrogate is not conditioned on it. Where failures depend on the point, the scores of points that are likely to fail
+    are reduced, see `seqdec.bo.failures`. Several threads may share an optimiser. A pickled one goes on with the same
+    suggestions.
 
     The first `initial` points form a Sobol sequence; then the surrogate, fitted to all values, scores candidates. Equal
     arguments, calls and values give equal suggestions.

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from seqdec import checks
-from seqdec.bo import feasibility, pareto, restricted, suggest, trust_region
+from seqdec.bo import failures, feasibility, pareto, restricted, suggest, trust_region
 from seqdec.bo.feasibility import Incumbent, Target
 from seqdec.bo.predictions import Belief, repeated_variance
 from seqdec.bo.restricted import Box
@@ -111,6 +111,7 @@ class Questions(Belief):
         with jax.enable_x64(True):  # 64-bit arrays only for surrogates that ask for them; see `Surrogate.dtype`
             trials = self._fit()
             belief = suggest.believe(surrogate, self._state, trials)
+            trials = trials._replace(success=_success(trials))
             region = Region(*(np.clip(side, *self.space.cube(fixed)) for side in self._region()))
             key = jax.random.fold_in(jax.random.key(checks.word(self.seed)), number)
             generator = np.random.default_rng([self.seed, number, 2])
@@ -204,6 +205,13 @@ class Questions(Belief):
             return pareto.default_reference(front[pareto.non_dominated(front)], objectives)
         pairs = zip(self._warps, self.reference_point * self._signs[: len(self.reference_point)], strict=False)
         return np.array([warp.forward(np.array([value]))[0] for warp, value in pairs])
+
+
+def _success(trials: Trials) -> Any:
+    """The posterior of a success, by the answered and the failed points, see `seqdec.bo.failures`."""
+    failed = trials.answered + trials.pending + np.arange(trials.failed)
+    rows = np.concatenate([np.arange(trials.answered), failed])
+    return failures.fit(trials.x[rows].astype(float), rows < trials.answered, len(trials.x))
 
 
 def _repeated_noise(trials: Trials) -> float:

@@ -17,6 +17,7 @@ import numpy as np
 import optax
 
 from seqdec import checks
+from seqdec.bo import failures
 from seqdec.bo.dimensions import Real
 from seqdec.bo.spaces import Space
 from seqdec.bo.surrogates import History, Surrogate
@@ -34,7 +35,6 @@ _REDRAWN = 0.2
 """Probability that a perturbation draws a dimension that is not continuous anew."""
 SAME = 1e-6
 """Points that differ by less in every column of the cube are equal."""
-_FAILURE_RADIUS = 0.1
 
 _program = functools.partial(jax.jit, static_argnums=0, compiler_options=UNFUSED)
 
@@ -83,6 +83,8 @@ class Trials(NamedTuple):
     """() int32"""
     noise: Any = None
     """(N,) as in `History`"""
+    success: Any = None
+    """posterior of `seqdec.bo.failures`; None where failures do not depend on the point as far as is known"""
 
 
 class Region(NamedTuple):
@@ -279,19 +281,6 @@ def _scorer(plan: Plan, key: Key, state: Any, target: Any, trials: Trials) -> Ca
         posterior = posterior._replace(draw=lambda key: drawn)
 
     def one(key: Key, x: Array) -> Array:
-        return acquisition.score(key, posterior, x[None], None)[0] + _log_feasibility(x, trials)
+        return failures.cautious(acquisition.score(key, posterior, x[None], None)[0], trials.success, x)
 
     return one
-
-
-def _log_feasibility(x: Array, trials: Trials) -> Array:
-    """Log of the smoothed share of answered queries around x, which lowers scores near failed ones."""
-
-    def share(x):
-        rows, unanswered = jnp.arange(len(trials.x), dtype=trials.answered.dtype), trials.answered + trials.pending
-        weights = jnp.exp(-0.5 * jnp.mean((trials.x - x[None]) ** 2, axis=1) / _FAILURE_RADIUS**2)
-        bad = jnp.sum(jnp.where((rows >= unanswered) & (rows < unanswered + trials.failed), weights, 0))
-        good = jnp.sum(jnp.where(rows < trials.answered, weights, 0))
-        return jnp.log1p(-bad / (bad + good + 0.1))
-
-    return jax.lax.cond(trials.failed > 0, share, lambda x: jnp.zeros((), x.dtype), x)

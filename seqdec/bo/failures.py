@@ -1,0 +1,135 @@
+r"""Where evaluations fail: the probability of a success at a point, if the failures show that it depends on the point.
+
+    P(success at x) = Phi(f(x)),    f ~ GP(0, 1 + v k(r)),    r = |x - x'| / (l sqrt d)
+
+with the Matern-5/2 kernel k and the posterior of f by expectation propagation. Length scale l and variance v are those
+of a grid with the largest marginal likelihood times the prior log l ~ N(-1/2, 1). The larger variance is that of a
+border, on whose sides all calls succeed and all fail, however close to it; the smaller one is that of a gradual change.
+
+The rival is one rate of success at all points, uniform a priori, of which s successes among n have the probability
+s! (n - s)! / (n + 1)!. Unless the processes of the grid together are a nat more likely, failures are at random as far
+as is known, and no point is worse than another for them.
+
+The score is the acquisition's plus 3 log P(success). Log EI plus log P(success) would be the expected improvement of
+one question. But a question that fails leaves the next one where this one was, and near a border many points promise
+much if only they succeed. The factor keeps to those that are likely to (`python benchmarks/failures.py`).
+
+Sources: Rasmussen, Williams, "Gaussian processes for machine learning", 2006, section 3.6. Failures as a constraint
+with two outcomes: Gelbart, Snoek, Adams, "Bayesian optimization with unknown constraints", 2014.
+"""
+
+import math
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from seqdec.bo import gaussian_process
+from seqdec.bo.feasibility import log_probability
+from seqdec.bo.gaussian_process import Hyperparameters, State
+from seqdec.core import Array
+from seqdec.runtime import one_blas_thread
+
+_LENGTH_SCALES = np.array([0.1, 0.2, 0.4, 0.8, 1.6, 3.2])
+"""In units of the root of the number of columns."""
+_VARIANCES = np.array([10.0, 1e8])
+_MOST = 128
+"""Points that length scale and variance are chosen by, at most."""
+_EVIDENCE = 1.0
+"""Nats by which the processes must be more likely than one rate."""
+_CAUTION = 3.0
+"""Factor of log P(success) in the score."""
+_SWEEPS, _DAMPING, _CONVERGED = 100, 0.7, 1e-3
+"""Of expectation propagation: most sweeps, share of a site's change, change of the log evidence at which it ends."""
+_LEAST = 1e-10
+"""Precision of a site and of what is left without it, at least."""
+
+
+class Posterior(NamedTuple):
+    """Of f, given the points z: means k(x, z) w and covariances k(x, x) - k(x, z) V' V k(z, x)."""
+
+    evidence: float
+    """approximate log marginal likelihood"""
+    weights: np.ndarray
+    """(n,) w"""
+    whiten: np.ndarray
+    """(n, n) V"""
+
+
+@one_blas_thread()
+def fit(x: np.ndarray, good: np.ndarray, length: int) -> State | None:
+    """The posterior of f given points `x` (n, d), of which those `good` (n,) succeeded, padded to `length` rows.
+
+    None where all succeeded, or where one rate explains it.
+    """
+    if good.all():
+        return None
+    rows = np.unique(np.linspace(0, len(x) - 1, min(len(x), _MOST)).astype(int))
+    grid = [_hyperparameters(x.shape[1], scale, variance) for scale in _LENGTH_SCALES for variance in _VARIANCES]
+    prior = np.repeat(-0.5 * (np.log(_LENGTH_SCALES) + 0.5) ** 2, len(_VARIANCES))
+    scores = prior - np.logaddexp.reduce(prior) + [_posterior(hyper, x[rows], good[rows]).evidence for hyper in grid]
+    if not np.logaddexp.reduce(scores) > _of_one_rate(int(good[rows].sum()), len(rows)) + _EVIDENCE:
+        return None
+    hyper, count = grid[int(np.argmax(scores))], len(x)
+    found = _posterior(hyper, x, good)
+    points, weights, whiten = np.zeros((length, x.shape[1])), np.zeros(length), np.eye(length)
+    points[:count], weights[:count], whiten[:count, :count] = x, found.weights, found.whiten
+    exact = np.zeros(length)
+    return State(hyper, np.array(False), points, np.arange(length) < count, whiten, weights, exact, exact)
+
+
+def log_success(state: State, x: Array) -> Array:
+    """Log P(success) at a point (d,)."""
+    at = gaussian_process.posterior(state).joint(x[None])
+    return log_probability(at.mean[0] / jnp.sqrt(1 + jnp.maximum(at.cov[0, 0], 0)))
+
+
+def cautious(score: Array, state: State | None, x: Array) -> Array:
+    """The score of a point (d,), lowered where a failure is likely."""
+    if state is None:
+        return score
+    return score + (_CAUTION * log_success(state, x.astype(gaussian_process.DTYPE))).astype(score.dtype)
+
+
+def _hyperparameters(columns: int, scale: float, variance: float) -> Hyperparameters:
+    return Hyperparameters(np.full(columns, math.log(scale * math.sqrt(columns))), np.log(variance), np.zeros(()))
+
+
+def _of_one_rate(good: int, count: int) -> float:
+    """The log marginal likelihood of so many successes at one rate."""
+    return math.lgamma(good + 1) + math.lgamma(count - good + 1) - math.lgamma(count + 2)
+
+
+def _posterior(hyper: Hyperparameters, x: np.ndarray, good: np.ndarray) -> Posterior:
+    """By parallel expectation propagation: at every sweep all sites are moved towards their moments."""
+    from scipy.linalg import solve_triangular
+    from scipy.special import log_ndtr
+
+    signs, cov = np.where(good, 1.0, -1.0), gaussian_process.covariances(hyper, x, x)
+    precisions, shifts = np.zeros(len(x)), np.zeros(len(x))  # of the sites exp(shift f - precision f^2 / 2)
+    last = -np.inf
+    for _ in range(_SWEEPS):
+        roots = np.sqrt(precisions)
+        lower = np.linalg.cholesky(np.eye(len(x)) + roots[:, None] * cov * roots)
+        half = solve_triangular(lower, roots[:, None] * cov, lower=True, check_finite=False)
+        mean, var = cov @ shifts - half.T @ (half @ shifts), np.maximum(np.diagonal(cov) - np.sum(half**2, 0), _LEAST)
+        rest = np.maximum(1 / var - precisions, _LEAST)  # the precision without the own site
+        centre = (mean / var - shifts) / rest
+        z = signs * centre / np.sqrt(1 + 1 / rest)
+        logs = log_ndtr(z)
+        ratio = np.exp(-0.5 * z**2 - 0.5 * math.log(2 * math.pi) - logs)
+        evidence = float(
+            np.sum(logs + 0.5 * np.log1p(precisions / rest) - np.log(np.diagonal(lower)))
+            + 0.5 * (shifts @ mean - np.sum(shifts**2 / (rest + precisions)))
+            + 0.5 * np.sum(centre * rest / (precisions + rest) * (precisions * centre - 2 * shifts))
+        )
+        if abs(evidence - last) < _CONVERGED:
+            break
+        last = evidence
+        slope, shrinkage = signs * ratio / np.sqrt(1 + 1 / rest), ratio * (z + ratio) / (1 + rest)
+        target_var = (1 - shrinkage) / rest
+        target = centre + slope / rest
+        precisions += _DAMPING * (np.maximum(1 / target_var - rest, _LEAST) - precisions)
+        shifts += _DAMPING * (target / target_var - rest * centre - shifts)
+    whiten = solve_triangular(lower, np.diag(roots), lower=True, check_finite=False)
+    return Posterior(evidence, shifts - whiten.T @ (whiten @ (cov @ shifts)), whiten)
