@@ -107,8 +107,8 @@ def _posterior(hyper: Hyperparameters, x: np.ndarray, good: np.ndarray) -> Poste
 
     signs, cov = np.where(good, 1.0, -1.0), gaussian_process.covariances(hyper, x, x)
     precisions, shifts = np.zeros(len(x)), np.zeros(len(x))  # of the sites exp(shift f - precision f^2 / 2)
-    last = -np.inf
-    for _ in range(_SWEEPS):
+    last, sweep = -np.inf, 0
+    while True:
         roots = np.sqrt(precisions)
         lower = np.linalg.cholesky(np.eye(len(x)) + roots[:, None] * cov * roots)
         half = solve_triangular(lower, roots[:, None] * cov, lower=True, check_finite=False)
@@ -123,9 +123,9 @@ def _posterior(hyper: Hyperparameters, x: np.ndarray, good: np.ndarray) -> Poste
             + 0.5 * (shifts @ mean - np.sum(shifts**2 / (rest + precisions)))
             + 0.5 * np.sum(centre * rest / (precisions + rest) * (precisions * centre - 2 * shifts))
         )
-        if abs(evidence - last) < _CONVERGED:
+        if abs(evidence - last) < _CONVERGED or sweep == _SWEEPS:
             break
-        last = evidence
+        last, sweep = evidence, sweep + 1
         slope, shrinkage = signs * ratio / np.sqrt(1 + 1 / rest), ratio * (z + ratio) / (1 + rest)
         target_var = (1 - shrinkage) / rest
         target = centre + slope / rest
