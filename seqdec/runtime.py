@@ -142,7 +142,9 @@ def scan(step: Callable[..., Any], carry: Any, rows: Any) -> tuple[Any, Any]:
 
 def is_traced(tree: Any) -> bool:
     """Whether this is called within `jax.jit`, or an array of the tree belongs to a transformation of JAX."""
-    return any(isinstance(leaf, Tracer) for leaf in [jnp.zeros(()), *jax.tree.leaves(tree)])
+    with transferring():
+        made = jnp.zeros(())
+    return any(isinstance(leaf, Tracer) for leaf in [made, *jax.tree.leaves(tree)])
 
 
 def is_eager() -> bool:
