@@ -2,6 +2,7 @@
 
 import gc
 import os
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 import seqdec
 from seqdec import progress
+from tests.services import Clock
 from tests.tables import write_open_bandit, write_tables
 
 
@@ -105,3 +107,11 @@ def image_home(image_files: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """`image_files` as the folder where data sets are looked for."""
     monkeypatch.setenv("SEQDEC_DATA", str(image_files))
     return image_files
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The system's clock, which the test turns."""
+    made = Clock()
+    monkeypatch.setattr(time, "time_ns", made)
+    return made

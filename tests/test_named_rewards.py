@@ -2,8 +2,6 @@
 
 import shutil
 import sqlite3
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,34 +11,7 @@ import pytest
 import seqdec
 from seqdec.online import read_history, read_log
 from seqdec.online.journal import FILE
-
-sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "benchmarks")]
-
-import online_exceptions as exceptions  # noqa: E402  # pyright: ignore[reportMissingImports]
-
-X = exceptions.X
-
-
-class Clock:
-    """In place of the system's, in seconds."""
-
-    def __init__(self) -> None:
-        self.seconds = 1e9
-
-    def __call__(self) -> int:
-        return int(self.seconds * 1e9)
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr(time, "time_ns", made)
-    return made
-
-
-def service(folder: Path | None = None, **options: Any) -> seqdec.OnlineAgent:
-    return seqdec.OnlineAgent(exceptions.means, exceptions.SITE, seed=0, folder=folder, **options)
-
+from tests.services import Clock, X, exceptions, service
 
 WEIGHTS: Any = {"click": 1.0, "revenue": 0.05}
 BOTH: Any = {"reward_weights": WEIGHTS, "reward_after": 60, "reward_default": {"click": 0.0, "revenue": 0.0}}
