@@ -15,9 +15,7 @@ from seqdec.experiments.monitor import monitor_figure, summary
 from seqdec.features import Categorical, Encoder, Numeric
 from seqdec.online import read_history
 from seqdec.ope import make_log
-from tests.test_online_rewards import Clock, clock
-
-__all__ = ["clock"]  # a fixture
+from tests.services import Clock
 
 ENCODER = Encoder({"age": Numeric(40, 12), "city": Categorical(("Oslo", "Rome"))})
 

@@ -16,9 +16,9 @@ import seqdec
 from seqdec.core import Agent, HasSpaces
 from seqdec.online import learner
 from seqdec.ope import Log, make_log
-from tests.test_online_rewards import CLICKS, Clock, X, clock, exceptions, service
+from tests.services import Clock, X, exceptions, service
+from tests.test_online_rewards import CLICKS
 
-__all__ = ["clock"]  # a fixture
 LINEAR: Any = seqdec.agents.linear
 
 

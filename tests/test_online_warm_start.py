@@ -10,8 +10,8 @@ import pytest
 import seqdec
 from seqdec.online import calls, journal, read_history, read_log
 from seqdec.ope import Log, make_log
+from tests.services import X, exceptions, service
 from tests.test_online_background import Gate, at_once, beside, copied
-from tests.test_online_rewards import X, exceptions, service
 
 KINDS = ["arms", "named", "catalog"]
 
