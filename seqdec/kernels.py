@@ -1,4 +1,4 @@
-"""Covariance functions of Gaussian processes, shared by the surrogate of `seqdec.bo.gaussian_process` and the agent."""
+"""Covariance functions of Gaussian processes, shared by the surrogate of `seqdec.bo.surrogates.gaussian_process` and the agent."""
 
 import math
 

@@ -21,12 +21,13 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
 import seqdec
 from seqdec import policies
-from seqdec.bo import BayesianOptimizer, Categorical, Exhausted, History, Integer, Real, Search, space_from, surrogates
-from seqdec.bo import gaussian_process as page
+from seqdec.bo import BayesianOptimizer, Categorical, Exhausted, History, Integer, Real, Search, space_from
 from seqdec.bo import gp as make_gp
-from seqdec.bo import suggest as suggesting
-from seqdec.bo.spaces import Space
-from seqdec.bo.trust_region import edge
+from seqdec.bo.search import ascent as suggesting
+from seqdec.bo.search.trust_region import edge
+from seqdec.bo.space.spaces import Space
+from seqdec.bo.surrogates import contract as surrogates
+from seqdec.bo.surrogates import gaussian_process as page
 from seqdec.envs import objectives
 from seqdec.policies.improvement import log_h
 from seqdec.registry import Registry

@@ -13,7 +13,7 @@ import pytest
 
 import seqdec
 from seqdec.bo import BayesianOptimizer, Categorical, Conditional, Integer, Real, space_from
-from seqdec.bo.spaces import Space
+from seqdec.bo.space.spaces import Space
 
 NAMED = {"b": (0.0, 1.0), "a": (0.0, 1.0)}
 PLAIN = [(0.0, 1.0), (0.0, 1.0)]

@@ -21,7 +21,8 @@ import numpy as np
 import pytest
 
 import seqdec
-from seqdec.bo import BayesianOptimizer, Categorical, Conditional, Real, Search, failures
+from seqdec.bo import BayesianOptimizer, Categorical, Conditional, Real, Search
+from seqdec.bo.acquisition import failures
 from seqdec.executors import Local
 from tests.test_executors import happens, has_ended
 

@@ -24,7 +24,7 @@ from seqdec.bo import (
     importances,
     space_from,
 )
-from seqdec.bo.importance import total_effects, units
+from seqdec.bo.report.importance import total_effects, units
 from seqdec.experiments import bo
 
 BOX = [(-5.0, 10.0), (0.0, 15.0)]

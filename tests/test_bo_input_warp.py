@@ -8,11 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seqdec.bo import BayesianOptimizer, Search, gp, input_warp, surrogates
-from seqdec.bo import gaussian_process as page
-from seqdec.bo.input_warp import Powers
-from seqdec.bo.suggest import marginals
-from seqdec.bo.surrogates import History
+from seqdec.bo import BayesianOptimizer, Search, gp
+from seqdec.bo.search.ascent import marginals
+from seqdec.bo.surrogates import contract as surrogates
+from seqdec.bo.surrogates import gaussian_process as page
+from seqdec.bo.surrogates import input_warp
+from seqdec.bo.surrogates.contract import History
+from seqdec.bo.surrogates.input_warp import Powers
 from tests.toys import optimizer_programs
 
 BOX = [(0.0, 1.0), (0.0, 1.0)]

@@ -15,9 +15,11 @@ from scipy import stats
 from sklearn import gaussian_process
 
 import seqdec
-from seqdec.bo import BayesianOptimizer, History, Search, responses, suggest
-from seqdec.bo import gaussian_process as page
-from seqdec.bo.responses import Warp
+from seqdec.bo import BayesianOptimizer, History, Search
+from seqdec.bo import output_warp as responses
+from seqdec.bo.output_warp import Warp
+from seqdec.bo.search import ascent as suggest
+from seqdec.bo.surrogates import gaussian_process as page
 from seqdec.envs import objectives
 from seqdec.persistence import read_arrays, write_arrays
 

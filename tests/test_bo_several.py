@@ -15,10 +15,14 @@ from scipy import stats
 
 import seqdec
 from seqdec import policies
-from seqdec.bo import BayesianOptimizer, Real, Search, acquisitions, hypervolume, pareto, responses, several
-from seqdec.bo import suggest as suggesting
-from seqdec.bo.feasibility import Incumbent, Target, log_probability, weighted
-from seqdec.bo.responses import Warp
+from seqdec.bo import BayesianOptimizer, Real, Search, hypervolume
+from seqdec.bo import output_warp as responses
+from seqdec.bo.acquisition import names as acquisitions
+from seqdec.bo.acquisition import pareto
+from seqdec.bo.acquisition.feasibility import Incumbent, Target, log_probability, weighted
+from seqdec.bo.output_warp import Warp
+from seqdec.bo.search import ascent as suggesting
+from seqdec.bo.surrogates import multi_output as several
 from seqdec.core import Posterior, Predictive
 from seqdec.persistence import read_arrays, write_arrays
 from tests.toys import optimizer_programs

@@ -22,7 +22,7 @@ from seqdec.bo import (
     Space,
     space_from,
 )
-from seqdec.bo import suggest as suggesting
+from seqdec.bo.search import ascent as suggesting
 from seqdec.persistence import read_arrays, write_arrays
 from tests.toys import optimizer_programs
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from seqdec import agents, envs, experiments, policies
-from seqdec.bo import surrogates
+from seqdec.bo.surrogates import contract as surrogates
 from seqdec.registry import Registry, load
 from tests.test_packaging import MODULES, ROOT
 

@@ -25,7 +25,7 @@ from matplotlib.figure import Figure
 
 import seqdec
 from seqdec import agents, cli, experiments, models, ope
-from seqdec.bo import suggest
+from seqdec.bo.search import ascent as suggest
 from seqdec.core import Spaces
 from seqdec.data import Dataset, load_mnist, synthetic_kuairec, write_kuairec
 from seqdec.envs import _classification

@@ -13,7 +13,7 @@ import pytest
 from gymnasium import spaces
 
 from seqdec import agents, filters, likelihoods, memory, models, optim, policies
-from seqdec.bo import surrogates
+from seqdec.bo.surrogates import contract as surrogates
 
 
 class Spaces(NamedTuple):

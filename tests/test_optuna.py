@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from seqdec.bo import BayesianOptimizer, Search, space_from
-from seqdec.bo.spaces import identity
+from seqdec.bo.space.spaces import identity
 
 optuna = pytest.importorskip("optuna", reason="Optuna is not installed")
 

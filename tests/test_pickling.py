@@ -16,7 +16,7 @@ from gymnasium import spaces
 
 import seqdec
 from seqdec import agents, bo, core, envs, filters, likelihoods, models, policies
-from seqdec.bo import surrogates
+from seqdec.bo.surrogates import contract as surrogates
 from seqdec.envs import objectives
 from tests.test_envs import CONTRACT, build
 

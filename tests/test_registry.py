@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from seqdec import agents, cli, envs, experiments, optim, policies
-from seqdec.bo import surrogates
+from seqdec.bo.surrogates import contract as surrogates
 from seqdec.experiments.base import Experiment, split_names
 from seqdec.loop.record import select
 from seqdec.ope import estimators

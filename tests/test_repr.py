@@ -118,7 +118,13 @@ def test_a_sampler_names_its_settings() -> None:
 # Fields in help
 
 
-LATE = ("seqdec.agents.ranges", "seqdec.bo.figures", "seqdec.bo.result", "seqdec.figures", "seqdec.filters.reference")
+LATE = (
+    "seqdec.agents.ranges",
+    "seqdec.bo.report.figures",
+    "seqdec.bo.result",
+    "seqdec.figures",
+    "seqdec.filters.reference",
+)
 """Modules for users that `import seqdec` does not load."""
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from seqdec.bo import suggest
+from seqdec.bo.search import ascent as suggest
 from seqdec.core import Action, Agent, Array, Environment, Filter, IsLast, Key, Masked, Network, TimeStep
 
 NUM_ARMS = 3

@@ -1,22 +1,22 @@
 """Bayesian optimisation of black-box functions, with the filters and policies of the bandits."""
 
 from seqdec.bo._minimize import maximize, minimize
-from seqdec.bo.acquisitions import names as acquisition_names
-from seqdec.bo.constraints import Linear
-from seqdec.bo.dimensions import Categorical, Integer, Ordinal, Real
-from seqdec.bo.filtered import ekf, hilofi_mlp, lolofi, lrkf
-from seqdec.bo.gaussian_process import gp
-from seqdec.bo.importance import importances
+from seqdec.bo.acquisition.names import names as acquisition_names
+from seqdec.bo.acquisition.pareto import hypervolume
+from seqdec.bo.model import Front, Prediction, Recommendation
 from seqdec.bo.optimizer import BayesianOptimizer
-from seqdec.bo.pareto import hypervolume
-from seqdec.bo.predictions import Front, Prediction, Recommendation
-from seqdec.bo.spaces import Conditional, Point, Space, space_from
-from seqdec.bo.sparse_gaussian_process import sparse_gp
-from seqdec.bo.suggest import Search
-from seqdec.bo.surrogates import History, Surrogate
-from seqdec.bo.surrogates import names as surrogate_names
-from seqdec.bo.trials import Exhausted, Trial
-from seqdec.bo.wide import hilofi
+from seqdec.bo.record import Exhausted, Trial
+from seqdec.bo.report.importance import importances
+from seqdec.bo.search.ascent import Search
+from seqdec.bo.space.constraints import Linear
+from seqdec.bo.space.dimensions import Categorical, Integer, Ordinal, Real
+from seqdec.bo.space.spaces import Conditional, Point, Space, space_from
+from seqdec.bo.surrogates.contract import History, Surrogate
+from seqdec.bo.surrogates.contract import names as surrogate_names
+from seqdec.bo.surrogates.filtered import ekf, hilofi_mlp, lolofi, lrkf
+from seqdec.bo.surrogates.gaussian_process import gp
+from seqdec.bo.surrogates.random_features import hilofi
+from seqdec.bo.surrogates.sparse_gaussian_process import sparse_gp
 
 __all__ = [
     "BayesianOptimizer",

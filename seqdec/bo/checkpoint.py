@@ -7,9 +7,9 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import numpy as np
 
-from seqdec.bo.constraints import Linear
-from seqdec.bo.dimensions import Categorical, Dimension, Integer, Ordinal, Real
-from seqdec.bo.spaces import Condition, Space
+from seqdec.bo.space.constraints import Linear
+from seqdec.bo.space.dimensions import Categorical, Dimension, Integer, Ordinal, Real
+from seqdec.bo.space.spaces import Condition, Space
 from seqdec.persistence import check_arrays_name, check_format, located, read_arrays, versions, write_arrays
 from seqdec.states import as_array, as_leaf, named_leaves
 
@@ -29,7 +29,7 @@ class Study(NamedTuple):
     order: list[int]
     """numbers of the complete trials in the order in which their values were told"""
     warps: tuple[Any, ...]
-    """of the outputs, see `seqdec.bo.responses.Warp`; empty in studies of earlier versions"""
+    """of the outputs, see `seqdec.bo.output_warp.Warp`; empty in studies of earlier versions"""
     state: list[np.ndarray]
     """arrays of the surrogate's state, see `arrays`; empty before the first fit, and in studies of earlier versions"""
 

@@ -11,18 +11,23 @@ import jax.numpy as jnp
 import numpy as np
 
 from seqdec import checks
-from seqdec.bo import acquisitions, checkpoint, pareto, restricted, several, surrogates
-from seqdec.bo.constraints import Constraint
-from seqdec.bo.feasibility import Incumbent, Target
-from seqdec.bo.input_warp import warped
+from seqdec.bo import checkpoint
+from seqdec.bo.acquisition import names as acquisitions
+from seqdec.bo.acquisition import pareto
+from seqdec.bo.acquisition.feasibility import Incumbent, Target
+from seqdec.bo.model import Front, Prediction, Recommendation
+from seqdec.bo.output_warp import Warp
 from seqdec.bo.outputs import Outputs
-from seqdec.bo.predictions import Front, Prediction, Recommendation
-from seqdec.bo.questions import Questions
-from seqdec.bo.responses import Warp
-from seqdec.bo.spaces import name_of_a_column, space_from
-from seqdec.bo.suggest import Plan, Search, check_search
-from seqdec.bo.surrogates import Surrogate
-from seqdec.bo.trials import Entry, Status, Trial, one_at_a_time
+from seqdec.bo.record import Entry, Status, Trial, one_at_a_time
+from seqdec.bo.search import restricted
+from seqdec.bo.search.ascent import Plan, Search, check_search
+from seqdec.bo.space.constraints import Constraint
+from seqdec.bo.space.spaces import name_of_a_column, space_from
+from seqdec.bo.suggestion import Questions
+from seqdec.bo.surrogates import contract as surrogates
+from seqdec.bo.surrogates import multi_output as several
+from seqdec.bo.surrogates.contract import Surrogate
+from seqdec.bo.surrogates.input_warp import warped
 from seqdec.core import Acquisition
 from seqdec.introspection import brief, described
 from seqdec.portable import portable
@@ -49,7 +54,7 @@ class BayesianOptimizer(Questions):
     Trials may be told in any order, or never; points that were not asked for can be told as well. Pending trials enter
     the next question with their expected value. A value that is not finite, or `failed=True`, marks a failed trial: the
     surrogate is not conditioned on it. Where failures depend on the point, the scores of points that are likely to fail
-    are reduced, see `seqdec.bo.failures`. Several threads may share an optimiser. A pickled one goes on with the same
+    are reduced, see `seqdec.bo.acquisition.failures`. Several threads may share an optimiser. A pickled one goes on with the same
     suggestions.
 
     The first `initial` points form a Sobol sequence; then the surrogate, fitted to all values, scores candidates. Equal
@@ -74,16 +79,16 @@ class BayesianOptimizer(Questions):
         surrogate_options: keywords of the surrogate's function, for example `seqdec.bo.hilofi`; not with "auto".
         acquisition: one of `seqdec.bo.acquisition_names()`, such as "thompson", "log_expected_improvement" or "ucb", an
             Acquisition of `seqdec.policies`, or "auto": the surrogate's default. With outcome constraints "auto" is
-            "log_expected_improvement", and log P(feasible) is added to any of them, see `seqdec.bo.feasibility`. With
-            several objectives it is "log_expected_hypervolume_improvement", see `seqdec.bo.pareto`, and no other.
+            "log_expected_improvement", and log P(feasible) is added to any of them, see `seqdec.bo.acquisition.feasibility`. With
+            several objectives it is "log_expected_hypervolume_improvement", see `seqdec.bo.acquisition.pareto`, and no other.
         initial: points before the surrogate is used; None is one for each column of the unit cube, but at least two.
         capacity: expected number of trials; exceeding it costs a new compilation.
         trust_region: search a box around the best point that grows with success and shrinks without; None does so
             with more than 20 columns and one objective. It needs one objective.
         standardize: responses to mean 0 and variance 1 before the surrogate is fitted.
         warp: fit an increasing transform of the responses before they are standardised, and leave outliers out, as
-            `seqdec.bo.responses` says; without effect where `standardize` is False.
-        input_warp: fit an increasing transform of each column of the unit cube, as `seqdec.bo.input_warp` says, for
+            `seqdec.bo.output_warp` says; without effect where `standardize` is False.
+        input_warp: fit an increasing transform of each column of the unit cube, as `seqdec.bo.surrogates.input_warp` says, for
             functions that change much faster at one end of a range than at the other.
         noise_std: standard deviation of the noise of the values; 0: they are exact; None: it is estimated. `tell` takes
             that of a single value. With several objectives it is that of each; the noise of outcomes is estimated.
@@ -293,7 +298,7 @@ class BayesianOptimizer(Questions):
         it is `best`, and "observed". Values are noisy where `noise_std` says so. Where it is not given, the surrogate
         must estimate noise of more than a thousandth of the warped values' variance, and the values must show it: they
         differ where a point repeats or, if none does, a Gaussian process with noise explains them at least 10 nats
-        better than one without, and no rough function does as well, see `seqdec.bo.gaussian_process.shows_noise`. A
+        better than one without, and no rough function does as well, see `seqdec.bo.surrogates.gaussian_process.shows_noise`. A
         surrogate that has no model of the noise finds none. Raises ValueError as `best` does.
         """
         observed = Recommendation.observed(*self.best)

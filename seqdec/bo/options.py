@@ -6,9 +6,9 @@ from typing import Any, Required, TypedDict
 
 import numpy as np
 
-from seqdec.bo.constraints import Constraint
-from seqdec.bo.suggest import Search
-from seqdec.bo.surrogates import Surrogate
+from seqdec.bo.search.ascent import Search
+from seqdec.bo.space.constraints import Constraint
+from seqdec.bo.surrogates.contract import Surrogate
 from seqdec.core import Acquisition
 
 

@@ -17,9 +17,9 @@ import numpy as np
 
 from seqdec import checks
 from seqdec.bo import BayesianOptimizer, Categorical, Exhausted, Integer, Real, Search, Trial
-from seqdec.bo.dimensions import Dimension
 from seqdec.bo.options import SamplerOptions
-from seqdec.bo.spaces import identity
+from seqdec.bo.space.dimensions import Dimension
+from seqdec.bo.space.spaces import identity
 from seqdec.introspection import described, listed, present
 from seqdec.registry import spelled
 

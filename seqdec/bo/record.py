@@ -10,7 +10,7 @@ import numpy as np
 
 from seqdec import checks
 from seqdec.bo.outputs import Outputs
-from seqdec.bo.spaces import Point, Space, identity
+from seqdec.bo.space.spaces import Point, Space, identity
 from seqdec.runtime import apart, check_process
 
 if TYPE_CHECKING:

@@ -7,11 +7,14 @@ import jax
 import numpy as np
 
 from seqdec import checks
-from seqdec.bo import gaussian_process, responses, suggest, surrogates
-from seqdec.bo.responses import Warp
-from seqdec.bo.suggest import Plan, Trials
-from seqdec.bo.surrogates import History, Surrogate
-from seqdec.bo.trials import Entry, Record
+from seqdec.bo import output_warp as responses
+from seqdec.bo.output_warp import Warp
+from seqdec.bo.record import Entry, Record
+from seqdec.bo.search import ascent as suggest
+from seqdec.bo.search.ascent import Plan, Trials
+from seqdec.bo.surrogates import contract as surrogates
+from seqdec.bo.surrogates import gaussian_process
+from seqdec.bo.surrogates.contract import History, Surrogate
 
 _SHORTEST = 4
 """Binary logarithm of the smallest number of rows of the padded history."""

@@ -14,12 +14,11 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure, FigureBase
 from matplotlib.ticker import MaxNLocator
 
-from seqdec.bo import constraints as rules
-from seqdec.bo import dimensions as kinds
-from seqdec.bo import importance
-from seqdec.bo.dimensions import Categorical, Dimension, Integer, Ordinal, Real
-from seqdec.bo.spaces import Space
-from seqdec.bo.suggest import sobol
+from seqdec.bo.report import importance
+from seqdec.bo.search.ascent import sobol
+from seqdec.bo.space import constraints as rules
+from seqdec.bo.space.dimensions import Categorical, Dimension, Integer, Ordinal, Real
+from seqdec.bo.space.spaces import Space
 from seqdec.figures import TITLE, finish_axis, optimum
 from seqdec.introspection import present
 from seqdec.registry import unknown
@@ -235,12 +234,12 @@ def _along(space: Space, unit: np.ndarray, key: Any) -> tuple[list[Any], np.ndar
     """Values of a parameter, and the encodings of `unit` with these."""
     index = list(space.keys).index(key)
     dimension = space.dimensions[index]
-    grid = [kinds.decode(dimension, np.array([u])) for u in np.linspace(0, 1, _GRID)]
-    if kinds.count(dimension) <= _GRID:
-        grid = list(kinds.values(dimension))
+    grid = [dimension.decode(np.array([u])) for u in np.linspace(0, 1, _GRID)]
+    if dimension.size <= _GRID:
+        grid = list(dimension.values())
     values = list(dict.fromkeys(grid))
     units = np.repeat(unit[None], len(values), axis=0)
-    units[:, space.slices[index]] = [kinds.encode(dimension, value) for value in values]
+    units[:, space.slices[index]] = [dimension.encode(value) for value in values]
     return values, importance.deactivated(space, units)
 
 
@@ -371,7 +370,7 @@ def _labels(dimension: Dimension, length: int) -> dict[float, str]:
 
 
 def importances(figure: FigureBase, study: Study) -> None:
-    """The total-effect index of each parameter, see `seqdec.bo.importance`."""
+    """The total-effect index of each parameter, see `seqdec.bo.report.importance`."""
     if not study.known:
         return _nothing(figure, "Importance")
     axis, shown = figure.subplots(), list(study.importances.items())[:_BARS]
@@ -438,12 +437,12 @@ def _dimension(space: Space, key: Any) -> Dimension:
 
 def _share(dimension: Real | Integer, value: Any) -> float:
     """Where a number lies in the column of the unit cube."""
-    return float(kinds.encode(dimension, value)[0])
+    return float(dimension.encode(value)[0])
 
 
 def _place(dimension: Dimension, value: Any) -> float:
     """Where a value lies on its axis: a number at itself, a choice at its index."""
-    return kinds.place(dimension, value) if isinstance(dimension, Ordinal | Categorical) else value
+    return value if dimension.numeric else dimension.place(value)
 
 
 def _short(name: Any, length: int = _LONGEST) -> str:

@@ -20,7 +20,7 @@ import numpy as np
 from jax.scipy.special import log_ndtr
 from jax.scipy.stats import norm
 
-from seqdec.bo.several import select
+from seqdec.bo.surrogates.multi_output import select
 from seqdec.core import Acquisition, Array, Posterior
 
 _FAR = 10.0
@@ -39,7 +39,7 @@ class Target(NamedTuple):
     """What an acquisition of several outputs is to exceed."""
 
     best: Any
-    """for the acquisition of the objectives: `Incumbent` among the feasible points, or `seqdec.bo.pareto.Boxes`"""
+    """for the acquisition of the objectives: `Incumbent` among the feasible points, or `seqdec.bo.acquisition.pareto.Boxes`"""
     known: Any
     """() bool: a feasible point is known; else `best` holds any numbers"""
     thresholds: Any

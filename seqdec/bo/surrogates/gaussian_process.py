@@ -30,7 +30,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from seqdec import checks, kernels
-from seqdec.bo.surrogates import History, Surrogate, check_growth
+from seqdec.bo.surrogates.contract import History, Surrogate, check_growth
 from seqdec.core import Array, Key, Posterior, Predictive
 from seqdec.runtime import one_blas_thread
 

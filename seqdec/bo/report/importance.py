@@ -18,10 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seqdec.bo import dimensions as kinds
-from seqdec.bo.dimensions import Categorical, Dimension
-from seqdec.bo.spaces import Space
-from seqdec.bo.suggest import SAME, sobol
+from seqdec.bo.search.ascent import SAME, sobol
+from seqdec.bo.space.spaces import Space
 
 if TYPE_CHECKING:
     from seqdec.bo.optimizer import BayesianOptimizer
@@ -35,7 +33,7 @@ _FLAT = 1e-12
 def importances(optimizer: "BayesianOptimizer") -> dict[Any, float]:
     """The total-effect index of each parameter, by name or, in a space without names, by index.
 
-    The function is the posterior mean in warped units (`seqdec.bo.responses`) on the product of the parameters:
+    The function is the posterior mean in warped units (`seqdec.bo.output_warp`) on the product of the parameters:
     inactive ones have no effect, constraints are ignored. The indices of a sum of functions of one parameter add up to
     1, and interactions to more; all are 0 where the mean is constant. They are estimated from about 16,000 predictions
     at a scrambled Sobol sequence with seed 0.
@@ -68,7 +66,7 @@ def total_effects(fun: Callable[[np.ndarray], np.ndarray], count: int) -> np.nda
 
 def units(space: Space, u: np.ndarray) -> np.ndarray:
     """(n, dimensions) uniform numbers -> (n, columns) encodings of points of the product of the dimensions."""
-    parts = [_part(dimension, column) for dimension, column in zip(space.dimensions, u.T, strict=True)]
+    parts = [dimension.uniform(column) for dimension, column in zip(space.dimensions, u.T, strict=True)]
     return deactivated(space, np.concatenate(parts, axis=1))
 
 
@@ -81,18 +79,10 @@ def deactivated(space: Space, units: np.ndarray) -> np.ndarray:
         if condition is None:
             return np.ones(len(units), bool)
         dimension, at = space.dimensions[condition.parent], units[:, slices[condition.parent]]
-        near = [np.abs(at - kinds.encode(dimension, value)).max(1) < SAME for value in condition.values]
+        near = [np.abs(at - dimension.encode(value)).max(1) < SAME for value in condition.values]
         return active(condition.parent) & np.any(near, axis=0)
 
     for index, condition in enumerate(space.conditions):
         if condition is not None:
-            result[~active(index), slices[index]] = kinds.neutral(space.dimensions[index])
+            result[~active(index), slices[index]] = space.dimensions[index].neutral
     return result
-
-
-def _part(dimension: Dimension, u: np.ndarray) -> np.ndarray:
-    """(n,) uniform numbers -> (n, width) encodings of values."""
-    if isinstance(dimension, Categorical):
-        choices = len(dimension.choices)
-        return np.eye(choices)[np.minimum((u * choices).astype(int), choices - 1)]
-    return kinds.snap(dimension, u[:, None])

@@ -1,4 +1,4 @@
-r"""Sparse Gaussian process: the prior of `seqdec.bo.gaussian_process`, for thousands of responses.
+r"""Sparse Gaussian process: the prior of `seqdec.bo.surrogates.gaussian_process`, for thousands of responses.
 
 The function enters through its values at M of the evaluated points, z. With the n responses y, their noise D,
 K = k(z, z) = L L' and A = L^-1 k(z, x) D^-1/2,
@@ -20,9 +20,9 @@ Bayesian optimisation", 2023.
 import numpy as np
 
 from seqdec import checks
-from seqdec.bo import gaussian_process as exact
-from seqdec.bo.gaussian_process import Hyperparameters, Known, State
-from seqdec.bo.surrogates import History, Surrogate, check_growth
+from seqdec.bo.surrogates import gaussian_process as exact
+from seqdec.bo.surrogates.contract import History, Surrogate, check_growth
+from seqdec.bo.surrogates.gaussian_process import Hyperparameters, Known, State
 from seqdec.core import Array, Key
 from seqdec.runtime import one_blas_thread
 

@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
-from seqdec.bo import constraints as rules
-from seqdec.bo import containers
-from seqdec.bo import dimensions as kinds
-from seqdec.bo.constraints import Constraint
-from seqdec.bo.dimensions import Dimension, Integer, Real
+from seqdec.bo.space import constraints as rules
+from seqdec.bo.space import containers
+from seqdec.bo.space.constraints import Constraint
+from seqdec.bo.space.dimensions import Dimension, Integer, Real
 from seqdec.registry import spelled_fields, unknown
 
 _COLUMNS = ("number", "state", "value", "reason")
@@ -99,22 +98,22 @@ class Space(NamedTuple):
     @property
     def columns(self) -> int:
         """Columns of the unit cube."""
-        return sum(map(kinds.width, self.dimensions))
+        return sum(d.width for d in self.dimensions)
 
     @property
     def all_real(self) -> bool:
         """Whether every dimension is Real."""
-        return all(isinstance(dimension, Real) for dimension in self.dimensions)
+        return all(d.continuous for d in self.dimensions)
 
     @property
     def continuous(self) -> np.ndarray:
         """(columns,) bool: the columns of Real dimensions."""
-        return np.concatenate([np.full(kinds.width(d), isinstance(d, Real)) for d in self.dimensions])
+        return np.concatenate([np.full(d.width, d.continuous) for d in self.dimensions])
 
     @property
     def slices(self) -> list[slice]:
         """The columns of each dimension."""
-        ends = list(itertools.accumulate(map(kinds.width, self.dimensions)))
+        ends = list(itertools.accumulate(d.width for d in self.dimensions))
         return [slice(*ends) for ends in zip([0, *ends], ends, strict=False)]
 
     def cube(self, fixed: Mapping[Any, Any]) -> tuple[np.ndarray, np.ndarray]:
@@ -122,23 +121,23 @@ class Space(NamedTuple):
         low, high = np.zeros(self.columns), np.ones(self.columns)
         for key, dimension, columns in zip(self.keys, self.dimensions, self.slices, strict=True):
             if key in fixed:
-                low[columns] = high[columns] = kinds.encode(dimension, fixed[key])
+                low[columns] = high[columns] = dimension.encode(fixed[key])
         return low, high
 
     @property
     def size(self) -> float:
         """How many points there are, at most; infinity with a Real dimension."""
-        return math.prod(kinds.count(dimension) for dimension in self.dimensions)
+        return math.prod(dimension.size for dimension in self.dimensions)
 
     def active(self, x: Any) -> np.ndarray:
         """(columns,) bool: the columns of the parameters that are active at a point of the space."""
         present = [not self.names or key in x for key in self.keys]
-        return np.concatenate([np.full(kinds.width(d), p) for d, p in zip(self.dimensions, present, strict=True)])
+        return np.concatenate([np.full(d.width, p) for d, p in zip(self.dimensions, present, strict=True)])
 
     def points(self) -> Iterator[Any]:
         """All points of a finite space, one after the other."""
         seen = set()
-        for values in itertools.product(*map(kinds.values, self.dimensions)):
+        for values in itertools.product(*(d.values() for d in self.dimensions)):
             x = self._assembled(values)
             if not self.restricted or (identity(x) not in seen and rules.violated(self.constraints, x) is None):
                 seen.add(identity(x))
@@ -183,7 +182,7 @@ class Space(NamedTuple):
         known = values if self.names else dict(enumerate(values))
         return np.concatenate(
             [
-                kinds.encode(d, known[key]) if key in known else kinds.neutral(d)
+                d.encode(known[key]) if key in known else d.neutral
                 for key, d in zip(self.keys, self.dimensions, strict=True)
             ]
         )
@@ -200,9 +199,7 @@ class Space(NamedTuple):
             values = [x] if row is None else [*row.values()]
         if len(values) != len(self.dimensions):
             raise ValueError(f"a point has {len(self.dimensions)} values; got {len(values)}: {x!r}")
-        return [
-            kinds.value(d, value, f"x[{i}]") for i, (d, value) in enumerate(zip(self.dimensions, values, strict=True))
-        ]
+        return [d.value(value, f"x[{i}]") for i, (d, value) in enumerate(zip(self.dimensions, values, strict=True))]
 
     def listed(self, given: Any) -> list[Any]:
         """Points as a list: one point, or several in a list, an array, a table or an iterator.
@@ -233,7 +230,7 @@ class Space(NamedTuple):
             name = self.names[index]
             if name not in x:
                 raise ValueError(f"the point {x!r} has no value of {name!r}, which is active there: add it")
-            return kinds.value(self.dimensions[index], x[name], f"x[{name!r}]")
+            return self.dimensions[index].value(x[name], f"x[{name!r}]")
 
         values = {}
         for index, name in enumerate(self.names):
@@ -254,7 +251,7 @@ class Space(NamedTuple):
     def decode(self, unit: np.ndarray) -> Any:
         """The point at (columns,) of the unit cube."""
         parts = [np.asarray(unit)[columns] for columns in self.slices]
-        return self._assembled([kinds.decode(d, part) for d, part in zip(self.dimensions, parts, strict=True)])
+        return self._assembled([d.decode(part) for d, part in zip(self.dimensions, parts, strict=True)])
 
     def _assembled(self, values: Sequence[Any]) -> Any:
         """The point with one value for each dimension, of which those of inactive ones are dropped."""
@@ -270,7 +267,7 @@ class Space(NamedTuple):
         """(..., columns) of the unit cube -> the nearest encodings of points of the product of the dimensions."""
         if self.all_real:
             return units
-        parts = [kinds.snap(d, units[..., columns]) for d, columns in zip(self.dimensions, self.slices, strict=True)]
+        parts = [d.snap(units[..., columns]) for d, columns in zip(self.dimensions, self.slices, strict=True)]
         return np.concatenate(parts, axis=-1)
 
     def fixed(self, given: Mapping[Any, Any] | None) -> dict[Any, Any]:
@@ -286,9 +283,7 @@ class Space(NamedTuple):
             raise TypeError(f"fixed must be a dict from names, or indices, to values; got {given!r}")
         indices = {key: index for index, key in enumerate(self.keys)}
         given = {rules.check_key("fixed", key, indices): value for key, value in given.items()}
-        fixed = {
-            key: kinds.value(self.dimensions[indices[key]], value, f"fixed[{key!r}]") for key, value in given.items()
-        }
+        fixed = {key: self.dimensions[indices[key]].value(value, f"fixed[{key!r}]") for key, value in given.items()}
         for key in fixed if any(self.conditions) else ():
             self._check_reachable(indices[key], fixed)
         return fixed
@@ -345,7 +340,7 @@ def _space(bounds: Any) -> Space:
         dimensions = _scipy_dimensions(bounds)
     if not dimensions:
         raise ValueError("bounds must have at least one dimension; got none")
-    return Space(tuple(kinds.check(dimension, f"bounds[{i}]") for i, dimension in enumerate(dimensions)))
+    return Space(tuple(dimension.checked(f"bounds[{i}]") for i, dimension in enumerate(dimensions)))
 
 
 def _entries(bounds: Any) -> list[Any] | None:
@@ -368,7 +363,7 @@ def _named(declared: Mapping[Any, Any]) -> Space:
     names = tuple(map(str, declared))
     bare = [entry.dimension if isinstance(entry, Conditional) else entry for entry in declared.values()]
     labels = [f"bounds[{name!r}]" for name in names]
-    dimensions = [kinds.check(_dimension(entry, label), label) for entry, label in zip(bare, labels, strict=True)]
+    dimensions = [_dimension(entry, label).checked(label) for entry, label in zip(bare, labels, strict=True)]
     by_name = dict(zip(names, dimensions, strict=True))
     conditions = tuple(
         _condition(entry, label, by_name) if isinstance(entry, Conditional) else None
@@ -401,11 +396,11 @@ def _condition(entry: Conditional, label: str, by_name: Mapping[str, Dimension])
     if entry.on not in by_name:
         raise ValueError(f"{label}: the condition is on {unknown('parameter', entry.on, by_name)}")
     parent = by_name[entry.on]
-    if isinstance(parent, Real):
+    if parent.continuous:
         raise ValueError(f"{label}: the condition is on {entry.on!r}, a Real; use an Integer, Ordinal or Categorical")
     if not (given := containers.sequence(entry.values)):
         raise TypeError(f"{label}: the values of the condition must be a tuple, not empty; got {entry.values!r}")
-    values = (kinds.value(parent, value, f"{label}: {entry.on!r}") for value in given)
+    values = (parent.value(value, f"{label}: {entry.on!r}") for value in given)
     return Condition(list(by_name).index(entry.on), tuple(values))
 
 

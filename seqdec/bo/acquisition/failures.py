@@ -24,9 +24,9 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from seqdec.bo import gaussian_process
-from seqdec.bo.feasibility import log_probability
-from seqdec.bo.gaussian_process import Hyperparameters, State
+from seqdec.bo.acquisition.feasibility import log_probability
+from seqdec.bo.surrogates import gaussian_process
+from seqdec.bo.surrogates.gaussian_process import Hyperparameters, State
 from seqdec.core import Array
 from seqdec.runtime import one_blas_thread
 

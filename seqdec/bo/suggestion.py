@@ -8,13 +8,15 @@ import jax
 import numpy as np
 
 from seqdec import checks
-from seqdec.bo import failures, feasibility, pareto, restricted, suggest, trust_region
-from seqdec.bo.feasibility import Incumbent, Target
-from seqdec.bo.predictions import Belief, repeated_variance
-from seqdec.bo.restricted import Box
-from seqdec.bo.spaces import Point, identity
-from seqdec.bo.suggest import Ranked, Region, Search, Trials, sobol
-from seqdec.bo.trials import Exhausted
+from seqdec.bo.acquisition import failures, feasibility, pareto
+from seqdec.bo.acquisition.feasibility import Incumbent, Target
+from seqdec.bo.model import Belief, repeated_variance
+from seqdec.bo.record import Exhausted
+from seqdec.bo.search import ascent as suggest
+from seqdec.bo.search import restricted, trust_region
+from seqdec.bo.search.ascent import Ranked, Region, Search, Trials, sobol
+from seqdec.bo.search.restricted import Box
+from seqdec.bo.space.spaces import Point, identity
 
 _ENUMERABLE = 10_000
 _CELL = 0.01
@@ -208,7 +210,7 @@ class Questions(Belief):
 
 
 def _success(trials: Trials) -> Any:
-    """The posterior of a success, by the answered and the failed points, see `seqdec.bo.failures`."""
+    """The posterior of a success, by the answered and the failed points, see `seqdec.bo.acquisition.failures`."""
     failed = trials.answered + trials.pending + np.arange(trials.failed)
     rows = np.concatenate([np.arange(trials.answered), failed])
     return failures.fit(trials.x[rows].astype(float), rows < trials.answered, len(trials.x))

@@ -6,7 +6,7 @@ r and a point of the front:
 
     HV = vol { p : r <= p <= y for some y of the front }
 
-The optimiser measures it in warped units, see `seqdec.bo.responses.moderate`.
+The optimiser measures it in warped units, see `seqdec.bo.output_warp.moderate`.
 
 Decomposition: the rest of { p : p >= r } is cut into disjoint boxes [l_k, u_k), some of which are unbounded. Along the
 last objective, with the front's values there sorted, v_1 > v_2 > ...: where it is between v_(j+1) and v_j, just the
@@ -41,7 +41,7 @@ import numpy as np
 from jax.scipy.special import logsumexp
 
 from seqdec import checks
-from seqdec.bo.feasibility import deviations, log_probability
+from seqdec.bo.acquisition.feasibility import deviations, log_probability
 from seqdec.core import Acquisition, Array
 from seqdec.policies.common import chosen, masked
 from seqdec.policies.improvement import log_h
@@ -186,7 +186,7 @@ def _log_difference(a: Array, b: Array, width: Array) -> Array:
 def log_expected_hypervolume_improvement(boxes: Boxes) -> Acquisition:
     """Play the largest log EHVI over the front that leaves `boxes`, of a posterior with several outputs.
 
-    Moments are as in `seqdec.bo.several`; the acquisition is deterministic.
+    Moments are as in `seqdec.bo.surrogates.multi_output`; the acquisition is deterministic.
     """
 
     def score(key, posterior, candidates, mask):

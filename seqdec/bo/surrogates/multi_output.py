@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seqdec.bo.surrogates import History, Surrogate
+from seqdec.bo.surrogates.contract import History, Surrogate
 from seqdec.core import Key, Posterior
 
 

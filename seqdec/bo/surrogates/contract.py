@@ -81,13 +81,13 @@ def check_growth(growth: Any) -> float:
 REGISTRY: Registry[Surrogate] = Registry(
     "surrogate",
     {
-        "ekf": "seqdec.bo.filtered:ekf",
-        "gp": "seqdec.bo.gaussian_process:gp",
-        "hilofi": "seqdec.bo.wide:hilofi",
-        "hilofi_mlp": "seqdec.bo.filtered:hilofi_mlp",
-        "lolofi": "seqdec.bo.filtered:lolofi",
-        "lrkf": "seqdec.bo.filtered:lrkf",
-        "sparse_gp": "seqdec.bo.sparse_gaussian_process:sparse_gp",
+        "ekf": "seqdec.bo.surrogates.filtered:ekf",
+        "gp": "seqdec.bo.surrogates.gaussian_process:gp",
+        "hilofi": "seqdec.bo.surrogates.random_features:hilofi",
+        "hilofi_mlp": "seqdec.bo.surrogates.filtered:hilofi_mlp",
+        "lolofi": "seqdec.bo.surrogates.filtered:lolofi",
+        "lrkf": "seqdec.bo.surrogates.filtered:lrkf",
+        "sparse_gp": "seqdec.bo.surrogates.sparse_gaussian_process:sparse_gp",
     },
 )
 """Factories (**options) -> Surrogate; those with a parameter `dim` receive the columns of the unit cube."""

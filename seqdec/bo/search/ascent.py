@@ -4,7 +4,7 @@ Candidates are a randomly shifted Sobol sequence in the search region, and pertu
 several scales. Projected gradient ascent in the continuous columns runs from the best of them in parallel; integers and
 categories, which have no gradient, are searched by the candidates alone. Known points are excluded. The host chooses
 the candidates, so that the compiled programs depend on the number of columns only, not on the space. For a space with
-conditions or constraints see `seqdec.bo.restricted`.
+conditions or constraints see `seqdec.bo.search.restricted`.
 """
 
 import functools
@@ -17,10 +17,9 @@ import numpy as np
 import optax
 
 from seqdec import checks
-from seqdec.bo import failures
-from seqdec.bo.dimensions import Real
-from seqdec.bo.spaces import Space
-from seqdec.bo.surrogates import History, Surrogate
+from seqdec.bo.acquisition import failures
+from seqdec.bo.space.spaces import Space
+from seqdec.bo.surrogates.contract import History, Surrogate
 from seqdec.core import Acquisition, Array, Key
 from seqdec.optim.common import promoting
 from seqdec.registry import spelled_fields
@@ -62,7 +61,7 @@ class Plan(NamedTuple):
 
     surrogate: Surrogate
     acquisition: Callable[[Any], Acquisition]
-    """(`seqdec.bo.feasibility.Incumbent`) -> acquisition; with several outputs (`Target` there) -> acquisition"""
+    """(`seqdec.bo.acquisition.feasibility.Incumbent`) -> acquisition; with several outputs (`Target` there) -> acquisition"""
     smooth: bool
     """Whether scores with one key are a smooth function, so that gradient ascent applies."""
     search: Search
@@ -84,7 +83,7 @@ class Trials(NamedTuple):
     noise: Any = None
     """(N,) as in `History`"""
     success: Any = None
-    """posterior of `seqdec.bo.failures`; None where failures do not depend on the point as far as is known"""
+    """posterior of `seqdec.bo.acquisition.failures`; None where failures do not depend on the point as far as is known"""
 
 
 class Region(NamedTuple):
@@ -180,7 +179,7 @@ def perturbed(space: Space, region: Region, centres: np.ndarray, rng: np.random.
     scales = np.resize(_SCALES, (shape[0], 1)) * (region.high - region.low)
     rows = centres + np.where(moved, scales * rng.normal(size=shape), 0)
     for dimension, columns in zip(space.dimensions, space.slices, strict=True):
-        if not isinstance(dimension, Real):
+        if not dimension.continuous:
             redrawn = rng.random(shape[0]) < _REDRAWN
             rows[redrawn, columns] = rng.random((shape[0], columns.stop - columns.start))[redrawn]
     return rows

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqdec.bo import constraints as rules
-from seqdec.bo.constraints import Linear
-from seqdec.bo.dimensions import Integer, Real
-from seqdec.bo.spaces import Point, Space
-from seqdec.bo.suggest import Ranked, Region, Search, is_new, perturbed, sobol
+from seqdec.bo.search.ascent import Ranked, Region, Search, is_new, perturbed, sobol
+from seqdec.bo.space import constraints as rules
+from seqdec.bo.space.constraints import Linear
+from seqdec.bo.space.dimensions import Integer
+from seqdec.bo.space.spaces import Point, Space
 
 _TRIED = 8192
 """Points of the cube that are tried before a space is declared empty, and of a finite one at most listed."""
@@ -62,7 +62,7 @@ def _by_programming(space: Space) -> Point | None:
     """
     from scipy.optimize import Bounds, LinearConstraint, milp
 
-    numbers = {k: d for k, d in zip(space.keys, space.dimensions, strict=True) if isinstance(d, Real | Integer)}
+    numbers = {k: d for k, d in zip(space.keys, space.dimensions, strict=True) if d.numeric}
     linear = [c for c in space.constraints if isinstance(c, Linear) and c.weights.keys() <= numbers.keys()]
     if not linear:
         return None

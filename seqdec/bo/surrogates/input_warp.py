@@ -4,7 +4,7 @@ r"""Warped inputs: a surrogate over an increasing transform of each column of th
 
 the distribution function of Kumaraswamy, with a and b for each column; a = b = 1 is the identity. A function that
 changes much faster at one end of a range than at the other is closer to stationary in w(u). All a and b maximise the
-marginal likelihood of the Gaussian process of `seqdec.bo.gaussian_process`, jointly with its hyperparameters and times
+marginal likelihood of the Gaussian process of `seqdec.bo.surrogates.gaussian_process`, jointly with its hyperparameters and times
 the priors, by L-BFGS with the gradient in closed form, whenever the surrogate starts from its prior.
 
 Source: Snoek, Swersky, Zemel, Adams, "Input warping for Bayesian optimization of non-stationary functions", 2014.
@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from seqdec.bo import gaussian_process
-from seqdec.bo.surrogates import History, Surrogate
+from seqdec.bo.surrogates import gaussian_process
+from seqdec.bo.surrogates.contract import History, Surrogate
 from seqdec.core import Array, Key, Posterior
 from seqdec.runtime import one_blas_thread
 

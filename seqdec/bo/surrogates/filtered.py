@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from seqdec import checks, filters, likelihoods, models
-from seqdec.bo.surrogates import History, Surrogate, check_growth
+from seqdec.bo.surrogates.contract import History, Surrogate, check_growth
 from seqdec.core import Array, Filter, Key, Posterior
 from seqdec.registry import spelled
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from seqdec import checks, policies
-from seqdec.bo.feasibility import Incumbent, Target, weighted
+from seqdec.bo.acquisition.feasibility import Incumbent, Target, weighted
+from seqdec.bo.acquisition.pareto import log_expected_hypervolume_improvement
 from seqdec.bo.outputs import Outputs
-from seqdec.bo.pareto import log_expected_hypervolume_improvement
 from seqdec.core import Acquisition
 
 SEVERAL = "log_expected_hypervolume_improvement"

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seqdec import checks
-from seqdec.bo import dimensions as kinds
-from seqdec.bo.dimensions import Dimension, Real
+from seqdec.bo.space.dimensions import Dimension
 from seqdec.registry import spelled_fields, unknown
 
 
@@ -57,8 +56,9 @@ def _check_linear(constraint: Linear, by_key: Mapping[Any, Dimension], name: str
         raise TypeError(f"{name}: the weights must be a dict from names, or indices, to numbers; got {weights!r}")
     weights = {check_key(name, key, by_key): weight for key, weight in weights.items()}
     for key in weights:
-        values = () if isinstance(by_key[key], Real) else kinds.values(by_key[key])
-        if not isinstance(values, range) and not all(isinstance(value, int | float | np.number) for value in values):
+        dimension = by_key[key]
+        values = () if dimension.numeric else dimension.values()
+        if not all(isinstance(value, int | float | np.number) for value in values):
             raise ValueError(f"{name}: {key!r} has values that are no numbers, {values!r}: use a function instead")
     weights = {key: checks.real(f"{name}: the weight of {key!r}", weight) for key, weight in weights.items()}
     low, high = checks.real(f"{name}: low", low), checks.real(f"{name}: high", high)
@@ -66,7 +66,7 @@ def _check_linear(constraint: Linear, by_key: Mapping[Any, Dimension], name: str
         raise ValueError(f"{name}: the weights must be finite and not all zero; got {weights!r}")
     if not low <= high or low == math.inf or high == -math.inf or (math.isinf(low) and math.isinf(high)):
         raise ValueError(f"{name} must have low <= high, one of them finite; got low={low}, high={high}")
-    if low == high and any(isinstance(by_key[key], Real) for key in weights):
+    if low == high and any(by_key[key].continuous for key in weights):
         raise ValueError(
             f"{name} has low == high == {low}, which no random point satisfies: leave one of its parameters out and "
             "compute it in the function"

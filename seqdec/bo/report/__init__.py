@@ -1,0 +1,1 @@
+"""Figures of a search and the importance of its parameters."""

@@ -1,0 +1,12 @@
+"""Kinds of dimensions, and their encoding in columns of the unit cube.
+
+Columns are continuous for Real dimensions only: `snap` rounds all others to values of the dimension. Each kind is a
+class with the same members, which `seqdec.bo.space.numeric.Real` describes.
+"""
+
+from seqdec.bo.space.choices import Categorical, Ordinal
+from seqdec.bo.space.numeric import Integer, Real
+
+Dimension = Real | Integer | Ordinal | Categorical
+
+__all__ = ["Categorical", "Dimension", "Integer", "Ordinal", "Real"]

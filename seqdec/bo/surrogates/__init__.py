@@ -1,0 +1,1 @@
+"""Beliefs about the function in the unit cube."""
