@@ -1,10 +1,18 @@
-"""Covariance functions of Gaussian processes, shared by the surrogate of `seqdec.bo.surrogates.gaussian_process` and the agent."""
+"""Covariance functions of Gaussian processes, shared by surrogates, output warps and the agent."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from seqdec.core import Array
+
+
+def matern52_at(r: Any, exp: Callable[[Any], Any] = np.exp) -> Any:
+    """Matern-5/2 at sqrt5 times the distance, (1 + r + r^2 / 3) exp(-r); on the host unless `exp` is another."""
+    return (1 + r + r**2 / 3) * exp(-r)
 
 
 def matern52(a: Array, b: Array) -> Array:
@@ -13,7 +21,7 @@ def matern52(a: Array, b: Array) -> Array:
     # sqrt has no gradient at zero; that of the kernel is zero there.
     far = squares > 1e-20
     r = math.sqrt(5) * jnp.sqrt(jnp.where(far, squares, 1.0))
-    return jnp.where(far, (1 + r + r**2 / 3) * jnp.exp(-r), 1.0)
+    return jnp.where(far, matern52_at(r, jnp.exp), 1.0)
 
 
 def padded(cov: Array, keep: Array, noise: Array | float) -> Array:

@@ -3,14 +3,15 @@
 from seqdec.bo._minimize import maximize, minimize
 from seqdec.bo.acquisition.names import names as acquisition_names
 from seqdec.bo.acquisition.pareto import hypervolume
-from seqdec.bo.model import Front, Prediction, Recommendation
+from seqdec.bo.answers import Front, Prediction, Recommendation
 from seqdec.bo.optimizer import BayesianOptimizer
 from seqdec.bo.record import Exhausted, Trial
 from seqdec.bo.report.importance import importances
-from seqdec.bo.search.ascent import Search
+from seqdec.bo.search.candidates import Search
+from seqdec.bo.space.bounds import Conditional, space_from
 from seqdec.bo.space.constraints import Linear
 from seqdec.bo.space.dimensions import Categorical, Integer, Ordinal, Real
-from seqdec.bo.space.spaces import Conditional, Point, Space, space_from
+from seqdec.bo.space.spaces import Point, Space
 from seqdec.bo.surrogates.contract import History, Surrogate
 from seqdec.bo.surrogates.contract import names as surrogate_names
 from seqdec.bo.surrogates.filtered import ekf, hilofi_mlp, lolofi, lrkf

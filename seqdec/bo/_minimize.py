@@ -19,13 +19,14 @@ import cloudpickle
 import numpy as np
 
 from seqdec import checks
-from seqdec.bo.model import Front, Recommendation
+from seqdec.bo.answers import Front, Recommendation
 from seqdec.bo.optimizer import BayesianOptimizer
 from seqdec.bo.options import MaximizeOptions, MinimizeOptions
 from seqdec.bo.outputs import Outputs
 from seqdec.bo.record import Exhausted, Trial
 from seqdec.bo.space import containers
-from seqdec.bo.space.spaces import Point, Space, space_from
+from seqdec.bo.space.bounds import space_from
+from seqdec.bo.space.spaces import Point, Space
 from seqdec.bo.surrogates.contract import Surrogate
 from seqdec.core import Acquisition
 from seqdec.executors import Local, width

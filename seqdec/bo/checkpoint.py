@@ -7,6 +7,8 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import numpy as np
 
+from seqdec.bo.record import Record
+from seqdec.bo.settings import Settings
 from seqdec.bo.space.constraints import Linear
 from seqdec.bo.space.dimensions import Categorical, Dimension, Integer, Ordinal, Real
 from seqdec.bo.space.spaces import Condition, Space
@@ -32,6 +34,33 @@ class Study(NamedTuple):
     """of the outputs, see `seqdec.bo.output_warp.Warp`; empty in studies of earlier versions"""
     state: list[np.ndarray]
     """arrays of the surrogate's state, see `arrays`; empty before the first fit, and in studies of earlier versions"""
+
+
+def study(
+    settings: Settings,
+    surrogate: str,
+    acquisition: str,
+    capacity: int,
+    record: Record,
+    state: list[np.ndarray],
+    warps: tuple[Any, ...],
+) -> Study:
+    """The study of an optimizer with the surrogate and the acquisition in use."""
+    kept = {name: value for name, value in settings._asdict().items() if name not in ("space", "outputs")}
+    reference = settings.reference_point
+    kept |= {
+        **settings.outputs._asdict(),
+        "used": surrogate,
+        "acquisition": acquisition,
+        "capacity": capacity,
+        "reference_point": None if reference is None else reference.tolist(),
+        "search": settings.search._asdict(),
+    }
+    trials = [
+        (e.x if isinstance(e.x, dict) else list(e.x), e.status, e.values, e.reason, e.noise_std, e.outcomes)
+        for e in record.entries
+    ]
+    return Study(settings.space, kept, trials, record.order, warps, state)
 
 
 def save(path: str | os.PathLike[str], study: Study) -> None:

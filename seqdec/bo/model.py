@@ -1,20 +1,24 @@
-"""The belief of an optimiser: the surrogate fitted to the warped responses, and what it predicts."""
+"""The model of the function: a surrogate fitted to the warped values, and what it predicts.
+
+All functions are pure: what is known goes in as `Observations`, the belief comes out as `Fitted`. Values as told become
+responses, larger is better, and responses are warped, see `seqdec.bo.output_warp`, before the surrogate sees them.
+"""
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from seqdec import checks
-from seqdec.bo import output_warp as responses
+from seqdec.bo import output_warp
+from seqdec.bo.answers import Prediction
 from seqdec.bo.output_warp import Warp
-from seqdec.bo.record import Entry, Record
-from seqdec.bo.search import ascent as suggest
-from seqdec.bo.search.ascent import Plan, Trials
-from seqdec.bo.surrogates import contract as surrogates
-from seqdec.bo.surrogates import gaussian_process
+from seqdec.bo.outputs import Outputs
+from seqdec.bo.space.spaces import Point
+from seqdec.bo.surrogates import evidence, programs
 from seqdec.bo.surrogates.contract import History, Surrogate
+from seqdec.bo.surrogates.programs import Trials
 
 _SHORTEST = 4
 """Binary logarithm of the smallest number of rows of the padded history."""
@@ -26,38 +30,47 @@ _DEVIATIONS = 1.959964
 """Half-width of a 95% interval."""
 
 
-class Prediction(NamedTuple):
-    """Belief about the function at a point, without noise, in the units of its values.
+class Model(NamedTuple):
+    """How values become a belief; it stays the same from one question to the next."""
 
-    Numbers; with several objectives arrays, one number for each.
-    """
+    surrogate: Surrogate
+    outputs: Outputs
+    signs: np.ndarray
+    """(m,) 1 for objectives to be maximised, -1 for others and for outcomes"""
+    columns: int
+    """of the unit cube"""
+    seed: int
+    standardize: bool
+    warp: bool
+    noise_std: float | None
+    """of values told without one; None: estimated"""
 
-    mean: Any
-    """Expected value of the function."""
-    low: Any
-    """The function lies between `low` and `high` with probability 95%."""
-    high: Any
-    """See `low`."""
+
+class Observations(NamedTuple):
+    """What is known of the function."""
+
+    told: list[Point]
+    """with values, in the order of telling"""
+    responses: np.ndarray
+    """(n, m) values, then outcomes, at these points, larger is better"""
+    noise_std: list[float | None]
+    """n, as in `Model`"""
+    pending: list[Point]
+    failed: list[Point]
+
+    @property
+    def points(self) -> list[Point]:
+        """All of them."""
+        return self.told + self.pending + self.failed
 
 
-class Recommendation(NamedTuple):
-    """The evaluated point to be used."""
+class Start(NamedTuple):
+    """What a fit goes on from."""
 
-    x: Any
-    """One of the evaluated points."""
-    value: Any
-    """Of the function there: as told, or the mean of the prediction."""
-    low: Any
-    """The function lies between `low` and `high` with probability 95%; both are `value` where it was observed."""
-    high: Any
-    """See `low`."""
-    kind: Literal["observed", "predicted"]
-    """How `value` is known."""
-
-    @classmethod
-    def observed(cls, x: Any, value: Any) -> "Recommendation":
-        """A point whose value is known without noise."""
-        return cls(x, value, value, value, "observed")
+    state: Any
+    """of the surrogate; `fit` may reuse its memory"""
+    warps: tuple[Warp, ...]
+    """of the outputs"""
 
 
 class Fitted(NamedTuple):
@@ -68,226 +81,173 @@ class Fitted(NamedTuple):
     warps: tuple[Warp, ...]
     """of the outputs"""
     trials: Trials
-
-
-class Front(NamedTuple):
-    """Points of which none dominates another."""
-
-    x: list[Any]
-    """k points"""
-    values: np.ndarray
-    """(k, objectives) their values, as told"""
-
-
-class Belief(Record):
-    """A record and the surrogate's belief about the function."""
-
-    seed: int
-    capacity: int
-    surrogate: str | Surrogate
-    standardize: bool
-    warp: bool
-    noise_std: float | None
-    _plan: Plan
-    _automatic: bool
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._state: Any = None
-        self._warps = (Warp(),)
-        self._fitted: Fitted | None = None
+    """the arguments of the compiled programs"""
 
     @property
-    def _warp(self) -> Warp:
-        """That of the first output."""
-        return self._warps[0]
+    def start(self) -> Start:
+        """For the next fit."""
+        return Start(self.state, self.warps)
 
-    def _update_choice(self) -> None:
-        """Where the surrogate is chosen automatically, choose it by what has been told."""
-        if self._automatic and (chosen := surrogates.choose(len(self._order))) != self.surrogate:
-            self._use(chosen)
 
-    def _use(self, surrogate: str | Surrogate) -> None:
-        raise NotImplementedError
+def padded_rows(capacity: int) -> int:
+    """Rows of the padded history for so many trials, a power of two, so that studies share programs."""
+    return 1 << max(_SHORTEST, (capacity - 1).bit_length())
 
-    def _fit(self) -> Trials:
-        """Fit the surrogate to all values; returns the arguments of the compiled programs."""
-        self._update_choice()
-        trials, renewed = self._trials(self._plan.surrogate.dtype)
-        state, self._state = None if renewed else self._state, None  # after an interruption the next fit is anew
-        self._state = suggest.fit(self._plan.surrogate, jax.random.key(checks.word(self.seed)), state, trials)
-        return trials
 
-    def _belief(self) -> Fitted:
-        """The surrogate fitted to all values as for the next question, which stays what it is."""
-        if self._fitted is None:
-            self._update_choice()
-            kept = self._state, self._warps, self.capacity
-            try:
-                self._state = jax.tree.map(lambda leaf: leaf.copy(), self._state)  # `fit` may reuse its memory
-                with jax.enable_x64(True):
-                    trials = self._fit()
-                self._fitted = Fitted(self._state, self._warps, trials)
-            finally:
-                self._state, self._warps, self.capacity = kept
-        return self._fitted
+def fit(model: Model, known: Observations, rows: int, start: Start | None) -> Fitted:
+    """Fit the surrogate to all values, in arrays of `rows` rows; from its prior where `start` is None or outdated."""
+    surrogate, values = model.surrogate, known.responses
+    if start is None or _is_outdated(model, start.warps, values):
+        warps = tuple(_fit_warp(model, known.told, column, j) for j, column in enumerate(values.T))
+        start = Start(None, warps)
+    kept = inliers(start.warps, values)
+    trials = _trials(model, known, start.warps, kept, rows)
+    key = jax.random.key(checks.word(model.seed))
+    return Fitted(programs.fit(surrogate, key, start.state, trials), start.warps, trials)
 
-    def _marginals(self, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(means (n, m), deviations (n, m)) of the outputs at `units` (n, columns), warped; larger is better."""
-        means, stds = np.reshape(self._at(suggest.marginals, units), (2, len(units), len(self._signs)))
-        return means, stds
 
-    def _means(self, units: np.ndarray) -> np.ndarray:
-        """(n, m) the means alone, in much less time with the surrogates that are networks."""
-        return np.reshape(self._at(suggest.means, units), (len(units), len(self._signs)))
+def _is_outdated(model: Model, warps: tuple[Warp, ...], values: np.ndarray) -> bool:
+    """Whether the warps are to be fitted again, and with them the surrogate from its prior."""
+    fitted = warps[0].fitted
+    if len(values) >= fitted * model.surrogate.growth:
+        return True
+    far = (warp.is_far(column) for warp, column in zip(warps, values[fitted:].T, strict=True))
+    return model.standardize and model.warp and any(far)
 
-    def _at(self, program: Callable[..., Any], units: np.ndarray) -> np.ndarray:
-        """Results of a program (surrogate, state, rows) at `units` (n, columns), as many rows at a time."""
-        state, rows, found = self._belief().state, self._length, []
-        with jax.enable_x64(True):
-            for block in np.split(units, range(rows, len(units), rows)):
-                x = np.zeros((rows, self.space.columns))
-                x[: len(block)] = block
-                at = np.array(program(self._plan.surrogate, state, x.astype(self._plan.surrogate.dtype)))
-                found.append(np.reshape(at, (-1, rows, len(self._signs)))[:, : len(block)])
-        return np.concatenate(found, 1).astype(float)
 
-    def _predictions(self, units: np.ndarray) -> np.ndarray:
-        """(n, objectives, 3) mean, low and high of `Prediction` at `units` (n, columns)."""
-        means, stds = self._marginals(units)
-        found = []
-        for j in range(self.outputs.objectives):
-            mean, std, sign, warp = means[:, j], stds[:, j], self._signs[j], self._belief().warps[j]
-            limits = [sign * warp.inverse(mean + side * _DEVIATIONS * std) for side in (-sign, sign)]
-            found.append(np.stack([sign * warp.expected_inverse(mean, std), *limits], 1))
-        return np.stack(found, 1)
+def _fit_warp(model: Model, told: list[Point], values: np.ndarray, output: int) -> Warp:
+    """The warp for all responses of an output, moderate for one of several objectives."""
+    if not model.standardize:
+        return Warp(fitted=len(values))
+    if not model.warp:
+        return output_warp.standardized(values)
+    warp = output_warp.fit(np.stack([point.unit for point in told]), values)
+    return output_warp.moderate(warp, values) if 1 < model.outputs.objectives > output else warp
 
-    def _prediction(self, unit: np.ndarray) -> Prediction:
-        """The prediction at `unit` (columns,)."""
-        found = self._predictions(unit[None])[0]
-        return Prediction(*(found[0].tolist() if len(found) == 1 else found.T))
 
-    def _is_noisy(self) -> bool:
-        """Whether values are known or found to be noisy, see `recommend`."""
-        if (estimate := self._plan.surrogate.noise_variance) is None:
-            return False
-        known = [self._noise_of(self._entries[number]) for number in self._order]
-        if any(known) or None not in known:
-            return any(known)
-        shares = np.ravel(estimate(self._belief().state))[: self.outputs.objectives]
-        return any(share > _NOISY and self._shows_noise(output) for output, share in enumerate(shares))
+def _trials(model: Model, known: Observations, warps: tuple[Warp, ...], kept: np.ndarray, rows: int) -> Trials:
+    """All points in arrays; values that are not `kept` (n,) count as failed."""
+    answered, outliers = ([point for point, k in zip(known.told, kept, strict=True) if k == side] for side in (1, 0))
+    groups, dtype = (answered, known.pending, known.failed + outliers), model.surrogate.dtype
+    units = [point.unit for group in groups for point in group]
+    x, y = np.zeros((rows, model.columns)), np.zeros((rows, len(model.signs)))
+    x[: len(units)], y[: len(answered)] = units, warped(warps, known.responses[kept])
+    noise = None
+    if model.surrogate.noise_variance is not None:
+        noise = _noise(model, known, warps, kept, rows).astype(dtype)
+    if model.outputs.plain:
+        y, noise = y[:, 0], None if noise is None else noise[:, 0]
+    counts = [np.int32(len(group)) for group in groups]
+    return Trials(x.astype(dtype), y.astype(dtype), *counts, noise=noise)
 
-    def _shows_noise(self, output: int) -> bool:
-        """Whether points that repeat have different values; where none does, see `gaussian_process.shows_noise`."""
-        trials = self._belief().trials
-        if not self.outputs.plain:
-            trials = trials._replace(y=trials.y[:, output], noise=trials.noise[:, output])
-        rows = np.flatnonzero(trials.noise[: trials.answered] < 0)
-        repeated = repeated_variance(trials.x[rows], trials.y[rows])
-        if repeated is not None:
-            return repeated > _EQUAL
-        return gaussian_process.shows_noise(History(trials.x, trials.y, trials.answered, trials.noise))
 
-    def _estimated_noise(self, state: Any) -> float:
-        """The estimated variance of the first warped response's noise; 0 where it is too small to be told from none."""
-        estimate = self._plan.surrogate.noise_variance
-        assert estimate is not None
-        variance = float(np.ravel(estimate(state))[0])
-        return variance if variance > _NOISY else 0.0
+def _noise(model: Model, known: Observations, warps: tuple[Warp, ...], kept: np.ndarray, rows: int) -> np.ndarray:
+    """(rows, m) variances of the warped responses' noise, to first order; negative where it is estimated."""
+    stds = [-1.0 if std is None else std for std, k in zip(_noise_stds(model, known), kept, strict=True) if k]
+    default, values = -1.0 if model.noise_std is None else model.noise_std, known.responses[kept]
+    noise = np.full((rows, values.shape[1]), -1.0)
+    for j in range(model.outputs.objectives):
+        noise[:, j] = default * warps[j].slope(warps[j].inverse(np.zeros(1)))
+        noise[: len(stds), j] = np.array(stds) * warps[j].slope(values[:, j])
+    return np.where(noise < 0, -1.0, noise**2)
 
-    def _noise_of(self, entry: Entry) -> float | None:
-        """Standard deviation of the noise of a value; None if it is not known."""
-        return self.noise_std if entry.noise_std is None else entry.noise_std
 
-    def _checked_noise(self, noise_std: Any) -> float | None:
-        """`noise_std` as a float. Raises ValueError or TypeError if it is no deviation or the surrogate uses none."""
-        if noise_std is None:
-            return None
-        noise_std = checks.real("noise_std", noise_std)
-        checks.number("noise_std", noise_std)
-        if self._plan.surrogate.noise_variance is None:
-            raise ValueError(
-                f"noise_std is not used by the surrogate {self.surrogate!r}, got {noise_std}: leave it out, or choose "
-                'surrogate="gp"'
-            )
-        return noise_std
+def _noise_stds(model: Model, known: Observations) -> list[float | None]:
+    """The standard deviation of the noise of each value; None where it is not known."""
+    return [model.noise_std if std is None else std for std in known.noise_std]
 
-    def _trials(self, dtype: Any) -> tuple[Trials, bool]:
-        """The arguments of the compiled program, and whether the responses were standardised again."""
-        if len(self._entries) >= self.capacity:
-            self.capacity <<= (len(self._entries) // self.capacity).bit_length()
-            self._state, self._warps = None, (Warp(),) * len(self._signs)
-        complete, values = [self._entries[number] for number in self._order], self._responses()
-        renewed = self._is_renewal_due(values)
-        if renewed:
-            self._warps = tuple(self._fit_warp(complete, column, j) for j, column in enumerate(values.T))
-        kept = self._inliers(values)
-        answered, outliers = ([entry for entry, k in zip(complete, kept, strict=True) if k == side] for side in (1, 0))
-        pending, failed = ([e for e in self._entries if e.status == status] for status in ("pending", "failed"))
-        groups = answered, pending, failed + outliers
-        x, y = np.zeros((self._length, self.space.columns)), np.zeros((self._length, len(self._signs)))
-        rows = [entry.unit for group in groups for entry in group]
-        x[: len(rows)], y[: len(answered)] = rows, self._warped(values[kept])
-        noise = None
-        if self._plan.surrogate.noise_variance is not None:
-            noise = self._noise(answered, values[kept]).astype(dtype)
-        if self.outputs.plain:
-            y, noise = y[:, 0], None if noise is None else noise[:, 0]
-        counts = [np.int32(len(group)) for group in groups]
-        return Trials(x.astype(dtype), y.astype(dtype), *counts, noise=noise), renewed
 
-    def _inliers(self, values: np.ndarray) -> np.ndarray:
-        """(n,) bool: the rows of `values` (n, m) that are an outlier in no output."""
-        return np.all(values >= [warp.fence for warp in self._warps], axis=1)
+def inliers(warps: tuple[Warp, ...], values: np.ndarray) -> np.ndarray:
+    """(n,) bool: the rows of `values` (n, m) that are an outlier in no output."""
+    return np.all(values >= [warp.fence for warp in warps], axis=1)
 
-    def _warped(self, values: np.ndarray) -> np.ndarray:
-        """The warps of `values` (n, m)."""
-        return np.stack([warp.forward(column) for warp, column in zip(self._warps, values.T, strict=True)], 1)
 
-    def _is_renewal_due(self, values: np.ndarray) -> bool:
-        """Whether the warps are to be fitted again, and with them the surrogate from its prior."""
-        fitted = self._warp.fitted
-        if self._state is None or len(values) >= fitted * self._plan.surrogate.growth:
-            return True
-        far = (warp.is_far(column) for warp, column in zip(self._warps, values[fitted:].T, strict=True))
-        return self.standardize and self.warp and any(far)
+def warped(warps: tuple[Warp, ...], values: np.ndarray) -> np.ndarray:
+    """The warps of `values` (n, m)."""
+    return np.stack([warp.forward(column) for warp, column in zip(warps, values.T, strict=True)], 1)
 
-    def _fit_warp(self, complete: list[Entry], values: np.ndarray, output: int) -> Warp:
-        """The warp for all responses of an output, moderate for one of several objectives."""
-        if not self.standardize:
-            return Warp(fitted=len(values))
-        if not self.warp:
-            return responses.standardized(values)
-        warp = responses.fit(np.stack([entry.unit for entry in complete]), values)
-        return responses.moderate(warp, values) if 1 < self.outputs.objectives > output else warp
 
-    def _noise(self, answered: list[Entry], values: np.ndarray) -> np.ndarray:
-        """(N, m) variances of the warped responses' noise, to first order; negative where it is estimated."""
-        known = [-1.0 if (std := self._noise_of(entry)) is None else std for entry in answered]
-        default = -1.0 if self.noise_std is None else self.noise_std
-        noise = np.full((self._length, values.shape[1]), -1.0)
-        for j in range(self.outputs.objectives):
-            warp = self._warps[j]
-            noise[:, j] = default * warp.slope(warp.inverse(np.zeros(1)))
-            noise[: len(known), j] = np.array(known) * warp.slope(values[:, j])
-        return np.where(noise < 0, -1.0, noise**2)
+def marginals(model: Model, fitted: Fitted, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(means (n, m), deviations (n, m)) of the outputs at `units` (n, columns), warped; larger is better."""
+    found = _at(programs.marginals, model, fitted, units)
+    means, stds = np.reshape(found, (2, len(units), len(model.signs)))
+    return means, stds
 
-    @property
-    def _length(self) -> int:
-        """Rows of the padded history, a power of two, so that studies share programs."""
-        return 1 << max(_SHORTEST, (self.capacity - 1).bit_length())
 
-    def _prior(self) -> Any:
-        """The surrogate's state before the first fit."""
-        dtype, rows = self._plan.surrogate.dtype, self._length
-        y = np.zeros(rows if self.outputs.plain else (rows, len(self._signs)), dtype)
-        history = History(np.zeros((rows, self.space.columns), dtype), y, np.int32(0))
-        return self._plan.surrogate.init(jax.random.key(0), history)
+def means(model: Model, fitted: Fitted, units: np.ndarray) -> np.ndarray:
+    """(n, m) the means alone, in much less time with the surrogates that are networks."""
+    return np.reshape(_at(programs.means, model, fitted, units), (len(units), len(model.signs)))
+
+
+def _at(program: Callable[..., Any], model: Model, fitted: Fitted, units: np.ndarray) -> np.ndarray:
+    """Results of a program (surrogate, state, rows) at `units` (n, columns), as many rows at a time."""
+    rows, outputs, found = len(fitted.trials.x), len(model.signs), []
+    with jax.enable_x64(True):
+        for block in np.split(units, range(rows, len(units), rows)):
+            x = np.zeros((rows, model.columns))
+            x[: len(block)] = block
+            at = np.array(program(model.surrogate, fitted.state, x.astype(model.surrogate.dtype)))
+            found.append(np.reshape(at, (-1, rows, outputs))[:, : len(block)])
+    return np.concatenate(found, 1).astype(float)
+
+
+def predictions(model: Model, fitted: Fitted, units: np.ndarray) -> np.ndarray:
+    """(n, objectives, 3) mean, low and high of `Prediction` at `units` (n, columns)."""
+    centers, stds = marginals(model, fitted, units)
+    found = []
+    for j in range(model.outputs.objectives):
+        mean, std, sign, warp = centers[:, j], stds[:, j], model.signs[j], fitted.warps[j]
+        limits = [sign * warp.inverse(mean + side * _DEVIATIONS * std) for side in (-sign, sign)]
+        found.append(np.stack([sign * warp.expected_inverse(mean, std), *limits], 1))
+    return np.stack(found, 1)
+
+
+def prediction(model: Model, fitted: Fitted, unit: np.ndarray) -> Prediction:
+    """The prediction at `unit` (columns,)."""
+    found = predictions(model, fitted, unit[None])[0]
+    return Prediction(*(found[0].tolist() if len(found) == 1 else found.T))
+
+
+def is_noisy(model: Model, known: Observations, fitted: Fitted) -> bool:
+    """Whether values are known or found to be noisy, see `seqdec.bo.BayesianOptimizer.recommend`."""
+    if (estimate := model.surrogate.noise_variance) is None:
+        return False
+    stds = _noise_stds(model, known)
+    if any(stds) or None not in stds:
+        return any(stds)
+    shares = np.ravel(estimate(fitted.state))[: model.outputs.objectives]
+    return any(share > _NOISY and _shows_noise(model, fitted.trials, output) for output, share in enumerate(shares))
+
+
+def _shows_noise(model: Model, trials: Trials, output: int) -> bool:
+    """Whether points that repeat have different values; where none does, see `evidence.shows_noise`."""
+    if not model.outputs.plain:
+        trials = trials._replace(y=trials.y[:, output], noise=trials.noise[:, output])
+    rows = np.flatnonzero(trials.noise[: trials.answered] < 0)
+    repeated = repeated_variance(trials.x[rows], trials.y[rows])
+    if repeated is not None:
+        return repeated > _EQUAL
+    return evidence.shows_noise(History(trials.x, trials.y, trials.answered, trials.noise))
+
+
+def estimated_noise(model: Model, state: Any) -> float:
+    """The estimated variance of the first warped response's noise; 0 where it is too small to be told from none."""
+    estimate = model.surrogate.noise_variance
+    assert estimate is not None
+    variance = float(np.ravel(estimate(state))[0])
+    return variance if variance > _NOISY else 0.0
 
 
 def repeated_variance(points: np.ndarray, y: np.ndarray) -> float | None:
     """The variance of responses `y` (n,) at equal points (n, d), pooled; None where every point has its own."""
     _, cells, counts = np.unique(points, axis=0, return_inverse=True, return_counts=True)
     cells, freedom = np.ravel(cells), len(y) - len(counts)
-    means = np.bincount(cells, y) / counts
-    return float(np.sum((y - means[cells]) ** 2) / freedom) if freedom else None
+    averages = np.bincount(cells, y) / counts
+    return float(np.sum((y - averages[cells]) ** 2) / freedom) if freedom else None
+
+
+def prior(model: Model, rows: int) -> Any:
+    """The surrogate's state before the first fit, for arrays of `rows` rows."""
+    dtype = model.surrogate.dtype
+    y = np.zeros(rows if model.outputs.plain else (rows, len(model.signs)), dtype)
+    return model.surrogate.init(jax.random.key(0), History(np.zeros((rows, model.columns), dtype), y, np.int32(0)))

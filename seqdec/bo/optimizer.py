@@ -1,48 +1,56 @@
 """Bayesian optimisation by ask and tell."""
 
+import functools
 import math
 import os
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from seqdec import checks
-from seqdec.bo import checkpoint
-from seqdec.bo.acquisition import names as acquisitions
+from seqdec.bo import checkpoint, model, suggestion
 from seqdec.bo.acquisition import pareto
-from seqdec.bo.acquisition.feasibility import Incumbent, Target
-from seqdec.bo.model import Front, Prediction, Recommendation
+from seqdec.bo.answers import Front, Prediction, Recommendation
+from seqdec.bo.model import Fitted, Model, Observations, Start
 from seqdec.bo.output_warp import Warp
-from seqdec.bo.outputs import Outputs
-from seqdec.bo.record import Entry, Status, Trial, one_at_a_time
-from seqdec.bo.search import restricted
-from seqdec.bo.search.ascent import Plan, Search, check_search
+from seqdec.bo.record import Entry, Record, Trial
+from seqdec.bo.search.candidates import Search
+from seqdec.bo.settings import check_noise, checked, choose
 from seqdec.bo.space.constraints import Constraint
-from seqdec.bo.space.spaces import name_of_a_column, space_from
-from seqdec.bo.suggestion import Questions
+from seqdec.bo.space.spaces import Point
 from seqdec.bo.surrogates import contract as surrogates
-from seqdec.bo.surrogates import multi_output as several
 from seqdec.bo.surrogates.contract import Surrogate
-from seqdec.bo.surrogates.input_warp import warped
 from seqdec.core import Acquisition
 from seqdec.introspection import brief, described
 from seqdec.portable import portable
 from seqdec.registry import spelled
-from seqdec.runtime import apart
+from seqdec.runtime import apart, check_process
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
-_MANY_DIMENSIONS = 20
-"""With more columns than these, the search keeps to a trust region."""
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def one_at_a_time(method: F) -> F:
+    """Decorator: hold the lock while the method runs."""
+
+    @functools.wraps(method)
+    def locked(self: Any, *args: Any, **kwargs: Any) -> Any:
+        check_process()
+        with self._lock, apart():
+            return method(self, *args, **kwargs)
+
+    return locked  # pyright: ignore[reportReturnType] (of the same signature)
 
 
 @portable
-class BayesianOptimizer(Questions):
+class BayesianOptimizer:
     """Bayesian optimisation by ask and tell.
 
         optimizer = BayesianOptimizer([(-5, 10), (0, 15)], seed=0)
@@ -123,63 +131,42 @@ class BayesianOptimizer(Questions):
         noise_std: float | None = None,
         search: Search | None = None,
     ) -> None:
-        super().__init__()
-        self.space = space_from(bounds, constraints)
-        self._examples = [restricted.example(self.space)] if self.space.restricted else []
-        self.outputs = Outputs(
-            checks.count("objectives", objectives), checks.count("outcome_constraints", outcome_constraints, 0)
+        check_process()
+        self._lock = threading.RLock()
+        self.settings = settings = checked(
+            bounds,
+            constraints,
+            seed=seed,
+            maximize=maximize,
+            objectives=objectives,
+            outcome_constraints=outcome_constraints,
+            reference_point=reference_point,
+            surrogate=surrogate,
+            surrogate_options=surrogate_options,
+            acquisition=acquisition,
+            initial=initial,
+            trust_region=trust_region,
+            standardize=standardize,
+            warp=warp,
+            input_warp=input_warp,
+            noise_std=noise_std,
+            search=search,
         )
-        for name in self.outputs.columns:
-            if name in self.space.names:
-                raise ValueError(name_of_a_column(name))
-        self.seed = checks.seed("seed", seed)
-        flags = pareto.signs(maximize, self.outputs.objectives)
-        self.maximize = bool(flags[0] > 0) if objectives == 1 else tuple((flags > 0).tolist())
-        self._signs = np.concatenate([flags, np.full(self.outputs.outcome_constraints, -1.0)])
-        self._warps = (Warp(),) * len(self._signs)
-        self.reference_point = self._checked_reference(reference_point)
-        self.capacity, columns = checks.count("capacity", capacity), self.space.columns
-        self.initial = max(2, columns) if initial is None else checks.count("initial", initial)
-        wide = columns > _MANY_DIMENSIONS and self.outputs.objectives == 1
-        self.trust_region = wide if trust_region is None else checks.flag("trust_region", trust_region)
-        if self.trust_region and self.outputs.objectives > 1:
-            raise ValueError("trust_region needs one objective, a best point to be around: leave it out")
-        self.standardize, self.warp = checks.flag("standardize", standardize), checks.flag("warp", warp)
-        self.input_warp = checks.flag("input_warp", input_warp)
-        self.search = check_search(Search() if search is None else search)
-        if isinstance(surrogate, str):
-            checks.choice("surrogate", surrogate, ["auto", *surrogates.names()])
-        self._options = _hashable({} if surrogate_options is None else surrogate_options)
-        self._automatic, self._acquisition = isinstance(surrogate, str) and surrogate == "auto", acquisition
-        if self._options and not (isinstance(surrogate, str) and surrogate != "auto"):
-            raise TypeError(f"surrogate_options need a surrogate by name, such as 'gp'; got {surrogate!r} with them")
-        self._use(surrogates.choose(0) if self._automatic else surrogate)
-        self.noise_std = self._checked_noise(noise_std)
+        self.space, self.outputs, self.seed, self.maximize = settings[:4]
+        self.capacity, self.initial = checks.count("capacity", capacity), settings.initial
+        self._record = Record(self.outputs)
+        self._fitted: Fitted | None = None
+        """to all values, for predictions"""
+        self._use(surrogates.choose(0) if settings.is_automatic else settings.surrogate)
 
     def _use(self, surrogate: str | Surrogate) -> None:
         """Ask this surrogate from now on, from its prior."""
-        if isinstance(surrogate, str):
-            belief = surrogates.make(surrogate, self.space.columns, **self._options)
-        elif isinstance(surrogate, Surrogate):
-            belief = surrogate
-        else:
-            raise TypeError(f"surrogate must be a name or a Surrogate; got {surrogate!r}")
-        belief = warped(belief) if self.input_warp else belief
-        automatic = acquisitions.automatic(belief.acquisition, self.outputs)
-        acquisition = automatic if self._acquisition == "auto" else self._acquisition
-        if self.outputs.plain:
-            score = acquisitions.make(acquisition)
-            smooth = acquisitions.is_smooth(score(Incumbent(*jnp.zeros(2))))
-        else:
-            belief = several.independent(belief, len(self._signs))
-            score = acquisitions.make_several(acquisition, self.outputs)
-            smooth = acquisitions.is_smooth(score(Target(Incumbent(*jnp.zeros(2)), jnp.array(False), jnp.zeros(0))))
-        self.surrogate, self.acquisition = surrogate, acquisition
-        self._plan, self._state = Plan(belief, score, smooth, self.search), None
+        self.surrogate, self.acquisition, self._method = choose(self.settings, surrogate)
+        self._start: Start | None = None
 
     @one_at_a_time
     def __repr__(self) -> str:
-        told = Counter(entry.status for entry in self._entries)
+        told = Counter(entry.status for entry in self._record.entries)
         counts = ", ".join(f"{told[status]} {status}" for status in ("complete", "failed", "pending") if told[status])
         goals = np.atleast_1d(self.maximize)
         told_of = (
@@ -188,7 +175,7 @@ class BayesianOptimizer(Questions):
         names = self.space.names or [""] * len(self.space.dimensions)
         parts = (f"{name} {brief(kind)}".strip() for name, kind in zip(names, self.space.dimensions, strict=True))
         best = ""
-        if self.outputs.objectives == 1 and any(entry.feasible for entry in self._entries):
+        if self.outputs.objectives == 1 and any(entry.feasible for entry in self._record.entries):
             x, value = self.best
             best = f"best value {value:.6g} at {brief(x)}"
         return described(
@@ -196,36 +183,69 @@ class BayesianOptimizer(Questions):
             f"{len(self.space.dimensions)} parameters: {', '.join(parts)}",
             f"surrogate {_called(self.surrogate)} ({self.reason}), acquisition {_called(self.acquisition)}, "
             f"seed {self.seed}",
-            f"{len(self._entries)} trials{f': {counts}' if counts else ''}",
+            f"{len(self._record.entries)} trials{f': {counts}' if counts else ''}",
             best,
         )
 
     def __getstate__(self) -> dict[str, Any]:
         """All but the functions of a surrogate given by name, which are made anew."""
         with self._lock:
-            state = super().__getstate__()
+            state = {name: value for name, value in vars(self).items() if name != "_lock"}
             if isinstance(self.surrogate, str):
-                arrays = None if self._state is None else checkpoint.arrays(self._state)
-                state |= {"_plan": None, "_fitted": None, "_state": arrays}
+                state |= {"_method": None, "_fitted": None, "_start": self._saved_start()}
             return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        if self._plan is None:
-            arrays = self._state
+        vars(self).update(state, _lock=threading.RLock())
+        if self._method is None:
+            saved: Any = self._start
             self._use(self.surrogate)
-            self._restore(arrays)
+            self._restore(*saved)
 
-    def _restore(self, arrays: list[np.ndarray] | None) -> None:
+    def _saved_start(self) -> tuple[list[np.ndarray], tuple[Warp, ...]]:
+        """What the next fit goes on from, as `checkpoint.arrays` and warps; empty before the first."""
+        return ([], ()) if self._start is None else (checkpoint.arrays(self._start.state), self._start.warps)
+
+    def _restore(self, arrays: list[np.ndarray], warps: tuple[Warp, ...]) -> None:
         """Give the surrogate the state that had these `checkpoint.arrays`."""
         if arrays:
             with jax.enable_x64(True):
-                self._state = checkpoint.state_of(arrays, self._prior())
+                like = model.prior(self._method.model, model.padded_rows(self.capacity))
+                self._start = Start(checkpoint.state_of(arrays, like), warps)
 
     @property
     def reason(self) -> str:
         """Why it is this surrogate."""
-        return surrogates.REASONS[str(self.surrogate)] if self._automatic else "as asked for"
+        return surrogates.REASONS[str(self.surrogate)] if self.settings.is_automatic else "as asked for"
+
+    @property
+    @one_at_a_time
+    def trials(self) -> tuple[Trial, ...]:
+        """All trials, in the order of asking or telling."""
+        return tuple(entry.trial for entry in self._record.entries)
+
+    @one_at_a_time
+    def evaluations(self) -> tuple[list[Any], np.ndarray]:
+        """Points and values of all trials that were told, in the order of their numbers; NaN for failures.
+
+        The values are (n,), with several objectives (n, objectives).
+        """
+        return self._record.evaluations()
+
+    @one_at_a_time
+    def feasibility(self) -> np.ndarray:
+        """(n,) bool for each of `evaluations`: whether it is complete and all its outcomes are at most 0."""
+        return np.array([entry.feasible for entry in self._record.entries if entry.status != "pending"], bool)
+
+    @one_at_a_time
+    def trials_dataframe(self) -> "pd.DataFrame":
+        """One row for each trial: number, state, value (NaN unless complete), the point, reason of a failure.
+
+        The columns of the point are x_0, x_1, ..., or the names; where a parameter is inactive, its value is missing.
+        With several objectives the values are value_0, value_1, ...; with outcome constraints outcome_0, ... and
+        feasible, which is False for trials that are not complete, follow them.
+        """
+        return self._record.dataframe(self.space)
 
     @property
     @one_at_a_time
@@ -236,7 +256,7 @@ class BayesianOptimizer(Questions):
         """
         if self.outputs.objectives > 1:
             raise ValueError(f"with {self.outputs.objectives} objectives there is no best trial: use front()")
-        entry = (max if self.maximize else min)(self._feasible(), key=lambda entry: entry.values[0])
+        entry = (max if self.maximize else min)(self._record.feasible(), key=lambda entry: entry.values[0])
         return entry.x.copy(), entry.values[0]
 
     @one_at_a_time
@@ -246,34 +266,22 @@ class BayesianOptimizer(Questions):
         A trial dominates another if it is at least as good in all objectives and better in one. Raises ValueError when
         no trial is complete and feasible.
         """
-        entries = self._feasible()
+        entries = self._record.feasible()
         values = np.array([entry.values for entry in entries])
-        kept = pareto.non_dominated(values * self._signs[: self.outputs.objectives])
+        kept = pareto.non_dominated(values * self._method.model.signs[: self.outputs.objectives])
         order = [i for i in np.lexsort(values.T[::-1]) if kept[i]]
         return Front([entries[i].x.copy() for i in order], values[order])
-
-    def _feasible(self) -> list[Entry]:
-        """The feasible trials. Raises ValueError if there is none."""
-        feasible = [entry for entry in self._entries if entry.feasible]
-        if not self._order:
-            raise ValueError("no trial is complete yet: tell a finite value first")
-        if not feasible:
-            raise ValueError(
-                f"no trial is feasible yet: each of the {len(self._order)} complete ones has an outcome above 0; ask "
-                "and tell further ones, or look at trials_dataframe()"
-            )
-        return feasible
 
     @property
     @one_at_a_time
     def is_feasible(self) -> bool:
         """Whether a trial is complete and feasible."""
-        return any(entry.feasible for entry in self._entries)
+        return any(entry.feasible for entry in self._record.entries)
 
     @property
     def is_fitted(self) -> bool:
         """Whether the surrogate has chosen a point."""
-        return self._state is not None
+        return self._start is not None
 
     @one_at_a_time
     def predict(self, x: Any) -> Prediction:
@@ -286,9 +294,11 @@ class BayesianOptimizer(Questions):
             TypeError: `x` is no point of the space.
         """
         unit = self.space.point(x).unit
-        if len(self._order) < 2:
-            raise ValueError(f"a prediction needs two values or more; got {len(self._order)}: tell further ones first")
-        return self._prediction(unit)
+        if len(self._record.order) < 2:
+            raise ValueError(
+                f"a prediction needs two values or more; got {len(self._record.order)}: tell further ones first"
+            )
+        return model.prediction(*self._belief(), unit)
 
     @one_at_a_time
     def recommend(self) -> Recommendation:
@@ -302,13 +312,12 @@ class BayesianOptimizer(Questions):
         surrogate that has no model of the noise finds none. Raises ValueError as `best` does.
         """
         observed = Recommendation.observed(*self.best)
-        if len(self._order) < 2 or not self._is_noisy():
+        if len(self._record.order) < 2 or not self._is_noisy():
             return observed
-        entries = [entry for number in self._order if (entry := self._entries[number]).feasible]
-        means, _ = self._marginals(np.stack([entry.unit for entry in entries]))
+        entries = [entry for number in self._record.order if (entry := self._record.entries[number]).feasible]
+        means, _ = model.marginals(*self._belief(), np.stack([entry.unit for entry in entries]))
         best = entries[int(np.argmax(means[:, 0]))]
-        mean, low, high = self._prediction(best.unit)
-        return Recommendation(best.x.copy(), mean, low, high, "predicted")
+        return Recommendation(best.x.copy(), *model.prediction(*self._belief(), best.unit), "predicted")
 
     @one_at_a_time
     def plot(self, panel: str | None = None, *, minimum: float | None = None, maximum: float | None = None) -> "Figure":
@@ -398,38 +407,72 @@ class BayesianOptimizer(Questions):
                 the surrogate has no model of the noise.
             TypeError: `value`, `outcomes`, `noise_std` or the point is not of numbers.
         """
-        number, noise_std = self._number(trial), self._checked_noise(noise_std)
+        number = self._record.number(trial, self.space)
+        noise_std = check_noise(noise_std, self._method.model.surrogate, self.surrogate)
         values, found = self.outputs.failed if value is None else self.outputs.values(value), ()
         if outcomes is not None or not (failed or value is None):
             found = self.outputs.outcomes(outcomes)
         good = not failed and all(map(math.isfinite, (*values, *found)))
         if not good and not reason:
             reason = "failed" if failed or value is None else self.outputs.described(values, found)
-        entry = self._add(self.space.point(trial)) if number is None else self._entries[number]
-        status: Status = "complete" if good else "failed"
-        values, found = (values, found) if good else (self.outputs.failed, ())
-        recorded = entry._replace(
-            status=status, values=values, reason="" if good else reason, noise_std=noise_std, outcomes=found
-        )
-        self._entries[entry.number], self._fitted = recorded, None
+        entry = self._add(self.space.point(trial)) if number is None else self._record.entries[number]
         if good:
-            self._order.append(entry.number)
+            self._record.complete(entry.number, values, found, noise_std)
+        else:
+            self._record.fail(entry.number, reason, noise_std)
+        self._fitted = None
         return entry.trial
 
-    def _checked_reference(self, given: Any) -> np.ndarray | None:
-        """`given` as (k,) numbers. Raises ValueError or TypeError for anything else, and with one objective."""
-        if given is None:
-            return None
-        count = self.outputs.objectives
-        numbers = np.asarray(checks.numbers("reference_point", np.asarray(given)), float)
-        if count == 1 or numbers.shape != (count,) or not np.isfinite(numbers).all():
-            expected = f"{count} finite numbers, one for each objective" if count > 1 else "left out with one objective"
-            raise ValueError(f"reference_point must be {expected}; got {given!r}")
-        return numbers
+    def _add(self, point: Point) -> Entry:
+        """A new pending trial."""
+        self._fitted = None
+        return self._record.add(point)
 
     @one_at_a_time
     def _ask(self, fixed: Mapping[Any, Any]) -> Trial:
-        return self._add(self._design(fixed) if self._early() else self._suggest(fixed)).trial
+        known = self._known()
+        if suggestion.is_early(self._method, known):
+            return self._add(suggestion.design(self._method, known, fixed, self._is_noisy)).trial
+        fitted = self._fit(known)
+        return self._add(suggestion.suggest(self._method, known, fitted, fixed, self._is_noisy)).trial
+
+    def _known(self) -> Observations:
+        """What is known; where the surrogate is chosen automatically, it is chosen by it."""
+        chosen = surrogates.choose(len(self._record.order))
+        if self.settings.is_automatic and chosen != self.surrogate:
+            self._use(chosen)
+        return self._record.observations(self._method.model.signs)
+
+    def _fit(self, known: Observations) -> Fitted:
+        """The model fitted to what is known, from which the next fit goes on."""
+        if (capacity := self._needed()) != self.capacity:
+            self.capacity, self._start = capacity, None
+        start, self._start = self._start, None  # after an interruption the next fit is anew
+        with jax.enable_x64(True):
+            fitted = model.fit(self._method.model, known, model.padded_rows(capacity), start)
+        self._start = fitted.start
+        return fitted
+
+    def _needed(self) -> int:
+        """The capacity that holds all trials."""
+        count = len(self._record.entries)
+        return self.capacity << (count // self.capacity).bit_length() if count >= self.capacity else self.capacity
+
+    def _belief(self) -> tuple[Model, Fitted]:
+        """The model, and its fit to all values as for the next question, which stays what it is."""
+        if self._fitted is None:
+            known, capacity = self._known(), self._needed()
+            start = self._start if capacity == self.capacity else None
+            with jax.enable_x64(True):
+                if start is not None:  # `fit` may reuse its memory
+                    start = start._replace(state=jax.tree.map(lambda leaf: leaf.copy(), start.state))
+                self._fitted = model.fit(self._method.model, known, model.padded_rows(capacity), start)
+        return self._method.model, self._fitted
+
+    def _is_noisy(self) -> bool:
+        """Whether values are known or found to be noisy, see `recommend`."""
+        known = self._known()
+        return model.is_noisy(self._method.model, known, self._belief()[1])
 
     @one_at_a_time
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -443,30 +486,12 @@ class BayesianOptimizer(Questions):
         """
         if not isinstance(self.surrogate, str) or not isinstance(self.acquisition, str):
             raise TypeError("only a surrogate and an acquisition given by name can be saved")
-        settings = {
-            "seed": self.seed,
-            "maximize": self.maximize,
-            **self.outputs._asdict(),
-            "reference_point": None if self.reference_point is None else self.reference_point.tolist(),
-            "surrogate": "auto" if self._automatic else self.surrogate,
-            "used": self.surrogate,
-            "surrogate_options": self._options,
-            "acquisition": self.acquisition,
-            "initial": self.initial,
-            "capacity": self.capacity,
-            "trust_region": self.trust_region,
-            "standardize": self.standardize,
-            "warp": self.warp,
-            "input_warp": self.input_warp,
-            "noise_std": self.noise_std,
-            "search": self.search._asdict(),
-        }
-        trials = [
-            (e.x if isinstance(e.x, dict) else list(e.x), e.status, e.values, e.reason, e.noise_std, e.outcomes)
-            for e in self._entries
-        ]
-        state = [] if self._state is None else checkpoint.arrays(self._state)
-        checkpoint.save(path, checkpoint.Study(self.space, settings, trials, self._order, self._warps, state))
+        checkpoint.save(
+            path,
+            checkpoint.study(
+                self.settings, self.surrogate, self.acquisition, self.capacity, self._record, *self._saved_start()
+            ),
+        )
 
     @classmethod
     def load(
@@ -494,27 +519,12 @@ class BayesianOptimizer(Questions):
         for x, *recorded in study.trials:
             entry = optimizer._add(optimizer.space.point(x))
             told = dict(zip(("status", "values", "reason", "noise_std", "outcomes"), recorded, strict=True))
-            optimizer._entries[-1] = entry._replace(**told)
-        optimizer._order = study.order
-        if study.warps:
-            optimizer._warps = tuple(map(Warp._make, study.warps))
-        optimizer._restore(study.state)
+            optimizer._record.entries[-1] = entry._replace(**told)
+        optimizer._record.order = study.order
+        optimizer._restore(study.state, tuple(map(Warp._make, study.warps)))
         return optimizer
 
 
 def _called(part: Any) -> str:
     """The name of a surrogate or an acquisition, or its kind."""
     return part if isinstance(part, str) else f"of your own ({type(part).__name__})"
-
-
-def _hashable(options: Any) -> dict[str, Any]:
-    """The options with lists as tuples. Raises TypeError for one that has no hash."""
-    if not isinstance(options, Mapping):
-        raise TypeError(f"surrogate_options must be a mapping from keywords to values; got {options!r}")
-    options = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
-    for name, value in options.items():
-        try:
-            hash(value)
-        except TypeError:
-            raise TypeError(f"surrogate option {name} must be a number, a string or a tuple; got {value!r}") from None
-    return options

@@ -6,7 +6,7 @@ from typing import Any, Required, TypedDict
 
 import numpy as np
 
-from seqdec.bo.search.ascent import Search
+from seqdec.bo.search.candidates import Search
 from seqdec.bo.space.constraints import Constraint
 from seqdec.bo.surrogates.contract import Surrogate
 from seqdec.core import Acquisition

@@ -32,6 +32,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from seqdec.kernels import matern52_at
 from seqdec.runtime import one_blas_thread
 
 _LENGTH_SCALES = np.array([0.1, 0.2, 0.4, 0.8, 1.6, 3.2])
@@ -195,7 +196,7 @@ def _log_likelihoods(x: np.ndarray, w: np.ndarray) -> np.ndarray:
     best = np.full(w.shape[1], -np.inf)
     for length in _LENGTH_SCALES:
         r = np.sqrt(5 * squares / x.shape[1]) / length
-        values, vectors = np.linalg.eigh(1 + (1 + r + r**2 / 3) * np.exp(-r))
+        values, vectors = np.linalg.eigh(1 + matern52_at(r))
         rotated = (vectors.T @ w) ** 2
         spectra = np.maximum(values, 0)[:, None] + _NOISE_VARIANCES
         amplitudes = rotated.T @ (1 / spectra) / count

@@ -1,23 +1,19 @@
-"""The record of an optimisation: its trials, in the order of asking or telling."""
+"""The record of an optimization: its trials, in the order of asking or telling."""
 
-import functools
 import math
-import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from seqdec import checks
+from seqdec.bo.model import Observations
 from seqdec.bo.outputs import Outputs
 from seqdec.bo.space.spaces import Point, Space, identity
-from seqdec.runtime import apart, check_process
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Status = Literal["pending", "complete", "failed"]
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Trial(NamedTuple):
@@ -53,112 +49,107 @@ class Entry(NamedTuple):
         return self.status == "complete" and all(outcome <= 0 for outcome in self.outcomes)
 
     @property
+    def point(self) -> Point:
+        """In both representations."""
+        return Point(self.x, self.unit)
+
+    @property
     def trial(self) -> Trial:
         """What is handed out; changing it does not change the record."""
         return Trial(self.number, self.x if isinstance(self.x, np.ndarray) else self.x.copy())
 
 
-def one_at_a_time(method: F) -> F:
-    """The method, which one thread at a time runs."""
-
-    @functools.wraps(method)
-    def locked(self: Any, *args: Any, **kwargs: Any) -> Any:
-        check_process()
-        with self._lock, apart():
-            return method(self, *args, **kwargs)
-
-    return locked  # pyright: ignore[reportReturnType] (of the same signature)
-
-
 class Record:
-    """The trials of an optimiser; several threads may share it."""
+    """The trials of an optimizer; not for several threads at once."""
 
-    space: Space
-    outputs: Outputs
-    _signs: np.ndarray
-    """(m,) 1 for objectives to be maximised, -1 for others and for outcomes"""
-
-    def __init__(self) -> None:
-        check_process()
-        self._lock = threading.RLock()
-        self._entries: list[Entry] = []
-        self._order: list[int] = []
-
-    def __getstate__(self) -> dict[str, Any]:
-        with self._lock:
-            return {name: value for name, value in vars(self).items() if name != "_lock"}
+    def __init__(self, outputs: Outputs) -> None:
+        self.outputs = outputs
+        self.entries: list[Entry] = []
+        self.order: list[int] = []
+        """numbers of the complete trials in the order in which their values were told"""
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _lock=threading.RLock())
-        for array in (array for entry in self._entries for array in (entry.x, entry.unit)):
+        vars(self).update(state)
+        for array in (array for entry in self.entries for array in (entry.x, entry.unit)):
             if isinstance(array, np.ndarray):
                 array.flags.writeable = False  # which copies are not
 
-    @property
-    @one_at_a_time
-    def trials(self) -> tuple[Trial, ...]:
-        """All trials, in the order of asking or telling."""
-        return tuple(entry.trial for entry in self._entries)
+    def add(self, point: Point) -> Entry:
+        """A new pending trial."""
+        x = point.x if isinstance(point.x, np.ndarray) else point.x.copy()
+        entry = Entry(len(self.entries), x, point.unit, "pending", self.outputs.failed, "")
+        self.entries.append(entry)
+        return entry
 
-    @one_at_a_time
-    def evaluations(self) -> tuple[list[Any], np.ndarray]:
-        """Points and values of all trials that were told, in the order of their numbers; NaN for failures.
+    def complete(
+        self, number: int, values: tuple[float, ...], outcomes: tuple[float, ...], noise_std: float | None
+    ) -> None:
+        """Record the values of a pending trial."""
+        self.entries[number] = self.entries[number]._replace(
+            status="complete", values=values, outcomes=outcomes, noise_std=noise_std
+        )
+        self.order.append(number)
 
-        The values are (n,), with several objectives (n, objectives).
-        """
-        told = [entry for entry in self._entries if entry.status != "pending"]
-        values = np.reshape([entry.values for entry in told], (len(told), self.outputs.objectives))
-        return [entry.x.copy() for entry in told], values[:, 0] if self.outputs.objectives == 1 else values
+    def fail(self, number: int, reason: str, noise_std: float | None) -> None:
+        """Record that a pending trial failed."""
+        self.entries[number] = self.entries[number]._replace(status="failed", reason=reason, noise_std=noise_std)
 
-    @one_at_a_time
-    def feasibility(self) -> np.ndarray:
-        """(n,) bool for each of `evaluations`: whether it is complete and all its outcomes are at most 0."""
-        return np.array([entry.feasible for entry in self._entries if entry.status != "pending"], bool)
-
-    @one_at_a_time
-    def trials_dataframe(self) -> "pd.DataFrame":
-        """One row for each trial: number, state, value (NaN unless complete), the point, reason of a failure.
-
-        The columns of the point are x_0, x_1, ..., or the names; where a parameter is inactive, its value is missing.
-        With several objectives the values are value_0, value_1, ...; with outcome constraints outcome_0, ... and
-        feasible, which is False for trials that are not complete, follow them.
-        """
-        import pandas as pd
-
-        names = self.space.names or [f"x_{i}" for i in range(len(self.space.dimensions))]
-        constraints, told = self.outputs.outcome_constraints, self.outputs.columns
-        rows = [
-            {"number": e.number, "state": e.status}
-            | dict(zip(told, (*e.values, *(e.outcomes or [math.nan] * constraints), e.feasible), strict=False))
-            | (e.x if self.space.names else dict(zip(names, e.x, strict=True)))
-            | {"reason": e.reason}
-            for e in self._entries
-        ]
-        return pd.DataFrame(rows, columns=["number", "state", *told, *names, "reason"])
-
-    def _number(self, trial: Any) -> int | None:
-        """The number of a pending trial; None for a point."""
+    def number(self, trial: Any, space: Space) -> int | None:
+        """The number of a pending trial; None for a point. Raises ValueError for another trial."""
         if not isinstance(trial, Trial):
             return None
-        known = 0 <= checks.count("the number of a trial", trial.number, 0) < len(self._entries)
-        if not known or identity(self._entries[trial.number].x) != identity(self.space.values(trial.x)):
+        known = 0 <= checks.count("the number of a trial", trial.number, 0) < len(self.entries)
+        if not known or identity(self.entries[trial.number].x) != identity(space.values(trial.x)):
             raise ValueError(
                 f"trial {trial.number} was not asked from this optimizer at {trial.x!r}; tell a point instead of a "
                 "trial to add it"
             )
-        if self._entries[trial.number].status != "pending":
-            raise ValueError(f"trial {trial.number} has been told before: it is {self._entries[trial.number].status}")
+        if self.entries[trial.number].status != "pending":
+            raise ValueError(f"trial {trial.number} has been told before: it is {self.entries[trial.number].status}")
         return trial.number
 
-    def _add(self, point: Point) -> Entry:
-        """A new pending trial."""
-        x = point.x if isinstance(point.x, np.ndarray) else point.x.copy()
-        entry = Entry(len(self._entries), x, point.unit, "pending", self.outputs.failed, "")
-        self._entries.append(entry)
-        self._fitted = None
-        return entry
+    def feasible(self) -> list[Entry]:
+        """The feasible trials. Raises ValueError if there is none."""
+        found = [entry for entry in self.entries if entry.feasible]
+        if not self.order:
+            raise ValueError("no trial is complete yet: tell a finite value first")
+        if not found:
+            raise ValueError(
+                f"no trial is feasible yet: each of the {len(self.order)} complete ones has an outcome above 0; ask "
+                "and tell further ones, or look at trials_dataframe()"
+            )
+        return found
 
-    def _responses(self) -> np.ndarray:
-        """(n, m) values, then outcomes, of the complete trials, larger is better, in the order of telling."""
-        rows = [(*self._entries[number].values, *self._entries[number].outcomes) for number in self._order]
-        return np.reshape(np.array(rows, float), (-1, len(self._signs))) * self._signs
+    def observations(self, signs: np.ndarray) -> Observations:
+        """What the model is fitted to; `signs` (m,) as in `seqdec.bo.model.Model`."""
+        complete = [self.entries[number] for number in self.order]
+        rows = [(*entry.values, *entry.outcomes) for entry in complete]
+        pending, failed = ([e.point for e in self.entries if e.status == status] for status in ("pending", "failed"))
+        return Observations(
+            [entry.point for entry in complete],
+            np.reshape(np.array(rows, float), (-1, len(signs))) * signs,
+            [entry.noise_std for entry in complete],
+            pending,
+            failed,
+        )
+
+    def evaluations(self) -> tuple[list[Any], np.ndarray]:
+        """As `seqdec.bo.BayesianOptimizer.evaluations`."""
+        told = [entry for entry in self.entries if entry.status != "pending"]
+        values = np.reshape([entry.values for entry in told], (len(told), self.outputs.objectives))
+        return [entry.x.copy() for entry in told], values[:, 0] if self.outputs.objectives == 1 else values
+
+    def dataframe(self, space: Space) -> "pd.DataFrame":
+        """As `seqdec.bo.BayesianOptimizer.trials_dataframe`."""
+        import pandas as pd
+
+        names = space.names or [f"x_{i}" for i in range(len(space.dimensions))]
+        constraints, told = self.outputs.outcome_constraints, self.outputs.columns
+        rows = [
+            {"number": e.number, "state": e.status}
+            | dict(zip(told, (*e.values, *(e.outcomes or [math.nan] * constraints), e.feasible), strict=False))
+            | (e.x if space.names else dict(zip(names, e.x, strict=True)))
+            | {"reason": e.reason}
+            for e in self.entries
+        ]
+        return pd.DataFrame(rows, columns=["number", "state", *told, *names, "reason"])

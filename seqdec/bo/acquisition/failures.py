@@ -26,7 +26,8 @@ import numpy as np
 
 from seqdec.bo.acquisition.feasibility import log_probability
 from seqdec.bo.surrogates import gaussian_process
-from seqdec.bo.surrogates.gaussian_process import Hyperparameters, State
+from seqdec.bo.surrogates.evidence import Hyperparameters, covariances
+from seqdec.bo.surrogates.gaussian_process import State
 from seqdec.core import Array
 from seqdec.runtime import one_blas_thread
 
@@ -105,7 +106,7 @@ def _posterior(hyper: Hyperparameters, x: np.ndarray, good: np.ndarray) -> Poste
     from scipy.linalg import solve_triangular
     from scipy.special import log_ndtr
 
-    signs, cov = np.where(good, 1.0, -1.0), gaussian_process.covariances(hyper, x, x)
+    signs, cov = np.where(good, 1.0, -1.0), covariances(hyper, x, x)
     precisions, shifts = np.zeros(len(x)), np.zeros(len(x))  # of the sites exp(shift f - precision f^2 / 2)
     last, sweep = -np.inf, 0
     while True:

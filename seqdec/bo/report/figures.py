@@ -15,7 +15,7 @@ from matplotlib.figure import Figure, FigureBase
 from matplotlib.ticker import MaxNLocator
 
 from seqdec.bo.report import importance
-from seqdec.bo.search.ascent import sobol
+from seqdec.bo.search.candidates import sobol
 from seqdec.bo.space import constraints as rules
 from seqdec.bo.space.dimensions import Categorical, Dimension, Integer, Ordinal, Real
 from seqdec.bo.space.spaces import Space

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seqdec.bo.search.ascent import SAME, sobol
+from seqdec.bo.search.candidates import SAME, sobol
 from seqdec.bo.space.spaces import Space
 
 if TYPE_CHECKING:

@@ -1,10 +1,7 @@
-"""The next point to evaluate: the acquisition maximised over the unit cube.
+"""The acquisition maximized: candidates are scored, and projected gradient ascent in the continuous columns runs from
+the best of them in parallel.
 
-Candidates are a randomly shifted Sobol sequence in the search region, and perturbations of the best points so far on
-several scales. Projected gradient ascent in the continuous columns runs from the best of them in parallel; integers and
-categories, which have no gradient, are searched by the candidates alone. Known points are excluded. The host chooses
-the candidates, so that the compiled programs depend on the number of columns only, not on the space. For a space with
-conditions or constraints see `seqdec.bo.search.restricted`.
+Integers and categories, which have no gradient, are searched by the candidates alone. Known points are excluded.
 """
 
 import functools
@@ -16,44 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from seqdec import checks
 from seqdec.bo.acquisition import failures
-from seqdec.bo.space.spaces import Space
-from seqdec.bo.surrogates.contract import History, Surrogate
+from seqdec.bo.search.candidates import Region, Search, is_new
+from seqdec.bo.surrogates.contract import Surrogate
+from seqdec.bo.surrogates.programs import Trials, program
 from seqdec.core import Acquisition, Array, Key
 from seqdec.optim.common import promoting
-from seqdec.registry import spelled_fields
-from seqdec.runtime import UNFUSED
-
-INCUMBENTS = 4
-"""Best points so far that are perturbed."""
-_SCALES = (0.2, 0.05, 0.0125, 0.003)
-_MOVED = 20
-"""Average number of columns that a perturbation changes, at most."""
-_REDRAWN = 0.2
-"""Probability that a perturbation draws a dimension that is not continuous anew."""
-SAME = 1e-6
-"""Points that differ by less in every column of the cube are equal."""
-
-_program = functools.partial(jax.jit, static_argnums=0, compiler_options=UNFUSED)
-
-
-@spelled_fields
-class Search(NamedTuple):
-    """How the acquisition is maximised."""
-
-    raw_samples: int = 512
-    """Points of the Sobol sequence, a power of two; half as many perturbations of the best points are added."""
-    num_restarts: int = 16
-    """Number of best candidates from which an ascent starts; at most `raw_samples`."""
-    steps: int = 60
-    """Steps of each ascent; 0 for none."""
-    grid: bool = False
-    """Whether all queries choose from the same Sobol points, scrambled with seed 0, without ascent: setting and
-    points of the paper's experiments."""
-    repeats: bool | None = None
-    """Whether a point may be suggested again, as in the paper's setting; None: where all points of a finite space have
-    been suggested, if the values are noisy, see `seqdec.bo.BayesianOptimizer.recommend`."""
 
 
 class Plan(NamedTuple):
@@ -67,43 +32,6 @@ class Plan(NamedTuple):
     search: Search
 
 
-class Trials(NamedTuple):
-    """All known points in the order answered, pending, failed; padded to N rows."""
-
-    x: Any
-    """(N, d)"""
-    y: Any
-    """(N,) standardised responses of the answered points; with m outputs (N, m), here and below"""
-    answered: Any
-    """() int32, their number"""
-    pending: Any
-    """() int32"""
-    failed: Any
-    """() int32"""
-    noise: Any = None
-    """(N,) as in `History`"""
-    success: Any = None
-    """posterior of `seqdec.bo.acquisition.failures`; None where failures do not depend on the point as far as is known"""
-
-
-class Region(NamedTuple):
-    """The box of the unit cube to search."""
-
-    low: np.ndarray
-    """(d,)"""
-    high: np.ndarray
-    """(d,)"""
-
-
-class Belief(NamedTuple):
-    """What candidates are scored by."""
-
-    state: Any
-    """of the surrogate, pending points included"""
-    means: np.ndarray
-    """(n,) at the answered and pending points"""
-
-
 class Ranked(NamedTuple):
     """Scored points: candidates, then the ends of the ascents."""
 
@@ -113,76 +41,6 @@ class Ranked(NamedTuple):
     """(n + s,)"""
     starts: np.ndarray
     """(s,) the candidates from which the ascents started"""
-
-
-def check_search(search: Search) -> Search:
-    """`search` with Python numbers. Raises TypeError or ValueError for what is of another type or out of range."""
-    if not isinstance(search, Search):
-        raise TypeError(f"search must be a seqdec.bo.Search; got {search!r}")
-    raw_samples = checks.count("raw_samples", search.raw_samples)
-    search = search._replace(
-        raw_samples=raw_samples,
-        num_restarts=checks.count("num_restarts", search.num_restarts),
-        steps=checks.count("steps", search.steps, 0),
-        grid=checks.flag("grid", search.grid),
-        repeats=None if search.repeats is None else checks.flag("repeats", search.repeats),
-    )
-    if raw_samples & (raw_samples - 1):
-        raise ValueError(f"raw_samples must be a power of two; got {raw_samples}")
-    if search.num_restarts > raw_samples:
-        raise ValueError(f"num_restarts must be at most raw_samples={raw_samples}; got {search.num_restarts}")
-    return search
-
-
-@functools.cache
-def sobol(count: int, columns: int, scramble: bool = False) -> np.ndarray:
-    """(count, columns) points of the unit cube, a Sobol sequence, optionally scrambled with seed 0.
-
-    `count` must be a power of two.
-    """
-    from scipy.stats import qmc
-
-    by: Any = {"seed": 0}  # the stubs know only `rng`, which uses another generator
-    return qmc.Sobol(columns, scramble=scramble, **by).random(count)
-
-
-def fit(surrogate: Surrogate, key: Key, state: Any, trials: Trials) -> Any:
-    """The state fitted to the answered points; from the prior, with the key, if `state` is None."""
-    history = History(trials.x, trials.y, trials.answered, trials.noise)
-    return surrogate.fit(surrogate.init(key, history) if state is None else state, history)
-
-
-def believe(surrogate: Surrogate, state: Any, trials: Trials) -> Belief:
-    """The belief of a fitted state, conditioned on the pending points, with their expected values, as well."""
-    expected, count = np.asarray(means(surrogate, state, trials.x)), int(trials.answered + trials.pending)
-    if not trials.pending:
-        return Belief(state, expected[:count])
-    y = np.concatenate([trials.y[: trials.answered], expected[trials.answered :]])
-    state = surrogate.condition_on(state, History(trials.x, y, np.int32(count), trials.noise))
-    return Belief(state, np.asarray(means(surrogate, state, trials.x))[:count])
-
-
-def candidates(space: Space, search: Search, region: Region, incumbents: np.ndarray, rng: np.random.Generator) -> Any:
-    """(n, d) encodings of points of a space, in the region and around `incumbents` (k, d)."""
-    grid = sobol(search.raw_samples, space.columns, search.grid)
-    if search.grid:
-        return space.snap(np.clip(grid, *region))
-    even = region.low + (region.high - region.low) * ((grid + rng.random(space.columns)) % 1)
-    near = perturbed(space, region, incumbents[rng.integers(len(incumbents), size=len(grid) // 2)], rng)
-    return space.snap(np.concatenate([even, np.clip(near, *region)]))
-
-
-def perturbed(space: Space, region: Region, centres: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """(n, d): a perturbation of each of the points `centres` (n, d), on one of several scales."""
-    shape = centres.shape
-    moved = rng.random(shape) < rng.uniform(1 / shape[1], min(1.0, _MOVED / shape[1]), (shape[0], 1))
-    scales = np.resize(_SCALES, (shape[0], 1)) * (region.high - region.low)
-    rows = centres + np.where(moved, scales * rng.normal(size=shape), 0)
-    for dimension, columns in zip(space.dimensions, space.slices, strict=True):
-        if not dimension.continuous:
-            redrawn = rng.random(shape[0]) < _REDRAWN
-            rows[redrawn, columns] = rng.random((shape[0], columns.stop - columns.start))[redrawn]
-    return rows
 
 
 def rank(
@@ -215,26 +73,7 @@ def best_new(ranked: Ranked, known: np.ndarray) -> np.ndarray | None:
     return None
 
 
-def is_new(point: np.ndarray, known: np.ndarray) -> bool:
-    """Whether a point (d,) is none of `known` (m, d)."""
-    return not np.any(np.abs(known - point).max(axis=1, initial=0) < SAME)
-
-
-@_program
-def means(surrogate: Surrogate, state: Any, x: Array) -> Array:
-    """(n,) means of the function at rows `x` (n, d), in warped units."""
-    return surrogate.posterior(state).mean(x)
-
-
-@_program
-def marginals(surrogate: Surrogate, state: Any, x: Array) -> tuple[Array, Array]:
-    """((n,) means, (n,) standard deviations) of the function at rows `x` (n, d), in warped units."""
-    posterior = surrogate.posterior(state)
-    at = jax.vmap(lambda row: posterior.joint(row[None]))(x)
-    return at.mean[:, 0], jnp.sqrt(jnp.maximum(at.cov[:, 0, 0], 0))
-
-
-@_program
+@program
 def score(plan: Plan, key: Key, state: Any, target: Any, trials: Trials, points: Array) -> Array:
     """(n,) scores of `points` (n, d), given what the acquisition is to exceed."""
     one = _scorer(plan, key, state, target, trials)
@@ -243,7 +82,7 @@ def score(plan: Plan, key: Key, state: Any, target: Any, trials: Trials, points:
     return jax.vmap(one)(jax.random.split(key, len(points)), points)
 
 
-@_program
+@program
 def climb(
     plan: Plan, key: Key, state: Any, target: Any, trials: Trials, region: Region, points: Array, free: Array
 ) -> tuple[Array, Array]:

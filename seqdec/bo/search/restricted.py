@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqdec.bo.search.ascent import Ranked, Region, Search, is_new, perturbed, sobol
+from seqdec.bo.search.ascent import Ranked
+from seqdec.bo.search.candidates import Region, Search, is_new, perturbed, sobol
 from seqdec.bo.space import constraints as rules
 from seqdec.bo.space.constraints import Linear
 from seqdec.bo.space.dimensions import Integer

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from seqdec.bo.surrogates import gaussian_process
+from seqdec.bo.surrogates import evidence
 from seqdec.bo.surrogates.contract import History, Surrogate
 from seqdec.core import Array, Key, Posterior
 from seqdec.runtime import one_blas_thread
@@ -108,18 +108,18 @@ def fitted(history: History) -> Powers:
     """The warps fitted to a history."""
     from scipy.optimize import minimize
 
-    known = gaussian_process.calibration_rows(history)
+    known = evidence.calibration_rows(history)
     dim = known.x.shape[1]
-    start = gaussian_process.flatten(gaussian_process.fitted(history, _ITERATIONS))
+    start = evidence.flatten(evidence.fitted(history, _ITERATIONS))
 
     def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
-        powers, hyper = Powers(flat[:dim], flat[dim : 2 * dim]), gaussian_process.unflatten(flat[2 * dim :])
+        powers, hyper = Powers(flat[:dim], flat[dim : 2 * dim]), evidence.unflatten(flat[2 * dim :])
         moved = known._replace(x=forward(powers, known.x, np))
-        fit, by_hyper, by_x = gaussian_process.negative_log_likelihood(hyper, moved)
-        prior, slope = gaussian_process.negative_log_prior(hyper)
+        fit, by_hyper, by_x = evidence.negative_log_likelihood(hyper, moved)
+        prior, slope = evidence.negative_log_prior(hyper)
         by_powers = [np.sum(by_x * by_power, axis=0) for by_power in derivatives(powers, known.x)]
         logs = flat[: 2 * dim]
-        gradient = np.concatenate([*by_powers, gaussian_process.flatten(by_hyper) + gaussian_process.flatten(slope)])
+        gradient = np.concatenate([*by_powers, evidence.flatten(by_hyper) + evidence.flatten(slope)])
         gradient[: 2 * dim] += logs / _VARIANCE
         return fit + prior + 0.5 * float(logs @ logs) / _VARIANCE, gradient
 
@@ -128,8 +128,8 @@ def fitted(history: History) -> Powers:
         np.concatenate([np.zeros(2 * dim), start]),
         jac=True,
         method="L-BFGS-B",
-        bounds=[(-_REACH, _REACH)] * (2 * dim) + gaussian_process.bounds(dim),
-        options={"maxiter": _ITERATIONS, "gtol": gaussian_process.GRADIENT, "maxcor": 8},
+        bounds=[(-_REACH, _REACH)] * (2 * dim) + evidence.bounds(dim),
+        options={"maxiter": _ITERATIONS, "gtol": evidence.GRADIENT, "maxcor": 8},
     )
     good = np.isfinite(found.fun)
     return Powers(found.x[:dim], found.x[dim : 2 * dim]) if good else Powers(*np.zeros((2, dim)))

@@ -23,9 +23,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from seqdec import checks, filters, likelihoods
-from seqdec.bo.surrogates import gaussian_process
+from seqdec.bo.surrogates import evidence
 from seqdec.bo.surrogates.contract import History, Surrogate, check_growth
-from seqdec.bo.surrogates.gaussian_process import Hyperparameters
+from seqdec.bo.surrogates.evidence import Hyperparameters
 from seqdec.core import Array, Filter, Key, Network, Posterior, PyTree
 from seqdec.runtime import UNFUSED
 
@@ -112,7 +112,7 @@ def hilofi(
         return State(key, layer, belief, np.int32(0), np.array(unfitted))
 
     def init(key: Key, history: History) -> State:
-        return start(key, gaussian_process.prior_mean(dim), unfitted=True)
+        return start(key, evidence.prior_mean(dim), unfitted=True)
 
     def condition_on(state: State, history: History) -> State:
         noise = np.full(len(history.y), -1.0, np.float32) if history.noise is None else history.noise
@@ -120,7 +120,7 @@ def hilofi(
 
     def fit(state: State, history: History) -> State:
         if state.unfitted:
-            hyper = gaussian_process.fitted(history, iterations, most=_CALIBRATED)
+            hyper = evidence.fitted(history, iterations, most=_CALIBRATED)
             state = start(state.key, hyper, unfitted=False)
         return condition_on(state, history)
 
@@ -168,7 +168,7 @@ def _frequencies(key: Key, dim: int, units: int) -> np.ndarray:
 def _absorb(flt: Filter, state: State, history: History) -> State:
     """The state conditioned on the rows appended to the history."""
     estimated = jnp.exp(state.layer.hyper.log_noise)
-    variances = jnp.where(history.noise < 0, estimated, history.noise) + gaussian_process.SMALLEST_NOISE
+    variances = jnp.where(history.noise < 0, estimated, history.noise) + evidence.SMALLEST_NOISE
 
     def absorb(size: int, count: Array, belief: Any) -> Any:
         def step(chunk, belief):

@@ -20,9 +20,11 @@ Bayesian optimisation", 2023.
 import numpy as np
 
 from seqdec import checks
+from seqdec.bo.surrogates import evidence
 from seqdec.bo.surrogates import gaussian_process as exact
 from seqdec.bo.surrogates.contract import History, Surrogate, check_growth
-from seqdec.bo.surrogates.gaussian_process import Hyperparameters, Known, State
+from seqdec.bo.surrogates.evidence import Hyperparameters, Known
+from seqdec.bo.surrogates.gaussian_process import State
 from seqdec.core import Array, Key
 from seqdec.runtime import one_blas_thread
 
@@ -44,7 +46,7 @@ def sparse_gp(*, points: int = 512, iterations: int = 30, growth: float = 1.1) -
 
     def init(key: Key, history: History) -> State:
         del key
-        hyper, empty = exact.prior_mean(np.shape(history.x)[1]), history._replace(filled=0)
+        hyper, empty = evidence.prior_mean(np.shape(history.x)[1]), history._replace(filled=0)
         return _condition(hyper, empty, points)._replace(unfitted=np.array(True))
 
     def fit(state: State, history: History) -> State:
@@ -70,7 +72,7 @@ def sparse_gp(*, points: int = 512, iterations: int = 30, growth: float = 1.1) -
 
 @one_blas_thread()
 def _condition(hyper: Hyperparameters, history: History, points: int) -> State:
-    known = exact.told(history)
+    known = evidence.told(history)
     dim = known.x.shape[1]
     x, whiten, weights, spread = np.zeros((points, dim)), np.zeros((points, points)), np.zeros(points), np.zeros(points)
     chosen, rows = _chosen(hyper, known, points)
@@ -78,7 +80,7 @@ def _condition(hyper: Hyperparameters, history: History, points: int) -> State:
     if count:
         from scipy.linalg import solve_triangular
 
-        std = np.sqrt(exact.noise_variances(hyper, known))
+        std = np.sqrt(evidence.noise_variances(hyper, known))
         scaled = rows.T / std
         values, vectors = np.linalg.eigh(scaled @ scaled.T)
         values = np.maximum(values, 0)
@@ -94,7 +96,7 @@ def _condition(hyper: Hyperparameters, history: History, points: int) -> State:
 def _chosen(hyper: Hyperparameters, known: Known, points: int) -> tuple[np.ndarray, np.ndarray]:
     """(indices (m,) of the points, rows (n, m) of the factor: rows @ rows' approximates the prior covariance)."""
     count = len(known.y)
-    left = exact.prior_variance(hyper) * np.ones(count)
+    left = evidence.prior_variance(hyper) * np.ones(count)
     least, best = _CERTAIN * left.max(initial=0), np.argsort(-known.y, kind="stable")[: points // 2]
     rows, chosen = np.zeros((count, min(points, count))), []
     for among in (best, np.arange(count)):
@@ -103,7 +105,9 @@ def _chosen(hyper: Hyperparameters, known: Known, points: int) -> tuple[np.ndarr
             if left[pivot] <= least:
                 break
             step = len(chosen)
-            column = exact.covariances(hyper, known.x, known.x[pivot][None])[:, 0] - rows[:, :step] @ rows[pivot, :step]
+            column = (
+                evidence.covariances(hyper, known.x, known.x[pivot][None])[:, 0] - rows[:, :step] @ rows[pivot, :step]
+            )
             rows[:, step] = column / np.sqrt(left[pivot])
             left = np.maximum(left - rows[:, step] ** 2, 0)
             left[pivot] = 0

@@ -1,0 +1,111 @@
+"""Candidates of a question: a randomly shifted Sobol sequence in the search region, and perturbations of the best points
+so far on several scales.
+
+The host chooses them, so that the compiled programs depend on the number of columns only, not on the space. For a space
+with conditions or constraints see `seqdec.bo.search.restricted`.
+"""
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from seqdec import checks
+from seqdec.bo.space.spaces import Space
+from seqdec.registry import spelled_fields
+
+INCUMBENTS = 4
+"""Best points so far that are perturbed."""
+_SCALES = (0.2, 0.05, 0.0125, 0.003)
+_MOVED = 20
+"""Average number of columns that a perturbation changes, at most."""
+_REDRAWN = 0.2
+"""Probability that a perturbation draws a dimension that is not continuous anew."""
+SAME = 1e-6
+"""Points that differ by less in every column of the cube are equal."""
+
+
+@spelled_fields
+class Search(NamedTuple):
+    """How the acquisition is maximised."""
+
+    raw_samples: int = 512
+    """Points of the Sobol sequence, a power of two; half as many perturbations of the best points are added."""
+    num_restarts: int = 16
+    """Number of best candidates from which an ascent starts; at most `raw_samples`."""
+    steps: int = 60
+    """Steps of each ascent; 0 for none."""
+    grid: bool = False
+    """Whether all queries choose from the same Sobol points, scrambled with seed 0, without ascent: setting and
+    points of the paper's experiments."""
+    repeats: bool | None = None
+    """Whether a point may be suggested again, as in the paper's setting; None: where all points of a finite space have
+    been suggested, if the values are noisy, see `seqdec.bo.BayesianOptimizer.recommend`."""
+
+
+class Region(NamedTuple):
+    """The box of the unit cube to search."""
+
+    low: np.ndarray
+    """(d,)"""
+    high: np.ndarray
+    """(d,)"""
+
+
+def check_search(search: Search) -> Search:
+    """`search` with Python numbers. Raises TypeError or ValueError for what is of another type or out of range."""
+    if not isinstance(search, Search):
+        raise TypeError(f"search must be a seqdec.bo.Search; got {search!r}")
+    raw_samples = checks.count("raw_samples", search.raw_samples)
+    search = search._replace(
+        raw_samples=raw_samples,
+        num_restarts=checks.count("num_restarts", search.num_restarts),
+        steps=checks.count("steps", search.steps, 0),
+        grid=checks.flag("grid", search.grid),
+        repeats=None if search.repeats is None else checks.flag("repeats", search.repeats),
+    )
+    if raw_samples & (raw_samples - 1):
+        raise ValueError(f"raw_samples must be a power of two; got {raw_samples}")
+    if search.num_restarts > raw_samples:
+        raise ValueError(f"num_restarts must be at most raw_samples={raw_samples}; got {search.num_restarts}")
+    return search
+
+
+@functools.cache
+def sobol(count: int, columns: int, scramble: bool = False) -> np.ndarray:
+    """(count, columns) points of the unit cube, a Sobol sequence, optionally scrambled with seed 0.
+
+    `count` must be a power of two.
+    """
+    from scipy.stats import qmc
+
+    by: Any = {"seed": 0}  # the stubs know only `rng`, which uses another generator
+    return qmc.Sobol(columns, scramble=scramble, **by).random(count)
+
+
+def candidates(space: Space, search: Search, region: Region, incumbents: np.ndarray, rng: np.random.Generator) -> Any:
+    """(n, d) encodings of points of a space, in the region and around `incumbents` (k, d)."""
+    grid = sobol(search.raw_samples, space.columns, search.grid)
+    if search.grid:
+        return space.snap(np.clip(grid, *region))
+    even = region.low + (region.high - region.low) * ((grid + rng.random(space.columns)) % 1)
+    near = perturbed(space, region, incumbents[rng.integers(len(incumbents), size=len(grid) // 2)], rng)
+    return space.snap(np.concatenate([even, np.clip(near, *region)]))
+
+
+def perturbed(space: Space, region: Region, centres: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """(n, d): a perturbation of each of the points `centres` (n, d), on one of several scales."""
+    shape = centres.shape
+    moved = rng.random(shape) < rng.uniform(1 / shape[1], min(1.0, _MOVED / shape[1]), (shape[0], 1))
+    scales = np.resize(_SCALES, (shape[0], 1)) * (region.high - region.low)
+    rows = centres + np.where(moved, scales * rng.normal(size=shape), 0)
+    for dimension, columns in zip(space.dimensions, space.slices, strict=True):
+        if not dimension.continuous:
+            redrawn = rng.random(shape[0]) < _REDRAWN
+            rows[redrawn, columns] = rng.random((shape[0], columns.stop - columns.start))[redrawn]
+    return rows
+
+
+def is_new(point: np.ndarray, known: np.ndarray) -> bool:
+    """Whether a point (d,) is none of `known` (m, d)."""
+    return not np.any(np.abs(known - point).max(axis=1, initial=0) < SAME)

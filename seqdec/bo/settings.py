@@ -1,0 +1,198 @@
+"""What an optimizer is asked for: its keywords, checked, and how points are chosen with them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from seqdec import checks
+from seqdec.bo.acquisition import names as acquisitions
+from seqdec.bo.acquisition import pareto
+from seqdec.bo.acquisition.feasibility import Incumbent, Target
+from seqdec.bo.model import Model
+from seqdec.bo.outputs import Outputs
+from seqdec.bo.search import restricted
+from seqdec.bo.search.ascent import Plan
+from seqdec.bo.search.candidates import Search, check_search
+from seqdec.bo.space.bounds import name_of_a_column, space_from
+from seqdec.bo.space.constraints import Constraint
+from seqdec.bo.space.spaces import Space
+from seqdec.bo.suggestion import Method
+from seqdec.bo.surrogates import contract as surrogates
+from seqdec.bo.surrogates.contract import Surrogate
+from seqdec.bo.surrogates.input_warp import warped
+from seqdec.bo.surrogates.multi_output import independent
+from seqdec.core import Acquisition
+
+_MANY_DIMENSIONS = 20
+"""With more columns than these, the search keeps to a trust region."""
+
+
+class Settings(NamedTuple):
+    """The keywords of `seqdec.bo.BayesianOptimizer`, which describes them, checked; without its capacity."""
+
+    space: Space
+    outputs: Outputs
+    seed: int
+    maximize: bool | tuple[bool, ...]
+    reference_point: np.ndarray | None
+    surrogate: str | Surrogate
+    surrogate_options: dict[str, Any]
+    acquisition: str | Acquisition
+    initial: int
+    trust_region: bool
+    standardize: bool
+    warp: bool
+    input_warp: bool
+    noise_std: float | None
+    search: Search
+
+    @property
+    def signs(self) -> np.ndarray:
+        """(m,) 1 for objectives to be maximized, -1 for others and for outcomes."""
+        objectives = pareto.signs(self.maximize, self.outputs.objectives)
+        return np.concatenate([objectives, np.full(self.outputs.outcome_constraints, -1.0)])
+
+    @property
+    def is_automatic(self) -> bool:
+        """Whether the surrogate is chosen by what has been told."""
+        return isinstance(self.surrogate, str) and self.surrogate == "auto"
+
+
+def checked(
+    bounds: Any,
+    constraints: Sequence[Constraint],
+    *,
+    seed: Any,
+    maximize: Any,
+    objectives: Any,
+    outcome_constraints: Any,
+    reference_point: Any,
+    surrogate: Any,
+    surrogate_options: Any,
+    acquisition: Any,
+    initial: Any,
+    trust_region: Any,
+    standardize: Any,
+    warp: Any,
+    input_warp: Any,
+    noise_std: Any,
+    search: Any,
+) -> Settings:
+    """The settings. Raises ValueError or TypeError, naming the argument that does not fit."""
+    space = space_from(bounds, constraints)
+    outputs = Outputs(
+        checks.count("objectives", objectives), checks.count("outcome_constraints", outcome_constraints, 0)
+    )
+    for name in outputs.columns:
+        if name in space.names:
+            raise ValueError(name_of_a_column(name))
+    flags = pareto.signs(maximize, outputs.objectives) > 0
+    wide = space.columns > _MANY_DIMENSIONS and outputs.objectives == 1
+    region = wide if trust_region is None else checks.flag("trust_region", trust_region)
+    if region and outputs.objectives > 1:
+        raise ValueError("trust_region needs one objective, a best point to be around: leave it out")
+    if isinstance(surrogate, str):
+        checks.choice("surrogate", surrogate, ["auto", *surrogates.names()])
+    options = _hashable({} if surrogate_options is None else surrogate_options)
+    if options and not (isinstance(surrogate, str) and surrogate != "auto"):
+        raise TypeError(f"surrogate_options need a surrogate by name, such as 'gp'; got {surrogate!r} with them")
+    return Settings(
+        space,
+        outputs,
+        checks.seed("seed", seed),
+        bool(flags[0]) if outputs.objectives == 1 else tuple(flags.tolist()),
+        _reference(reference_point, outputs.objectives),
+        surrogate,
+        options,
+        acquisition,
+        max(2, space.columns) if initial is None else checks.count("initial", initial),
+        region,
+        checks.flag("standardize", standardize),
+        checks.flag("warp", warp),
+        checks.flag("input_warp", input_warp),
+        noise_std,
+        check_search(Search() if search is None else search),
+    )
+
+
+class Chosen(NamedTuple):
+    """A surrogate and an acquisition, and the method that they make."""
+
+    surrogate: str | Surrogate
+    acquisition: str | Acquisition
+    method: Method
+
+
+def choose(settings: Settings, surrogate: str | Surrogate) -> Chosen:
+    """The method with this surrogate. Raises ValueError or TypeError where it or the acquisition do not fit."""
+    space, outputs = settings.space, settings.outputs
+    if isinstance(surrogate, str):
+        belief = surrogates.make(surrogate, space.columns, **settings.surrogate_options)
+    elif isinstance(surrogate, Surrogate):
+        belief = surrogate
+    else:
+        raise TypeError(f"surrogate must be a name or a Surrogate; got {surrogate!r}")
+    belief = warped(belief) if settings.input_warp else belief
+    automatic = isinstance(settings.acquisition, str) and settings.acquisition == "auto"
+    acquisition = acquisitions.automatic(belief.acquisition, outputs) if automatic else settings.acquisition
+    if outputs.plain:
+        score = acquisitions.make(acquisition)
+        smooth = acquisitions.is_smooth(score(Incumbent(*jnp.zeros(2))))
+    else:
+        belief = independent(belief, len(settings.signs))
+        score = acquisitions.make_several(acquisition, outputs)
+        smooth = acquisitions.is_smooth(score(Target(Incumbent(*jnp.zeros(2)), jnp.array(False), jnp.zeros(0))))
+    model = Model(
+        belief,
+        outputs,
+        settings.signs,
+        space.columns,
+        settings.seed,
+        settings.standardize,
+        settings.warp,
+        check_noise(settings.noise_std, belief, surrogate),
+    )
+    plan = Plan(belief, score, smooth, settings.search)
+    examples = [restricted.example(space)] if space.restricted else []
+    method = Method(model, space, plan, settings.initial, settings.trust_region, settings.reference_point, examples)
+    return Chosen(surrogate, acquisition, method)
+
+
+def check_noise(noise_std: Any, surrogate: Surrogate, name: Any) -> float | None:
+    """`noise_std` as a float. Raises ValueError or TypeError if it is no deviation or the surrogate uses none."""
+    if noise_std is None:
+        return None
+    noise_std = checks.real("noise_std", noise_std)
+    checks.number("noise_std", noise_std)
+    if surrogate.noise_variance is None:
+        raise ValueError(
+            f'noise_std is not used by the surrogate {name!r}, got {noise_std}: leave it out, or choose surrogate="gp"'
+        )
+    return noise_std
+
+
+def _reference(given: Any, objectives: int) -> np.ndarray | None:
+    """`given` as (k,) numbers. Raises ValueError or TypeError for anything else, and with one objective."""
+    if given is None:
+        return None
+    numbers = np.asarray(checks.numbers("reference_point", np.asarray(given)), float)
+    if objectives == 1 or numbers.shape != (objectives,) or not np.isfinite(numbers).all():
+        wanted = f"{objectives} finite numbers, one for each objective"
+        expected = wanted if objectives > 1 else "left out with one objective"
+        raise ValueError(f"reference_point must be {expected}; got {given!r}")
+    return numbers
+
+
+def _hashable(options: Any) -> dict[str, Any]:
+    """The options with lists as tuples. Raises TypeError for one that has no hash."""
+    if not isinstance(options, Mapping):
+        raise TypeError(f"surrogate_options must be a mapping from keywords to values; got {options!r}")
+    options = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
+    for name, value in options.items():
+        try:
+            hash(value)
+        except TypeError:
+            raise TypeError(f"surrogate option {name} must be a number, a string or a tuple; got {value!r}") from None
+    return options
