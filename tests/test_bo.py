@@ -21,13 +21,13 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
 import seqdec
 from seqdec import policies
-from seqdec.bo import BayesianOptimizer, Categorical, Exhausted, History, Integer, Real, Search, space_from
+from seqdec.bo import BayesianOptimizer, Categorical, Exhausted, History, Integer, Real, Search, space_from, suggestion
 from seqdec.bo import gp as make_gp
-from seqdec.bo.search import ascent as suggesting
 from seqdec.bo.search.trust_region import edge
 from seqdec.bo.space.spaces import Space
 from seqdec.bo.surrogates import contract as surrogates
 from seqdec.bo.surrogates import gaussian_process as page
+from seqdec.bo.surrogates import programs
 from seqdec.envs import objectives
 from seqdec.policies.improvement import log_h
 from seqdec.registry import Registry
@@ -387,7 +387,7 @@ def test_failures_never_reach_the_belief(value: float | None) -> None:
     for _ in range(4):
         trial = optimizer.ask()
         optimizer.tell(trial, BRANIN(trial.x))
-    trials, _ = optimizer._trials(jnp.float32)
+    _, (_, _, trials) = optimizer.fitted()
     assert (int(trials.answered), int(trials.pending), int(trials.failed)) == (4, 0, 1)
     assert np.isfinite(trials.y).all() and optimizer.trials_dataframe()["state"][0] == "failed"
     np.testing.assert_allclose(np.asarray(trials.x)[4], optimizer.space.encode(failed.x), rtol=1e-6)
@@ -434,7 +434,7 @@ def test_what_is_handed_out_does_not_change_the_record() -> None:
     assert (
         [table["x_0"][0], table["x_1"][0]]
         == trial.x.tolist()
-        == optimizer.space.decode(optimizer._entries[0].unit).tolist()
+        == optimizer.space.decode(optimizer._record.entries[0].unit).tolist()
     )
 
     mixed = BayesianOptimizer(MIXED, seed=0, search=QUICK)
@@ -481,14 +481,14 @@ def test_an_interrupted_question_can_be_asked_again(monkeypatch: pytest.MonkeyPa
     optimizer = quick()
     for trial in optimizer.ask(4):
         optimizer.tell(trial, BRANIN(trial.x))
-    inner = suggesting.fit
+    inner = programs.fit
 
     def interrupted(*arguments: Any) -> Any:
         inner(*arguments)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(suggesting, "fit", interrupted)
+        patch.setattr(programs, "fit", interrupted)
         with pytest.raises(KeyboardInterrupt):
             optimizer.ask()
     assert optimizer.ask().number == 4
@@ -640,7 +640,8 @@ def test_the_trust_region_grows_with_success_and_shrinks_without() -> None:
     optimizer = quick(trust_region=True)
     for trial, value in zip(optimizer.ask(2), (3.0, 2.0), strict=True):
         optimizer.tell(trial, value)
-    low, high = optimizer._region()
+    known, (_, fitted) = optimizer._fits.observations(optimizer._record), optimizer.fitted()
+    low, high = suggestion._region(optimizer._fits.method, known, fitted.warps)
     centre = optimizer.space.encode(optimizer.best[0])
     np.testing.assert_allclose(low, np.clip(centre - 0.4, 0, 1))
     assert np.all((low <= centre) & (centre <= high))

@@ -22,9 +22,12 @@ from seqdec.bo import (
     Search,
     figures,
     importances,
+    model,
     space_from,
 )
+from seqdec.bo.report import progress
 from seqdec.bo.report.importance import total_effects, units
+from seqdec.bo.report.study import study_of
 from seqdec.experiments import bo
 
 BOX = [(-5.0, 10.0), (0.0, 15.0)]
@@ -155,22 +158,22 @@ def test_progress_shows_every_value_the_best_the_failures_and_the_optimum() -> N
 
 def test_random_search_is_expected_to_find_the_best_of_as_many_predictions() -> None:
     optimizer = told(lambda x: x[0] ** 2 + x[1])
-    study = figures._study(optimizer, None)
-    expected = figures._random_search(study, 20)
+    study = study_of(optimizer, None)
+    expected = progress._random_search(study, 20)
     points = np.random.default_rng(1).random((20_000, 2))
-    means = optimizer._predictions(points)[:, 0, 0]
+    means = model.predictions(*optimizer.fitted(), points)[:, 0, 0]
     best = np.minimum.accumulate(means.reshape(-1, 20), axis=1)
     assert np.abs(expected - best.mean(0)).max() < 0.05 * means.std()
     up = told(lambda x: -(x[0] ** 2) - x[1], maximize=True)
-    assert figures._random_search(figures._study(up, None), 20) == pytest.approx(-expected, rel=0.01)
+    assert progress._random_search(study_of(up, None), 20) == pytest.approx(-expected, rel=0.01)
 
 
 def test_random_search_keeps_to_the_constraints() -> None:
     optimizer = told(lambda x: x[0] + x[1], constraints=[Linear({0: 1.0, 1: 1.0}, low=15.0)])
-    expected = figures._random_search(figures._study(optimizer, None), 500)
+    expected = progress._random_search(study_of(optimizer, None), 500)
     assert 14.5 < expected[-1] < 16 < expected[0] < 20
     narrow = told(lambda x: x[0] + x[1], constraints=[Linear({0: 1.0, 1: 1.0}, low=23.0)])
-    assert not len(figures._random_search(figures._study(narrow, None), 5))
+    assert not len(progress._random_search(study_of(narrow, None), 5))
     drawn(narrow.plot("progress"))
 
 
@@ -264,7 +267,7 @@ def test_values_of_very_different_size_are_drawn_on_a_logarithmic_scale() -> Non
 def test_of_fifty_parameters_the_most_important_are_drawn() -> None:
     optimizer = told(lambda x: 5 * x[7] + x[3], [(0.0, 1.0)] * 50, calls=64, capacity=64, surrogate="gp")
     figure = drawn(optimizer.plot())
-    assert next(iter(figures._study(optimizer, None).importances)) == 7
+    assert next(iter(study_of(optimizer, None).importances)) == 7
     assert len([axis for axis in axes(figure) if axis.get_xlabel().startswith("x[")]) == 6
     assert len(axes(optimizer.plot("parallel"))[0].get_xticks()) == 13
     assert "and 35 less important" in texts(figure)

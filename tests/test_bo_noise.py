@@ -38,9 +38,9 @@ def noisy(std: float, seed: int = 0) -> Any:
 
 def estimates(optimizer: BayesianOptimizer) -> float:
     """The share of noise that the surrogate estimates."""
-    estimate = optimizer._plan.surrogate.noise_variance
-    assert estimate is not None
-    return float(estimate(optimizer._belief().state))
+    model, fitted = optimizer.fitted()
+    assert model.surrogate.noise_variance is not None
+    return float(model.surrogate.noise_variance(fitted.state))
 
 
 def test_of_a_rough_function_the_best_evaluated_point_is_recommended() -> None:

@@ -66,7 +66,9 @@ def test_a_pickled_optimizer_goes_on_with_the_same_suggestions(options: dict[str
     other.tell(pending, 1.0, outcomes=[0.0] * optimizer.outputs.outcome_constraints)
     with pytest.raises(ValueError, match="read-only"):
         other.trials[0].x[0] = 3.0
-    assert (other._plan == optimizer._plan) == isinstance(optimizer.acquisition, str)  # the same compiled programs
+    assert (other._fits.method.plan == optimizer._fits.method.plan) == isinstance(
+        optimizer.acquisition, str
+    )  # the same compiled programs
 
 
 def test_a_surrogate_of_your_own_goes_on() -> None:

@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,11 +14,11 @@ from scipy import stats
 from sklearn import gaussian_process
 
 import seqdec
-from seqdec.bo import BayesianOptimizer, History, Search
+from seqdec.bo import BayesianOptimizer, History, Search, suggestion
 from seqdec.bo import output_warp as responses
 from seqdec.bo.output_warp import Warp
-from seqdec.bo.search import ascent as suggest
 from seqdec.bo.surrogates import gaussian_process as page
+from seqdec.bo.surrogates import programs
 from seqdec.envs import objectives
 from seqdec.persistence import read_arrays, write_arrays
 
@@ -164,10 +163,14 @@ def test_known_noise_is_that_of_scikit_learn() -> None:
         np.testing.assert_allclose(cov, covariance, atol=1e-9)
 
 
+def warp(optimizer: BayesianOptimizer) -> Warp:
+    """That of the first output."""
+    return optimizer.fitted()[1].warps[0]
+
+
 def variances(optimizer: BayesianOptimizer) -> np.ndarray:
     """The noise that the surrogate is given."""
-    with jax.enable_x64(True):
-        return np.asarray(optimizer._trials(jnp.float64)[0].noise)
+    return np.asarray(optimizer.fitted()[1].trials.noise)
 
 
 def test_noise_is_known_for_all_trials_for_some_or_for_none() -> None:
@@ -175,7 +178,7 @@ def test_noise_is_known_for_all_trials_for_some_or_for_none() -> None:
     assert np.all(variances(optimizer) == -1)
     optimizer.tell([0.0, 0.0], 55.6, noise_std=2.0)
     noise = variances(optimizer)
-    assert np.all(noise[:6] == -1) and noise[6] == pytest.approx((2 * optimizer._warp.slope(np.array([-55.6]))[0]) ** 2)
+    assert np.all(noise[:6] == -1) and noise[6] == pytest.approx((2 * warp(optimizer).slope(np.array([-55.6]))[0]) ** 2)
     exact = quick(noise_std=0.0)
     exact.tell([0.0, 0.0], 55.6)
     exact.tell([1.0, 0.0], 40.0, noise_std=1.0)
@@ -287,15 +290,16 @@ def test_the_improvement_is_augmented_by_the_noise_that_is_known_or_that_repeate
     for x in np.repeat(generator.uniform((-5, 0), (10, 15), (30 // repeats, 2)), repeats, axis=0):
         optimizer.tell(x, BRANIN(x) + noise * generator.standard_normal(), outcomes=[x[0] - 8] * outcomes)
     with jax.enable_x64(True):
-        trials = optimizer._fit()
-        belief = suggest.believe(optimizer._plan.surrogate, optimizer._state, trials)
-        target = optimizer._target(belief.means, trials)
+        model, fitted = optimizer.fitted()
+        belief = programs.believe(model.surrogate, fitted.state, fitted.trials)
+        known = optimizer._fits.observations(optimizer._record)
+        target = suggestion._target(optimizer._fits.method, known, fitted, belief.means)
     means = np.reshape(belief.means, (30, -1))[:, 0]
     feasible = np.array([x[0] <= 8 or not outcomes for x in optimizer.evaluations()[0]])
     incumbent = target.best if outcomes else target
     assert incumbent.best == means[feasible].max()
-    value = optimizer._warp.inverse(np.array([incumbent.best]))
-    expected = share * noise * optimizer._warp.slope(value)[0]
+    value = warp(optimizer).inverse(np.array([incumbent.best]))
+    expected = share * noise * warp(optimizer).slope(value)[0]
     assert incumbent.noise_std == pytest.approx(expected, rel=0.5)
 
 
@@ -341,7 +345,11 @@ def test_a_study_keeps_warp_and_noise(tmp_path: Any) -> None:
     optimizer.ask()
     optimizer.save(tmp_path / "study")
     loaded = BayesianOptimizer.load(tmp_path / "study")
-    assert loaded._warp == optimizer._warp and loaded.noise_std == 0.5 and loaded._entries[8].noise_std == 0.25
+    assert (
+        warp(loaded) == warp(optimizer)
+        and loaded.settings.noise_std == 0.5
+        and loaded._record.entries[8].noise_std == 0.25
+    )
     assert loaded.recommend()[1:] == optimizer.recommend()[1:]
     assert loaded.ask().x.tolist() == optimizer.ask().x.tolist()
 
@@ -357,4 +365,4 @@ def test_a_study_without_a_warp_loads(tmp_path: Any) -> None:
     write_arrays(tmp_path / "earlier", tensors, content)
     loaded = BayesianOptimizer.load(tmp_path / "earlier")
     assert loaded.trials_dataframe().equals(optimizer.trials_dataframe())
-    assert loaded._state is None and loaded.ask().number == 9
+    assert not loaded.is_fitted and loaded.ask().number == 9

@@ -15,14 +15,14 @@ from scipy import stats
 
 import seqdec
 from seqdec import policies
-from seqdec.bo import BayesianOptimizer, Real, Search, hypervolume
+from seqdec.bo import BayesianOptimizer, Real, Search, hypervolume, suggestion
 from seqdec.bo import output_warp as responses
 from seqdec.bo.acquisition import names as acquisitions
 from seqdec.bo.acquisition import pareto
 from seqdec.bo.acquisition.feasibility import Incumbent, Target, log_probability, weighted
 from seqdec.bo.output_warp import Warp
-from seqdec.bo.search import ascent as suggesting
 from seqdec.bo.surrogates import multi_output as several
+from seqdec.bo.surrogates import programs
 from seqdec.core import Posterior, Predictive
 from seqdec.persistence import read_arrays, write_arrays
 from tests.toys import optimizer_programs
@@ -288,10 +288,10 @@ def test_pending_trials_enter_with_what_is_expected_of_each_output() -> None:
     optimizer = played(one, 8, outcome_constraints=1)
     optimizer.ask(2)
     with jax.enable_x64(True):
-        trials = optimizer._fit()
-        before = np.asarray(suggesting.means(optimizer._plan.surrogate, optimizer._state, trials.x))
-        belief = suggesting.believe(optimizer._plan.surrogate, optimizer._state, trials)
-        found = suggesting.marginals(optimizer._plan.surrogate, belief.state, trials.x[:10])
+        model, (state, _, trials) = optimizer.fitted()
+        before = np.asarray(programs.means(model.surrogate, state, trials.x))
+        belief = programs.believe(model.surrogate, state, trials)
+        found = programs.marginals(model.surrogate, belief.state, trials.x[:10])
     means, stds = map(np.asarray, found)
     assert belief.means.shape == (10, 2) and int(trials.pending) == 2
     np.testing.assert_allclose(means[8:], before[8:10], atol=1e-3)
@@ -370,7 +370,7 @@ def test_a_study_goes_on_to_the_bit(fun: Any, options: dict[str, Any], tmp_path:
     loaded = BayesianOptimizer.load(tmp_path / "study")
     assert loaded.trials_dataframe().equals(optimizer.trials_dataframe())
     assert loaded.outputs == optimizer.outputs and loaded.maximize == optimizer.maximize
-    assert loaded._warps == optimizer._warps
+    assert loaded.fitted()[1].warps == optimizer.fitted()[1].warps
     for _ in range(2):
         a, b = optimizer.ask(), loaded.ask()
         assert a.x.tolist() == b.x.tolist()
@@ -533,5 +533,6 @@ def test_a_trust_region_is_around_the_best_feasible_point() -> None:
     for a, b, outcome in ((0.1, 0.1, 0.5), (0.6, 0.6, -0.1), (0.9, 0.9, -0.2)):
         optimizer.tell({"a": a, "b": b}, a + b, outcomes=outcome)
     optimizer.ask()
-    low, high = optimizer._region()
+    known, (_, fitted) = optimizer._fits.observations(optimizer._record), optimizer.fitted()
+    low, high = suggestion._region(optimizer._fits.method, known, fitted.warps)
     np.testing.assert_allclose((low + high) / 2, [0.6, 0.6])

@@ -22,7 +22,7 @@ from seqdec.bo import (
     Space,
     space_from,
 )
-from seqdec.bo.search import ascent as suggesting
+from seqdec.bo.search import candidates as suggesting
 from seqdec.persistence import read_arrays, write_arrays
 from tests.toys import optimizer_programs
 
@@ -237,7 +237,7 @@ def test_an_ascent_leaves_inactive_columns_where_they_are() -> None:
     for _ in range(6):
         trial = study.ask()
         study.tell(trial, tree_loss(trial.x))
-    for entry in study._entries:
+    for entry in study._record.entries:
         assert np.all(entry.unit[~study.space.active(entry.x)] == 0.5)
 
 

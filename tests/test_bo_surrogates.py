@@ -13,12 +13,14 @@ from seqdec.bo.acquisition.feasibility import Incumbent
 from seqdec.bo.acquisition.names import is_smooth, make
 from seqdec.bo.acquisition.names import names as acquisition_names
 from seqdec.bo.search import ascent as suggest
-from seqdec.bo.search.ascent import Plan, Region, Search, Trials
+from seqdec.bo.search.ascent import Plan
+from seqdec.bo.search.candidates import Region, Search
 from seqdec.bo.surrogates import contract as surrogates
 from seqdec.bo.surrogates import gaussian_process as exact
 from seqdec.bo.surrogates import random_features as wide
 from seqdec.bo.surrogates import sparse_gaussian_process as sparse
 from seqdec.bo.surrogates.contract import History
+from seqdec.bo.surrogates.programs import Trials
 
 DIM, COUNT, ROWS = 3, 40, 64
 HYPER = exact.Hyperparameters(np.log([0.5, 0.8, 3.0]), np.log(0.7), np.log(1e-3))

@@ -25,7 +25,8 @@ from matplotlib.figure import Figure
 
 import seqdec
 from seqdec import agents, cli, experiments, models, ope
-from seqdec.bo.search import ascent as suggest
+from seqdec.bo.search import ascent
+from seqdec.bo.surrogates import programs as surrogate_programs
 from seqdec.core import Spaces
 from seqdec.data import Dataset, load_mnist, synthetic_kuairec, write_kuairec
 from seqdec.envs import _classification
@@ -223,8 +224,8 @@ def traced(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(Sweep, "_executor", Threads._executor)
     for module in (bench, in_between, learning, optimizers, tune):
         monkeypatch.setattr(module, "jax", Tracing())
-    for name in ("climb", "means", "score"):
-        monkeypatch.setattr(suggest, name, Program(getattr(suggest, name).__wrapped__, static=1))
+    for module, name in ((ascent, "climb"), (ascent, "score"), (surrogate_programs, "means")):
+        monkeypatch.setattr(module, name, Program(getattr(module, name).__wrapped__, static=1))
     return place
 
 

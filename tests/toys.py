@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from seqdec.bo.search import ascent as suggest
+from seqdec.bo.search import ascent
+from seqdec.bo.surrogates import programs
 from seqdec.core import Action, Agent, Array, Environment, Filter, IsLast, Key, Masked, Network, TimeStep
 
 NUM_ARMS = 3
@@ -103,4 +104,4 @@ def compiled(make: Callable[..., Filter]) -> Callable[..., Filter]:
 
 def optimizer_programs() -> int:
     """The number of compiled programs that choose points in Bayesian optimisation."""
-    return suggest.score._cache_size() + suggest.climb._cache_size() + suggest.means._cache_size()
+    return ascent.score._cache_size() + ascent.climb._cache_size() + programs.means._cache_size()

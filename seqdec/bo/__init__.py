@@ -1,4 +1,4 @@
-"""Bayesian optimisation of black-box functions, with the filters and policies of the bandits."""
+"""Bayesian optimization of black-box functions, with the filters and policies of the bandits."""
 
 from seqdec.bo._minimize import maximize, minimize
 from seqdec.bo.acquisition.names import names as acquisition_names

@@ -1,4 +1,4 @@
-"""Bayesian optimisation in one call, for a function and its bounds."""
+"""Bayesian optimization in one call, for a function and its bounds."""
 
 import contextlib
 import functools

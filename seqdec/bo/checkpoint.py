@@ -1,4 +1,4 @@
-"""Saving and loading an optimisation in progress: one safetensors file, settings and trials as JSON in its header."""
+"""Saving and loading an optimization in progress: one safetensors file, settings and trials as JSON in its header."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -21,11 +21,11 @@ _KINDS: dict[str, type[Dimension]] = {"Real": Real, "Integer": Integer, "Ordinal
 
 
 class Study(NamedTuple):
-    """Everything that determines how an optimisation continues."""
+    """Everything that determines how an optimization continues."""
 
     space: Space
     settings: dict[str, Any]
-    """keywords of the optimiser"""
+    """keywords of the optimizer"""
     trials: list[tuple[Any, str, tuple[float, ...], str, float | None, tuple[float, ...]]]
     """(point, status, values, reason, standard deviation of the noise, outcomes) in the order of their numbers"""
     order: list[int]

@@ -36,7 +36,7 @@ class Model(NamedTuple):
     surrogate: Surrogate
     outputs: Outputs
     signs: np.ndarray
-    """(m,) 1 for objectives to be maximised, -1 for others and for outcomes"""
+    """(m,) 1 for objectives to be maximized, -1 for others and for outcomes"""
     columns: int
     """of the unit cube"""
     seed: int

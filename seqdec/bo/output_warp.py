@@ -7,7 +7,7 @@ with Yeo and Johnson's transform of power p between 0 and 2, increasing and smoo
     psi(u) = ((1 + u)^p - 1) / p              for u >= 0,    log(1 + u)   for p = 0
     psi(u) = -((1 - u)^(2 - p) - 1) / (2 - p)    for u < 0,    -log(1 - u)  for p = 2
 
-p = 1 is the identity; p = 1.5 and 2 compress responses far below c, which is then the best one. m and d standardise the
+p = 1 is the identity; p = 1.5 and 2 compress responses far below c, which is then the best one. m and d standardize the
 warped responses. Since psi increases, the order of the responses, and so the best one, is kept.
 
 Power and scale are those of a grid with the largest marginal likelihood of the responses as they are, which is that of
@@ -124,7 +124,7 @@ def _inverse(w: np.ndarray, power: float) -> np.ndarray:
 
 
 def standardized(y: np.ndarray) -> Warp:
-    """The identity, standardised."""
+    """The identity, standardized."""
     size = float(np.abs(y).max(initial=0.0)) or 1.0  # squares of large responses overflow
     std = float((y / size).std())
     return Warp(scale=size, mean=float((y / size).mean()), std=std if std > 0 else 1.0, fitted=len(y))

@@ -168,7 +168,7 @@ def _best_point(
     box, leaders = Box(*region, fixed), _leaders(method, fitted.warps, _told(method, known, fitted.warps), generator)
     starts = [*(known.told[i] for i in leaders), *method.examples]
     points = restricted.candidates(space, plan.search, box, starts, generator)
-    return restricted.maximise(rank, space, box, points, units) if points else None
+    return restricted.maximize(rank, space, box, points, units) if points else None
 
 
 def _region(method: Method, known: Observations, warps: tuple[Warp, ...]) -> tuple[np.ndarray, np.ndarray]:

@@ -39,7 +39,7 @@ class Target(NamedTuple):
     """What an acquisition of several outputs is to exceed."""
 
     best: Any
-    """for the acquisition of the objectives: `Incumbent` among the feasible points, or `seqdec.bo.acquisition.pareto.Boxes`"""
+    """for the acquisition of the objectives: `Incumbent` among the feasible points, or `acquisition.pareto.Boxes`"""
     known: Any
     """() bool: a feasible point is known; else `best` holds any numbers"""
     thresholds: Any

@@ -1,4 +1,4 @@
-"""Acquisitions of an optimiser: the policies of the bandits, given the best response so far."""
+"""Acquisitions of an optimizer: the policies of the bandits, given the best response so far."""
 
 import functools
 from collections.abc import Callable, Mapping

@@ -6,7 +6,7 @@ r and a point of the front:
 
     HV = vol { p : r <= p <= y for some y of the front }
 
-The optimiser measures it in warped units, see `seqdec.bo.output_warp.moderate`.
+The optimizer measures it in warped units, see `seqdec.bo.output_warp.moderate`.
 
 Decomposition: the rest of { p : p >= r } is cut into disjoint boxes [l_k, u_k), some of which are unbounded. Along the
 last objective, with the front's values there sorted, v_1 > v_2 > ...: where it is between v_(j+1) and v_j, just the
@@ -92,7 +92,7 @@ def _numbers(name: str, given: Any, ndim: int) -> np.ndarray:
 
 
 def signs(maximize: Any, objectives: int) -> np.ndarray:
-    """(m,) 1 for objectives to be maximised, else -1.
+    """(m,) 1 for objectives to be maximized, else -1.
 
     Raises:
         ValueError, TypeError: `maximize` is neither one boolean nor one for each objective.

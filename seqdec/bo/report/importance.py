@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from seqdec.bo import model
 from seqdec.bo.search.candidates import SAME, sobol
 from seqdec.bo.space.spaces import Space
 
 if TYPE_CHECKING:
-    from seqdec.bo.optimizer import BayesianOptimizer
+    from seqdec.bo.report.study import Searched
 
 _EVALUATIONS = 1 << 14
 """Predictions of an estimate, about."""
@@ -30,7 +31,7 @@ _FLAT = 1e-12
 """Variance below which a function counts as constant."""
 
 
-def importances(optimizer: "BayesianOptimizer") -> dict[Any, float]:
+def importances(optimizer: "Searched") -> dict[Any, float]:
     """The total-effect index of each parameter, by name or, in a space without names, by index.
 
     The function is the posterior mean in warped units (`seqdec.bo.output_warp`) on the product of the parameters:
@@ -46,7 +47,7 @@ def importances(optimizer: "BayesianOptimizer") -> dict[Any, float]:
         raise ValueError("importances are those of one objective; got an optimizer of several")
     if np.isfinite(optimizer.evaluations()[1]).sum() < 2:
         raise ValueError("importances need two values or more: tell further ones first")
-    indices = total_effects(lambda u: optimizer._means(units(space, u))[:, 0], len(space.dimensions))
+    indices = total_effects(lambda u: model.means(*optimizer.fitted(), units(space, u))[:, 0], len(space.dimensions))
     return dict(zip(space.keys, indices.tolist(), strict=True))
 
 

@@ -1,6 +1,6 @@
-"""The acquisition maximized: candidates are scored, and projected gradient ascent in the continuous columns runs from
-the best of them in parallel.
+"""The acquisition maximized: candidates are scored, then the best of them climb.
 
+Projected gradient ascent in the continuous columns runs from several candidates in parallel.
 Integers and categories, which have no gradient, are searched by the candidates alone. Known points are excluded.
 """
 
@@ -26,7 +26,7 @@ class Plan(NamedTuple):
 
     surrogate: Surrogate
     acquisition: Callable[[Any], Acquisition]
-    """(`seqdec.bo.acquisition.feasibility.Incumbent`) -> acquisition; with several outputs (`Target` there) -> acquisition"""
+    """(`acquisition.feasibility.Incumbent`) -> acquisition; with several outputs (`Target` there) -> acquisition"""
     smooth: bool
     """Whether scores with one key are a smooth function, so that gradient ascent applies."""
     search: Search

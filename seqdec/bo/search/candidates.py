@@ -1,6 +1,6 @@
-"""Candidates of a question: a randomly shifted Sobol sequence in the search region, and perturbations of the best points
-so far on several scales.
+"""Candidates of a question.
 
+A randomly shifted Sobol sequence in the search region, and perturbations of the best points so far on several scales.
 The host chooses them, so that the compiled programs depend on the number of columns only, not on the space. For a space
 with conditions or constraints see `seqdec.bo.search.restricted`.
 """
@@ -27,7 +27,7 @@ SAME = 1e-6
 
 @spelled_fields
 class Search(NamedTuple):
-    """How the acquisition is maximised."""
+    """How the acquisition is maximized."""
 
     raw_samples: int = 512
     """Points of the Sobol sequence, a power of two; half as many perturbations of the best points are added."""

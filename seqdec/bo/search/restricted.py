@@ -131,7 +131,7 @@ def _perturbed(space: Space, box: Box, centres: Sequence[Point], rng: np.random.
     return perturbed(space, Region(box.low, box.high), rows, rng)
 
 
-def maximise(
+def maximize(
     rank: Callable[[np.ndarray, np.ndarray], Ranked], space: Space, box: Box, pool: list[Point], known: np.ndarray
 ) -> Point | None:
     """The point with the best score that is none of `known` (m, columns); None where all are.

@@ -1,4 +1,4 @@
-"""Dimensions of choices: an Ordinal takes the column of its places, a Categorical one column for each choice, one-hot."""
+"""Dimensions of choices: an Ordinal takes one column of the unit cube, a Categorical one for each choice, one-hot."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

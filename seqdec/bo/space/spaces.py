@@ -4,6 +4,7 @@ A point of dimensions without names is a list or an array, of those with names a
 active at some points only: elsewhere it is absent from the dict, and its columns of the cube are constant.
 """
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,6 +35,26 @@ class Point(NamedTuple):
     """a read-only numpy array where all dimensions are Real and without names, else a list, or a dict with names"""
     unit: np.ndarray
     """(columns,) of the unit cube, read-only"""
+
+
+class Layout(NamedTuple):
+    """Where the dimensions are in the unit cube."""
+
+    columns: int
+    all_real: bool
+    continuous: np.ndarray
+    """(columns,) bool, read-only"""
+    slices: tuple[slice, ...]
+
+
+@functools.lru_cache
+def _layout(kinds: tuple[type, ...], dimensions: tuple[Dimension, ...]) -> Layout:
+    """Of these dimensions; their kinds are given because a Real and an Integer of equal limits are equal as tuples."""
+    del kinds
+    ends = list(itertools.accumulate(d.width for d in dimensions))
+    continuous = np.concatenate([np.full(d.width, d.continuous) for d in dimensions])
+    slices = tuple(slice(*limits) for limits in zip([0, *ends], ends, strict=False))
+    return Layout(ends[-1], bool(continuous.all()), _read_only(continuous), slices)
 
 
 class Space(NamedTuple):
@@ -79,23 +100,26 @@ class Space(NamedTuple):
     @property
     def columns(self) -> int:
         """Columns of the unit cube."""
-        return sum(d.width for d in self.dimensions)
+        return self._layout.columns
 
     @property
     def all_real(self) -> bool:
         """Whether every dimension is Real."""
-        return all(d.continuous for d in self.dimensions)
+        return self._layout.all_real
 
     @property
     def continuous(self) -> np.ndarray:
         """(columns,) bool: the columns of Real dimensions."""
-        return np.concatenate([np.full(d.width, d.continuous) for d in self.dimensions])
+        return self._layout.continuous
 
     @property
-    def slices(self) -> list[slice]:
+    def slices(self) -> tuple[slice, ...]:
         """The columns of each dimension."""
-        ends = list(itertools.accumulate(d.width for d in self.dimensions))
-        return [slice(*ends) for ends in zip([0, *ends], ends, strict=False)]
+        return self._layout.slices
+
+    @property
+    def _layout(self) -> "Layout":
+        return _layout(self._kinds, self.dimensions)
 
     def cube(self, fixed: Mapping[Any, Any]) -> tuple[np.ndarray, np.ndarray]:
         """(low, high), each (columns,): the unit cube where dimensions with `fixed` values, by key, have only these."""

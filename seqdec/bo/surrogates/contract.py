@@ -1,6 +1,6 @@
 """The contract of surrogates, beliefs over the function in the unit cube, and their registry.
 
-Responses are standardised and larger is better; the optimiser converts from and to the user's values.
+Responses are standardized and larger is better; the optimizer converts from and to the user's values.
 """
 
 import functools
@@ -27,7 +27,7 @@ class History(NamedTuple):
     x: Any
     """(N, d) points of the unit cube"""
     y: Any
-    """(N,) standardised responses"""
+    """(N,) standardized responses"""
     filled: Any
     """() int32 rows that hold a point"""
     noise: Any = None
@@ -51,14 +51,14 @@ class Surrogate(NamedTuple):
     """(key, history) -> state of the prior; of the history only the shapes are used."""
     fit: Callable[[Any, History], Any]
     """(state, history) -> state conditioned on the history, hyperparameters adapted; the old state is not used
-    again. Since the last fit rows have only been appended; after responses are standardised again, the next fit
+    again. Since the last fit rows have only been appended; after responses are standardized again, the next fit
     receives a state from `init`."""
     condition_on: Callable[[Any, History], Any]
     """(state, history) -> state conditioned on the rows appended to the history, hyperparameters unchanged."""
     posterior: Callable[[Any], Posterior]
     """(state) -> posterior over the responses at rows (n, d) of the unit cube."""
     growth: float
-    """Responses are standardised again whenever the history has grown by this factor; 1: for every point, infinity:
+    """Responses are standardized again whenever the history has grown by this factor; 1: for every point, infinity:
     never."""
     acquisition: str
     """The acquisition used for "auto"."""

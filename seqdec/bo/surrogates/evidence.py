@@ -32,7 +32,7 @@ GRADIENT = 0.1
 
 
 class Hyperparameters(NamedTuple):
-    """Logarithms of the hyperparameters, in units of the unit cube and of standardised responses."""
+    """Logarithms of the hyperparameters, in units of the unit cube and of standardized responses."""
 
     log_length_scales: Any
     """(d,)"""
@@ -116,8 +116,8 @@ def _fit_from_prior(known: Known, iterations: int) -> tuple[Hyperparameters, flo
     shorter = centre._replace(log_length_scales=centre.log_length_scales - 1)
     noisy = centre._replace(log_noise=centre.log_noise + 8)
     ends, losses = zip(*(descend(start, known, iterations) for start in (centre, shorter, noisy)), strict=True)
-    penalised = np.add(losses, (0.0, 0.0, _EVIDENCE))
-    best = int(np.argmin(np.where(np.isfinite(penalised), penalised, np.inf)))
+    penalized = np.add(losses, (0.0, 0.0, _EVIDENCE))
+    best = int(np.argmin(np.where(np.isfinite(penalized), penalized, np.inf)))
     return ends[best], losses[best]
 
 

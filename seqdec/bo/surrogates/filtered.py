@@ -2,7 +2,7 @@
 
 The default network is the paper's, three hidden layers of 180 ELU units, on the unit cube scaled to [-a, a]. Responses
 are processed in chunks, one Kalman update each, so that the covariance factor is read once per chunk. `fit` processes
-the appended rows only; after responses are standardised again, the optimiser restarts from the prior.
+the appended rows only; after responses are standardized again, the optimizer restarts from the prior.
 """
 
 import functools

@@ -4,7 +4,7 @@ r"""Exact Gaussian process with hyperparameters fitted to the history: the surro
     y = f(x) + e,            Var[e] = v, or as given for the response
 
 Matern-5/2 with one length scale for each dimension; the constant c = 1 is the prior variance of the mean. The
-hyperparameters (l, s, v) maximise the marginal likelihood times the priors
+hyperparameters (l, s, v) maximize the marginal likelihood times the priors
 
     log l_i = a + a_i,   a ~ N(log sqrt d - 1/2, 1/10),   a_i ~ N(0, 1),   log s ~ N(0, 1),   log v ~ N(-10, 9)
 
@@ -77,7 +77,7 @@ def gp(*, iterations: int = 30, growth: float = 1.1) -> Surrogate:
     """Exact Gaussian process with Matern-5/2 kernel.
 
     Args:
-        iterations: largest number of L-BFGS iterations from each of three starts after responses were standardised
+        iterations: largest number of L-BFGS iterations from each of three starts after responses were standardized
             again; a quarter of it, from the last hyperparameters, after a response was appended.
         growth: as in `Surrogate`.
 

@@ -3,9 +3,9 @@ r"""Warped inputs: a surrogate over an increasing transform of each column of th
     w(u) = 1 - (1 - u^a)^b,    log a ~ N(0, 3/4),    log b ~ N(0, 3/4)
 
 the distribution function of Kumaraswamy, with a and b for each column; a = b = 1 is the identity. A function that
-changes much faster at one end of a range than at the other is closer to stationary in w(u). All a and b maximise the
-marginal likelihood of the Gaussian process of `seqdec.bo.surrogates.gaussian_process`, jointly with its hyperparameters and times
-the priors, by L-BFGS with the gradient in closed form, whenever the surrogate starts from its prior.
+changes much faster at one end of a range than at the other is closer to stationary in w(u). All a and b maximize the
+marginal likelihood of the Gaussian process of `seqdec.bo.surrogates.gaussian_process`, jointly with its hyperparameters
+and times the priors, by L-BFGS with the gradient in closed form, whenever the surrogate starts from its prior.
 
 Source: Snoek, Swersky, Zemel, Adams, "Input warping for Bayesian optimization of non-stationary functions", 2014.
 """

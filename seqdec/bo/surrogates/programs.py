@@ -21,7 +21,7 @@ class Trials(NamedTuple):
     x: Any
     """(N, d)"""
     y: Any
-    """(N,) standardised responses of the answered points; with m outputs (N, m), here and below"""
+    """(N,) standardized responses of the answered points; with m outputs (N, m), here and below"""
     answered: Any
     """() int32, their number"""
     pending: Any
@@ -31,7 +31,7 @@ class Trials(NamedTuple):
     noise: Any = None
     """(N,) as in `History`"""
     success: Any = None
-    """posterior of `seqdec.bo.acquisition.failures`; None where failures do not depend on the point as far as is known"""
+    """posterior of `acquisition.failures`; None where failures do not depend on the point as far as is known"""
 
 
 class Belief(NamedTuple):

@@ -5,9 +5,9 @@ r"""HiLoFi over a wide network whose prior is the exact Gaussian process's: an u
 for K / 2 frequencies w_k. The last layer (b, u, v) ~ N(0, I) has a full-rank covariance; the first layer's log scales
 h ~ N(0, initial_std_hidden^2) a low-rank one. The frequencies are drawn from the spectral density of the Matern-5/2
 kernel, Student's t with five degrees of freedom, by a scrambled Sobol sequence, so that for h = 0 the prior of f tends
-to the Gaussian process of `seqdec.bo.surrogates.gaussian_process` as K grows, whose marginal likelihood of at most 256 of the
-responses calibrates l, s and the noise. `fit` processes the appended responses only; when they are standardised again,
-the network is calibrated again and processes the whole history, in chunks of one Kalman update each.
+to the Gaussian process of `seqdec.bo.surrogates.gaussian_process` as K grows, whose marginal likelihood of at most 256
+of the responses calibrates l, s and the noise. `fit` processes the appended responses only; when they are standardized
+again, the network is calibrated again and processes the whole history, in chunks of one Kalman update each.
 
 Sources: the filter: `seqdec.filters.hilofi`; the features: Rahimi, Recht, "Random features for large-scale kernel
 machines", 2007; by quasi-Monte Carlo: Avron, Sindhwani, Yang, Mahoney, "Quasi-Monte Carlo feature maps for

@@ -14,7 +14,7 @@ responses. A question costs O(n M^2).
 Sources: Titsias, "Variational learning of inducing variables in sparse Gaussian processes", 2009; the choice of points:
 Burt, Rasmussen, van der Wilk, "Convergence of sparse variational inference in Gaussian processes regression", 2020;
 good ones first: Moss, Ober, Picheny, "Inducing point allocation for sparse Gaussian processes in high-throughput
-Bayesian optimisation", 2023.
+Bayesian optimization", 2023.
 """
 
 import numpy as np
