@@ -26,8 +26,8 @@ from seqdec.bo import gp as make_gp
 from seqdec.bo.search.trust_region import edge
 from seqdec.bo.space.spaces import Space
 from seqdec.bo.surrogates import contract as surrogates
+from seqdec.bo.surrogates import evidence, programs
 from seqdec.bo.surrogates import gaussian_process as page
-from seqdec.bo.surrogates import programs
 from seqdec.envs import objectives
 from seqdec.policies.improvement import log_h
 from seqdec.registry import Registry
@@ -183,7 +183,7 @@ def history(count: int, length: int = 16, dtype: Any = float) -> History:
 
 
 def test_gaussian_process_against_scikit_learn() -> None:
-    hyper, known = page.Hyperparameters(np.log([0.4, 0.9]), np.log(1.7), np.log(1e-3)), history(12)
+    hyper, known = evidence.Hyperparameters(np.log([0.4, 0.9]), np.log(1.7), np.log(1e-3)), history(12)
     new = np.random.default_rng(1).random((7, 2))
     with jax.enable_x64(True):
         state = page._condition(hyper, known)
@@ -193,7 +193,7 @@ def test_gaussian_process_against_scikit_learn() -> None:
             return page.posterior(state).joint(new), page.posterior(state).mean(new)
 
         at, mean = predict(state, new)
-    likelihood = -page.negative_log_likelihood(hyper, page.told(known))[0]
+    likelihood = -evidence.negative_log_likelihood(hyper, evidence.told(known))[0]
     kernel = ConstantKernel(1.0) + 1.7 * Matern([0.4, 0.9], nu=2.5) + WhiteKernel(1e-3 + 1e-8)
     oracle = GaussianProcessRegressor(kernel, alpha=0.0, optimizer=None).fit(POINTS, VALUES)
     expected, cov = oracle.predict(new, return_cov=True)
@@ -204,7 +204,7 @@ def test_gaussian_process_against_scikit_learn() -> None:
 
 
 def test_gaussian_process_draws_have_the_posteriors_moments() -> None:
-    hyper = page.Hyperparameters(np.log([0.4, 0.9]), np.log(1.7), np.log(1e-3))
+    hyper = evidence.Hyperparameters(np.log([0.4, 0.9]), np.log(1.7), np.log(1e-3))
     new, draws = np.random.default_rng(1).random((3, 2)), 400
     with jax.enable_x64(True):
         state = page._condition(hyper, history(6))
@@ -226,7 +226,7 @@ def test_gaussian_process_draws_have_the_posteriors_moments() -> None:
 @pytest.mark.parametrize("noise", [None, 0.02])
 def test_the_gradient_of_the_likelihood_is_its_derivative(noise: float | None) -> None:
     known = history(12)._replace(noise=None if noise is None else np.where(np.arange(16) < 5, noise, -1.0))
-    hyper = page.Hyperparameters(np.log([0.4, 0.9]), np.log(1.7), np.log(1e-2))
+    hyper = evidence.Hyperparameters(np.log([0.4, 0.9]), np.log(1.7), np.log(1e-2))
 
     def loss(hyper: Any) -> Any:
         estimated = jnp.exp(hyper.log_noise)
@@ -236,7 +236,7 @@ def test_the_gradient_of_the_likelihood_is_its_derivative(noise: float | None) -
 
     with jax.enable_x64(True):
         value, gradient = jax.value_and_grad(loss)(jax.tree.map(jnp.asarray, hyper))
-    found, slopes, _ = page.negative_log_likelihood(hyper, page.told(known))
+    found, slopes, _ = evidence.negative_log_likelihood(hyper, evidence.told(known))
     assert found == pytest.approx(float(value), rel=1e-9)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-8), slopes, gradient)
 
@@ -245,9 +245,9 @@ def test_fitting_maximises_the_posterior_of_the_hyperparameters() -> None:
     surrogate, known = make_gp(), history(12)
 
     def loss(hyper: Any) -> tuple[float, np.ndarray]:
-        value, slopes, _ = page.negative_log_likelihood(hyper, page.told(known))
-        prior, of_prior = page.negative_log_prior(hyper)
-        return value + prior, page.flatten(slopes) + page.flatten(of_prior)
+        value, slopes, _ = evidence.negative_log_likelihood(hyper, evidence.told(known))
+        prior, of_prior = evidence.negative_log_prior(hyper)
+        return value + prior, evidence.flatten(slopes) + evidence.flatten(of_prior)
 
     first = surrogate.init(jax.random.key(0), known)
     state = surrogate.fit(first, known)
@@ -553,7 +553,7 @@ def test_options_of_the_surrogate_come_back(tmp_path: Any) -> None:
     options = {"features": [8, np.int64(8)], "rank": 5, "noise_variance": np.float32(1e-3)}
     optimizer = quick(surrogate="hilofi_mlp", surrogate_options=options)
     optimizer.save(tmp_path / "study")
-    assert BayesianOptimizer.load(tmp_path / "study")._options == {**options, "features": (8, 8)}
+    assert BayesianOptimizer.load(tmp_path / "study").settings.surrogate_options == {**options, "features": (8, 8)}
 
 
 def test_any_flipped_or_missing_byte_of_a_study_is_refused(tmp_path: Any) -> None:

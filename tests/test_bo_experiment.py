@@ -12,7 +12,7 @@ import pytest
 
 from seqdec import bo as package
 from seqdec import cli
-from seqdec.bo.search.ascent import sobol
+from seqdec.bo.search.candidates import sobol
 from seqdec.experiments import bo
 
 FILES = {"manifest.json", "trials.parquet", "summary.csv", "progress.png", "time.png"}

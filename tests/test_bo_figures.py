@@ -20,12 +20,11 @@ from seqdec.bo import (
     Ordinal,
     Real,
     Search,
-    figures,
     importances,
     model,
     space_from,
 )
-from seqdec.bo.report import progress
+from seqdec.bo.report import figures, progress
 from seqdec.bo.report.importance import total_effects, units
 from seqdec.bo.report.study import study_of
 from seqdec.experiments import bo

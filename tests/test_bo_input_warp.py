@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 from seqdec.bo import BayesianOptimizer, Search, gp
-from seqdec.bo.search.ascent import marginals
 from seqdec.bo.surrogates import contract as surrogates
-from seqdec.bo.surrogates import gaussian_process as page
-from seqdec.bo.surrogates import input_warp
+from seqdec.bo.surrogates import evidence, input_warp
 from seqdec.bo.surrogates.contract import History
 from seqdec.bo.surrogates.input_warp import Powers
+from seqdec.bo.surrogates.programs import marginals
 from tests.toys import optimizer_programs
 
 BOX = [(0.0, 1.0), (0.0, 1.0)]
@@ -54,12 +53,15 @@ def test_derivatives() -> None:
 
 
 def test_the_likelihood_has_the_gradient_by_the_points() -> None:
-    known, hyper = page.told(history(POINTS)), page.Hyperparameters(np.log([0.4, 0.9]), np.log(1.7), np.log(1e-2))
-    _, _, gradient = page.negative_log_likelihood(hyper, known)
+    known, hyper = (
+        evidence.told(history(POINTS)),
+        evidence.Hyperparameters(np.log([0.4, 0.9]), np.log(1.7), np.log(1e-2)),
+    )
+    _, _, gradient = evidence.negative_log_likelihood(hyper, known)
     for row, column in ((0, 0), (7, 1), (39, 0)):
         step = np.zeros_like(known.x)
         step[row, column] = 1e-6
-        ends = [page.negative_log_likelihood(hyper, known._replace(x=known.x + s * step))[0] for s in (1, -1)]
+        ends = [evidence.negative_log_likelihood(hyper, known._replace(x=known.x + s * step))[0] for s in (1, -1)]
         assert gradient[row, column] == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-4, abs=1e-5)
 
 
@@ -68,11 +70,11 @@ def test_the_fit_raises_the_likelihood_of_a_function_that_is_steep_at_one_end() 
     powers = input_warp.fitted(known)
     assert powers.log_a[0] < -0.5  # the small values of the first parameter are drawn apart
 
-    def evidence(powers: Powers) -> float:
+    def likelihood(powers: Powers) -> float:
         moved = known._replace(x=input_warp.forward(powers, known.x, np))
-        return -page.negative_log_likelihood(page.fitted(moved, 50), page.told(moved))[0]
+        return -evidence.negative_log_likelihood(evidence.fitted(moved, 50), evidence.told(moved))[0]
 
-    assert evidence(powers) > evidence(Powers(*np.zeros((2, 2)))) + 5
+    assert likelihood(powers) > likelihood(Powers(*np.zeros((2, 2)))) + 5
 
 
 def test_predictions_of_a_function_that_is_steep_at_one_end() -> None:
@@ -113,7 +115,7 @@ def test_a_search_goes_on_from_its_file(surrogate: str, objectives: int, tmp_pat
     assert [trial.x.tolist() for trial in optimizer.trials[4:]] != [trial.x.tolist() for trial in plain.trials[4:]]
     optimizer.save(tmp_path / "study")
     loaded = BayesianOptimizer.load(tmp_path / "study")
-    assert loaded.input_warp
+    assert loaded.settings.input_warp
     before = optimizer_programs()
     a, b = optimizer.ask(), loaded.ask()
     assert a.x.tolist() == b.x.tolist()

@@ -17,8 +17,8 @@ import seqdec
 from seqdec.bo import BayesianOptimizer, History, Search, suggestion
 from seqdec.bo import output_warp as responses
 from seqdec.bo.output_warp import Warp
+from seqdec.bo.surrogates import evidence, programs
 from seqdec.bo.surrogates import gaussian_process as page
-from seqdec.bo.surrogates import programs
 from seqdec.envs import objectives
 from seqdec.persistence import read_arrays, write_arrays
 
@@ -146,7 +146,7 @@ def test_known_noise_is_that_of_scikit_learn() -> None:
     x, y = draw(9, 0)
     noise = np.where(np.arange(9) % 2, 0.3, 0.01)
     with jax.enable_x64(True):
-        hyper = page.Hyperparameters(np.log([0.4, 0.9]), np.log(1.7), np.log(0.05))
+        hyper = evidence.Hyperparameters(np.log([0.4, 0.9]), np.log(1.7), np.log(0.05))
         new = np.random.default_rng(1).random((4, 2))
 
         def predict(given: np.ndarray) -> Any:
