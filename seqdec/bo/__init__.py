@@ -1,12 +1,12 @@
 """Bayesian optimisation of black-box functions, with the filters and policies of the bandits."""
 
-from seqdec.bo._minimize import maximize, minimize
 from seqdec.bo.acquisitions import names as acquisition_names
 from seqdec.bo.constraints import Linear
 from seqdec.bo.dimensions import Categorical, Integer, Ordinal, Real
 from seqdec.bo.filtered import ekf, hilofi_mlp, lolofi, lrkf
 from seqdec.bo.gaussian_process import gp
 from seqdec.bo.importance import importances
+from seqdec.bo.minimizer.entry import maximize, minimize
 from seqdec.bo.optimizer import BayesianOptimizer
 from seqdec.bo.pareto import hypervolume
 from seqdec.bo.predictions import Front, Prediction, Recommendation
