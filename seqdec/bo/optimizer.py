@@ -373,6 +373,7 @@ class BayesianOptimizer(Questions):
         noise_std: float | None = None,
         failed: bool = False,
         reason: str = "",
+        seconds: float | None = None,
     ) -> Trial:
         """Record the value of a trial, or of a point that was not asked for; returns the trial.
 
@@ -386,13 +387,17 @@ class BayesianOptimizer(Questions):
                 without one may be mixed: where neither is given, one variance is estimated for all of them.
             failed: the trial failed, whatever `value` is.
             reason: for the failure.
+            seconds: that the evaluation took, for the table of trials.
 
         Raises:
             ValueError: the trial was not asked from this optimiser, was changed or has been told before, or the point
-                is outside the bounds; `value` or `outcomes` has another number of parts; `noise_std` is negative, or
-                the surrogate has no model of the noise.
-            TypeError: `value`, `outcomes`, `noise_std` or the point is not of numbers.
+                is outside the bounds; `value` or `outcomes` has another number of parts; `noise_std` or `seconds` is
+                negative, or the surrogate has no model of the noise.
+            TypeError: `value`, `outcomes`, `noise_std`, `seconds` or the point is not of numbers.
         """
+        if seconds is not None:
+            seconds = checks.real("seconds", seconds)
+            checks.number("seconds", seconds)
         number, noise_std = self._number(trial), self._checked_noise(noise_std)
         values, found = self.outputs.failed if value is None else self.outputs.values(value), ()
         if outcomes is not None or not (failed or value is None):
@@ -404,7 +409,12 @@ class BayesianOptimizer(Questions):
         status: Status = "complete" if good else "failed"
         values, found = (values, found) if good else (self.outputs.failed, ())
         recorded = entry._replace(
-            status=status, values=values, reason="" if good else reason, noise_std=noise_std, outcomes=found
+            status=status,
+            values=values,
+            reason="" if good else reason,
+            noise_std=noise_std,
+            outcomes=found,
+            seconds=seconds,
         )
         self._entries[entry.number], self._fitted = recorded, None
         if good:
@@ -457,7 +467,7 @@ class BayesianOptimizer(Questions):
             "search": self.search._asdict(),
         }
         trials = [
-            (e.x if isinstance(e.x, dict) else list(e.x), e.status, e.values, e.reason, e.noise_std, e.outcomes)
+            (e.x if isinstance(e.x, dict) else list(e.x), *e[3:])  # status, values, ... in the order of Entry
             for e in self._entries
         ]
         state = [] if self._state is None else checkpoint.arrays(self._state)
@@ -488,8 +498,7 @@ class BayesianOptimizer(Questions):
             optimizer._use(used)
         for x, *recorded in study.trials:
             entry = optimizer._add(optimizer.space.point(x))
-            told = dict(zip(("status", "values", "reason", "noise_std", "outcomes"), recorded, strict=True))
-            optimizer._entries[-1] = entry._replace(**told)
+            optimizer._entries[-1] = Entry(*entry[:3], *recorded)
         optimizer._order = study.order
         if study.warps:
             optimizer._warps = tuple(map(Warp._make, study.warps))

@@ -41,6 +41,8 @@ class SearchResult(OptimizeResult):
     """The evaluated points."""
     func_vals: np.ndarray
     """Their values."""
+    seconds: np.ndarray
+    """(n,) that the calls took; NaN for given values, and where the end of a worker ended the call."""
     surrogate: str
     """Its name."""
     acquisition: str
@@ -74,6 +76,7 @@ class SearchResult(OptimizeResult):
             kind=best.kind,
             x_iters=points,
             func_vals=values,
+            seconds=optimizer.durations(),
             surrogate=surrogate,
             acquisition=acquisition,
             seed=optimizer.seed,

@@ -19,7 +19,7 @@ from seqdec.bo.constraints import Constraint
 from seqdec.bo.dimensions import Dimension, Integer, Real
 from seqdec.registry import spelled_fields, unknown
 
-_COLUMNS = ("number", "state", "value", "reason")
+_COLUMNS = ("number", "state", "value", "reason", "seconds")
 """Columns of the table of trials that are no parameters."""
 
 

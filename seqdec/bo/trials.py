@@ -46,6 +46,8 @@ class Entry(NamedTuple):
     noise_std: float | None = None
     outcomes: tuple[float, ...] = ()
     """empty unless the trial is complete"""
+    seconds: float | None = None
+    """that the evaluation took; None if it is not known"""
 
     @property
     def feasible(self) -> bool:
@@ -116,12 +118,19 @@ class Record:
         return np.array([entry.feasible for entry in self._entries if entry.status != "pending"], bool)
 
     @one_at_a_time
+    def durations(self) -> np.ndarray:
+        """(n,) seconds that each of `evaluations` took; NaN where `tell` was not given them."""
+        told = [entry.seconds for entry in self._entries if entry.status != "pending"]
+        return np.array(told, float)  # of None it makes NaN
+
+    @one_at_a_time
     def trials_dataframe(self) -> "pd.DataFrame":
-        """One row for each trial: number, state, value (NaN unless complete), the point, reason of a failure.
+        """One row for each trial: number, state, value (NaN unless complete), the point, reason of a failure, seconds.
 
         The columns of the point are x_0, x_1, ..., or the names; where a parameter is inactive, its value is missing.
         With several objectives the values are value_0, value_1, ...; with outcome constraints outcome_0, ... and
-        feasible, which is False for trials that are not complete, follow them.
+        feasible, which is False for trials that are not complete, follow them. seconds is what the evaluation took, NaN
+        where `tell` was not given it.
         """
         import pandas as pd
 
@@ -131,10 +140,11 @@ class Record:
             {"number": e.number, "state": e.status}
             | dict(zip(told, (*e.values, *(e.outcomes or [math.nan] * constraints), e.feasible), strict=False))
             | (e.x if self.space.names else dict(zip(names, e.x, strict=True)))
-            | {"reason": e.reason}
+            | {"reason": e.reason, "seconds": e.seconds}
             for e in self._entries
         ]
-        return pd.DataFrame(rows, columns=["number", "state", *told, *names, "reason"])
+        columns = ["number", "state", *told, *names, "reason", "seconds"]
+        return pd.DataFrame(rows, columns=columns).astype({"seconds": float})
 
     def _number(self, trial: Any) -> int | None:
         """The number of a pending trial; None for a point."""

@@ -94,8 +94,9 @@ def minimize(
         finite space evaluated, 5 the executor broke or was shut down, 6 callback raised another exception, which is
         then `error`, 7 no call was feasible, 8 an exception was raised), message, traceback (of the first exception of
         `catch`, as text, else None), x_iters and func_vals of all points (given values first, NaN for failures),
-        surrogate, acquisition, seed, and the `optimizer`, with its `trials_dataframe()` and with ask and tell to
-        continue. Its `plot()` draws the search, as `BayesianOptimizer.plot`.
+        seconds (that each call took, NaN for given values), surrogate, acquisition, seed, and the `optimizer`, with its
+        `trials_dataframe()` and with ask and tell to continue. Its `plot()` draws the search, as
+        `BayesianOptimizer.plot`.
 
     Raises:
         ValueError, TypeError: an argument does not fit; the message names it.

@@ -2,6 +2,7 @@
 
 import math
 import pickle
+import time
 import traceback
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -22,6 +23,8 @@ class Outcome(NamedTuple):
     """of an exception"""
     raised: "Raised | None" = None
     """an exception that is not to be caught"""
+    seconds: float | None = None
+    """that the call took; None where its worker did not say"""
 
 
 class Raised:
@@ -54,17 +57,23 @@ def note(error: BaseException, text: str) -> None:
 
 def call(fun: Callable[[Any], Any], outputs: Outputs, catch: tuple[type[Exception], ...], x: Any) -> Outcome:
     """The outcome of a call, a failure if it raises or a number is not finite."""
+    x, began = x.copy(), time.perf_counter()
     try:
-        value, outcomes = outputs.split(fun(x.copy()))
+        returned = fun(x)
+    except Exception as error:
+        return failed(error, catch, time.perf_counter() - began)
+    seconds = time.perf_counter() - began
+    try:
+        value, outcomes = outputs.split(returned)
         values, found = outputs.values(value, "the value of fun"), outputs.outcomes(outcomes)
     except Exception as error:
-        return failed(error, catch)
+        return failed(error, catch, seconds)
     finite = all(map(math.isfinite, (*values, *found)))
     value = values if outputs.objectives > 1 else values[0]
-    return Outcome(value, found or None, "" if finite else outputs.described(values, found))
+    return Outcome(value, found or None, "" if finite else outputs.described(values, found), seconds=seconds)
 
 
-def failed(error: Exception, catch: tuple[type[Exception], ...]) -> Outcome:
-    """The outcome of a call that raised."""
-    raised = None if isinstance(error, catch) else Raised(error)
-    return Outcome(None, None, f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error)), raised)
+def failed(error: Exception, catch: tuple[type[Exception], ...], seconds: float | None) -> Outcome:
+    """The outcome of a call that raised after so many seconds, None where they are not known."""
+    raised, text = None if isinstance(error, catch) else Raised(error), "".join(traceback.format_exception(error))
+    return Outcome(None, None, f"{type(error).__name__}: {error}", text, raised, seconds)

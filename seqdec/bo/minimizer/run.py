@@ -150,7 +150,8 @@ class Run:
 
     def _tell(self, trial: Trial, outcome: Outcome) -> None:
         reason = outcome.reason
-        self.optimizer.tell(trial, outcome.value, outcomes=outcome.outcomes, failed=bool(reason), reason=reason)
+        value, outcomes, seconds = outcome.value, outcome.outcomes, outcome.seconds
+        self.optimizer.tell(trial, value, outcomes=outcomes, failed=bool(reason), reason=reason, seconds=seconds)
         self.calls += 1
         self.failures, self.last = (self.failures + 1 if reason else 0), reason
         if outcome.traceback and outcome.raised is None:

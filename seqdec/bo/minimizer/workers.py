@@ -103,7 +103,8 @@ class Workers:
     def _outcome(self, future: Future[Outcome]) -> Outcome:
         """The outcome of a future that is done; an exception is that of its transport. Raises where it ended."""
         if not _broken(future) and isinstance(error := future.exception(), Exception):
-            return failed(error, (*self._catch, TimeoutError))  # TimeoutError: the executor ended the call
+            seconds = self._call_timeout if isinstance(error, TimeoutError) else None
+            return failed(error, (*self._catch, TimeoutError), seconds)  # TimeoutError: the executor ended the call
         return future.result()
 
 
