@@ -251,7 +251,7 @@ def test_few_values_are_drawn(values: list[float], note: str, maximize: bool) ->
 def test_one_parameter_and_a_maximum_are_drawn() -> None:
     optimizer = told(lambda x: -((x[0] - 0.3) ** 2), [(0.0, 1.0)], maximize=True)
     figure = drawn(optimizer.plot(maximum=0.0))
-    assert "Maximisation" in figure.get_suptitle() and "optimum" in lines(axes(figure)[0])
+    assert "Maximization" in figure.get_suptitle() and "optimum" in lines(axes(figure)[0])
 
 
 def test_values_of_very_different_size_are_drawn_on_a_logarithmic_scale() -> None:

@@ -242,7 +242,8 @@ def test_a_constraint_is_kept_to() -> None:
     x, value = optimizer.best
     assert np.prod(x) >= 0.2 and value < 2 * math.sqrt(0.2) * 1.01
     table = optimizer.trials_dataframe()
-    assert table.columns.tolist() == ["number", "state", "value", "outcome_0", "feasible", "x_0", "x_1", "reason"]
+    outputs, point = ["value", "outcome_0", "feasible"], ["x_0", "x_1"]
+    assert table.columns.tolist() == ["number", "state", *outputs, *point, "reason", "seconds"]
     assert table["feasible"].tolist() == (table["outcome_0"] <= 0).tolist()
     assert value == table["value"][table["feasible"]].min() == optimizer.recommend().value
 

@@ -65,7 +65,7 @@ def test_names_change_the_form_of_the_points_alone() -> None:
     assert [list(x.items()) for x in named.x_iters] == [list(zip(PLAIN, x, strict=True)) for x in listed.x_iters]
     assert named.x == dict(zip(PLAIN, listed.x, strict=True)) and named.fun == listed.fun
     table = named.optimizer.trials_dataframe()
-    assert list(table) == ["number", "state", "value", "rate", "layers", "name", "reason"]
+    assert list(table) == ["number", "state", "value", "rate", "layers", "name", "reason", "seconds"]
     assert table["layers"].tolist() == [x["layers"] for x in named.x_iters]
     assert named.optimizer.best == (named.x, named.fun) and "rate:" in repr(named)
 
@@ -219,7 +219,7 @@ def test_inactive_parameters_are_absent() -> None:
     assert all(map(legal, result.x_iters)) and len(set(map(len, result.x_iters))) == 3
     assert result.x["kernel"] == "poly" and result.fun < 0.5
     table = result.optimizer.trials_dataframe()
-    assert list(table)[3:-1] == list(TREE)
+    assert list(table)[3:-2] == list(TREE)
     assert table["shift"].isna().tolist() == ["shift" not in x for x in result.x_iters]
 
 
@@ -391,7 +391,8 @@ def test_a_study_from_before_names_is_read(tmp_path: Any) -> None:
     assert BayesianOptimizer.load(tmp_path / "old").ask().x == study.ask().x
 
 
-names = st.text(min_size=1, max_size=3).filter(lambda name: name not in ("number", "state", "value", "reason"))
+COLUMNS = ("number", "state", "value", "reason", "seconds")
+names = st.text(min_size=1, max_size=3).filter(lambda name: name not in COLUMNS)
 leaves = st.one_of(
     st.just((-1.5, 2.0)),
     st.builds(Integer, st.integers(-3, 0), st.integers(1, 3), st.just(False)),
@@ -607,7 +608,7 @@ def test_numpy_booleans_are_booleans() -> None:
         ("outcome_0", {"outcome_constraints": 1}),
         ("outcome_1", {"outcome_constraints": 2, "objectives": 3}),
         ("feasible", {"outcome_constraints": 1}),
-        *((name, {}) for name in ("number", "state", "value", "reason")),
+        *((name, {}) for name in COLUMNS),
     ],
 )
 def test_no_parameter_has_the_name_of_a_column(name: str, options: dict[str, Any]) -> None:
@@ -621,5 +622,5 @@ def test_other_names_of_columns_are_free() -> None:
     optimizer.tell({"value_0": "b", "outcome_0": 0.5}, 2.0)
     optimizer.tell({"value_0": "a", "outcome_0": 0.5, "feasible": 0.25}, 3.0)
     table = optimizer.trials_dataframe()
-    assert list(table) == ["number", "state", "value", "value_0", "feasible", "outcome_0", "reason"]
+    assert list(table) == ["number", "state", "value", "value_0", "feasible", "outcome_0", "reason", "seconds"]
     assert table["feasible"].isna().tolist() == [True, False] and table["feasible"][1] == 0.25

@@ -1,6 +1,7 @@
 """What holds the house together: one direction of imports, and a package that is exactly what is declared."""
 
 import ast
+import graphlib
 import importlib.metadata
 import importlib.util
 import os
@@ -111,6 +112,13 @@ def _room(module: str) -> str:
 @pytest.mark.parametrize("module", sorted(MODULES))
 def test_imports_go_one_way(module):
     assert faults(module, MODULES[module].read_text(encoding="utf-8"), set(MODULES)) == []
+
+
+def test_the_modules_of_optimization_form_no_circle():
+    known = set(MODULES)
+    files = {name for name, path in MODULES.items() if name.startswith("seqdec.bo.") and path.name != "__init__.py"}
+    edges = {name: {*imports(MODULES[name].read_text(encoding="utf-8"), known)} & files for name in files}
+    assert tuple(graphlib.TopologicalSorter(edges).static_order())  # raises CycleError, which names them
 
 
 @pytest.mark.parametrize(

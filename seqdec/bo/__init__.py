@@ -1,9 +1,9 @@
 """Bayesian optimization of black-box functions, with the filters and policies of the bandits."""
 
-from seqdec.bo._minimize import maximize, minimize
 from seqdec.bo.acquisition.names import names as acquisition_names
 from seqdec.bo.acquisition.pareto import hypervolume
 from seqdec.bo.answers import Front, Prediction, Recommendation
+from seqdec.bo.minimizer.entry import maximize, minimize
 from seqdec.bo.optimizer import BayesianOptimizer
 from seqdec.bo.record import Exhausted, Trial
 from seqdec.bo.report.importance import importances

@@ -26,8 +26,9 @@ class Study(NamedTuple):
     space: Space
     settings: dict[str, Any]
     """keywords of the optimizer"""
-    trials: list[tuple[Any, str, tuple[float, ...], str, float | None, tuple[float, ...]]]
-    """(point, status, values, reason, standard deviation of the noise, outcomes) in the order of their numbers"""
+    trials: list[tuple[Any, ...]]
+    """(point, status, values, reason, standard deviation of the noise, outcomes, seconds) in the order of their
+    numbers"""
     order: list[int]
     """numbers of the complete trials in the order in which their values were told"""
     warps: tuple[Any, ...]
@@ -57,7 +58,7 @@ def study(
         "search": settings.search._asdict(),
     }
     trials = [
-        (e.x if isinstance(e.x, dict) else list(e.x), e.status, e.values, e.reason, e.noise_std, e.outcomes)
+        (e.x if isinstance(e.x, dict) else list(e.x), *e[3:])  # status, values, ... in the order of Entry
         for e in record.entries
     ]
     return Study(settings.space, kept, trials, record.order, warps, state)
@@ -158,10 +159,12 @@ def _decoded_warps(warps: list[Any]) -> tuple[Any, ...]:
     return tuple(warps) if warps and isinstance(warps[0], list) else tuple([warps] if warps else ())
 
 
-def _decoded_trial(x: Any, status: str, values: Any, reason: str, noise: Any = None, outcomes: Any = ()) -> Any:
+def _decoded_trial(
+    x: Any, status: str, values: Any, reason: str, noise: Any = None, outcomes: Any = (), seconds: float | None = None
+) -> Any:
     """A trial; in files from before several objectives `values` is one number, and later entries may be missing."""
     told = tuple(values) if isinstance(values, list) else (values,)
-    return _decoded_point(x), status, told, reason, noise, tuple(outcomes)
+    return _decoded_point(x), status, told, reason, noise, tuple(outcomes), seconds
 
 
 def _encoded(value: Any) -> Any:

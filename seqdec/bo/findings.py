@@ -91,12 +91,19 @@ class Findings:
         return np.array([entry.feasible for entry in self._record.entries if entry.status != "pending"], bool)
 
     @one_at_a_time
+    def durations(self) -> np.ndarray:
+        """(n,) seconds that each of `evaluations` took; NaN where `tell` was not given them."""
+        told = [entry.seconds for entry in self._record.entries if entry.status != "pending"]
+        return np.array(told, float)  # of None it makes NaN
+
+    @one_at_a_time
     def trials_dataframe(self) -> "pd.DataFrame":
-        """One row for each trial: number, state, value (NaN unless complete), the point, reason of a failure.
+        """One row for each trial: number, state, value (NaN unless complete), the point, reason of a failure, seconds.
 
         The columns of the point are x_0, x_1, ..., or the names; where a parameter is inactive, its value is missing.
         With several objectives the values are value_0, value_1, ...; with outcome constraints outcome_0, ... and
-        feasible, which is False for trials that are not complete, follow them.
+        feasible, which is False for trials that are not complete, follow them. seconds is what the evaluation took, NaN
+        where `tell` was not given it.
         """
         return self._record.dataframe(self.space)
 

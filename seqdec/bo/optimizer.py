@@ -177,6 +177,7 @@ class BayesianOptimizer(Findings):
         noise_std: float | None = None,
         failed: bool = False,
         reason: str = "",
+        seconds: float | None = None,
     ) -> Trial:
         """Record the value of a trial, or of a point that was not asked for; returns the trial.
 
@@ -190,13 +191,17 @@ class BayesianOptimizer(Findings):
                 without one may be mixed: where neither is given, one variance is estimated for all of them.
             failed: the trial failed, whatever `value` is.
             reason: for the failure.
+            seconds: that the evaluation took, for the table of trials.
 
         Raises:
             ValueError: the trial was not asked from this optimizer, was changed or has been told before, or the point
-                is outside the bounds; `value` or `outcomes` has another number of parts; `noise_std` is negative, or
-                the surrogate has no model of the noise.
-            TypeError: `value`, `outcomes`, `noise_std` or the point is not of numbers.
+                is outside the bounds; `value` or `outcomes` has another number of parts; `noise_std` or `seconds` is
+                negative, or the surrogate has no model of the noise.
+            TypeError: `value`, `outcomes`, `noise_std`, `seconds` or the point is not of numbers.
         """
+        if seconds is not None:
+            seconds = checks.real("seconds", seconds)
+            checks.number("seconds", seconds)
         number = self._record.number(trial, self.space)
         noise_std = check_noise(noise_std, self._fits.method.model.surrogate, self.surrogate)
         values, found = self.outputs.failed if value is None else self.outputs.values(value), ()
@@ -207,9 +212,9 @@ class BayesianOptimizer(Findings):
             reason = "failed" if failed or value is None else self.outputs.described(values, found)
         entry = self._add(self.space.point(trial)) if number is None else self._record.entries[number]
         if good:
-            self._record.complete(entry.number, values, found, noise_std)
+            self._record.complete(entry.number, values, found, noise_std, seconds)
         else:
-            self._record.fail(entry.number, reason, noise_std)
+            self._record.fail(entry.number, reason, noise_std, seconds)
         self._fits.forget()
         return entry.trial
 
@@ -271,8 +276,7 @@ class BayesianOptimizer(Findings):
             optimizer._fits.use(used)
         for x, *recorded in study.trials:
             entry = optimizer._add(optimizer.space.point(x))
-            told = dict(zip(("status", "values", "reason", "noise_std", "outcomes"), recorded, strict=True))
-            optimizer._record.entries[-1] = entry._replace(**told)
+            optimizer._record.entries[-1] = Entry(*entry[:3], *recorded)
         optimizer._record.order = study.order
         optimizer._fits.restore(study.state, tuple(map(Warp._make, study.warps)))
         return optimizer

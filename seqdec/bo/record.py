@@ -42,6 +42,8 @@ class Entry(NamedTuple):
     noise_std: float | None = None
     outcomes: tuple[float, ...] = ()
     """empty unless the trial is complete"""
+    seconds: float | None = None
+    """that the evaluation took; None if it is not known"""
 
     @property
     def feasible(self) -> bool:
@@ -82,17 +84,24 @@ class Record:
         return entry
 
     def complete(
-        self, number: int, values: tuple[float, ...], outcomes: tuple[float, ...], noise_std: float | None
+        self,
+        number: int,
+        values: tuple[float, ...],
+        outcomes: tuple[float, ...],
+        noise_std: float | None,
+        seconds: float | None,
     ) -> None:
         """Record the values of a pending trial."""
         self.entries[number] = self.entries[number]._replace(
-            status="complete", values=values, outcomes=outcomes, noise_std=noise_std
+            status="complete", values=values, outcomes=outcomes, noise_std=noise_std, seconds=seconds
         )
         self.order.append(number)
 
-    def fail(self, number: int, reason: str, noise_std: float | None) -> None:
+    def fail(self, number: int, reason: str, noise_std: float | None, seconds: float | None) -> None:
         """Record that a pending trial failed."""
-        self.entries[number] = self.entries[number]._replace(status="failed", reason=reason, noise_std=noise_std)
+        self.entries[number] = self.entries[number]._replace(
+            status="failed", reason=reason, noise_std=noise_std, seconds=seconds
+        )
 
     def number(self, trial: Any, space: Space) -> int | None:
         """The number of a pending trial; None for a point. Raises ValueError for another trial."""
@@ -149,7 +158,8 @@ class Record:
             {"number": e.number, "state": e.status}
             | dict(zip(told, (*e.values, *(e.outcomes or [math.nan] * constraints), e.feasible), strict=False))
             | (e.x if space.names else dict(zip(names, e.x, strict=True)))
-            | {"reason": e.reason}
+            | {"reason": e.reason, "seconds": e.seconds}
             for e in self.entries
         ]
-        return pd.DataFrame(rows, columns=["number", "state", *told, *names, "reason"])
+        columns = ["number", "state", *told, *names, "reason", "seconds"]
+        return pd.DataFrame(rows, columns=columns).astype({"seconds": float})

@@ -1,11 +1,13 @@
 """The result of `seqdec.minimize`; apart from it because scipy is slow to import."""
 
-from typing import TYPE_CHECKING, Any
+import math
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
 from scipy.optimize import OptimizeResult
 
+from seqdec.bo.answers import Front, Recommendation
 from seqdec.introspection import html, present
 
 if TYPE_CHECKING:
@@ -39,6 +41,8 @@ class SearchResult(OptimizeResult):
     """The evaluated points."""
     func_vals: np.ndarray
     """Their values."""
+    seconds: np.ndarray
+    """(n,) that the calls took; NaN for given values, and where the end of a worker ended the call."""
     surrogate: str
     """Its name."""
     acquisition: str
@@ -47,6 +51,39 @@ class SearchResult(OptimizeResult):
     """Of the search."""
     optimizer: "BayesianOptimizer"
     """The optimizer, for further questions."""
+
+    @classmethod
+    def of(cls, optimizer: "BayesianOptimizer", final: bool, message: str, **fields: Any) -> Self:
+        """The result of all trials told.
+
+        Args:
+            optimizer: that told them.
+            final: whether to recommend a point; else the best one is answered.
+            message: the reason of the end, to which the surrogate, the acquisition and the seed are added.
+            **fields: the others of this class.
+        """
+        best = _best(optimizer, final)
+        surrogate = optimizer.surrogate if isinstance(optimizer.surrogate, str) else "custom"
+        acquisition = optimizer.acquisition if isinstance(optimizer.acquisition, str) else "custom"
+        reason = f" ({optimizer.reason})" if optimizer.reason.startswith("auto") else ""
+        predicted = "; values are noisy: fun is predicted" if best.kind == "predicted" else ""
+        used = f"surrogate {surrogate}{reason}, acquisition {acquisition}, seed {optimizer.seed}"
+        points, values = optimizer.evaluations()
+        return cls(
+            x=best.x,
+            fun=best.value,
+            fun_interval=(best.low, best.high),
+            kind=best.kind,
+            x_iters=points,
+            func_vals=values,
+            seconds=optimizer.durations(),
+            surrogate=surrogate,
+            acquisition=acquisition,
+            seed=optimizer.seed,
+            optimizer=optimizer,
+            message=f"{message}{predicted} ({used})",
+            **fields,
+        )
 
     def _repr_html_(self) -> str:
         several = self.optimizer.outputs.objectives > 1
@@ -64,6 +101,16 @@ class SearchResult(OptimizeResult):
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), "plot"]
+
+
+def _best(optimizer: "BayesianOptimizer", final: bool) -> Recommendation:
+    """What a result answers: a recommendation; of several objectives the front, observed."""
+    if optimizer.outputs.objectives > 1:
+        front = optimizer.front() if optimizer.is_feasible else Front([], np.zeros((0, optimizer.outputs.objectives)))
+        return Recommendation.observed(front.x, front.values)
+    if not optimizer.is_feasible:
+        return Recommendation.observed(None, math.nan)
+    return optimizer.recommend() if final and optimizer.is_fitted else Recommendation.observed(*optimizer.best)
 
 
 present(__name__)

@@ -12,7 +12,8 @@ from matplotlib.figure import Figure, FigureBase
 
 from seqdec.bo.report import parallel, progress, slices
 from seqdec.bo.report.axes import lost
-from seqdec.bo.report.study import Searched, Study, study_of
+from seqdec.bo.report.searched import Searched
+from seqdec.bo.report.study import Study, study_of
 from seqdec.introspection import present
 from seqdec.registry import unknown
 

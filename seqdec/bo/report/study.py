@@ -1,15 +1,14 @@
 """What the figures of a search draw."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from seqdec.bo import model
-from seqdec.bo.answers import Front, Recommendation
-from seqdec.bo.model import Fitted, Model
 from seqdec.bo.outputs import Outputs
 from seqdec.bo.report.importance import importances
+from seqdec.bo.report.searched import Searched
 from seqdec.bo.space.spaces import Space
 
 INACTIVE = object()
@@ -18,36 +17,6 @@ _SLICES = 6
 """Parameters that slices show at most, the most important ones."""
 _HUGE = 1e200
 """Larger values are drawn as this, since axes overflow."""
-
-
-class Searched(Protocol):
-    """A search, of which `seqdec.bo.BayesianOptimizer` is one."""
-
-    space: Space
-    outputs: Outputs
-    maximize: bool | tuple[bool, ...]
-    surrogate: Any
-    acquisition: Any
-
-    def evaluations(self) -> tuple[list[Any], np.ndarray]:
-        """As in the optimizer."""
-        ...
-
-    def feasibility(self) -> np.ndarray:
-        """As in the optimizer."""
-        ...
-
-    def front(self) -> Front:
-        """As in the optimizer."""
-        ...
-
-    def recommend(self) -> Recommendation:
-        """As in the optimizer."""
-        ...
-
-    def fitted(self) -> tuple[Model, Fitted]:
-        """As in the optimizer."""
-        ...
 
 
 class Study(NamedTuple):

@@ -12,7 +12,7 @@ from seqdec.bo.space.dimensions import Dimension, Integer, Real
 from seqdec.bo.space.spaces import Condition, Space
 from seqdec.registry import spelled_fields, unknown
 
-_COLUMNS = ("number", "state", "value", "reason")
+_COLUMNS = ("number", "state", "value", "reason", "seconds")
 """Columns of the table of trials that are no parameters."""
 
 

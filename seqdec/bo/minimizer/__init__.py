@@ -1,0 +1,1 @@
+"""Bayesian optimization in one call: the arguments, the loop, and who calls the function."""

@@ -1,0 +1,152 @@
+"""`minimize` and `maximize`: Bayesian optimization in one call, for a function and its bounds."""
+
+import secrets
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING, Any, Unpack
+
+from seqdec import checks
+from seqdec.bo.minimizer import arguments
+from seqdec.bo.minimizer.run import Run
+from seqdec.bo.optimizer import BayesianOptimizer
+from seqdec.bo.options import MaximizeOptions, MinimizeOptions
+from seqdec.bo.outputs import Outputs
+from seqdec.bo.space.bounds import space_from
+from seqdec.bo.surrogates.contract import Surrogate
+from seqdec.core import Acquisition
+from seqdec.registry import spelled
+
+if TYPE_CHECKING:
+    from seqdec.bo.result import SearchResult
+
+
+@spelled(BayesianOptimizer, hidden=("capacity",))
+def minimize(
+    fun: Callable[[Any], Any],
+    bounds: Any,
+    *,
+    n_calls: int,
+    surrogate: str | Surrogate = "auto",
+    acquisition: str | Acquisition = "auto",
+    batch_size: int | None = None,
+    x0: Any = None,
+    y0: Any = None,
+    callback: Callable[..., Any] | None = None,
+    workers: int | Executor | Callable[..., Iterable[Any]] = 1,
+    call_timeout: float | None = None,
+    seed: int | None = None,
+    catch: type[Exception] | Iterable[type[Exception]] = (),
+    max_failures: int = 30,
+    progress: bool | None = None,
+    **options: Unpack[MinimizeOptions],
+) -> "SearchResult":
+    """Find the smallest value of an expensive function on a box, in few calls.
+
+        result = seqdec.minimize(fun, [(-5, 10), (0, 15)], n_calls=40)
+        result.x, result.fun
+
+    Args:
+        fun: (x) -> value. x is a numpy array where all dimensions are Real, else a list, and with names a dict. NaN or
+            infinity make a failed call, which counts as a call and has no value for the surrogate; so does an exception
+            of `catch`. With several objectives the value is a sequence of as many numbers; with outcome constraints fun
+            returns a pair (value, outcomes), and x is feasible if no outcome is above 0.
+        bounds: (low, high) pairs, `seqdec.bo.Real` (also logarithmic), `Integer`, `Ordinal` and `Categorical`; or a
+            dict from names to these and to `Conditional`; or scipy Bounds, or a gymnasium Box or Discrete.
+        n_calls: number of calls of `fun`.
+        surrogate, acquisition: as in `seqdec.bo.BayesianOptimizer`; the result says what "auto" chose.
+        batch_size: points chosen at a time, before any of their values is known; None is one. With an executor, points
+            under evaluation at a time; None is the number of its workers.
+        x0: a point or several to start from: lists, dicts, arrays, rows or tables of pandas, Polars, Arrow or NumPy
+            (columns by name, or in their order where dimensions have no names), or an iterator.
+        y0: their known values, one number or several in a container of any kind; then `fun` is not called for them.
+            With several objectives a row for each point; with outcome constraints a list of what fun returns.
+        callback: called after every call of `fun`, as scipy does: with the result so far if its one argument is named
+            `intermediate_result`, else with the best x so far. Raising StopIteration ends the search; so does any other
+            exception, which becomes a warning, and `error` of the result, so that no evaluation is lost.
+        workers: who calls `fun`. A number: processes, through joblib, which evaluate a batch; -1 is one for each core.
+            A function like `map`, such as `multiprocessing.Pool.map`: it evaluates a batch. A
+            `concurrent.futures.Executor`, such as those of `seqdec.executors`: each worker that is done gets its next
+            point at once, chosen with all values known by then. The points then depend on the order in which the calls
+            end, and so on their durations: equal seeds give equal searches only where that order is equal. `fun` must
+            be picklable by processes.
+        call_timeout: seconds that a call may take, with `workers` of at least 2: a call that takes longer is ended with
+            its process, which is replaced, and counts as a failed call, as an exception of `catch`. An executor has a
+            limit of its own, `seqdec.executors.Local(workers, call_timeout=...)`. None: no limit.
+        seed: of everything random; None draws one, which the result contains.
+        catch: exceptions of `fun` that make a failed call, a class or several, as in Optuna's `Study.optimize`. They
+            are logged, the first one with its traceback, which is also `traceback` of the result. Any other exception
+            ends the search and is raised.
+        max_failures: failed calls in a row that end the search.
+        progress: whether to show a bar on standard error, with the best value so far and the time to choose the last
+            point; None: a bar on a terminal, elsewhere a line now and then.
+        **options: further keywords of `seqdec.bo.BayesianOptimizer`: constraints, objectives, outcome_constraints,
+            reference_point, surrogate_options, initial, trust_region, standardize, warp, input_warp, noise_std,
+            search.
+
+    Returns:
+        A scipy OptimizeResult: x and fun, with kind "observed" those of the best call (None and NaN when all failed);
+        where values are known or found to be noisy (`BayesianOptimizer.recommend` says when), kind "predicted", x is
+        the evaluated point with the best posterior mean, fun the mean there and fun_interval its 95% interval, as the
+        message says; a callback receives the best call so far. With outcome constraints only feasible calls count (None
+        and NaN where none is). With several objectives x is the list of the points of the front and fun (k, objectives)
+        their values, as in `BayesianOptimizer.front`, both empty where no call is feasible. Then nfev, success, status
+        (0 all calls made, 1 too many failures in a row, 2 callback raised StopIteration, 3 Ctrl-C, 4 every point of a
+        finite space evaluated, 5 the executor broke or was shut down, 6 callback raised another exception, which is
+        then `error`, 7 no call was feasible, 8 an exception was raised), message, traceback (of the first exception of
+        `catch`, as text, else None), x_iters and func_vals of all points (given values first, NaN for failures),
+        seconds (that each call took, NaN for given values), surrogate, acquisition, seed, and the `optimizer`, with its
+        `trials_dataframe()` and with ask and tell to continue. Its `plot()` draws the search, as
+        `BayesianOptimizer.plot`.
+
+    Raises:
+        ValueError, TypeError: an argument does not fit; the message names it.
+        KeyboardInterrupt: Ctrl-C before the first value.
+        Exception: of `fun`, unless it is one of `catch`; or of a worker, which could not call it. All calls made by
+            then are in the result that is the exception's attribute `search_result`.
+    """
+    from seqdec.progress import bar
+
+    n_calls, max_failures = checks.count("n_calls", n_calls), checks.count("max_failures", max_failures)
+    arguments.check_calls(fun, workers)
+    arguments.check_timeout(call_timeout, workers)
+    catch = arguments.exceptions(catch)
+    number = arguments.number_at_a_time(batch_size, workers)
+    seed = secrets.randbits(32) if seed is None else seed
+    outputs = Outputs(options.get("objectives", 1), options.get("outcome_constraints", 0))
+    space = space_from(bounds)
+    given, known = arguments.start_points(space, x0, y0, n_calls, outputs)
+    optimizer = BayesianOptimizer(
+        space,
+        seed=seed,
+        surrogate=surrogate,
+        acquisition=acquisition,
+        capacity=n_calls + len(known),
+        **options,
+    )
+    points = [optimizer.space.point(x) for x in given]  # refused outside the bounds, before anything is evaluated
+    for point, (value, outcomes) in zip(points, known, strict=False):
+        optimizer.tell(point, value, outcomes=outcomes)
+    show = None if progress is None else checks.flag("progress", progress)
+    aim = "optimize" if outputs.objectives > 1 else "maximize" if optimizer.maximize else "minimize"
+    told_of = arguments.of_the_result(callback)
+    with bar(n_calls, f"{aim} {_name(surrogate, optimizer.surrogate)}", "call", show=show) as shown:
+        given = [] if known else points
+        run = Run(optimizer, fun, n_calls, catch, max_failures, told_of, shown, given, number, workers, call_timeout)
+        try:
+            status, message = run.until_ended()
+        except BaseException as error:
+            run.attach(error)
+            raise
+    return run.result(status, message, final=True)
+
+
+@spelled(minimize, BayesianOptimizer, hidden=("capacity", "maximize"))
+def maximize(fun: Callable[[Any], Any], bounds: Any, **options: Unpack[MaximizeOptions]) -> "SearchResult":
+    """Find the largest value of an expensive function: as `seqdec.minimize`, the signs of all values kept."""
+    return minimize(fun, bounds, **options, maximize=True)
+
+
+def _name(asked: str | Surrogate, chosen: str | Surrogate) -> str:
+    """The surrogate's description in the progress bar."""
+    name = chosen if isinstance(chosen, str) else "custom"
+    return f"with {name} (auto)" if asked == "auto" else f"with {name}"
