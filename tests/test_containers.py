@@ -147,11 +147,13 @@ TAKERS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
         for name, values in COLUMNS.items()
     },
     "make_log, features": (ROWS[:2], lambda x: ope.make_log(**COLUMNS, action_features=x).action_features),
-    "evaluate": (TARGET, lambda x: ope.evaluate(LOG, x, seed=0, samples=5).to_numpy()),
-    "evaluate, predicted": (TARGET, lambda x: ope.evaluate(LOG, np.array(TARGET), x, seed=0, samples=5).to_numpy()),
+    "evaluate": (TARGET, lambda x: ope.evaluate(LOG, x, seed=0, samples=5)["low"].to_numpy()),
+    "evaluate, predicted": (
+        TARGET,
+        lambda x: ope.evaluate(LOG, np.array(TARGET), x, seed=0, samples=5)["low"].to_numpy(),
+    ),
     "overlap": (TARGET, lambda x: ope.overlap(LOG, x)[:3]),
-    "replay": (TARGET, lambda x: tuple(ope.replay(LOG, x, seed=0))),
-    "doubly_robust": (TARGET, lambda x: tuple(ope.doubly_robust(LOG, TARGET, x))),
+    "evidence": (TARGET, lambda x: tuple(ope.DR().terms(ope.evidence(LOG, TARGET, x, seed=0)))),
     "form_blocks, user": ([0] * 10 + [1] * 10, lambda x: data.form_blocks(x, [*range(10)] * 2, [0.5] * 20).ids["user"]),
     "form_blocks, reward": ([0.5, 0.25] * 5, lambda x: data.form_blocks([0] * 10, [*range(10)], x).rewards),
     "form_blocks, features": (
@@ -279,7 +281,7 @@ COUNTS: dict[str, Callable[[Any], Any]] = {
         KEY, agents.linear(ENV).init(KEY), np.zeros(2)
     ),
     "independent": lambda n: filters.independent(gaussian_filter(), n) and None,
-    "samples": lambda n: ope.evaluate(LOG, TARGET, seed=0, samples=n).to_numpy(),
+    "samples": lambda n: ope.evaluate(LOG, TARGET, seed=0, samples=n)["low"].to_numpy(),
     "objective": lambda n: envs.rosenbrock(n).bounds,
     "optimizer": lambda n: optim.alice(0.1, rank=n, leading=n, interval=n).init({"w": jnp.ones((200, 200))}),
 }

@@ -257,7 +257,8 @@ def test_a_log_is_made_before_it_is_evaluated() -> None:
     takers: tuple[Callable[[Any], Any], ...] = (
         lambda log: ope.evaluate(log, target, seed=0),
         lambda log: ope.overlap(log, target),
-        lambda log: ope.ips(log, target),
+        lambda log: ope.evidence(log, target, seed=0),
+        lambda log: ope.predict_rewards(log, seed=0),
         lambda log: ope.estimate_propensities(log, seed=0),
         lambda log: ope.cross_fit(None, None, log, None, seed=0),  # pyright: ignore[reportArgumentType]
         lambda log: ope.prequential(None, None, log, None, seed=0),  # pyright: ignore[reportArgumentType]

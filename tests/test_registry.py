@@ -46,7 +46,7 @@ def test_a_name_with_a_letter_missing_suggests_the_right_one(kind: str) -> None:
         ("agent", "hilofy", "hilofi"),
         ("command", "rnu", "run"),
         ("environment", "mushrom", "mushroom"),
-        ("estimator", "doubly_robst", "doubly_robust"),
+        ("estimator", "switch_drr", "switch_dr"),
         ("experiment", "digts", "digits"),
         ("optimizer", "shampo", "shampoo"),
         ("policy", "ts", "thompson"),

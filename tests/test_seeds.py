@@ -85,8 +85,8 @@ TAKERS = {
     "black_box": lambda seed: objectives.noisy_branin().black_box(seed)(np.ones(2)),
     "apollo": of_matrices,
     "alice": of_matrices_that_switch,
-    "evaluate": lambda seed: ope.evaluate(log(), np.full((12, 2), 0.5), seed=seed, samples=9).to_numpy(),
-    "replay": lambda seed: ope.replay(log(), np.tile([0.3, 0.7], (12, 1)), seed=seed)[1],
+    "evaluate": lambda seed: ope.evaluate(log(), np.full((12, 2), 0.5), seed=seed, samples=9)["low"].to_numpy(),
+    "replay": lambda seed: ope.Replay().terms(ope.evidence(log(), np.tile([0.3, 0.7], (12, 1)), seed=seed))[1],
     "write_kuairec": lambda seed: data.synthetic_kuairec(users=3, videos=30, seed=seed).rewards.mean(),
     "sampler": of_sampler,
 }

@@ -1,21 +1,30 @@
-"""Estimates with bootstrap intervals, and the overlap of the log with the target policy."""
+"""Estimates with intervals, and the overlap of the log with the target policy."""
 
 import warnings
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from seqdec import checks
-from seqdec.ope import estimators
-from seqdec.ope.estimators import Predicted, Target, Terms
+from seqdec.ope import intervals
+from seqdec.ope.contract import (
+    Estimator,
+    Evidence,
+    Predicted,
+    Target,
+    Terms,
+    check_needs,
+    check_target,
+    evidence,
+    lacks,
+)
+from seqdec.ope.estimators import REGISTRY, STANDARD
 from seqdec.ope.log import Log
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_CHUNK = 2**22
-"""Resampled rows held at a time."""
 _ENOUGH = 30
 """Effective sample size from which on 95% intervals cover: 86% or more of them in simulations, 16% to 90% below 10."""
 
@@ -54,7 +63,7 @@ def overlap(log: Log, target: np.ndarray | Target) -> Overlap:
     The log hardly overlaps with the policy where its rows are worth fewer than 30, or than 1% of them, because weights
     differ. Where it is worth fewer than 30 because it has few rows, it is called short.
     """
-    target = estimators.check_target(log, target)
+    target = check_target(log, target)
     w = target.weights
     if not log.known_propensities:
         unknown = (
@@ -82,8 +91,8 @@ def _biases(log: Log, target: Target) -> Iterator[str]:
     w = target.weights
     if not w.any():
         yield (
-            "the log has no support for the policy: in no row would the policy play the logged action; ips, snips, "
-            "clipped_ips and replay are unknown (NaN), doubly_robust and switch_dr rest on the model alone"
+            "the log has no support for the policy: in no row would the policy play the logged action; estimators by "
+            "weights are unknown (NaN), doubly robust ones rest on the model alone"
         )
         return
     never = np.setdiff1d(np.arange(log.num_actions), log.action)
@@ -92,8 +101,8 @@ def _biases(log: Log, target: Target) -> Iterator[str]:
         listed = ", ".join(map(log.name, never[:5])) + (", ..." if len(never) > 5 else "")
         yield (
             f"the log supports only a part of the policy, which plays with {share:.1%} probability actions that no row "
-            f"has ({listed}): ips and clipped_ips count these decisions as rewards of 0, snips and replay leave them "
-            "out, the other estimators rest on the model in them"
+            f"has ({listed}): IPS counts these decisions as rewards of 0, SNIPS and Replay leave them out, "
+            "estimators with a model rest on it in them"
         )
     elif abs(w.mean() - 1) > 4 * _error(w) + checks.TOLERANCE:
         yield (
@@ -108,34 +117,41 @@ def _error(w: np.ndarray) -> float:
 
 
 def evaluate(
-    log: Log,
-    target: np.ndarray | Target,
-    predicted: np.ndarray | Predicted | None = None,
+    log: Any,
+    target: Any,
+    predicted: Any = None,
     *,
     seed: int,
-    samples: int = 1000,
+    estimators: Sequence[Estimator | str] | str | None = None,
+    interval: str = "cautious",
     level: float = 0.95,
-    max_weight: float = 10.0,
-    threshold: float = 10.0,
+    samples: int = 1000,
+    bounds: tuple[float, float] | None = None,
 ) -> "pd.DataFrame":
-    """Every estimate of the target's mean reward per decision, with bootstrap intervals.
+    """Estimates of the target's mean reward per decision, with intervals.
 
     Args:
-        log: decisions of the logging policy.
-        target: (n, k) probabilities of the policy to be evaluated, given each row's context.
-        predicted: (n, k) rewards predicted by a model that was not fitted to the row; None omits the estimators that
-            need it. Needed for a log without propensities, of which there is the direct method alone.
-        seed: of the bootstrap and of replay.
-        samples: bootstrap samples; rows are drawn with replacement and predictions are kept fixed, so that the
-            interval of the direct method does not include the error of the model, which may be all of its error.
-        level: of the intervals, between the quantiles (1 - level) / 2 and (1 + level) / 2 of the bootstrap.
-        max_weight: weight at which clipped IPS clips.
-        threshold: weight above which SWITCH-DR uses the model alone.
+        log: decisions of the logging policy: a `Log`, a `SlateLog` or a `ContinuousLog`.
+        target: (n, k) probabilities of the policy to be evaluated, given each row's context; of other kinds of logs see
+            there.
+        predicted: (n, k) rewards predicted by a model that was not fitted to the row, such as those of
+            `predict_rewards`; None omits the estimators that need it. Needed for a log without propensities, of which
+            there is the direct method alone.
+        seed: of the bootstrap and of estimators that draw random numbers.
+        estimators: configured estimators, or names of those in the registry, such as [DR(), DR(shrinkage="slope"),
+            "snips"], or one name, such as "auto". None: those of `STANDARD` for which the log has what they need.
+        interval: one of `INTERVALS`, described in `seqdec.ope.intervals`.
+        level: of the intervals.
+        samples: of the bootstrap; rows are drawn with replacement and predictions are kept fixed.
+        bounds: of the contribution of a row, for the intervals "bernstein" and "betting"; None takes the smallest and
+            the largest in the log, with which these intervals are not guaranteed.
 
     Returns:
-        A table indexed by estimator: value, low, high, std_error. NaN is unknown: without support, that is where the
-        policy would play the logged action in no row, estimators by weights say nothing. Where propensities are
-        estimates, a column "propensities" says so of each estimator.
+        A table indexed by estimator: value, low, high, std_error, interval. NaN is unknown: without support, that is
+        where the policy would play the logged action in no row, estimators by weights say nothing. An estimator that
+        trades bias for variance has, by default, the interval of one without bias, extended to its value; "interval"
+        names it. Where the log has no propensities, the interval of the direct method leaves out the error of the
+        model, and "interval" says so. Where propensities are estimates, a column "propensities" says so.
 
     Warns:
         UserWarning: the log has no support for the policy or only a part of it, or a mean weight that is not 1; see
@@ -143,56 +159,148 @@ def evaluate(
 
     Raises:
         TypeError: a target or predictions that are not numbers.
-        ValueError: arrays that do not fit the log, a setting out of its range, or a log without propensities where no
-            predictions are given.
+        ValueError: arrays that do not fit the log, an unknown estimator, one that needs what the log lacks, or a
+            setting out of its range.
     """
     import pandas as pd
 
     samples = checks.count("samples", samples, 2)
     checks.number("level", level, 0, 1, exclusive=True)
-    target = estimators.check_target(log, target)
-    settings = {"seed": seed, "max_weight": max_weight, "threshold": threshold}
-    if predicted is not None:
-        settings["predicted"] = estimators.check_predicted(log, predicted)
-    terms = _all_terms(log, target, settings)
-    if not terms:
-        estimators.weights(log, target)  # raises
-    drawn = bootstrap(list(terms.values()), seed=seed, samples=samples)
-    for text in _biases(log, target) if log.known_propensities else ():
-        warnings.warn(text, stacklevel=2)
-    rows = [(term.value, *_interval(column, level)) for term, column in zip(terms.values(), drawn.T, strict=True)]
+    checks.choice("interval", interval, intervals.INTERVALS)
+    given = evidence(log, target, predicted, seed=seed)
+    chosen = _chosen(estimators, given)
+    terms = {one.name: one.terms(given) for one in chosen}
+    if isinstance(given, Evidence) and log.known_propensities:
+        for text in _biases(log, given.target):
+            warnings.warn(text, stacklevel=2)
+    ends, told = _ends(chosen, terms, given, interval, level, samples, bounds)
+    rows = [(one.value, *ends[name], one.std_error, told[name]) for name, one in terms.items()]
     names = pd.Index(list(terms), name="estimator")
-    table = pd.DataFrame(rows, index=names, columns=["value", "low", "high", "std_error"])
+    table = pd.DataFrame(rows, index=names, columns=["value", "low", "high", "std_error", "interval"])
     if log.estimated:
-        table[MARK] = ["estimated" if estimators.ESTIMATORS[name].weighted else "not used" for name in terms]
+        table[MARK] = ["estimated" if "propensities" in one.needs else "not used" for one in chosen]
     return table
 
 
-def _interval(drawn: np.ndarray, level: float) -> tuple[float, float, float]:
-    """Ends of the interval and standard deviation of the bootstrap samples, NaN left out; NaN without two others."""
-    known = drawn[~np.isnan(drawn)]
-    if len(known) < 2:
-        return float("nan"), float("nan"), float("nan")
-    low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high), float(known.std(ddof=1))
+def _chosen(estimators: Sequence[Estimator | str] | str | None, given: Any) -> list[Estimator]:
+    """The estimators, made where they are given by name, without repetitions."""
+    if estimators is None:
+        chosen = [one for one in STANDARD if isinstance(given.log, one.log) and not lacks(one, given)]
+        if not chosen:
+            check_needs(STANDARD[0], given)  # raises
+        return chosen
+    listed = [estimators] if isinstance(estimators, str) else checks.ordered("estimators", estimators, "a list")
+    chosen = {}
+    for one in listed:
+        made = REGISTRY.make(one) if isinstance(one, str) else one
+        if not isinstance(made, Estimator):
+            raise TypeError(f"estimators must be a list of estimators or their names; got {one!r:.80}")
+        check_needs(made, given)
+        chosen[made.name] = made
+    if not chosen:
+        raise ValueError("estimators must name at least one, such as [seqdec.ope.DR()]; got an empty list")
+    return list(chosen.values())
 
 
-def _all_terms(log: Log, target: Target, settings: dict) -> dict[str, Terms]:
-    """Terms of the registered estimators for which the log has propensities and `settings` the predictions."""
-    return {
-        name: estimators.REGISTRY.make(name, log, target, **{key: settings[key] for key in row.takes})
-        for name, row in estimators.ESTIMATORS.items()
-        if set(row.takes) <= set(settings) and (log.known_propensities or not row.weighted)
-    }
+def _ends(
+    chosen: list[Estimator],
+    terms: dict[str, Terms],
+    given: Any,
+    interval: str,
+    level: float,
+    samples: int,
+    bounds: tuple[float, float] | None,
+) -> tuple[dict[str, tuple[float, float]], dict[str, str]]:
+    """Interval of each estimate by name, and whose it is."""
+    if interval in intervals.BOUNDED:
+        rule = getattr(intervals, interval)
+        found = {}
+        for name, one in terms.items():
+            own = bounds or (float(one.numerator.min()), float(one.numerator.max()))
+            found[name] = rule(one, own, level) if own[0] < own[1] else (one.value, one.value)
+        return found, dict.fromkeys(terms, interval)
+    if interval != "cautious":
+        drawn, errors = intervals.bootstrap(list(terms.values()), seed=given.seed, samples=samples)
+        found = {
+            name: {
+                "percentile": lambda i=i: intervals.percentile(drawn[:, i], level),
+                "bca": lambda i=i, one=one: intervals.bca(one, drawn[:, i], level),
+                "studentized": lambda i=i, one=one: intervals.studentized(one, drawn[:, i], errors[:, i], level),
+            }[interval]()
+            for i, (name, one) in enumerate(terms.items())
+        }
+        return found, dict.fromkeys(terms, interval)
+    bases = {one.name: next((other for other in one.references if not lacks(other, given)), one) for one in chosen}
+    unique = {base.name: base for base in bases.values()}
+    known = _cautious(list(unique.values()), terms, given, level, samples)
+    found, told = {}, {}
+    for name, base in bases.items():
+        (low, high), value = known[base.name], terms[name].value
+        if base.name != name and not np.isnan(value):
+            low, high = min(low, value), max(high, value)
+        found[name], told[name] = (low, high), f"of {base.name}" if base.name != name else "own"
+        if base.name == name and base.references:
+            told[name] = "without the error of the model"
+    return found, told
 
 
-def bootstrap(terms: list[Terms], *, seed: int, samples: int = 1000) -> np.ndarray:
-    """(samples, number of estimates) estimates from rows drawn with replacement, the same rows for all of them."""
-    count, generator = len(terms[0].numerator), np.random.default_rng(checks.seed("seed", seed))
-    numerators, denominators = (np.stack(parts, axis=1) for parts in zip(*terms, strict=True))
-    chances, drawn = np.full(count, 1 / count), []
-    for start in range(0, samples, step := max(1, _CHUNK // count)):
-        times = generator.multinomial(count, chances, min(step, samples - start)).astype(np.float64)
-        with np.errstate(invalid="ignore", divide="ignore"):  # NaN if no row was accepted; ignored by the quantiles
-            drawn.append((times @ numerators) / (times @ denominators))
-    return np.concatenate(drawn)
+def _cautious(
+    bases: list[Estimator], terms: dict[str, Terms], given: Any, level: float, samples: int
+) -> dict[str, tuple[float, float]]:
+    """Default intervals of estimators without bias, by name."""
+    parts = {one.name: terms.get(one.name) or one.terms(given) for one in bases}
+    low, high = _extended(bases, parts, given)
+    drawn, errors = intervals.bootstrap([*low, *high], seed=given.seed, samples=samples)
+    ends = [
+        intervals.studentized(one, drawn[:, i], errors[:, i], level, cautious=True)
+        for i, one in enumerate([*low, *high])
+    ]
+    return {one.name: (ends[i][0], ends[i + len(bases)][1]) for i, one in enumerate(bases)}
+
+
+def _extended(bases: list[Estimator], parts: dict[str, Terms], given: Any) -> tuple[list[Terms], list[Terms]]:
+    """Terms with one row more, which counts for a low and for a high estimate; see `seqdec.ope.intervals`.
+
+    Estimators that cannot take one get a row of zeros, which changes nothing.
+    """
+    extra = _extra_rows(given) if isinstance(given, Evidence) and any(one.extended for one in bases) else None
+    found = []
+    for side in (0, 1):
+        terms = []
+        for one in bases:
+            own = parts[one.name]
+            more = one.terms(extra[side]) if extra is not None and one.extended and own.value == own.value else None
+            terms.append(_with_row(own, more))
+        found.append(terms)
+    return found[0], found[1]
+
+
+def _with_row(own: Terms, more: Terms | None) -> Terms:
+    columns = own.columns
+    rows = [np.zeros((1, columns[0].shape[1]))] * 2 if more is None else more.columns
+    return Terms(*(np.concatenate([part, row]) for part, row in zip(columns, rows, strict=True)))
+
+
+def _extra_rows(given: Evidence) -> tuple[Evidence, Evidence] | None:
+    """Evidence of one row each, which the log might have had: with a low and with a high reward."""
+    log, target = given.log, given.target.probabilities
+    if not log.known_propensities:
+        return None
+    rows = np.arange(len(log.action))
+    others = np.maximum(log.mask.sum(axis=1) - 1, 1)
+    rest = np.maximum((1 - log.propensity) / others, 1e-6)  # of each other action, if they share what is left
+    own = target[rows, log.action]
+    squares = np.einsum("na,na->n", target, target) - own**2
+    weight = float(np.mean(own * given.weights + squares / rest))
+    direct = 0.0 if given.predicted is None else float(given.direct.mean())
+    one = log.rows(np.array([0]))
+    law = np.where(one.mask, 1.0, 0.0) / one.mask.sum()
+    predicted = None if given.predicted is None else Predicted(np.where(one.mask, direct, 0.0))
+    r, mean = log.reward, log.reward.mean()
+    found = [
+        given._replace(
+            log=one._replace(reward=np.array([reward])), target=Target(law, np.array([weight])), predicted=predicted
+        )
+        for reward in (r[r <= mean].mean(), r[r >= mean].mean())
+    ]
+    return found[0], found[1]

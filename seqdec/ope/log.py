@@ -113,6 +113,12 @@ class Log(NamedTuple):
         known = {name: checks.real(f"the weight of {name!r}", weight) for name, weight in weights.items()}
         return self._replace(reward=sum((w * parts[name] for name, w in known.items()), np.zeros(len(self.reward))))
 
+    def rows(self, rows: np.ndarray) -> "Log":
+        """The log of some rows: their indices in the order of time, or a bool for each row."""
+        parts = None if self.reward_parts is None else {name: part[rows] for name, part in self.reward_parts.items()}
+        arrays = {name: part[rows] for name, part in self._asdict().items() if isinstance(part, np.ndarray)}
+        return self._replace(**arrays, reward_parts=parts)
+
     def name(self, action: int) -> str:
         """The name of an action, or its number."""
         return str(action) if self.action_names is None else self.action_names[action]

@@ -1,0 +1,193 @@
+"""Confidence intervals of estimates that are ratios of sums over rows.
+
+    "cautious"     the default. Each end is that of a studentized bootstrap of the rows and one row more, which the log
+                   might have had: for the low end with a reward that is the mean of the rewards below their mean, for
+                   the high end with that of the rewards above it, and with the weight that an average decision of the
+                   target would have if the remaining probability of the logging policy were the same for all other
+                   actions. Quantiles of the studentized errors lie between 1.96 and 4, or the like for other levels.
+                   Percentiles and plain bootstraps are too short where the rows that would count most are likely to be
+                   missing: rare rewards, logging policies that are nearly deterministic.
+    "studentized"  quantiles of (estimate* - estimate) / error* in bootstrap samples (Efron, 1982)
+    "bca"          bias-corrected, accelerated percentiles (Efron, 1987)
+    "percentile"   percentiles
+    "bernstein"    empirical Bernstein bound (Maurer, Pontil, 2009): holds for every number of rows
+    "betting"      confidence sequence by betting (Waudby-Smith, Ramdas, 2024): holds at all numbers of rows at once, so
+                   that a running experiment may be looked at as often as one likes
+
+The last two need bounds of the contribution of a row, of an estimate that is a mean, and hold if these bounds do.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from seqdec import checks
+from seqdec.ope.contract import Terms
+
+_BLOCKS = 2**14
+_CHUNK = 2**22
+_WIDEST = 4.0 / 1.96
+INTERVALS = ("cautious", "studentized", "bca", "percentile", "bernstein", "betting")
+BOUNDED = ("bernstein", "betting")
+Ends = tuple[float, float]
+_UNKNOWN = (float("nan"), float("nan"))
+
+
+def studentized(one: Terms, drawn: np.ndarray, errors: np.ndarray, level: float, *, cautious: bool = False) -> Ends:
+    """Interval of an estimate from its bootstrap samples (samples,) and their standard errors."""
+    known = np.isfinite(drawn) & (errors > 0)
+    if known.sum() < 2:
+        return _UNKNOWN if one.std_error else (one.value, one.value)
+    low, high = np.quantile((drawn[known] - one.value) / errors[known], [(1 - level) / 2, (1 + level) / 2])
+    if cautious:
+        least = _normal((1 + level) / 2)
+        low, high = np.clip(low, -_WIDEST * least, -least), np.clip(high, least, _WIDEST * least)
+    return float(one.value - high * one.std_error), float(one.value - low * one.std_error)
+
+
+def percentile(drawn: np.ndarray, level: float) -> Ends:
+    """Quantiles of the bootstrap samples, unknown ones left out."""
+    known = drawn[np.isfinite(drawn)]
+    if len(known) < 2:
+        return _UNKNOWN
+    low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def bca(one: Terms, drawn: np.ndarray, level: float) -> Ends:
+    """Bias-corrected and accelerated percentiles; the acceleration is that of the influence function."""
+    known = drawn[np.isfinite(drawn)]
+    if len(known) < 2:
+        return _UNKNOWN
+    influence = one.influence
+    spread = (influence**2).sum() ** 1.5
+    acceleration = (influence**3).sum() / (6 * spread) if spread else 0.0
+    below = np.clip((known < one.value).mean(), 0.5 / len(known), 1 - 0.5 / len(known))
+    shift = _normal(float(below))
+    moved = [shift + _normal(tail) for tail in ((1 - level) / 2, (1 + level) / 2)]
+    tails = [_probability(shift + z / max(1 - acceleration * z, 1e-3)) for z in moved]
+    low, high = np.quantile(known, tails)
+    return float(low), float(high)
+
+
+def bernstein(one: Terms, bounds: Ends, level: float) -> Ends:
+    """Empirical Bernstein interval of a mean of numbers within `bounds`.
+
+    Its half width is sqrt(2 s^2 log(4 / delta) / n) + 7 range log(4 / delta) / (3 (n - 1)) with delta = 1 - level.
+    """
+    x = _means(one, bounds)
+    count, width = len(x), math.log(4 / (1 - level))
+    if count < 2:
+        return bounds
+    half = math.sqrt(2 * x.var(ddof=1) * width / count) + 7 * (bounds[1] - bounds[0]) * width / (3 * (count - 1))
+    return max(bounds[0], x.mean() - half), min(bounds[1], x.mean() + half)
+
+
+def betting(one: Terms, bounds: Ends, level: float) -> Ends:
+    """Confidence sequence of a mean of numbers within `bounds`, at its last row: the intersection over all rows.
+
+    For each candidate mean m the capital of two gamblers, prod_t (1 +- b_t (x_t - m)), is a martingale if m is the
+    mean; m is left out once half the sum of both exceeds 1 / (1 - level). Bets b_t are predictable and proportional to
+    sqrt(2 log(2 / delta) / (v t log(1 + t))), v the variance of the rows before, and at most half of the largest.
+    """
+    low, high = bounds
+    x = (_means(one, bounds) - low) / (high - low)
+    count, delta = len(x), 1 - level
+    t = np.arange(1, count + 1)
+    mean = (0.5 + np.cumsum(x)) / (t + 1)
+    variance = (0.25 + np.cumsum((x - mean) ** 2)) / (t + 1)
+    before = np.concatenate([[0.25], variance[:-1]])
+    bets = np.sqrt(2 * math.log(2 / delta) / (before * t * np.log1p(t)))
+    ends = []
+    for side in (-1, 1):  # from the mean outwards, by bisection: the capital at the last row that is largest
+        outside, inside = (0.0, float(mean[-1])) if side < 0 else (1.0, float(mean[-1]))
+        if _richest(x, bets, outside) <= -math.log(delta):
+            ends.append(outside)
+            continue
+        for _ in range(40):
+            middle = (outside + inside) / 2
+            if _richest(x, bets, middle) > -math.log(delta):
+                outside = middle
+            else:
+                inside = middle
+        ends.append(outside)
+    return low + (high - low) * ends[0], low + (high - low) * ends[1]
+
+
+def _richest(x: np.ndarray, bets: np.ndarray, m: float) -> float:
+    """Largest log capital over all rows of the two gamblers against the mean m."""
+    up, down = np.minimum(bets, 0.5 / max(m, 1e-12)), np.minimum(bets, 0.5 / max(1 - m, 1e-12))
+    capital = np.logaddexp(np.log1p(up * (x - m)).cumsum(), np.log1p(-down * (x - m)).cumsum()) - math.log(2)
+    return float(capital.max())
+
+
+def _means(one: Terms, bounds: Ends) -> np.ndarray:
+    """The numbers (n,) whose mean is the estimate. Raises ValueError for those outside the bounds, or a ratio."""
+    numerator, denominator = one.columns
+    if numerator.shape[1] > 1 or not (denominator == 1).all():
+        raise ValueError("the intervals bernstein and betting are for means, such as IPS, DR and DM, not for ratios")
+    x = numerator[:, 0]
+    if not (x >= bounds[0]).all() or not (x <= bounds[1]).all():
+        raise ValueError(
+            f"bounds must include every row's contribution, which range from {x.min():.6g} to {x.max():.6g}; got "
+            f"{bounds}: they follow from the range of the rewards and the largest weight that is possible"
+        )
+    return x
+
+
+def _normal(probability: float) -> float:
+    from scipy.special import ndtri
+
+    return float(ndtri(probability))
+
+
+def _probability(z: float) -> float:
+    from scipy.special import ndtr
+
+    return float(ndtr(z))
+
+
+def bootstrap(terms: Sequence[Terms], *, seed: int, samples: int = 1000) -> tuple[np.ndarray, np.ndarray]:
+    """Estimates and their standard errors in bootstrap samples, the same rows for all of them: twice (samples, m).
+
+    Rows are drawn with replacement as counts, which are multinomial, so that a sample is a product of matrices. Above
+    16,384 rows, random blocks of rows are drawn in their place: sums over blocks have the same moments.
+
+    A standard error is that of the influence function, from the sample itself. NaN where a sample has no denominator.
+    """
+    generator = np.random.default_rng(checks.seed("seed", seed))
+    count = len(terms[0].numerator)
+    places, features = [], []
+    for one in terms:
+        numerator, denominator = one.columns
+        every = np.concatenate([numerator, denominator], axis=1)
+        pairs = np.triu_indices(every.shape[1])
+        start = sum(part.shape[1] for part in features)
+        features.append(np.concatenate([every, every[:, pairs[0]] * every[:, pairs[1]]], axis=1))
+        places.append((start, every.shape[1] // 2))
+    columns = np.concatenate(features, axis=1)
+    if count > _BLOCKS:
+        order = generator.permutation(count)
+        columns = np.add.reduceat(columns[order], np.arange(_BLOCKS) * count // _BLOCKS, axis=0)
+    rows, sums = len(columns), []
+    for first in range(0, samples, step := max(1, _CHUNK // rows)):
+        size = min(step, samples - first)
+        times = generator.multinomial(rows, np.full(rows, 1 / rows), size)
+        sums.append(times.astype(np.float64) @ columns)
+    total = np.concatenate(sums)
+    found = [_estimates(total[:, start:], width) for start, width in places]
+    return tuple(np.stack(part, axis=1) for part in zip(*found, strict=True))  # pyright: ignore[reportReturnType]
+
+
+def _estimates(total: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """Sums of ratios and their standard errors from sums of `width` numerators, denominators, and all products."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        above, below = total[:, :width], total[:, width : 2 * width]
+        ratio = above / below
+        slopes = np.concatenate([1 / below, -ratio / below], axis=1)  # of the estimate by the sums
+        variance = np.zeros(len(total))
+        for place, (i, j) in enumerate(zip(*np.triu_indices(2 * width), strict=True)):
+            times = 1 if i == j else 2
+            variance += times * slopes[:, i] * slopes[:, j] * total[:, 2 * width + place]
+        return ratio.sum(axis=1), np.sqrt(np.maximum(variance, 0))

@@ -1,0 +1,168 @@
+"""Reward models of scikit-learn, cross-fitted: predicted rewards of every action in every row of a log."""
+
+from typing import Any
+
+import numpy as np
+
+from seqdec import checks
+from seqdec.ope.log import Log, check_log
+
+
+def predict_rewards(
+    log: Log, *, seed: int, model: Any = None, folds: int = 5, weights: np.ndarray | None = None
+) -> np.ndarray:
+    """(n, k) predicted rewards; each row is predicted by a model that was fitted to the other folds.
+
+    The model sees the context x, standardized with the mean and standard deviation of the rows it is fitted to, and the
+    description z of the action, which is its features or else an indicator of each action. Models of
+    `sklearn.linear_model` also see the products of both, so that each action has slopes of its own.
+
+    Args:
+        log: its propensities are not used.
+        seed: of the folds, which are drawn at random.
+        model: of scikit-learn, not fitted: a regressor, or a classifier of rewards 0 and 1. None chooses the one with
+            the highest likelihood of held-out rewards, see `choose_model`.
+        folds: at least 2, at most the number of rows.
+        weights: (n,) >= 0, of the rows in the fit; None weighs all rows equally.
+
+    Raises:
+        TypeError: the model has no methods `fit` and `predict`.
+        ValueError: an impossible number of folds, weights that do not fit the log, or a classifier of rewards that are
+            not all 0 or 1.
+    """
+    check_log(log)
+    member = folds_of(len(log.action), folds, seed)
+    if model is None:
+        model = choose_model(log, seed=seed, folds=folds)
+    _check(model, log)
+    if weights is None:
+        weights = np.ones(len(log.action))
+    elif weights.shape != log.reward.shape or not (np.isfinite(weights) & (weights >= 0)).all():
+        raise ValueError(f"weights must be {log.reward.shape} finite numbers >= 0; got shape {weights.shape}")
+    predicted = np.zeros(log.mask.shape)
+    for fold in range(folds):
+        own, others = np.flatnonzero(member == fold), np.flatnonzero((member != fold) & (weights > 0))
+        predicted[own] = _predicted(model, log, others, own, weights[others])
+    return predicted
+
+
+def choose_model(log: Log, *, seed: int, folds: int = 5) -> Any:
+    """The candidate with the highest likelihood of held-out rewards, not fitted.
+
+    Candidates are a constant, a ridge regression and gradient boosting; for rewards 0 and 1 logistic regression in the
+    place of ridge regression. A Gaussian likelihood has the variance of the residuals; probabilities are clipped at
+    0.001. With equal likelihoods the simpler one is chosen.
+
+    Arguments and errors as in `predict_rewards`.
+    """
+    check_log(log)
+    member = folds_of(len(log.action), folds, seed)
+    options, scores = _candidates(is_binary(log)), []
+    for option in options:
+        found = np.zeros(len(log.action))
+        for fold in range(folds):
+            own, others = np.flatnonzero(member == fold), np.flatnonzero(member != fold)
+            found[own] = _predicted(option, log, others, own, np.ones(len(others)), logged=True)
+        scores.append(_log_likelihood(log, found))
+    return options[int(np.argmax(scores))]
+
+
+def folds_of(count: int, folds: int, seed: int) -> np.ndarray:
+    """(count,) the fold of each row, drawn at random. Raises ValueError for an impossible number of folds."""
+    if not 2 <= checks.count("folds", folds) <= count:
+        raise ValueError(f"folds must lie between 2 and the number of rows, {count}; got {folds}")
+    return np.random.default_rng(checks.seed("seed", seed)).permutation(np.arange(count) % folds)
+
+
+def unfitted(model: Any) -> Any:
+    """A copy of a model of scikit-learn, not fitted."""
+    from sklearn.base import clone
+
+    return clone(model)
+
+
+def is_binary(log: Log) -> bool:
+    """Whether all rewards are 0 or 1."""
+    return bool(np.isin(log.reward, (0, 1)).all())
+
+
+def design(log: Log, rows: np.ndarray, actions: np.ndarray, x: np.ndarray, *, products: bool) -> Any:
+    """(m, p) what a model sees of `actions` (m,) in `rows` (m,) of the log, with standardized contexts x (m, d).
+
+    Sparse with products, for actions without features.
+    """
+    if log.action_features is not None:
+        z = log.action_features[rows, actions]
+        parts = [x, z, (x[:, :, None] * z[:, None]).reshape(len(x), -1)]
+        return np.concatenate(parts if products else parts[:2], axis=1)
+    if not products:
+        return np.concatenate([x, np.eye(log.num_actions)[actions]], axis=1)
+    from scipy.sparse import csr_matrix, hstack
+
+    count, width = len(rows), x.shape[1] + 1
+    own = np.concatenate([np.ones((count, 1)), x], axis=1)
+    columns = actions[:, None] * width + np.arange(width)
+    shape = (count, log.num_actions * width)
+    blocks = csr_matrix((own.ravel(), columns.ravel(), np.arange(count + 1) * width), shape)
+    return hstack([csr_matrix(x), blocks], format="csr") if x.shape[1] else blocks
+
+
+def _is_linear(model: Any) -> bool:
+    last = model[-1] if hasattr(model, "steps") else model
+    return type(last).__module__.startswith("sklearn.linear_model")
+
+
+def _check(model: Any, log: Log) -> None:
+    from sklearn.base import is_classifier
+
+    if not hasattr(model, "fit") or not hasattr(model, "predict"):
+        raise TypeError(f"model must be a regressor or classifier of scikit-learn; got {model!r:.80}")
+    if is_classifier(model) and not is_binary(log):
+        raise ValueError("a classifier predicts rewards that are all 0 or 1: pass a regressor")
+
+
+def _candidates(binary: bool) -> list[Any]:
+    from sklearn.dummy import DummyRegressor
+    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+    from sklearn.linear_model import LogisticRegression, Ridge
+
+    boosting = {"max_iter": 50, "min_samples_leaf": 20, "random_state": 0, "early_stopping": False}
+    if binary:
+        return [DummyRegressor(), LogisticRegression(max_iter=500), HistGradientBoostingClassifier(**boosting)]
+    return [DummyRegressor(), Ridge(), HistGradientBoostingRegressor(**boosting)]
+
+
+def _log_likelihood(log: Log, found: np.ndarray) -> float:
+    """Of the rewards, given predictions (n,)."""
+    if is_binary(log):
+        p = np.clip(found, 0.001, 0.999)
+        return float(np.where(log.reward == 1, np.log(p), np.log1p(-p)).sum())
+    return float(-0.5 * len(found) * np.log(max(np.mean((log.reward - found) ** 2), 1e-300)))
+
+
+def _predicted(
+    model: Any, log: Log, fitted: np.ndarray, at: np.ndarray, weights: np.ndarray, *, logged: bool = False
+) -> np.ndarray:
+    """Predictions (rows of `at`, k) by a model fitted to other rows; (rows of `at`,) for the logged actions alone."""
+    from sklearn.base import is_classifier
+
+    actions = None if logged else range(log.num_actions)
+    y = log.reward[fitted]
+    if not len(fitted) or (is_classifier(model) and np.ptp(y) == 0):  # nothing to learn from, or to tell apart
+        constant = y[0] if len(fitted) else log.reward.mean()
+        return np.full(len(at) if logged else (len(at), log.num_actions), constant)
+    center = log.context[fitted].mean(axis=0)
+    scale = log.context[fitted].std(axis=0)
+    x = (log.context - center) / np.where(scale > 0, scale, 1)
+    products = _is_linear(model)
+    seen = design(log, fitted, log.action[fitted], x[fitted], products=products)
+    made = unfitted(model)
+    made.fit(seen, y, sample_weight=weights)
+
+    def predict(actions: np.ndarray) -> np.ndarray:
+        inputs = design(log, at, actions, x[at], products=products)
+        return made.predict_proba(inputs)[:, -1] if is_classifier(made) else made.predict(inputs)
+
+    if actions is None:
+        return predict(log.action[at])
+    return np.stack([predict(np.full(len(at), action)) for action in actions], axis=1)
