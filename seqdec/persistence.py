@@ -8,6 +8,7 @@ values in the metadata of its file, and the SHA-256 digest of manifest and data,
 
 import codecs
 import errno
+import functools
 import gc
 import hashlib
 import importlib.metadata
@@ -452,6 +453,7 @@ def versions() -> dict[str, str]:
     }
 
 
+@functools.cache
 def version(package: str) -> str:
     """The installed version of a package."""
     try:

@@ -42,6 +42,7 @@ def study(
     surrogate: str,
     acquisition: str,
     capacity: int,
+    notes: dict[str, Any],
     record: Record,
     state: list[np.ndarray],
     warps: tuple[Any, ...],
@@ -54,11 +55,12 @@ def study(
         "used": surrogate,
         "acquisition": acquisition,
         "capacity": capacity,
+        "notes": notes,
         "reference_point": None if reference is None else reference.tolist(),
         "search": settings.search._asdict(),
     }
     trials = [
-        (e.x if isinstance(e.x, dict) else list(e.x), *e[3:])  # status, values, ... in the order of Entry
+        (e.x.tolist() if isinstance(e.x, np.ndarray) else e.x, *e[3:])  # status, values, ... in the order of Entry
         for e in record.entries
     ]
     return Study(settings.space, kept, trials, record.order, warps, state)

@@ -91,7 +91,8 @@ class Fits:
 
     def saved(self) -> tuple[list[np.ndarray], tuple[Warp, ...]]:
         """What the next fit goes on from, as `checkpoint.arrays` and warps; empty before the first."""
-        return ([], ()) if self._start is None else (checkpoint.arrays(self._start.state), self._start.warps)
+        stored = self.method.model.surrogate.stored
+        return ([], ()) if self._start is None else (checkpoint.arrays(stored(self._start.state)), self._start.warps)
 
     def restore(self, arrays: list[np.ndarray], warps: tuple[Warp, ...]) -> None:
         """Go on from what was `saved`."""

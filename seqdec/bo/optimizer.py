@@ -137,6 +137,8 @@ class BayesianOptimizer(Findings):
         self.space, self.outputs, self.seed, self.maximize = settings[:4]
         self.initial = settings.initial
         self._record, self._fits = Record(self.outputs), Fits(settings, capacity)
+        self.notes: dict[str, Any] = {}
+        """JSON values of yours, which `save` keeps"""
 
     @overload
     def ask(self, n: None = None, *, fixed: Mapping[Any, Any] | None = None) -> Trial: ...
@@ -247,7 +249,13 @@ class BayesianOptimizer(Findings):
         checkpoint.save(
             path,
             checkpoint.study(
-                self.settings, self.surrogate, self.acquisition, self.capacity, self._record, *self._fits.saved()
+                self.settings,
+                self.surrogate,
+                self.acquisition,
+                self.capacity,
+                self.notes,
+                self._record,
+                *self._fits.saved(),
             ),
         )
 
@@ -270,8 +278,9 @@ class BayesianOptimizer(Findings):
     @classmethod
     def _from_study(cls, study: checkpoint.Study) -> "BayesianOptimizer":
         settings: dict[str, Any] = study.settings | {"search": Search(**study.settings["search"])}
-        used = settings.pop("used", settings["surrogate"])
+        used, notes = settings.pop("used", settings["surrogate"]), settings.pop("notes", {})
         optimizer = cls(study.space, **settings)
+        optimizer.notes = notes
         if used != optimizer.surrogate:
             optimizer._fits.use(used)
         for x, *recorded in study.trials:

@@ -1,5 +1,6 @@
 """Keywords of the optimizer that other functions pass on, for type checkers and editors."""
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Any, Required, TypedDict
@@ -60,6 +61,10 @@ class MaximizeOptions(GoalOptions, total=False):
     callback: Callable[..., Any] | None
     workers: int | Executor | Callable[..., Iterable[Any]]
     call_timeout: float | None
+    time_limit: float | None
+    target: float | Sequence[float] | None
+    patience: int | None
+    checkpoint: str | os.PathLike[str] | None
     seed: int | None
     catch: type[Exception] | Iterable[type[Exception]]
     max_failures: int

@@ -30,7 +30,8 @@ class SearchResult(OptimizeResult):
     nfev: int
     """Calls made."""
     success: bool
-    """Whether all calls were made, or all points of a finite space evaluated."""
+    """Whether a call was feasible, and the search ended by `n_calls`, `time_limit`, `target` or `patience`, or with all
+    points of a finite space evaluated."""
     status: int
     """The reason of the end, as `message` says it."""
     message: str

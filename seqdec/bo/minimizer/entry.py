@@ -1,13 +1,19 @@
 """`minimize` and `maximize`: Bayesian optimization in one call, for a function and its bounds."""
 
+import functools
+import os
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, Unpack
 
 from seqdec import checks
-from seqdec.bo.minimizer import arguments
-from seqdec.bo.minimizer.run import Run
+from seqdec.bo.minimizer import arguments, stops, study
+from seqdec.bo.minimizer.outcome import call
+from seqdec.bo.minimizer.run import Run, signs_of
+from seqdec.bo.minimizer.stops import Progress
+from seqdec.bo.minimizer.study import Study
+from seqdec.bo.minimizer.workers import Workers
 from seqdec.bo.optimizer import BayesianOptimizer
 from seqdec.bo.options import MaximizeOptions, MinimizeOptions
 from seqdec.bo.outputs import Outputs
@@ -34,6 +40,10 @@ def minimize(
     callback: Callable[..., Any] | None = None,
     workers: int | Executor | Callable[..., Iterable[Any]] = 1,
     call_timeout: float | None = None,
+    time_limit: float | None = None,
+    target: float | Sequence[float] | None = None,
+    patience: int | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     seed: int | None = None,
     catch: type[Exception] | Iterable[type[Exception]] = (),
     max_failures: int = 30,
@@ -61,8 +71,9 @@ def minimize(
         y0: their known values, one number or several in a container of any kind; then `fun` is not called for them.
             With several objectives a row for each point; with outcome constraints a list of what fun returns.
         callback: called after every call of `fun`, as scipy does: with the result so far if its one argument is named
-            `intermediate_result`, else with the best x so far. Raising StopIteration ends the search; so does any other
-            exception, which becomes a warning, and `error` of the result, so that no evaluation is lost.
+            `intermediate_result`, else with the best x so far. Returning True, or raising StopIteration, ends the
+            search; so does any other exception, which becomes a warning, and `error` of the result, so that no
+            evaluation is lost.
         workers: who calls `fun`. A number: processes, through joblib, which evaluate a batch; -1 is one for each core.
             A function like `map`, such as `multiprocessing.Pool.map`: it evaluates a batch. A
             `concurrent.futures.Executor`, such as those of `seqdec.executors`: each worker that is done gets its next
@@ -72,6 +83,18 @@ def minimize(
         call_timeout: seconds that a call may take, with `workers` of at least 2: a call that takes longer is ended with
             its process, which is replaced, and counts as a failed call, as an exception of `catch`. An executor has a
             limit of its own, `seqdec.executors.Local(workers, call_timeout=...)`. None: no limit.
+        time_limit: seconds after which no call of `fun` begins; those that have begun are completed. None: no limit.
+        target: value that ends the search once a feasible call is at least as good, as observed; with several
+            objectives a sequence of as many, all of which one call must reach. A batch is completed first.
+        patience: calls without an improvement that end the search, counted from the first feasible value: a feasible
+            value that is better than all earlier ones, with several objectives one that no earlier call matches or
+            beats in all of them. Failed and infeasible calls count as ones without. A batch is completed first.
+        checkpoint: path of a file, replaced whenever points were chosen, a value was told or `callback` has returned.
+            If it exists, the search goes on from it, also after its process was killed: with equal arguments the result
+            is that of an uninterrupted search, to the bit, where that does not depend on the order in which calls end.
+            Points that were under evaluation are evaluated again. `n_calls`, the other limits, `workers`,
+            `batch_size`, `catch`, `callback` and `fun` may differ; a `seed` of None is that of the file. It is a study,
+            which `BayesianOptimizer.load` reads. One process at a time may use it. None: no file.
         seed: of everything random; None draws one, which the result contains.
         catch: exceptions of `fun` that make a failed call, a class or several, as in Optuna's `Study.optimize`. They
             are logged, the first one with its traceback, which is also `traceback` of the result. Any other exception
@@ -90,30 +113,36 @@ def minimize(
         message says; a callback receives the best call so far. With outcome constraints only feasible calls count (None
         and NaN where none is). With several objectives x is the list of the points of the front and fun (k, objectives)
         their values, as in `BayesianOptimizer.front`, both empty where no call is feasible. Then nfev, success, status
-        (0 all calls made, 1 too many failures in a row, 2 callback raised StopIteration, 3 Ctrl-C, 4 every point of a
-        finite space evaluated, 5 the executor broke or was shut down, 6 callback raised another exception, which is
-        then `error`, 7 no call was feasible, 8 an exception was raised), message, traceback (of the first exception of
-        `catch`, as text, else None), x_iters and func_vals of all points (given values first, NaN for failures),
-        seconds (that each call took, NaN for given values), surrogate, acquisition, seed, and the `optimizer`, with its
-        `trials_dataframe()` and with ask and tell to continue. Its `plot()` draws the search, as
-        `BayesianOptimizer.plot`.
+        (0 all calls made, 1 too many failures in a row, 2 callback returned True or raised StopIteration, 3 Ctrl-C, 4
+        every point of a finite space evaluated, 5 the executor broke or was shut down, 6 callback raised another
+        exception, which is then `error`, 7 no call was feasible, 8 an exception was raised, 9 `time_limit`, 10
+        `target`, 11 `patience`), of which 0, 4, 9, 10 and 11 are a success if a call was feasible, message, traceback
+        (of the first exception of `catch`, as text, else None), x_iters and func_vals of all points (given values
+        first, NaN for failures), seconds (that each call took, NaN for given values), surrogate, acquisition, seed, and
+        the `optimizer`, with its `trials_dataframe()` and with ask and tell to continue. Its `plot()` draws the search,
+        as `BayesianOptimizer.plot`.
 
     Raises:
-        ValueError, TypeError: an argument does not fit; the message names it.
+        ValueError, TypeError: an argument does not fit; the message names it. The checkpoint is damaged, of another
+            search, or cannot hold this one, see `BayesianOptimizer.save`.
+        OSError: the checkpoint cannot be written.
         KeyboardInterrupt: Ctrl-C before the first value.
         Exception: of `fun`, unless it is one of `catch`; or of a worker, which could not call it. All calls made by
             then are in the result that is the exception's attribute `search_result`.
     """
     from seqdec.progress import bar
 
-    n_calls, max_failures = checks.count("n_calls", n_calls), checks.count("max_failures", max_failures)
+    n_calls = checks.count("n_calls", n_calls)
     arguments.check_calls(fun, workers)
     arguments.check_timeout(call_timeout, workers)
     catch = arguments.exceptions(catch)
     number = arguments.number_at_a_time(batch_size, workers)
-    seed = secrets.randbits(32) if seed is None else seed
+    told_of = arguments.of_the_result(callback)
     outputs = Outputs(options.get("objectives", 1), options.get("outcome_constraints", 0))
     space = space_from(bounds)
+    kept = study.read(checkpoint, space_from(space, options.get("constraints", ())))
+    if seed is None:
+        seed = secrets.randbits(32) if kept is None else kept.optimizer.seed
     given, known = arguments.start_points(space, x0, y0, n_calls, outputs)
     optimizer = BayesianOptimizer(
         space,
@@ -126,12 +155,20 @@ def minimize(
     points = [optimizer.space.point(x) for x in given]  # refused outside the bounds, before anything is evaluated
     for point, (value, outcomes) in zip(points, known, strict=False):
         optimizer.tell(point, value, outcomes=outcomes)
+    limits = stops.limits(n_calls, max_failures, time_limit, target, patience, signs_of(optimizer))
+    if kept is None:
+        kept = Study(optimizer, Progress(n_calls))
+        study.write(checkpoint, *kept)  # what cannot be written is refused before anything is evaluated
+    else:
+        study.check(checkpoint, kept, optimizer, points)
+        kept = kept._replace(progress=stops.prolonged(kept.progress, n_calls))
+    optimizer = kept.optimizer
+    caller = Workers(functools.partial(call, fun, outputs, catch, limits.deadline), workers, catch, call_timeout)
     show = None if progress is None else checks.flag("progress", progress)
     aim = "optimize" if outputs.objectives > 1 else "maximize" if optimizer.maximize else "minimize"
-    told_of = arguments.of_the_result(callback)
-    with bar(n_calls, f"{aim} {_name(surrogate, optimizer.surrogate)}", "call", show=show) as shown:
-        given = [] if known else points
-        run = Run(optimizer, fun, n_calls, catch, max_failures, told_of, shown, given, number, workers, call_timeout)
+    title, done = f"{aim} {_name(surrogate, optimizer.surrogate)}", kept.progress.calls
+    with bar(n_calls, title, "call", show=show, initial=done) as shown:
+        run = Run(kept, limits, caller, number, points[len(optimizer.trials) :], told_of, shown, checkpoint)
         try:
             status, message = run.until_ended()
         except BaseException as error:

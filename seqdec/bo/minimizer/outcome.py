@@ -55,8 +55,12 @@ def note(error: BaseException, text: str) -> None:
     vars(error).setdefault("__notes__", []).append(text)
 
 
-def call(fun: Callable[[Any], Any], outputs: Outputs, catch: tuple[type[Exception], ...], x: Any) -> Outcome:
-    """The outcome of a call, a failure if it raises or a number is not finite."""
+def call(
+    fun: Callable[[Any], Any], outputs: Outputs, catch: tuple[type[Exception], ...], deadline: float, x: Any
+) -> Outcome | None:
+    """The outcome of a call, a failure if it raises or a number is not finite; None, uncalled, after the deadline."""
+    if time.time() >= deadline:
+        return None
     x, began = x.copy(), time.perf_counter()
     try:
         returned = fun(x)

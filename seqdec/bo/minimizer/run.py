@@ -1,8 +1,8 @@
-"""The loop of `seqdec.minimize`: ask, call, tell, until the budget is spent or something ends it."""
+"""The loop of `seqdec.minimize`: ask, call, tell, until a limit is reached or something else ends it."""
 
 import contextlib
-import functools
 import logging
+import os
 import time
 import warnings
 from collections.abc import Callable
@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seqdec.bo.minimizer.outcome import Outcome, call, note
+from seqdec.bo.minimizer import stops
+from seqdec.bo.minimizer.outcome import Outcome, note
+from seqdec.bo.minimizer.stops import Limits
+from seqdec.bo.minimizer.study import Study, write
 from seqdec.bo.minimizer.workers import Workers
-from seqdec.bo.optimizer import BayesianOptimizer
 from seqdec.bo.record import Exhausted, Trial
 from seqdec.bo.space.spaces import Point
 
@@ -23,8 +25,6 @@ if TYPE_CHECKING:
 
     from seqdec.bo.result import SearchResult
 
-DONE, FAILED, STOPPED, INTERRUPTED, EXHAUSTED, BROKEN, CALLBACK, INFEASIBLE, RAISED = range(9)
-
 _logger = logging.getLogger(__name__)
 
 
@@ -33,92 +33,129 @@ class _CallbackError(Exception):
 
 
 class _FunError(Exception):
-    """An exception that ends the search, `args[0]`."""
+    """An exception that ends the search: `args` are it, its trial and the outcome."""
 
 
 class Run:
-    """One run of `seqdec.minimize`."""
+    """One run of `seqdec.minimize`.
+
+    Args:
+        study: the search so far.
+        limits: where it ends.
+        workers: who evaluates.
+        number: trials under evaluation at a time.
+        given: points to start from that have not been proposed.
+        callback: (result so far) -> True to end the search, or None.
+        bar: of progress.
+        path: of the file that holds the study, or None.
+    """
 
     def __init__(
         self,
-        optimizer: BayesianOptimizer,
-        fun: Callable[[Any], Any],
-        n_calls: int,
-        catch: tuple[type[Exception], ...],
-        max_failures: int,
+        study: Study,
+        limits: Limits,
+        workers: Workers,
+        number: int,
+        given: list[Point],
         callback: "Callable[[OptimizeResult], Any] | None",
         bar: "tqdm",
-        given: list[Point],
-        number: int,
-        workers: Any,
-        call_timeout: float | None,
+        path: str | os.PathLike[str] | None,
     ) -> None:
-        self.bar = bar
-        self.optimizer, self.n_calls, self.callback = optimizer, n_calls, callback
-        self.workers = Workers(functools.partial(call, fun, optimizer.outputs, catch), workers, catch, call_timeout)
-        self.max_failures, self.failures, self.calls, self.last = max_failures, 0, 0, ""
-        self.given, self.number = given, number
+        """See the class."""
+        self.optimizer, self.progress = study
+        self.limits, self.workers, self.number, self.callback = limits, workers, number, callback
+        self.given, self.asked, self.bar, self.path = given, study.pending, bar, path
         self.choosing = 0.0
         """seconds that the last point took to be chosen"""
+        self.late = False
+        """whether a worker has found the time to be over"""
         self.error: BaseException | None = None
-        self.traceback: str | None = None
+        self.signs = signs_of(self.optimizer)
+        values = np.reshape(self.optimizer.evaluations()[1], (-1, len(self.signs)))
+        self.front = values[self.optimizer.feasibility()] * self.signs
+        """(k, objectives) values of feasible calls, larger is better, among them the best"""
+        if len(self.front) and self.progress.improved is None:
+            self.progress = self.progress._replace(improved=0)
 
     def until_ended(self) -> tuple[int, str]:
-        """Evaluate until the budget is spent or the search is stopped -> (status, message).
+        """Evaluate until a limit is reached or the search is stopped -> (status, message).
 
         Raises an exception of `fun` that is not to be caught.
         """
         try:
-            with contextlib.closing(self.workers.evaluated(self._goes_on, self._trials)) as evaluated:
-                for trial, outcome in evaluated:
-                    self._record(trial, outcome)
-            if self.calls < self.n_calls and self.failures < self.max_failures:
-                again = "noise_std above 0 for noisy values, or search=Search(repeats=True), allows repeats"
-                return EXHAUSTED, f"every point of the space has been evaluated: {again}"
-            if self.failures >= self.max_failures:
-                return FAILED, f"{self.failures} calls in a row failed, the last with: {self.last}"
-            return DONE, f"{self.n_calls} calls made"
-        except StopIteration:
-            return STOPPED, "callback raised StopIteration"
+            return self._loop()
         except (BrokenExecutor, CancelledError) as error:
             self._keep_unclaimed()
-            reason = str(error).partition("\n")[0]
-            return BROKEN, f"the executor ended after {self.calls} calls: {type(error).__name__}: {reason}"
+            reason, calls = str(error).partition("\n")[0], self.progress.calls
+            return stops.BROKEN, f"the executor ended after {calls} calls: {type(error).__name__}: {reason}"
         except _CallbackError as error:
             self._keep_unclaimed()
             self.error = error.__cause__
             reason = f"callback raised {type(self.error).__name__}: {self.error}"
-            warnings.warn(f"{reason}; the search ends after {self.calls} calls", RuntimeWarning, stacklevel=3)
-            return CALLBACK, reason
+            warnings.warn(f"{reason}; the search ends after {self.progress.calls} calls", RuntimeWarning, stacklevel=3)
+            return stops.CALLBACK, reason
         except KeyboardInterrupt:
             self._keep_unclaimed()
-            if not self.calls:
+            if not self.progress.calls:
                 raise
-            return INTERRUPTED, "interrupted"
+            return stops.INTERRUPTED, "interrupted"
         except _FunError as error:
+            raised, trial, outcome = error.args
             self._keep_unclaimed()
-            raised: Exception = error.args[0]
+            self._tell(trial, outcome)
         raise raised  # outside of the handlers, so that its context stays
+
+    def _loop(self) -> tuple[int, str]:
+        if self.progress.reported < self.progress.calls:  # it was killed before the callback returned
+            self._report()
+        with contextlib.closing(self.workers.evaluated(self._goes_on, self._trials)) as evaluated:
+            for trial, outcome in evaluated:
+                if outcome is None:
+                    self.late = True
+                else:
+                    self._record(trial, outcome)
+                if self.progress.stopped:
+                    break
+        if (ended := self._end()) is not None:
+            return ended
+        calls = self.progress.calls
+        if self._is_over():
+            return stops.TIME, f"time_limit of {self.limits.time_limit:g} seconds over: {calls} calls made"
+        again = "noise_std above 0 for noisy values, or search=Search(repeats=True), allows repeats"
+        return stops.EXHAUSTED, f"every point of the space has been evaluated: {again}"
 
     def attach(self, error: BaseException) -> None:
         """Give an exception that ends the search the result of the calls made, as `search_result`."""
         if self.optimizer.trials:
-            vars(error)["search_result"] = self.result(RAISED, f"{type(error).__name__} was raised")
+            vars(error)["search_result"] = self.result(stops.RAISED, f"{type(error).__name__} was raised")
             note(error, "seqdec: all calls made are in `search_result` of this exception")
 
     def _keep_unclaimed(self) -> None:
-        """Tell what is evaluated, but not recorded, when the search ends."""
-        for trial, outcome in self.workers.unclaimed:
+        """Tell what is evaluated, but not recorded, when the search ends; what raised is not kept in the file."""
+        evaluated = [(trial, outcome) for trial, outcome in self.workers.unclaimed if outcome is not None]
+        for trial, outcome in sorted(evaluated, key=lambda one: one[1].raised is not None):
             self._tell(trial, outcome)
 
+    def _end(self) -> tuple[int, str] | None:
+        return stops.end(self.limits, self.progress, self.front)
+
     def _goes_on(self) -> bool:
-        return self.calls < self.n_calls and self.failures < self.max_failures
+        return self._end() is None
+
+    def _is_over(self) -> bool:
+        return self.late or time.time() >= self.limits.deadline
 
     def _trials(self, pending: int) -> list[Trial]:
-        """The next trials beside those that are pending, fewer where no new point is left."""
+        """The next trials beside those that are pending, fewer where no new point is left or the time is over.
+
+        First those that were under evaluation when the search was killed.
+        """
         from seqdec.progress import compiling
 
-        wanted = min(self.number, self.n_calls - self.calls) - pending
+        wanted = 0 if self._is_over() else min(self.number, self.limits.n_calls - self.progress.calls) - pending
+        if wanted > 0 and self.asked:
+            trials, self.asked = self.asked[:wanted], self.asked[wanted:]
+            return trials
         trials: list[Trial] = []
         began, said = time.perf_counter(), self.bar.postfix or ""
         if not self.optimizer.is_fitted:
@@ -129,55 +166,94 @@ class Run:
         self.bar.set_postfix_str(said)
         if trials:
             self.choosing = (time.perf_counter() - began) / len(trials)
+            write(self.path, self.optimizer, self.progress)
         return trials
 
     def _record(self, trial: Trial, outcome: Outcome) -> None:
+        if outcome.raised is not None:
+            error = outcome.raised.error
+            note(error, f"seqdec: call {self.progress.calls + 1} of fun, at {trial.x!r}")
+            raise _FunError(error, trial, outcome)
         self._tell(trial, outcome)
         self.bar.update()
-        if outcome.raised is not None:
-            note(outcome.raised.error, f"seqdec: call {self.calls} of fun, at {trial.x!r}")
-            raise _FunError(outcome.raised.error)
         if self.callback is not None or not outcome.reason:
-            so_far = self.result(DONE, "running")
-            self.bar.set_postfix({**_shown(so_far), "choosing": f"{self.choosing:.2g} s/point"})
-            if self.callback is not None:
-                try:
-                    self.callback(so_far)
-                except StopIteration:
-                    raise
-                except Exception as error:
-                    raise _CallbackError from error
+            self._report()
+
+    def _report(self) -> None:
+        """Show the result so far to the callback, and in the bar."""
+        so_far = self.result(stops.DONE, "running")
+        self.bar.set_postfix({**_shown(so_far), "choosing": f"{self.choosing:.2g} s/point"})
+        if self.callback is not None:
+            try:
+                answer = self.callback(so_far)
+                stopped = "callback returned True" if isinstance(answer, bool | np.bool_) and answer else ""
+            except StopIteration:
+                stopped = "callback raised StopIteration"
+            except Exception as error:
+                raise _CallbackError from error
+            self.progress = self.progress._replace(reported=self.progress.calls, stopped=stopped)
+            write(self.path, self.optimizer, self.progress)
 
     def _tell(self, trial: Trial, outcome: Outcome) -> None:
-        reason = outcome.reason
-        value, outcomes, seconds = outcome.value, outcome.outcomes, outcome.seconds
-        self.optimizer.tell(trial, value, outcomes=outcomes, failed=bool(reason), reason=reason, seconds=seconds)
-        self.calls += 1
-        self.failures, self.last = (self.failures + 1 if reason else 0), reason
+        """Tell the optimizer, and write the file unless the outcome is an exception that ends the search."""
+        reason, progress = outcome.reason, self.progress
+        self.optimizer.tell(
+            trial,
+            outcome.value,
+            outcomes=outcome.outcomes,
+            failed=bool(reason),
+            reason=reason,
+            seconds=outcome.seconds,
+        )
+        calls, first = progress.calls + 1, progress.traceback
+        improved = calls if not reason and self._improves(outcome) else progress.improved
         if outcome.traceback and outcome.raised is None:
-            detail = f"\n{outcome.traceback}" if self.traceback is None else ""
-            _logger.warning("call %d of fun failed at %r: %s%s", self.calls, trial.x, reason, detail)
-            self.traceback = self.traceback or outcome.traceback
+            detail = f"\n{outcome.traceback}" if first is None else ""
+            _logger.warning("call %d of fun failed at %r: %s%s", calls, trial.x, reason, detail)
+            first = first or outcome.traceback
+        self.progress = progress._replace(
+            calls=calls,
+            failures=progress.failures + 1 if reason else 0,
+            last=reason,
+            improved=improved,
+            reported=calls if self.callback is None else progress.reported,
+            traceback=first,
+        )
+        if outcome.raised is None:
+            write(self.path, self.optimizer, self.progress)
+
+    def _improves(self, outcome: Outcome) -> bool:
+        """Whether a value is feasible and no earlier one is as good in all objectives; it then joins the front."""
+        value = np.reshape(outcome.value, -1) * self.signs
+        if any(number > 0 for number in outcome.outcomes or ()) or (self.front >= value).all(1).any():
+            return False
+        self.front = np.vstack([self.front, value])
+        return True
 
     def result(self, status: int, message: str, final: bool = False) -> "SearchResult":
         """The result of all calls so far; of the best one unless it is `final`."""
         from seqdec.bo.result import SearchResult
 
-        if not np.isfinite(self.optimizer.evaluations()[1]).any():
-            if status == DONE:
-                status, message = FAILED, f"all {self.calls} calls failed, the last with: {self.last}"
-        elif final and not self.optimizer.is_feasible and status in (DONE, EXHAUSTED):
-            status, message = INFEASIBLE, f"none of the {self.calls} calls was feasible"
+        calls, ends = self.progress.calls, (stops.DONE, stops.EXHAUSTED, stops.TIME)
+        if calls and status in ends and not np.isfinite(self.optimizer.evaluations()[1]).any():
+            status, message = stops.FAILED, f"all {calls} calls failed, the last with: {self.progress.last}"
+        elif calls and final and not self.optimizer.is_feasible and status in ends:
+            status, message = stops.INFEASIBLE, f"none of the {calls} calls was feasible"
         return SearchResult.of(
             self.optimizer,
             final,
             message,
-            nfev=self.calls,
+            nfev=calls,
             status=status,
-            success=status in (DONE, EXHAUSTED),
-            traceback=self.traceback,
+            success=status in stops.SUCCESSES and self.optimizer.is_feasible,
+            traceback=self.progress.traceback,
             **({} if self.error is None else {"error": self.error}),
         )
+
+
+def signs_of(optimizer: Any) -> np.ndarray:
+    """(objectives,) 1 for values to be maximized, else -1."""
+    return np.where(np.atleast_1d(optimizer.maximize), 1.0, -1.0)
 
 
 def _shown(so_far: "OptimizeResult") -> dict[str, str]:

@@ -9,14 +9,14 @@ from seqdec.bo.minimizer.outcome import Outcome, failed
 from seqdec.bo.record import Trial
 from seqdec.executors import Local
 
-Evaluated: TypeAlias = tuple[Trial, Outcome]
+Evaluated: TypeAlias = tuple[Trial, Outcome | None]
 
 
 class Workers:
     """The evaluation of trials.
 
     Args:
-        call: (x) -> Outcome.
+        call: (x) -> Outcome, or None where it was too late to begin.
         workers: as in `seqdec.minimize`.
         catch: exceptions of a worker that make a failed call.
         call_timeout: seconds that a call may take, or None.
@@ -24,7 +24,7 @@ class Workers:
 
     def __init__(
         self,
-        call: Callable[[Any], Outcome],
+        call: Callable[[Any], Outcome | None],
         workers: Any,
         catch: tuple[type[Exception], ...],
         call_timeout: float | None,
@@ -70,7 +70,7 @@ class Workers:
             return (self._call(trial.x) for trial in batch)
         from joblib import Parallel, delayed  # slow to import
 
-        done: dict[int, Outcome] = {}
+        done: dict[int, Outcome | None] = {}
         self.unclaimed = ((trial, done[trial.number]) for trial in batch if trial.number in done)
         calls = (delayed(_numbered)(trial.number, self._call, trial.x) for trial in batch)
         found: Any = Parallel(n_jobs=workers, return_as="generator_unordered")(calls)
@@ -78,12 +78,12 @@ class Workers:
         return [done[trial.number] for trial in batch]
 
     def _as_completed(self, goes_on: Callable[[], bool], ask: Callable[[int], list[Trial]]) -> Generator[Evaluated]:
-        pending: dict[Future[Outcome], Trial] = {}
+        pending: dict[Future[Outcome | None], Trial] = {}
         self.unclaimed = self._completed(pending)
         try:
             while goes_on():
-                for trial in ask(len(pending)):
-                    pending[self._workers.submit(self._call, trial.x)] = trial
+                while trials := ask(len(pending)):
+                    pending |= {self._workers.submit(self._call, trial.x): trial for trial in trials}
                 if not pending:
                     return
                 done = wait(pending, return_when=FIRST_COMPLETED).done
@@ -94,13 +94,13 @@ class Workers:
             for future in pending:
                 future.cancel()
 
-    def _completed(self, pending: dict[Future[Outcome], Trial]) -> Iterator[Evaluated]:
+    def _completed(self, pending: dict[Future[Outcome | None], Trial]) -> Iterator[Evaluated]:
         """Those of the pending trials that are completed when this is asked for."""
         for future, trial in pending.items():
             if future.done() and not _broken(future):
                 yield trial, self._outcome(future)
 
-    def _outcome(self, future: Future[Outcome]) -> Outcome:
+    def _outcome(self, future: Future[Outcome | None]) -> Outcome | None:
         """The outcome of a future that is done; an exception is that of its transport. Raises where it ended."""
         if not _broken(future) and isinstance(error := future.exception(), Exception):
             seconds = self._call_timeout if isinstance(error, TimeoutError) else None
@@ -108,10 +108,10 @@ class Workers:
         return future.result()
 
 
-def _broken(future: Future[Outcome]) -> bool:
+def _broken(future: Future[Outcome | None]) -> bool:
     """Whether a future that is done tells of the end of its executor."""
     return future.cancelled() or isinstance(future.exception(), BrokenExecutor | CancelledError)
 
 
-def _numbered(number: int, call: Callable[[Any], Outcome], x: Any) -> tuple[int, Outcome]:
+def _numbered(number: int, call: Callable[[Any], Outcome | None], x: Any) -> tuple[int, Outcome | None]:
     return number, call(x)

@@ -67,6 +67,9 @@ class Surrogate(NamedTuple):
     noise_variance: Callable[[Any], Array] | None = None
     """(state) -> () estimated variance of the responses' noise; None: the surrogate estimates none, and does not use
     `History.noise`."""
+    stored: Callable[[Any], Any] = lambda state: state
+    """(state) -> what a file holds of it: the same structure, empty arrays in place of those that `fit` computes
+    anew."""
 
 
 def check_growth(growth: Any) -> float:

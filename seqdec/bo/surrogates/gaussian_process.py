@@ -101,7 +101,14 @@ def gp(*, iterations: int = 30, growth: float = 1.1) -> Surrogate:
     def noise_variance(state: State) -> Array:
         return np.exp(state.hyper.log_noise)
 
-    return Surrogate(init, fit, condition_on, posterior, growth, "log_expected_improvement", DTYPE, noise_variance)
+    return Surrogate(
+        init, fit, condition_on, posterior, growth, "log_expected_improvement", DTYPE, noise_variance, without_posterior
+    )
+
+
+def without_posterior(state: State) -> State:
+    """The state with empty arrays, from which the next fit gives the same."""
+    return State(state.hyper, state.unfitted, *[np.zeros(0)] * (len(state) - 2))
 
 
 def refitted(state: State, history: History, iterations: int) -> Hyperparameters:

@@ -80,12 +80,16 @@ def warped(surrogate: Surrogate) -> Surrogate:
         assert surrogate.noise_variance is not None
         return surrogate.noise_variance(state.inner)
 
+    def stored(state: State) -> State:
+        return state._replace(inner=surrogate.stored(state.inner))
+
     return surrogate._replace(
         init=init,
         fit=fit,
         condition_on=condition_on,
         posterior=posterior,
         noise_variance=None if surrogate.noise_variance is None else noise_variance,
+        stored=stored,
     )
 
 

@@ -44,12 +44,16 @@ def independent(surrogate: Surrogate, outputs: int) -> Surrogate:
         assert surrogate.noise_variance is not None
         return np.array([surrogate.noise_variance(one) for one in state])
 
+    def stored(state: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(map(surrogate.stored, state))
+
     return surrogate._replace(
         init=init,
         fit=fit,
         condition_on=condition_on,
         posterior=posterior,
         noise_variance=None if surrogate.noise_variance is None else noise_variance,
+        stored=stored,
     )
 
 

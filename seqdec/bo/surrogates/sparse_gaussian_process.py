@@ -67,6 +67,7 @@ def sparse_gp(*, points: int = 512, iterations: int = 30, growth: float = 1.1) -
         "log_expected_improvement",
         exact.DTYPE,
         noise_variance,
+        exact.without_posterior,
     )
 
 
