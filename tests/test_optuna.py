@@ -264,6 +264,31 @@ def test_values_come_back_from_their_dimension(distribution: Any, values: list[A
 
 
 @pytest.mark.slow
+def test_constants_have_their_value_and_are_no_dimension_of_the_model() -> None:
+    def constants(trial: optuna.Trial) -> tuple[Any, ...]:
+        return (
+            trial.suggest_float("b", 2.0, 2.0),
+            trial.suggest_float("c", 0.01, 0.01, log=True),
+            trial.suggest_float("d", 0.3, 0.35, step=0.1),
+            trial.suggest_int("e", 3, 3),
+            trial.suggest_int("f", 4, 4, log=True),
+            trial.suggest_categorical("g", ["only"]),
+        )
+
+    def objective(trial: optuna.Trial) -> float:
+        assert constants(trial) == (2.0, 0.01, 0.3, 3, 4, "only")
+        return trial.suggest_float("a", 0.0, 1.0)
+
+    sampler = Sampler(seed=0, search=SMALL)
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(objective, n_trials=5)
+    (model,) = sampler._models.values()
+    assert list(model.space) == ["a"] and len({trial.params["a"] for trial in study.trials}) == 5
+    alone = optuna.create_study(sampler=Sampler(seed=0))
+    alone.optimize(lambda trial: float(constants(trial)[0]), n_trials=3)
+    assert [trial.value for trial in alone.trials] == [2.0] * 3
+
+
 def test_equal_seeds_give_equal_trials_also_in_another_process() -> None:
     code = "from tests.test_optuna import points; print(points())"
     other = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

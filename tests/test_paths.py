@@ -1,6 +1,7 @@
 """Wherever a path enters: "~" is the home folder, a relative path stays where it was, str and os.PathLike are alike."""
 
 import dataclasses
+import functools
 import importlib
 import inspect
 import os
@@ -82,6 +83,14 @@ def saved_run(path: Any) -> None:
     seqdec.Run.load(path)
 
 
+def search(minimize: Callable[..., Any], path: Any) -> None:
+    def fun(x: Any) -> float:
+        os.chdir(os.environ["HOME"])
+        return 1.0
+
+    minimize(fun, [(0, 1)], n_calls=1, seed=0, progress=False, checkpoint=path)
+
+
 WRITERS: dict[str, Callable[[Any], Any]] = {
     "seqdec.OnlineAgent": service,
     "seqdec.run": run,
@@ -89,6 +98,8 @@ WRITERS: dict[str, Callable[[Any], Any]] = {
     "seqdec.ope.Log.save": log,
     "seqdec.bo.BayesianOptimizer.save": study,
     "seqdec.Run.save": saved_run,
+    "seqdec.minimize": functools.partial(search, seqdec.minimize),
+    "seqdec.maximize": functools.partial(search, seqdec.maximize),
     "seqdec.compilation_cache": compilation_cache,
     "seqdec.data.write_kuairec": lambda path: data.write_kuairec(path, users=1, videos=1, seed=0),
 }
@@ -115,7 +126,8 @@ def taking_paths() -> Iterator[tuple[str, Callable[..., Any], str]]:
 
 
 TAKING = {name: (function, parameter) for name, function, parameter in taking_paths()}
-del TAKING["seqdec.online.OnlineAgent"]  # seqdec.OnlineAgent
+for again in ("seqdec.online.OnlineAgent", "seqdec.bo.minimize", "seqdec.bo.maximize"):
+    del TAKING[again]  # those of seqdec
 READERS = sorted(TAKING.keys() - WRITERS.keys())
 
 

@@ -20,6 +20,7 @@ from seqdec.bo.outputs import Outputs
 from seqdec.bo.space.bounds import space_from
 from seqdec.bo.surrogates.contract import Surrogate
 from seqdec.core import Acquisition
+from seqdec.persistence import located
 from seqdec.registry import spelled
 
 if TYPE_CHECKING:
@@ -140,7 +141,8 @@ def minimize(
     told_of = arguments.of_the_result(callback)
     outputs = Outputs(options.get("objectives", 1), options.get("outcome_constraints", 0))
     space = space_from(bounds)
-    kept = study.read(checkpoint, space_from(space, options.get("constraints", ())))
+    path = None if checkpoint is None else located(checkpoint)  # `fun` may change the working directory
+    kept = study.read(path, space_from(space, options.get("constraints", ())))
     if seed is None:
         seed = secrets.randbits(32) if kept is None else kept.optimizer.seed
     given, known = arguments.start_points(space, x0, y0, n_calls, outputs)
@@ -158,9 +160,9 @@ def minimize(
     limits = stops.limits(n_calls, max_failures, time_limit, target, patience, signs_of(optimizer))
     if kept is None:
         kept = Study(optimizer, Progress(n_calls))
-        study.write(checkpoint, *kept)  # what cannot be written is refused before anything is evaluated
+        study.write(path, *kept)  # what cannot be written is refused before anything is evaluated
     else:
-        study.check(checkpoint, kept, optimizer, points)
+        study.check(path, kept, optimizer, points)
         kept = kept._replace(progress=stops.prolonged(kept.progress, n_calls))
     optimizer = kept.optimizer
     caller = Workers(functools.partial(call, fun, outputs, catch, limits.deadline), workers, catch, call_timeout)
@@ -168,7 +170,7 @@ def minimize(
     aim = "optimize" if outputs.objectives > 1 else "maximize" if optimizer.maximize else "minimize"
     title, done = f"{aim} {_name(surrogate, optimizer.surrogate)}", kept.progress.calls
     with bar(n_calls, title, "call", show=show, initial=done) as shown:
-        run = Run(kept, limits, caller, number, points[len(optimizer.trials) :], told_of, shown, checkpoint)
+        run = Run(kept, limits, caller, number, points[len(optimizer.trials) :], told_of, shown, path)
         try:
             status, message = run.until_ended()
         except BaseException as error:

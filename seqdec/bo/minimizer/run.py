@@ -2,11 +2,11 @@
 
 import contextlib
 import logging
-import os
 import time
 import warnings
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, CancelledError
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -59,7 +59,7 @@ class Run:
         given: list[Point],
         callback: "Callable[[OptimizeResult], Any] | None",
         bar: "tqdm",
-        path: str | os.PathLike[str] | None,
+        path: Path | None,
     ) -> None:
         """See the class."""
         self.optimizer, self.progress = study

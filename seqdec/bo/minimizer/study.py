@@ -1,16 +1,15 @@
 """The file from which a search goes on: that of its optimizer, with the progress of the search as a note."""
 
-import os
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqdec.bo.space.constraints import Linear
 from seqdec.bo.minimizer.stops import Progress
 from seqdec.bo.optimizer import BayesianOptimizer
-from seqdec.bo.space.spaces import Point, Space, identity
 from seqdec.bo.record import Trial
-from seqdec.persistence import located
+from seqdec.bo.space.constraints import Linear
+from seqdec.bo.space.spaces import Point, Space, identity
 
 _NOTE = "minimize"
 
@@ -28,19 +27,19 @@ class Study(NamedTuple):
         return [trial for trial, state in zip(self.optimizer.trials, states, strict=True) if state == "pending"]
 
 
-def write(path: str | os.PathLike[str] | None, optimizer: BayesianOptimizer, progress: Progress) -> None:
+def write(path: Path | None, optimizer: BayesianOptimizer, progress: Progress) -> None:
     """Replace the file, if there is a path. Raises as `BayesianOptimizer.save`."""
     if path is not None:
         optimizer.notes = {_NOTE: progress._asdict()}
         optimizer.save(path)
 
 
-def read(path: str | os.PathLike[str] | None, space: Space) -> Study | None:
+def read(path: Path | None, space: Space) -> Study | None:
     """What `write` wrote for a search in this space; None without a path or a file.
 
     Raises ValueError for a damaged file, and for one that `seqdec.minimize` did not write.
     """
-    if path is None or not located(path).exists():
+    if path is None or not path.exists():
         return None
     optimizer = BayesianOptimizer.load(path, [rule for rule in space.constraints if not isinstance(rule, Linear)])
     if _NOTE not in optimizer.notes:
@@ -51,15 +50,14 @@ def read(path: str | os.PathLike[str] | None, space: Space) -> Study | None:
     return Study(optimizer, Progress(**optimizer.notes[_NOTE]))
 
 
-def check(path: Any, study: Study, other: BayesianOptimizer, points: list[Point]) -> None:
+def check(path: Path | None, study: Study, other: BayesianOptimizer, points: list[Point]) -> None:
     """Raises ValueError unless `other` with its values, and the points to start from, are what the study began with."""
     optimizer = study.optimizer
     told, asked = len(other.trials), min(len(points), len(optimizer.trials))
+    kept, given = _settings(optimizer), _settings(other)
     differing = [] if optimizer.space == other.space else ["the bounds or constraints are others"]
     differing += [
-        f"{name} is {kept!r} there and {given!r} here"
-        for (name, kept), given in zip(optimizer.settings.items(), other.settings.values(), strict=True)
-        if kept != given
+        f"{name} is {kept[name]!r} there and {given[name]!r} here" for name in kept if kept[name] != given[name]
     ]
     if not differing:
         known = [identity(trial.x) for trial in optimizer.trials[:asked]]
@@ -72,3 +70,11 @@ def check(path: Any, study: Study, other: BayesianOptimizer, points: list[Point]
             f"checkpoint {path} is of another search: {'; '.join(differing)}. Give the arguments with which it began, "
             "or another path"
         )
+
+
+def _settings(optimizer: BayesianOptimizer) -> dict[str, Any]:
+    """The keywords by name, with the acquisition in use."""
+    settings = {**optimizer.settings._asdict(), **optimizer.outputs._asdict(), "acquisition": optimizer.acquisition}
+    reference = optimizer.settings.reference_point
+    settings |= {"reference_point": None if reference is None else reference.tolist()}
+    return {name: value for name, value in settings.items() if name not in ("space", "outputs")}
