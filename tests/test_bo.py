@@ -103,16 +103,15 @@ def test_what_counts_as_bounds(bounds: Any, dimensions: Any) -> None:
 @pytest.mark.parametrize(
     ("bounds", "error", "message"),
     [
-        ([(0, 1), (2, 1)], ValueError, r"bounds\[1\] must have low < high; got \(2.0, 1.0\): exchange them"),
-        ([(1, 1)], ValueError, r"bounds\[0\] must have low < high.*leave a fixed value out"),
+        ([(0, 1), (2, 1)], ValueError, r"bounds\[1\] must have low <= high; got \(2.0, 1.0\): exchange them"),
         ([(0, math.inf)], ValueError, r"bounds\[0\] must be finite; got \(0.0, inf\)"),
         ([(math.nan, 1)], ValueError, r"bounds\[0\] must be finite"),
         (gymnasium.spaces.Box(-np.inf, np.inf, (1,)), ValueError, "must be finite"),
         ([Real(1, 2, log="no")], TypeError, r"log of bounds\[0\] must be True or False; got 'no'"),  # pyright: ignore
         ([Real(0, 1, log=True)], ValueError, r"bounds\[0\] must be positive for a logarithmic scale"),
         ([Integer(0.5, 2)], ValueError, "must be whole numbers"),  # pyright: ignore[reportArgumentType]
-        ([Categorical(("a",))], ValueError, "two or more different choices"),
-        ([Categorical(("a", "a"))], ValueError, "two or more different choices"),
+        ([Categorical(())], ValueError, "must have choices, all of them different"),
+        ([Categorical(("a", "a"))], ValueError, "must have choices, all of them different"),
         ([(0, 1, 2)], TypeError, r"bounds\[0\] must be a pair"),
         ([("a", "b")], TypeError, r"bounds\[0\] must be numbers"),
         ([("3", "5")], TypeError, r"bounds\[0\] must be numbers; got '3' and '5'"),
@@ -903,7 +902,7 @@ def test_a_finite_space_ends_before_the_budget() -> None:
         ({"y0": [1.0]}, ValueError, "pass x0 as well"),
         ({"x0": [[0, 1], [1, 1]], "y0": [1.0]}, ValueError, "one value for each of the 2 points"),
         ({"x0": [[i, 1] for i in range(9)]}, ValueError, "x0 holds 9 points, but n_calls is 8"),
-        ({"bounds": [(1, 0), (0, 1)]}, ValueError, "low < high"),
+        ({"bounds": [(1, 0), (0, 1)]}, ValueError, "low <= high"),
         ({"fun": 3}, TypeError, "fun must be callable"),
         ({"x0": ["3.5", "1"]}, TypeError, r"x\[0\] must be a number; got '3.5'"),
         ({"x0": [1.0, 2.0], "y0": "3.5"}, TypeError, "a value of y0 must be a number; got"),

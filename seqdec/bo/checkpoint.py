@@ -10,14 +10,14 @@ import numpy as np
 from seqdec.bo.record import Record
 from seqdec.bo.settings import Settings
 from seqdec.bo.space.constraints import Linear
-from seqdec.bo.space.dimensions import Categorical, Dimension, Integer, Ordinal, Real
+from seqdec.bo.space.dimensions import Categorical, Constant, Dimension, Integer, Ordinal, Real
 from seqdec.bo.space.spaces import Condition, Space
 from seqdec.persistence import check_arrays_name, check_format, located, read_arrays, versions, write_arrays
 from seqdec.states import as_array, as_leaf, named_leaves
 
 T = TypeVar("T")
 _FORMAT = "seqdec optimizer 3"
-_KINDS: dict[str, type[Dimension]] = {"Real": Real, "Integer": Integer, "Ordinal": Ordinal, "Categorical": Categorical}
+_KINDS: dict[str, type[Dimension]] = {kind.__name__: kind for kind in (Real, Integer, Ordinal, Categorical, Constant)}
 
 
 class Study(NamedTuple):
@@ -128,6 +128,7 @@ def _encoded_space(space: Space) -> dict[str, Any]:
         "names": space.names,
         "conditions": [None if c is None else [c.parent, _encoded(c.values)] for c in space.conditions],
         "constraints": linear,
+        "paths": space.paths,
     }
 
 
@@ -145,6 +146,7 @@ def _decoded_space(content: dict[str, Any], functions: Sequence[Callable[[Any], 
         tuple(content.get("names", [])),
         tuple(None if c is None else Condition(c[0], _decoded(c[1])) for c in conditions),
         tuple(next(given) if c is None else Linear(dict(c[0]), *c[1:]) for c in constraints),
+        tuple(map(tuple, content.get("paths", []))),
     )
 
 

@@ -75,7 +75,7 @@ class Findings:
     @one_at_a_time
     def trials(self) -> tuple[Trial, ...]:
         """All trials, in the order of asking or telling."""
-        return tuple(entry.trial for entry in self._record.entries)
+        return tuple(map(self._record.trial, self._record.entries))
 
     @one_at_a_time
     def evaluations(self) -> tuple[list[Any], np.ndarray]:
@@ -105,7 +105,7 @@ class Findings:
         feasible, which is False for trials that are not complete, follow them. seconds is what the evaluation took, NaN
         where `tell` was not given it.
         """
-        return self._record.dataframe(self.space)
+        return self._record.dataframe()
 
     @property
     @one_at_a_time
@@ -117,7 +117,7 @@ class Findings:
         if self.outputs.objectives > 1:
             raise ValueError(f"with {self.outputs.objectives} objectives there is no best trial: use front()")
         entry = (max if self.maximize else min)(self._record.feasible(), key=lambda entry: entry.values[0])
-        return entry.x.copy(), entry.values[0]
+        return self._record.point(entry), entry.values[0]
 
     @one_at_a_time
     def front(self) -> Front:
@@ -130,7 +130,7 @@ class Findings:
         values = np.array([entry.values for entry in entries])
         kept = pareto.non_dominated(values * self.settings.signs[: self.outputs.objectives])
         order = [i for i in np.lexsort(values.T[::-1]) if kept[i]]
-        return Front([entries[i].x.copy() for i in order], values[order])
+        return Front([self._record.point(entries[i]) for i in order], values[order])
 
     @property
     @one_at_a_time
@@ -178,7 +178,7 @@ class Findings:
         entries = [entry for number in self._record.order if (entry := self._record.entries[number]).feasible]
         means, _ = model.marginals(*self.fitted(), np.stack([entry.unit for entry in entries]))
         best = entries[int(np.argmax(means[:, 0]))]
-        return Recommendation(best.x.copy(), *model.prediction(*self.fitted(), best.unit), "predicted")
+        return Recommendation(self._record.point(best), *model.prediction(*self.fitted(), best.unit), "predicted")
 
     @one_at_a_time
     def plot(self, panel: str | None = None, *, minimum: float | None = None, maximum: float | None = None) -> "Figure":

@@ -50,8 +50,8 @@ class BayesianOptimizer(Findings):
 
     Args:
         bounds: as `seqdec.bo.space_from` takes them: pairs (low, high), Real, Integer, Ordinal, Categorical, a dict
-            from names to these and to Conditional, scipy Bounds, a gymnasium Box or Discrete. With names a point is a
-            dict.
+            from names to these, to Conditional and to further dicts, scipy Bounds, a gymnasium Box or Discrete. With
+            names a point is a dict, nested as the bounds are.
         constraints: `seqdec.bo.Linear`, and functions (x) -> bool, which hold at every point. A function is called for
             about a thousand candidates with every question.
         seed: of everything random, an integer in [0, 2**63).
@@ -136,7 +136,7 @@ class BayesianOptimizer(Findings):
         )
         self.space, self.outputs, self.seed, self.maximize = settings[:4]
         self.initial = settings.initial
-        self._record, self._fits = Record(self.outputs), Fits(settings, capacity)
+        self._record, self._fits = Record(self.space, self.outputs), Fits(settings, capacity)
         self.notes: dict[str, Any] = {}
         """JSON values of yours, which `save` keeps"""
 
@@ -166,7 +166,7 @@ class BayesianOptimizer(Findings):
     @one_at_a_time
     def propose(self, x: Any) -> Trial:
         """A pending trial at a given point. Raises ValueError or TypeError if it is not one of the space."""
-        return self._add(self.space.point(x)).trial
+        return self._record.trial(self._add(self.space.point(x)))
 
     @spelled()
     @one_at_a_time
@@ -204,7 +204,7 @@ class BayesianOptimizer(Findings):
         if seconds is not None:
             seconds = checks.real("seconds", seconds)
             checks.number("seconds", seconds)
-        number = self._record.number(trial, self.space)
+        number = self._record.number(trial)
         noise_std = check_noise(noise_std, self._fits.method.model.surrogate, self.surrogate)
         values, found = self.outputs.failed if value is None else self.outputs.values(value), ()
         if outcomes is not None or not (failed or value is None):
@@ -218,7 +218,7 @@ class BayesianOptimizer(Findings):
         else:
             self._record.fail(entry.number, reason, noise_std, seconds)
         self._fits.forget()
-        return entry.trial
+        return self._record.trial(entry)
 
     def _add(self, point: Point) -> Entry:
         """A new pending trial."""
@@ -230,9 +230,10 @@ class BayesianOptimizer(Findings):
         known = self._fits.observations(self._record)
         method = self._fits.method
         if suggestion.is_early(method, known):
-            return self._add(suggestion.design(method, known, fixed, self._is_noisy)).trial
+            entry = self._add(suggestion.design(method, known, fixed, self._is_noisy))
+            return self._record.trial(entry)
         fitted = self._fits.advance(self._record)
-        return self._add(suggestion.suggest(method, known, fitted, fixed, self._is_noisy)).trial
+        return self._record.trial(self._add(suggestion.suggest(method, known, fitted, fixed, self._is_noisy)))
 
     @one_at_a_time
     def save(self, path: str | os.PathLike[str]) -> None:

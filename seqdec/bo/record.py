@@ -55,17 +55,12 @@ class Entry(NamedTuple):
         """In both representations."""
         return Point(self.x, self.unit)
 
-    @property
-    def trial(self) -> Trial:
-        """What is handed out; changing it does not change the record."""
-        return Trial(self.number, self.x if isinstance(self.x, np.ndarray) else self.x.copy())
-
 
 class Record:
     """The trials of an optimizer; not for several threads at once."""
 
-    def __init__(self, outputs: Outputs) -> None:
-        self.outputs = outputs
+    def __init__(self, space: Space, outputs: Outputs) -> None:
+        self.space, self.outputs = space, outputs
         self.entries: list[Entry] = []
         self.order: list[int] = []
         """numbers of the complete trials in the order in which their values were told"""
@@ -82,6 +77,14 @@ class Record:
         entry = Entry(len(self.entries), x, point.unit, "pending", self.outputs.failed, "")
         self.entries.append(entry)
         return entry
+
+    def trial(self, entry: Entry) -> Trial:
+        """What is handed out; changing it does not change the record."""
+        return Trial(entry.number, entry.x if isinstance(entry.x, np.ndarray) else self.point(entry))
+
+    def point(self, entry: Entry) -> Any:
+        """A copy of the point of a trial, for users."""
+        return self.space.shown(entry.x).copy()
 
     def complete(
         self,
@@ -103,12 +106,12 @@ class Record:
             status="failed", reason=reason, noise_std=noise_std, seconds=seconds
         )
 
-    def number(self, trial: Any, space: Space) -> int | None:
+    def number(self, trial: Any) -> int | None:
         """The number of a pending trial; None for a point. Raises ValueError for another trial."""
         if not isinstance(trial, Trial):
             return None
         known = 0 <= checks.count("the number of a trial", trial.number, 0) < len(self.entries)
-        if not known or identity(self.entries[trial.number].x) != identity(space.values(trial.x)):
+        if not known or identity(self.entries[trial.number].x) != identity(self.space.values(trial.x)):
             raise ValueError(
                 f"trial {trial.number} was not asked from this optimizer at {trial.x!r}; tell a point instead of a "
                 "trial to add it"
@@ -146,18 +149,18 @@ class Record:
         """As `seqdec.bo.BayesianOptimizer.evaluations`."""
         told = [entry for entry in self.entries if entry.status != "pending"]
         values = np.reshape([entry.values for entry in told], (len(told), self.outputs.objectives))
-        return [entry.x.copy() for entry in told], values[:, 0] if self.outputs.objectives == 1 else values
+        return [self.point(entry) for entry in told], values[:, 0] if self.outputs.objectives == 1 else values
 
-    def dataframe(self, space: Space) -> "pd.DataFrame":
+    def dataframe(self) -> "pd.DataFrame":
         """As `seqdec.bo.BayesianOptimizer.trials_dataframe`."""
         import pandas as pd
 
-        names = space.names or [f"x_{i}" for i in range(len(space.dimensions))]
+        names = self.space.names or [f"x_{i}" for i in range(len(self.space.dimensions))]
         constraints, told = self.outputs.outcome_constraints, self.outputs.columns
         rows = [
             {"number": e.number, "state": e.status}
             | dict(zip(told, (*e.values, *(e.outcomes or [math.nan] * constraints), e.feasible), strict=False))
-            | (e.x if space.names else dict(zip(names, e.x, strict=True)))
+            | (e.x if self.space.names else dict(zip(names, e.x, strict=True)))
             | {"reason": e.reason, "seconds": e.seconds}
             for e in self.entries
         ]

@@ -90,7 +90,8 @@ class SearchResult(OptimizeResult):
         several = self.optimizer.outputs.objectives > 1
         values = np.atleast_2d(self.fun)
         names = self.optimizer.space.names
-        points = [x if names else dict(enumerate(x)) for x in (self.x if several else [self.x]) if x is not None]
+        flat = self.optimizer.space.flat
+        points = [flat(x) if names else dict(enumerate(x)) for x in (self.x if several else [self.x]) if x is not None]
         table = pd.DataFrame(points).rename(columns=lambda name: name if names else f"x[{name}]")
         for index in range(values.shape[1] if len(values) == len(table) else 0):
             table[f"fun[{index}]" if several else "fun"] = values[:, index]

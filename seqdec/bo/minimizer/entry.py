@@ -62,7 +62,8 @@ def minimize(
             of `catch`. With several objectives the value is a sequence of as many numbers; with outcome constraints fun
             returns a pair (value, outcomes), and x is feasible if no outcome is above 0.
         bounds: (low, high) pairs, `seqdec.bo.Real` (also logarithmic), `Integer`, `Ordinal` and `Categorical`; or a
-            dict from names to these and to `Conditional`; or scipy Bounds, or a gymnasium Box or Discrete.
+            dict from names to these, to `Conditional` and to further dicts; or scipy Bounds, or a gymnasium Box or
+            Discrete.
         n_calls: number of calls of `fun`.
         surrogate, acquisition: as in `seqdec.bo.BayesianOptimizer`; the result says what "auto" chose.
         batch_size: points chosen at a time, before any of their values is known; None is one. With an executor, points

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import cloudpickle
 
 from seqdec.bo.outputs import Outputs
+from seqdec.bo.space import containers
 
 
 class Outcome(NamedTuple):
@@ -61,7 +62,7 @@ def call(
     """The outcome of a call, a failure if it raises or a number is not finite; None, uncalled, after the deadline."""
     if time.time() >= deadline:
         return None
-    x, began = x.copy(), time.perf_counter()
+    x, began = containers.copied(x), time.perf_counter()
     try:
         returned = fun(x)
     except Exception as error:

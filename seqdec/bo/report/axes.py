@@ -73,10 +73,10 @@ def name_ticks(axis: Axes, places: Sequence[float], names: Sequence[Any], room: 
     axis.set_xticks(places, labels, **(slanted if len(labels) * max(map(len, labels)) > room else {}))
 
 
-def nothing(figure: FigureBase, title: str) -> None:
+def nothing(figure: FigureBase, title: str, study: Study) -> None:
     """An empty panel that says why."""
     axis = figure.subplots()
-    finish_axis(axis, title, "", "", "needs two values or more")
+    finish_axis(axis, title, "", "", "needs two values or more" if study.varied else "no parameter varies")
     axis.set_axis_off()
 
 

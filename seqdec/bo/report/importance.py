@@ -78,7 +78,7 @@ def deactivated(space: Space, units: np.ndarray) -> np.ndarray:
         if condition is None:
             return np.ones(len(units), bool)
         dimension, at = space.dimensions[condition.parent], units[:, slices[condition.parent]]
-        near = [np.abs(at - dimension.encode(value)).max(1) < SAME for value in condition.values]
+        near = [np.abs(at - dimension.encode(value)).max(1, initial=0) < SAME for value in condition.values]
         return active(condition.parent) & np.any(near, axis=0)
 
     for index, condition in enumerate(space.conditions):

@@ -17,7 +17,7 @@ from seqdec.bo.report.axes import (
     short,
 )
 from seqdec.bo.report.study import INACTIVE, Study
-from seqdec.bo.space.dimensions import Categorical, Dimension, Integer, Ordinal, Real
+from seqdec.bo.space.dimensions import Categorical, Constant, Dimension, Integer, Ordinal, Real
 from seqdec.figures import TITLE
 
 _COORDINATES = 12
@@ -29,7 +29,7 @@ _BELOW = -0.13
 def parallel(figure: FigureBase, study: Study) -> None:
     """Every evaluation as a line through its parameters and its value, in the color of its rank."""
     axis = figure.subplots()
-    keys = sorted(list(study.importances or study.space.keys)[:_COORDINATES], key=list(study.space.keys).index)
+    keys = sorted(list(study.importances or study.varied)[:_COORDINATES], key=list(study.space.keys).index)
     columns = [_heights(dimension_of(study.space, key), study.column(key)) for key in keys]
     heights = np.stack([*columns, _value_heights(study)], axis=1)
     axis.add_collection(_lines(study, heights))
@@ -46,7 +46,7 @@ def parallel(figure: FigureBase, study: Study) -> None:
     axis.spines[:].set_visible(False)
     axis.set_xlim(-0.35, len(keys) + 0.5)
     axis.set_ylim(_BELOW - 0.05 if inactive else -0.06, 1.06)
-    shown = "" if len(keys) == len(study.space.dimensions) else f" · the {len(keys)} most important parameters"
+    shown = "" if len(keys) == len(study.varied) else f" · the {len(keys)} most important parameters"
     axis.set_title(f"Evaluations, the better the darker{shown}", **TITLE)
 
 
@@ -106,6 +106,6 @@ def _labels(dimension: Dimension, length: int) -> dict[float, str]:
     return {_share(dimension, limit): f"{limit:.4g}" for limit in (dimension.low, dimension.high)}
 
 
-def _share(dimension: Real | Integer, value: Any) -> float:
+def _share(dimension: Real | Integer | Constant, value: Any) -> float:
     """Where a number lies in the column of the unit cube."""
     return float(dimension.encode(value)[0])

@@ -20,7 +20,6 @@ from seqdec.bo.report.axes import (
 )
 from seqdec.bo.report.study import Study
 from seqdec.bo.search.candidates import sobol
-from seqdec.bo.space import constraints as rules
 from seqdec.figures import finish_axis, optimum
 
 _RANDOM = 1 << 11
@@ -78,7 +77,7 @@ def _random_search(study: Study, count: int) -> np.ndarray:
     space = study.space
     units = importance.units(space, sobol(_RANDOM, len(space.dimensions), scramble=True))
     if space.constraints:
-        units = np.array([u for u in units if rules.violated(space.constraints, space.decode(u)) is None])
+        units = np.array([u for u in units if space.violated(space.decode(u)) is None])
     if len(units) < _FEWEST:
         return np.empty(0)
     means = np.sort(study.predict(units)[:, 0])

@@ -23,7 +23,7 @@ from seqdec.bo.report.axes import (
     short,
 )
 from seqdec.bo.report.study import INACTIVE, Study
-from seqdec.bo.space.dimensions import Categorical, Integer, Ordinal
+from seqdec.bo.space.dimensions import Categorical, Integer, Ordinal, Real
 from seqdec.bo.space.spaces import Space
 from seqdec.figures import finish_axis
 
@@ -36,7 +36,7 @@ _GRID = 101
 def slices(figure: FigureBase, study: Study) -> None:
     """Posterior mean and 95% band along the most important parameters, the others as at the recommended point."""
     if not study.known:
-        return nothing(figure, "Belief along each parameter")
+        return nothing(figure, "Belief along each parameter", study)
     best, keys = study.recommended, study.sliced
     unit = study.space.point(best).unit
     parts = [_along(study.space, unit, key) for key in keys]
@@ -85,7 +85,7 @@ def _slice(axis: Axes, study: Study, key: Any, values: list[Any], band: np.ndarr
     if isinstance(dimension, Ordinal | Categorical):
         axis.set_xlim(-0.5, len(x) - 0.5)
         name_ticks(axis, x, dimension.choices, 26)
-    elif dimension.log:
+    elif isinstance(dimension, Real | Integer) and dimension.log:
         axis.set_xscale("log")
     elif isinstance(dimension, Integer):
         axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))
@@ -105,7 +105,7 @@ def _limits(axis: Axes, study: Study, predictions: np.ndarray) -> tuple[float, f
 def importances(figure: FigureBase, study: Study) -> None:
     """The total-effect index of each parameter, see `seqdec.bo.report.importance`."""
     if not study.known:
-        return nothing(figure, "Importance")
+        return nothing(figure, "Importance", study)
     axis, shown = figure.subplots(), list(study.importances.items())[:_BARS]
     rows = np.arange(len(shown))
     axis.barh(rows, [value for _, value in shown], height=0.65, color=BELIEF)

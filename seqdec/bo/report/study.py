@@ -38,7 +38,7 @@ class Study(NamedTuple):
     optimum: float | None
     """the best value that is possible, if it is known"""
     importances: dict[Any, float]
-    """of the parameters, the largest first; empty with fewer than two values"""
+    """of the parameters that are not constant, the largest first; empty with fewer than two values"""
     recommended: Any
     """the recommended point; None without a value"""
     predict: Callable[[np.ndarray], np.ndarray]
@@ -53,6 +53,11 @@ class Study(NamedTuple):
     def names(self) -> dict[Any, str]:
         """The parameters' names, by key."""
         return {key: str(key) if self.space.names else f"x[{key}]" for key in self.space.keys}
+
+    @property
+    def varied(self) -> list[Any]:
+        """The parameters that are not constant."""
+        return [key for key, d in zip(self.space.keys, self.space.dimensions, strict=True) if d.size > 1]
 
     @property
     def known(self) -> bool:
@@ -75,25 +80,28 @@ def study_of(optimizer: Searched, optimum: float | None) -> Study:
     if not points:
         raise ValueError("there is nothing to draw yet: tell the value of a trial first")
     feasible, several = optimizer.feasibility(), optimizer.outputs.objectives > 1
-    found, best, front = {}, None, np.empty((0, optimizer.outputs.objectives))
+    found: dict[Any, float] = {}
+    best, front = None, np.empty((0, optimizer.outputs.objectives))
     if several:
         front = optimizer.front().values if feasible.any() else front
     else:
         told = np.isfinite(values).sum()
         values = np.clip(np.where(feasible, values, np.nan), -_HUGE, _HUGE)
         found = importances(optimizer) if told > 1 and feasible.any() else {}
-        best = optimizer.recommend().x if feasible.any() else None
-    return Study(
+        best = optimizer.space.flat(optimizer.recommend().x) if feasible.any() else None
+    study = Study(
         space=optimizer.space,
         outputs=optimizer.outputs,
         maximize=optimizer.maximize,
         parts=[name for name in (optimizer.surrogate, optimizer.acquisition) if isinstance(name, str)],
-        points=points,
+        points=[optimizer.space.flat(x) for x in points],
         values=values,
         feasible=feasible,
         front=front,
         optimum=optimum,
-        importances=dict(sorted(found.items(), key=lambda item: -item[1])),
+        importances={},
         recommended=best,
         predict=lambda units: np.clip(model.predictions(*optimizer.fitted(), units)[:, 0], -_HUGE, _HUGE),
     )
+    ranked = sorted(study.varied if found else [], key=lambda key: -found[key])
+    return study._replace(importances={key: found[key] for key in ranked})

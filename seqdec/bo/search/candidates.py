@@ -100,7 +100,7 @@ def perturbed(space: Space, region: Region, centres: np.ndarray, rng: np.random.
     scales = np.resize(_SCALES, (shape[0], 1)) * (region.high - region.low)
     rows = centres + np.where(moved, scales * rng.normal(size=shape), 0)
     for dimension, columns in zip(space.dimensions, space.slices, strict=True):
-        if not dimension.continuous:
+        if not dimension.continuous and dimension.size > 1:
             redrawn = rng.random(shape[0]) < _REDRAWN
             rows[redrawn, columns] = rng.random((shape[0], columns.stop - columns.start))[redrawn]
     return rows

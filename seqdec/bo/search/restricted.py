@@ -48,7 +48,8 @@ def example(space: Space) -> Point:
         found = _by_programming(space)
     if found is not None:
         return found
-    shares = (np.mean([rules.holds(c, space.decode(unit)) for unit in units[:1024]]) for c in space.constraints)
+    tried = [space.decode(unit) for unit in units[:1024]]
+    shares = (np.mean([rules.holds(c, x, space.shown) for x in tried]) for c in space.constraints)
     each = (f"{rules.describe(c)} holds at {share:.1%}" for c, share in zip(space.constraints, shares, strict=True))
     raise ValueError(
         f"no point within the bounds was found that satisfies all constraints; of {_TRIED} tried, {', '.join(each)}: "
@@ -85,7 +86,7 @@ def _by_programming(space: Space) -> Point | None:
     for (key, dimension), value in zip(numbers.items(), values.tolist(), strict=True):
         if not space.names or key in x:
             x[key] = round(value) if isinstance(dimension, Integer) else value
-    return space.point(x) if rules.violated(space.constraints, x) is None else None
+    return space.point(x) if space.violated(x) is None else None
 
 
 def candidates(

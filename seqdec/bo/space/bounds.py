@@ -7,8 +7,8 @@ import gymnasium
 import numpy as np
 
 from seqdec.bo.space import constraints as rules
-from seqdec.bo.space import containers
-from seqdec.bo.space.dimensions import Dimension, Integer, Real
+from seqdec.bo.space import containers, nesting
+from seqdec.bo.space.dimensions import Constant, Dimension, Integer, Real
 from seqdec.bo.space.spaces import Condition, Space
 from seqdec.registry import spelled_fields, unknown
 
@@ -26,7 +26,8 @@ class Conditional(NamedTuple):
     dimension: Dimension
     """Of the parameter, where it is active."""
     on: str
-    """name of the other parameter, which is an Integer, an Ordinal or a Categorical"""
+    """name of the other parameter, which is an Integer, an Ordinal or a Categorical; in nested dicts one of the same
+    dict, else of a dict around it"""
     values: tuple[Any, ...]
     """Of the other parameter, for which this one is active."""
 
@@ -36,14 +37,15 @@ def space_from(bounds: Any, constraints: Any = ()) -> Space:
 
     Args:
         bounds: a Space; a list, an array, a table or an iterator of (low, high) pairs, Real, Integer, Ordinal and
-            Categorical; a dict from names to these and to Conditional; a `scipy.optimize.Bounds`; a bounded
-            `gymnasium.spaces.Box`; a `gymnasium.spaces.Discrete`.
+            Categorical; a dict from names to these, to Conditional and to further such dicts; a
+            `scipy.optimize.Bounds`; a bounded `gymnasium.spaces.Box`; a `gymnasium.spaces.Discrete`. A dimension of
+            one value is a constant, which every point has.
         constraints: Linear, and functions (x) -> bool, all of which hold at every point. Those of a Space stay.
 
     Raises:
-        ValueError: bounds that are reversed, equal, infinite, too wide for a float or empty, fewer than two choices or
-            equal ones; the message names the dimension. A name that is reserved, a condition on an unknown parameter,
-            on a Real, on values it does not have or in a circle; an impossible constraint.
+        ValueError: bounds that are reversed, infinite, too wide for a float or empty, no choices or equal ones; the
+            message names the dimension. A name that is reserved, a condition on an unknown parameter, on a Real, on
+            values it does not have or in a circle; an impossible constraint; two parameters of one name.
         TypeError: anything else.
     """
     space = _space(bounds)
@@ -53,8 +55,10 @@ def space_from(bounds: Any, constraints: Any = ()) -> Space:
 
 def _space(bounds: Any) -> Space:
     """The space without its constraints."""
-    if isinstance(bounds, Mapping) or (isinstance(bounds, Space) and bounds.names):
-        return _named(dict(bounds) if isinstance(bounds, Mapping) else _declared(bounds))
+    if isinstance(bounds, Mapping):
+        return _nested(bounds)
+    if isinstance(bounds, Space) and bounds.names:
+        return _named(_declared(bounds))._replace(paths=bounds.paths)
     if isinstance(bounds, Space):
         dimensions = bounds.dimensions
     elif isinstance(bounds, gymnasium.spaces.Discrete):
@@ -68,7 +72,15 @@ def _space(bounds: Any) -> Space:
         dimensions = _scipy_dimensions(bounds)
     if not dimensions:
         raise ValueError("bounds must have at least one dimension; got none")
-    return Space(tuple(dimension.checked(f"bounds[{i}]") for i, dimension in enumerate(dimensions)))
+    return Space(_columned([dimension.checked(f"bounds[{i}]") for i, dimension in enumerate(dimensions)]))
+
+
+def _columned(dimensions: Sequence[Dimension]) -> tuple[Dimension, ...]:
+    """The dimensions, of which a Constant has a column only where no other dimension has."""
+    first, *rest = (d._replace(width=0) if isinstance(d, Constant) else d for d in dimensions)
+    if isinstance(first, Constant) and not any(d.width for d in rest):
+        first = first._replace(width=1)
+    return (first, *rest)
 
 
 def _entries(bounds: Any) -> list[Any] | None:
@@ -79,16 +91,23 @@ def _entries(bounds: Any) -> list[Any] | None:
     return containers.sequence(bounds) if rows is None else [[*row.values()] for row in rows]
 
 
-def _named(declared: Mapping[Any, Any]) -> Space:
+def _nested(bounds: Mapping[Any, Any]) -> Space:
+    """The space of parameters in nested dicts, or in one."""
+    entries = nesting.entries(bounds)
+    names = [nesting.name_of(path) for path in entries]
+    declared = {
+        name: entry._replace(on=nesting.resolved(entry.on, path, names)) if isinstance(entry, Conditional) else entry
+        for name, (path, entry) in zip(names, entries.items(), strict=True)
+    }
+    return _named(declared)._replace(paths=tuple(entries) if any(len(path) > 1 for path in entries) else ())
+
+
+def _named(declared: Mapping[str, Any]) -> Space:
     """The space of parameters by name."""
-    if not declared:
-        raise ValueError("bounds must have at least one dimension; got none")
     for name in declared:
-        if not isinstance(name, str) or not name:
-            raise TypeError(f"the names of bounds must be strings, not empty; got {name!r}")
         if name in _COLUMNS:
             raise ValueError(name_of_a_column(name))
-    names = tuple(map(str, declared))
+    names = tuple(declared)
     bare = [entry.dimension if isinstance(entry, Conditional) else entry for entry in declared.values()]
     labels = [f"bounds[{name!r}]" for name in names]
     dimensions = [_dimension(entry, label).checked(label) for entry, label in zip(bare, labels, strict=True)]
@@ -98,7 +117,7 @@ def _named(declared: Mapping[Any, Any]) -> Space:
         for entry, label in zip(declared.values(), labels, strict=True)
     )
     _check_circles(names, conditions)
-    return Space(tuple(dimensions), names, conditions)
+    return Space(_columned(dimensions), names, conditions)
 
 
 def name_of_a_column(name: str) -> str:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seqdec.bo.space import containers
+from seqdec.bo.space.constant import Constant
 from seqdec.bo.space.numeric import Integer
 from seqdec.registry import spelled_fields
 
@@ -47,9 +48,10 @@ class Ordinal(NamedTuple):
         """The indices of the choices."""
         return Integer(0, len(self.choices) - 1)
 
-    def checked(self, name: str) -> "Ordinal":
+    def checked(self, name: str) -> "Ordinal | Constant":
         """As in `Real`."""
-        return Ordinal(_choices(self.choices, name, "an Ordinal"))
+        choices = _choices(self.choices, name, "an Ordinal")
+        return Ordinal(choices) if len(choices) > 1 else Constant(*choices)
 
     def values(self) -> Sequence[Any]:
         """As in `Real`."""
@@ -57,11 +59,11 @@ class Ordinal(NamedTuple):
 
     def value(self, given: Any, name: str) -> Any:
         """As in `Real`."""
-        return _among(self.choices, given, name)
+        return containers.among(self.choices, given, name)
 
     def place(self, value: Any) -> int:
         """The index of a choice."""
-        return _place(self.choices, value)
+        return containers.place(self.choices, value)
 
     def encode(self, value: Any) -> np.ndarray:
         """As in `Real`."""
@@ -113,9 +115,10 @@ class Categorical(NamedTuple):
         """As in `Real`."""
         return np.full(self.width, 1 / self.width)
 
-    def checked(self, name: str) -> "Categorical":
+    def checked(self, name: str) -> "Categorical | Constant":
         """As in `Real`."""
-        return Categorical(_choices(self.choices, name, "a Categorical"))
+        choices = _choices(self.choices, name, "a Categorical")
+        return Categorical(choices) if len(choices) > 1 else Constant(*choices)
 
     def values(self) -> Sequence[Any]:
         """As in `Real`."""
@@ -123,11 +126,11 @@ class Categorical(NamedTuple):
 
     def value(self, given: Any, name: str) -> Any:
         """As in `Real`."""
-        return _among(self.choices, given, name)
+        return containers.among(self.choices, given, name)
 
     def place(self, value: Any) -> int:
         """The index of a choice."""
-        return _place(self.choices, value)
+        return containers.place(self.choices, value)
 
     def encode(self, value: Any) -> np.ndarray:
         """As in `Real`."""
@@ -158,19 +161,6 @@ def _choices(given: Any, name: str, kind: str) -> tuple[Any, ...]:
                 f"{name}: a choice must be hashable; got {choice!r}: write a list as a tuple, and for anything else a "
                 "name, by which the function finds it"
             ) from None
-    if len(choices) < 2 or len(set(choices)) < len(choices):
-        raise ValueError(f"{name} must have two or more different choices; got {tuple(choices)!r}")
+    if not choices or len(set(choices)) < len(choices):
+        raise ValueError(f"{name} must have choices, all of them different; got {tuple(choices)!r}")
     return tuple(choices)
-
-
-def _among(choices: tuple[Any, ...], given: Any, name: str) -> Any:
-    """`given` as one of the choices."""
-    try:
-        return choices[_place(choices, given)]
-    except (KeyError, TypeError):  # TypeError: it has no hash
-        raise ValueError(f"{name} = {given!r} is none of {choices!r}") from None
-
-
-def _place(choices: tuple[Any, ...], value: Any) -> int:
-    """The index of a choice, by hash, because a tuple and a numpy scalar cannot be compared."""
-    return {choice: i for i, choice in enumerate(choices)}[value]

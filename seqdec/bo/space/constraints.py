@@ -81,23 +81,23 @@ def check_key(name: str, key: Any, keys: Mapping[Any, Any]) -> Any:
     return str(key) if isinstance(key, str) else int(key)
 
 
-def violated(constraints: Sequence[Constraint], x: Any) -> Constraint | None:
-    """The first constraint that does not hold at a point.
+def violated(constraints: Sequence[Constraint], x: Any, shown: Callable[[Any], Any]) -> Constraint | None:
+    """The first constraint that does not hold at a point, which functions get as it is `shown`.
 
     Raises:
         ValueError: a function raises. TypeError: it returns something other than True or False.
     """
-    return next((constraint for constraint in constraints if not holds(constraint, x)), None)
+    return next((constraint for constraint in constraints if not holds(constraint, x, shown)), None)
 
 
-def holds(constraint: Constraint, x: Any) -> bool:
+def holds(constraint: Constraint, x: Any, shown: Callable[[Any], Any]) -> bool:
     """Whether a constraint holds at a point. Raises as `violated`."""
     if isinstance(constraint, Linear):
         active = x.keys() if isinstance(x, dict) else range(len(x))
         total = sum(weight * x[key] for key, weight in constraint.weights.items() if key in active)
         return bool(constraint.low <= total <= constraint.high)
     try:
-        answer = constraint(x.copy())
+        answer = constraint(shown(x).copy())
     except Exception as error:
         raise ValueError(
             f"the constraint {describe(constraint)} raised {type(error).__name__}: {error} at {x!r}; it must return "

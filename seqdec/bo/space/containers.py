@@ -57,6 +57,26 @@ def _check_names(names: Iterable[Any]) -> None:
         raise ValueError(f"the name {twice[0]!r} occurs twice: rename or drop one of its columns")
 
 
+def copied(x: Any) -> Any:
+    """A copy of a point, of nested dicts too."""
+    if isinstance(x, dict):
+        return {key: copied(value) if isinstance(value, dict) else value for key, value in x.items()}
+    return x.copy()
+
+
+def among(choices: tuple[Any, ...], given: Any, name: str) -> Any:
+    """`given` as one of the choices. Raises ValueError, naming it, for anything else."""
+    try:
+        return choices[place(choices, given)]
+    except (KeyError, TypeError):  # TypeError: it has no hash
+        raise ValueError(f"{name} = {given!r} is none of {choices!r}") from None
+
+
+def place(choices: tuple[Any, ...], value: Any) -> int:
+    """The index of a choice, by hash, because a tuple and a numpy scalar cannot be compared."""
+    return {choice: i for i, choice in enumerate(choices)}[value]
+
+
 def is_missing(value: Any) -> bool:
     """Whether a value stands for none in a table."""
     import pandas as pd

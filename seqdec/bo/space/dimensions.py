@@ -5,8 +5,9 @@ class with the same members, which `seqdec.bo.space.numeric.Real` describes.
 """
 
 from seqdec.bo.space.choices import Categorical, Ordinal
+from seqdec.bo.space.constant import Constant
 from seqdec.bo.space.numeric import Integer, Real
 
-Dimension = Real | Integer | Ordinal | Categorical
+Dimension = Real | Integer | Ordinal | Categorical | Constant
 
-__all__ = ["Categorical", "Dimension", "Integer", "Ordinal", "Real"]
+__all__ = ["Categorical", "Constant", "Dimension", "Integer", "Ordinal", "Real"]

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seqdec import checks
+from seqdec.bo.space.constant import Constant
 from seqdec.registry import spelled_fields
 
 _LARGEST_INTEGER = 2**53
@@ -52,9 +53,13 @@ class Real(NamedTuple):
         """(width,) columns of the unit cube that stand for no value: their mean over the cube."""
         return np.full(1, 0.5)
 
-    def checked(self, name: str) -> "Real":
-        """Itself with Python numbers. Raises ValueError or TypeError, naming it, for invalid limits or choices."""
-        return Real(*_limits(self, name))
+    def checked(self, name: str) -> "Real | Constant":
+        """Itself with Python numbers, a Constant if it has one value.
+
+        Raises ValueError or TypeError, naming it, for invalid limits or choices.
+        """
+        low, high, log = _limits(self, name)
+        return Real(low, high, log) if low < high else Constant(low, real=True)
 
     def values(self) -> Sequence[Any]:
         """All values. Raises ValueError for a Real."""
@@ -117,14 +122,14 @@ class Integer(NamedTuple):
         """As in `Real`."""
         return np.full(1, 0.5)
 
-    def checked(self, name: str) -> "Integer":
+    def checked(self, name: str) -> "Integer | Constant":
         """As in `Real`."""
         low, high, log = _limits(self, name)
         if not (low.is_integer() and high.is_integer()):
             raise ValueError(f"{name} must be whole numbers for an Integer; got ({low}, {high})")
         if max(-low, high) > _LARGEST_INTEGER:
             raise ValueError(f"{name} of an Integer must lie within +-2**53; got ({low}, {high}): use a Real")
-        return Integer(int(low), int(high), log)
+        return Integer(int(low), int(high), log) if low < high else Constant(int(low))
 
     def values(self) -> Sequence[Any]:
         """As in `Real`."""
@@ -169,9 +174,8 @@ def _limits(dimension: Real | Integer, name: str) -> tuple[float, float, bool]:
         raise TypeError(f"{name} must be numbers; got {dimension.low!r} and {dimension.high!r}") from None
     if not (math.isfinite(low) and math.isfinite(high)):
         raise ValueError(f"{name} must be finite; got ({low}, {high}): give the range worth searching")
-    if not low < high:
-        hint = "exchange them" if low > high else "leave a fixed value out of the bounds and put it into the function"
-        raise ValueError(f"{name} must have low < high; got ({low}, {high}): {hint}")
+    if low > high:
+        raise ValueError(f"{name} must have low <= high; got ({low}, {high}): exchange them")
     log = checks.flag(f"log of {name}", dimension.log)
     if log and low <= 0:
         raise ValueError(f"{name} must be positive for a logarithmic scale; got ({low}, {high})")

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seqdec.bo.space import constraints as rules
-from seqdec.bo.space import containers
+from seqdec.bo.space import containers, nesting
 from seqdec.bo.space.constraints import Constraint
-from seqdec.bo.space.dimensions import Dimension
+from seqdec.bo.space.dimensions import Constant, Dimension
+from seqdec.bo.space.nesting import Path
 from seqdec.registry import unknown
 
 
@@ -54,14 +55,15 @@ def _layout(kinds: tuple[type, ...], dimensions: tuple[Dimension, ...]) -> Layou
     ends = list(itertools.accumulate(d.width for d in dimensions))
     continuous = np.concatenate([np.full(d.width, d.continuous) for d in dimensions])
     slices = tuple(slice(*limits) for limits in zip([0, *ends], ends, strict=False))
-    return Layout(ends[-1], bool(continuous.all()), _read_only(continuous), slices)
+    all_real = all(d.real if isinstance(d, Constant) else d.continuous for d in dimensions)
+    return Layout(ends[-1], all_real, _read_only(continuous), slices)
 
 
 class Space(NamedTuple):
     """A product of dimensions, and what restricts it.
 
     A point has one value for each dimension: it is a list, or a numpy array where all are Real. With names it is a dict
-    of the active parameters.
+    of the active parameters, which `shown` nests.
     """
 
     dimensions: tuple[Dimension, ...]
@@ -72,6 +74,8 @@ class Space(NamedTuple):
     """for each dimension with a name, what makes it active"""
     constraints: tuple[Constraint, ...] = ()
     """what holds at every point"""
+    paths: tuple[Path, ...] = ()
+    """where the values of nested dicts are; empty where points are not nested"""
 
     def __eq__(self, other: object) -> bool:
         """Whether all is equal, kinds included: a Real and an Integer of equal limits are equal as tuples."""
@@ -139,12 +143,24 @@ class Space(NamedTuple):
         present = [not self.names or key in x for key in self.keys]
         return np.concatenate([np.full(d.width, p) for d, p in zip(self.dimensions, present, strict=True)])
 
+    def violated(self, x: Any) -> Constraint | None:
+        """The first constraint that does not hold at a point. Raises as `constraints.holds`."""
+        return rules.violated(self.constraints, x, self.shown)
+
+    def shown(self, x: Any) -> Any:
+        """A point as users get it."""
+        return nesting.nested(x, self.paths) if self.paths else x
+
+    def flat(self, x: Any) -> Any:
+        """A point in any form, where parameters have names a dict from these."""
+        return nesting.flat(x, self.paths) if self.paths and isinstance(x, Mapping) else x
+
     def points(self) -> Iterator[Any]:
         """All points of a finite space, one after the other."""
         seen = set()
         for values in itertools.product(*(d.values() for d in self.dimensions)):
             x = self._assembled(values)
-            if not self.restricted or (identity(x) not in seen and rules.violated(self.constraints, x) is None):
+            if not self.restricted or (identity(x) not in seen and self.violated(x) is None):
                 seen.add(identity(x))
                 yield x
 
@@ -156,7 +172,7 @@ class Space(NamedTuple):
         if isinstance(x, Point):
             return x
         point = self._point(self.values(x))
-        if (constraint := rules.violated(self.constraints, point.x)) is not None:
+        if (constraint := self.violated(point.x)) is not None:
             raise ValueError(f"{point.x!r} violates the constraint {rules.describe(constraint)}")
         return point
 
@@ -175,7 +191,7 @@ class Space(NamedTuple):
             return None
         for key, value in (fixed or {}).items():
             x[key] = value
-        return self._point(self.values(x)) if rules.violated(self.constraints, x) is None else None
+        return self._point(self.values(x)) if self.violated(x) is None else None
 
     def encode(self, x: Any) -> np.ndarray:
         """(columns,) of the unit cube for a point.
@@ -227,6 +243,7 @@ class Space(NamedTuple):
     def _named_values(self, given: Any) -> dict[str, Any]:
         if (x := containers.mapping(given)) is None:
             raise TypeError(f"a point of this space is a dict of {', '.join(self.names)}; got {given!r}")
+        x = self.flat(x)
         for name in x:
             if name not in self.names:
                 raise ValueError(unknown("parameter", name, self.names))
@@ -270,7 +287,7 @@ class Space(NamedTuple):
 
     def snap(self, units: np.ndarray) -> np.ndarray:
         """(..., columns) of the unit cube -> the nearest encodings of points of the product of the dimensions."""
-        if self.all_real:
+        if self.continuous.all():
             return units
         parts = [d.snap(units[..., columns]) for d, columns in zip(self.dimensions, self.slices, strict=True)]
         return np.concatenate(parts, axis=-1)
@@ -287,7 +304,7 @@ class Space(NamedTuple):
         if not isinstance(given, Mapping):
             raise TypeError(f"fixed must be a dict from names, or indices, to values; got {given!r}")
         indices = {key: index for index, key in enumerate(self.keys)}
-        given = {rules.check_key("fixed", key, indices): value for key, value in given.items()}
+        given = {rules.check_key("fixed", key, indices): value for key, value in self.flat(given).items()}
         fixed = {key: self.dimensions[indices[key]].value(value, f"fixed[{key!r}]") for key, value in given.items()}
         for key in fixed if any(self.conditions) else ():
             self._check_reachable(indices[key], fixed)
