@@ -119,9 +119,9 @@ class Estimator(NamedTuple):
     """of "propensities" and "predicted\""""
     log: type = Log
     """the kind of log that it is for"""
-    references: tuple["Estimator", ...] = ()
-    """estimators of the same value without the bias of this one; the interval is that of the first whose needs are met,
-    and of this estimator itself if there is none"""
+    references: "tuple[Estimator, ...] | Callable[[Any], tuple[Estimator, ...]]" = ()
+    """estimators of the same value without the bias of this one, or a function of the evidence that returns them; the
+    interval is that of the first whose needs are met, and of this estimator itself if there is none"""
     extended: bool = False
     """whether terms of a row are the same without the other rows, so that the default interval may add a row"""
     name: str = ""

@@ -230,7 +230,7 @@ def _ends(
             for i, (name, one) in enumerate(terms.items())
         }
         return found, dict.fromkeys(terms, interval)
-    bases = {one.name: next((other for other in one.references if not lacks(other, given)), one) for one in chosen}
+    bases = {one.name: _reference(one, given) for one in chosen}
     unique = {base.name: base for base in bases.values()}
     known = _cautious(list(unique.values()), terms, given, level, samples)
     found, told = {}, {}
@@ -239,9 +239,15 @@ def _ends(
         if base.name != name and not np.isnan(value):
             low, high = min(low, value), max(high, value)
         found[name], told[name] = (low, high), f"of {base.name}" if base.name != name else "own"
-        if base.name == name and base.references:
+        if base.name == name and not given.log.known_propensities:
             told[name] = "without the error of the model"
     return found, told
+
+
+def _reference(one: Estimator, given: Any) -> Estimator:
+    """The estimator whose interval is reported."""
+    references = one.references(given) if callable(one.references) else one.references
+    return next((other for other in references if not lacks(other, given)), one)
 
 
 def _cautious(

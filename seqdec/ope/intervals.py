@@ -99,9 +99,9 @@ def betting(one: Terms, bounds: Ends, level: float) -> Ends:
     variance = (0.25 + np.cumsum((x - mean) ** 2)) / (t + 1)
     before = np.concatenate([[0.25], variance[:-1]])
     bets = np.sqrt(2 * math.log(2 / delta) / (before * t * np.log1p(t)))
-    ends = []
-    for side in (-1, 1):  # from the mean outwards, by bisection: the capital at the last row that is largest
-        outside, inside = (0.0, float(mean[-1])) if side < 0 else (1.0, float(mean[-1]))
+    grid = np.append(np.linspace(0, 1, 101), mean[-1])
+    best, ends = float(grid[np.argmin([_richest(x, bets, float(m)) for m in grid])]), []
+    for outside, inside in ((0.0, best), (1.0, best)):  # by bisection from the mean against which nobody got rich
         if _richest(x, bets, outside) <= -math.log(delta):
             ends.append(outside)
             continue

@@ -145,24 +145,23 @@ def _predicted(
 ) -> np.ndarray:
     """Predictions (rows of `at`, k) by a model fitted to other rows; (rows of `at`,) for the logged actions alone."""
     from sklearn.base import is_classifier
+    from threadpoolctl import threadpool_limits
 
-    actions = None if logged else range(log.num_actions)
     y = log.reward[fitted]
     if not len(fitted) or (is_classifier(model) and np.ptp(y) == 0):  # nothing to learn from, or to tell apart
         constant = y[0] if len(fitted) else log.reward.mean()
         return np.full(len(at) if logged else (len(at), log.num_actions), constant)
-    center = log.context[fitted].mean(axis=0)
-    scale = log.context[fitted].std(axis=0)
+    center, scale = log.context[fitted].mean(axis=0), log.context[fitted].std(axis=0)
     x = (log.context - center) / np.where(scale > 0, scale, 1)
-    products = _is_linear(model)
-    seen = design(log, fitted, log.action[fitted], x[fitted], products=products)
-    made = unfitted(model)
-    made.fit(seen, y, sample_weight=weights)
+    products, made = _is_linear(model), unfitted(model)
+    weighted = {} if (weights == 1).all() else {"sample_weight": weights}
 
     def predict(actions: np.ndarray) -> np.ndarray:
         inputs = design(log, at, actions, x[at], products=products)
         return made.predict_proba(inputs)[:, -1] if is_classifier(made) else made.predict(inputs)
 
-    if actions is None:
-        return predict(log.action[at])
-    return np.stack([predict(np.full(len(at), action)) for action in actions], axis=1)
+    with threadpool_limits(1):  # on so few rows threads wait for each other longer than they work
+        made.fit(design(log, fitted, log.action[fitted], x[fitted], products=products), y, **weighted)
+        if logged:
+            return predict(log.action[at])
+        return np.stack([predict(np.full(len(at), action)) for action in range(log.num_actions)], axis=1)

@@ -9,28 +9,32 @@ from seqdec.ope.estimators.weighting import SNIPS
 
 @configured
 def Auto() -> Estimator:
-    """The estimate of `SNDR`, `SNIPS` or `SubGaussianDR` with the least estimated error s^2 + (t - t_SNDR)^2.
+    """`SNDR` or `SNIPS`, whichever has the smaller standard error s, or `SubGaussianDR` if its estimated error is less.
 
-    t is the estimate and s its standard error. Weights alone may be better than with a bad reward model, and shrunk
-    weights are better where few rows have most of the weight. Without predicted rewards it is `SNIPS`, without
-    propensities `DM`.
+    With the estimate t of the first, the latter's estimated error is s^2 + (t' - t)^2. Weights alone are better than
+    with a bad reward model, and shrunk weights where few rows have most of the weight. Without predicted rewards it is
+    `SNIPS`, without propensities `DM`.
     """
-
-    def terms(evidence: Evidence) -> Terms:
-        return choose(evidence)[1]
-
-    return Estimator(terms, needs=(), references=(SNDR(), SNIPS()))
+    return Estimator(lambda evidence: choose(evidence)[1], needs=(), references=_unbiased)
 
 
 def choose(evidence: Evidence) -> tuple[Estimator, Terms]:
     """The estimator that `Auto` chooses, and its terms."""
     if not evidence.log.known_propensities:
-        options = [DM()]
-    elif evidence.predicted is None:
-        options = [SNIPS()]
-    else:
-        options = [SNDR(), SNIPS(), SubGaussianDR()]
-    every = [one.terms(evidence) for one in options]
-    errors = np.array([one.std_error**2 + (one.value - every[0].value) ** 2 for one in every])
-    best = 0 if np.isnan(errors[0]) else int(np.nanargmin(errors))
-    return options[best], every[best]
+        return DM(), DM().terms(evidence)
+    (first,) = _unbiased(evidence)
+    terms = first.terms(evidence)
+    if evidence.predicted is None:
+        return first, terms
+    other = SubGaussianDR()
+    shrunk = other.terms(evidence)
+    error = shrunk.std_error**2 + (shrunk.value - terms.value) ** 2
+    return (other, shrunk) if error < terms.std_error**2 else (first, terms)
+
+
+def _unbiased(evidence: Evidence) -> tuple[Estimator, ...]:
+    """Of the estimators without bias, the one with the smaller standard error; none without propensities."""
+    if not evidence.log.known_propensities:
+        return ()
+    options = [SNIPS()] if evidence.predicted is None else [SNDR(), SNIPS()]
+    return (min(options, key=lambda one: np.nan_to_num(one.terms(evidence).std_error, nan=np.inf)),)

@@ -110,7 +110,7 @@ def SlateIPS(*, interaction: str = "cascade", normalized: bool = False) -> Estim
 
     Args:
         interaction: one of these.
-        normalized: divides by the mean of the weights.
+        normalized: divides the part of each slot by the mean of its weights.
 
     Raises:
         ValueError: an unknown interaction.
@@ -180,6 +180,6 @@ def CascadeDR() -> Estimator:
 
 
 def _terms(w: np.ndarray, reward: np.ndarray, normalized: bool) -> Terms:
-    """Sums over slots of w r, divided by n or by the mean of the weights."""
-    numerator = (w * reward).sum(axis=1)
-    return Terms(numerator, w.mean(axis=1) if normalized else np.ones_like(numerator))
+    """Sums over slots of w r, divided by n or by the weights of the slot."""
+    numerator = w * reward
+    return Terms(numerator, w if normalized else np.ones_like(numerator))
