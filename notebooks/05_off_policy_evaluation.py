@@ -25,7 +25,6 @@ import pandas as pd
 
 import seqdec
 from seqdec import filters, likelihoods, models, ope
-from seqdec.experiments import evaluation
 
 # %% [markdown]
 # ## A log
@@ -78,7 +77,7 @@ table = ope.evaluate(log, target, predicted, seed=0)
 table.assign(truth=truth)
 
 # %%
-evaluation.estimates_figure(table, (float(log.reward.mean()), 0.02), (truth, 0.0), "Value of the target policy")
+ope.estimates_figure(table, (float(log.reward.mean()), 0.02), (truth, 0.0), "Value of the target policy")
 
 # %% [markdown]
 # Doubly robust is the most exact of the unbiased ones: its error is that of the model's residuals, not of the rewards.

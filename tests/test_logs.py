@@ -307,11 +307,13 @@ def test_the_picture_says_that_propensities_are_estimated(tmp_path: Path, monkey
     from seqdec.experiments import evaluation
 
     titles = []
-    monkeypatch.setattr(evaluation, "estimates_figure", lambda *arguments: titles.append(arguments[-1]))
+    monkeypatch.setattr(ope, "estimates_figure", lambda *arguments: titles.append(arguments[-1]))
     monkeypatch.setattr(evaluation, "save_figure", lambda path, figure: None)
     log = a_log()
     for marked in (log, log._replace(estimated=True)):
-        result = evaluation.Result(ope.evaluate(marked, UNIFORM, seed=0), ope.overlap(marked, UNIFORM), (0, 1), None)
+        result = evaluation.Result(
+            ope.evaluate(marked, UNIFORM, seed=0), ope.overlap(marked, UNIFORM), (0, 1), None, np.ones(40)
+        )
         evaluation.Evaluation(log=str(tmp_path / "log.csv"), out=tmp_path).save([result])
         evaluation.Evaluation.report(tmp_path)
     assert ["estimated propensities" in title for title in titles] == [False, True]

@@ -402,6 +402,25 @@ def test_overlap_judges_the_weights_and_not_the_length_of_the_log() -> None:
     assert ope.overlap(rounded, np.full((100, 2), 0.5)).warnings == ()  # a mean weight of 1, but for rounding
 
 
+def test_a_verdict_says_whether_the_log_can_decide() -> None:
+    log, target = draw_log(3000, 8)
+    half = np.full((300, 2), 0.5)
+    never = make_log(action=np.zeros(300, int), reward=np.ones(300), propensity=np.ones(300), num_actions=2)
+    small = np.where(log.action == 0, 1e-3, log.propensity)
+    found = ope.overlap(log, target)
+    assert found.verdict.startswith("The log can decide about this policy: 3,000 rows are worth")
+    assert found.miscalibration < 5 and found.unsupported == 0 and 0 < found.weakest_cluster < 0.6
+    for other, policy, verdict in (
+        (make_log(action=[0, 1] * 10, reward=np.ones(20), propensity=np.full(20, 0.5)), half[:20], "is too short to"),
+        (make_log(action=[1] + [0] * 99, reward=np.ones(100), propensity=[0.01] + [0.99] * 99), half[:100], "hardly"),
+        (log._replace(propensity=small), target, "Do not decide by this log before its propensities are put right"),
+        (log._replace(propensity=np.full(3000, np.nan)), target, "without propensities estimates rest on the model"),
+        (never, half, "50.0% of the policy's decisions are actions it never played"),
+        (never, np.tile([0.0, 1.0], (300, 1)), "it never played what the policy would play"),
+    ):
+        assert verdict in ope.overlap(other, policy).verdict
+
+
 def test_without_support_nothing_is_known() -> None:
     log = make_log(action=np.zeros(50, int), reward=np.ones(50), propensity=np.full(50, 0.5), num_actions=2)
     never = np.tile([0.0, 1.0], (50, 1))
@@ -703,7 +722,9 @@ def test_the_command_reads_the_log_that_a_run_writes(tmp_path: Path, capsys: Any
         assert cli.main(["ope", str(path), *options]) == 0
         printed = capsys.readouterr().out
         assert "DR" in printed and "effective sample size" in printed
-        assert (out / "estimates.png").read_bytes().startswith(b"\x89PNG")
+        assert "verdict: The log " in printed
+        for name in ("estimates.png", "weights.png"):
+            assert (out / name).read_bytes().startswith(b"\x89PNG")
         table = pd.read_parquet(out / "estimates.parquet")
         assert list(table.index) == [one.name for one in ope.STANDARD if one.log is Log]
         assert json.loads((out / "manifest.json").read_text())["options"]["policy"] == policy

@@ -3,6 +3,7 @@
 DIR/manifest.json                 options, overlap of the two policies, mean rewards
 DIR/estimates.parquet, .csv       value, interval and standard error of each estimator
 DIR/estimates.png                 the same as a figure
+DIR/weights.parquet, .png         the weight of each row: the policy's probability of its action over the propensity
 """
 
 import os
@@ -10,7 +11,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,9 +29,6 @@ from seqdec.features import Encoder
 from seqdec.online.reading import is_database, read_log
 from seqdec.ope import Log, Overlap
 from seqdec.persistence import located, read_any_table, read_table, write_file, write_table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 OPEN_BANDIT = "open-bandit"
 _POLICIES = (*policies.names(), "uniform", "bts")
@@ -58,8 +56,9 @@ class Evaluation(Located):
     """Policy to value: one of `seqdec list`, acting on the model's belief; uniform; bts, for open-bandit; or a file
     (parquet, or CSV, also compressed) with the columns probability_0, probability_1, ..."""
     model: str = "hilofi"
-    """Filter that predicts rewards: linear, hilofi, lolofi or lrkf; linear has no hidden layer, the others one of 32
-    units."""
+    """Filter that the policy acts on: linear, hilofi, lolofi or lrkf; linear has no hidden layer, the others one of 32
+    units. With folds, rewards are predicted by it or by a model of scikit-learn, whichever has the higher held-out
+    likelihood."""
     folds: int = 5
     """Folds of the cross-fitting; 0 is prequential: each row is predicted from those before it."""
     context: str | None = None
@@ -136,6 +135,7 @@ class Evaluation(Located):
     def save(self, parts: list["Result"]) -> None:
         """Write the estimates and the manifest. Raises OSError where that is impossible."""
         (result,) = parts
+        write_table(self.out / "weights.parquet", pd.DataFrame({"weight": result.weights}))
         write_table(self.out / "estimates.parquet", result.estimates)
         known = {"overlap": result.overlap._asdict(), "logged": result.logged, "known": result.known}
         write_manifest(self.out, self, log=self.log, **known)
@@ -149,7 +149,10 @@ class Evaluation(Located):
         title = f"Mean reward of {Path(policy).name}, estimated from {Path(manifest['log']).name}"
         if ope.MARK in table:
             title += "\nwith estimated propensities"
-        save_figure(folder / "estimates.png", estimates_figure(table, logged, known, title))
+        save_figure(folder / "estimates.png", ope.estimates_figure(table, logged, known, title))
+        w = read_table(folder / "weights.parquet")[0]["weight"].to_numpy()
+        if not np.isnan(w).any():
+            save_figure(folder / "weights.png", ope.weights_figure(w, f"Weights of the rows for {Path(policy).name}"))
         return "\n".join(
             [
                 table.to_string(float_format=lambda value: f"{value:.5g}"),
@@ -168,6 +171,8 @@ class Result(NamedTuple):
     """mean reward of the log and its standard error"""
     known: tuple[float, float] | None
     """the policy's own mean reward and its standard error, where its own log exists"""
+    weights: np.ndarray
+    """(n,) of the rows, NaN where propensities are unknown"""
 
 
 def evaluate(options: Evaluation) -> Result:
@@ -199,7 +204,7 @@ def evaluate(options: Evaluation) -> Result:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # those of the overlap, which the report has too
         estimates = ope.evaluate(table, given, predicted, seed=options.seed, samples=options.samples)
-    return Result(estimates, ope.overlap(table, given), _mean(table.reward), known)
+    return Result(estimates, ope.overlap(table, given), _mean(table.reward), known, given.weights)
 
 
 def _read_log(options: Evaluation) -> Log:
@@ -275,7 +280,20 @@ def model_for(log: Log, kind: str) -> tuple[Filter, PyTree]:
 
 
 def _learn(log: Log, options: Evaluation, policy: str | None) -> tuple[np.ndarray, np.ndarray | None]:
-    """Predicted rewards (n, k) of a model that has not seen the row, and probabilities of a policy on its belief."""
+    """Predicted rewards (n, k) of a model that has not seen the row, and probabilities of a policy on its belief.
+
+    The predictions are those of the filter or of `ope.predict_rewards`, whichever has the higher held-out likelihood.
+    """
+    predicted, law = _filtered(log, options, policy)
+    if options.folds:
+        other = ope.predict_rewards(log, seed=options.seed, folds=options.folds)
+        if ope.held_out_likelihood(log, other) > ope.held_out_likelihood(log, predicted):
+            predicted = other
+    return predicted, law
+
+
+def _filtered(log: Log, options: Evaluation, policy: str | None) -> tuple[np.ndarray, np.ndarray | None]:
+    """Predicted rewards of the filter, and probabilities of a policy on its belief."""
     log = ope.standardised(log)
     flt, params = model_for(log, options.model)
     expected = ope.expected_rewards(flt)
@@ -327,30 +345,9 @@ def _facts(
             f"largest weight {overlap.largest_weight:.3g}; "
             f"mean weight {overlap.mean_weight:.3f}, standard error {overlap.mean_weight_error:.2g}"
         )
+        yield (
+            f"decisions without support: {overlap.unsupported:.1%}; effective share of the rows in the weakest cluster "
+            f"of contexts: {overlap.weakest_cluster:.1%}; propensities too small by {overlap.miscalibration:.1f} errors"
+        )
     yield from (f"warning: {warning}" for warning in overlap.warnings)
-
-
-def estimates_figure(
-    table: pd.DataFrame, logged: tuple[float, float], known: tuple[float, float] | None, title: str
-) -> "Figure":
-    """Off-policy estimates with their intervals, beside mean rewards that are known or observed.
-
-    `table` is indexed by estimator, with the columns value, low and high; `logged` and `known` are a mean and its
-    standard error, shown with their 95% intervals.
-    """
-    from matplotlib.figure import Figure
-
-    from seqdec import figures
-
-    figure = Figure(figsize=(8.2, 4.6), dpi=140, layout="constrained")
-    axis = figure.subplots()
-    values, low, high = (table[name].to_numpy() for name in ("value", "low", "high"))
-    figures.intervals(axis, list(table.index), values, np.nan_to_num(np.maximum([values - low, high - values], 0)))
-    for name, colour, line in (("the log itself", "0.35", logged), ("the policy itself", "#D55E00", known)):
-        if line is not None:
-            axis.axvline(line[0], color=colour, lw=1.4, label=name)
-            axis.axvspan(line[0] - 1.96 * line[1], line[0] + 1.96 * line[1], color=colour, alpha=0.12, lw=0)
-    axis.set_xlabel("mean reward per decision, 95% intervals")
-    figure.legend(loc="outside lower center", ncols=2, frameon=False)
-    figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
-    return figure
+    yield f"verdict: {overlap.verdict}"

@@ -11,6 +11,7 @@ from seqdec.ope.contract import (
     configured,
     evidence,
 )
+from seqdec.ope.diagnostics import Overlap, overlap
 from seqdec.ope.estimators import (
     DM,
     DR,
@@ -37,12 +38,13 @@ from seqdec.ope.estimators import (
 )
 from seqdec.ope.estimators.continuous import ContinuousLog, make_continuous_log
 from seqdec.ope.estimators.slates import SlateLog, make_slate_log
-from seqdec.ope.evaluation import MARK, Overlap, evaluate, overlap
+from seqdec.ope.evaluation import MARK, evaluate
 from seqdec.ope.intervals import INTERVALS, bootstrap
 from seqdec.ope.learning import cross_fit, expected_rewards, prequential
 from seqdec.ope.log import Log, inputs, make_log, standardised
+from seqdec.ope.pictures import estimates_figure, weights_figure
 from seqdec.ope.propensities import estimate_propensities, estimated_policy
-from seqdec.ope.rewards import choose_model, predict_rewards
+from seqdec.ope.rewards import choose_model, held_out_likelihood, predict_rewards
 
 __all__ = [
     "DM",
@@ -86,9 +88,11 @@ __all__ = [
     "cross_fit",
     "estimate_propensities",
     "estimated_policy",
+    "estimates_figure",
     "evaluate",
     "evidence",
     "expected_rewards",
+    "held_out_likelihood",
     "inputs",
     "make_continuous_log",
     "make_log",
@@ -97,4 +101,5 @@ __all__ = [
     "predict_rewards",
     "prequential",
     "standardised",
+    "weights_figure",
 ]

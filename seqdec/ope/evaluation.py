@@ -1,8 +1,8 @@
-"""Estimates with intervals, and the overlap of the log with the target policy."""
+"""Estimates with intervals, in one table."""
 
 import warnings
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,105 +15,17 @@ from seqdec.ope.contract import (
     Target,
     Terms,
     check_needs,
-    check_target,
     evidence,
     lacks,
 )
+from seqdec.ope.diagnostics import biases
 from seqdec.ope.estimators import REGISTRY, STANDARD
-from seqdec.ope.log import Log
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_ENOUGH = 30
-"""Effective sample size from which on 95% intervals cover: 86% or more of them in simulations, 16% to 90% below 10."""
-
-
-class Overlap(NamedTuple):
-    """How much the data of a log inform about another policy."""
-
-    rows: int
-    """Decisions in the log."""
-    effective_sample_size: float
-    """(sum w)^2 / sum w^2: the number of rows logged by the target itself that would be as informative; like all that
-    follows from weights, NaN for a log without propensities."""
-    largest_weight: float
-    """Of the rows."""
-    mean_weight: float
-    """1 up to sampling error if propensities and target are right and every action has a propensity above 0"""
-    mean_weight_error: float
-    """standard error of the mean weight"""
-    warnings: tuple[str, ...]
-    """Reasons to distrust the estimates, in words; empty where none is found."""
-
-
 MARK = "propensities"
 """The column of `evaluate` that marks estimated propensities."""
-_ESTIMATED = (
-    "the propensities are estimates: if the logging policy used what the context does not hold, all estimators but the "
-    "direct method are biased"
-)
-_RARE = 0.01
-"""Probability of actions that no row has, up to which chance may have left them out."""
-
-
-def overlap(log: Log, target: np.ndarray | Target) -> Overlap:
-    """Effective sample size and weights, with warnings in words. Arguments and errors as in `check_target`.
-
-    The log hardly overlaps with the policy where its rows are worth fewer than 30, or than 1% of them, because weights
-    differ. Where it is worth fewer than 30 because it has few rows, it is called short.
-    """
-    target = check_target(log, target)
-    w = target.weights
-    if not log.known_propensities:
-        unknown = (
-            "the log has no propensities: only the direct method is possible, and it rests on the model alone; its "
-            "interval does not include the error of the model"
-        )
-        nan = float("nan")
-        return Overlap(len(w), nan, nan, nan, nan, (unknown,))
-    count, total = len(w), w.sum()
-    effective = float(total**2 / (w**2).sum()) if total else 0.0
-    worth = f"{count:,} rows are worth {effective:,.1f} of the policy's own"
-    words = [_ESTIMATED, *_biases(log, target)] if log.estimated else list(_biases(log, target))
-    if total and effective < max(_ENOUGH, 0.01 * count):
-        if effective < 0.5 * count:
-            words.append(f"the log hardly overlaps with the policy: {worth}; trust no interval")
-        else:
-            words.append(f"the log is short: {worth}; intervals are rough")
-    if w.max() > 0.1 * total and effective < 0.5 * count:
-        words.append(f"one row has {w.max() / total:.0%} of all weight")
-    return Overlap(count, effective, float(w.max()), float(w.mean()), _error(w), tuple(words))
-
-
-def _biases(log: Log, target: Target) -> Iterator[str]:
-    """In words, why estimates by weights may be wrong however many rows the log has."""
-    w = target.weights
-    if not w.any():
-        yield (
-            "the log has no support for the policy: in no row would the policy play the logged action; estimators by "
-            "weights are unknown (NaN), doubly robust ones rest on the model alone"
-        )
-        return
-    never = np.setdiff1d(np.arange(log.num_actions), log.action)
-    share = target.probabilities[:, never].sum(axis=1).mean()
-    if share > _RARE:
-        listed = ", ".join(map(log.name, never[:5])) + (", ..." if len(never) > 5 else "")
-        yield (
-            f"the log supports only a part of the policy, which plays with {share:.1%} probability actions that no row "
-            f"has ({listed}): IPS counts these decisions as rewards of 0, SNIPS and Replay leave them out, "
-            "estimators with a model rest on it in them"
-        )
-    elif abs(w.mean() - 1) > 4 * _error(w) + checks.TOLERANCE:
-        yield (
-            f"the mean weight is {w.mean():.3f} and should be 1 within {4 * _error(w):.3f}: the propensities are not "
-            "those of the logging policy, or the log supports only a part of the policy"
-        )
-
-
-def _error(w: np.ndarray) -> float:
-    """Standard error of the mean weight; NaN for one row."""
-    return float(w.std(ddof=1) / np.sqrt(len(w))) if len(w) > 1 else float("nan")
 
 
 def evaluate(
@@ -171,7 +83,7 @@ def evaluate(
     chosen = _chosen(estimators, given)
     terms = {one.name: one.terms(given) for one in chosen}
     if isinstance(given, Evidence) and log.known_propensities:
-        for text in _biases(log, given.target):
+        for text in biases(log, given.target):
             warnings.warn(text, stacklevel=2)
     ends, told = _ends(chosen, terms, given, interval, level, samples, bounds)
     rows = [(one.value, *ends[name], one.std_error, told[name]) for name, one in terms.items()]

@@ -50,8 +50,7 @@ def choose_model(log: Log, *, seed: int, folds: int = 5) -> Any:
     """The candidate with the highest likelihood of held-out rewards, not fitted.
 
     Candidates are a constant, a ridge regression and gradient boosting; for rewards 0 and 1 logistic regression in the
-    place of ridge regression. A Gaussian likelihood has the variance of the residuals; probabilities are clipped at
-    0.001. With equal likelihoods the simpler one is chosen.
+    place of ridge regression. The likelihood is that of `held_out_likelihood`.
 
     Arguments and errors as in `predict_rewards`.
     """
@@ -63,8 +62,26 @@ def choose_model(log: Log, *, seed: int, folds: int = 5) -> Any:
         for fold in range(folds):
             own, others = np.flatnonzero(member == fold), np.flatnonzero(member != fold)
             found[own] = _predicted(option, log, others, own, np.ones(len(others)), logged=True)
-        scores.append(_log_likelihood(log, found))
+        scores.append(held_out_likelihood(log, found))
     return options[int(np.argmax(scores))]
+
+
+def held_out_likelihood(log: Log, predicted: np.ndarray) -> float:
+    """Log likelihood per row of the rewards, given predictions of rows that the model was not fitted to.
+
+    Of rewards 0 and 1 that of a Bernoulli variable, with probabilities clipped to [0.001, 0.999]; of others that of a
+    Gaussian one with the variance of the residuals.
+
+    Args:
+        log: the rows.
+        predicted: (n,) predictions for the logged actions, or (n, k) for all of them.
+    """
+    found = predicted if predicted.ndim == 1 else predicted[np.arange(len(log.action)), log.action]
+    if is_binary(log):
+        p = np.clip(found, 0.001, 0.999)
+        return float(np.where(log.reward == 1, np.log(p), np.log1p(-p)).mean())
+    variance = max(float(np.mean((log.reward - found) ** 2)), 1e-300)
+    return -0.5 * (float(np.log(2 * np.pi * variance)) + 1)
 
 
 def folds_of(count: int, folds: int, seed: int) -> np.ndarray:
@@ -130,14 +147,6 @@ def _candidates(binary: bool) -> list[Any]:
     if binary:
         return [DummyRegressor(), LogisticRegression(max_iter=500), HistGradientBoostingClassifier(**boosting)]
     return [DummyRegressor(), Ridge(), HistGradientBoostingRegressor(**boosting)]
-
-
-def _log_likelihood(log: Log, found: np.ndarray) -> float:
-    """Of the rewards, given predictions (n,)."""
-    if is_binary(log):
-        p = np.clip(found, 0.001, 0.999)
-        return float(np.where(log.reward == 1, np.log(p), np.log1p(-p)).sum())
-    return float(-0.5 * len(found) * np.log(max(np.mean((log.reward - found) ** 2), 1e-300)))
 
 
 def _predicted(

@@ -1,0 +1,183 @@
+"""What a log can tell of a policy: overlap, support, calibration of the propensities, and a verdict in a sentence."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from seqdec import checks
+from seqdec.ope.contract import Target, check_target
+from seqdec.ope.log import Log
+
+_ENOUGH = 30
+"""Effective sample size from which on intervals are short enough to decide by."""
+_RARE = 0.01
+"""Probability of actions that no row has, up to which chance may have left them out."""
+_CLUSTERS = 5
+_SIGMAS = 5.0
+_ESTIMATED = (
+    "the propensities are estimates: if the logging policy used what the context does not hold, all estimators but the "
+    "direct method are biased"
+)
+
+
+class Overlap(NamedTuple):
+    """How much the data of a log inform about another policy; NaN for what follows from unknown propensities."""
+
+    rows: int
+    """Decisions in the log."""
+    effective_sample_size: float
+    """(sum w)^2 / sum w^2: the number of rows logged by the target itself that would be as informative"""
+    largest_weight: float
+    """Of the rows."""
+    mean_weight: float
+    """1 up to sampling error if propensities and target are right and every action has a propensity above 0"""
+    mean_weight_error: float
+    """standard error of the mean weight"""
+    unsupported: float
+    """mean probability with which the target plays actions that no row has"""
+    weakest_cluster: float
+    """smallest effective sample size per row in five clusters of contexts; of all rows without contexts"""
+    miscalibration: float
+    """over actions, by how many standard errors the mean of 1[a_i = a] / p_i exceeds the share of rows that allow a, at
+    most: below 5 if propensities are right; it may fall short where an action is never played in some contexts"""
+    warnings: tuple[str, ...]
+    """Reasons to distrust the estimates, in words; empty where none is found."""
+    verdict: str
+    """Whether the log can decide about the policy, in a sentence"""
+
+
+def overlap(log: Log, target: np.ndarray | Target) -> Overlap:
+    """Effective sample size, weights and calibration, with warnings and a verdict in words.
+
+    The log hardly overlaps with the policy where its rows are worth fewer than 30, or than 1% of them, because weights
+    differ. Where it is worth fewer than 30 because it has few rows, it is called short.
+
+    Arguments and errors as in `check_target`.
+    """
+    target = check_target(log, target)
+    w, count = target.weights, len(log.action)
+    unsupported = float(target.probabilities[:, _never(log)].sum(axis=1).mean())
+    if not log.known_propensities:
+        unknown = (
+            "the log has no propensities: only the direct method is possible, and it rests on the model alone; its "
+            "interval does not include the error of the model"
+        )
+        nan = float("nan")
+        verdict = "The log alone cannot decide: without propensities estimates rest on the model."
+        return Overlap(count, nan, nan, nan, nan, unsupported, nan, nan, (unknown,), verdict)
+    total, effective = w.sum(), _effective(w)
+    worth = f"{count:,} rows are worth {effective:,.1f} of the policy's own"
+    words = [_ESTIMATED, *biases(log, target)] if log.estimated else list(biases(log, target))
+    hardly = short = False
+    if total and effective < max(_ENOUGH, 0.01 * count):
+        hardly = effective < 0.5 * count
+        short = not hardly
+        words.append(
+            f"the log hardly overlaps with the policy: {worth}; intervals are wide"
+            if hardly
+            else f"the log is short: {worth}; intervals are rough"
+        )
+    if w.max() > 0.1 * total and effective < 0.5 * count:
+        words.append(f"one row has {w.max() / total:.0%} of all weight")
+    weakest, off = _weakest(log, w), _miscalibration(log)
+    if total and off > _SIGMAS:
+        words.append(
+            f"the propensities of an action are too small for its share of the rows, by {off:.1f} standard errors: "
+            "they are not those of the logging policy"
+        )
+    if not total:
+        verdict = "The log cannot decide about this policy: it never played what the policy would play."
+    elif off > _SIGMAS:
+        verdict = "Do not decide by this log before its propensities are put right: they do not fit the actions."
+    elif unsupported > _RARE:
+        verdict = (
+            f"The log decides only in part: {unsupported:.1%} of the policy's decisions are actions it never played."
+        )
+    elif abs(w.mean() - 1) > 4 * error_of(w) + checks.TOLERANCE:
+        verdict = "The log decides only in part: weights show that it leaves out decisions of the policy."
+    elif hardly:
+        verdict = f"The log hardly decides: {worth}; only a large difference would show."
+    elif short:
+        verdict = f"The log is too short to decide: {worth}."
+    else:
+        verdict = f"The log can decide about this policy: {worth}."
+    return Overlap(
+        count,
+        effective,
+        float(w.max()),
+        float(w.mean()),
+        error_of(w),
+        unsupported,
+        weakest,
+        off,
+        tuple(words),
+        verdict,
+    )
+
+
+def biases(log: Log, target: Target) -> Iterator[str]:
+    """In words, why estimates by weights may be wrong however many rows the log has."""
+    w = target.weights
+    if not w.any():
+        yield (
+            "the log has no support for the policy: in no row would the policy play the logged action; estimators by "
+            "weights are unknown (NaN), doubly robust ones rest on the model alone"
+        )
+        return
+    never = _never(log)
+    share = target.probabilities[:, never].sum(axis=1).mean()
+    if share > _RARE:
+        listed = ", ".join(map(log.name, never[:5])) + (", ..." if len(never) > 5 else "")
+        yield (
+            f"the log supports only a part of the policy, which plays with {share:.1%} probability actions that no row "
+            f"has ({listed}): IPS counts these decisions as rewards of 0, SNIPS and Replay leave them out, "
+            "estimators with a model rest on it in them"
+        )
+    elif abs(w.mean() - 1) > 4 * error_of(w) + checks.TOLERANCE:
+        yield (
+            f"the mean weight is {w.mean():.3f} and should be 1 within {4 * error_of(w):.3f}: the propensities are not "
+            "those of the logging policy, or the log supports only a part of the policy"
+        )
+
+
+def error_of(w: np.ndarray) -> float:
+    """Standard error of the mean weight; NaN for one row."""
+    return float(w.std(ddof=1) / np.sqrt(len(w))) if len(w) > 1 else float("nan")
+
+
+def _never(log: Log) -> np.ndarray:
+    """Actions that no row has."""
+    return np.setdiff1d(np.arange(log.num_actions), log.action)
+
+
+def _effective(w: np.ndarray) -> float:
+    return float(w.sum() ** 2 / (w**2).sum()) if w.any() else 0.0
+
+
+def _weakest(log: Log, w: np.ndarray) -> float:
+    """Smallest effective sample size per row of the clusters of contexts."""
+    spread = np.ptp(log.context, axis=0) if log.context.shape[1] else np.zeros(0)
+    if len(w) < 10 * _CLUSTERS or not (spread > 0).any():
+        return _effective(w) / len(w)
+    from sklearn.cluster import MiniBatchKMeans
+    from threadpoolctl import threadpool_limits
+
+    x = log.context[:, spread > 0]
+    x = (x - x.mean(axis=0)) / x.std(axis=0)
+    sample = x[:: max(1, len(x) // 10_000)]
+    with threadpool_limits(1):
+        clusters = MiniBatchKMeans(_CLUSTERS, random_state=0).fit(sample)
+        member = clusters.predict(x)
+    return min(_effective(w[member == one]) / (member == one).sum() for one in np.unique(member))
+
+
+def _miscalibration(log: Log) -> float:
+    """By how many standard errors the weighted share of an action exceeds that of the rows that allow it, at most."""
+    count = len(log.action)
+    inverse = np.bincount(log.action, 1 / log.propensity, minlength=log.num_actions)
+    squares = np.bincount(log.action, 1 / log.propensity**2, minlength=log.num_actions)
+    told = np.bincount(log.action, minlength=log.num_actions) >= _ENOUGH
+    error = np.sqrt(np.maximum(squares - inverse**2 / count, 0))
+    above = (inverse - log.mask.sum(axis=0))[told] / np.maximum(error[told], 1e-9 * count)
+    return float(above.max(initial=0.0))
