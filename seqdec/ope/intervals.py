@@ -168,12 +168,13 @@ def bootstrap(terms: Sequence[Terms], *, seed: int, samples: int = 1000) -> tupl
         places.append((start, every.shape[1] // 2))
     columns = np.concatenate(features, axis=1)
     if count > _BLOCKS:
-        order = generator.permutation(count)
-        columns = np.add.reduceat(columns[order], np.arange(_BLOCKS) * count // _BLOCKS, axis=0)
+        member = generator.permutation(np.arange(count) % _BLOCKS)
+        columns = np.stack([np.bincount(member, column, minlength=_BLOCKS) for column in columns.T], axis=1)
     rows, sums = len(columns), []
     for first in range(0, samples, step := max(1, _CHUNK // rows)):
         size = min(step, samples - first)
-        times = generator.multinomial(rows, np.full(rows, 1 / rows), size)
+        drawn = generator.integers(rows, size=(size, rows)) + rows * np.arange(size)[:, None]
+        times = np.bincount(drawn.ravel(), minlength=size * rows).reshape(size, rows)
         sums.append(times.astype(np.float64) @ columns)
     total = np.concatenate(sums)
     found = [_estimates(total[:, start:], width) for start, width in places]
