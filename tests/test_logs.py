@@ -284,6 +284,30 @@ def test_tables_with_levels_are_read_as_they_were_written(tmp_path: Path) -> Non
     pd.testing.assert_frame_equal(read_table(tmp_path / "table.parquet")[0], table)
 
 
+def test_the_dict_of_open_bandit_pipeline_is_a_log() -> None:
+    rng = np.random.default_rng(0)
+    feedback = {
+        "n_rounds": 6,
+        "n_actions": 3,
+        "context": rng.normal(size=(6, 2)),
+        "action_context": np.eye(3, dtype=int),
+        "action": np.array([0, 1, 2, 1, 0, 1]),
+        "position": np.array([0, 1, 0, 1, 2, 0]),
+        "reward": np.arange(6),
+        "pscore": np.full(6, 0.5),
+    }
+    log = ope.from_bandit_feedback(feedback)
+    np.testing.assert_array_equal(log.context, np.concatenate([feedback["context"], np.eye(3)[[0, 1, 0, 1, 2, 0]]], 1))
+    assert log.action.tolist() == [0, 1, 2, 1, 0, 1] and log.num_actions == 3 and log.action_features is None
+    other = ope.from_bandit_feedback({**feedback, "position": None, "pscore": None, "action_context": np.ones((3, 4))})
+    assert other.context.shape == (6, 2) and not other.known_propensities
+    assert other.action_features is not None and other.action_features.shape == (6, 3, 4)
+    with pytest.raises(ValueError, match="feedback has no 'reward'; it has n_rounds"):
+        ope.from_bandit_feedback({**feedback, "reward": None})
+    with pytest.raises(TypeError, match="feedback must be a dict of arrays; got list"):
+        ope.from_bandit_feedback([feedback])  # pyright: ignore[reportArgumentType]
+
+
 # The command
 
 

@@ -39,6 +39,7 @@ from seqdec.ope.estimators import (
 from seqdec.ope.estimators.continuous import ContinuousLog, make_continuous_log
 from seqdec.ope.estimators.slates import SlateLog, make_slate_log
 from seqdec.ope.evaluation import MARK, evaluate
+from seqdec.ope.feedback import from_bandit_feedback
 from seqdec.ope.intervals import INTERVALS, bootstrap
 from seqdec.ope.learning import cross_fit, expected_rewards, prequential
 from seqdec.ope.log import Log, inputs, make_log, standardised
@@ -92,6 +93,7 @@ __all__ = [
     "evaluate",
     "evidence",
     "expected_rewards",
+    "from_bandit_feedback",
     "held_out_likelihood",
     "inputs",
     "make_continuous_log",
