@@ -23,7 +23,7 @@ import seqdec
 from seqdec import policies
 from seqdec.bo import BayesianOptimizer, Categorical, Exhausted, History, Integer, Real, Search, space_from, suggestion
 from seqdec.bo import gp as make_gp
-from seqdec.bo.search.trust_region import edge
+from seqdec.bo.search.trust_region import Stage, stage
 from seqdec.bo.space.spaces import Space
 from seqdec.bo.surrogates import contract as surrogates
 from seqdec.bo.surrogates import evidence, programs
@@ -185,7 +185,7 @@ def test_gaussian_process_against_scikit_learn() -> None:
     hyper, known = evidence.Hyperparameters(np.log([0.4, 0.9]), np.log(1.7), np.log(1e-3)), history(12)
     new = np.random.default_rng(1).random((7, 2))
     with jax.enable_x64(True):
-        state = page._condition(hyper, known)
+        state = page.condition(hyper, known)
 
         @jax.jit
         def predict(state: Any, new: Any) -> Any:
@@ -206,7 +206,7 @@ def test_gaussian_process_draws_have_the_posteriors_moments() -> None:
     hyper = evidence.Hyperparameters(np.log([0.4, 0.9]), np.log(1.7), np.log(1e-3))
     new, draws = np.random.default_rng(1).random((3, 2)), 400
     with jax.enable_x64(True):
-        state = page._condition(hyper, history(6))
+        state = page.condition(hyper, history(6))
 
         @jax.jit
         def draw(state: Any) -> Any:
@@ -632,11 +632,13 @@ def test_the_design_of_a_finite_space_is_repeated_where_repeats_are_allowed() ->
 
 
 def test_the_trust_region_grows_with_success_and_shrinks_without() -> None:
-    assert edge(np.array([0.0, 1.0]), 2, 5) == 0.8
-    assert edge(np.array([0.0, 1.0, 2.0, 3.0, 4.0]), 2, 5) == 1.6
-    assert edge(np.array([0.0, 1.0, *[0.0] * 5]), 2, 5) == 0.4
-    assert edge(np.array([0.0, 1.0, *[0.0] * 4, 2.0, *[0.0] * 4]), 2, 5) == 0.8
-    assert edge(np.array([0.0, 1.0, *[0.0] * 35]), 2, 5) == 0.8  # begun again
+    assert stage(np.array([0.0, 1.0]), 2, 5) == (0, 0.8)
+    assert stage(np.array([0.0, 1.0, 2.0, 3.0, 4.0]), 2, 5) == (0, 1.6)
+    assert stage(np.array([0.0, 1.0, *[0.0] * 5]), 2, 5) == (0, 0.4)
+    assert stage(np.array([0.0, 1.0, *[0.0] * 4, 2.0, *[0.0] * 4]), 2, 5) == (0, 0.8)
+    shrunk = np.array([0.0, 1.0, *[0.0] * 35])
+    assert stage(shrunk, 2, 5) == Stage(37, 0.8)  # begun anew
+    assert stage(np.array([*shrunk, -3.0, -3.0, -2.0, -1.0, -0.5]), 2, 5) == Stage(37, 1.6)  # by its own best
     optimizer = quick(trust_region=True)
     for trial, value in zip(optimizer.ask(2), (3.0, 2.0), strict=True):
         optimizer.tell(trial, value)

@@ -150,7 +150,7 @@ def test_known_noise_is_that_of_scikit_learn() -> None:
         new = np.random.default_rng(1).random((4, 2))
 
         def predict(given: np.ndarray) -> Any:
-            state = page._condition(hyper, History(x, y, np.int32(9), given))
+            state = page.condition(hyper, History(x, y, np.int32(9), given))
             return jax.jit(lambda state: page.posterior(state).joint(new)[:2])(state)
 
         cases = ((noise, noise), (np.where(noise > 0.1, -1.0, noise), np.where(noise > 0.1, 0.05, noise)))

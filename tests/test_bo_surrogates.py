@@ -61,7 +61,7 @@ def test_with_all_points_the_sparse_process_is_exact() -> None:
     with jax.enable_x64(True):
         known = history(noise=noise)
         few = sparse._condition(HYPER, known, points=50)
-        found, expected = (moments(exact.posterior(s)) for s in (few, exact._condition(HYPER, known)))
+        found, expected = (moments(exact.posterior(s)) for s in (few, exact.condition(HYPER, known)))
     assert few.keep.sum() == COUNT
     np.testing.assert_allclose(found[0], expected[0], atol=1e-7)
     np.testing.assert_allclose(found[1], expected[1], atol=1e-7)
@@ -70,7 +70,7 @@ def test_with_all_points_the_sparse_process_is_exact() -> None:
 def test_fewer_points_are_close() -> None:
     with jax.enable_x64(True):
         known = history()
-        full = moments(exact.posterior(exact._condition(HYPER, known)))
+        full = moments(exact.posterior(exact.condition(HYPER, known)))
         errors = []
         for points in (8, 16, 32):
             mean, cov = moments(exact.posterior(sparse._condition(HYPER, known, points)))
@@ -107,7 +107,7 @@ def test_the_wide_network_tends_to_the_gaussian_process(monkeypatch: pytest.Monk
     monkeypatch.setattr(evidence, "fitted", lambda *_, **__: HYPER)
     noise = np.where(np.arange(ROWS) % 3 == 0, 0.04, -1.0)
     with jax.enable_x64(True):
-        expected = moments(exact.posterior(exact._condition(HYPER, history(noise=noise))))
+        expected = moments(exact.posterior(exact.condition(HYPER, history(noise=noise))))
         errors = []
         for units in (64, 4096):
             surrogate, known = wide.hilofi(DIM, units=units, initial_std_hidden=0.0), history(dtype=np.float32)

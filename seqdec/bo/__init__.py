@@ -15,7 +15,7 @@ from seqdec.bo.space.spaces import Point, Space
 from seqdec.bo.surrogates.contract import History, Surrogate
 from seqdec.bo.surrogates.contract import names as surrogate_names
 from seqdec.bo.surrogates.filtered import ekf, hilofi_mlp, lolofi, lrkf
-from seqdec.bo.surrogates.gaussian_process import gp
+from seqdec.bo.surrogates.mixture import gp
 from seqdec.bo.surrogates.random_features import hilofi
 from seqdec.bo.surrogates.sparse_gaussian_process import sparse_gp
 

@@ -50,8 +50,8 @@ class Method(NamedTuple):
 
 
 def is_early(method: Method, known: Observations) -> bool:
-    """Whether the next point belongs to the initial design: too few asked, or fewer than two values."""
-    return len(known.points) < method.initial or len(known.told) < 2
+    """Whether the next point belongs to the initial design: too few asked, or no two values that differ."""
+    return len(known.points) < method.initial or not np.any(known.responses != known.responses[:1])
 
 
 def design(method: Method, known: Observations, fixed: Mapping[Any, Any], is_noisy: Callable[[], bool]) -> Point:
@@ -84,8 +84,11 @@ def suggest(
 ) -> Point:
     """The maximizer of the acquisition, or a random new point if that one is known.
 
-    Arguments and errors are those of `design`, with the model fitted to what is known.
+    Where a trust region begins anew, it is the next point of the design. Arguments and errors are those of `design`,
+    with the model fitted to what is known.
     """
+    if _is_new_region(method, known, fitted.warps):
+        return design(method, known, fixed, is_noisy)
     with jax.enable_x64(True):  # 64-bit arrays only for surrogates that ask for them; see `Surrogate.dtype`
         if (point := _best_point(method, known, fitted, fixed, bool(method.plan.search.repeats))) is not None:
             return point
@@ -177,9 +180,19 @@ def _region(method: Method, known: Observations, warps: tuple[Warp, ...]) -> tup
     if not method.trust_region:
         return np.zeros(columns), np.ones(columns)
     merits = _merits(method, warps, _told(method, known, warps))
-    best = known.told[int(np.argmax(merits))]
+    stage = trust_region.stage(merits, method.initial, columns)
+    best = known.told[stage.start + int(np.argmax(merits[stage.start :]))]
     confined = method.space.continuous & method.space.active(best.x)
-    return trust_region.box(best.unit, trust_region.edge(merits, method.initial, columns), confined)
+    return trust_region.box(best.unit, stage.edge, confined)
+
+
+def _is_new_region(method: Method, known: Observations, warps: tuple[Warp, ...]) -> bool:
+    """Whether the next point is one of the first of a trust region."""
+    if not method.trust_region:
+        return False
+    merits = _merits(method, warps, _told(method, known, warps))
+    start = trust_region.stage(merits, method.initial, method.space.columns).start
+    return start > 0 and len(known.points) < start + method.initial
 
 
 def _told(method: Method, known: Observations, warps: tuple[Warp, ...]) -> np.ndarray:

@@ -1,12 +1,16 @@
-"""Trust region: the search is confined to a box around the best point.
+"""Trust region: the search is confined to a box around the best point, and begins anew where it has shrunk.
 
 The box's edge is 0.8 at the start, doubles (up to 1.6) after three successes in a row and halves after as many failures
-in a row as there are columns, at least four and at most ten; below 2^-7 it is reset to 0.8. A success exceeds the best
-response so far by more than a thousandth of the responses' standard deviation.
+in a row as there are columns, at least four and at most ten. A success exceeds the best response so far by more than a
+thousandth of the responses' standard deviation. Below 2^-7 the region is done with: what follows is a new one, of whose
+points the first are spread over the whole space, and whose best point and successes are its own. The surrogate knows
+all values.
 
 Source: Eriksson, Pearce, Gardner, Turner, Poloczek, "Scalable global optimization via local Bayesian optimization",
 2019, with a larger failure tolerance there.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,12 +19,24 @@ _SUCCESS_TOLERANCE = 3
 _MARGIN = 1e-3
 
 
-def edge(values: np.ndarray, initial: int, columns: int) -> float:
-    """The box's edge after responses `values` (n,), larger is better, of which the first `initial` do not count."""
-    length, successes, failures = _INITIAL_EDGE, 0, 0
+class Stage(NamedTuple):
+    """Where a search with trust regions is."""
+
+    start: int
+    """number of the first response of the present region"""
+    edge: float
+    """of its box"""
+
+
+def stage(values: np.ndarray, initial: int, columns: int) -> Stage:
+    """The present region after responses `values` (n,), larger is better; the first `initial` of each do not count."""
+    start, length, successes, failures = 0, _INITIAL_EDGE, 0, 0
     failure_tolerance = min(max(4, columns), 10)
-    for i in range(initial, len(values)):
-        if values[i] > values[:i].max() + _MARGIN * values[:i].std():
+    for i in range(len(values)):
+        if i < start + initial:
+            continue
+        known = values[start:i]
+        if values[i] > known.max() + _MARGIN * known.std():
             successes, failures = successes + 1, 0
         else:
             successes, failures = 0, failures + 1
@@ -29,15 +45,15 @@ def edge(values: np.ndarray, initial: int, columns: int) -> float:
         elif failures == failure_tolerance:
             length, failures = length / 2, 0
         if length < _SMALLEST_EDGE:
-            length = _INITIAL_EDGE
-    return length
+            start, length, successes, failures = i + 1, _INITIAL_EDGE, 0, 0
+    return Stage(start, length)
 
 
-def box(centre: np.ndarray, edge: float, continuous: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(low, high), each (columns,): the box of that edge around `centre`, clipped to the unit cube.
+def box(center: np.ndarray, edge: float, continuous: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(low, high), each (columns,): the box of that edge around `center`, clipped to the unit cube.
 
     Columns that are not `continuous` (columns,) are not confined.
     """
-    low = np.where(continuous, np.clip(centre - edge / 2, 0, 1), 0.0)
-    high = np.where(continuous, np.clip(centre + edge / 2, 0, 1), 1.0)
+    low = np.where(continuous, np.clip(center - edge / 2, 0, 1), 0.0)
+    high = np.where(continuous, np.clip(center + edge / 2, 0, 1), 1.0)
     return low, high

@@ -85,7 +85,7 @@ REGISTRY: Registry[Surrogate] = Registry(
     "surrogate",
     {
         "ekf": "seqdec.bo.surrogates.filtered:ekf",
-        "gp": "seqdec.bo.surrogates.gaussian_process:gp",
+        "gp": "seqdec.bo.surrogates.mixture:gp",
         "hilofi": "seqdec.bo.surrogates.random_features:hilofi",
         "hilofi_mlp": "seqdec.bo.surrogates.filtered:hilofi_mlp",
         "lolofi": "seqdec.bo.surrogates.filtered:lolofi",

@@ -45,6 +45,8 @@ class Hyperparameters(NamedTuple):
 _SHARED_VARIANCE, _OWN_VARIANCE = 0.1, 1.0
 """Prior variances of what the logarithms of the length scales have in common and of their deviations from it."""
 _PRIOR_VARIANCES = Hyperparameters(_SHARED_VARIANCE + _OWN_VARIANCE, 1.0, 9.0)
+SMALLEST_CURVATURE = 1 / max(_PRIOR_VARIANCES)
+"""Of the negative logarithm of the widest prior."""
 
 
 class Known(NamedTuple):

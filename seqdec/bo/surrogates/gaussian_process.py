@@ -1,4 +1,4 @@
-r"""Exact Gaussian process with hyperparameters fitted to the history: the surrogate for few dimensions and queries.
+r"""Exact Gaussian process with the most likely hyperparameters; `seqdec.bo.surrogates.mixture` draws them.
 
     f ~ GP(0, c + s k(r)),   r^2 = sum_i (x_i - x'_i)^2 / l_i^2,   k(r) = (1 + sqrt5 r + 5 r^2 / 3) exp(-sqrt5 r)
     y = f(x) + e,            Var[e] = v, or as given for the response
@@ -29,8 +29,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seqdec import checks, kernels
-from seqdec.bo.surrogates.contract import History, Surrogate, check_growth
+from seqdec import kernels
+from seqdec.bo.surrogates.contract import History
 from seqdec.bo.surrogates.evidence import (
     MEAN_VARIANCE,
     SMALLEST_NOISE,
@@ -41,7 +41,6 @@ from seqdec.bo.surrogates.evidence import (
     distances,
     fitted,
     noise_variances,
-    prior_mean,
     told,
     whitener,
 )
@@ -73,39 +72,6 @@ class State(NamedTuple):
     """(N,) those of further, whitened noise, see `posterior`; zero for the exact process"""
 
 
-def gp(*, iterations: int = 30, growth: float = 1.1) -> Surrogate:
-    """Exact Gaussian process with Matern-5/2 kernel.
-
-    Args:
-        iterations: largest number of L-BFGS iterations from each of three starts after responses were standardized
-            again; a quarter of it, from the last hyperparameters, after a response was appended.
-        growth: as in `Surrogate`.
-
-    Raises:
-        ValueError, TypeError: a setting is out of its range or no number.
-    """
-    iterations = checks.count("iterations", iterations)
-    growth = check_growth(growth)
-
-    def init(key: Key, history: History) -> State:
-        del key
-        empty = history._replace(filled=0)
-        return _condition(prior_mean(np.shape(history.x)[1]), empty)._replace(unfitted=np.array(True))
-
-    def fit(state: State, history: History) -> State:
-        return _condition(refitted(state, history, iterations), history)
-
-    def condition_on(state: State, history: History) -> State:
-        return _condition(state.hyper, history)
-
-    def noise_variance(state: State) -> Array:
-        return np.exp(state.hyper.log_noise)
-
-    return Surrogate(
-        init, fit, condition_on, posterior, growth, "log_expected_improvement", DTYPE, noise_variance, without_posterior
-    )
-
-
 def without_posterior(state: State) -> State:
     """The state with empty arrays, from which the next fit gives the same."""
     return State(state.hyper, state.unfitted, *[np.zeros(0)] * (len(state) - 2))
@@ -126,7 +92,8 @@ def kernel(hyper: Hyperparameters, a: Array, b: Array) -> Array:
 
 
 @one_blas_thread()
-def _condition(hyper: Hyperparameters, history: History) -> State:
+def condition(hyper: Hyperparameters, history: History) -> State:
+    """The process with these hyperparameters given the history."""
     rows, length = told(history), len(history.y)
     count = len(rows.y)
     whiten, weights, stds = np.eye(length), np.zeros(length), np.zeros(length)
