@@ -1,6 +1,7 @@
 """seqdec beside BoTorch, Optuna's samplers and random search: best value found, and CPU seconds per question.
 
     OMP_NUM_THREADS=1 python benchmarks/bayesian_optimisation.py [--methods seqdec ...] [--tasks branin ...] [--runs 5]
+    OMP_NUM_THREADS=1 python benchmarks/bayesian_optimisation.py --tasks bbob-{1..24}-5-1 --runs 1 --out results/bbob
 
     OUT/METHOD.parquet       every evaluation of the finished runs, which are not repeated
     OUT/summary.csv          best value, regret, cold and warm for each task and method
@@ -14,6 +15,7 @@ The tasks are those of `black_boxes.py`. Methods:
   rounded, categories are one-hot, and inactive parameters have a constant value, after the maximisation.
 - optuna-gp, optuna-tpe: `GPSampler` and `TPESampler` with their defaults, define-by-run. Of a conditional space
   `GPSampler` models the parameters that every trial has, in `choice` the model alone, and draws the others at random.
+- cma: `CMAEvolutionStrategy` of the package cma from the middle of the cube with a step of .3, for numbers only.
 - random: uniform points of the space.
 
 A process plays all runs of a task and a method. `cold` are the CPU seconds of the first modelled question in a new
@@ -36,7 +38,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 import pandas as pd
 import tyro
-from black_boxes import TASKS, Task
+from black_boxes import TASKS, Task, group, task
 
 from seqdec.bo import BayesianOptimizer, Categorical, Conditional, Integer, space_from
 from seqdec.persistence import read_table, write_table
@@ -139,11 +141,39 @@ def random(task: Task, seed: int) -> Callable[[], Question]:
     return lambda: Question(space.decode(generator.random(space.columns)), lambda value: None, False)
 
 
+def cma(task: Task, seed: int) -> Callable[[], Question]:
+    """Evolution of a covariance matrix."""
+    from cma import CMAEvolutionStrategy
+
+    space = space_from(task.space)
+    options = {"bounds": [0, 1], "seed": seed + 1, "verbose": -9}
+    strategy: Any = CMAEvolutionStrategy([0.5] * space.columns, 0.3, options)
+    waiting: list[Any] = []
+    asked: list[Any] = []
+    values: list[float] = []
+
+    def tell(value: float) -> None:
+        values.append(value)
+        if not waiting:
+            strategy.tell(asked, values)
+            asked.clear()
+            values.clear()
+
+    def ask() -> Question:
+        if not waiting:
+            waiting.extend(strategy.ask())
+        asked.append(waiting.pop(0))
+        return Question(space.decode(np.array(asked[-1])), tell, False)
+
+    return ask
+
+
 METHODS: dict[str, Method] = {
     "seqdec": seqdec,
     "botorch": botorch,
     "optuna-gp": _optuna("GPSampler"),
     "optuna-tpe": _optuna("TPESampler"),
+    "cma": cma,
     "random": random,
 }
 PACKAGES = {
@@ -151,6 +181,7 @@ PACKAGES = {
     "botorch": ("botorch.acquisition", "botorch.fit", "botorch.models", "botorch.optim"),
     "optuna-gp": ("optuna", "torch", "scipy.optimize"),
     "optuna-tpe": ("optuna",),
+    "cma": ("cma",),
     "random": (),
 }
 """What a method imports, late in some packages."""
@@ -158,13 +189,13 @@ PACKAGES = {
 
 def play(name: str, method: str, seed: int) -> pd.DataFrame:
     """One run: a row for each evaluation."""
-    task, rows = TASKS[name], []
-    ask = METHODS[method](task, seed)
-    for evaluation in range(task.calls):
+    played, rows = task(name), []
+    ask = METHODS[method](played, seed)
+    for evaluation in range(played.calls):
         began = time.process_time()
         question = ask()
         seconds = time.process_time() - began
-        value = task.fun(question.x)
+        value = played.fun(question.x)
         question.tell(value)
         rows.append((name, method, seed, evaluation + 1, value, question.modelled, seconds))
     return pd.DataFrame(rows, columns=["task", "method", "run", "evaluation", "value", "modelled", "seconds"])
@@ -190,15 +221,20 @@ def saved(path: Path) -> list[pd.DataFrame]:
 def summarise(rows: pd.DataFrame) -> pd.DataFrame:
     """The table that the head of this file describes."""
     found = []
-    for (name, method), group in rows.groupby(["task", "method"], sort=False):
-        bests, chosen = group.groupby("run")["value"].min().to_numpy(), group[group["modelled"]]
+    for (name, method), played in rows.groupby(["task", "method"], sort=False):
+        bests, chosen = played.groupby("run")["value"].min().to_numpy(), played[played["modelled"]]
         best, margin = mean_and_margin(bests)
         times = [chosen.loc[chosen["cold"] == cold, "seconds"].median() for cold in (True, False)]
-        found.append((name, method, len(bests), best, margin, best - TASKS[name].minimum, *times))
+        found.append((name, method, len(bests), best, margin, best - task(name).minimum, *times))
     table = pd.DataFrame(found, columns=["task", "method", "runs", "best", "best_95", "regret", "cold", "warm"])
-    table = table.sort_values("task", key=lambda names: names.map(list(TASKS).index), kind="stable")
+    table = table.sort_values("task", key=lambda names: names.map(_place), kind="stable")
     table["rank"] = table.groupby("task")["best"].rank()
     return table
+
+
+def _place(name: str) -> tuple[int, ...]:
+    """By which tasks are ordered."""
+    return (len(TASKS), *map(int, name.split("-")[1:])) if name.startswith("bbob-") else (list(TASKS).index(name),)
 
 
 def readable(table: pd.DataFrame) -> str:
@@ -209,6 +245,9 @@ def readable(table: pd.DataFrame) -> str:
     methods = [method for method in METHODS if method in shown]
     shown = shown.loc[list(dict.fromkeys(table["task"])), methods].rename_axis(index=None, columns=None)
     means = table.groupby("method")[["rank", "cold", "warm"]].mean().loc[methods].rename_axis(index=None)
+    if table["task"].str.startswith("bbob-").any():
+        ranks = table.assign(group=table["task"].map(group)).pivot_table(index="method", columns="group", values="rank")
+        means = means.join(ranks.loc[:, table["task"].map(group).unique()])
     means["import"] = [import_seconds(method) for method in methods]
     return f"{shown.to_string()}\n\n{means.to_string(float_format='%.3f', na_rep='-')}"
 
@@ -225,10 +264,10 @@ def progress_figure(rows: pd.DataFrame) -> Any:
     from seqdec import figures
 
     methods = list(dict.fromkeys(rows["method"]))
-    names = [name for name in TASKS if name in set(rows["task"])]
+    names = sorted(set(rows["task"]), key=_place)
     figure, axes = figures.panels(names)
     for name, axis in zip(names, axes, strict=True):
-        known = np.isfinite(TASKS[name].minimum)
+        known = np.isfinite(task(name).minimum)
         curves = {method: _curves(rows[rows["task"] == name], name, method) for method in methods}
         possible = figures.extremes(curves.values())
         for style, method in zip(figures.styles(methods), methods, strict=True):
@@ -248,7 +287,7 @@ def _curves(rows: pd.DataFrame, name: str, method: str) -> np.ndarray:
     """(runs, evaluations) best values so far or log10 of their regrets, from evaluation `_DRAWN` on."""
     values = rows[rows["method"] == method].pivot(index="run", columns="evaluation", values="value").to_numpy()
     best = np.minimum.accumulate(values, axis=1)[:, _DRAWN - 1 :]
-    minimum = TASKS[name].minimum
+    minimum = task(name).minimum
     return np.log10(np.maximum(best - minimum, _SMALLEST)) if np.isfinite(minimum) else best
 
 

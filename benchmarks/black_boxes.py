@@ -1,7 +1,8 @@
 """The tasks of `bayesian_optimisation.py`: twelve functions with known minima, and three models to be tuned.
 
 A task is a function of a dict, its space in the terms of `seqdec.bo`, and the number of calls. The data are those that
-scikit-learn contains; errors are means of three folds, which are the same in every call.
+scikit-learn contains; errors are means of three folds, which are the same in every call. `task` knows also the 24
+functions of the BBOB suite, from the package ioh: "bbob-3-5-1" is the third one in five columns, its first instance.
 """
 
 import functools
@@ -172,3 +173,24 @@ TASKS = {
         40,
     ),
 }
+_BBOB_CALLS = 100
+GROUPS = {"separable": 1, "moderate": 6, "ill-conditioned": 10, "multimodal": 15, "weak structure": 20}
+"""The first function of each group of the BBOB suite."""
+
+
+def task(name: str) -> Task:
+    """The task of that name. Raises KeyError for an unknown one."""
+    if not name.startswith("bbob-"):
+        return TASKS[name]
+    from ioh import ProblemClass, get_problem
+
+    number, columns, instance = map(int, name.split("-")[1:])
+    problem: Any = get_problem(number, instance=instance, dimension=columns, problem_class=ProblemClass.BBOB)
+    return _boxed(problem, [(-5, 5)] * columns, float(problem.optimum.y), _BBOB_CALLS)
+
+
+def group(name: str) -> str:
+    """The group of a task; of those that are not of the BBOB suite "others"."""
+    if not name.startswith("bbob-"):
+        return "others"
+    return [group for group, first in GROUPS.items() if int(name.split("-")[1]) >= first][-1]

@@ -36,8 +36,10 @@ def test_moments_are_those_of_the_members_and_of_draws() -> None:
         members = [jax.tree.map(lambda leaf, k=k: leaf[k], state.members) for k in range(len(weights))]
         parts = [gaussian_process.posterior(member).joint(jnp.asarray(NEW)) for member in members]
         at = mixture.posterior(state)
-        found, mean = at.joint(jnp.asarray(NEW)), at.mean(jnp.asarray(NEW))
-        draws = jax.lax.map(lambda key: at.draw(key)(jnp.asarray(NEW)), jax.random.split(jax.random.key(0), 3000))
+        found, mean = jax.tree.map(np.asarray, (at.joint(jnp.asarray(NEW)), at.mean(jnp.asarray(NEW))))
+        keys = jax.random.split(jax.random.key(0), 3000)
+        draws = np.asarray(jax.lax.map(lambda key: at.draw(key)(jnp.asarray(NEW)), keys))
+        parts = jax.tree.map(np.asarray, parts)
     assert len(weights) == 8 and weights.sum() == pytest.approx(1) and weights.max() < 0.9
     means, covs = np.array([part.mean for part in parts]), np.array([part.cov for part in parts])
     center = weights @ means
@@ -103,7 +105,7 @@ def test_equal_values_are_asked_as_the_design(value: float) -> None:
         optimizer.tell(optimizer.ask(), value)
     points = np.array([trial.x for trial in optimizer.trials])
     grid = np.stack(np.meshgrid(*[np.linspace(0, 1, 21)] * 2), -1).reshape(-1, 1, 2)
-    assert np.abs(grid - points).max(-1).min(-1).max() < 0.22 and not optimizer.is_fitted  # no large gap
+    assert np.abs(grid - points).max(-1).min(-1).max() < 0.26 and not optimizer.is_fitted  # no large gap
     optimizer.tell(optimizer.ask(), value - 1)
     optimizer.ask()
     assert optimizer.is_fitted
