@@ -147,7 +147,7 @@ def _flat(entry: Any) -> Any:
     return entry._replace(on="optimizer.kind") if isinstance(entry, Conditional) else entry
 
 
-def test_nested_points_come_in_and_out_of_a_search() -> None:
+def test_nested_points_come_in_and_out_of_a_search(tmp_path: Any) -> None:
     def careless(x: Any) -> float:
         value = slow(x)
         x["optimizer"].clear()
@@ -157,6 +157,10 @@ def test_nested_points_come_in_and_out_of_a_search() -> None:
     study = result.optimizer
     assert result.fun == slow(result.x) and "optimizer.rate" in result._repr_html_()
     table = study.trials_dataframe()
+    path = tmp_path / "study"
+    asked: Any = {"x0": result.x_iters[:2], "n_calls": 3, "seed": 0, "search": QUICK, "progress": False}
+    assert seqdec.minimize(slow, NESTED, **asked, checkpoint=path, callback=lambda x: True).nfev == 1
+    assert seqdec.minimize(slow, NESTED, **asked, checkpoint=path).nfev == 3  # the same x0, nested
     for x0 in (result.x_iters, table[list(study.space.names)]):
         again = seqdec.minimize(
             slow, NESTED, n_calls=1, x0=x0, y0=result.func_vals, seed=0, search=QUICK, progress=False

@@ -81,6 +81,8 @@ class Findings:
     def evaluations(self) -> tuple[list[Any], np.ndarray]:
         """Points and values of all trials that were told, in the order of their numbers; NaN for failures.
 
+        Those outside of the bounds are only in `trials` and `trials_dataframe`.
+
         The values are (n,), with several objectives (n, objectives).
         """
         return self._record.evaluations()
@@ -88,13 +90,12 @@ class Findings:
     @one_at_a_time
     def feasibility(self) -> np.ndarray:
         """(n,) bool for each of `evaluations`: whether it is complete and all its outcomes are at most 0."""
-        return np.array([entry.feasible for entry in self._record.entries if entry.status != "pending"], bool)
+        return np.array([entry.feasible for entry in self._record.evaluated()], bool)
 
     @one_at_a_time
     def durations(self) -> np.ndarray:
         """(n,) seconds that each of `evaluations` took; NaN where `tell` was not given them."""
-        told = [entry.seconds for entry in self._record.entries if entry.status != "pending"]
-        return np.array(told, float)  # of None it makes NaN
+        return np.array([entry.seconds for entry in self._record.evaluated()], float)  # of None it makes NaN
 
     @one_at_a_time
     def trials_dataframe(self) -> "pd.DataFrame":

@@ -180,6 +180,7 @@ class BayesianOptimizer(Findings):
         failed: bool = False,
         reason: str = "",
         seconds: float | None = None,
+        outside: bool = False,
     ) -> Trial:
         """Record the value of a trial, or of a point that was not asked for; returns the trial.
 
@@ -194,6 +195,9 @@ class BayesianOptimizer(Findings):
             failed: the trial failed, whatever `value` is.
             reason: for the failure.
             seconds: that the evaluation took, for the table of trials.
+            outside: whether a point may violate the constraints, and its numbers lie outside of the bounds, by at most
+                their range on the scale of search, as in data of an earlier search. Such a value informs the belief;
+                the point is never asked for, best or recommended. Its state in the table of trials is "outside".
 
         Raises:
             ValueError: the trial was not asked from this optimizer, was changed or has been told before, or the point
@@ -201,6 +205,7 @@ class BayesianOptimizer(Findings):
                 negative, or the surrogate has no model of the noise.
             TypeError: `value`, `outcomes`, `noise_std`, `seconds` or the point is not of numbers.
         """
+        outside = checks.flag("outside", outside)
         if seconds is not None:
             seconds = checks.real("seconds", seconds)
             checks.number("seconds", seconds)
@@ -212,9 +217,11 @@ class BayesianOptimizer(Findings):
         good = not failed and all(map(math.isfinite, (*values, *found)))
         if not good and not reason:
             reason = "failed" if failed or value is None else self.outputs.described(values, found)
-        entry = self._add(self.space.point(trial)) if number is None else self._record.entries[number]
+        point = self._record.entries[number].point if number is not None else self.space.known_point(trial, outside)
+        entry = self._add(point) if number is None else self._record.entries[number]
         if good:
-            self._record.complete(entry.number, values, found, noise_std, seconds)
+            status = "complete" if point.inside else "outside"
+            self._record.complete(entry.number, values, found, noise_std, seconds, status)
         else:
             self._record.fail(entry.number, reason, noise_std, seconds)
         self._fits.forget()
@@ -285,7 +292,7 @@ class BayesianOptimizer(Findings):
         if used != optimizer.surrogate:
             optimizer._fits.use(used)
         for x, *recorded in study.trials:
-            entry = optimizer._add(optimizer.space.point(x))
+            entry = optimizer._add(optimizer.space.known_point(x, outside=True))
             optimizer._record.entries[-1] = Entry(*entry[:3], *recorded)
         optimizer._record.order = study.order
         optimizer._fits.restore(study.state, tuple(map(Warp._make, study.warps)))

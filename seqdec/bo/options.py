@@ -58,6 +58,7 @@ class MaximizeOptions(GoalOptions, total=False):
     batch_size: int | None
     x0: Any
     y0: Any
+    outside: bool
     callback: Callable[..., Any] | None
     workers: int | Executor | Callable[..., Iterable[Any]]
     call_timeout: float | None

@@ -13,7 +13,8 @@ from seqdec.bo.space.spaces import Point, Space, identity
 if TYPE_CHECKING:
     import pandas as pd
 
-Status = Literal["pending", "complete", "failed"]
+Status = Literal["pending", "complete", "failed", "outside"]
+"""Of a trial; "outside": a value told of a point that is none of the space."""
 
 
 class Trial(NamedTuple):
@@ -53,7 +54,7 @@ class Entry(NamedTuple):
     @property
     def point(self) -> Point:
         """In both representations."""
-        return Point(self.x, self.unit)
+        return Point(self.x, self.unit, self.status != "outside")
 
 
 class Record:
@@ -93,10 +94,11 @@ class Record:
         outcomes: tuple[float, ...],
         noise_std: float | None,
         seconds: float | None,
+        status: Status,
     ) -> None:
-        """Record the values of a pending trial."""
+        """Record the values of a pending trial, which is now "complete" or "outside"."""
         self.entries[number] = self.entries[number]._replace(
-            status="complete", values=values, outcomes=outcomes, noise_std=noise_std, seconds=seconds
+            status=status, values=values, outcomes=outcomes, noise_std=noise_std, seconds=seconds
         )
         self.order.append(number)
 
@@ -123,11 +125,12 @@ class Record:
     def feasible(self) -> list[Entry]:
         """The feasible trials. Raises ValueError if there is none."""
         found = [entry for entry in self.entries if entry.feasible]
-        if not self.order:
+        complete = sum(entry.status == "complete" for entry in self.entries)
+        if not complete:
             raise ValueError("no trial is complete yet: tell a finite value first")
         if not found:
             raise ValueError(
-                f"no trial is feasible yet: each of the {len(self.order)} complete ones has an outcome above 0; ask "
+                f"no trial is feasible yet: each of the {complete} complete ones has an outcome above 0; ask "
                 "and tell further ones, or look at trials_dataframe()"
             )
         return found
@@ -145,9 +148,13 @@ class Record:
             failed,
         )
 
+    def evaluated(self) -> list[Entry]:
+        """The trials of the space that were told."""
+        return [entry for entry in self.entries if entry.status in ("complete", "failed")]
+
     def evaluations(self) -> tuple[list[Any], np.ndarray]:
         """As `seqdec.bo.BayesianOptimizer.evaluations`."""
-        told = [entry for entry in self.entries if entry.status != "pending"]
+        told = self.evaluated()
         values = np.reshape([entry.values for entry in told], (len(told), self.outputs.objectives))
         return [self.point(entry) for entry in told], values[:, 0] if self.outputs.objectives == 1 else values
 

@@ -50,8 +50,9 @@ class Method(NamedTuple):
 
 
 def is_early(method: Method, known: Observations) -> bool:
-    """Whether the next point belongs to the initial design: too few asked, or no two values that differ."""
-    return len(known.points) < method.initial or not np.any(known.responses != known.responses[:1])
+    """Whether the next point belongs to the initial design: too few asked, no two values that differ, none inside."""
+    few = len(known.points) < method.initial or not np.any(known.responses != known.responses[:1])
+    return few or not any(point.inside for point in known.told)
 
 
 def design(method: Method, known: Observations, fixed: Mapping[Any, Any], is_noisy: Callable[[], bool]) -> Point:
@@ -164,11 +165,12 @@ def _best_point(
 
     units = np.reshape([] if repeats else [point.unit for point in known.points], (-1, space.columns))
     if not space.restricted:
-        best = trials.x[_leaders(method, fitted.warps, belief.means, generator)]
+        best = trials.x[_leaders(method, fitted.warps, belief.means, _inside(known, fitted.warps), generator)]
         pool = candidates.candidates(space, plan.search, region, best, generator)
         found = ascent.best_new(rank(pool, np.broadcast_to(space.continuous, pool.shape)), units)
         return None if found is None else space.point_at(found, fixed)
-    box, leaders = Box(*region, fixed), _leaders(method, fitted.warps, _told(method, known, fitted.warps), generator)
+    box, inside, told = Box(*region, fixed), _told_inside(known), _told(method, known, fitted.warps)
+    leaders = _leaders(method, fitted.warps, told, inside, generator)
     starts = [*(known.told[i] for i in leaders), *method.examples]
     points = restricted.candidates(space, plan.search, box, starts, generator)
     return restricted.maximize(rank, space, box, points, units) if points else None
@@ -179,9 +181,10 @@ def _region(method: Method, known: Observations, warps: tuple[Warp, ...]) -> tup
     columns = method.space.columns
     if not method.trust_region:
         return np.zeros(columns), np.ones(columns)
-    merits = _merits(method, warps, _told(method, known, warps))
+    inside = np.flatnonzero(_told_inside(known))
+    merits = _merits(method, warps, _told(method, known, warps)[inside])
     stage = trust_region.stage(merits, method.initial, columns)
-    best = known.told[stage.start + int(np.argmax(merits[stage.start :]))]
+    best = known.told[inside[stage.start + int(np.argmax(merits[stage.start :]))]]
     confined = method.space.continuous & method.space.active(best.x)
     return trust_region.box(best.unit, stage.edge, confined)
 
@@ -190,9 +193,10 @@ def _is_new_region(method: Method, known: Observations, warps: tuple[Warp, ...])
     """Whether the next point is one of the first of a trust region."""
     if not method.trust_region:
         return False
-    merits = _merits(method, warps, _told(method, known, warps))
+    inside = _told_inside(known)
+    merits = _merits(method, warps, _told(method, known, warps)[inside])
     start = trust_region.stage(merits, method.initial, method.space.columns).start
-    return start > 0 and len(known.points) < start + method.initial
+    return start > 0 and len(known.points) - np.sum(~inside) < start + method.initial
 
 
 def _told(method: Method, known: Observations, warps: tuple[Warp, ...]) -> np.ndarray:
@@ -201,12 +205,31 @@ def _told(method: Method, known: Observations, warps: tuple[Warp, ...]) -> np.nd
     return values[:, 0] if method.model.outputs.plain else values
 
 
+def _told_inside(known: Observations) -> np.ndarray:
+    """(n,) bool: the points told that are of the space."""
+    return np.array([point.inside for point in known.told], bool)
+
+
+def _inside(known: Observations, warps: tuple[Warp, ...]) -> np.ndarray:
+    """(n,) bool: the answered and pending points that are of the space."""
+    answered = _told_inside(known)[fitting.inliers(warps, known.responses)]
+    return np.concatenate([answered, np.ones(len(known.pending), bool)])
+
+
 def _leaders(
-    method: Method, warps: tuple[Warp, ...], outputs: np.ndarray, generator: np.random.Generator
+    method: Method,
+    warps: tuple[Warp, ...],
+    outputs: np.ndarray,
+    inside: np.ndarray,
+    generator: np.random.Generator,
 ) -> np.ndarray:
-    """The indices of the best few of `outputs`; with several objectives of some of their front, drawn at random."""
-    count = len(outputs)
-    order = np.arange(count) if method.model.outputs.objectives == 1 else generator.permutation(count)
+    """The indices of the best few of `outputs` (n, m) that are `inside` (n,).
+
+    With several objectives of some of their front, drawn at random.
+    """
+    order = np.flatnonzero(inside)
+    if method.model.outputs.objectives > 1:
+        order = generator.permutation(order)
     return order[np.argsort(-_merits(method, warps, outputs)[order], kind="stable")[: candidates.INCUMBENTS]]
 
 
@@ -230,12 +253,12 @@ def _thresholds(method: Method, warps: tuple[Warp, ...]) -> np.ndarray:
 
 def _target(method: Method, known: Observations, fitted: Fitted, means: np.ndarray) -> Any:
     """What the acquisition is to exceed, given the means of the outputs at the answered and pending points."""
-    outputs, trials = method.model.outputs, fitted.trials
+    outputs, trials, inside = method.model.outputs, fitted.trials, _inside(known, fitted.warps)
     if outputs.plain:
-        return _incumbent(method, fitted, means, int(np.argmax(means)), trials)
+        return _incumbent(method, fitted, means, int(np.argmax(np.where(inside, means, -np.inf))), trials)
     count, thresholds = outputs.objectives, _thresholds(method, fitted.warps)
     told = known.responses[fitting.inliers(fitted.warps, known.responses), count:] >= 0
-    feasible = np.concatenate([told, means[len(told) :, count:] >= thresholds]).all(1)
+    feasible = inside & np.concatenate([told, means[len(told) :, count:] >= thresholds]).all(1)
     best, any_feasible = means[feasible, :count], bool(feasible.any())
     if count == 1:
         index = int(np.argmax(np.where(feasible, means[:, 0], -np.inf)))

@@ -38,6 +38,7 @@ def minimize(
     batch_size: int | None = None,
     x0: Any = None,
     y0: Any = None,
+    outside: bool = False,
     callback: Callable[..., Any] | None = None,
     workers: int | Executor | Callable[..., Iterable[Any]] = 1,
     call_timeout: float | None = None,
@@ -72,6 +73,9 @@ def minimize(
             (columns by name, or in their order where dimensions have no names), or an iterator.
         y0: their known values, one number or several in a container of any kind; then `fun` is not called for them.
             With several objectives a row for each point; with outcome constraints a list of what fun returns.
+        outside: whether points of x0 with known values may violate constraints and lie outside of the bounds, by at
+            most their range on the scale of search: these inform the search, but are no part of the result. The table
+            of trials has them.
         callback: called after every call of `fun`, as scipy does: with the result so far if its one argument is named
             `intermediate_result`, else with the best x so far. Returning True, or raising StopIteration, ends the
             search; so does any other exception, which becomes a warning, and `error` of the result, so that no
@@ -155,7 +159,9 @@ def minimize(
         capacity=n_calls + len(known),
         **options,
     )
-    points = [optimizer.space.point(x) for x in given]  # refused outside the bounds, before anything is evaluated
+    outside, space = checks.flag("outside", outside), optimizer.space
+    # Those that do not fit are refused before anything is evaluated.
+    points = [space.known_point(x, outside) if known else space.point(x) for x in given]
     for point, (value, outcomes) in zip(points, known, strict=False):
         optimizer.tell(point, value, outcomes=outcomes)
     limits = stops.limits(n_calls, max_failures, time_limit, target, patience, signs_of(optimizer))

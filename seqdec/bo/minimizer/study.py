@@ -60,16 +60,21 @@ def check(path: Path | None, study: Study, other: BayesianOptimizer, points: lis
         f"{name} is {kept[name]!r} there and {given[name]!r} here" for name in kept if kept[name] != given[name]
     ]
     if not differing:
-        known = [identity(trial.x) for trial in optimizer.trials[:asked]]
+        known = [identity(optimizer.space.flat(trial.x)) for trial in optimizer.trials[:asked]]
         if known != [identity(point.x) for point in points[:asked]]:
             differing.append("x0 is another")
-        elif not np.array_equal(optimizer.evaluations()[1][:told], other.evaluations()[1], equal_nan=True):
+        elif not np.array_equal(_values(optimizer)[:told], _values(other), equal_nan=True):
             differing.append("y0 is another")
     if differing:
         raise ValueError(
             f"checkpoint {path} is of another search: {'; '.join(differing)}. Give the arguments with which it began, "
             "or another path"
         )
+
+
+def _values(optimizer: BayesianOptimizer) -> np.ndarray:
+    """(n, columns) what was told of each trial."""
+    return optimizer.trials_dataframe()[list(optimizer.outputs.columns)].to_numpy(float)
 
 
 def _settings(optimizer: BayesianOptimizer) -> dict[str, Any]:

@@ -48,6 +48,11 @@ class Ordinal(NamedTuple):
         """The indices of the choices."""
         return Integer(0, len(self.choices) - 1)
 
+    @property
+    def widened(self) -> "Ordinal":
+        """As in `Real`."""
+        return self
+
     def checked(self, name: str) -> "Ordinal | Constant":
         """As in `Real`."""
         choices = _choices(self.choices, name, "an Ordinal")
@@ -114,6 +119,11 @@ class Categorical(NamedTuple):
     def neutral(self) -> np.ndarray:
         """As in `Real`."""
         return np.full(self.width, 1 / self.width)
+
+    @property
+    def widened(self) -> "Categorical":
+        """As in `Real`."""
+        return self
 
     def checked(self, name: str) -> "Categorical | Constant":
         """As in `Real`."""

@@ -54,6 +54,11 @@ class Constant(NamedTuple):
         """As in `Real`."""
         return np.full(self.width, 0.5)
 
+    @property
+    def widened(self) -> "Constant":
+        """As in `Real`."""
+        return self
+
     def checked(self, name: str) -> "Constant":
         """As in `Real`."""
         del name

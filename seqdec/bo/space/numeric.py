@@ -4,6 +4,7 @@ A Real is continuous; the column of an Integer is divided into one interval for 
 """
 
 import math
+import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -52,6 +53,11 @@ class Real(NamedTuple):
     def neutral(self) -> np.ndarray:
         """(width,) columns of the unit cube that stand for no value: their mean over the cube."""
         return np.full(1, 0.5)
+
+    @property
+    def widened(self) -> "Real":
+        """Itself without limits."""
+        return Real(sys.float_info.min if self.log else -math.inf, math.inf, self.log)
 
     def checked(self, name: str) -> "Real | Constant":
         """Itself with Python numbers, a Constant if it has one value.
@@ -121,6 +127,11 @@ class Integer(NamedTuple):
     def neutral(self) -> np.ndarray:
         """As in `Real`."""
         return np.full(1, 0.5)
+
+    @property
+    def widened(self) -> "Integer":
+        """As in `Real`."""
+        return Integer(1 if self.log else -_LARGEST_INTEGER, _LARGEST_INTEGER, self.log)
 
     def checked(self, name: str) -> "Integer | Constant":
         """As in `Real`."""

@@ -19,6 +19,9 @@ from seqdec.bo.space.dimensions import Constant, Dimension
 from seqdec.bo.space.nesting import Path
 from seqdec.registry import unknown
 
+_FARTHEST = 1.5
+"""Distance from the middle of the unit cube, in a column, of points outside of the bounds."""
+
 
 class Condition(NamedTuple):
     """A checked condition."""
@@ -35,7 +38,9 @@ class Point(NamedTuple):
     x: Any
     """a read-only numpy array where all dimensions are Real and without names, else a list, or a dict with names"""
     unit: np.ndarray
-    """(columns,) of the unit cube, read-only"""
+    """(columns,) of the unit cube, read-only; beyond it outside of the bounds"""
+    inside: bool = True
+    """whether it is one of the space"""
 
 
 class Layout(NamedTuple):
@@ -176,8 +181,25 @@ class Space(NamedTuple):
             raise ValueError(f"{point.x!r} violates the constraint {rules.describe(constraint)}")
         return point
 
+    def known_point(self, x: Any, outside: bool) -> Point:
+        """As `point`; with `outside` x may violate constraints, and its numbers may lie outside of the bounds.
+
+        As far as the range is wide, on the scale of search.
+        """
+        try:
+            return self.point(x)
+        except ValueError as raised:
+            error = raised
+        wide = self._replace(dimensions=tuple(d.widened for d in self.dimensions), constraints=())
+        found = self._point(wide.values(x))
+        if not np.all(np.abs(found.unit - 0.5) <= _FARTHEST):
+            raise ValueError(f"{error}, and farther from them than they are wide: leave it out")
+        if not outside:
+            raise ValueError(f"{error}: outside=True makes it a value that informs the search")
+        return found._replace(inside=False)
+
     def _point(self, values: Any) -> Point:
-        unit = self.encode(values)
+        unit = self._encoded(values)
         return Point(_read_only(np.array(values)) if self._as_array else values, _read_only(unit))
 
     def point_at(self, unit: np.ndarray, fixed: Mapping[Any, Any] | None = None) -> Point | None:
@@ -199,7 +221,9 @@ class Space(NamedTuple):
         Raises ValueError if it lies outside the bounds, and TypeError for a value that is not a number where one is
         needed.
         """
-        values = self.values(x)
+        return self._encoded(self.values(x))
+
+    def _encoded(self, values: Any) -> np.ndarray:
         known = values if self.names else dict(enumerate(values))
         return np.concatenate(
             [

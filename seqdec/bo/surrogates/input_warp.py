@@ -94,9 +94,9 @@ def warped(surrogate: Surrogate) -> Surrogate:
 
 
 def forward(powers: Powers, x: Any, xp: Any) -> Any:
-    """Warped rows `x` (n, d), computed by the module `xp`, numpy or jax.numpy."""
+    """Warped rows `x` (n, d), computed by the module `xp`, numpy or jax.numpy; outside of the cube with slope 1."""
     a, b = xp.exp(powers.log_a)[None], xp.exp(powers.log_b)[None]
-    return -xp.expm1(b * xp.log1p(-(xp.clip(x, _EDGE, 1 - _EDGE) ** a)))
+    return -xp.expm1(b * xp.log1p(-(xp.clip(x, _EDGE, 1 - _EDGE) ** a))) + (x - xp.clip(x, 0, 1))
 
 
 def derivatives(powers: Powers, x: np.ndarray) -> Powers:
