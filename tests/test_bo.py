@@ -725,7 +725,7 @@ def test_bad_settings_are_refused(options: dict[str, Any], error: type, message:
 
 
 def test_a_point_is_decoded_once_and_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = {"encode": 0, "decode": 0}
+    counts = {"_encoded": 0, "decode": 0}
 
     def count(name: str, inner: Any) -> None:
         def counted(self: Any, x: Any) -> Any:
@@ -734,12 +734,12 @@ def test_a_point_is_decoded_once_and_encoded_once(monkeypatch: pytest.MonkeyPatc
 
         monkeypatch.setattr(Space, name, counted)
 
-    count("encode", Space.encode)
+    count("_encoded", Space._encoded)
     count("decode", Space.decode)
     result = minimum(BRANIN, x0=[[0.0, 1.0], [2.0, 3.0]], n_calls=6)
-    assert result.nfev == 6 and counts == {"encode": 6, "decode": 4}
+    assert result.nfev == 6 and counts == {"_encoded": 6, "decode": 4}
     minimum(BRANIN, x0=[[0.0, 1.0], [2.0, 3.0]], y0=[1.0, 2.0], n_calls=1)
-    assert counts == {"encode": 9, "decode": 5}
+    assert counts == {"_encoded": 9, "decode": 5}
 
 
 def test_a_new_surrogate_is_one_entry_of_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:

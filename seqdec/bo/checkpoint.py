@@ -58,6 +58,7 @@ def study(
         "notes": notes,
         "reference_point": None if reference is None else reference.tolist(),
         "search": settings.search._asdict(),
+        "optimum": None if settings.optimum is None else settings.optimum.logs,
     }
     trials = [
         (e.x.tolist() if isinstance(e.x, np.ndarray) else e.x, *e[3:])  # status, values, ... in the order of Entry

@@ -10,6 +10,7 @@ import numpy as np
 
 from seqdec import checks
 from seqdec.bo import checkpoint, suggestion
+from seqdec.bo.acquisition.optimum import Optimum
 from seqdec.bo.findings import Findings
 from seqdec.bo.fits import Fits
 from seqdec.bo.locking import one_at_a_time
@@ -84,6 +85,11 @@ class BayesianOptimizer(Findings):
             that of a single value. With several objectives it is that of each; the noise of outcomes is estimated.
             Needs a surrogate with a model of the noise: "gp", "sparse_gp", "hilofi".
         search: how the acquisition is maximized.
+        optimum: where you believe the optimum to lie: a dict from names, or indices, of some parameters to a pair
+            (center, width), a normal density on the scale of search, whose width is a factor where that is logarithmic;
+            a dict from values to weights; or a function from a value to its density, or what has one as `pdf` or `pmf`,
+            such as the distributions of scipy. It guides the first questions and fades, see
+            `seqdec.bo.acquisition.optimum`; it is of no parameter with a condition.
 
     Raises:
         ValueError, TypeError: an argument does not fit; the message names it.
@@ -112,6 +118,7 @@ class BayesianOptimizer(Findings):
         input_warp: bool = False,
         noise_std: float | None = None,
         search: Search | None = None,
+        optimum: Mapping[Any, Any] | None = None,
     ) -> None:
         check_process()
         self._lock = threading.RLock()
@@ -133,6 +140,7 @@ class BayesianOptimizer(Findings):
             input_warp=input_warp,
             noise_std=noise_std,
             search=search,
+            optimum=optimum,
         )
         self.space, self.outputs, self.seed, self.maximize = settings[:4]
         self.initial = settings.initial
@@ -286,6 +294,8 @@ class BayesianOptimizer(Findings):
     @classmethod
     def _from_study(cls, study: checkpoint.Study) -> "BayesianOptimizer":
         settings: dict[str, Any] = study.settings | {"search": Search(**study.settings["search"])}
+        if (logs := settings.get("optimum")) is not None:
+            settings["optimum"] = Optimum(tuple(None if one is None else tuple(one) for one in logs))
         used, notes = settings.pop("used", settings["surrogate"]), settings.pop("notes", {})
         optimizer = cls(study.space, **settings)
         optimizer.notes = notes

@@ -41,6 +41,7 @@ class GoalOptions(ModelOptions, total=False):
     objectives: int
     outcome_constraints: int
     initial: int | None
+    optimum: Mapping[Any, Any] | None
 
 
 class MinimizeOptions(GoalOptions, total=False):

@@ -8,8 +8,10 @@ import numpy as np
 
 from seqdec import checks
 from seqdec.bo.acquisition import names as acquisitions
+from seqdec.bo.acquisition import optimum as optima
 from seqdec.bo.acquisition import pareto
 from seqdec.bo.acquisition.feasibility import Incumbent, Target
+from seqdec.bo.acquisition.optimum import Optimum
 from seqdec.bo.model import Model
 from seqdec.bo.outputs import Outputs
 from seqdec.bo.search import restricted
@@ -47,6 +49,7 @@ class Settings(NamedTuple):
     input_warp: bool
     noise_std: float | None
     search: Search
+    optimum: Optimum | None
 
     @property
     def signs(self) -> np.ndarray:
@@ -79,6 +82,7 @@ def checked(
     input_warp: Any,
     noise_std: Any,
     search: Any,
+    optimum: Any,
 ) -> Settings:
     """The settings. Raises ValueError or TypeError, naming the argument that does not fit."""
     space = space_from(bounds, constraints)
@@ -114,6 +118,7 @@ def checked(
         checks.flag("input_warp", input_warp),
         noise_std,
         check_search(Search() if search is None else search),
+        optima.checked(optimum, space),
     )
 
 
@@ -156,7 +161,16 @@ def choose(settings: Settings, surrogate: str | Surrogate) -> Chosen:
     )
     plan = Plan(belief, score, smooth, settings.search)
     examples = [restricted.example(space)] if space.restricted else []
-    method = Method(model, space, plan, settings.initial, settings.trust_region, settings.reference_point, examples)
+    method = Method(
+        model,
+        space,
+        plan,
+        settings.initial,
+        settings.trust_region,
+        settings.reference_point,
+        examples,
+        settings.optimum,
+    )
     return Chosen(surrogate, acquisition, method)
 
 

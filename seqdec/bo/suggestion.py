@@ -13,8 +13,9 @@ import numpy as np
 
 from seqdec import checks
 from seqdec.bo import model as fitting
-from seqdec.bo.acquisition import failures, feasibility, pareto
+from seqdec.bo.acquisition import failures, feasibility, optimum, pareto
 from seqdec.bo.acquisition.feasibility import Incumbent, Target
+from seqdec.bo.acquisition.optimum import Optimum
 from seqdec.bo.model import Fitted, Model, Observations
 from seqdec.bo.output_warp import Warp
 from seqdec.bo.record import Exhausted
@@ -47,6 +48,8 @@ class Method(NamedTuple):
     reference_point: np.ndarray | None
     examples: Sequence[Point]
     """points of a restricted space, else empty"""
+    optimum: Optimum | None
+    """what the user believes of where the optimum lies"""
 
 
 def is_early(method: Method, known: Observations) -> bool:
@@ -74,9 +77,12 @@ def design(method: Method, known: Observations, fixed: Mapping[Any, Any], is_noi
         grid = sobol(search.raw_samples, columns, scramble=True)
         units = generator.permutation(grid)[index % len(grid) :]
     else:
-        shift = generator.random(columns)
+        shifts, drawn = generator.random((2, columns)), method.optimum is not None and index % 2 == 0
+        place = index if method.optimum is None else index // 2  # two sequences take turns
         least = _RESTRICTED_DESIGN if method.space.restricted else 6
-        units = (sobol(1 << max(least, index.bit_length() + 1), columns)[index:] + shift) % 1
+        units = (sobol(1 << max(least, index.bit_length() + 1), columns)[place:] + shifts[int(drawn)]) % 1
+        if method.optimum is not None and drawn:
+            units = optimum.drawn(method.optimum, method.space, units)
     return _first_new(method, known, units, fixed, is_noisy)
 
 
@@ -155,6 +161,8 @@ def _best_point(
     space, plan, seed, number = method.space, method.plan, method.model.seed, len(known.points)
     belief = programs.believe(plan.surrogate, fitted.state, fitted.trials)
     trials = fitted.trials._replace(success=_success(fitted.trials))
+    if method.optimum is not None:
+        trials = trials._replace(optimum=optimum.tables(method.optimum, space, number).astype(trials.x.dtype))
     region = Region(*(np.clip(side, *space.cube(fixed)) for side in _region(method, known, fitted.warps)))
     key = jax.random.fold_in(jax.random.key(checks.word(seed)), number)
     generator = np.random.default_rng([seed, number, 2])

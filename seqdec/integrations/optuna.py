@@ -88,7 +88,7 @@ class Sampler(BaseSampler):
     @spelled(
         BayesianOptimizer,
         name="Sampler",
-        hidden=("bounds", "constraints", "maximize", "objectives", "outcome_constraints", "initial"),
+        hidden=("bounds", "constraints", "maximize", "objectives", "outcome_constraints", "initial", "optimum"),
     )
     def __init__(
         self,

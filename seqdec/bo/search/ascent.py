@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from seqdec.bo.acquisition import failures
+from seqdec.bo.acquisition import failures, optimum
 from seqdec.bo.search.candidates import Region, Search, is_new
 from seqdec.bo.surrogates.contract import Surrogate
 from seqdec.bo.surrogates.programs import Trials, program
@@ -119,6 +119,7 @@ def _scorer(plan: Plan, key: Key, state: Any, target: Any, trials: Trials) -> Ca
         posterior = posterior._replace(draw=lambda key: drawn)
 
     def one(key: Key, x: Array) -> Array:
-        return failures.cautious(acquisition.score(key, posterior, x[None], None)[0], trials.success, x)
+        score = failures.cautious(acquisition.score(key, posterior, x[None], None)[0], trials.success, x)
+        return optimum.preferred(score, trials.optimum, x)
 
     return one

@@ -53,7 +53,7 @@ def warped(surrogate: Surrogate) -> Surrogate:
     dtype = np.dtype(surrogate.dtype)
 
     def through(powers: Powers, history: History) -> History:
-        return history._replace(x=forward(powers, np.asarray(history.x, float), np).astype(dtype))
+        return history._replace(x=_of_history(powers, np.asarray(history.x, float)).astype(dtype))
 
     def init(key: Key, history: History) -> State:
         identity = Powers(*np.zeros((2, np.shape(history.x)[1]), dtype))
@@ -94,9 +94,14 @@ def warped(surrogate: Surrogate) -> Surrogate:
 
 
 def forward(powers: Powers, x: Any, xp: Any) -> Any:
-    """Warped rows `x` (n, d), computed by the module `xp`, numpy or jax.numpy; outside of the cube with slope 1."""
+    """Warped rows `x` (n, d), computed by the module `xp`, numpy or jax.numpy."""
     a, b = xp.exp(powers.log_a)[None], xp.exp(powers.log_b)[None]
-    return -xp.expm1(b * xp.log1p(-(xp.clip(x, _EDGE, 1 - _EDGE) ** a))) + (x - xp.clip(x, 0, 1))
+    return -xp.expm1(b * xp.log1p(-(xp.clip(x, _EDGE, 1 - _EDGE) ** a)))
+
+
+def _of_history(powers: Powers, x: np.ndarray) -> np.ndarray:
+    """Warped rows `x` (n, d) of a history, of which some may lie outside of the cube, where the slope is 1."""
+    return forward(powers, x, np) + (x - np.clip(x, 0, 1))
 
 
 def derivatives(powers: Powers, x: np.ndarray) -> Powers:
@@ -118,7 +123,7 @@ def fitted(history: History) -> Powers:
 
     def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
         powers, hyper = Powers(flat[:dim], flat[dim : 2 * dim]), evidence.unflatten(flat[2 * dim :])
-        moved = known._replace(x=forward(powers, known.x, np))
+        moved = known._replace(x=_of_history(powers, known.x))
         fit, by_hyper, by_x = evidence.negative_log_likelihood(hyper, moved)
         prior, slope = evidence.negative_log_prior(hyper)
         by_powers = [np.sum(by_x * by_power, axis=0) for by_power in derivatives(powers, known.x)]

@@ -32,6 +32,8 @@ class Trials(NamedTuple):
     """(N,) as in `History`"""
     success: Any = None
     """posterior of `acquisition.failures`; None where failures do not depend on the point as far as is known"""
+    optimum: Any = None
+    """tables of `acquisition.optimum`; None without a belief where the optimum lies"""
 
 
 class Belief(NamedTuple):

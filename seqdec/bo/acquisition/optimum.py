@@ -1,0 +1,143 @@
+r"""What the user believes of where the optimum lies: a density of each parameter, which weights the acquisition.
+
+With the densities p_j, of independent parameters and known up to a factor, and n known points, the score of a point is
+
+    log acquisition + (beta / n) sum_j log p_j(x_j),    beta = 10
+
+so that the belief fades as values become known, and a wrong one only costs the first of them. Acquisitions that are no
+logarithms have the sum added as they are. Densities are at least a millionth of their maximum. Every second point of
+the initial design, from the first, is drawn from them.
+
+Source: Hvarfner, Stoll, Souza, Lindauer, Hutter, Nardi, "piBO: augmenting acquisition functions with user beliefs for
+Bayesian optimization", 2022, where the acquisition is not a logarithm and multiplied by the densities' power.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from seqdec import checks
+from seqdec.bo.space import constraints, containers
+from seqdec.bo.space.dimensions import Categorical, Dimension
+from seqdec.bo.space.spaces import Space
+from seqdec.core import Array
+
+_POWER = 10.0
+_LEAST = 1e-6
+"""Density relative to its maximum, at least."""
+_GRID = (np.arange(256) + 0.5) / 256
+"""Places in (0, 1) at which densities are tabulated."""
+
+
+class Optimum(NamedTuple):
+    """Densities of the parameters in a space."""
+
+    logs: tuple[tuple[float, ...] | None, ...]
+    """for each dimension logarithms at the places of the table, of a Categorical for each choice; at most 0; None
+    without a belief"""
+
+
+def checked(given: Any, space: Space) -> Optimum | None:
+    """The densities of `given`, as `seqdec.bo.BayesianOptimizer` takes them.
+
+    Raises:
+        ValueError: an unknown parameter or one with a condition; a centre or a choice that is none of its values; a
+            width that is not positive, on a logarithmic scale not above 1; a density that is negative, not finite or 0
+            everywhere. TypeError: none of the forms.
+    """
+    if given is None or isinstance(given, Optimum):
+        return given
+    if not isinstance(given, Mapping):
+        raise TypeError(f"optimum must be a dict from names, or indices, to beliefs; got {given!r}")
+    places = {key: place for place, key in enumerate(space.keys)}
+    logs: list[tuple[float, ...] | None] = [None] * len(places)
+    for key, belief in space.flat(given).items():
+        place = places[constraints.check_key("optimum", key, places)]
+        if space.conditions and space.conditions[place] is not None:
+            raise ValueError(f"optimum: {key!r} has a condition, so that no belief may be of it: leave it out")
+        logs[place] = _logs(space.dimensions[place], belief, f"optimum[{key!r}]")
+    return Optimum(tuple(logs))
+
+
+def _logs(dimension: Dimension, belief: Any, name: str) -> tuple[float, ...]:
+    """Logarithms of a density over its largest value."""
+    values = _values(dimension)
+    density = getattr(belief, "pdf", getattr(belief, "pmf", belief))
+    if isinstance(belief, Mapping):
+        weights = {dimension.value(value, name): weight for value, weight in belief.items()}
+        found = [weights.get(value, 0.0) for value in values]
+    elif callable(density):
+        found = [density(value) for value in values]
+    elif dimension.numeric and (pair := containers.sequence(belief)) is not None and len(pair) == 2:
+        found = _normal(dimension, pair[0], pair[1], name)
+    else:
+        raise TypeError(
+            f"{name} must be a pair (center, width) for numbers, a dict from values to weights, or a function from a "
+            f"value to its density; got {belief!r}"
+        )
+    numbers = np.array([checks.real(f"a density of {name}", one) for one in found])
+    if not (np.isfinite(numbers).all() and (numbers >= 0).all() and numbers.any()):
+        span = f"from {numbers.min()} to {numbers.max()}"
+        raise ValueError(f"{name}: densities must be finite, not negative and not all zero; got numbers {span}")
+    return tuple(np.log(np.maximum(numbers / numbers.max(), _LEAST)).tolist())
+
+
+def _values(dimension: Dimension) -> list[Any]:
+    """The values at the places of the table; of a Categorical its choices."""
+    if isinstance(dimension, Categorical):
+        return list(dimension.choices)
+    return [dimension.decode(np.array([place])) for place in _GRID]
+
+
+def _normal(dimension: Any, center: Any, width: Any, name: str) -> np.ndarray:
+    """A normal density on the scale of search; the width is its standard deviation, where that is log a factor."""
+    center, width = dimension.value(center, f"{name}: the center"), checks.real(f"{name}: the width", width)
+    log, ends = getattr(dimension, "log", False), np.array([dimension.low, dimension.high], float)
+    if not (width > (1 if log else 0) and math.isfinite(width)):
+        raise ValueError(
+            f"{name}: the width must be a factor above 1 on a logarithmic scale; got {width}"
+            if log
+            else f"{name}: the width must be a positive number; got {width}"
+        )
+    if dimension.size == 1:
+        return np.ones(1)
+    low, high = (float(dimension.encode(end)[0]) for end in (dimension.low, dimension.high))
+    range_ = float(np.ptp(np.log(ends) if log else ends)) / (high - low)
+    std = (math.log(width) if log else width) / range_
+    return np.exp(-0.5 * ((_GRID - dimension.encode(center)[0]) / std) ** 2)
+
+
+def tables(optimum: Optimum, space: Space, known: int) -> np.ndarray:
+    """(columns, places) of the terms of a score, for each column of the unit cube, after so many points."""
+    found = np.zeros((space.columns, len(_GRID)))
+    for dimension, columns, logs in zip(space.dimensions, space.slices, optimum.logs, strict=True):
+        if logs is not None and isinstance(dimension, Categorical):
+            found[columns] = np.array(logs)[:, None] * (_GRID > 0.5)
+        elif logs is not None:
+            found[columns] = logs
+    return found * _POWER / max(known, 1)
+
+
+def preferred(score: Array, table: Any, x: Array) -> Array:
+    """The score of a point (d,), with the terms of `tables` there."""
+    if table is None:
+        return score
+    terms = jax.vmap(jnp.interp, (0, None, 0))(x, jnp.asarray(_GRID, x.dtype), table)
+    return score + jnp.sum(terms).astype(score.dtype)
+
+
+def drawn(optimum: Optimum, space: Space, units: np.ndarray) -> np.ndarray:
+    """`units` (n, columns), uniform in the cube, moved to where the densities are large, by their quantiles."""
+    moved = units.copy()
+    for dimension, columns, logs in zip(space.dimensions, space.slices, optimum.logs, strict=True):
+        if logs is None or columns.start == columns.stop:
+            continue
+        edges = np.linspace(0, 1, len(logs) + 1)
+        shares = np.concatenate([[0.0], np.cumsum(np.exp(logs))])
+        at = np.interp(units[:, columns.start], shares / shares[-1], edges)
+        moved[:, columns] = dimension.uniform(at)
+    return moved
