@@ -1,6 +1,6 @@
 """A belief where the optimum lies, right and wrong: regrets with and without it.
 
-    python benchmarks/optimum.py             # four CPU minutes
+    python benchmarks/optimum.py             # 70 CPU seconds
 
 The belief is a normal density of each parameter with a tenth of its range as width, around the optimum moved by 5% of
 the range ("near"), or around the opposite place, 1 - u where the optimum is at u ("wrong"). Regrets are medians of ten

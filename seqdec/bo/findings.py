@@ -1,6 +1,8 @@
 """What a search has found so far."""
 
+import os
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -203,6 +205,27 @@ class Findings:
         from seqdec.bo.report import figures  # matplotlib is slow to import
 
         return figures.plot(self, panel, minimum, maximum)
+
+    @one_at_a_time
+    def report(
+        self, path: str | os.PathLike[str], *, minimum: float | None = None, maximum: float | None = None
+    ) -> Path:
+        """Write one page of HTML that needs no other file, atomically; returns its path.
+
+        It has the figure of `plot`, the best trials or the front, the failures by reason, settings and versions.
+
+        Args:
+            path: with the suffix ".html" or ".htm".
+            minimum: as in `plot`.
+            maximum: as in `plot`.
+
+        Raises:
+            ValueError: another suffix, or as `plot`.
+            OSError: the file cannot be written.
+        """
+        from seqdec.bo.report import page  # matplotlib is slow to import
+
+        return page.write(self, path, "", minimum, maximum)
 
     @one_at_a_time
     def fitted(self) -> tuple[Model, Fitted]:

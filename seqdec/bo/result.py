@@ -1,6 +1,8 @@
 """The result of `seqdec.minimize`; apart from it because scipy is slow to import."""
 
 import math
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -101,8 +103,16 @@ class SearchResult(OptimizeResult):
         """A matplotlib Figure of the search, as `seqdec.bo.BayesianOptimizer.plot`."""
         return self.optimizer.plot(panel, minimum=minimum, maximum=maximum)
 
+    def report(
+        self, path: str | os.PathLike[str], *, minimum: float | None = None, maximum: float | None = None
+    ) -> Path:
+        """Write one page of HTML with the message, and all else as `seqdec.bo.BayesianOptimizer.report`."""
+        from seqdec.bo.report import page  # matplotlib is slow to import
+
+        return page.write(self.optimizer, path, self.message, minimum, maximum)
+
     def __dir__(self) -> list[str]:
-        return [*super().__dir__(), "plot"]
+        return [*super().__dir__(), "plot", "report"]
 
 
 def _best(optimizer: "BayesianOptimizer", final: bool) -> Recommendation:

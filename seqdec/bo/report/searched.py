@@ -1,6 +1,6 @@
 """What a report needs of a search."""
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -8,6 +8,9 @@ from seqdec.bo.answers import Front, Recommendation
 from seqdec.bo.model import Fitted, Model
 from seqdec.bo.outputs import Outputs
 from seqdec.bo.space.spaces import Space
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Searched(Protocol):
@@ -19,11 +22,20 @@ class Searched(Protocol):
     surrogate: Any
     acquisition: Any
 
+    @property
+    def settings(self) -> Any:
+        """As in the optimizer."""
+        ...
+
     def evaluations(self) -> tuple[list[Any], np.ndarray]:
         """As in the optimizer."""
         ...
 
     def feasibility(self) -> np.ndarray:
+        """As in the optimizer."""
+        ...
+
+    def trials_dataframe(self) -> "pd.DataFrame":
         """As in the optimizer."""
         ...
 
