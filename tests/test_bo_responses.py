@@ -59,16 +59,18 @@ WARPS = st.builds(
     power=st.sampled_from([0.0, 0.5, 1.0, 1.5, 2.0]),
     mean=st.floats(-3, 3),
     std=st.floats(0.1, 10),
+    symmetric=st.booleans(),
 )
 
 
 @settings(deadline=None)
 @given(WARPS, st.lists(st.floats(-1e4, 1e4), min_size=2, max_size=8, unique=True))
-def test_a_warp_is_yeo_johnsons_transform_and_increases(warp: Warp, values: list[float]) -> None:
+def test_a_warp_is_yeo_johnsons_transform_or_symmetric_and_increases(warp: Warp, values: list[float]) -> None:
     y = np.sort(values)
-    z = warp.forward(y)
+    z, u = warp.forward(y), (y - warp.origin) / warp.scale
     yeojohnson: Any = stats.yeojohnson
-    oracle = (yeojohnson((y - warp.origin) / warp.scale, warp.power) - warp.mean) / warp.std
+    psi = np.copysign(np.log(1 + np.abs(u)), u) if warp.symmetric else yeojohnson(u, warp.power)
+    oracle = (psi - warp.mean) / warp.std
     np.testing.assert_allclose(z, oracle, rtol=1e-9, atol=1e-9)
     assert np.all(np.diff(z)[np.diff(y) > 1e-6] > 0) and np.all(warp.slope(y) > 0)
     np.testing.assert_allclose(warp.inverse(z), y, rtol=1e-6, atol=1e-6)
@@ -83,6 +85,21 @@ def test_the_expected_response_of_a_warped_normal() -> None:
         warp = Warp(2.0, 3.0, power, 0.4, 1.5)
         z = mean[:, None] + std[:, None] * stats.norm.ppf((np.arange(20_000) + 0.5) / 20_000)
         np.testing.assert_allclose(warp.expected_inverse(mean, std), warp.inverse(z).mean(1), rtol=3e-3)
+
+
+def test_outcomes_of_any_size_are_resolved_where_they_are_zero() -> None:
+    generator = np.random.default_rng(0)
+    x = generator.random((60, 2))
+    plain = x[:, 0] + x[:, 1] - 1
+    assert not responses.fit_outcome(x, plain).symmetric
+    wide = np.sinh(12 * plain)  # up to 80,000 on both sides
+    warp = responses.fit_outcome(x, wide)
+    assert warp.symmetric and warp.fence == -math.inf and warp.fitted == 60
+    near = warp.forward(np.array([-1.0, 0.0, 1.0]))
+    assert np.diff(near).min() > 0.05 and abs(warp.forward(wide).std() - 1) < 1e-9
+    scaled = responses.fit_outcome(x, 1e6 * wide)
+    np.testing.assert_allclose(scaled.forward(1e6 * wide), warp.forward(wide), rtol=1e-6)
+    assert responses.fit_outcome(x, np.zeros(60)).std == 1
 
 
 def test_the_likelihood_of_a_warp_is_that_of_the_responses() -> None:

@@ -121,8 +121,11 @@ def _fit_warp(model: Model, told: list[Point], values: np.ndarray, output: int) 
         return Warp(fitted=len(values))
     if not model.warp:
         return output_warp.standardized(values)
-    warp = output_warp.fit(np.stack([point.unit for point in told]), values)
-    return output_warp.moderate(warp, values) if 1 < model.outputs.objectives > output else warp
+    units = np.stack([point.unit for point in told])
+    if output >= model.outputs.objectives:
+        return output_warp.fit_outcome(units, values)
+    warp = output_warp.fit(units, values)
+    return output_warp.moderate(warp, values) if model.outputs.objectives > 1 else warp
 
 
 def _trials(model: Model, known: Observations, warps: tuple[Warp, ...], kept: np.ndarray, rows: int) -> Trials:

@@ -305,5 +305,5 @@ class BayesianOptimizer(Findings):
             entry = optimizer._add(optimizer.space.known_point(x, outside=True))
             optimizer._record.entries[-1] = Entry(*entry[:3], *recorded)
         optimizer._record.order = study.order
-        optimizer._fits.restore(study.state, tuple(map(Warp._make, study.warps)))
+        optimizer._fits.restore(study.state, tuple(Warp(*warp) for warp in study.warps))
         return optimizer

@@ -24,7 +24,12 @@ the responses beyond the largest jump may have nothing to do with the function. 
 likelihood, in which each of them has the prior probability 1/20 and the density 1 / (t (1 + log(t / q))^2) for the
 largest distance q kept.
 
-Source of psi: Yeo, Johnson, "A new family of power transformations to improve normality or symmetry", 2000.
+What matters of an outcome that is to be at most 0 is where it is 0, and its values may be of any size on both sides.
+Its warps other than the identity are psi(u) = sign(u) log(1 + |u|) with c = 0, which resolve small values of either
+sign; none of its values is an outlier.
+
+Sources of psi: Yeo, Johnson, "A new family of power transformations to improve normality or symmetry", 2000; of that of
+outcomes: Eriksson, Poloczek, "Scalable constrained Bayesian optimization", 2021.
 """
 
 import math
@@ -41,6 +46,8 @@ _NOISE_VARIANCES = np.array([1e-10, 1e-8, 1e-6, 1e-4, 1e-2, 1e-1, 1.0])
 _POWERS = (1.5, 2.0)
 _SCALES, _LEAST = 8, 0.25
 """Number of scales for each power, between this quantile of the distances from the origin and the largest one."""
+_SMALL = 0.1
+"""The smallest scale of an outcome is this quantile of the sizes."""
 _FEWEST = 5
 """Responses below which nothing but the identity is fitted."""
 _MOST = 256
@@ -71,22 +78,30 @@ class Warp(NamedTuple):
     """Responses below it are outliers."""
     fitted: int = 0
     """Responses that it was fitted to."""
+    symmetric: bool = False
+    """Whether it is that of an outcome; its power is without effect."""
 
     def forward(self, y: np.ndarray) -> np.ndarray:
         """The warps z of `y`."""
-        return (_psi((y - self.origin) / self.scale, self.power) - self.mean) / self.std
+        u = (y - self.origin) / self.scale
+        psi = np.sign(u) * np.log1p(np.abs(u)) if self.symmetric else _psi(u, self.power)
+        return (psi - self.mean) / self.std
 
     def slope(self, y: np.ndarray) -> np.ndarray:
         """The derivative of z at `y`."""
-        return np.exp(_log_slope((y - self.origin) / self.scale, self.power)) / (self.scale * self.std)
+        u = (y - self.origin) / self.scale
+        log_slope = -np.log1p(np.abs(u)) if self.symmetric else _log_slope(u, self.power)
+        return np.exp(log_slope) / (self.scale * self.std)
 
     def inverse(self, z: np.ndarray) -> np.ndarray:
         """The responses y whose warps are `z`."""
-        return self.origin + self.scale * _inverse_psi(z * self.std + self.mean, self.power)
+        w = z * self.std + self.mean
+        u = np.sign(w) * np.expm1(np.abs(w)) if self.symmetric else _inverse_psi(w, self.power)
+        return self.origin + self.scale * u
 
     def expected_inverse(self, mean: np.ndarray, std: np.ndarray) -> np.ndarray:
         """E y for z ~ N(mean, std^2), by Gauss-Hermite quadrature."""
-        if self.power == 1:
+        if self.power == 1 and not self.symmetric:
             return self.inverse(mean)
         nodes, weights = np.polynomial.hermite_e.hermegauss(32)
         return self.inverse(mean[..., None] + std[..., None] * nodes) @ (weights / weights.sum())
@@ -144,6 +159,24 @@ def fit(x: np.ndarray, y: np.ndarray) -> Warp:
     return warp._replace(mean=float(inner.mean()), std=float(inner.std()) or 1.0, fitted=len(y))
 
 
+@one_blas_thread()
+def fit_outcome(x: np.ndarray, y: np.ndarray) -> Warp:
+    """The warp of the largest marginal likelihood, for outcomes `y` (n,) at the points `x` (n, d) of the unit cube."""
+    identity = standardized(y)
+    sizes = np.abs(y[y != 0]) / identity.scale
+    if len(y) < _FEWEST or y.min() == y.max() or not len(sizes):
+        return identity
+    rows = np.unique(np.linspace(0, len(y) - 1, min(len(y), _MOST)).astype(int))
+    scales = np.geomspace(np.quantile(sizes, _SMALL), sizes.max(), _SCALES)
+    warps = [Warp(), *(Warp(scale=float(scale), symmetric=True) for scale in scales)]
+    _, warp = _best(x[rows], y[rows] / identity.scale, warps)
+    if not warp.symmetric:
+        return identity
+    warp = warp._replace(scale=warp.scale * identity.scale)
+    inner = warp.forward(y)
+    return warp._replace(mean=float(inner.mean()), std=float(inner.std()) or 1.0, fitted=len(y))
+
+
 def moderate(warp: Warp, y: np.ndarray) -> Warp:
     """A warp of responses `y` (n,) for volumes: the identity, without its outliers, where its scale is too small."""
     kept = y[y >= warp.fence]
@@ -156,7 +189,7 @@ def _among(x: np.ndarray, y: np.ndarray) -> Warp:
     """The best warp, with or without outliers; neither mean nor std are fitted."""
     if y.min() == y.max():
         return Warp()
-    log_likelihood, warp = _best(x, y)
+    log_likelihood, warp = _best(x, y, _candidates(y))
     fence = _fence(y)
     kept = y >= fence
     if kept.all() or y[kept].min() == y.max():
@@ -164,13 +197,15 @@ def _among(x: np.ndarray, y: np.ndarray) -> Warp:
     gaps = y.max() - y
     far = np.log(gaps[~kept])
     outliers = np.sum(math.log(_OUTLIER) - far - 2 * np.log1p(far - math.log(gaps[kept].max())))
-    clean, without = _best(x[kept], y[kept])
+    clean, without = _best(x[kept], y[kept], _candidates(y[kept]))
     return without._replace(fence=fence) if clean + outliers > log_likelihood else warp
 
 
-def _best(x: np.ndarray, y: np.ndarray) -> tuple[float, Warp]:
-    """(log likelihood plus log prior, warp) of the best candidate; mean and std are those of the identity."""
-    warps = _candidates(y)
+def _best(x: np.ndarray, y: np.ndarray, warps: list[Warp]) -> tuple[float, Warp]:
+    """(log likelihood plus log prior, warp) of the best of `warps`, the identity first, which has half of the prior.
+
+    Mean and std are those of the identity.
+    """
     warped = np.stack([warp.forward(y) for warp in warps], 1)
     jacobians = np.array([np.sum(np.log(warp.slope(y))) for warp in warps])
     prior = np.full(len(warps), -math.log(2 * (len(warps) - 1)))
