@@ -191,8 +191,8 @@ def test_a_log_without_propensities_serves_the_direct_method_alone() -> None:
     log = a_log(propensity=None)
     assert not log.known_propensities and "propensity: unknown" in repr(log)
     table = ope.evaluate(log, UNIFORM, np.ones((ROWS, 3)), seed=0)
-    assert list(table.index) == ["DM"] and table.loc["DM", "value"] == 1
-    assert table.loc["DM", "interval"] == "without the error of the model"
+    assert list(table.index) == ["dm"] and table.loc["dm", "value"] == 1
+    assert table.loc["dm", "interval"] == "without the error of the model"
     assert "the log has no propensities" in ope.overlap(log, UNIFORM).warnings[0]
     with pytest.raises(ValueError, match=r"the log has no propensities: .*estimate_propensities.*direct method"):
         ope.evaluate(log, UNIFORM, seed=0)
@@ -235,9 +235,9 @@ def test_estimated_propensities_are_close_and_marked() -> None:
     assert estimated.estimated and "propensity (estimated)" in repr(estimated)
     table = ope.evaluate(estimated, np.tile([0.0, 1.0, 0.0], (600, 1)), np.zeros((600, 3)), seed=0)
     assert table["propensities"].to_dict() == {
-        one.name: "not used" if one.name == "DM" else "estimated" for one in ope.STANDARD if one.log is Log
+        one.name: "not used" if one.name == "dm" else "estimated" for one in ope.STANDARD if one.log is Log
     }
-    assert table.loc["SNIPS", "low"] < 1 < table.loc["SNIPS", "high"]
+    assert table.loc["snips", "low"] < 1 < table.loc["snips", "high"]
     assert "the propensities are estimates" in ope.overlap(estimated, policy).warnings[0]
 
 
@@ -322,7 +322,7 @@ def test_the_command_reads_columns_of_any_name(propensity: str, tmp_path: Path, 
     assert cli.main([*command, "--out", str(tmp_path / "out")]) == 0
     said = capsys.readouterr().out
     table = pd.read_csv(tmp_path / "out" / "estimates.csv", index_col="estimator")
-    assert ("IPS" in table.index) == (propensity != "none") and "DM" in table.index
+    assert ("ips" in table.index) == (propensity != "none") and "dm" in table.index
     assert ("propensities" in table) == ("the propensities are estimates" in said) == (propensity == "estimated")
     assert ("the log has no propensities" in said) == ("effective" not in said) == (propensity == "none")
 

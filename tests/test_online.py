@@ -492,7 +492,7 @@ def test_the_log_is_one_for_off_policy_evaluation(tmp_path: Path) -> None:
         assert log.num_actions == 3 and np.all(np.diff(log.timestamp) > np.timedelta64(0))
         assert read_log(tmp_path).action.tolist() == log.action.tolist()  # while it is in use
         estimates = ope.evaluate(log, np.full(log.mask.shape, 1 / 3), seed=0)
-        assert np.isfinite(estimates.loc["IPS", "value"])
+        assert np.isfinite(estimates.loc["ips", "value"])
         log.save(tmp_path / "log.parquet")
         with service(seed=3) as other:
             other.warm_start(ope.Log.load(tmp_path / "log.parquet"))

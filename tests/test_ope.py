@@ -153,18 +153,18 @@ def test_the_table_has_the_standard_estimators_of_the_log(log: Any, target: Any,
 def test_a_list_of_configured_estimators_names_its_rows() -> None:
     listed = [ope.DR(), ope.DR(shrinkage="slope"), "snips", ope.IPS(max_weight=4), ope.DR()]
     table = ope.evaluate(six(), TARGET, PREDICTED, seed=0, estimators=listed)
-    assert list(table.index) == ["DR", "DR(shrinkage='slope')", "SNIPS", "IPS(max_weight=4)"]
-    assert table["interval"].tolist() == ["own", "of DR", "own", "of SNIPS"]
-    assert abs(table.loc["IPS(max_weight=4)", "value"] - 20 / 6) < 1e-12
-    assert list(ope.evaluate(six(), TARGET, PREDICTED, seed=0, estimators="auto").index) == ["Auto"]
+    assert list(table.index) == ["dr", "dr(shrinkage='slope')", "snips", "ips(max_weight=4)"]
+    assert table["interval"].tolist() == ["own", "of dr", "own", "of snips"]
+    assert abs(table.loc["ips(max_weight=4)", "value"] - 20 / 6) < 1e-12
+    assert list(ope.evaluate(six(), TARGET, PREDICTED, seed=0, estimators="auto").index) == ["auto"]
 
 
 @pytest.mark.parametrize(
     ("estimators", "error", "message"),
     [
         ([], ValueError, "at least one"),
-        (["dr"], ValueError, r"DR needs predicted rewards, such as those of seqdec\.ope\.predict_rewards"),
-        ([ope.SlateIPS()], ValueError, "SlateIPS is for a SlateLog; got a Log"),
+        (["dr"], ValueError, r"dr needs predicted rewards, such as those of seqdec\.ope\.predict_rewards"),
+        ([ope.SlateIPS()], ValueError, "slate_ips is for a SlateLog; got a Log"),
         ([ope.DR], TypeError, "a list of estimators or their names; got <function DR"),
         (["dor"], ValueError, "unknown estimator 'dor': did you mean 'dr'"),
     ],
@@ -218,7 +218,7 @@ def test_a_new_estimator_is_one_function() -> None:
         return ope.Estimator(lambda given: ope.Terms(times * given.log.reward, np.ones(len(given.log.reward))))
 
     table = ope.evaluate(six(), TARGET, seed=0, estimators=[MeanReward(), MeanReward(times=2.0)])
-    assert table["value"].to_dict() == {"MeanReward": 1.0, "MeanReward(times=2.0)": 2.0}
+    assert table["value"].to_dict() == {"mean_reward": 1.0, "mean_reward(times=2.0)": 2.0}
     with pytest.raises(TypeError, match=r"unknown keyword of ope\.MeanReward 'time': did you mean 'times'"):
         MeanReward(time=2.0)  # pyright: ignore[reportCallIssue]
 
@@ -251,7 +251,7 @@ def test_contexts_are_standardised() -> None:
 def test_the_logging_policy_is_worth_the_mean_of_its_log() -> None:
     log = six(propensity=np.full(6, 1 / 3))
     table = ope.evaluate(log, np.full((6, 3), 1 / 3), np.ones((6, 3)), seed=1, samples=50)
-    exact = ["IPS", "SNIPS", "IPS(max_weight='bound')", "DR", "SNDR", "SwitchDR", "Replay"]
+    exact = ["ips", "snips", "ips(max_weight='bound')", "dr", "sndr", "switch_dr", "replay"]
     np.testing.assert_allclose(table.loc[exact, "value"], 1.0, rtol=1e-12)  # their mean
     seen = ope.overlap(log, np.full((6, 3), 1 / 3))
     assert seen.effective_sample_size == pytest.approx(6) and seen.mean_weight == pytest.approx(1)
@@ -302,7 +302,7 @@ def test_intervals_cover() -> None:
         table = ope.evaluate(log, target, MEANS[log.context.argmax(1)], seed=seed, samples=200)
         hits.append((table["low"] < TRUTH) & (table["high"] > TRUTH))
     share = pd.DataFrame(hits).mean()
-    for name in ("IPS", "SNIPS", "DM", "DR", "SNDR"):
+    for name in ("ips", "snips", "dm", "dr", "sndr"):
         assert share[name] > 0.95 - 4 * np.sqrt(0.95 * 0.05 / 100), name
 
 
@@ -318,8 +318,8 @@ def test_a_filter_as_the_model_makes_dr_more_exact_than_ips() -> None:
         predicted = fit(flt, params, log, ope.expected_rewards(flt), seed=0)
         assert predicted.shape == (3000, ARMS)
         table = ope.evaluate(log, target, predicted, seed=0, samples=300)
-        assert table.loc["DR", "std_error"] < 0.8 * table.loc["IPS", "std_error"]
-        assert table.loc["DR", "low"] < TRUTH < table.loc["DR", "high"]
+        assert table.loc["dr", "std_error"] < 0.8 * table.loc["ips", "std_error"]
+        assert table.loc["dr", "low"] < TRUTH < table.loc["dr", "high"]
     late = predicted[-1000:] - MEANS[log.context.argmax(1)][-1000:]
     assert np.abs(late).mean() < 0.15
 
@@ -427,9 +427,9 @@ def test_without_support_nothing_is_known() -> None:
     with pytest.warns(UserWarning, match="no support for the policy") as seen:
         table = ope.evaluate(log, never, np.full((50, 2), 0.25), seed=0, samples=50)
     assert len(seen) == 1  # and none of NumPy's
-    by_weight = ["IPS", "SNIPS", "IPS(max_weight='bound')", "Replay"]
+    by_weight = ["ips", "snips", "ips(max_weight='bound')", "replay"]
     assert table.loc[by_weight, "value":"std_error"].isna().all(axis=None)
-    assert (table.loc[["DM", "DR", "SNDR", "SwitchDR"], "value"] == 0.25).all()
+    assert (table.loc[["dm", "dr", "sndr", "switch_dr"], "value"] == 0.25).all()
     assert all(np.isnan(estimate(name, log, never)) for name in ("ips", "snips", "sub_gaussian_ips"))
     assert ope.overlap(log, never).warnings == (str(seen[0].message),)
 
@@ -440,14 +440,14 @@ def test_partial_support_is_told() -> None:
     half = make_log(action=np.zeros(50, int), reward=np.ones(50), propensity=np.full(50, 0.5), num_actions=2)
     with pytest.warns(UserWarning, match=r"only a part of the policy, which plays with 50.0% .* no row has \(1\)"):
         table = ope.evaluate(half, np.full((50, 2), 0.5), seed=0, samples=50)
-    assert table.loc["IPS", "value"] == 1
+    assert table.loc["ips", "value"] == 1
     action = np.where(np.arange(400) % 2, 0, np.arange(400) // 2 % 2)  # in odd rows always 0
     contexts = make_log(action=action, reward=np.ones(400), propensity=np.where(np.arange(400) % 2, 1.0, 0.5))
     with pytest.warns(UserWarning, match=r"mean weight is 0\.500 .*only a part of the policy"):
         ope.evaluate(contexts, np.tile([0.0, 1.0], (400, 1)), seed=0, samples=50)
     one = make_log(action=[0] * 49 + [1], reward=np.ones(50), propensity=[0.98] * 49 + [0.02])
     table = ope.evaluate(one, np.tile([0.0, 1.0], (50, 1)), seed=0, samples=2)  # neither sample has support
-    assert table.loc["SNIPS", "value"] == 1
+    assert table.loc["snips", "value"] == 1
 
 
 @pytest.mark.parametrize("off", [1e-7, -1e-7, 9e-6])
@@ -678,9 +678,9 @@ def test_a_run_leaves_a_log_that_values_another_policy() -> None:
     np.testing.assert_array_equal(log.action, run.actions[1])
     assert log.context.shape == (3000, 1) and log.num_actions == 3
     table = ope.evaluate(log, np.full((3000, 3), 1 / 3), seed=0)
-    assert table.loc["IPS", "low"] < 0.5 < table.loc["IPS", "high"]
+    assert table.loc["ips", "low"] < 0.5 < table.loc["ips", "high"]
     worst = np.tile([1.0, 0.0, 0.0], (3000, 1))
-    assert table.loc["IPS", "low"] > ope.evaluate(log, worst, seed=0).loc["IPS", "high"]
+    assert table.loc["ips", "low"] > ope.evaluate(log, worst, seed=0).loc["ips", "high"]
 
 
 def test_a_masked_run_leaves_masks() -> None:
@@ -721,14 +721,14 @@ def test_the_command_reads_the_log_that_a_run_writes(tmp_path: Path, capsys: Any
         options = ["--policy", policy, "--model", "lrkf", "--folds", folds, "--samples", "20", "--out", str(out)]
         assert cli.main(["ope", str(path), *options]) == 0
         printed = capsys.readouterr().out
-        assert "DR" in printed and "effective sample size" in printed
+        assert "dr" in printed and "effective sample size" in printed
         assert "verdict: The log " in printed
         for name in ("estimates.png", "weights.png"):
             assert (out / name).read_bytes().startswith(b"\x89PNG")
         table = pd.read_parquet(out / "estimates.parquet")
         assert list(table.index) == [one.name for one in ope.STANDARD if one.log is Log]
         assert json.loads((out / "manifest.json").read_text())["options"]["policy"] == policy
-    assert abs(table.loc["IPS", "value"] - 0.1) < 4 * table.loc["IPS", "std_error"]
+    assert abs(table.loc["ips", "value"] - 0.1) < 4 * table.loc["ips", "std_error"]
 
 
 def test_the_command_reads_a_policy_from_a_file_and_rebuilds_its_report(tmp_path: Path, capsys: Any) -> None:

@@ -123,7 +123,7 @@ def test_the_value_of_bts_from_the_random_log_covers_what_bts_earned() -> None:
     log, own = (data.load_open_bandit(policy) for policy in ("random", "bts"))
     target = data.average_policy(own)[log.place]
     table = ope.evaluate(evaluation.as_log(log), target, seed=0)
-    for name in ("IPS", "SNIPS", "Replay"):
+    for name in ("ips", "snips", "replay"):
         assert table.loc[name, "low"] < own.click.mean() < table.loc[name, "high"], name
     # Without scaling, the averages over time nearly sum to 1, as they would if nothing had been estimated.
     sums = [

@@ -10,6 +10,7 @@ so that one bootstrap serves all estimators, whether they are means, self-normal
 
 import functools
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple, ParamSpec
 
@@ -125,12 +126,13 @@ class Estimator(NamedTuple):
     extended: bool = False
     """whether terms of a row are the same without the other rows, so that the default interval may add a row"""
     name: str = ""
-    """its row in tables: the call that made it, with the settings that are not defaults"""
+    """its row in tables: its name in the registry, with the settings that are not defaults"""
 
 
 def configured(factory: Callable[P, Estimator]) -> Callable[P, Estimator]:
-    """Decorator of a factory of estimators: the estimator's name is the call, such as DR(shrinkage='slope')."""
+    """Decorator of a factory of estimators: the name is that of the registry with settings, dr(shrinkage='slope')."""
     defaults = {name: part.default for name, part in inspect.signature(factory).parameters.items()}
+    called = re.sub("(?<=[a-z])(?=[A-Z])", "_", factory.__name__).lower()
 
     @functools.wraps(factory)
     def named(*arguments: P.args, **settings: P.kwargs) -> Estimator:
@@ -139,7 +141,7 @@ def configured(factory: Callable[P, Estimator]) -> Callable[P, Estimator]:
             for name, value in settings.items()
             if isinstance(value, str | float | int) and value != defaults[name]
         ]
-        name = factory.__name__ + (f"({', '.join(shown)})" if shown else "")
+        name = called + (f"({', '.join(shown)})" if shown else "")
         return factory(*arguments, **settings)._replace(name=name)
 
     return spelled(name=f"ope.{factory.__name__}")(named)
