@@ -4,7 +4,6 @@ A point of dimensions without names is a list or an array, of those with names a
 active at some points only: elsewhere it is absent from the dict, and its columns of the cube are constant.
 """
 
-import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +14,8 @@ import numpy as np
 from seqdec.bo.space import constraints as rules
 from seqdec.bo.space import containers, nesting
 from seqdec.bo.space.constraints import Constraint
-from seqdec.bo.space.dimensions import Constant, Dimension
+from seqdec.bo.space.dimensions import Dimension
+from seqdec.bo.space.layout import Layout, layout
 from seqdec.bo.space.nesting import Path
 from seqdec.registry import unknown
 
@@ -41,27 +41,6 @@ class Point(NamedTuple):
     """(columns,) of the unit cube, read-only; beyond it outside of the bounds"""
     inside: bool = True
     """whether it is one of the space"""
-
-
-class Layout(NamedTuple):
-    """Where the dimensions are in the unit cube."""
-
-    columns: int
-    all_real: bool
-    continuous: np.ndarray
-    """(columns,) bool, read-only"""
-    slices: tuple[slice, ...]
-
-
-@functools.lru_cache
-def _layout(kinds: tuple[type, ...], dimensions: tuple[Dimension, ...]) -> Layout:
-    """Of these dimensions; their kinds are given because a Real and an Integer of equal limits are equal as tuples."""
-    del kinds
-    ends = list(itertools.accumulate(d.width for d in dimensions))
-    continuous = np.concatenate([np.full(d.width, d.continuous) for d in dimensions])
-    slices = tuple(slice(*limits) for limits in zip([0, *ends], ends, strict=False))
-    all_real = all(d.real if isinstance(d, Constant) else d.continuous for d in dimensions)
-    return Layout(ends[-1], all_real, _read_only(continuous), slices)
 
 
 class Space(NamedTuple):
@@ -127,8 +106,8 @@ class Space(NamedTuple):
         return self._layout.slices
 
     @property
-    def _layout(self) -> "Layout":
-        return _layout(self._kinds, self.dimensions)
+    def _layout(self) -> Layout:
+        return layout(self._kinds, self.dimensions)
 
     def cube(self, fixed: Mapping[Any, Any]) -> tuple[np.ndarray, np.ndarray]:
         """(low, high), each (columns,): the unit cube where dimensions with `fixed` values, by key, have only these."""
