@@ -1,5 +1,6 @@
-"""Off-policy evaluation: the value of a policy, estimated from the log of another."""
+"""Off-policy evaluation and learning: from the log of one policy, the value of another, or a better one."""
 
+from seqdec.ope.classified import learn_by_classification
 from seqdec.ope.contract import (
     Estimator,
     Evidence,
@@ -41,11 +42,13 @@ from seqdec.ope.estimators.slates import SlateLog, make_slate_log
 from seqdec.ope.evaluation import MARK, evaluate
 from seqdec.ope.feedback import from_bandit_feedback
 from seqdec.ope.intervals import INTERVALS, bootstrap
+from seqdec.ope.learned import OBJECTIVES, learn
 from seqdec.ope.learning import cross_fit, expected_rewards, prequential
 from seqdec.ope.log import Log, inputs, make_log, standardised
 from seqdec.ope.pictures import estimates_figure, weights_figure
 from seqdec.ope.propensities import estimate_propensities, estimated_policy
 from seqdec.ope.rewards import choose_model, held_out_likelihood, predict_rewards
+from seqdec.ope.selection import Selection, select, target_of
 
 __all__ = [
     "DM",
@@ -55,6 +58,7 @@ __all__ = [
     "MARK",
     "MIPS",
     "MRDR",
+    "OBJECTIVES",
     "REGISTRY",
     "SNDR",
     "SNIPS",
@@ -72,6 +76,7 @@ __all__ = [
     "Overlap",
     "Predicted",
     "Replay",
+    "Selection",
     "SlateIPS",
     "SlateLog",
     "SlatePI",
@@ -96,12 +101,16 @@ __all__ = [
     "from_bandit_feedback",
     "held_out_likelihood",
     "inputs",
+    "learn",
+    "learn_by_classification",
     "make_continuous_log",
     "make_log",
     "make_slate_log",
     "overlap",
     "predict_rewards",
     "prequential",
+    "select",
     "standardised",
+    "target_of",
     "weights_figure",
 ]

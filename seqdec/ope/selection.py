@@ -1,0 +1,127 @@
+"""The policy of an agent on the rows of a log, and the choice of the policy with the best lower bound."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces as gym_spaces
+
+from seqdec import checks
+from seqdec.core import Agent, Masked
+from seqdec.ope.contract import Estimator, check_predicted, check_target
+from seqdec.ope.estimators import SNDR, SNIPS
+from seqdec.ope.evaluation import evaluate
+from seqdec.ope.log import Log, check_log, inputs
+from seqdec.runtime import transferring
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_BLOCK = 256
+
+
+class Selection(NamedTuple):
+    """The candidate with the largest lower bound."""
+
+    chosen: str
+    """its name"""
+    table: "pd.DataFrame"
+    """what `evaluate` returns of each candidate, indexed by name, by falling lower bound"""
+
+
+@transferring()
+def target_of(agent: Agent, log: Log, *, seed: int, state: Any = None) -> np.ndarray:
+    """(n, k) probabilities with which an agent plays each action in the rows of a log, for `evaluate`.
+
+    Args:
+        agent: with `assess`, a Box of observations and Discrete actions.
+        log: of the same actions; a row of `seqdec.ope.inputs` is an observation, reshaped.
+        seed: of estimates of the probabilities, and of the initial state.
+        state: of the agent; None is the initial one. It does not change.
+
+    Raises:
+        TypeError: not an agent or not a log, or an agent that does not tell its spaces or its probabilities.
+        ValueError: other numbers of features or of actions, or an agent whose probabilities are unknown.
+    """
+    check_log(log)
+    if not isinstance(agent, Agent):
+        raise TypeError(f"agent must be a seqdec.core.Agent; got {agent!r:.80}")
+    count, size = log.mask.shape
+    seen, actions = (None, None) if agent.spaces is None else agent.spaces
+    if agent.assess is None or not isinstance(seen, gym_spaces.Box) or not isinstance(actions, gym_spaces.Discrete):
+        raise TypeError(f"{agent.name} must have assess, Box observations and Discrete actions; got {seen}, {actions}")
+    x = inputs(log).reshape(count, -1)
+    if x.shape[1] != int(np.prod(seen.shape)) or actions.n != size:
+        raise ValueError(f"{agent.name} is for {seen} and {actions}; the log has {x.shape[1]} features, {size} actions")
+    start, key = jax.random.split(jax.random.key(checks.word(checks.seed("seed", seed))))
+    state, assess, masked = agent.init(start) if state is None else state, agent.assess, not log.mask.all()
+
+    @jax.jit
+    def several(state: Any, rows: Any) -> Any:
+        def one(index: Any, x: Any, mask: Any) -> Any:
+            seen = Masked(x, mask) if masked else x
+            return assess(jax.random.fold_in(key, index), state, seen).probability
+
+        return jax.vmap(one)(*rows)
+
+    found, at = [], np.arange(-(-count // _BLOCK) * _BLOCK) % count  # whole blocks: one program
+    for rows in at.reshape(-1, _BLOCK):
+        found.append(several(state, (jnp.asarray(rows), x[rows].reshape(-1, *seen.shape), log.mask[rows])))
+    target = np.concatenate(found)[:count].astype(np.float64)
+    if np.isnan(target).any():
+        raise ValueError(f"{agent.name} does not know the probabilities of its policy, or not in all rows of the log")
+    return target / target.sum(axis=1, keepdims=True)
+
+
+def select(
+    log: Log,
+    candidates: Mapping[str, Agent | np.ndarray],
+    *,
+    seed: int,
+    predicted: np.ndarray | None = None,
+    estimator: Estimator | str | None = None,
+    level: float = 0.95,
+) -> Selection:
+    """The candidate whose interval has the largest lower end.
+
+    Intervals hold for all m candidates together: each has the level 1 - (1 - level) / m (Bonferroni). So the value of
+    the chosen one is at least its lower end, however many candidates there are.
+
+    Args:
+        log: rows that no candidate was learned from.
+        candidates: by name, agents in their initial state, or (n, k) probabilities.
+        seed: of the bootstrap and of `target_of`.
+        predicted: as in `evaluate`.
+        estimator: configured, or the name of one; None is `SNDR` with predictions, otherwise `SNIPS`.
+        level: of all intervals together.
+
+    Raises:
+        TypeError: candidates that are not a dict, or neither agents nor numbers.
+        ValueError: no candidates, none with support in the log, or what `evaluate` and `target_of` refuse.
+    """
+    import pandas as pd
+
+    check_log(log)
+    checks.number("level", level, 0, 1, exclusive=True)
+    if not isinstance(candidates, Mapping):
+        raise TypeError(f"candidates must be a dict of agents or probabilities by name; got {candidates!r:.80}")
+    if not candidates:
+        raise ValueError("candidates must hold at least one policy; got an empty dict")
+    if predicted is not None:
+        predicted = check_predicted(log, predicted).rewards
+    if estimator is None:
+        estimator = SNIPS() if predicted is None else SNDR()
+    targets = {
+        name: target_of(one, log, seed=seed) if isinstance(one, Agent) else one for name, one in candidates.items()
+    }
+    targets = {name: check_target(log, target) for name, target in targets.items()}
+    each = 1 - (1 - level) / len(targets)
+    tables = [
+        evaluate(log, target, predicted, seed=seed, estimators=[estimator], level=each) for target in targets.values()
+    ]
+    table = pd.concat(tables).set_axis(pd.Index(list(targets), name="candidate")).sort_values("low", ascending=False)
+    if np.isnan(table["low"].to_numpy()).all():
+        raise ValueError("no candidate has support in the log: log the actions that they play")
+    return Selection(str(table.index[0]), table)

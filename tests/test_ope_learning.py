@@ -1,0 +1,251 @@
+"""Policies learned from logs: gradients by finite differences, better than the logging policy, played and served."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete
+from sklearn.linear_model import LogisticRegression, RidgeClassifier
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.tree import DecisionTreeClassifier
+
+import seqdec
+from seqdec import models, ope
+from seqdec.core import Agent, Masked, Spaces
+from tests.test_ope import PREDICTED, SIX, estimate, six
+
+SLOPES = np.random.default_rng(7).normal(size=(3, 4))
+
+
+def made(rows: int, seed: int, **changes: Any) -> tuple[ope.Log, np.ndarray]:
+    """A log of a policy with three actions that prefers the first, and the chances (n, 3) of a reward of 1."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(rows, 4)) * [1, 10, 0.1, 1] + [0, 5, 0, 0]
+    means = 1 / (1 + np.exp(-3 * (x - [0, 5, 0, 0]) / [1, 10, 0.1, 1] @ SLOPES.T))
+    action = rng.choice(3, size=rows, p=[0.6, 0.2, 0.2])
+    known = {
+        "action": action,
+        "reward": (rng.random(rows) < means[np.arange(rows), action]) * 1.0,
+        "propensity": np.array([0.6, 0.2, 0.2])[action],
+        "context": x,
+        "num_actions": 3,
+    }
+    return ope.make_log(**(known | changes)), means
+
+
+LOG, _ = made(600, 0)
+JUDGE, CHANCES = made(2000, 1)
+
+
+@pytest.mark.parametrize("name", ope.OBJECTIVES)
+def test_gradients_are_finite_differences_of_the_estimator(name: str) -> None:
+    """The estimators, of which each is tested by hand on these six rows, are computed in NumPy."""
+    scores = np.random.default_rng(0).normal(size=(6, 3))
+    log, rows = six(), np.arange(6)
+    softmax = lambda z: np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)  # noqa: E731
+
+    def value(z: Any) -> Any:
+        law = jax.nn.softmax(z)
+        w = law[rows, SIX["action"]] / jnp.asarray(SIX["propensity"])
+        own, direct = PREDICTED[rows, SIX["action"]], jnp.sum(law * PREDICTED, axis=1)
+        return ope.OBJECTIVES[name](w, jnp.asarray(SIX["reward"]), jnp.asarray(own), direct)
+
+    def numeric(z: np.ndarray) -> float:
+        return estimate(name, log, softmax(z), PREDICTED)
+
+    with jax.enable_x64(True):
+        found, slope = jax.value_and_grad(value)(jnp.asarray(scores))
+    assert abs(found - numeric(scores)) < 1e-12
+    for place in np.ndindex(6, 3):
+        step = np.zeros((6, 3))
+        step[place] = 1e-5
+        difference = (numeric(scores + step) - numeric(scores - step)) / 2e-5
+        assert abs(slope[place] - difference) < 1e-8
+
+
+@pytest.mark.parametrize(
+    "learned",
+    [
+        lambda: ope.learn(LOG, seed=0),
+        lambda: ope.learn(LOG, seed=0, objective="ips", model=models.MLP(3, ()), optimizer=optax.sgd(0.1)),
+        lambda: ope.learn(LOG, seed=0, objective="snips", epsilon=0.1),
+        lambda: ope.learn_by_classification(LOG),
+        lambda: ope.learn_by_classification(LOG, DecisionTreeClassifier(max_depth=4, random_state=0), epsilon=0.1),
+        lambda: ope.learn_by_classification(LOG, RidgeClassifier()),
+    ],
+)
+def test_a_learned_policy_beats_the_logging_policy_and_is_learned_again_with_the_seed(learned: Any) -> None:
+    agent = learned()
+    target = ope.target_of(agent, JUDGE, seed=0)
+    logging, best = (CHANCES @ [0.6, 0.2, 0.2]).mean(), CHANCES.max(axis=1).mean()
+    value = (target * CHANCES).sum(axis=1).mean()
+    assert value > logging + 0.6 * (best - logging), (logging, value, best)
+    row = ope.evaluate(JUDGE, target, seed=0, estimators="snips", samples=200).loc["SNIPS"]
+    assert logging < row["low"] < value < row["high"]
+    assert target.min() >= agent.settings["epsilon"] / 3 - 1e-6
+    np.testing.assert_array_equal(target, ope.target_of(learned(), JUDGE, seed=1))
+
+
+def test_another_seed_gives_another_policy() -> None:
+    few = {"max_epochs": 2, "objective": "ips"}
+    first, second = (ope.target_of(ope.learn(LOG, seed=seed, **few), JUDGE, seed=0) for seed in (0, 1))
+    assert np.abs(first - second).max() > 1e-4
+
+
+def test_learning_stops_at_the_best_parameters_of_the_held_out_rows() -> None:
+    """A step so large that the policy is deterministic at once does not replace better earlier ones."""
+    shared: dict[str, Any] = {"seed": 0, "objective": "ips", "max_epochs": 60, "patience": 60}
+    long = ope.learn(LOG, optimizer=optax.adam(0.003), model=models.MLP(3, (200,)), **shared)
+    value = [(ope.target_of(agent, JUDGE, seed=0) * CHANCES).sum(axis=1).mean() for agent in (long,)]
+    assert value[0] > CHANCES.mean()
+
+
+def test_digits_feedback_teaches_more_than_the_logging_policy_plays() -> None:
+    from seqdec.data import load_digits
+
+    images, labels = load_digits()
+    order = np.random.default_rng(0).permutation(len(labels))
+    x, labels = images[order] / 16.0, labels[order]
+    weak = LogisticRegression(max_iter=500).fit(x[:100], labels[:100])
+    greedy, x, labels = weak.predict(x[100:]), x[100:], labels[100:]
+    law = 0.5 * np.eye(10)[greedy] + 0.05
+    action = np.array([np.random.default_rng(i).choice(10, p=p) for i, p in enumerate(law)])
+    rows = np.arange(len(labels))
+    log = ope.make_log(
+        action=action, reward=(action == labels) * 1.0, propensity=law[rows, action], context=x, num_actions=10
+    )
+    train, judge, truth = log.rows(rows < 1000), log.rows(rows >= 1000), labels[1000:]
+    for agent in (ope.learn(train, seed=0, objective="ips"), ope.learn_by_classification(train)):
+        target = ope.target_of(agent, judge, seed=0)
+        assert target[np.arange(len(truth)), truth].mean() > 0.9 > (law[1000:] * np.eye(10)[truth]).sum(axis=1).mean()
+
+
+@pytest.mark.parametrize("kind", ["network", "classifier"])
+def test_the_agent_plays_and_serves(kind: str) -> None:
+    env = seqdec.envs.make("digits")
+    run = seqdec.run(seqdec.agents.random(env), env, 400, seed=0, diagnostics=("observation",))
+    log = run.log(0, num_actions=10)
+    if kind == "network":
+        agent = ope.learn(log, seed=0, objective="ips", spaces=env, epsilon=0.1, max_epochs=5)
+    else:
+        agent = ope.learn_by_classification(log, spaces=env, epsilon=0.1)
+    played = seqdec.run(agent, env, 60, seed=3, num_seeds=2, diagnostics=("observation",))
+    again = played.log(3, num_actions=10)
+    target = ope.target_of(agent, again, seed=0)
+    np.testing.assert_allclose(target[np.arange(60), again.action], again.propensity, atol=1e-5)
+    service = seqdec.OnlineAgent(lambda spaces: agent, env, seed=0)
+    decision = service.decide(np.asarray(again.context[0], np.float32).reshape(env.observation_space.shape))
+    assert abs(decision.propensity - target[0, decision.action]) < 1e-5
+    service.learn(decision.token, 1.0)
+
+
+def test_masks_action_features_and_logs_without_contexts() -> None:
+    mask = np.ones((600, 3), bool)
+    mask[:, 2] = LOG.action == 2
+    features = np.random.default_rng(0).normal(size=(600, 3, 2))
+    for changes in ({"mask": mask}, {"action_features": features}, {"context": None}):
+        log, _ = made(600, 0, **changes)
+        for agent in (ope.learn(log, seed=0, objective="ips", max_epochs=2), ope.learn_by_classification(log)):
+            target = ope.target_of(agent, log, seed=0)
+            assert (target[~log.mask] == 0).all() and np.allclose(target.sum(axis=1), 1)
+    agent = ope.learn_by_classification(LOG)
+    action = agent.act(jax.random.key(0), (), Masked(LOG.context[0], np.array([False, True, False])))
+    assert int(action.value) == 1 and action.propensity == 1
+
+
+def test_in_compiled_code_a_context_without_meaning_has_no_propensity() -> None:
+    for agent in (ope.learn(LOG, seed=0, objective="ips", max_epochs=1), ope.learn_by_classification(LOG)):
+        action = jax.jit(agent.act)(jax.random.key(0), (), jnp.full(4, jnp.nan))
+        assert np.isnan(action.propensity) and 0 <= action.value < 3
+
+
+def test_the_lower_bound_selects() -> None:
+    """The candidate with the highest estimate lost: its weights are large and its interval is wide."""
+    steady, bold = np.tile([0.5, 0.3, 0.2], (300, 1)), np.tile([0.0, 0.0, 1.0], (300, 1))
+    log, _ = made(300, 2)
+    log = log._replace(
+        reward=np.where(log.action == 2, np.where(np.arange(300) % 30 == 0, 8.0, 0.4), 0.5),
+        propensity=np.array([0.9, 0.05, 0.05])[log.action],
+    )
+    found = ope.select(log, {"bold": bold, "steady": steady}, seed=0)
+    assert found.chosen == "steady" == found.table.index[0] and found.table["value"].idxmax() == "bold"
+    alone = ope.evaluate(log, bold, seed=0, estimators="snips", level=0.975).loc["SNIPS"]
+    assert found.table.loc["bold", "low"] == alone["low"]  # for two candidates at 0.95 together
+    learned = ope.learn_by_classification(LOG)
+    both = {"learned": learned, "uniform": np.full((2000, 3), 1 / 3)}
+    assert ope.select(JUDGE, both, seed=0, predicted=np.full((2000, 3), 0.5)).chosen == "learned"
+
+
+UNKNOWN = LOG._replace(propensity=np.full(600, np.nan))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        (lambda: ope.learn(UNKNOWN, seed=0), ValueError, r"learn needs propensities.*estimate_propensities"),
+        (lambda: ope.learn_by_classification(UNKNOWN), ValueError, r"needs propensities.*estimate_propensities"),
+        (lambda: ope.learn(LOG.rows(np.arange(2)), seed=0), ValueError, "2 rows teaches no choice among 3 actions"),
+        (lambda: ope.learn(LOG.context, seed=0), TypeError, r"must be a seqdec\.ope\.Log"),  # pyright: ignore[reportArgumentType]
+        (
+            lambda: ope.learn(LOG, seed=0, model=models.MLP(4)),
+            ValueError,
+            r"output has shape \(4,\); it must be \(3,\)",
+        ),
+        (lambda: ope.learn(LOG, seed=0, model=LogisticRegression()), TypeError, "model must be a flax"),  # pyright: ignore[reportArgumentType]
+        (lambda: ope.learn(LOG, seed=0, optimizer=0.1), TypeError, "optimizer must be one of optax"),  # pyright: ignore[reportArgumentType]
+        (lambda: ope.learn(LOG, seed=0, objective="mse"), ValueError, "objective"),
+        (lambda: ope.learn(LOG, seed=0, predicted=np.zeros((5, 3))), ValueError, r"\(600, 3\); got \(5, 3\)"),
+        (lambda: ope.learn(LOG, seed=0, objective="ips", predicted=np.zeros((600, 3))), ValueError, "no effect"),
+        (lambda: ope.learn(LOG, seed=0, epsilon=1.5), ValueError, r"epsilon must lie in \[0, 1\]"),
+        (lambda: ope.learn(LOG, seed=0, held_out=1.0), ValueError, "held_out"),
+        (lambda: ope.learn(LOG, seed=0, batch_size=0), ValueError, "batch_size"),
+        (
+            lambda: ope.learn(LOG, seed=0, spaces=Spaces(Box(0, 1, (5,)), Discrete(3))),
+            ValueError,
+            "observations of 4 numbers and 3 actions",
+        ),
+        (
+            lambda: ope.learn(LOG, seed=0, spaces=Spaces(Dict({"a": Box(0, 1, (4,))}), Discrete(3))),
+            TypeError,
+            "Box observations and Discrete actions",
+        ),
+        (
+            lambda: ope.learn(LOG, seed=0, objective="ips", optimizer=optax.sgd(1e38)),
+            ValueError,
+            "smaller learning rate",
+        ),
+        (lambda: ope.learn_by_classification(LOG, KNeighborsClassifier()), TypeError, "takes sample_weight"),
+        (
+            lambda: ope.learn_by_classification(LOG._replace(reward=LOG.reward - 1)),
+            ValueError,
+            r"must be >= 0; got -1 in row \d+: pass log\._replace",
+        ),
+        (lambda: ope.learn_by_classification(LOG._replace(reward=0 * LOG.reward)), ValueError, "two actions"),
+        (lambda: ope.select(LOG, {}, seed=0), ValueError, "at least one policy"),
+        (lambda: ope.select(LOG, [np.ones((600, 3)) / 3], seed=0), TypeError, "must be a dict"),  # pyright: ignore[reportArgumentType]
+        (lambda: ope.select(LOG, {"a": np.ones((5, 3))}, seed=0), ValueError, r"\(600, 3\); got \(5, 3\)"),
+        (lambda: ope.target_of(np.ones(3), LOG, seed=0), TypeError, "must be a seqdec.core.Agent"),  # pyright: ignore[reportArgumentType]
+        (
+            lambda: ope.target_of(ope.learn_by_classification(made(100, 0, context=None)[0]), LOG, seed=0),
+            ValueError,
+            "the log has 4 features, 3 actions",
+        ),
+    ],
+)
+def test_bad_input_is_refused(wrong: Any, error: Any, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "learning rate" not in message:
+        monkeypatch.setattr(ope.learned, "predict_rewards", None)  # nothing is computed before
+    with pytest.raises(error, match=message):
+        wrong()
+
+
+def test_any_agent_that_knows_its_policy_is_a_target() -> None:
+    spaces = Spaces(Box(-100, 100, (4,)), Discrete(3))
+    agent: Agent = seqdec.agents.make("linear", spaces, policy="epsilon_greedy")
+    state = agent.init(jax.random.key(0))
+    state, _ = agent.update(state, LOG.context[0], 2, 5.0)
+    target = ope.target_of(agent, LOG, seed=0, state=state)
+    np.testing.assert_allclose(target[0], [0.05 / 3, 0.05 / 3, 1 - 0.1 / 3], atol=1e-6)
