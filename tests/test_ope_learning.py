@@ -1,5 +1,6 @@
 """Policies learned from logs: gradients by finite differences, better than the logging policy, played and served."""
 
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -57,7 +58,7 @@ def test_gradients_are_finite_differences_of_the_estimator(name: str) -> None:
         return estimate(name, log, softmax(z), PREDICTED)
 
     with jax.enable_x64(True):
-        found, slope = jax.value_and_grad(value)(jnp.asarray(scores))
+        found, slope = jax.device_get(jax.value_and_grad(value)(jnp.asarray(scores)))
     assert abs(found - numeric(scores)) < 1e-12
     for place in np.ndindex(6, 3):
         step = np.zeros((6, 3))
@@ -83,7 +84,7 @@ def test_a_learned_policy_beats_the_logging_policy_and_is_learned_again_with_the
     logging, best = (CHANCES @ [0.6, 0.2, 0.2]).mean(), CHANCES.max(axis=1).mean()
     value = (target * CHANCES).sum(axis=1).mean()
     assert value > logging + 0.6 * (best - logging), (logging, value, best)
-    row = ope.evaluate(JUDGE, target, seed=0, estimators="snips", samples=200).loc["SNIPS"]
+    row = ope.evaluate(JUDGE, target, seed=0, estimators="snips", level=0.999).loc["SNIPS"]
     assert logging < row["low"] < value < row["high"]
     assert target.min() >= agent.settings["epsilon"] / 3 - 1e-6
     np.testing.assert_array_equal(target, ope.target_of(learned(), JUDGE, seed=1))
@@ -95,12 +96,13 @@ def test_another_seed_gives_another_policy() -> None:
     assert np.abs(first - second).max() > 1e-4
 
 
-def test_learning_stops_at_the_best_parameters_of_the_held_out_rows() -> None:
-    """A step so large that the policy is deterministic at once does not replace better earlier ones."""
-    shared: dict[str, Any] = {"seed": 0, "objective": "ips", "max_epochs": 60, "patience": 60}
-    long = ope.learn(LOG, optimizer=optax.adam(0.003), model=models.MLP(3, (200,)), **shared)
-    value = [(ope.target_of(agent, JUDGE, seed=0) * CHANCES).sum(axis=1).mean() for agent in (long,)]
-    assert value[0] > CHANCES.mean()
+def test_the_parameters_are_the_best_of_the_held_out_rows() -> None:
+    """Later epochs, which memorize the rows learned from, do not count: patience alone would return the last."""
+    shared: dict[str, Any] = {"seed": 0, "objective": "ips", "model": models.MLP(3, (200,)), "held_out": 0.5}
+    last, early = (
+        ope.target_of(ope.learn(LOG, patience=many, max_epochs=150, **shared), JUDGE, seed=0) for many in (150, 20)
+    )
+    np.testing.assert_array_equal(last, early)
 
 
 def test_digits_feedback_teaches_more_than_the_logging_policy_plays() -> None:
@@ -124,22 +126,26 @@ def test_digits_feedback_teaches_more_than_the_logging_policy_plays() -> None:
 
 
 @pytest.mark.parametrize("kind", ["network", "classifier"])
-def test_the_agent_plays_and_serves(kind: str) -> None:
+def test_the_agent_plays_and_serves(kind: str, tmp_path: Path) -> None:
     env = seqdec.envs.make("digits")
     run = seqdec.run(seqdec.agents.random(env), env, 400, seed=0, diagnostics=("observation",))
     log = run.log(0, num_actions=10)
-    if kind == "network":
-        agent = ope.learn(log, seed=0, objective="ips", spaces=env, epsilon=0.1, max_epochs=5)
-    else:
-        agent = ope.learn_by_classification(log, spaces=env, epsilon=0.1)
-    played = seqdec.run(agent, env, 60, seed=3, num_seeds=2, diagnostics=("observation",))
+
+    def learned(spaces: Any) -> Agent:
+        if kind == "network":
+            return ope.learn(log, seed=0, objective="ips", spaces=spaces, epsilon=0.1, max_epochs=5)
+        return ope.learn_by_classification(log, spaces=spaces, epsilon=0.1)
+
+    played = seqdec.run(learned(env), env, 60, seed=3, num_seeds=2, diagnostics=("observation",))
     again = played.log(3, num_actions=10)
-    target = ope.target_of(agent, again, seed=0)
+    target = ope.target_of(learned(env), again, seed=0)
     np.testing.assert_allclose(target[np.arange(60), again.action], again.propensity, atol=1e-5)
-    service = seqdec.OnlineAgent(lambda spaces: agent, env, seed=0)
-    decision = service.decide(np.asarray(again.context[0], np.float32).reshape(env.observation_space.shape))
-    assert abs(decision.propensity - target[0, decision.action]) < 1e-5
-    service.learn(decision.token, 1.0)
+    x = np.asarray(again.context[0], np.float32).reshape(env.observation_space.shape)
+    for _ in range(2):  # the folder is taken up again by the same policy, learned again
+        with seqdec.OnlineAgent(learned, env, seed=0, folder=tmp_path) as service:
+            decision = service.decide(x)
+            assert abs(decision.propensity - target[0, decision.action]) < 1e-5
+            service.learn(decision.token, 1.0)
 
 
 def test_masks_action_features_and_logs_without_contexts() -> None:
@@ -148,7 +154,9 @@ def test_masks_action_features_and_logs_without_contexts() -> None:
     features = np.random.default_rng(0).normal(size=(600, 3, 2))
     for changes in ({"mask": mask}, {"action_features": features}, {"context": None}):
         log, _ = made(600, 0, **changes)
-        for agent in (ope.learn(log, seed=0, objective="ips", max_epochs=2), ope.learn_by_classification(log)):
+        agents = [ope.learn(log, seed=0, objective="ips", max_epochs=2)]
+        agents += [] if "context" in changes else [ope.learn_by_classification(log)]
+        for agent in agents:
             target = ope.target_of(agent, log, seed=0)
             assert (target[~log.mask] == 0).all() and np.allclose(target.sum(axis=1), 1)
     agent = ope.learn_by_classification(LOG)
@@ -165,11 +173,9 @@ def test_in_compiled_code_a_context_without_meaning_has_no_propensity() -> None:
 def test_the_lower_bound_selects() -> None:
     """The candidate with the highest estimate lost: its weights are large and its interval is wide."""
     steady, bold = np.tile([0.5, 0.3, 0.2], (300, 1)), np.tile([0.0, 0.0, 1.0], (300, 1))
-    log, _ = made(300, 2)
-    log = log._replace(
-        reward=np.where(log.action == 2, np.where(np.arange(300) % 30 == 0, 8.0, 0.4), 0.5),
-        propensity=np.array([0.9, 0.05, 0.05])[log.action],
-    )
+    action = np.repeat([0, 1, 2], [270, 15, 15])
+    reward = np.where(action == 2, np.where(np.arange(300) == 299, 10.0, 0.4), 0.5)
+    log = ope.make_log(action=action, reward=reward, propensity=np.array([0.9, 0.05, 0.05])[action])
     found = ope.select(log, {"bold": bold, "steady": steady}, seed=0)
     assert found.chosen == "steady" == found.table.index[0] and found.table["value"].idxmax() == "bold"
     alone = ope.evaluate(log, bold, seed=0, estimators="snips", level=0.975).loc["SNIPS"]
@@ -229,10 +235,11 @@ UNKNOWN = LOG._replace(propensity=np.full(600, np.nan))
         (lambda: ope.select(LOG, {"a": np.ones((5, 3))}, seed=0), ValueError, r"\(600, 3\); got \(5, 3\)"),
         (lambda: ope.target_of(np.ones(3), LOG, seed=0), TypeError, "must be a seqdec.core.Agent"),  # pyright: ignore[reportArgumentType]
         (
-            lambda: ope.target_of(ope.learn_by_classification(made(100, 0, context=None)[0]), LOG, seed=0),
+            lambda: ope.target_of(seqdec.agents.random(Spaces(Box(0, 1, (5,)), Discrete(3))), LOG, seed=0),
             ValueError,
             "the log has 4 features, 3 actions",
         ),
+        (lambda: ope.learn_by_classification(made(100, 0, context=None)[0]), ValueError, "no contexts"),
     ],
 )
 def test_bad_input_is_refused(wrong: Any, error: Any, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,6 +253,8 @@ def test_any_agent_that_knows_its_policy_is_a_target() -> None:
     spaces = Spaces(Box(-100, 100, (4,)), Discrete(3))
     agent: Agent = seqdec.agents.make("linear", spaces, policy="epsilon_greedy")
     state = agent.init(jax.random.key(0))
-    state, _ = agent.update(state, LOG.context[0], 2, 5.0)
+    for _ in range(20):
+        for action in range(3):
+            state, _ = agent.update(state, LOG.context[0], action, float(action))
     target = ope.target_of(agent, LOG, seed=0, state=state)
     np.testing.assert_allclose(target[0], [0.05 / 3, 0.05 / 3, 1 - 0.1 / 3], atol=1e-6)

@@ -16,7 +16,7 @@ import numpy as np
 from flax import linen as nn
 from gymnasium import spaces
 
-_LIBRARIES = {"seqdec", "jax", "jaxlib", "flax", "optax", "numpy", "scipy", "gymnasium", *sys.stdlib_module_names}
+_LIBRARIES = {"seqdec", "jax", "jaxlib", "flax", "optax", "numpy", "scipy", "sklearn", "gymnasium"}
 _LIBRARIES -= {"__main__"}
 _PLAIN = (bool, int, float, complex, str, bytes, np.generic, np.dtype)
 

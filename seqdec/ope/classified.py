@@ -35,7 +35,7 @@ def learn_by_classification(
     Raises:
         TypeError: not a log, or a classifier of another kind.
         ValueError: a log without propensities, with too few rows, with a negative reward, or in which only one action
-            has rewards; spaces that do not fit it; an epsilon out of range.
+            has rewards, or without contexts; spaces that do not fit it; an epsilon out of range.
     """
     from sklearn.base import is_classifier
     from sklearn.linear_model import LogisticRegression
@@ -57,12 +57,14 @@ def learn_by_classification(
             f"rewards are weights here and must be >= 0; got {log.reward.min():g} in row {int(log.reward.argmin())}: "
             "pass log._replace(reward=log.reward - log.reward.min()), or use seqdec.ope.learn"
         )
+    scaled, center, scale = standardized_inputs(log, own)
+    if not scaled.size:
+        raise ValueError("the log has no contexts, by which a classifier could tell actions: use seqdec.ope.learn")
     counted = log.reward > 0
     if len(np.unique(log.action[counted])) < 2:
         raise ValueError(
             "a classifier needs rewards > 0 of two actions at least: log more rows, or use seqdec.ope.learn"
         )
-    scaled, center, scale = standardized_inputs(log, own)
     made, row, size = unfitted(classifier), scaled.shape[1:], log.num_actions
     flat = scaled.reshape(len(scaled), -1)
     made.fit(flat[counted], log.action[counted], sample_weight=(log.reward / log.propensity)[counted])

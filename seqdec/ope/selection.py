@@ -68,7 +68,7 @@ def target_of(agent: Agent, log: Log, *, seed: int, state: Any = None) -> np.nda
 
     found, at = [], np.arange(-(-count // _BLOCK) * _BLOCK) % count  # whole blocks: one program
     for rows in at.reshape(-1, _BLOCK):
-        found.append(several(state, (jnp.asarray(rows), x[rows].reshape(-1, *seen.shape), log.mask[rows])))
+        found.append(several(state, (jnp.asarray(rows), x[rows].reshape(_BLOCK, *seen.shape), log.mask[rows])))
     target = np.concatenate(found)[:count].astype(np.float64)
     if np.isnan(target).any():
         raise ValueError(f"{agent.name} does not know the probabilities of its policy, or not in all rows of the log")
