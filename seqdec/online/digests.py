@@ -17,7 +17,7 @@ from flax import linen as nn
 from gymnasium import spaces
 
 _LIBRARIES = {"seqdec", "jax", "jaxlib", "flax", "optax", "numpy", "scipy", "sklearn", "gymnasium"}
-_LIBRARIES -= {"__main__"}
+_LIBRARIES |= set(sys.stdlib_module_names) - {"__main__"}
 _PLAIN = (bool, int, float, complex, str, bytes, np.generic, np.dtype)
 
 
