@@ -74,7 +74,7 @@ def main() -> None:
             start = time.perf_counter()
             target = policy(train, judge)
             seconds = time.perf_counter() - start
-            row = ope.evaluate(judge, target, seed=0, estimators="snips").loc["SNIPS"]
+            row = ope.evaluate(judge, target, seed=0, estimators="snips").loc["snips"]
             value = target[np.arange(len(truth)), truth].mean()
             inside = float(row["low"] <= value <= row["high"])
             found.append((name, value, row["value"], row["low"], row["high"], inside, seconds))

@@ -84,7 +84,7 @@ def test_a_learned_policy_beats_the_logging_policy_and_is_learned_again_with_the
     logging, best = (CHANCES @ [0.6, 0.2, 0.2]).mean(), CHANCES.max(axis=1).mean()
     value = (target * CHANCES).sum(axis=1).mean()
     assert value > logging + 0.6 * (best - logging), (logging, value, best)
-    row = ope.evaluate(JUDGE, target, seed=0, estimators="snips", level=0.999).loc["SNIPS"]
+    row = ope.evaluate(JUDGE, target, seed=0, estimators="snips", level=0.999).loc["snips"]
     assert logging < row["low"] < value < row["high"]
     assert target.min() >= agent.settings["epsilon"] / 3 - 1e-6
     np.testing.assert_array_equal(target, ope.target_of(learned(), JUDGE, seed=1))
@@ -178,7 +178,7 @@ def test_the_lower_bound_selects() -> None:
     log = ope.make_log(action=action, reward=reward, propensity=np.array([0.9, 0.05, 0.05])[action])
     found = ope.select(log, {"bold": bold, "steady": steady}, seed=0)
     assert found.chosen == "steady" == found.table.index[0] and found.table["value"].idxmax() == "bold"
-    alone = ope.evaluate(log, bold, seed=0, estimators="snips", level=0.975).loc["SNIPS"]
+    alone = ope.evaluate(log, bold, seed=0, estimators="snips", level=0.975).loc["snips"]
     assert found.table.loc["bold", "low"] == alone["low"]  # for two candidates at 0.95 together
     learned = ope.learn_by_classification(LOG)
     both = {"learned": learned, "uniform": np.full((2000, 3), 1 / 3)}
