@@ -128,7 +128,9 @@ def taking_paths() -> Iterator[tuple[str, Callable[..., Any], str]]:
 TAKING = {name: (function, parameter) for name, function, parameter in taking_paths()}
 for again in ("seqdec.online.OnlineAgent", "seqdec.bo.minimize", "seqdec.bo.maximize"):
     del TAKING[again]  # those of seqdec
-READERS = sorted(TAKING.keys() - WRITERS.keys())
+PAGE = "seqdec.bo.BayesianOptimizer.report"
+"""Of files that need their suffix."""
+READERS = sorted(TAKING.keys() - WRITERS.keys() - {PAGE})
 
 
 @pytest.fixture
@@ -188,6 +190,19 @@ def test_what_is_written_is_where_the_path_says(name: str, places: tuple[Path, P
     for wrong, kind in ((3, TypeError), (b"a", TypeError), ("", ValueError)):
         with pytest.raises(kind, match="a path must"):
             WRITERS[name](wrong)
+
+
+def test_a_page_is_where_the_path_says(places: tuple[Path, Path]) -> None:
+    home, work = places
+    optimizer = seqdec.bo.BayesianOptimizer([(0, 1)], seed=0)
+    optimizer.tell([0.5], 1.0)
+    write = getattr(optimizer, PAGE.rpartition(".")[2])
+    for number, path in enumerate(("~/a0.html", Path("~/a1.html"), Like("~/a2.html"), "a3.html")):
+        assert write(path) == (home, home, home, work)[number] / f"a{number}.html"
+    assert len(list(home.glob("*.html"))) == 3 and len(list(work.iterdir())) == 1
+    for wrong, kind in ((3, TypeError), (b"a", TypeError), ("", ValueError)):
+        with pytest.raises(kind, match="a path must"):
+            write(wrong)
 
 
 @pytest.mark.parametrize("name", READERS)
