@@ -264,6 +264,7 @@ def test_values_come_back_from_their_dimension(distribution: Any, values: list[A
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The distribution is specified by")  # a step that is wider than the range
 def test_constants_have_their_value_and_are_no_dimension_of_the_model() -> None:
     def constants(trial: optuna.Trial) -> tuple[Any, ...]:
         return (
