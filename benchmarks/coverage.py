@@ -47,19 +47,23 @@ class Kind(NamedTuple):
 
 
 def softmax(z: np.ndarray) -> np.ndarray:
+    """Probabilities (n, k) of logits."""
     e = np.exp(z - z.max(axis=1, keepdims=True))
     return e / e.sum(axis=1, keepdims=True)
 
 
 def sigmoid(z: np.ndarray) -> np.ndarray:
+    """Probabilities of logits."""
     return 1 / (1 + np.exp(-z))
 
 
 def uniform(x: np.ndarray, z: np.ndarray) -> np.ndarray:
+    """The policy (n, k) that plays all actions alike."""
     return np.full(z.shape, 1 / z.shape[1])
 
 
 def best(z: np.ndarray) -> np.ndarray:
+    """The policy (n, k) that plays the action with the largest score."""
     return np.eye(z.shape[1])[z.argmax(axis=1)]
 
 
@@ -107,11 +111,13 @@ def draw(kind: Kind, seed: int) -> tuple[ope.Log, np.ndarray, np.ndarray]:
 
 
 def score(kind: Kind, x: np.ndarray) -> np.ndarray:
+    """Scores (n, k) of actions at contexts."""
     slopes, levels = SCORES[kind.actions]
     return x @ slopes.T + levels
 
 
 def target(kind: Kind, z: np.ndarray) -> np.ndarray:
+    """The policy (n, k) to be evaluated."""
     return kind.greedy * best(z) + (1 - kind.greedy) / kind.actions
 
 
@@ -165,6 +171,7 @@ def draw_picture(tables: dict[str, pd.DataFrame], path: str) -> None:
 
 
 def main() -> None:
+    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--logs", type=int, default=500)
     parser.add_argument("--samples", type=int, default=500)

@@ -45,6 +45,7 @@ def by_hand(log: ope.Log, judge: ope.Log) -> np.ndarray:
 
 
 def learned(make: Callable[[ope.Log], Any]) -> Callable[[ope.Log, ope.Log], np.ndarray]:
+    """(log, rows to judge by) -> target of what `make` learns from the log."""
     return lambda log, judge: ope.target_of(make(log), judge, seed=0)
 
 
@@ -61,6 +62,7 @@ POLICIES: dict[str, Callable[[ope.Log, ope.Log], np.ndarray]] = {
 
 
 def main() -> None:
+    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=10)
     seeds = parser.parse_args().seeds

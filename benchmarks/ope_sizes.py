@@ -13,6 +13,7 @@ from seqdec import ope
 
 
 def main() -> None:
+    """Print times and memory."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--actions", type=int, default=10)

@@ -55,6 +55,7 @@ def belief(kind: str, bounds: list[tuple[float, float]], best: list[float]) -> d
 
 
 def main() -> None:
+    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=10)
     options = parser.parse_args()

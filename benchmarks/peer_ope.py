@@ -39,18 +39,21 @@ class Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     roots = ("torch", "seaborn", "pyieoe")
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """As of a finder: the roots are here."""
         if name.partition(".")[0] in self.roots:
             return importlib.machinery.ModuleSpec(name, self, is_package=True)
         return None
 
     def create_module(self, spec: Any) -> Empty:
+        """A module without content."""
         return Empty(spec.name)
 
     def exec_module(self, module: Any) -> None:
-        pass
+        """Nothing is to be executed."""
 
 
 def value(estimator: ope.Estimator, log: Any, target: Any, predicted: Any = None) -> float:
+    """The estimate."""
     return estimator.terms(ope.evidence(log, target, predicted, seed=0)).value
 
 
@@ -96,7 +99,7 @@ def bandits(peer: Any, data: Any, actions: int, reward: str, policy: str, beta: 
     one = np.eye(actions)[rng.integers(actions, size=800)]
     uniform = log._replace(propensity=np.full(800, 1 / actions))  # replay of theirs is for uniform logging
     theirs = peer.ReplayMethod().estimate_policy_value(**(given | {"action_dist": one[:, :, None]}))
-    found["Replay"] = value(ope.Replay(), uniform, one), theirs
+    found["replay"] = value(ope.Replay(), uniform, one), theirs
     return found | loggers(peer, log, target, rng) | embeddings(peer, log, seen, target, rng)
 
 
@@ -137,8 +140,8 @@ def embeddings(peer: Any, log: ope.Log, seen: dict, target: np.ndarray, rng: Any
     plain = peer.MarginalizedInverseProbabilityWeighting(n_actions=log.num_actions)
     normal = peer.SelfNormalizedMarginalizedInverseProbabilityWeighting(n_actions=log.num_actions)
     return {
-        "MIPS": (value(ope.MIPS(**given), log, target), plain.estimate_policy_value(**common)),
-        "MIPS(normalized=True)": (
+        "mips": (value(ope.MIPS(**given), log, target), plain.estimate_policy_value(**common)),
+        "mips(normalized=True)": (
             value(ope.MIPS(**given, normalized=True), log, target),
             normal.estimate_policy_value(**common),
         ),
@@ -146,6 +149,7 @@ def embeddings(peer: Any, log: ope.Log, seen: dict, target: np.ndarray, rng: Any
 
 
 def slates(peer: Any) -> Pairs:
+    """Name -> ours, theirs, on slates."""
     rng, count, slots, items = np.random.default_rng(1), 500, 3, 4
     law, other = rng.dirichlet(np.ones(items), size=(2, count, slots))
     action = (rng.random((count, slots, 1)) > law.cumsum(axis=2)).sum(axis=2).clip(max=items - 1)
@@ -185,10 +189,11 @@ def slates(peer: Any) -> Pairs:
         q_hat=q.ravel(),
         evaluation_policy_action_dist=other.ravel(),
     )
-    return found | {"CascadeDR": (value(ope.CascadeDR(), log, other, q), cascade)}
+    return found | {"cascade_dr": (value(ope.CascadeDR(), log, other, q), cascade)}
 
 
 def numbers(peer: Any) -> Pairs:
+    """Name -> ours, theirs, on actions that are numbers."""
     rng, count = np.random.default_rng(2), 500
     action, density = rng.normal(size=count), rng.uniform(0.1, 1, size=count)
     target, q = action + rng.normal(size=count), rng.normal(size=count)
@@ -216,6 +221,7 @@ def numbers(peer: Any) -> Pairs:
 
 
 def main() -> None:
+    """Print the differences."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", help="where Open Bandit Pipeline is installed")
     folder = parser.parse_args().folder

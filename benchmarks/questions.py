@@ -119,6 +119,7 @@ def calls() -> Counter[str]:
 
 
 def main() -> None:
+    """Print digests or calls."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", action="store_true", help="count calls between files instead")
     parser.add_argument("--questions", type=int, default=30, help="of each search")

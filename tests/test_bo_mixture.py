@@ -64,6 +64,18 @@ def test_draws_are_around_the_maximum_and_weighted_by_the_posterior() -> None:
     assert len(center) == DIM + 2 and np.exp(log_weights).sum() == pytest.approx(1)
 
 
+@pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")
+@pytest.mark.parametrize("scale", [1e160, 1e300, 1e-300])
+@pytest.mark.parametrize("standardize", [False, True])
+def test_values_whose_squares_overflow(scale: float, standardize: bool) -> None:
+    optimizer = BayesianOptimizer([(0.0, 1.0)] * 2, seed=0, search=QUICK, capacity=32, standardize=standardize)
+    for _ in range(6):
+        trial = optimizer.ask()
+        optimizer.tell(trial, scale * (float(np.sum(np.square(trial.x))) - 0.3))
+    found = optimizer.predict([0.5, 0.5])
+    assert np.isfinite(found if standardize else found.mean).all() and optimizer.is_fitted
+
+
 @pytest.mark.parametrize(("rows", "count"), [(16, 8), (64, 8), (128, 4), (256, 2), (512, 1), (2048, 1)])
 def test_longer_histories_have_fewer_members(rows: int, count: int) -> None:
     known = history()._replace(x=np.zeros((rows, DIM)), y=np.zeros(rows), filled=np.int32(0))

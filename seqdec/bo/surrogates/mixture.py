@@ -20,6 +20,7 @@ algorithms", 2012.
 """
 
 import functools
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -120,17 +121,26 @@ def _conditioned(hyper: Hyperparameters, drawn: list[Hyperparameters], log_weigh
 
 @one_blas_thread()
 def _drawn(hyper: Hyperparameters, known: Known, count: int) -> tuple[list[Hyperparameters], np.ndarray]:
-    """(draws, logarithms of their weights), given the most likely hyperparameters."""
+    """(draws, logarithms of their weights), given the most likely hyperparameters.
+
+    Where the likelihood is not finite, as of responses whose squares overflow, all draws are these.
+    """
+    alike = [hyper] * count, np.full(count, -math.log(count))
     if count == 1:
-        return [hyper], np.zeros(1)
+        return alike
     center = evidence.flatten(hyper)
     slopes = [_loss(center + _STEP * unit, known)[1] for unit in np.eye(len(center))]
     curvature = (np.array(slopes) - _loss(center, known)[1]) / _STEP
+    if not np.isfinite(curvature).all():
+        return alike
     values, vectors = np.linalg.eigh((curvature + curvature.T) / 2)
     z = _normals(count, len(center))
     spread = z / np.sqrt(np.maximum(values, evidence.SMALLEST_CURVATURE))
     points = np.clip(center + spread @ vectors.T, *np.transpose(evidence.bounds(known.x.shape[1])))
-    log_weights = 0.5 * np.sum(z**2, 1) - [_loss(point, known)[0] for point in points]
+    losses = np.array([_loss(point, known)[0] for point in points])
+    if not np.isfinite(losses).all():
+        return alike
+    log_weights = 0.5 * np.sum(z**2, 1) - losses
     log_weights = np.minimum(log_weights, np.median(log_weights) + _CUT)
     return [evidence.unflatten(point) for point in points], log_weights - np.logaddexp.reduce(log_weights)
 
