@@ -1,31 +1,43 @@
 """Seconds and memory of an off-policy evaluation: all standard estimators, with 1,000 bootstrap samples.
 
-python benchmarks/ope_sizes.py [--rows 1000000] [--actions 10]
+    python benchmarks/ope_sizes.py [--rows 1000000] [--actions 10]
+    python benchmarks/ope_sizes.py --rows 10000000 --parquet     from a file, in batches
+
+The file has five contexts; target and predicted rewards are functions of them.
 """
 
 import argparse
 import resource
+import tempfile
 import time
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
+from scipy.special import softmax
 
 from seqdec import ope
 
+GROUP = 1_000_000
+"""Rows of a row group."""
 
-def main() -> None:
-    """Print times and memory."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--actions", type=int, default=10)
-    options = parser.parse_args()
-    rows, actions, rng = options.rows, options.actions, np.random.default_rng(0)
-    log = ope.make_log(
+
+def draw(rows: int, actions: int, rng: np.random.Generator) -> ope.Log:
+    """A log of uniform actions with five contexts."""
+    return ope.make_log(
         action=rng.integers(actions, size=rows),
         reward=(rng.random(rows) < 0.3) * 1.0,
         propensity=np.full(rows, 1 / actions),
         context=rng.normal(size=(rows, 5)),
         num_actions=actions,
     )
+
+
+def in_memory(rows: int, actions: int) -> None:
+    """Print the times of a log in memory."""
+    rng = np.random.default_rng(0)
+    log = draw(rows, actions, rng)
     target = rng.dirichlet(np.ones(actions), size=rows)
     predicted = rng.random((rows, actions))
     start = time.perf_counter()
@@ -33,10 +45,51 @@ def main() -> None:
     middle = time.perf_counter()
     ope.overlap(log, target)
     end = time.perf_counter()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(
         f"{rows:,} rows, {actions} actions: {len(table)} estimates {middle - start:.1f} s, overlap {end - middle:.1f} s"
     )
+
+
+def from_file(path: Path, rows: int, actions: int) -> None:
+    """Write a log and print the time in which it is evaluated."""
+    rng = np.random.default_rng(0)
+    slopes = rng.normal(size=(5, actions))
+    writer = None
+    for start in range(0, rows, GROUP):
+        log = draw(min(GROUP, rows - start), actions, rng)
+        table = pa.Table.from_pandas(log._replace(timestamp=log.timestamp + start).to_pandas(), preserve_index=False)
+        writer = writer or parquet.ParquetWriter(path, table.schema)
+        writer.write_table(table)
+    assert writer is not None
+    writer.close()
+    del log, table
+    start = time.perf_counter()
+    table = ope.evaluate(
+        ope.scan_log(path, num_actions=actions),
+        lambda log: softmax(log.context @ slopes, axis=1),
+        lambda log: 1 / (1 + np.exp(-log.context @ slopes)),
+        seed=0,
+    )
+    seconds = time.perf_counter() - start
+    print(
+        f"{rows:,} rows, {actions} actions from {path.stat().st_size / 2**20:.0f} MiB: {len(table)} estimates, "
+        f"{seconds:.1f} s"
+    )
+
+
+def main() -> None:
+    """Print times and memory."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--actions", type=int, default=10)
+    parser.add_argument("--parquet", action="store_true")
+    options = parser.parse_args()
+    if options.parquet:
+        with tempfile.TemporaryDirectory() as folder:
+            from_file(Path(folder) / "log.parquet", options.rows, options.actions)
+    else:
+        in_memory(options.rows, options.actions)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(f"largest resident memory {peak:.1f} GiB")
 
 

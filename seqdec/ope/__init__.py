@@ -4,7 +4,9 @@ from seqdec.ope.classified import learn_by_classification
 from seqdec.ope.contract import (
     Estimator,
     Evidence,
+    Expected,
     Predicted,
+    RowEvidence,
     Target,
     Terms,
     check_predicted,
@@ -41,6 +43,7 @@ from seqdec.ope.estimators.continuous import ContinuousLog, make_continuous_log
 from seqdec.ope.estimators.slates import SlateLog, make_slate_log
 from seqdec.ope.evaluation import MARK, evaluate
 from seqdec.ope.feedback import from_bandit_feedback
+from seqdec.ope.files import LogFile, scan_log
 from seqdec.ope.intervals import INTERVALS, bootstrap
 from seqdec.ope.learned import OBJECTIVES, learn
 from seqdec.ope.learning import cross_fit, expected_rewards, prequential
@@ -70,12 +73,15 @@ __all__ = [
     "ContinuousLog",
     "Estimator",
     "Evidence",
+    "Expected",
     "KernelDR",
     "KernelIPS",
     "Log",
+    "LogFile",
     "Overlap",
     "Predicted",
     "Replay",
+    "RowEvidence",
     "Selection",
     "SlateIPS",
     "SlateLog",
@@ -109,6 +115,7 @@ __all__ = [
     "overlap",
     "predict_rewards",
     "prequential",
+    "scan_log",
     "select",
     "standardised",
     "target_of",

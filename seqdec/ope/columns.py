@@ -102,6 +102,11 @@ class Columns:
         return np.stack(columns, axis=1).reshape(len(self.table), *_shape(places))
 
 
+def has_actions(names: Iterable[str]) -> bool:
+    """Whether columns of these names count the actions: masks, or features of each action."""
+    return any(re.fullmatch(_GROUPS[group], name) for name in names for group in ("mask", "features"))
+
+
 def context_of(columns: Columns, context: Encoder | Sequence[str] | None, outcomes: Mapping[str, str]) -> Any:
     """The features of each row (n, d): encoded, or the numbers in the named columns, or those in context_0, ...
 

@@ -106,9 +106,69 @@ class Evidence(NamedTuple):
         return self.log.reward - self._rewards[np.arange(len(self.log.action)), self.log.action]
 
     @property
+    def law(self) -> np.ndarray:
+        """(k,) mean probability of each action under the target."""
+        return self.target.probabilities.mean(axis=0)
+
+    @property
+    def usual_weight(self) -> float:
+        """Mean weight of a decision of the target if the logging policy plays all unlogged actions equally often."""
+        return usual_weight(self.log, self.target)
+
+    @property
     def _rewards(self) -> np.ndarray:
         assert self.predicted is not None, "an estimator that uses predictions must declare that it needs them"
         return self.predicted.rewards
+
+
+class Expected(NamedTuple):
+    """What predicted rewards say of each row, where those of all actions are not kept."""
+
+    direct: np.ndarray
+    """(n,) as in `Evidence`"""
+    residual: np.ndarray
+    """(n,) as in `Evidence`"""
+
+
+class RowEvidence(NamedTuple):
+    """`Evidence` without contexts and without the numbers of each action, for estimators that do not need them."""
+
+    log: Log
+    """without contexts, masks and features of the actions"""
+    weights: np.ndarray
+    """(n,) as in `Evidence`"""
+    predicted: Expected | None
+    """None without predictions"""
+    law: np.ndarray
+    """(k,) as in `Evidence`"""
+    usual_weight: float
+    """as in `Evidence`"""
+    seed: int
+    """of estimators that draw random numbers"""
+
+    @property
+    def direct(self) -> np.ndarray:
+        """(n,) expected predicted reward under the target."""
+        return self._expected.direct
+
+    @property
+    def residual(self) -> np.ndarray:
+        """(n,) reward minus the predicted reward of the logged action."""
+        return self._expected.residual
+
+    @property
+    def _expected(self) -> Expected:
+        assert self.predicted is not None, "an estimator that uses predictions must declare that it needs them"
+        return self.predicted
+
+
+def usual_weight(log: Log, target: Target) -> float:
+    """Mean over rows of sum_a pi(a)^2 / p(a), with p of the logged action known and equal for all others."""
+    others = np.maximum(log.mask.sum(axis=1) - 1, 1)
+    rest = np.maximum((1 - log.propensity) / others, 1e-6)
+    own = target.probabilities[np.arange(len(log.action)), log.action]
+    squares = np.einsum("na,na->n", target.probabilities, target.probabilities) - own**2
+    return float(np.mean(own * target.weights + squares / rest))
 
 
 class Estimator(NamedTuple):
@@ -117,14 +177,16 @@ class Estimator(NamedTuple):
     terms: Callable[[Any], Terms]
     """(`Evidence`, or that of another kind of log) -> contribution of each row"""
     needs: tuple[str, ...] = ("propensities",)
-    """of "propensities" and "predicted\""""
+    """of "propensities", "predicted" and "contexts\"; the last for those that use contexts, or the probabilities or
+    predicted rewards of each action, and so not for `RowEvidence`"""
     log: type = Log
     """the kind of log that it is for"""
     references: "tuple[Estimator, ...] | Callable[[Any], tuple[Estimator, ...]]" = ()
     """estimators of the same value without the bias of this one, or a function of the evidence that returns them; the
     interval is that of the first whose needs are met, and of this estimator itself if there is none"""
     extended: bool = False
-    """whether terms of a row are the same without the other rows, so that the default interval may add a row"""
+    """whether terms of a row are the same without the other rows, so that the default interval may add a row, as
+    `RowEvidence`"""
     name: str = ""
     """its row in tables: its name in the registry, with the settings that are not defaults"""
 
@@ -185,6 +247,11 @@ def lacks(estimator: Estimator, evidence: Any) -> str:
         )
     if "predicted" in estimator.needs and evidence.predicted is None:
         return f"{estimator.name} needs predicted rewards, such as those of seqdec.ope.predict_rewards(log, seed=0)"
+    if "contexts" in estimator.needs and isinstance(evidence, RowEvidence):
+        return (
+            f"{estimator.name} needs contexts and the probabilities of all actions, which are not kept of a log in "
+            "batches: read a part of the log with Log.load"
+        )
     return ""
 
 

@@ -66,9 +66,10 @@ def overlap(log: Log, target: np.ndarray | Target) -> Overlap:
         nan = float("nan")
         verdict = "The log alone cannot decide: without propensities estimates rest on the model."
         return Overlap(count, nan, nan, nan, nan, unsupported, nan, nan, (unknown,), verdict)
+    told = list(biases(log, w, target.probabilities.mean(axis=0)))
     total, effective = w.sum(), _effective(w)
     worth = f"{count:,} rows are worth {effective:,.1f} of the policy's own"
-    words = [_ESTIMATED, *biases(log, target)] if log.estimated else list(biases(log, target))
+    words = [_ESTIMATED, *told] if log.estimated else told
     hardly = short = False
     if total and effective < max(_ENOUGH, 0.01 * count):
         hardly = effective < 0.5 * count
@@ -116,9 +117,14 @@ def overlap(log: Log, target: np.ndarray | Target) -> Overlap:
     )
 
 
-def biases(log: Log, target: Target) -> Iterator[str]:
-    """In words, why estimates by weights may be wrong however many rows the log has."""
-    w = target.weights
+def biases(log: Log, w: np.ndarray, law: np.ndarray) -> Iterator[str]:
+    """In words, why estimates by weights may be wrong however many rows the log has.
+
+    Args:
+        log: decisions of the logging policy.
+        w: (n,) weights of a target.
+        law: (k,) its mean probability of each action.
+    """
     if not w.any():
         yield (
             "the log has no support for the policy: in no row would the policy play the logged action; estimators by "
@@ -126,7 +132,7 @@ def biases(log: Log, target: Target) -> Iterator[str]:
         )
         return
     never = _never(log)
-    share = target.probabilities[:, never].sum(axis=1).mean()
+    share = law[never].sum()
     if share > _RARE:
         listed = ", ".join(map(log.name, never[:5])) + (", ..." if len(never) > 5 else "")
         yield (

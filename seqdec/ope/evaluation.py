@@ -1,7 +1,7 @@
 """Estimates with intervals, in one table."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,8 +11,8 @@ from seqdec.ope import intervals
 from seqdec.ope.contract import (
     Estimator,
     Evidence,
-    Predicted,
-    Target,
+    Expected,
+    RowEvidence,
     Terms,
     check_needs,
     evidence,
@@ -43,9 +43,11 @@ def evaluate(
     """Estimates of the target's mean reward per decision, with intervals.
 
     Args:
-        log: decisions of the logging policy: a `Log`, a `SlateLog` or a `ContinuousLog`.
-        target: (n, k) probabilities of the policy to be evaluated, given each row's context; of other kinds of logs see
-            there.
+        log: decisions of the logging policy: a `Log`, a `SlateLog`, a `ContinuousLog`, or a file that `scan_log` reads
+            in batches.
+        target: (n, k) probabilities of the policy to be evaluated, given each row's context; of slates and numbers see
+            there. Of a log in batches a function of a batch, a `Log` of m rows, that returns (m, k) probabilities, or a
+            list of k columns of the file; and so are predictions.
         predicted: (n, k) rewards predicted by a model that was not fitted to the row, such as those of
             `predict_rewards`; None omits the estimators that need it. Needed for a log without propensities, of which
             there is the direct method alone.
@@ -82,14 +84,14 @@ def evaluate(
     given = evidence(log, target, predicted, seed=seed)
     chosen = _chosen(estimators, given)
     terms = {one.name: one.terms(given) for one in chosen}
-    if isinstance(given, Evidence) and log.known_propensities:
-        for text in biases(log, given.target):
+    if isinstance(given, Evidence | RowEvidence) and given.log.known_propensities:
+        for text in biases(given.log, given.weights, given.law):
             warnings.warn(text, stacklevel=2)
     ends, told = _ends(chosen, terms, given, interval, level, samples, bounds)
     rows = [(one.value, *ends[name], one.std_error, told[name]) for name, one in terms.items()]
     names = pd.Index(list(terms), name="estimator")
     table = pd.DataFrame(rows, index=names, columns=["value", "low", "high", "std_error", "interval"])
-    if log.estimated:
+    if given.log.estimated:
         table[MARK] = ["estimated" if "propensities" in one.needs else "not used" for one in chosen]
     return table
 
@@ -137,7 +139,9 @@ def _ends(
             name: {
                 "percentile": lambda i=i: intervals.percentile(drawn[:, i], level),
                 "bca": lambda i=i, one=one: intervals.bca(one, drawn[:, i], level),
-                "studentized": lambda i=i, one=one: intervals.studentized(one, drawn[:, i], errors[:, i], level),
+                "studentized": lambda i=i, one=one: intervals.studentized(
+                    (one.value, one.std_error), drawn[:, i], errors[:, i], level
+                ),
             }[interval]()
             for i, (name, one) in enumerate(terms.items())
         }
@@ -166,59 +170,41 @@ def _cautious(
     bases: list[Estimator], terms: dict[str, Terms], given: Any, level: float, samples: int
 ) -> dict[str, tuple[float, float]]:
     """Default intervals of estimators without bias, by name."""
-    parts = {one.name: terms.get(one.name) or one.terms(given) for one in bases}
-    low, high = _extended(bases, parts, given)
-    drawn, errors = intervals.bootstrap([*low, *high], seed=given.seed, samples=samples)
-    ends = [
-        intervals.studentized(one, drawn[:, i], errors[:, i], level, cautious=True)
-        for i, one in enumerate([*low, *high])
-    ]
-    return {one.name: (ends[i][0], ends[i + len(bases)][1]) for i, one in enumerate(bases)}
+    extra = _extra_rows(given) if any(one.extended for one in bases) else ()
+    points = []
 
-
-def _extended(bases: list[Estimator], parts: dict[str, Terms], given: Any) -> tuple[list[Terms], list[Terms]]:
-    """Terms with one row more, which counts for a low and for a high estimate; see `seqdec.ope.intervals`.
-
-    Estimators that cannot take one get a row of zeros, which changes nothing.
-    """
-    extra = _extra_rows(given) if isinstance(given, Evidence) and any(one.extended for one in bases) else None
-    found = []
-    for side in (0, 1):
-        terms = []
+    def extended() -> Iterator[Terms]:
         for one in bases:
-            own = parts[one.name]
-            more = one.terms(extra[side]) if extra is not None and one.extended and own.value == own.value else None
-            terms.append(_with_row(own, more))
-        found.append(terms)
-    return found[0], found[1]
+            own = terms.get(one.name) or one.terms(given)
+            taken = extra if one.extended and not np.isnan(own.value) else ()
+            for side in (0, 1):
+                more = _with_row(own, one.terms(taken[side]) if taken else None)
+                points.append((more.value, more.std_error))
+                yield more
+
+    drawn, errors = intervals.bootstrap(extended(), seed=given.seed, samples=samples)
+    ends = [
+        intervals.studentized(point, drawn[:, i], errors[:, i], level, cautious=True) for i, point in enumerate(points)
+    ]
+    return {one.name: (ends[2 * i][0], ends[2 * i + 1][1]) for i, one in enumerate(bases)}
 
 
 def _with_row(own: Terms, more: Terms | None) -> Terms:
+    """Terms with a row more: one of zeros, which changes nothing, where there is none."""
     columns = own.columns
     rows = [np.zeros((1, columns[0].shape[1]))] * 2 if more is None else more.columns
     return Terms(*(np.concatenate([part, row]) for part, row in zip(columns, rows, strict=True)))
 
 
-def _extra_rows(given: Evidence) -> tuple[Evidence, Evidence] | None:
-    """Evidence of one row each, which the log might have had: with a low and with a high reward."""
-    log, target = given.log, given.target.probabilities
-    if not log.known_propensities:
-        return None
-    rows = np.arange(len(log.action))
-    others = np.maximum(log.mask.sum(axis=1) - 1, 1)
-    rest = np.maximum((1 - log.propensity) / others, 1e-6)  # of each other action, if they share what is left
-    own = target[rows, log.action]
-    squares = np.einsum("na,na->n", target, target) - own**2
-    weight = float(np.mean(own * given.weights + squares / rest))
-    direct = 0.0 if given.predicted is None else float(given.direct.mean())
-    one = log.rows(np.array([0]))
-    law = np.where(one.mask, 1.0, 0.0) / one.mask.sum()
-    predicted = None if given.predicted is None else Predicted(np.where(one.mask, direct, 0.0))
-    r, mean = log.reward, log.reward.mean()
-    found = [
-        given._replace(
-            log=one._replace(reward=np.array([reward])), target=Target(law, np.array([weight])), predicted=predicted
-        )
-        for reward in (r[r <= mean].mean(), r[r >= mean].mean())
-    ]
-    return found[0], found[1]
+def _extra_rows(given: Any) -> Sequence[RowEvidence]:
+    """A row that the log might have had, with a low and with a high reward; see `seqdec.ope.intervals`."""
+    if not isinstance(given, Evidence | RowEvidence) or not given.log.known_propensities:
+        return ()
+    direct = None if given.predicted is None else np.array([given.direct.mean()])
+    weights, r, mean = np.array([given.usual_weight]), given.log.reward, given.log.reward.mean()
+    found = []
+    for reward in (r[r <= mean].mean(), r[r >= mean].mean()):
+        one = given.log.rows(np.array([0]))._replace(reward=np.array([reward]))
+        predicted = None if direct is None else Expected(direct, one.reward - direct)
+        found.append(RowEvidence(one, weights, predicted, given.law, given.usual_weight, given.seed))
+    return found

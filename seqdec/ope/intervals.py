@@ -17,8 +17,9 @@
 The last two need bounds of the contribution of a row, of an estimate that is a mean, and hold if these bounds do.
 """
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -34,16 +35,17 @@ Ends = tuple[float, float]
 _UNKNOWN = (float("nan"), float("nan"))
 
 
-def studentized(one: Terms, drawn: np.ndarray, errors: np.ndarray, level: float, *, cautious: bool = False) -> Ends:
-    """Interval of an estimate from its bootstrap samples (samples,) and their standard errors."""
+def studentized(point: Ends, drawn: np.ndarray, errors: np.ndarray, level: float, *, cautious: bool = False) -> Ends:
+    """Interval of an estimate and its standard error from bootstrap samples (samples,) and their standard errors."""
+    value, std_error = point
     known = np.isfinite(drawn) & (errors > 0)
     if known.sum() < 2:
-        return _UNKNOWN if one.std_error else (one.value, one.value)
-    low, high = np.quantile((drawn[known] - one.value) / errors[known], [(1 - level) / 2, (1 + level) / 2])
+        return _UNKNOWN if std_error else (value, value)
+    low, high = np.quantile((drawn[known] - value) / errors[known], [(1 - level) / 2, (1 + level) / 2])
     if cautious:
         least = _normal((1 + level) / 2)
         low, high = np.clip(low, -_WIDEST * least, -least), np.clip(high, least, _WIDEST * least)
-    return float(one.value - high * one.std_error), float(one.value - low * one.std_error)
+    return float(value - high * std_error), float(value - low * std_error)
 
 
 def percentile(drawn: np.ndarray, level: float) -> Ends:
@@ -148,7 +150,7 @@ def _probability(z: float) -> float:
     return float(ndtr(z))
 
 
-def bootstrap(terms: Sequence[Terms], *, seed: int, samples: int = 1000) -> tuple[np.ndarray, np.ndarray]:
+def bootstrap(terms: Iterable[Terms], *, seed: int, samples: int = 1000) -> tuple[np.ndarray, np.ndarray]:
     """Estimates and their standard errors in bootstrap samples, the same rows for all of them: twice (samples, m).
 
     Rows are drawn with replacement as counts, which are multinomial, so that a sample is a product of matrices. Above
@@ -157,19 +159,16 @@ def bootstrap(terms: Sequence[Terms], *, seed: int, samples: int = 1000) -> tupl
     A standard error is that of the influence function, from the sample itself. NaN where a sample has no denominator.
     """
     generator = np.random.default_rng(checks.seed("seed", seed))
-    count = len(terms[0].numerator)
-    places, features = [], []
+    places, features, member = [], [], None
     for one in terms:
-        numerator, denominator = one.columns
-        every = np.concatenate([numerator, denominator], axis=1)
-        pairs = np.triu_indices(every.shape[1])
-        start = sum(part.shape[1] for part in features)
-        features.append(np.concatenate([every, every[:, pairs[0]] * every[:, pairs[1]]], axis=1))
-        places.append((start, every.shape[1] // 2))
-    columns = np.concatenate(features, axis=1)
-    if count > _BLOCKS:
-        member = generator.permutation(np.arange(count) % _BLOCKS)
-        columns = np.stack([np.bincount(member, column, minlength=_BLOCKS) for column in columns.T], axis=1)
+        every = [column for part in one.columns for column in part.T]
+        if member is None and len(every[0]) > _BLOCKS:
+            member = generator.permutation(np.arange(len(every[0])) % _BLOCKS)
+        places.append((len(features), len(every) // 2))
+        products = (every[i] * every[j] for i, j in zip(*np.triu_indices(len(every)), strict=True))
+        for column in itertools.chain(every, products):
+            features.append(column if member is None else np.bincount(member, column, minlength=_BLOCKS))
+    columns = np.stack(features, axis=1)
     rows, sums = len(columns), []
     for first in range(0, samples, step := max(1, _CHUNK // rows)):
         size = min(step, samples - first)

@@ -43,7 +43,7 @@ def DR(*, shrinkage: float | str = math.inf) -> Estimator:
             positive = w[w > 0] ** 2
             low, high = np.quantile(positive, [0.05, 0.95]) if positive.size else (1.0, 1.0)
             grid = (math.inf, *np.geomspace(100 * high, 0.01 * low, 25))
-            return chosen(shrinkage, [shrunk(w, one) for one in grid], w, residual, direct)
+            return chosen(shrinkage, grid, shrunk, w, residual, direct)
         return mean(direct + shrunk(w, shrinkage) * residual)
 
     return Estimator(terms, _BOTH, references=() if shrinkage == math.inf else (DR(),), extended=True)
@@ -82,12 +82,14 @@ def SwitchDR(*, threshold: float | str = 10.0) -> Estimator:
     """
     check_setting("threshold", threshold)
 
+    def kept(w: np.ndarray, threshold: float) -> np.ndarray:
+        return np.where(w <= threshold, w, 0.0)
+
     def terms(evidence: Evidence) -> Terms:
         w, residual, direct = evidence.weights, evidence.residual, evidence.direct
         if isinstance(threshold, str):
-            kept = [np.where(w <= bound, w, 0.0) for bound in candidates(w)]
-            return chosen(threshold, kept, w, residual, direct)
-        return mean(direct + np.where(w <= threshold, w, 0.0) * residual)
+            return chosen(threshold, candidates(w), kept, w, residual, direct)
+        return mean(direct + kept(w, threshold) * residual)
 
     return Estimator(terms, _BOTH, references=(DR(),))
 
@@ -104,7 +106,7 @@ def SubGaussianDR(*, strength: float | str = "bound") -> Estimator:
     def terms(evidence: Evidence) -> Terms:
         w, residual, direct = evidence.weights, evidence.residual, evidence.direct
         if isinstance(strength, str):
-            return chosen(strength, [harmonic(w, one) for one in STRENGTHS], w, residual, direct)
+            return chosen(strength, STRENGTHS, harmonic, w, residual, direct)
         return mean(direct + harmonic(w, strength) * residual)
 
     return Estimator(terms, _BOTH, references=(DR(),))

@@ -45,7 +45,7 @@ def MIPS(*, embedding: Any = None, law: Any = None, logging: Any = None, normali
         w = np.where(below > 0, above / np.where(below > 0, below, 1), 0.0)
         return Terms(w * log.reward, w) if normalized else mean(w * log.reward, supported=bool(w.any()))
 
-    return Estimator(terms, needs=())
+    return Estimator(terms, needs=("contexts",))
 
 
 def _fitting(name: str, values: Any, like: np.ndarray) -> np.ndarray:

@@ -31,7 +31,7 @@ def MRDR(*, model: Any = None, folds: int = 5) -> Estimator:
         residual = log.reward - predicted[np.arange(len(log.action)), log.action]
         return mean(direct + w * residual)
 
-    return Estimator(terms)
+    return Estimator(terms, ("propensities", "contexts"))
 
 
 @configured
@@ -58,7 +58,7 @@ def BalancedIPW(*, classifier: Any = None, folds: int = 5) -> Estimator:
         w = _density_ratio(evidence, classifier, folds)
         return Terms(w * evidence.log.reward, w)
 
-    return Estimator(terms, needs=())
+    return Estimator(terms, needs=("contexts",))
 
 
 def _density_ratio(evidence: Evidence, classifier: Any, folds: int) -> np.ndarray:

@@ -35,7 +35,7 @@ def BalancedLoggers(*, mixture: Any, estimator: Estimator | None = None) -> Esti
         given = Target(target, target[np.arange(len(log.action)), log.action] / chance)
         return inner.terms(evidence._replace(log=log._replace(propensity=chance), target=given))
 
-    return Estimator(terms, needs=tuple(need for need in inner.needs if need != "propensities"))
+    return Estimator(terms, needs=(*(need for need in inner.needs if need != "propensities"), "contexts"))
 
 
 @configured
@@ -74,7 +74,7 @@ def WeightedLoggers(*, logger: Any, estimator: Estimator | None = None) -> Estim
             numerator[rows, columns], denominator[rows, columns] = share * above, below
         return Terms(numerator, denominator)
 
-    return Estimator(terms, needs=inner.needs)
+    return Estimator(terms, needs=(*inner.needs, "contexts"))
 
 
 def _of_rows(evidence: Evidence, rows: np.ndarray) -> Evidence:

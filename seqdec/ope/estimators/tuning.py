@@ -14,7 +14,7 @@ References:
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -42,20 +42,32 @@ def candidates(w: np.ndarray) -> list[float]:
     return [math.inf, *np.geomspace(positive.max(), np.quantile(positive, 0.05), _CANDIDATES)]
 
 
-def chosen(rule: str, weights: Sequence[np.ndarray], w: np.ndarray, residual: np.ndarray, direct: np.ndarray | float):
-    """Terms of the mean of direct + v residual, for the v (n,) of `weights` that the rule chooses.
+def chosen(
+    rule: str,
+    settings: Sequence[float],
+    weigh: Callable[[np.ndarray, float], np.ndarray],
+    w: np.ndarray,
+    residual: np.ndarray,
+    direct: np.ndarray | float,
+) -> Terms:
+    """Terms of the mean of direct + v residual with v = weigh(w, setting), for the setting that the rule chooses.
 
     NaN where no row has a weight and there is no direct part.
     """
-    supported = np.full(len(w), float(bool(w.any()) or isinstance(direct, np.ndarray)))
-    every = [Terms(direct + v * residual, supported) for v in weights]
+    supported = np.broadcast_to(float(bool(w.any()) or isinstance(direct, np.ndarray)), len(w))
+
+    def terms(setting: float) -> Terms:
+        return Terms(direct + weigh(w, setting) * residual, supported)
+
     if rule == "slope":
-        return every[slope([one.value for one in every], [one.std_error for one in every])]
-    errors = []
-    for v, one in zip(weights, every, strict=True):
-        bias = Terms((w - v) * residual, supported)
-        errors.append(one.std_error**2 + max(0.0, bias.value**2 - bias.std_error**2))
-    return every[int(np.argmin(errors))]
+        points = [(one.value, one.std_error) for one in map(terms, settings)]
+        return terms(settings[slope(*zip(*points, strict=True))])
+
+    def error(setting: float) -> float:
+        bias = Terms((w - weigh(w, setting)) * residual, supported)
+        return terms(setting).std_error ** 2 + max(0.0, bias.value**2 - bias.std_error**2)
+
+    return terms(settings[int(np.argmin([error(setting) for setting in settings]))])
 
 
 def slope(values: Sequence[float], errors: Sequence[float]) -> int:

@@ -31,8 +31,7 @@ def IPS(*, max_weight: float | str = math.inf) -> Estimator:
     def terms(evidence: Evidence) -> Terms:
         w, r = evidence.weights, evidence.log.reward
         if isinstance(max_weight, str):
-            kept = [np.minimum(w, bound) for bound in candidates(w)]
-            return chosen(max_weight, kept, w, r, 0.0)
+            return chosen(max_weight, candidates(w), np.minimum, w, r, 0.0)
         return mean(np.minimum(w, max_weight) * r, supported=bool(w.any()))
 
     return Estimator(terms, references=(SNIPS(),))
@@ -80,7 +79,7 @@ def SubGaussianIPS(*, strength: float | str = "bound") -> Estimator:
     def terms(evidence: Evidence) -> Terms:
         w, r = evidence.weights, evidence.log.reward
         if isinstance(strength, str):
-            return chosen(strength, [harmonic(w, one) for one in STRENGTHS], w, r, 0.0)
+            return chosen(strength, STRENGTHS, harmonic, w, r, 0.0)
         return mean(harmonic(w, strength) * r, supported=bool(w.any()))
 
     return Estimator(terms, references=(SNIPS(),))
@@ -126,4 +125,4 @@ def harmonic(w: np.ndarray, strength: float) -> np.ndarray:
 
 def mean(terms: np.ndarray, *, supported: bool = True) -> Terms:
     """The mean of `terms`; NaN if not `supported`: the log then says nothing about the target."""
-    return Terms(terms, np.full_like(terms, float(supported)))
+    return Terms(terms, np.broadcast_to(float(supported), terms.shape))

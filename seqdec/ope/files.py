@@ -1,0 +1,198 @@
+"""Logs in parquet files that are larger than the memory: read in batches, of which numbers of each row are kept."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from seqdec import checks
+from seqdec.features import Encoder
+from seqdec.introspection import described
+from seqdec.ope.columns import Columns, has_actions, numbers
+from seqdec.ope.contract import Expected, RowEvidence, evidence
+from seqdec.ope.log import Log
+from seqdec.ope.validation import MOST_ACTIONS
+from seqdec.persistence import located, reading
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_REMEDY = "a log in batches is a parquet file: read others with Log.load, or convert them"
+
+
+class LogFile(NamedTuple):
+    """A log in a parquet file, as `scan_log` returns it."""
+
+    path: Path
+    """of the file"""
+    rows: int
+    """n, the number of rows"""
+    batch_size: int
+    """rows in memory at a time"""
+    options: Mapping[str, Any]
+    """keywords of `Log.from_pandas`"""
+
+    def __repr__(self) -> str:
+        return described(f"Log of {self.rows:,} decisions in {self.path}", f"read in batches of {self.batch_size:,}")
+
+    def batches(self) -> Iterator[Log]:
+        """The rows in the order of the file, as validated logs of at most `batch_size` rows.
+
+        Raises ValueError that names the rows of the batch, and their column, row within it, value and remedy.
+        """
+        return (log for _, log in self.tables())
+
+    def tables(self) -> "Iterator[tuple[pd.DataFrame, Log]]":
+        """Each batch as a table with all its columns, and as a log; errors as those of `batches`."""
+        start, before = 0, None
+        for table in _tables(self.path, self.batch_size):
+            with self.naming(start, len(table)):
+                log = Log.from_pandas(table, **self.options)
+                if before is not None and self._timed(table) and log.timestamp[0] < before.timestamp[-1]:
+                    raise ValueError("the first is earlier than the row before: sort the log by time")
+                if before is not None and before.known_propensities != log.known_propensities:
+                    raise ValueError("propensities are known in some batches only: drop rows without one")
+            start, before = start + len(table), log
+            yield table, log
+        if start != self.rows:
+            raise ValueError(f"{self.path} has {start:,} rows and had {self.rows:,}: call scan_log anew")
+
+    @contextmanager
+    def naming(self, start: int, rows: int) -> Iterator[None]:
+        """Errors of a batch are raised with the file and the rows of the batch."""
+        try:
+            yield
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{self.path}, rows {start:,} to {start + rows - 1:,}: {error}") from error
+
+    def _timed(self, table: "pd.DataFrame") -> bool:
+        return self.options["time"] is not None or "timestamp" in table
+
+
+def scan_log(
+    path: str | os.PathLike[str],
+    *,
+    batch_size: int = 100_000,
+    context: Encoder | Sequence[str] | None = None,
+    action: str = "action",
+    reward: str = "reward",
+    propensity: str | None = "propensity",
+    time: str | None = None,
+    action_names: Sequence[str] | None = None,
+    num_actions: int | None = None,
+) -> LogFile:
+    """The log in a parquet file, for `evaluate`, without loading it; only its actions are read here.
+
+    Args:
+        path: of the file.
+        batch_size: rows that are in memory at a time.
+        context: as in `Log.from_pandas`, and so are all others.
+        action: column of the actions.
+        reward: column of the rewards.
+        propensity: column of the propensities, or None.
+        time: column of the times, or None.
+        action_names: names of all actions; None for those that occur, sorted, or the categories.
+        num_actions: k; None for the largest action that occurs, and 1, where there are neither names nor masks nor
+            features of actions.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is not a parquet file, has no rows or no column of actions, or a setting is out of its range.
+    """
+    import pandas as pd
+
+    path, batch_size = located(path), checks.count("batch_size", batch_size)
+    names = _columns(path)
+    Columns(pd.DataFrame(columns=names)).required("action", action)
+    count, levels, categorical = 0, {}, False
+    for table in _tables(path, batch_size, [action]):
+        column = table[action]
+        categorical = isinstance(column.dtype, pd.CategoricalDtype)
+        levels |= dict.fromkeys(column.cat.categories if categorical else column.unique())
+        count += len(column)
+    if not count:
+        raise ValueError(f"{path} has no rows: a log needs at least one")
+    texts, known = [level for level in levels if isinstance(level, str)], pd.Series([*levels], dtype=object)
+    places: Any = pd.to_numeric(known, errors="coerce")
+    if action_names is None and texts and (categorical or places.isna().any()):
+        action_names = texts if categorical else sorted(texts)
+    elif action_names is None and num_actions is None and not has_actions(names) and 0 <= places.max() < MOST_ACTIONS:
+        num_actions = int(places.max()) + 1
+    options = {"context": context, "action": action, "reward": reward, "propensity": propensity, "time": time}
+    return LogFile(path, count, batch_size, {**options, "action_names": action_names, "num_actions": num_actions})
+
+
+Numbers = Callable[[Log], Any] | Sequence[str]
+"""(batch) -> (m, k) numbers of each action in each row, or the columns of the file that hold them"""
+
+
+@evidence.register
+def _of_file(log: LogFile, target: Numbers, predicted: Numbers | None = None, *, seed: int) -> RowEvidence:
+    """Evidence of a log in batches, where `target` and `predicted` are functions of a batch or names of columns."""
+    action, floats, law, weight, start = np.empty(log.rows, np.int64), np.empty((5, log.rows)), np.zeros(()), 0.0, 0
+    own = None
+    for table, part in log.tables():
+        m = len(part.action)
+        with log.naming(start, m):
+            own = evidence(
+                part,
+                _numbers("target", target, table, part),
+                None if predicted is None else _numbers("predicted", predicted, table, part),
+                seed=seed,
+            )
+        rows = slice(start, start + m)
+        action[rows], floats[:3, rows] = part.action, (part.reward, part.propensity, own.weights)
+        if predicted is not None:
+            floats[3:, rows] = own.direct, own.residual
+        law, weight, start = law + m * own.law, weight + m * own.usual_weight, start + m
+    assert own is not None, "scan_log refuses files without rows"
+    kept = own.log._replace(
+        context=np.zeros((log.rows, 0)),
+        action=action,
+        reward=floats[0],
+        propensity=floats[1],
+        mask=np.broadcast_to(True, (log.rows, own.log.num_actions)),
+        timestamp=np.broadcast_to(0, log.rows),
+        action_features=None,
+        reward_parts=None,
+    )
+    expected = None if predicted is None else Expected(floats[3], floats[4])
+    return RowEvidence(kept, floats[2], expected, law / log.rows, weight / log.rows, own.seed)
+
+
+def _numbers(name: str, given: Numbers, table: "pd.DataFrame", batch: Log) -> Any:
+    """Numbers of a batch. Raises TypeError for what is neither a function nor names, ValueError for unknown columns."""
+    if callable(given):
+        return given(batch)
+    if not isinstance(given, list | tuple) or not all(isinstance(column, str) for column in given):
+        raise TypeError(
+            f"{name} of a log in batches must be a function of a batch or a list of columns; got {type(given).__name__}"
+        )
+    columns = Columns(table)
+    return np.stack([numbers(column, columns[column]) for column in given], axis=1)
+
+
+def _columns(path: Path) -> list[str]:
+    """Names of the columns of a parquet file."""
+    from pyarrow import parquet
+
+    with path.open("rb") as file, reading(path, _REMEDY):
+        return parquet.read_schema(file).names
+
+
+def _tables(path: Path, batch_size: int, columns: list[str] | None = None) -> "Iterator[pd.DataFrame]":
+    """The rows of a parquet file in batches; all columns, or those named."""
+    from pyarrow import parquet
+
+    with path.open("rb") as file:  # pyarrow takes no path that is not UTF-8
+        batches = parquet.ParquetFile(file).iter_batches(batch_size, columns=columns)
+        while True:
+            with reading(path):
+                batch = next(batches, None)
+                table = None if batch is None else batch.to_pandas()
+            if table is None:
+                return
+            yield table
