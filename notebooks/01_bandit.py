@@ -46,7 +46,7 @@ team = {
     "linear": seqdec.agents.ekf(env, model=linear),
     "linear, epsilon-greedy": seqdec.agents.ekf(env, model=linear, policy="epsilon_greedy"),
 }
-runs = {name: seqdec.run(agent, env, 600, seed=0, num_seeds=3) for name, agent in team.items()}
+runs = {name: seqdec.run(agent, env, 300, seed=0, num_seeds=3) for name, agent in team.items()}
 results.compare(runs)
 
 # %% [markdown]

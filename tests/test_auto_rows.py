@@ -60,7 +60,7 @@ def parts_of(spaces):
     return members.parts_of(spaces, None, recorder(choices_for(spaces), spaces).example.x, 200.0)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("spaces", [ITEMS, DOSE, ARMS, IDS], ids=["items", "dose", "arms", "ids"])
 def test_moments_are_those_of_the_draws(spaces):
     """Of members that count alike."""
@@ -108,7 +108,7 @@ BANDITS = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", BANDITS)
 def test_candidates_are_learned_from_numbers_their_products_rows_and_a_network(name):
     """Four seeds; regret in that of uniform play."""

@@ -49,7 +49,7 @@ def test_ctrl_c_is_quiet_at_any_time(seconds: float, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_ctrl_c_keeps_the_finished_runs(tmp_path: Path) -> None:
-    options = ("--agents", "linear,auto", "--steps", "20000", "--seeds", "1", "--out", str(tmp_path))
+    options = ("--agents", "linear,auto", "--steps", "6000", "--seeds", "1", "--out", str(tmp_path))
     with start(*LONG[:2], *options) as process:
         while process.poll() is None and not finished(tmp_path):
             time.sleep(0.1)

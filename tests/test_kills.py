@@ -48,16 +48,21 @@ def killed(monkeypatch: pytest.MonkeyPatch, number: int, after: bool) -> Iterato
         yield
 
 
+before_or_after = pytest.mark.parametrize("after", [True, False], ids=["after", "before"])
+
+
 def left_over(place: Path) -> list[Path]:
     return [path for path in place.rglob("*") if persistence.is_temporary(path)]
 
 
-def survives(monkeypatch: pytest.MonkeyPatch, arguments: list[str], home: Path, results: Callable[[Path], Any]) -> int:
-    """Kill the command before and after each of its renamings, and resume it; returns how many there are."""
+def survives(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], home: Path, results: Callable[[Path], Any], after: bool
+) -> int:
+    """Kill the command before or after each of its renamings, and resume it; returns how many there are."""
     assert main([*arguments, "--out", str(home / "whole")]) == 0
     expected = results(home / "whole")
-    for number, after in ((number, after) for number in itertools.count() for after in (False, True)):
-        out = home / f"{number}-{after}"
+    for number in itertools.count():
+        out = home / str(number)
         with killed(monkeypatch, number, after):
             try:
                 assert main([*arguments, "--out", str(out)]) == 0
@@ -85,18 +90,21 @@ def steps_of(out: Path) -> Any:
     return found, pd.read_csv(out / "summary.csv")["reward"].tolist(), names
 
 
-def test_a_run_survives_a_kill_at_any_write(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.sampled(2)
+@before_or_after
+def test_a_run_survives_a_kill_at_any_write(after: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     team, env = {name: toy_agent()._replace(name=name) for name in ("first", "second")}, toy_env()
     finite = env._replace(step=lambda key, state, action, params: env.step(key, state * 0, action, params))
     monkeypatch.setattr(bandits.Options, "check", lambda self: bandits.Plan(finite, team, self.steps))
     monkeypatch.setattr(bandits.Options, "pictures", staticmethod(small))
     arguments = ["run", "digits", "--steps", "20", "--seeds", "2", "--checkpoint-every", "12"]
     # Manifest; checkpoint, steps and manifest of each agent; table and picture.
-    assert survives(monkeypatch, arguments, tmp_path, steps_of) == 1 + 2 * 3 + 2
+    assert survives(monkeypatch, arguments, tmp_path, steps_of, after) == 1 + 2 * 3 + 2
 
 
 @pytest.mark.extended
-def test_a_study_survives_a_kill_at_any_write(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@before_or_after
+def test_a_study_survives_a_kill_at_any_write(after: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The best trial is the last one, whose settings are easily lost."""
 
     def trials_of(out: Path) -> Any:
@@ -111,7 +119,7 @@ def test_a_study_survives_a_kill_at_any_write(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setattr(tune, "_picture", lambda trials: small()["small.png"])
     arguments = ["tune", "digits", "--agent", "adamw", "--budget", "2", "--steps", "9"]
     # Manifest; manifest, settings and trials of each trial; the picture.
-    assert survives(monkeypatch, arguments, tmp_path, trials_of) == 1 + 2 * 3 + 1
+    assert survives(monkeypatch, arguments, tmp_path, trials_of, after) == 1 + 2 * 3 + 1
     found = read_settings(tmp_path / "whole" / "settings.json", "digits")["adamw"]
     assert found["budget"] == 2 and pd.read_parquet(tmp_path / "whole" / "trials.parquet")["reward"].idxmax() == 1
 
@@ -126,7 +134,8 @@ class Inline(Executor):
 
 
 @pytest.mark.extended
-def test_a_sweep_survives_a_kill_at_any_write(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@before_or_after
+def test_a_sweep_survives_a_kill_at_any_write(after: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def cell(one: sweep.Cell, key: str) -> pd.DataFrame:
         values = (one.environment.name, one.environment.settings(), one.agent.name, one.agent.settings())
         numbers = {"seed": 0, "steps": 1, "reward": 0.5, "last_reward": 0.5, "regret": 0.1, "rejected": 0}
@@ -140,7 +149,9 @@ def test_a_sweep_survives_a_kill_at_any_write(monkeypatch: pytest.MonkeyPatch, t
         "steps = 9\n[environments]\narms = { environment = 'bernoulli' }\n[agents]\nlinear = {}\nekf = {}"
     )
     # Manifest, configuration, manifest; two cells; table, summary, picture.
-    found = survives(monkeypatch, ["sweep", str(config)], tmp_path, lambda out: (out / "sweep.parquet").read_bytes())
+    found = survives(
+        monkeypatch, ["sweep", str(config)], tmp_path, lambda out: (out / "sweep.parquet").read_bytes(), after
+    )
     assert found == 3 + 2 + 3
 
 

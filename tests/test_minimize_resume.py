@@ -20,8 +20,8 @@ OPTIONS: dict[str, Any] = {"n_calls": 6, "seed": 0, "progress": False}
 PLACES = [
     ("one", "fun", 1), ("batch", "fun", 5), ("thread", "fun", 6), ("processes", "fun", 5), ("local", "fun", 4),
     ("one", "before", 1), ("one", "before", 8), ("batch", "before", 6), ("map", "before", 7), ("thread", "before", 9),
-    ("one", "after", 1), ("one", "after", 9), ("batch", "after", 7), ("map", "after", 4), ("processes", "after", 8),
-    ("one", "callback", 5), ("batch", "callback", 2), ("thread", "callback", 9), ("map", "fun", 9),
+    ("one", "after", 1), ("one", "after", 9), ("batch", "after", 7), ("map", "after", 4), ("thread", "callback", 9),
+    ("one", "callback", 5), ("batch", "callback", 2), ("processes", "after", 8), ("map", "fun", 9),
     ("local", "after", 6),
 ]  # fmt: skip
 

@@ -39,7 +39,7 @@ def assert_close(one, other, tolerance=1e-10):
         assert relative(a, b) < tolerance
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("name", "observed"), [("ekf", None), ("hilofi", None), ("hilofi", 2), ("lrkf", 2)])
 def test_one_input_is_an_ordinary_update(name, observed):
     flt = MAKERS[name](NETWORK, LIKELIHOODS["categorical"], 1e-3, dtype=jnp.float64)
@@ -107,7 +107,7 @@ def after_batches(flt, belief):
     return belief
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_batches_equal_the_box_with_stacked_jacobians(name):
     """Through several emptied buffers."""
@@ -123,6 +123,7 @@ def test_batches_equal_the_box_with_stacked_jacobians(name):
         assert relative(dense_of(state), cov) < 1e-9
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["lrkf", "hilofi"])
 def test_batches_are_the_same_where_rows_are_kept_as_outer_products(name, monkeypatch):
     monkeypatch.setattr(parameters, "_LARGE", 15)  # so that the kernels are pieces of their own
