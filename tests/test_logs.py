@@ -350,6 +350,7 @@ def test_the_picture_says_that_propensities_are_estimated(tmp_path: Path, monkey
         ("bandit.csv --time at", "time: HERE/bandit.csv has no column 'at'"),
         ("open-bandit --reward clicked", "reward: open-bandit is not a table; got 'clicked': leave the option out"),
         ("decisions.sqlite --context age", "context: HERE/decisions.sqlite is not a table"),
+        ("log.vw --time at", "time: HERE/log.vw is not a table"),
     ],
 )
 def test_the_command_refuses_columns_that_are_not_there(
@@ -358,5 +359,6 @@ def test_the_command_refuses_columns_that_are_not_there(
     monkeypatch.chdir(tmp_path)
     TABLE.to_csv("bandit.csv", index=False)
     Path("decisions.sqlite").write_bytes(b"SQLite format 3\0")
+    Path("log.vw").write_text("1:0:0.5 | a\n")
     assert cli.main(["ope", *arguments.split()]) == 2
     assert message.replace("HERE", str(tmp_path)) in capsys.readouterr().err

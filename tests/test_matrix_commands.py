@@ -70,6 +70,7 @@ FREE: dict[str, list[str]] = {
     "data": ["csv"],
     "folder": [],
     "decays": ["0,0.1"],
+    "estimators": ["auto, snips, dr(shrinkage=slope)"],
     "log": [],
     "out": [],
     "propensity": ["estimated"],

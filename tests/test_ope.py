@@ -19,7 +19,7 @@ from sklearn.dummy import DummyRegressor
 
 import seqdec
 from seqdec import cli, envs, filters, likelihoods, models, ope
-from seqdec.experiments import evaluation
+from seqdec.experiments import evaluation, logs
 from seqdec.ope import Log, make_log
 from tests.toys import toy_agent, toy_env
 
@@ -156,7 +156,11 @@ def test_a_list_of_configured_estimators_names_its_rows() -> None:
     assert list(table.index) == ["dr", "dr(shrinkage='slope')", "snips", "ips(max_weight=4)"]
     assert table["interval"].tolist() == ["own", "of dr", "own", "of snips"]
     assert abs(table.loc["ips(max_weight=4)", "value"] - 20 / 6) < 1e-12
-    assert list(ope.evaluate(six(), TARGET, PREDICTED, seed=0, estimators="auto").index) == ["auto"]
+    text = "auto, dr(shrinkage=slope), ips(max_weight=4), replay"
+    by_name = ope.evaluate(six(), TARGET, PREDICTED, seed=0, estimators=text)
+    assert list(by_name.index) == ["auto", "dr(shrinkage='slope')", "ips(max_weight=4)", "replay"]
+    again = ope.evaluate(six(), TARGET, PREDICTED, seed=0, estimators=list(by_name.index))
+    pd.testing.assert_frame_equal(by_name, again)  # a name in the table is the name of the estimator
 
 
 @pytest.mark.parametrize(
@@ -167,6 +171,9 @@ def test_a_list_of_configured_estimators_names_its_rows() -> None:
         ([ope.SlateIPS()], ValueError, "slate_ips is for a SlateLog; got a Log"),
         ([ope.DR], TypeError, "a list of estimators or their names; got <function DR"),
         (["dor"], ValueError, "unknown estimator 'dor': did you mean 'dr'"),
+        ("dr(shrinkage=-1)", ValueError, "shrinkage must be"),
+        ("dr(shrinkage=print())", ValueError, r"estimators must be names such as .*; got 'dr\(shrinkage=print\(\)\)'"),
+        ("snips]; [dr", ValueError, "estimators must be names such as"),
     ],
 )
 def test_estimators_that_do_not_fit_are_refused(estimators: Any, error: Any, message: str) -> None:
@@ -574,7 +581,7 @@ def test_text_is_known_by_its_name(name: str, tmp_path: Path) -> None:
     chances = pd.DataFrame(TARGET, columns=[f"probability_{i}" for i in range(3)])
     chances.to_csv(path, index=False, compression=packed, sep=separator)  # pyright: ignore[reportArgumentType]
     assert evaluation._is_file(str(path))
-    np.testing.assert_array_equal(evaluation._read_policy(str(path), full_log()), TARGET)
+    np.testing.assert_array_equal(logs.read_policy(str(path), full_log()), TARGET)
 
 
 @pytest.mark.parametrize("name", ["log", "LOG.PARQUET", "log.pq", "log.2024"])
@@ -598,7 +605,7 @@ def test_files_of_another_kind_are_called_what_they_are(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=message):
             Log.load(tmp_path / name)
         with pytest.raises(ValueError, match=message):
-            evaluation._read_policy(str(tmp_path / name), full_log())
+            logs.read_policy(str(tmp_path / name), full_log())
 
 
 def test_shared_action_features_and_inputs() -> None:

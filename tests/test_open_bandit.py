@@ -11,7 +11,7 @@ import pytest
 
 import seqdec
 from seqdec import data, envs, ope
-from seqdec.experiments import evaluation
+from seqdec.experiments import logs
 from tests.tables import write_open_bandit
 
 
@@ -32,7 +32,7 @@ def test_the_log_as_arrays(home: Path) -> None:
     np.testing.assert_array_equal(log.item_features[:, 2, 1], table["user-item_affinity_2"])
     steps = np.diff(log.timestamp).astype(int)
     assert set(steps) == {1, 7 * 10**9 - 2}  # places of one page are told apart by a nanosecond
-    as_log = evaluation.as_log(log)
+    as_log = logs.as_log(log)
     assert as_log.num_actions == 6 and ope.inputs(as_log).shape == (400, 6, 15 + 2)
 
 
@@ -71,6 +71,25 @@ BAD = {
 }
 
 
+def test_campaigns_and_folders_as_published(home: Path) -> None:
+    expected = data.load_open_bandit("bts", home)
+    for campaign in ("men", "women"):
+        folder = home / "bts" / campaign
+        folder.mkdir(parents=True)
+        for name, target in (("item_context", "item_context"), ("all", campaign)):
+            (folder / f"{target}.csv").write_bytes((home / "bts_all" / f"{name}.csv").read_bytes())
+        np.testing.assert_array_equal(data.load_open_bandit("bts", home, campaign=campaign).item, expected.item)
+    table = pd.read_csv(folder / "women.csv", index_col=0).astype({"item_id": object})
+    table.loc[7, "item_id"] = "seven"
+    table.to_csv(folder / "women.csv")
+    with pytest.raises(ValueError, match=r"women\.csv, column item_id: nan at line 9"):
+        data.load_open_bandit("bts", home, campaign="women")
+    with pytest.raises(FileNotFoundError, match=r"no random/men/men\.csv in"):
+        data.load_open_bandit("random", home, campaign="men")
+    with pytest.raises(ValueError, match="unknown campaign 'woman': did you mean 'women'"):
+        data.load_open_bandit(campaign="woman")
+
+
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_log_is_refused(name: str, home: Path) -> None:
     change, message = BAD[name]
@@ -85,9 +104,9 @@ def test_other_bad_files(home: Path) -> None:
     pd.read_csv(path).to_csv(path, sep=";")
     with pytest.raises(ValueError, match=r"has no column timestamp: the only column is .* is the separator a comma"):
         data.load_open_bandit("random", home)
-    with pytest.raises(FileNotFoundError, match=r"no bts_all/all\.csv in .*nowhere: fetch the Open Bandit Dataset"):
+    with pytest.raises(FileNotFoundError, match=r"no bts/all/all\.csv in .*nowhere: fetch the Open Bandit Dataset"):
         data.load_open_bandit("bts", home / "nowhere")
-    with pytest.raises(ValueError, match="policy must be one of random, bts; got 'BTS'"):
+    with pytest.raises(ValueError, match="unknown policy 'BTS'"):
         data.load_open_bandit("BTS", home)
     (home / "bts_all" / "item_context.csv").unlink()
     with pytest.raises(FileNotFoundError, match=r"item_context\.csv; put it beside"):
@@ -122,7 +141,7 @@ def test_an_agent_learns_from_replay(home: Path) -> None:
 def test_the_value_of_bts_from_the_random_log_covers_what_bts_earned() -> None:
     log, own = (data.load_open_bandit(policy) for policy in ("random", "bts"))
     target = data.average_policy(own)[log.place]
-    table = ope.evaluate(evaluation.as_log(log), target, seed=0)
+    table = ope.evaluate(logs.as_log(log), target, seed=0)
     for name in ("ips", "snips", "replay"):
         assert table.loc[name, "low"] < own.click.mean() < table.loc[name, "high"], name
     # Without scaling, the averages over time nearly sum to 1, as they would if nothing had been estimated.

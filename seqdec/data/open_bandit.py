@@ -11,11 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqdec.checks import TOLERANCE
+from seqdec.checks import TOLERANCE, choice
 from seqdec.data.folders import data_folder
 from seqdec.data.text import check_last_line
 from seqdec.persistence import located, reading
 
+CAMPAIGNS = ("all", "men", "women")
+"""Whose items were shown."""
 _POLICIES = ("random", "bts")
 _USER = tuple(f"user_feature_{i}" for i in range(4))
 _NUMBERS = ("item_id", "position", "click", "propensity_score")
@@ -42,33 +44,42 @@ class OpenBandit(NamedTuple):
     """(n, items, 2) float32: the item's number as published (item_feature_0), and the user's past clicks on it"""
 
 
-def load_open_bandit(policy: str = "random", root: str | os.PathLike[str] | None = None) -> OpenBandit:
-    """The log of the policy "random" or "bts".
+def load_open_bandit(
+    policy: str = "random", root: str | os.PathLike[str] | None = None, *, campaign: str = "all"
+) -> OpenBandit:
+    """The log of a policy in a campaign.
 
-    Read from the folder random_all or bts_all in `root`, by default in $SEQDEC_DATA/open_bandit. It holds all.csv and
-    item_context.csv as published, for the campaign "all"; the sample of 10,000 rows in the package obp has the same
-    form.
+    Args:
+        policy: "random" or "bts".
+        root: folder with the files as published, such as random/all/all.csv and random/all/item_context.csv; folders
+            may also be called random_all. None is $SEQDEC_DATA/open_bandit. The sample of 10,000 rows in the package
+            obp has the same form.
+        campaign: one of `CAMPAIGNS`.
 
-    Raises FileNotFoundError with instructions, and ValueError naming file, column, row and remedy.
+    Raises:
+        FileNotFoundError: with instructions.
+        ValueError: an unknown policy or campaign; or naming file, column, row and remedy.
     """
-    if policy not in _POLICIES:
-        raise ValueError(f"policy must be one of {', '.join(_POLICIES)}; got {policy!r}")
+    choice("policy", policy, _POLICIES)
+    choice("campaign", campaign, CAMPAIGNS)
     base = data_folder("open_bandit") if root is None else located(root)
-    if base is None or not (base / f"{policy}_all" / "all.csv").is_file():
+    homes = [] if base is None else [base / f"{policy}_{campaign}", base / policy / campaign]
+    path = next((home / f"{campaign}.csv" for home in homes if (home / f"{campaign}.csv").is_file()), None)
+    if path is None:
         raise FileNotFoundError(
-            f"no {policy}_all/all.csv in {base or '$SEQDEC_DATA/open_bandit, for SEQDEC_DATA is not set'}: fetch the "
-            "Open Bandit Dataset from https://research.zozo.com/data.html, or the folder obp/dataset/obd of "
-            "https://github.com/st-tech/zr-obp, and put all/all.csv and all/item_context.csv of each policy into "
-            "$SEQDEC_DATA/open_bandit/random_all and bts_all"
+            f"no {policy}/{campaign}/{campaign}.csv in "
+            f"{base or '$SEQDEC_DATA/open_bandit, for SEQDEC_DATA is not set'}: fetch the Open Bandit Dataset from "
+            "https://research.zozo.com/data.html, or the folder obp/dataset/obd of "
+            "https://github.com/st-tech/zr-obp, and put its folders random and bts into $SEQDEC_DATA/open_bandit"
         )
-    folder = base / f"{policy}_all"
+    folder = path.parent
     items = _read(folder / "item_context.csv", ("item_id", "item_feature_0"))
     items = _numbered(items, ["item_id", "item_feature_0"], folder / "item_context.csv")
     affinities = [f"user-item_affinity_{i}" for i in range(len(items))]
-    table = _read(folder / "all.csv", (*_NEEDED, *affinities))
-    table = _numbered(table, [*_NUMBERS, *affinities], folder / "all.csv")
-    table = _in_time(table, folder / "all.csv")
-    _check(table, items, folder / "all.csv")
+    table = _read(path, (*_NEEDED, *affinities))
+    table = _numbered(table, [*_NUMBERS, *affinities], path)
+    table = _in_time(table, path)
+    _check(table, items, path)
     numbers = items.sort_values("item_id")["item_feature_0"].to_numpy(np.float32)
     numbers = np.broadcast_to((numbers - numbers.mean()) / (numbers.std() or 1), (len(table), len(items)))
     place = table["position"].to_numpy(np.int64) - 1
@@ -110,7 +121,7 @@ def _one_hot(codes: np.ndarray, size: int | None = None) -> np.ndarray:
 def _read(path: Path, needed: tuple[str, ...]) -> Any:
     """The table in a CSV file, checked for the columns in `needed`."""
     if not path.is_file():
-        raise FileNotFoundError(f"there is no {path}; put it beside all.csv, as published")
+        raise FileNotFoundError(f"there is no {path}; put it beside the log, as published")
     import pandas as pd
 
     check_last_line(path, "get it as published")

@@ -25,12 +25,11 @@ from seqdec.checks import choice
 from seqdec.core import Filter, PyTree
 from seqdec.experiments.base import Choice, Located, check_choices, check_minimum, check_path, check_seeds, split_names
 from seqdec.experiments.folder import read_manifest, save_figure, write_manifest
-from seqdec.features import Encoder
-from seqdec.online.reading import is_database, read_log
+from seqdec.experiments.logs import CAMPAIGNS, as_log, is_table, read_decisions, read_policy
 from seqdec.ope import Log, Overlap
+from seqdec.ope.estimators import parsed
 from seqdec.persistence import located, read_any_table, read_table, write_file, write_table
 
-OPEN_BANDIT = "open-bandit"
 _POLICIES = (*policies.names(), "uniform", "bts")
 _COLUMNS = ("context", "action", "reward", "propensity", "time")
 _ESTIMATED, _NONE = "estimated", "none"
@@ -51,7 +50,8 @@ class Evaluation(Located):
 
     log: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="LOG")]
     """Parquet or CSV file with the columns timestamp, action, reward, propensity, context_0, ..., or others that the
-    options below name; or the folder of an OnlineAgent, or its decisions.sqlite; or open-bandit."""
+    options below name; a .vw file of Vowpal Wabbit; the folder of an OnlineAgent, or its decisions.sqlite; or
+    open-bandit, open-bandit-men or open-bandit-women."""
     policy: str = "greedy"
     """Policy to value: one of `seqdec list`, acting on the model's belief; uniform; bts, for open-bandit; or a file
     (parquet, or CSV, also compressed) with the columns probability_0, probability_1, ..."""
@@ -73,6 +73,8 @@ class Evaluation(Located):
     """Column of the times; by default timestamp, or the order of the rows."""
     actions: int | None = None
     """Number of actions, for a log with neither masks nor names nor features of the actions."""
+    estimators: str | None = None
+    """Estimators separated by commas, with their settings: "auto, snips, dr(shrinkage=slope)"."""
     samples: int = 1000
     """Bootstrap samples."""
     seed: int = 0
@@ -83,7 +85,7 @@ class Evaluation(Located):
     def __post_init__(self) -> None:
         """The log and the policy may be files too."""
         super().__post_init__()
-        if self.log != OPEN_BANDIT:
+        if self.log not in CAMPAIGNS:
             object.__setattr__(self, "log", str(located(self.log)))
         if _is_file(self.policy):
             object.__setattr__(self, "policy", str(located(self.policy)))
@@ -99,10 +101,14 @@ class Evaluation(Located):
             check_path("policy", self.policy)
         else:
             choice("policy", self.policy, _POLICIES)
-        if self.log != OPEN_BANDIT:
+        if self.log not in CAMPAIGNS:
             check_path("log", self.log)
-        if self.policy == "bts" and self.log != OPEN_BANDIT:
-            raise ValueError(f"the policy bts is known for the log {OPEN_BANDIT} only; got {self.log}")
+        if self.policy == "bts" and self.log not in CAMPAIGNS:
+            raise ValueError(f"the policy bts is known for the log open-bandit only; got {self.log}")
+        if self.estimators is not None:
+            for one in parsed(self.estimators):
+                if one.log is not Log:
+                    raise ValueError(f"estimators: {one.name} is for another kind of log, of {one.log.__name__}")
         self._check_columns()
 
     def _check_columns(self) -> None:
@@ -115,7 +121,7 @@ class Evaluation(Located):
         }
         if not named:
             return
-        if self.log == OPEN_BANDIT or is_database(self.log):
+        if not is_table(self.log):
             name, value = next(iter(named.items()))
             raise ValueError(f"{name}: {self.log} is not a table; got {value!r}: leave the option out")
         known = list(map(str, read_any_table(Path(self.log)).columns))
@@ -176,26 +182,34 @@ class Result(NamedTuple):
 
 
 def evaluate(options: Evaluation) -> Result:
-    """Value the policy on the log, a file or "open-bandit". Raises ValueError or OSError where that is impossible."""
-    log = options.log
-    if log == OPEN_BANDIT:
-        shown = data.load_open_bandit("random")
-        table = as_log(shown)
+    """Value the policy on the log. Raises ValueError or OSError where that is impossible."""
+    campaign, shown = CAMPAIGNS.get(options.log), None
+    if campaign is None:
+        table = read_decisions(
+            options.log,
+            context=None if options.context is None else split_names("column", options.context),
+            action=options.action,
+            reward=options.reward,
+            propensity=None if options.propensity in (_ESTIMATED, _NONE) else options.propensity,
+            time=options.time,
+            num_actions=options.actions,
+        )
     else:
-        shown, table = None, _read_log(options)
+        shown = data.load_open_bandit("random", campaign=campaign)
+        table = as_log(shown)
     if options.propensity == _ESTIMATED:
         table = ope.estimate_propensities(table, seed=options.seed)
     elif options.propensity == _NONE:
         table = table._replace(propensity=np.full(len(table.action), np.nan), estimated=False)
     known, target = None, np.empty(0)
     if options.policy == "bts":
-        assert shown is not None
-        own = data.load_open_bandit("bts")
+        assert campaign is not None and shown is not None
+        own = data.load_open_bandit("bts", campaign=campaign)
         target, known = data.average_policy(own)[shown.place], _mean(own.click)
     elif options.policy == "uniform":
         target = table.mask / table.mask.sum(axis=1, keepdims=True)
     elif _is_file(options.policy):
-        target = _read_policy(options.policy, table)
+        target = read_policy(options.policy, table)
     given = ope.check_target(table, target) if target.size else None  # before the model is fitted
     predicted, learnt = _learn(table, options, options.policy if given is None else None)
     if given is None:
@@ -203,44 +217,10 @@ def evaluate(options: Evaluation) -> Result:
         given = ope.check_target(table, learnt)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # those of the overlap, which the report has too
-        estimates = ope.evaluate(table, given, predicted, seed=options.seed, samples=options.samples)
+        estimates = ope.evaluate(
+            table, given, predicted, seed=options.seed, estimators=options.estimators, samples=options.samples
+        )
     return Result(estimates, ope.overlap(table, given), _mean(table.reward), known, given.weights)
-
-
-def _read_log(options: Evaluation) -> Log:
-    """The log in a file, or of an `OnlineAgent`: its folder or the database in it."""
-    path, actions = options.log, options.actions
-    if not is_database(path):
-        table = read_any_table(Path(path))
-        names = None if options.context is None else split_names("column", options.context)
-        try:
-            return Log.from_pandas(
-                table,
-                context=None if names is None else Encoder.fit(table, names),
-                action=options.action,
-                reward=options.reward,
-                propensity=None if options.propensity in (_ESTIMATED, _NONE) else options.propensity,
-                time=options.time,
-                num_actions=actions,
-            )
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{path}: {error}") from error
-    log = read_log(path)
-    if actions not in (None, log.num_actions):
-        raise ValueError(f"actions: {path} has {log.num_actions} actions; got {actions}: leave the option out")
-    return log
-
-
-def as_log(shown: data.OpenBandit) -> Log:
-    """The Open Bandit log as a `seqdec.ope.Log`: the context is place and user, the features are those of the items."""
-    return ope.make_log(
-        action=shown.item,
-        reward=shown.click,
-        propensity=shown.propensity,
-        timestamp=shown.timestamp,
-        context=shown.context,
-        action_features=shown.item_features,
-    )
 
 
 def model_for(log: Log, kind: str) -> tuple[Filter, PyTree]:
@@ -311,20 +291,6 @@ def _filtered(log: Log, options: Evaluation, policy: str | None) -> tuple[np.nda
 def _is_file(policy: str) -> bool:
     """Whether an option is a path, not the name of a policy or a misspelt one."""
     return policy not in _POLICIES and (bool(Path(policy).suffix) or os.path.exists(policy))
-
-
-def _read_policy(path: str, log: Log) -> np.ndarray:
-    """Probabilities (n, k) from the columns probability_0, probability_1, ... of a file, or probability_<name>, ..."""
-    table = read_any_table(Path(path))
-    names = [f"probability_{i}" for i in range(table.shape[1])]
-    if log.action_names is not None and not set(names) <= set(table.columns):
-        names = [f"probability_{name}" for name in log.action_names]
-    if set(names) != set(table.columns):
-        raise ValueError(f"{path} must have the columns {names[0]} to {names[-1]}; got {', '.join(table.columns[:6])}")
-    try:
-        return table[names].to_numpy(np.float64)
-    except ValueError as error:
-        raise ValueError(f"{path} must hold numbers: {error}") from error
 
 
 def _mean(rewards: np.ndarray) -> tuple[float, float]:

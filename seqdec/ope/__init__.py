@@ -52,6 +52,7 @@ from seqdec.ope.pictures import estimates_figure, weights_figure
 from seqdec.ope.propensities import estimate_propensities, estimated_policy
 from seqdec.ope.rewards import choose_model, held_out_likelihood, predict_rewards
 from seqdec.ope.selection import Selection, select, target_of
+from seqdec.ope.vowpal_wabbit import load_vowpal_wabbit
 
 __all__ = [
     "DM",
@@ -109,6 +110,7 @@ __all__ = [
     "inputs",
     "learn",
     "learn_by_classification",
+    "load_vowpal_wabbit",
     "make_continuous_log",
     "make_log",
     "make_slate_log",

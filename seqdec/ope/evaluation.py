@@ -19,7 +19,7 @@ from seqdec.ope.contract import (
     lacks,
 )
 from seqdec.ope.diagnostics import biases
-from seqdec.ope.estimators import REGISTRY, STANDARD
+from seqdec.ope.estimators import STANDARD, parsed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,8 +52,9 @@ def evaluate(
             `predict_rewards`; None omits the estimators that need it. Needed for a log without propensities, of which
             there is the direct method alone.
         seed: of the bootstrap and of estimators that draw random numbers.
-        estimators: configured estimators, or names of those in the registry, such as [DR(), DR(shrinkage="slope"),
-            "snips"], or one name, such as "auto". None: those of `STANDARD` for which the log has what they need.
+        estimators: configured estimators, or names of those in the registry, with settings or without, such as [DR(),
+            "dr(shrinkage='slope')", "snips"]; or names in one text, such as "auto" or "dr, snips". None: those of
+            `STANDARD` for which the log has what they need.
         interval: one of `INTERVALS`, described in `seqdec.ope.intervals`.
         level: of the intervals.
         samples: of the bootstrap; rows are drawn with replacement and predictions are kept fixed.
@@ -106,11 +107,11 @@ def _chosen(estimators: Sequence[Estimator | str] | str | None, given: Any) -> l
     listed = [estimators] if isinstance(estimators, str) else checks.ordered("estimators", estimators, "a list")
     chosen = {}
     for one in listed:
-        made = REGISTRY.make(one) if isinstance(one, str) else one
-        if not isinstance(made, Estimator):
-            raise TypeError(f"estimators must be a list of estimators or their names; got {one!r:.80}")
-        check_needs(made, given)
-        chosen[made.name] = made
+        for made in parsed(one) if isinstance(one, str) else [one]:
+            if not isinstance(made, Estimator):
+                raise TypeError(f"estimators must be a list of estimators or their names; got {one!r:.80}")
+            check_needs(made, given)
+            chosen[made.name] = made
     if not chosen:
         raise ValueError("estimators must name at least one, such as [seqdec.ope.DR()]; got an empty list")
     return list(chosen.values())

@@ -26,8 +26,8 @@ _REMEDY = "a log in batches is a parquet file: read others with Log.load, or con
 class LogFile(NamedTuple):
     """A log in a parquet file, as `scan_log` returns it."""
 
-    path: Path
-    """of the file"""
+    file: str
+    """absolute path"""
     rows: int
     """n, the number of rows"""
     batch_size: int
@@ -36,7 +36,7 @@ class LogFile(NamedTuple):
     """keywords of `Log.from_pandas`"""
 
     def __repr__(self) -> str:
-        return described(f"Log of {self.rows:,} decisions in {self.path}", f"read in batches of {self.batch_size:,}")
+        return described(f"Log of {self.rows:,} decisions in {self.file}", f"read in batches of {self.batch_size:,}")
 
     def batches(self) -> Iterator[Log]:
         """The rows in the order of the file, as validated logs of at most `batch_size` rows.
@@ -48,7 +48,7 @@ class LogFile(NamedTuple):
     def tables(self) -> "Iterator[tuple[pd.DataFrame, Log]]":
         """Each batch as a table with all its columns, and as a log; errors as those of `batches`."""
         start, before = 0, None
-        for table in _tables(self.path, self.batch_size):
+        for table in _tables(Path(self.file), self.batch_size):
             with self.naming(start, len(table)):
                 log = Log.from_pandas(table, **self.options)
                 if before is not None and self._timed(table) and log.timestamp[0] < before.timestamp[-1]:
@@ -58,7 +58,7 @@ class LogFile(NamedTuple):
             start, before = start + len(table), log
             yield table, log
         if start != self.rows:
-            raise ValueError(f"{self.path} has {start:,} rows and had {self.rows:,}: call scan_log anew")
+            raise ValueError(f"{self.file} has {start:,} rows and had {self.rows:,}: call scan_log anew")
 
     @contextmanager
     def naming(self, start: int, rows: int) -> Iterator[None]:
@@ -66,7 +66,7 @@ class LogFile(NamedTuple):
         try:
             yield
         except (TypeError, ValueError) as error:
-            raise type(error)(f"{self.path}, rows {start:,} to {start + rows - 1:,}: {error}") from error
+            raise type(error)(f"{self.file}, rows {start:,} to {start + rows - 1:,}: {error}") from error
 
     def _timed(self, table: "pd.DataFrame") -> bool:
         return self.options["time"] is not None or "timestamp" in table
@@ -122,7 +122,7 @@ def scan_log(
     elif action_names is None and num_actions is None and not has_actions(names) and 0 <= places.max() < MOST_ACTIONS:
         num_actions = int(places.max()) + 1
     options = {"context": context, "action": action, "reward": reward, "propensity": propensity, "time": time}
-    return LogFile(path, count, batch_size, {**options, "action_names": action_names, "num_actions": num_actions})
+    return LogFile(str(path), count, batch_size, {**options, "action_names": action_names, "num_actions": num_actions})
 
 
 Numbers = Callable[[Log], Any] | Sequence[str]

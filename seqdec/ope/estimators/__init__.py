@@ -1,5 +1,8 @@
 """Estimators of off-policy evaluation, configured values that `seqdec.ope.evaluate` takes in a list."""
 
+import ast
+from typing import Any
+
 from seqdec.ope.contract import Estimator
 from seqdec.ope.estimators.automatic import Auto
 from seqdec.ope.estimators.continuous import KernelDR, KernelIPS
@@ -37,6 +40,42 @@ REGISTRY: Registry[Estimator] = Registry(
     },
 )
 """Estimators by name. A new one is a line here."""
+
+
+def parsed(text: str) -> list[Estimator]:
+    """The estimators in a text such as "snips, dr(shrinkage='slope')": names with settings, separated by commas.
+
+    Settings may leave out the quotes.
+
+    Raises:
+        TypeError: an unknown setting.
+        ValueError: an unknown name, a setting out of its range, or another text.
+    """
+    try:
+        listed = ast.parse(f"[{text}]", mode="eval").body
+        if not isinstance(listed, ast.List) or not listed.elts:
+            raise SyntaxError
+        return [REGISTRY.make(name, **settings) for name, settings in map(_call, listed.elts)]
+    except SyntaxError:
+        raise ValueError(f"estimators must be names such as \"snips, dr(shrinkage='slope')\"; got {text!r}") from None
+
+
+def _call(node: ast.expr) -> tuple[str, dict[str, Any]]:
+    """Name and settings. Raises SyntaxError for anything else."""
+    function, settings = (node.func, node.keywords) if isinstance(node, ast.Call) and not node.args else (node, [])
+    if not isinstance(function, ast.Name):
+        raise SyntaxError
+    return function.id, {str(setting.arg): _value(setting.value) for setting in settings}
+
+
+def _value(node: ast.expr) -> Any:
+    if isinstance(node, ast.Name):
+        return node.id
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        raise SyntaxError from None
+
 
 STANDARD: tuple[Estimator, ...] = (
     IPS(),
