@@ -1,18 +1,18 @@
-"""The tasks of `bayesian_optimisation.py`: twelve functions with known minima, and three models to be tuned.
+"""The tasks of `bayesian_optimisation.py`: twelve functions with known minima, and the models of `model_tasks.py`.
 
-A task is a function of a dict, its space in the terms of `seqdec.bo`, and the number of calls. The data are those that
-scikit-learn contains; errors are means of three folds, which are the same in every call. `task` knows also the 24
+A task is a function of a dict, its space in the terms of `seqdec.bo`, and the number of calls. `task` knows also the 24
 functions of the BBOB suite, from the package ioh: "bbob-3-5-1" is the third one in five columns, its first instance.
 """
 
-import functools
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from model_tasks import MODELS
 
-from seqdec.bo import Categorical, Conditional, Integer, Real
+from seqdec.bo import Real
 from seqdec.envs import objectives
 
 
@@ -24,6 +24,8 @@ class Task(NamedTuple):
     minimum: float
     """NaN where it is not known"""
     calls: int
+    judge: Callable[[Mapping[str, Any]], float] | None = None
+    """of noisy tasks: what counts, at the point that a method answers with"""
 
 
 def _boxed(fun: Callable[[np.ndarray], Any], bounds: Any, minimum: float, calls: int) -> Task:
@@ -66,69 +68,6 @@ def _michalewicz(x: np.ndarray) -> float:
     return -float(np.sum(np.sin(x) * np.sin(np.arange(1, len(x) + 1) * x**2 / math.pi) ** 20))
 
 
-def _error(model: Any, x: np.ndarray, y: np.ndarray, scoring: str) -> float:
-    """Minus the mean score of three folds."""
-    from sklearn.model_selection import KFold, cross_val_score
-
-    return -float(cross_val_score(model, x, y, cv=KFold(3, shuffle=True, random_state=0), scoring=scoring).mean())
-
-
-@functools.cache
-def _digits() -> tuple[np.ndarray, np.ndarray]:
-    """600 images of handwritten digits, scaled, and their labels."""
-    from sklearn.datasets import load_digits
-
-    data = load_digits()
-    chosen = np.random.default_rng(0).permutation(len(data.target))[:600]
-    return data.data[chosen] / 16, data.target[chosen]
-
-
-@functools.cache
-def _tumours() -> tuple[np.ndarray, np.ndarray]:
-    """Measurements of tumours, standardised, and whether they are benign."""
-    from sklearn.datasets import load_breast_cancer
-
-    data = load_breast_cancer()
-    return (data.data - data.data.mean(0)) / data.data.std(0), data.target
-
-
-def _svc(x: Mapping[str, Any]) -> float:
-    """The share of wrong digits."""
-    from sklearn.svm import SVC
-
-    return 1 + _error(SVC(**x), *_digits(), "accuracy")
-
-
-def _boosting(x: Mapping[str, Any]) -> float:
-    """The root mean squared error of the progress of diabetes."""
-    from sklearn.datasets import load_diabetes
-    from sklearn.ensemble import HistGradientBoostingRegressor
-
-    model = HistGradientBoostingRegressor(max_iter=50, early_stopping=False, random_state=0, **x)
-    return _error(model, *load_diabetes(return_X_y=True), "neg_root_mean_squared_error")
-
-
-def _choice(x: Mapping[str, Any]) -> float:
-    """1 - area under the ROC curve of the classifier that `x` names, of which the other values are the parameters."""
-    from sklearn.ensemble import RandomForestClassifier
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.neighbors import KNeighborsClassifier
-    from sklearn.svm import SVC
-
-    kinds = {
-        "svc": SVC,
-        "neighbours": KNeighborsClassifier,
-        "logistic": functools.partial(LogisticRegression, max_iter=100, tol=1e-3),
-        "forest": functools.partial(RandomForestClassifier, n_estimators=30, random_state=0),
-    }
-    options = {name.partition(".")[2]: value for name, value in x.items() if name != "model"}
-    return 1 + _error(kinds[x["model"]](**options), *_tumours(), "roc_auc")
-
-
-def _of(model: str, dimension: Any) -> Conditional:
-    return Conditional(dimension, on="model", values=(model,))
-
-
 TASKS = {
     "branin": _known(objectives.branin(), 40),
     "camel": _boxed(_camel, [(-3, 3), (-2, 2)], -1.031628453489877, 40),
@@ -143,43 +82,18 @@ TASKS = {
     "griewank6": _boxed(_griewank, [(-50, 70)] * 6, 0.0, 50),
     "styblinski-tang5": _boxed(_styblinski_tang, [(-5, 5)] * 5, -39.16616570377142 * 5, 50),
     "michalewicz5": _boxed(_michalewicz, [(0, math.pi)] * 5, -4.687658179, 50),
-    "svc": Task(_svc, {"C": Real(1e-2, 1e3, log=True), "gamma": Real(1e-4, 10.0, log=True)}, math.nan, 40),
-    "boosting": Task(
-        _boosting,
-        {
-            "learning_rate": Real(1e-3, 1.0, log=True),
-            "max_leaf_nodes": Integer(2, 64, log=True),
-            "min_samples_leaf": Integer(1, 60),
-            "l2_regularization": Real(1e-3, 1e3, log=True),
-            "max_features": Real(0.1, 1.0),
-        },
-        math.nan,
-        40,
-    ),
-    "choice": Task(
-        _choice,
-        {
-            "model": Categorical(("svc", "neighbours", "logistic", "forest")),
-            "svc.C": _of("svc", Real(1e-2, 1e3, log=True)),
-            "svc.gamma": _of("svc", Real(1e-4, 10.0, log=True)),
-            "neighbours.n_neighbors": _of("neighbours", Integer(1, 30, log=True)),
-            "neighbours.weights": _of("neighbours", Categorical(("uniform", "distance"))),
-            "neighbours.p": _of("neighbours", Real(1.0, 4.0)),
-            "logistic.C": _of("logistic", Real(1e-3, 1e3, log=True)),
-            "forest.max_depth": _of("forest", Integer(2, 20)),
-            "forest.max_features": _of("forest", Real(0.05, 1.0, log=True)),
-        },
-        math.nan,
-        40,
-    ),
+    **{name: Task(model.error, model.space, math.nan, 40) for name, model in MODELS.items()},
 }
 _BBOB_CALLS = 100
 GROUPS = {"separable": 1, "moderate": 6, "ill-conditioned": 10, "multimodal": 15, "weak structure": 20}
 """The first function of each group of the BBOB suite."""
 
 
-def task(name: str) -> Task:
-    """The task of that name. Raises KeyError for an unknown one."""
+def task(name: str, seed: int = 0) -> Task:
+    """The task of that name, with the noise of a seed. Raises KeyError for an unknown one."""
+    if name in MODELS and MODELS[name].noisy:
+        model, calls = MODELS[name], itertools.count(1000 * seed)
+        return TASKS[name]._replace(fun=lambda x: model.error(x, next(calls)), judge=model.judge)
     if not name.startswith("bbob-"):
         return TASKS[name]
     from ioh import ProblemClass, get_problem
