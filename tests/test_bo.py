@@ -2,6 +2,7 @@
 
 import copy
 import math
+import pickle
 import random
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
@@ -21,7 +22,18 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
 import seqdec
 from seqdec import policies
-from seqdec.bo import BayesianOptimizer, Categorical, Exhausted, History, Integer, Real, Search, space_from, suggestion
+from seqdec.bo import (
+    BayesianOptimizer,
+    Categorical,
+    Exhausted,
+    History,
+    Integer,
+    Real,
+    Search,
+    model,
+    space_from,
+    suggestion,
+)
 from seqdec.bo import gp as make_gp
 from seqdec.bo.search.trust_region import Stage, stage
 from seqdec.bo.space.spaces import Space
@@ -955,3 +967,22 @@ def test_it_beats_random_search() -> None:
     low, high = BRANIN.bounds.T
     random = [min(BRANIN(x) for x in generator.uniform(low, high, (20, 2))) for _ in range(50)]
     assert np.mean(found) < np.quantile(random, 0.2)
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+def test_the_expected_gain_is_that_of_draws_from_the_belief(maximize: bool) -> None:
+    sign = -1.0 if maximize else 1.0
+    optimizer = BayesianOptimizer([(0.0, 1.0)], seed=0, maximize=maximize, search=QUICK, capacity=16, warp=False)
+    for x in (0.0, 0.3, 0.5, 1.0):
+        assert math.isnan(optimizer.expected_gain())
+        optimizer.tell([x], sign * (x - 0.6) ** 2)
+    trial = optimizer.ask()
+    gain = optimizer.expected_gain()
+    method, fitted = optimizer.fitted()
+    means, stds = model.marginals(method, fitted, np.array([trial.x, [0.5]]))
+    draws = means[0, 0] + stds[0, 0] * np.random.default_rng(0).standard_normal(100_000)
+    scale = fitted.warps[0].inverse(np.ones(1))[0] - fitted.warps[0].inverse(np.zeros(1))[0]
+    assert gain == pytest.approx(scale * np.maximum(draws - means[1, 0], 0).mean(), rel=0.05) and 0 < gain < 0.2
+    optimizer.tell(trial, 0.0)
+    assert optimizer.expected_gain() == gain
+    assert math.isnan(pickle.loads(pickle.dumps(optimizer)).expected_gain())

@@ -296,7 +296,7 @@ def test_what_cannot_be_drawn_is_refused() -> None:
 def test_the_bar_shows_the_best_value_and_the_time_to_choose_a_point(capsys: Any) -> None:
     result = seqdec.minimize(lambda x: x[0], BOX, n_calls=3, seed=0, search=QUICK, progress=True)
     shown = capsys.readouterr().err
-    assert f"best={result.fun:.6g}, choosing=" in shown and "s/point" in shown
+    assert f"best={result.fun:.6g}, expected gain=" in shown and "s/point" in shown
 
 
 def test_pictures_of_the_experiment_show_known_optima() -> None:

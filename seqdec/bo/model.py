@@ -4,6 +4,7 @@ All functions are pure: what is known goes in as `Observations`, the belief come
 responses, larger is better, and responses are warped, see `seqdec.bo.output_warp`, before the surrogate sees them.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -28,6 +29,8 @@ _EQUAL = 1e-6
 """Variance of the warped responses at one point below which they are equal."""
 _DEVIATIONS = 1.959964
 """Half-width of a 95% interval."""
+_TAIL = 9.0
+"""Standard deviations within which a normal distribution is integrated."""
 
 
 class Model(NamedTuple):
@@ -209,6 +212,20 @@ def prediction(model: Model, fitted: Fitted, unit: np.ndarray) -> Prediction:
     """The prediction at `unit` (columns,)."""
     found = predictions(model, fitted, unit[None])[0]
     return Prediction(*(found[0].tolist() if len(found) == 1 else found.T))
+
+
+def expected_gain(model: Model, fitted: Fitted, units: np.ndarray, unit: np.ndarray) -> float:
+    """How much better than the best of `units` (n, columns) the first output at `unit` (columns,) is expected to be.
+
+    E max(y - y*, 0) in the units of the values, where y has the belief at `unit` and y* is the value of the largest
+    posterior mean at `units`; by the trapezoidal rule.
+    """
+    means, stds = marginals(model, fitted, np.vstack([units, unit]))
+    (*_, mean), std, best, warp = means[:, 0], stds[-1, 0], means[:-1, 0].max(), fitted.warps[0]
+    first = max((best - mean) / std, -_TAIL) if std > 0 else -_TAIL
+    z = np.linspace(first, max(first, 0) + _TAIL, 1000)
+    gains = np.maximum(warp.inverse(mean + std * z) - warp.inverse(best), 0)
+    return float(np.trapezoid(gains * np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi), z))
 
 
 def is_noisy(model: Model, known: Observations, fitted: Fitted) -> bool:

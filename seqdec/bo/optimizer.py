@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from seqdec import checks
-from seqdec.bo import checkpoint, suggestion
+from seqdec.bo import checkpoint, model, suggestion
 from seqdec.bo.acquisition.optimum import Optimum
 from seqdec.bo.findings import Findings
 from seqdec.bo.fits import Fits
 from seqdec.bo.locking import one_at_a_time
+from seqdec.bo.model import Fitted, Model
 from seqdec.bo.output_warp import Warp
 from seqdec.bo.record import Entry, Record, Trial
 from seqdec.bo.search.candidates import Search
@@ -145,6 +146,8 @@ class BayesianOptimizer(Findings):
         self.space, self.outputs, self.seed, self.maximize = settings[:4]
         self.initial = settings.initial
         self._record, self._fits = Record(self.space, self.outputs), Fits(settings, capacity)
+        self._asked: tuple[Model, Fitted, np.ndarray, np.ndarray] | None = None
+        """of the last question: model, fit, the points told and the one asked"""
         self.notes: dict[str, Any] = {}
         """JSON values of yours, which `save` keeps"""
 
@@ -242,13 +245,30 @@ class BayesianOptimizer(Findings):
 
     @one_at_a_time
     def _ask(self, fixed: Mapping[Any, Any]) -> Trial:
+        self._asked = None
         known = self._fits.observations(self._record)
         method = self._fits.method
         if suggestion.is_early(method, known):
             entry = self._add(suggestion.design(method, known, fixed, self._is_noisy))
             return self._record.trial(entry)
         fitted = self._fits.advance(self._record)
-        return self._record.trial(self._add(suggestion.suggest(method, known, fitted, fixed, self._is_noisy)))
+        point = suggestion.suggest(method, known, fitted, fixed, self._is_noisy)
+        inside = [one.unit for one in known.told if one.inside]
+        self._asked = method.model, fitted, np.stack(inside), point.unit
+        return self._record.trial(self._add(point))
+
+    @one_at_a_time
+    def expected_gain(self) -> float:
+        """How much the point asked last is expected to improve on the best one, as was known when it was asked.
+
+        E max(y* - y, 0), with E max(y - y*, 0) where values are maximized, in their units: y is the function at the
+        point, without noise, and y* the one of the best posterior mean among the points told. Feasibility and failures
+        do not enter. NaN where no question was asked, or the last one by the initial design. Raises ValueError with
+        several objectives.
+        """
+        if self.outputs.objectives > 1:
+            raise ValueError(f"with {self.outputs.objectives} objectives there is no best point to improve on")
+        return math.nan if self._asked is None else model.expected_gain(*self._asked)
 
     @one_at_a_time
     def save(self, path: str | os.PathLike[str]) -> None:

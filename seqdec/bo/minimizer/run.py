@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 import time
 import warnings
 from collections.abc import Callable
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
     from seqdec.bo.result import SearchResult
 
+_PAUSE = 1.0
+"""Seconds between two looks at the expected gain, which takes some hundredths of one."""
 _logger = logging.getLogger(__name__)
 
 
@@ -67,6 +70,9 @@ class Run:
         self.given, self.asked, self.bar, self.path = given, study.pending, bar, path
         self.choosing = 0.0
         """seconds that the last point took to be chosen"""
+        self.gain = math.nan
+        """what the last point is expected to gain, looked at once in a second, for the bar"""
+        self.looked = -math.inf
         self.late = False
         """whether a worker has found the time to be over"""
         self.error: BaseException | None = None
@@ -166,6 +172,9 @@ class Run:
         self.bar.set_postfix_str(said)
         if trials:
             self.choosing = (time.perf_counter() - began) / len(trials)
+            shown = self.optimizer.is_fitted and len(self.signs) == 1 and not self.bar.disable
+            if shown and began > self.looked + _PAUSE:
+                self.gain, self.looked = self.optimizer.expected_gain(), began
             write(self.path, self.optimizer, self.progress)
         return trials
 
@@ -182,7 +191,8 @@ class Run:
     def _report(self) -> None:
         """Show the result so far to the callback, and in the bar."""
         so_far = self.result(stops.DONE, "running")
-        self.bar.set_postfix({**_shown(so_far), "choosing": f"{self.choosing:.2g} s/point"})
+        gain = {"expected gain": f"{self.gain:.2g}"} if self.gain >= 0 else {}
+        self.bar.set_postfix({**_shown(so_far), **gain, "choosing": f"{self.choosing:.2g} s/point"})
         if self.callback is not None:
             try:
                 answer = self.callback(so_far)
