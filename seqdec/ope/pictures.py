@@ -46,6 +46,7 @@ def weights_figure(weights: np.ndarray, title: str = "Weights of the rows") -> "
     left, right = figure.subplots(1, 2)
     left.hist(weights, bins=40, color="#0072B2")
     left.set_yscale("log")
+    left.set_ylim(bottom=0.8)
     left.set_xlabel("weight")
     left.set_ylabel("rows")
     order = np.sort(weights)[::-1].cumsum()
