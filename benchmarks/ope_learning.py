@@ -1,9 +1,15 @@
-"""Policies learned from bandit feedback on digits, judged on held-out rows with intervals.
+"""Policies learned from bandit feedback, judged on held-out rows with intervals.
 
-    python benchmarks/ope_learning.py [--seeds 10]
+    python benchmarks/ope_learning.py [--seeds 10] [--peer FOLDER]
+    python benchmarks/ope_learning.py --campaign all [--peer FOLDER]      all, men or women
 
-A classifier of 100 labelled digits logs 1,697 decisions: its class with probability 0.55, each other with 0.05.
+Digits: a classifier of 100 labeled digits logs 1,697 decisions: its class with probability 0.55, each other with 0.05.
 Policies are learned from the first 1,000 rows; the others judge them, by SNIPS with a 95% interval and by their labels.
+
+Open Bandit: the uniform log of a campaign, in $SEQDEC_DATA. Rows of a fold are played by the policy that was learned
+from the other four folds; all rows together judge it. Clicks are too rare in 10,000 rows to tell policies apart.
+
+--peer adds the learner of Open Bandit Pipeline with its defaults, which is installed in FOLDER as for peer_ope.py.
 """
 
 import argparse
@@ -16,10 +22,14 @@ import pandas as pd
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 
-from seqdec import ope
+from seqdec import data, ope
 from seqdec.data import load_digits
+from seqdec.experiments.logs import as_log
 
 TRAIN = 1000
+FOLDS = 5
+Policy = Callable[[ope.Log, ope.Log], np.ndarray]
+"""(log, rows to judge by) -> target"""
 
 
 def draw(seed: int) -> tuple[ope.Log, np.ndarray, np.ndarray]:
@@ -41,15 +51,29 @@ def by_hand(log: ope.Log, judge: ope.Log) -> np.ndarray:
     """IPW learning by scikit-learn alone: weighted logistic regression on the contexts as they are."""
     model = LogisticRegression(max_iter=1000, random_state=0)
     model.fit(log.context, log.action, sample_weight=log.reward / log.propensity)
-    return np.eye(10)[model.predict(judge.context)]
+    return np.eye(log.num_actions)[model.predict(judge.context)]
 
 
-def learned(make: Callable[[ope.Log], Any]) -> Callable[[ope.Log, ope.Log], np.ndarray]:
-    """(log, rows to judge by) -> target of what `make` learns from the log."""
+def learned(make: Callable[[ope.Log], Any]) -> Policy:
+    """Of what `make` learns from the log."""
     return lambda log, judge: ope.target_of(make(log), judge, seed=0)
 
 
-POLICIES: dict[str, Callable[[ope.Log, ope.Log], np.ndarray]] = {
+def peer(folder: str) -> Policy:
+    """IPW learning by Open Bandit Pipeline."""
+    from peer_ope import installed
+
+    package = installed(folder)
+
+    def policy(log: ope.Log, judge: ope.Log) -> np.ndarray:
+        model = package.policy.IPWLearner(n_actions=log.num_actions)
+        model.fit(context=log.context, action=log.action, reward=log.reward, pscore=log.propensity)
+        return model.predict(context=judge.context)[:, :, 0]
+
+    return policy
+
+
+POLICIES: dict[str, Policy] = {
     'learn(objective="ips")': learned(lambda log: ope.learn(log, seed=0, objective="ips")),
     'learn(objective="dr")': learned(lambda log: ope.learn(log, seed=0)),
     'learn(objective="snips")': learned(lambda log: ope.learn(log, seed=0, objective="snips")),
@@ -61,17 +85,14 @@ POLICIES: dict[str, Callable[[ope.Log, ope.Log], np.ndarray]] = {
 }
 
 
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=10)
-    seeds = parser.parse_args().seeds
+def digits(seeds: int, policies: dict[str, Policy]) -> pd.DataFrame:
+    """Means over seeds."""
     found = []
     for seed in range(seeds):
         log, labels, greedy = draw(seed)
         rows = np.arange(len(labels))
         train, judge, truth = log.rows(rows < TRAIN), log.rows(rows >= TRAIN), labels[TRAIN:]
-        played = {"logging policy, greedy": lambda *_, greedy=greedy: np.eye(10)[greedy[TRAIN:]], **POLICIES}
+        played = {"logging policy, greedy": lambda *_, greedy=greedy: np.eye(10)[greedy[TRAIN:]], **policies}
         for name, policy in played.items():
             start = time.perf_counter()
             target = policy(train, judge)
@@ -84,7 +105,41 @@ def main() -> None:
     table = pd.DataFrame(found, columns=columns).groupby("policy", sort=False)
     means = table.mean()
     means.insert(1, "standard error", table["by labels"].sem())
-    print(means.round(3).to_string())
+    return means
+
+
+def open_bandit(campaign: str, policies: dict[str, Policy]) -> pd.DataFrame:
+    """Click rates; contexts are place and user, and items have no features but their number."""
+    log = as_log(data.load_open_bandit("random", campaign=campaign))._replace(action_features=None)
+    member = np.random.default_rng(0).permutation(np.arange(len(log.action)) % FOLDS)
+    played: dict[str, Policy] = {"uniform": lambda log, judge: judge.mask / judge.mask.sum(axis=1, keepdims=True)}
+    found = {}
+    for name, policy in (played | policies).items():
+        target, start = np.zeros(log.mask.shape), time.perf_counter()
+        for fold in range(FOLDS):
+            target[member == fold] = policy(log.rows(member != fold), log.rows(member == fold))
+        seconds = (time.perf_counter() - start) / FOLDS
+        row = ope.evaluate(log, target, seed=0, estimators="snips").loc["snips"]
+        rows = ope.overlap(log, target).effective_sample_size
+        found[name] = (row["value"], row["low"], row["high"], rows, seconds)
+    columns = ["SNIPS", "low", "high", "effective rows", "seconds"]
+    return pd.DataFrame.from_dict(found, orient="index", columns=columns)
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--campaign", choices=data.open_bandit.CAMPAIGNS)
+    parser.add_argument("--peer", metavar="FOLDER")
+    options = parser.parse_args()
+    policies = dict(POLICIES)
+    if options.peer:
+        policies["IPW by Open Bandit Pipeline"] = peer(options.peer)
+    if options.campaign:
+        print(open_bandit(options.campaign, policies).round(4).to_string())
+    else:
+        print(digits(options.seeds, policies).round(3).to_string())
 
 
 if __name__ == "__main__":

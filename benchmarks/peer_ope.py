@@ -220,19 +220,22 @@ def numbers(peer: Any) -> Pairs:
     return found
 
 
-def main() -> None:
-    """Print the differences."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", help="where Open Bandit Pipeline is installed")
-    folder = parser.parse_args().folder
+def installed(folder: str) -> Any:
+    """The package in a folder."""
     sys.meta_path.insert(0, Absent())
     for name in ("torch.utils.data", "torch.nn.functional", "torch.optim"):
         importlib.import_module(name)
     sys.path.insert(0, folder)
-    import obp
-    import obp.dataset
-    import obp.ope
+    for name in ("obp.dataset", "obp.ope", "obp.policy"):
+        importlib.import_module(name)
+    return importlib.import_module("obp")
 
+
+def main() -> None:
+    """Print the differences."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", help="where Open Bandit Pipeline is installed")
+    obp = installed(parser.parse_args().folder)
     print(f"Open Bandit Pipeline {obp.__version__}")
     largest: dict[str, float] = {}
 

@@ -302,22 +302,22 @@ def make_log(
     size = sizes.pop()
     if size > MOST_ACTIONS:
         raise ValueError(f"num_actions must be at most {MOST_ACTIONS}; got {size}: number the actions")
-    log = Log(
-        context=np.zeros((count, 0)) if context is None else _array("context", context, 2).astype(np.float64),
-        action=actions,
-        reward=_array("reward", reward, 1).astype(np.float64),
-        propensity=np.full(count, np.nan)
+    parts: dict[str, Any] = {
+        "context": np.zeros((count, 0)) if context is None else _array("context", context, 2).astype(np.float64),
+        "action": actions,
+        "reward": _array("reward", reward, 1).astype(np.float64),
+        "propensity": np.full(count, np.nan)
         if propensity is None
         else _array("propensity", propensity, 1).astype(np.float64),
-        mask=np.ones((count, size), bool) if allowed is None else mask_from(allowed),
-        timestamp=np.arange(count) if timestamp is None else _times_array(timestamp),
-        action_features=features,
-        action_names=names,
-        estimated=checks.flag("estimated", estimated),
-        reward_parts=_parts(reward_parts) or None,
-    )
-    check_parts(log)
-    return log._replace(propensity=np.minimum(log.propensity, 1.0))
+        "mask": np.ones((count, size), bool) if allowed is None else mask_from(allowed),
+        "timestamp": np.arange(count) if timestamp is None else _times_array(timestamp),
+        "action_features": features,
+    }
+    named = _parts(reward_parts)
+    check_parts(**parts, reward_parts=named)
+    parts["propensity"] = np.minimum(parts["propensity"], 1.0)
+    flag = checks.flag("estimated", estimated)
+    return Log(**parts, action_names=names, estimated=flag, reward_parts=named or None)
 
 
 def _named(action: Any, names: Sequence[str] | None) -> tuple[np.ndarray, tuple[str, ...] | None]:

@@ -1,53 +1,62 @@
 """What a log must be: shapes and values that the estimators can handle."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import numpy as np
 
 from seqdec import checks
 from seqdec.ope.columns import part_column, refuse
 
-if TYPE_CHECKING:
-    from seqdec.ope.log import Log
-
 MOST_ACTIONS = 2**20
 
 
-def check_parts(log: "Log") -> None:
-    """Refuse shapes and values that the estimators cannot handle. Raises ValueError."""
-    count = len(log.action)
-    shapes: dict[str, tuple[int, ...]] = {
-        "context": (count, log.context.shape[-1]),
-        "mask": (count, log.mask.shape[-1]),
+def check_parts(
+    *,
+    context: np.ndarray,
+    action: np.ndarray,
+    reward: np.ndarray,
+    propensity: np.ndarray,
+    mask: np.ndarray,
+    timestamp: np.ndarray,
+    action_features: np.ndarray | None,
+    reward_parts: Mapping[str, np.ndarray],
+) -> None:
+    """Refuse shapes and values of a log's parts that the estimators cannot handle. Raises ValueError."""
+    count, size = len(action), mask.shape[-1]
+    shapes: dict[str, tuple[np.ndarray, tuple[int, ...]]] = {
+        "context": (context, (count, context.shape[-1])),
+        "reward": (reward, (count,)),
+        "propensity": (propensity, (count,)),
+        "mask": (mask, (count, size)),
+        "timestamp": (timestamp, (count,)),
     }
-    if log.action_features is not None:
-        shapes["action_features"] = (count, log.num_actions, log.action_features.shape[-1])
-    for name in log._fields:
-        array = getattr(log, name)
-        if isinstance(array, np.ndarray) and array.shape != shapes.get(name, (count,)):
-            raise ValueError(f"{name} must have shape {shapes.get(name, (count,))}; got {array.shape}")
-    parts = {part_column(name): part for name, part in (log.reward_parts or {}).items()}
-    for name, array in {"reward": log.reward, **parts}.items():
+    if action_features is not None:
+        shapes["action_features"] = action_features, (count, size, action_features.shape[-1])
+    for name, (array, shape) in shapes.items():
+        if array.shape != shape:
+            raise ValueError(f"{name} must have shape {shape}; got {array.shape}")
+    parts = {part_column(name): part for name, part in reward_parts.items()}
+    for name, array in {"reward": reward, **parts}.items():
         if array.shape != (count,):
             raise ValueError(f"{name} must have shape {(count,)}; got {array.shape}")
         refuse(name, ~np.isfinite(array), array, "a reward must be known: drop rows without one")
     refuse(
         "propensity",
-        ~((log.propensity > 0) & (log.propensity <= 1 + checks.TOLERANCE)) & log.known_propensities,
-        log.propensity,
+        ~((propensity > 0) & (propensity <= 1 + checks.TOLERANCE)) & ~np.isnan(propensity).all(),
+        propensity,
         "a propensity must lie in (0, 1]: log the probability with which the action was drawn, or drop the row",
     )
-    top = log.num_actions - 1
-    refuse("action", log.action > top, log.action, f"actions count from 0 to {top}: pass num_actions, or renumber")
-    allowed = log.mask[np.arange(count), log.action]
-    refuse("action", ~allowed, log.action, "the mask forbids it: allow it in column mask_<action>, or drop the row")
-    for name, array in (("context", log.context), ("action features", log.action_features)):
+    top = size - 1
+    refuse("action", action > top, action, f"actions count from 0 to {top}: pass num_actions, or renumber")
+    allowed = mask[np.arange(count), action]
+    refuse("action", ~allowed, action, "the mask forbids it: allow it in column mask_<action>, or drop the row")
+    for name, array in (("context", context), ("action features", action_features)):
         if array is not None:
             wrong = ~np.isfinite(array.reshape(count, -1))
             at = wrong.any(axis=1)
             values = array.reshape(count, -1)[np.arange(count), wrong.argmax(axis=1)] if wrong.size else np.zeros(count)
             refuse(name, at, values, "features must be finite: fill what is missing")
-    _check_times(log.timestamp)
+    _check_times(timestamp)
 
 
 def actions_from(action: np.ndarray) -> np.ndarray:
