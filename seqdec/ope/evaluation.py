@@ -202,7 +202,8 @@ def _extra_rows(given: Any) -> Sequence[RowEvidence]:
     if not isinstance(given, Evidence | RowEvidence) or not given.log.known_propensities:
         return ()
     direct = None if given.predicted is None else np.array([given.direct.mean()])
-    weights, r, mean = np.array([given.usual_weight]), given.log.reward, given.log.reward.mean()
+    weights = np.array([max(given.usual_weight, float(np.mean(given.weights**2)))])
+    r, mean = given.log.reward, given.log.reward.mean()
     found = []
     for reward in (r[r <= mean].mean(), r[r >= mean].mean()):
         one = given.log.rows(np.array([0]))._replace(reward=np.array([reward]))

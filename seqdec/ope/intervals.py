@@ -2,11 +2,12 @@
 
     "cautious"     the default. Each end is that of a studentized bootstrap of the rows and one row more, which the log
                    might have had: for the low end with a reward that is the mean of the rewards below their mean, for
-                   the high end with that of the rewards above it, and with the weight that an average decision of the
-                   target would have if the remaining probability of the logging policy were the same for all other
-                   actions. Quantiles of the studentized errors lie between 1.96 and 4, or the like for other levels.
-                   Percentiles and plain bootstraps are too short where the rows that would count most are likely to be
-                   missing: rare rewards, logging policies that are nearly deterministic.
+                   the high end with that of the rewards above it, and with the weight w of an average decision of the
+                   target: the mean of w^2 over the log, or what follows if all other actions share the remaining
+                   probability of the logging policy equally, whichever is larger. Quantiles of the studentized errors
+                   lie between 1.96 and 4, or the like for other levels. Percentiles and plain bootstraps are too short
+                   where the rows that would count most are likely to be missing: rare rewards, logging policies that
+                   are nearly deterministic.
     "studentized"  quantiles of (estimate* - estimate) / error* in bootstrap samples (Efron, 1982)
     "bca"          bias-corrected, accelerated percentiles (Efron, 1987)
     "percentile"   percentiles
