@@ -59,6 +59,7 @@ def study(
         "reference_point": None if reference is None else reference.tolist(),
         "search": settings.search._asdict(),
         "optimum": None if settings.optimum is None else settings.optimum.logs,
+        "earlier": [one.plain() for one in settings.earlier],
     }
     trials = [
         (e.x.tolist() if isinstance(e.x, np.ndarray) else e.x, *e[3:])  # status, values, ... in the order of Entry
@@ -91,9 +92,9 @@ def save(path: str | os.PathLike[str], study: Study) -> None:
 
 
 def load(
-    path: str | os.PathLike[str], restore: Callable[[Study], T], functions: Sequence[Callable[[Any], bool]] = ()
+    path: str | os.PathLike[str], restore: Callable[[Study], T], functions: Sequence[Callable[[Any], bool]] | None = ()
 ) -> T:
-    """`restore` of the study that `save` wrote, `functions` in place of those among its constraints.
+    """`restore` of the study that `save` wrote, `functions` in place of those among its constraints; None: without any.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -133,9 +134,11 @@ def _encoded_space(space: Space) -> dict[str, Any]:
     }
 
 
-def _decoded_space(content: dict[str, Any], functions: Sequence[Callable[[Any], bool]]) -> Space:
+def _decoded_space(content: dict[str, Any], functions: Sequence[Callable[[Any], bool]] | None) -> Space:
     """The space that `_encoded_space` wrote; files from before names have no entries beside "space"."""
     conditions, constraints = content.get("conditions", []), content.get("constraints", [])
+    if functions is None:
+        functions, constraints = (), []
     if len(functions) != constraints.count(None):
         raise ValueError(
             f"{constraints.count(None)} of its constraints are functions, which a file does not hold; got "

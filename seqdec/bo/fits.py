@@ -69,7 +69,8 @@ class Fits:
             self.capacity, self._start = capacity, None
         start, self._start = self._start, None  # after an interruption the next fit is anew
         with jax.enable_x64(True):
-            fitted = model.fit(self.method.model, known, model.padded_rows(capacity), start)
+            rows = model.padded_rows(self.method.model, capacity)
+            fitted = model.fit(self.method.model, known, rows, start)
         self._start = fitted.start
         return fitted
 
@@ -81,7 +82,8 @@ class Fits:
             with jax.enable_x64(True):
                 if start is not None:  # `fit` may reuse its memory
                     start = start._replace(state=jax.tree.map(lambda leaf: leaf.copy(), start.state))
-                self._current = model.fit(self.method.model, known, model.padded_rows(capacity), start)
+                rows = model.padded_rows(self.method.model, capacity)
+                self._current = model.fit(self.method.model, known, rows, start)
         return self._current
 
     def _needed(self, record: Record) -> int:
@@ -98,5 +100,5 @@ class Fits:
         """Go on from what was `saved`."""
         if arrays:
             with jax.enable_x64(True):
-                like = model.prior(self.method.model, model.padded_rows(self.capacity))
+                like = model.prior(self.method.model, model.padded_rows(self.method.model, self.capacity))
                 self._start = Start(checkpoint.state_of(arrays, like), warps)

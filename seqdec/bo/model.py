@@ -14,6 +14,7 @@ import numpy as np
 from seqdec import checks
 from seqdec.bo import output_warp
 from seqdec.bo.answers import Prediction
+from seqdec.bo.earlier import Prior, is_related
 from seqdec.bo.output_warp import Warp
 from seqdec.bo.outputs import Outputs
 from seqdec.bo.space.spaces import Point
@@ -41,12 +42,19 @@ class Model(NamedTuple):
     signs: np.ndarray
     """(m,) 1 for objectives to be maximized, -1 for others and for outcomes"""
     columns: int
-    """of the unit cube"""
+    """of the surrogate: of the unit cube, then one for each earlier study"""
     seed: int
     standardize: bool
     warp: bool
     noise_std: float | None
     """of values told without one; None: estimated"""
+    earlier: tuple[tuple[Prior, ...], ...] = ()
+    """of each earlier study and output"""
+
+    @property
+    def earlier_rows(self) -> int:
+        """Values of the earlier studies."""
+        return sum(len(study[0].z) for study in self.earlier)
 
 
 class Observations(NamedTuple):
@@ -92,16 +100,17 @@ class Fitted(NamedTuple):
         return Start(self.state, self.warps)
 
 
-def padded_rows(capacity: int) -> int:
+def padded_rows(model: Model, capacity: int) -> int:
     """Rows of the padded history for so many trials, a power of two, so that studies share programs."""
-    return 1 << max(_SHORTEST, (capacity - 1).bit_length())
+    return 1 << max(_SHORTEST, (capacity + model.earlier_rows - 1).bit_length())
 
 
 def fit(model: Model, known: Observations, rows: int, start: Start | None) -> Fitted:
     """Fit the surrogate to all values, in arrays of `rows` rows; from its prior where `start` is None or outdated."""
     surrogate, values = model.surrogate, known.responses
     if start is None or _is_outdated(model, start.warps, values):
-        warps = tuple(_fit_warp(model, known.told, column, j) for j, column in enumerate(values.T))
+        units = np.stack([point.unit for point in known.told])
+        warps = tuple(fit_warp(model, units, column, j) for j, column in enumerate(values.T))
         start = Start(None, warps)
     kept = inliers(start.warps, values)
     trials = _trials(model, known, start.warps, kept, rows)
@@ -118,13 +127,12 @@ def _is_outdated(model: Model, warps: tuple[Warp, ...], values: np.ndarray) -> b
     return model.standardize and model.warp and any(far)
 
 
-def _fit_warp(model: Model, told: list[Point], values: np.ndarray, output: int) -> Warp:
-    """The warp for all responses of an output, moderate for one of several objectives."""
+def fit_warp(model: Model, units: np.ndarray, values: np.ndarray, output: int) -> Warp:
+    """The warp for all responses of an output at `units` (n, columns), moderate for one of several objectives."""
     if not model.standardize:
         return Warp(fitted=len(values))
     if not model.warp:
         return output_warp.standardized(values)
-    units = np.stack([point.unit for point in told])
     if output >= model.outputs.objectives:
         return output_warp.fit_outcome(units, values)
     warp = output_warp.fit(units, values)
@@ -135,15 +143,23 @@ def _trials(model: Model, known: Observations, warps: tuple[Warp, ...], kept: np
     """All points in arrays; values that are not `kept` (n,) count as failed."""
     answered, outliers = ([point for point, k in zip(known.told, kept, strict=True) if k == side] for side in (1, 0))
     groups, dtype = (answered, known.pending, known.failed + outliers), model.surrogate.dtype
-    units = [point.unit for group in groups for point in group]
+    z, own, columns = warped(warps, known.responses[kept]), len(answered), model.columns - len(model.earlier)
+    units = np.reshape([point.unit for group in groups for point in group], (-1, columns))
     x, y = np.zeros((rows, model.columns)), np.zeros((rows, len(model.signs)))
-    x[: len(units)], y[: len(answered)] = units, warped(warps, known.responses[kept])
+    x[:own, :columns], y[:own] = units[:own], z
+    count = own
+    for place, study in enumerate(model.earlier, columns):
+        if is_related(study, units[:own], z):
+            at = slice(count, count := count + len(study[0].z))
+            x[at, :columns], x[at, place] = study[0].units, 1.0
+            y[at] = np.stack([one.aligned(units[:own], column) for one, column in zip(study, z.T, strict=True)], 1)
+    x[count : count + len(units) - own, :columns] = units[own:]
     noise = None
     if model.surrogate.noise_variance is not None:
         noise = _noise(model, known, warps, kept, rows).astype(dtype)
     if model.outputs.plain:
         y, noise = y[:, 0], None if noise is None else noise[:, 0]
-    counts = [np.int32(len(group)) for group in groups]
+    counts = (np.int32(number) for number in (count, len(groups[1]), len(groups[2])))
     return Trials(x.astype(dtype), y.astype(dtype), *counts, noise=noise)
 
 
@@ -191,7 +207,7 @@ def _at(program: Callable[..., Any], model: Model, fitted: Fitted, units: np.nda
     with jax.enable_x64(True):
         for block in np.split(units, range(rows, len(units), rows)):
             x = np.zeros((rows, model.columns))
-            x[: len(block)] = block
+            x[: len(block), : block.shape[1]] = block
             at = np.array(program(model.surrogate, fitted.state, x.astype(model.surrogate.dtype)))
             found.append(np.reshape(at, (-1, rows, outputs))[:, : len(block)])
     return np.concatenate(found, 1).astype(float)

@@ -11,6 +11,7 @@ import numpy as np
 from seqdec import checks
 from seqdec.bo import checkpoint, model, suggestion
 from seqdec.bo.acquisition.optimum import Optimum
+from seqdec.bo.earlier import Earlier
 from seqdec.bo.findings import Findings
 from seqdec.bo.fits import Fits
 from seqdec.bo.locking import one_at_a_time
@@ -91,6 +92,13 @@ class BayesianOptimizer(Findings):
             a dict from values to weights; or a function from a value to its density, or what has one as `pdf` or `pmf`,
             such as the distributions of scipy. It guides the first questions and fades, see
             `seqdec.bo.acquisition.optimum`; it is of no parameter with a condition.
+        earlier: an earlier study of the same or of a similar function, or a list of them: a result of
+            `seqdec.minimize`, an optimizer, a table like its `trials_dataframe()` in any container, or the path of the
+            file of a study. Their values are no part of this search; how much they say of the function is learnt, see
+            `seqdec.bo.earlier`. The first questions are their best points, and after one more the surrogate is used;
+            as long as it uses none of the studies, after `initial` points. Numbers may lie outside of the bounds as
+            with `outside` of `tell`; other points that do not fit are left out, as are the worse values of a study with
+            more than 128. Needs the surrogate "auto", "gp" or "sparse_gp".
 
     Raises:
         ValueError, TypeError: an argument does not fit; the message names it.
@@ -120,6 +128,7 @@ class BayesianOptimizer(Findings):
         noise_std: float | None = None,
         search: Search | None = None,
         optimum: Mapping[Any, Any] | None = None,
+        earlier: Any = None,
     ) -> None:
         check_process()
         self._lock = threading.RLock()
@@ -142,6 +151,7 @@ class BayesianOptimizer(Findings):
             noise_std=noise_std,
             search=search,
             optimum=optimum,
+            earlier=earlier,
         )
         self.space, self.outputs, self.seed, self.maximize = settings[:4]
         self.initial = settings.initial
@@ -316,6 +326,7 @@ class BayesianOptimizer(Findings):
         settings: dict[str, Any] = study.settings | {"search": Search(**study.settings["search"])}
         if (logs := settings.get("optimum")) is not None:
             settings["optimum"] = Optimum(tuple(None if one is None else tuple(one) for one in logs))
+        settings["earlier"] = [Earlier(*map(np.array, one)) for one in settings.get("earlier", [])]
         used, notes = settings.pop("used", settings["surrogate"]), settings.pop("notes", {})
         optimizer = cls(study.space, **settings)
         optimizer.notes = notes

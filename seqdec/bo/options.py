@@ -42,6 +42,7 @@ class GoalOptions(ModelOptions, total=False):
     outcome_constraints: int
     initial: int | None
     optimum: Mapping[Any, Any] | None
+    earlier: Any
 
 
 class MinimizeOptions(GoalOptions, total=False):

@@ -7,11 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from seqdec import checks
+from seqdec.bo import earlier as studies
+from seqdec.bo import model as fitting
 from seqdec.bo.acquisition import names as acquisitions
 from seqdec.bo.acquisition import optimum as optima
 from seqdec.bo.acquisition import pareto
 from seqdec.bo.acquisition.feasibility import Incumbent, Target
 from seqdec.bo.acquisition.optimum import Optimum
+from seqdec.bo.earlier import Earlier, Prior
 from seqdec.bo.model import Model
 from seqdec.bo.outputs import Outputs
 from seqdec.bo.search import restricted
@@ -29,6 +32,8 @@ from seqdec.core import Acquisition
 
 _MANY_DIMENSIONS = 20
 """With more columns than these, the search keeps to a trust region."""
+_WITH_EARLIER = ("auto", "gp", "sparse_gp")
+"""Surrogates that are fitted anew to all values with every question."""
 
 
 class Settings(NamedTuple):
@@ -50,6 +55,7 @@ class Settings(NamedTuple):
     noise_std: float | None
     search: Search
     optimum: Optimum | None
+    earlier: tuple[Earlier, ...]
 
     @property
     def signs(self) -> np.ndarray:
@@ -83,6 +89,7 @@ def checked(
     noise_std: Any,
     search: Any,
     optimum: Any,
+    earlier: Any,
 ) -> Settings:
     """The settings. Raises ValueError or TypeError, naming the argument that does not fit."""
     space = space_from(bounds, constraints)
@@ -102,6 +109,10 @@ def checked(
     options = _hashable({} if surrogate_options is None else surrogate_options)
     if options and not (isinstance(surrogate, str) and surrogate != "auto"):
         raise TypeError(f"surrogate_options need a surrogate by name, such as 'gp'; got {surrogate!r} with them")
+    several = np.concatenate([np.where(flags, 1.0, -1.0), np.full(outputs.outcome_constraints, -1.0)])
+    known = studies.read(earlier, space, outputs, several)
+    if known and surrogate not in _WITH_EARLIER:
+        raise ValueError(f"earlier needs one of the surrogates {', '.join(_WITH_EARLIER)}; got {surrogate!r}")
     return Settings(
         space,
         outputs,
@@ -119,6 +130,7 @@ def checked(
         noise_std,
         check_search(Search() if search is None else search),
         optima.checked(optimum, space),
+        known,
     )
 
 
@@ -134,7 +146,7 @@ def choose(settings: Settings, surrogate: str | Surrogate) -> Chosen:
     """The method with this surrogate. Raises ValueError or TypeError where it or the acquisition do not fit."""
     space, outputs = settings.space, settings.outputs
     if isinstance(surrogate, str):
-        belief = surrogates.make(surrogate, space.columns, **settings.surrogate_options)
+        belief = surrogates.make(surrogate, space.columns + len(settings.earlier), **settings.surrogate_options)
     elif isinstance(surrogate, Surrogate):
         belief = surrogate
     else:
@@ -153,12 +165,13 @@ def choose(settings: Settings, surrogate: str | Surrogate) -> Chosen:
         belief,
         outputs,
         settings.signs,
-        space.columns,
+        space.columns + len(settings.earlier),
         settings.seed,
         settings.standardize,
         settings.warp,
         check_noise(settings.noise_std, belief, surrogate),
     )
+    model = model._replace(earlier=tuple(_priors(model, study) for study in settings.earlier))
     plan = Plan(belief, score, smooth, settings.search)
     examples = [restricted.example(space)] if space.restricted else []
     method = Method(
@@ -170,8 +183,27 @@ def choose(settings: Settings, surrogate: str | Surrogate) -> Chosen:
         settings.reference_point,
         examples,
         settings.optimum,
+        _bests(settings),
     )
     return Chosen(surrogate, acquisition, method)
+
+
+def _priors(model: Model, study: Earlier) -> tuple[Prior, ...]:
+    """What an earlier study says of each output."""
+    priors = []
+    for output, values in enumerate(study.responses.T):
+        warp = fitting.fit_warp(model, study.units, values, output)
+        priors.append(studies.prior(study.units, warp.forward(np.maximum(values, warp.fence))))
+    return tuple(priors)
+
+
+def _bests(settings: Settings) -> np.ndarray:
+    """(k, columns) the best point of each earlier study, by its first objective among the feasible points."""
+    bests, objectives = np.zeros((len(settings.earlier), settings.space.columns)), settings.outputs.objectives
+    for place, (units, responses) in enumerate(settings.earlier):
+        violation = np.minimum(responses[:, objectives:], 0).sum(1)
+        bests[place] = units[np.lexsort((responses[:, 0], violation))[-1]]
+    return bests
 
 
 def check_noise(noise_std: Any, surrogate: Surrogate, name: Any) -> float | None:

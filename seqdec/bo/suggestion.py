@@ -50,11 +50,14 @@ class Method(NamedTuple):
     """points of a restricted space, else empty"""
     optimum: Optimum | None
     """what the user believes of where the optimum lies"""
+    bests: np.ndarray
+    """(k, columns) best points of earlier studies, asked first"""
 
 
 def is_early(method: Method, known: Observations) -> bool:
     """Whether the next point belongs to the initial design: too few asked, no two values that differ, none inside."""
-    few = len(known.points) < method.initial or not np.any(known.responses != known.responses[:1])
+    first = min(method.initial, len(method.bests) + 1) if len(method.bests) else method.initial
+    few = len(known.points) < first or not np.any(known.responses != known.responses[:1])
     return few or not any(point.inside for point in known.told)
 
 
@@ -83,7 +86,7 @@ def design(method: Method, known: Observations, fixed: Mapping[Any, Any], is_noi
         units = (sobol(1 << max(least, index.bit_length() + 1), columns)[place:] + shifts[int(drawn)]) % 1
         if method.optimum is not None and drawn:
             units = optimum.drawn(method.optimum, method.space, units)
-    return _first_new(method, known, units, fixed, is_noisy)
+    return _first_new(method, known, np.concatenate([method.bests, units]), fixed, is_noisy)
 
 
 def suggest(
@@ -91,10 +94,11 @@ def suggest(
 ) -> Point:
     """The maximizer of the acquisition, or a random new point if that one is known.
 
-    Where a trust region begins anew, it is the next point of the design. Arguments and errors are those of `design`,
-    with the model fitted to what is known.
+    Where a trust region begins anew, and where earlier studies that replace the initial design are not used, it is the
+    next point of the design. Arguments and errors are those of `design`, with the model fitted to what is known.
     """
-    if _is_new_region(method, known, fitted.warps):
+    uses_earlier = int(fitted.trials.answered) > np.sum(fitting.inliers(fitted.warps, known.responses))
+    if (len(known.points) < method.initial and not uses_earlier) or _is_new_region(method, known, fitted.warps):
         return design(method, known, fixed, is_noisy)
     with jax.enable_x64(True):  # 64-bit arrays only for surrogates that ask for them; see `Surrogate.dtype`
         if (point := _best_point(method, known, fitted, fixed, bool(method.plan.search.repeats))) is not None:
@@ -162,19 +166,27 @@ def _best_point(
     belief = programs.believe(plan.surrogate, fitted.state, fitted.trials)
     trials = fitted.trials._replace(success=_success(fitted.trials))
     if method.optimum is not None:
-        trials = trials._replace(optimum=optimum.tables(method.optimum, space, number).astype(trials.x.dtype))
+        tables = _padded(method, optimum.tables(method.optimum, space, number).T).T
+        trials = trials._replace(optimum=tables.astype(trials.x.dtype))
     region = Region(*(np.clip(side, *space.cube(fixed)) for side in _region(method, known, fitted.warps)))
     key = jax.random.fold_in(jax.random.key(checks.word(seed)), number)
     generator = np.random.default_rng([seed, number, 2])
     target = _target(method, known, fitted, belief.means)
 
     def rank(points: np.ndarray, free: np.ndarray) -> Ranked:
-        return ascent.rank(plan, key, belief.state, target, trials, region, points, free)
+        limits, points, free = (
+            Region(*(_padded(method, side) for side in region)),
+            _padded(method, points),
+            _padded(method, free),
+        )
+        found = ascent.rank(plan, key, belief.state, target, trials, limits, points, free)
+        return found._replace(points=found.points[:, : space.columns])
 
     units = np.reshape([] if repeats else [point.unit for point in known.points], (-1, space.columns))
     if not space.restricted:
-        best = trials.x[_leaders(method, fitted.warps, belief.means, _inside(known, fitted.warps), generator)]
-        pool = candidates.candidates(space, plan.search, region, best, generator)
+        inside = _inside(known, fitted)
+        best = trials.x[_leaders(method, fitted.warps, belief.means, inside, generator)]
+        pool = candidates.candidates(space, plan.search, region, best[:, : space.columns], generator)
         found = ascent.best_new(rank(pool, np.broadcast_to(space.continuous, pool.shape)), units)
         return None if found is None else space.point_at(found, fixed)
     box, inside, told = Box(*region, fixed), _told_inside(known), _told(method, known, fitted.warps)
@@ -218,10 +230,17 @@ def _told_inside(known: Observations) -> np.ndarray:
     return np.array([point.inside for point in known.told], bool)
 
 
-def _inside(known: Observations, warps: tuple[Warp, ...]) -> np.ndarray:
-    """(n,) bool: the answered and pending points that are of the space."""
-    answered = _told_inside(known)[fitting.inliers(warps, known.responses)]
-    return np.concatenate([answered, np.ones(len(known.pending), bool)])
+def _padded(method: Method, rows: np.ndarray) -> np.ndarray:
+    """(..., columns of the surrogate): `rows` (..., columns) with zeros, which stand for this study."""
+    more = np.zeros((*rows.shape[:-1], len(method.model.earlier)), rows.dtype)
+    return np.concatenate([rows, more], -1)
+
+
+def _inside(known: Observations, fitted: Fitted) -> np.ndarray:
+    """(n,) bool: the answered and pending points that are of the space, not of an earlier study."""
+    answered = _told_inside(known)[fitting.inliers(fitted.warps, known.responses)]
+    earlier = np.zeros(int(fitted.trials.answered) - len(answered), bool)
+    return np.concatenate([answered, earlier, np.ones(len(known.pending), bool)])
 
 
 def _leaders(
@@ -261,7 +280,7 @@ def _thresholds(method: Method, warps: tuple[Warp, ...]) -> np.ndarray:
 
 def _target(method: Method, known: Observations, fitted: Fitted, means: np.ndarray) -> Any:
     """What the acquisition is to exceed, given the means of the outputs at the answered and pending points."""
-    outputs, trials, inside = method.model.outputs, fitted.trials, _inside(known, fitted.warps)
+    outputs, trials, inside = method.model.outputs, fitted.trials, _inside(known, fitted)
     if outputs.plain:
         return _incumbent(method, fitted, means, int(np.argmax(np.where(inside, means, -np.inf))), trials)
     count, thresholds = outputs.objectives, _thresholds(method, fitted.warps)

@@ -82,4 +82,5 @@ def _settings(optimizer: BayesianOptimizer) -> dict[str, Any]:
     settings = {**optimizer.settings._asdict(), **optimizer.outputs._asdict(), "acquisition": optimizer.acquisition}
     reference = optimizer.settings.reference_point
     settings |= {"reference_point": None if reference is None else reference.tolist()}
+    settings |= {"earlier": [one.plain() for one in optimizer.settings.earlier]}
     return {name: value for name, value in settings.items() if name not in ("space", "outputs")}
