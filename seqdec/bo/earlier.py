@@ -20,22 +20,14 @@ b is 0.
 Source of a column for the task: Swersky, Snoek, Adams, "Multi-task Bayesian optimization", 2013.
 """
 
-import os
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqdec.bo import checkpoint
-from seqdec.bo.outputs import Outputs
-from seqdec.bo.space import containers
-from seqdec.bo.space.spaces import Space
 from seqdec.bo.surrogates import evidence
 from seqdec.bo.surrogates.contract import History
 from seqdec.runtime import one_blas_thread
 
-_MOST = 128
-"""Values of a study that are used, at most: half of them the best."""
 _WEIGHT = 1.0
 """Of b = 1 in the regression, in values."""
 _ITERATIONS = 30
@@ -101,71 +93,3 @@ def prior(units: np.ndarray, z: np.ndarray) -> Prior:
         evidence.covariance(hyper, known, evidence.distances(units * np.exp(-hyper.log_length_scales)))
     )
     return Prior(units, z, hyper, whiten.T @ (whiten @ z))
-
-
-def read(given: Any, space: Space, outputs: Outputs, signs: np.ndarray) -> tuple[Earlier, ...]:
-    """The argument `earlier` of `seqdec.bo.BayesianOptimizer`: one study or several. Raises as it says."""
-    several = isinstance(given, list | tuple) and not isinstance(given, Earlier)
-    studies = [] if given is None else given if several else [given]
-    return tuple(
-        one
-        if isinstance(one, Earlier)
-        else _read(one, f"earlier[{i}]" if several else "earlier", space, outputs, signs)
-        for i, one in enumerate(studies)
-    )
-
-
-def _read(given: Any, name: str, space: Space, outputs: Outputs, signs: np.ndarray) -> Earlier:
-    units, rows, refused = [], [], f"{name} holds no complete trial"
-    for x, told in _trials(given, name, space, outputs):
-        values = np.array(told, float)
-        if not np.isfinite(values).all():
-            continue
-        try:
-            units.append(space.known_point(x, outside=True).unit)
-            rows.append(values * signs)
-        except ValueError as error:  # another choice, or too far outside
-            refused = f"{name}: none of its points fits, the last one because {error}"
-    if len(rows) < 2 or np.ptp(np.array(rows)[:, 0]) == 0:
-        raise ValueError(refused if not rows else f"{name} must hold two values that differ; got {len(rows)} values")
-    return _fewer(Earlier(np.array(units), np.array(rows)))
-
-
-def _trials(given: Any, name: str, space: Space, outputs: Outputs) -> Iterable[tuple[Any, tuple[float, ...]]]:
-    """(point, values and outcomes) of each complete trial."""
-    if isinstance(given, str | os.PathLike):
-        trials = checkpoint.load(given, lambda study: study.trials, None)
-        return [(x, (*values, *outcomes)) for x, status, values, _, _, outcomes, _ in trials if status in _TOLD]
-    optimizer = getattr(given, "optimizer", given)
-    table = optimizer.trials_dataframe() if hasattr(optimizer, "trials_dataframe") else given
-    if (found := containers.table(table)) is None:
-        raise TypeError(
-            f"{name} must be a result of seqdec.minimize, a BayesianOptimizer, a table of trials or the path of a "
-            f"study; got {given!r}"
-        )
-    keys = list(space.names) or [f"x_{i}" for i in range(len(space.dimensions))]
-    told = [column for column in outputs.columns if column != "feasible"]
-    conditional = [key for key, condition in zip(keys, space.conditions, strict=False) if condition is not None]
-    missing = [key for key in [*keys, *told] if found and key not in found[0] and key not in conditional]
-    if missing:
-        raise ValueError(f"{name} has no column {missing[0]!r}; its columns are {[*found[0]]}")
-    kept = [row for row in found if row.get("state", "complete") in _TOLD]
-    points = [{key: row[key] for key in keys if key in row} for row in kept]
-    return [
-        (point if space.names else list(point.values()), tuple(row[key] for key in told))
-        for point, row in zip(points, kept, strict=True)
-    ]
-
-
-_TOLD = ("complete", "outside")
-
-
-def _fewer(study: Earlier) -> Earlier:
-    """The study, of a long one half of the values that are used the best, the others evenly spaced."""
-    count = len(study.units)
-    if count <= _MOST:
-        return study
-    order = np.argsort(-study.responses[:, 0], kind="stable")
-    even = order[_MOST // 2 :][np.linspace(0, count - _MOST // 2 - 1, _MOST // 2).astype(int)]
-    rows = np.sort(np.concatenate([order[: _MOST // 2], even]))
-    return Earlier(study.units[rows], study.responses[rows])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from seqdec import checks
-from seqdec.bo import checkpoint, model, suggestion
+from seqdec.bo import checkpoint, model, reading, suggestion
 from seqdec.bo.acquisition.optimum import Optimum
 from seqdec.bo.earlier import Earlier
 from seqdec.bo.findings import Findings
@@ -132,7 +132,7 @@ class BayesianOptimizer(Findings):
     ) -> None:
         check_process()
         self._lock = threading.RLock()
-        self.settings = settings = checked(
+        settings = checked(
             bounds,
             constraints,
             seed=seed,
@@ -151,8 +151,8 @@ class BayesianOptimizer(Findings):
             noise_std=noise_std,
             search=search,
             optimum=optimum,
-            earlier=earlier,
         )
+        self.settings = settings = settings._replace(earlier=reading.read(earlier, settings))
         self.space, self.outputs, self.seed, self.maximize = settings[:4]
         self.initial = settings.initial
         self._record, self._fits = Record(self.space, self.outputs), Fits(settings, capacity)

@@ -32,8 +32,6 @@ from seqdec.core import Acquisition
 
 _MANY_DIMENSIONS = 20
 """With more columns than these, the search keeps to a trust region."""
-_WITH_EARLIER = ("auto", "gp", "sparse_gp")
-"""Surrogates that are fitted anew to all values with every question."""
 
 
 class Settings(NamedTuple):
@@ -55,7 +53,7 @@ class Settings(NamedTuple):
     noise_std: float | None
     search: Search
     optimum: Optimum | None
-    earlier: tuple[Earlier, ...]
+    earlier: tuple[Earlier, ...] = ()
 
     @property
     def signs(self) -> np.ndarray:
@@ -89,7 +87,6 @@ def checked(
     noise_std: Any,
     search: Any,
     optimum: Any,
-    earlier: Any,
 ) -> Settings:
     """The settings. Raises ValueError or TypeError, naming the argument that does not fit."""
     space = space_from(bounds, constraints)
@@ -109,10 +106,6 @@ def checked(
     options = _hashable({} if surrogate_options is None else surrogate_options)
     if options and not (isinstance(surrogate, str) and surrogate != "auto"):
         raise TypeError(f"surrogate_options need a surrogate by name, such as 'gp'; got {surrogate!r} with them")
-    several = np.concatenate([np.where(flags, 1.0, -1.0), np.full(outputs.outcome_constraints, -1.0)])
-    known = studies.read(earlier, space, outputs, several)
-    if known and surrogate not in _WITH_EARLIER:
-        raise ValueError(f"earlier needs one of the surrogates {', '.join(_WITH_EARLIER)}; got {surrogate!r}")
     return Settings(
         space,
         outputs,
@@ -130,7 +123,6 @@ def checked(
         noise_std,
         check_search(Search() if search is None else search),
         optima.checked(optimum, space),
-        known,
     )
 
 
