@@ -3,6 +3,8 @@
     OMP_NUM_THREADS=1 python benchmarks/bayesian_optimisation.py [--methods seqdec ...] [--tasks branin ...] [--runs 5]
     OMP_NUM_THREADS=1 python benchmarks/bayesian_optimisation.py --tasks svc boosting choice forest kernel pipeline
         network-{digits,tumours,diabetes} --out results/models
+    OMP_NUM_THREADS=1 python benchmarks/bayesian_optimisation.py --tasks plateau{1,2,3,4} --runs 8 --out results/flat
+    OMP_NUM_THREADS=1 python benchmarks/bayesian_optimisation.py --tasks levy20 --runs 3 --out results/levy
     OMP_NUM_THREADS=1 python benchmarks/bayesian_optimisation.py --tasks bbob-{1..24}-5-1 --runs 1 --out results/bbob
 
     OUT/METHOD.parquet       every evaluation of the finished runs, which are not repeated
@@ -43,7 +45,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 import pandas as pd
 import tyro
-from black_boxes import TASKS, Task, group, task
+from black_boxes import HARD, TASKS, Task, group, task
 
 from seqdec.bo import BayesianOptimizer, Categorical, Conditional, Integer, Ordinal, space_from
 from seqdec.persistence import read_table, write_table
@@ -255,7 +257,9 @@ def summarise(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _place(name: str) -> tuple[int, ...]:
     """By which tasks are ordered."""
-    return (len(TASKS), *map(int, name.split("-")[1:])) if name.startswith("bbob-") else (list(TASKS).index(name),)
+    if name.startswith("bbob-"):
+        return (len(TASKS | HARD), *map(int, name.split("-")[1:]))
+    return (list(TASKS | HARD).index(name),)
 
 
 def readable(table: pd.DataFrame) -> str:

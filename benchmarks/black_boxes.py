@@ -1,4 +1,4 @@
-"""The tasks of `bayesian_optimisation.py`: twelve functions with known minima, and the models of `model_tasks.py`.
+"""The tasks of `bayesian_optimisation.py`: functions with known minima, and the models of `model_tasks.py`.
 
 A task is a function of a dict, its space in the terms of `seqdec.bo`, and the number of calls. `task` knows also the 24
 functions of the BBOB suite, from the package ioh: "bbob-3-5-1" is the third one in five columns, its first instance.
@@ -84,6 +84,22 @@ TASKS = {
     "michalewicz5": _boxed(_michalewicz, [(0, math.pi)] * 5, -4.687658179, 50),
     **{name: Task(model.error, model.space, math.nan, 40) for name, model in MODELS.items()},
 }
+_SHARE = 0.045
+"""Of the volume of a box, where a function with a plateau is not constant."""
+
+
+def _plateau(columns: int) -> Task:
+    """1 outside of a ball in the unit cube, in which it falls to 0 at the center."""
+    volume = math.pi ** (columns / 2) / math.gamma(columns / 2 + 1)
+    center, radius = np.linspace(0.3, 0.7, columns), (_SHARE / volume) ** (1 / columns)
+    return _boxed(lambda x: min(1.0, math.dist(x, center) / radius), [(0, 1)] * columns, 0.0, 60)
+
+
+HARD = {
+    **{f"plateau{columns}": _plateau(columns) for columns in (1, 2, 3, 4)},
+    "levy20": _known(objectives.levy(20), 1000),
+}
+"""Tasks that are played only by name."""
 _BBOB_CALLS = 100
 GROUPS = {"separable": 1, "moderate": 6, "ill-conditioned": 10, "multimodal": 15, "weak structure": 20}
 """The first function of each group of the BBOB suite."""
@@ -95,7 +111,7 @@ def task(name: str, seed: int = 0) -> Task:
         model, calls = MODELS[name], itertools.count(1000 * seed)
         return TASKS[name]._replace(fun=lambda x: model.error(x, next(calls)), judge=model.judge)
     if not name.startswith("bbob-"):
-        return TASKS[name]
+        return (TASKS | HARD)[name]
     from ioh import ProblemClass, get_problem
 
     number, columns, instance = map(int, name.split("-")[1:])
