@@ -258,3 +258,34 @@ def test_any_agent_that_knows_its_policy_is_a_target() -> None:
             state, _ = agent.update(state, LOG.context[0], action, float(action))
     target = ope.target_of(agent, LOG, seed=0, state=state)
     np.testing.assert_allclose(target[0], [0.05 / 3, 0.05 / 3, 1 - 0.1 / 3], atol=1e-6)
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("name", ["linear", "auto", "hilofi"])
+def test_an_agent_that_has_learned_a_log_begins_with_what_it_knows(name: str, tmp_path: Path) -> None:
+    spaces = Spaces(Box(-np.inf, np.inf, (4,), np.float32), Discrete(3))
+    log = LOG.rows(np.arange(len(LOG.action)) < 300)
+    fresh = seqdec.agents.make(name, spaces)
+    agent = ope.warm_start(fresh, log, seed=0)
+    state, update = fresh.init(jax.random.key(0)), jax.jit(fresh.update)
+    for x, action, reward in zip(ope.inputs(log), log.action, log.reward.astype(np.float32), strict=True):
+        state, _ = update(state, x, action, reward)
+    for one, wanted in zip(*map(jax.tree.leaves, (agent.init(jax.random.key(7)), state)), strict=True):
+        if jnp.issubdtype(one.dtype, jnp.floating):
+            np.testing.assert_allclose(one, wanted, rtol=1e-3, atol=1e-4)
+    assert agent.settings["warm_start"] == 300
+    if name == "linear":
+        env = seqdec.envs.linear(np.zeros((3, 4)))
+        assert len(seqdec.run(agent, env, 20, seed=0, num_seeds=2).rewards) == 2
+        warmed = lambda spaces: ope.warm_start(seqdec.agents.linear(spaces), log, seed=0)  # noqa: E731
+        with seqdec.OnlineAgent(warmed, spaces, seed=0, folder=tmp_path / "service") as service:
+            assert service.decide(np.zeros(4)).action in range(3)
+    value = np.sum(ope.target_of(agent, JUDGE, seed=0) * CHANCES, axis=1).mean()
+    before = np.sum(ope.target_of(fresh, JUDGE, seed=0) * CHANCES, axis=1).mean()
+    assert value > before + 0.1
+
+
+def test_a_log_of_other_actions_warms_no_agent() -> None:
+    spaces = Spaces(Box(-np.inf, np.inf, (4,), np.float32), Discrete(5))
+    with pytest.raises(ValueError, match="the log has 4 features, 3 actions"):
+        ope.warm_start(seqdec.agents.linear(spaces), LOG, seed=0)

@@ -53,6 +53,7 @@ from seqdec.ope.propensities import estimate_propensities, estimated_policy
 from seqdec.ope.rewards import choose_model, held_out_likelihood, predict_rewards
 from seqdec.ope.selection import Selection, select, target_of
 from seqdec.ope.vowpal_wabbit import load_vowpal_wabbit
+from seqdec.ope.warm import warm_start
 
 __all__ = [
     "DM",
@@ -121,5 +122,6 @@ __all__ = [
     "select",
     "standardised",
     "target_of",
+    "warm_start",
     "weights_figure",
 ]

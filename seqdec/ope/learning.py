@@ -52,7 +52,7 @@ def prequential(flt: Filter, params: PyTree, log: Log, predict: Predict, *, seed
         return jax.lax.cond(jnp.isfinite(reward), learn, lambda belief: belief, belief), prediction
 
     rows = (np.arange(len(log.action)), inputs(log), log.mask, log.action, log.reward)
-    return _in_chunks(_scanned(step), flt.init(start, params), rows, "learning")[1]
+    return in_chunks(scanned(step), flt.init(start, params), rows, "learning")[1]
 
 
 @transferring()
@@ -86,20 +86,21 @@ def cross_fit(flt: Filter, params: PyTree, log: Log, predict: Predict, *, seed: 
         return belief, predict(jax.random.fold_in(key, index), belief, x, mask)
 
     beliefs = jax.vmap(flt.init, (0, None))(jax.random.split(start, folds), params)
-    beliefs, _ = _in_chunks(_scanned(learn), beliefs, (x, log.action, log.reward, member), "learning")
-    rows_of, parts, advance = [np.flatnonzero(member == fold) for fold in range(folds)], [], _scanned(out_of_fold)
+    beliefs, _ = in_chunks(scanned(learn), beliefs, (x, log.action, log.reward, member), "learning")
+    rows_of, parts, advance = [np.flatnonzero(member == fold) for fold in range(folds)], [], scanned(out_of_fold)
     for fold, rows in enumerate(rows_of):
         belief = jax.tree.map(lambda leaf, fold=fold: leaf[fold], beliefs)
-        parts.append(_in_chunks(advance, belief, (rows, x[rows], log.mask[rows]), f"fold {fold + 1}")[1])
+        parts.append(in_chunks(advance, belief, (rows, x[rows], log.mask[rows]), f"fold {fold + 1}")[1])
     order = np.argsort(np.concatenate(rows_of))
     return jax.tree.map(lambda *leaves: np.concatenate(leaves)[order], *parts)
 
 
-def _scanned(step: Callable) -> Callable:
+def scanned(step: Callable) -> Callable:
+    """The compiled scan of a step over rows."""
     return jax.jit(lambda carry, rows: jax.lax.scan(step, carry, rows))
 
 
-def _in_chunks(advance: Callable, carry: PyTree, rows: tuple[np.ndarray, ...], title: str) -> tuple[PyTree, PyTree]:
+def in_chunks(advance: Callable, carry: PyTree, rows: tuple[np.ndarray, ...], title: str) -> tuple[PyTree, PyTree]:
     """A compiled scan over rows (n, ...) in chunks of equal length -> (carry, outputs on the host).
 
     The last chunk is padded with rows of NaN reward, which leave the carry unchanged.

@@ -32,6 +32,26 @@ class Selection(NamedTuple):
 
 
 @transferring()
+def observations(agent: Agent, log: Log) -> np.ndarray:
+    """(n, ...) what an agent observes in the rows of a log: rows of `seqdec.ope.inputs`, reshaped.
+
+    Raises:
+        TypeError: not an agent or not a log, or an agent without a Box of observations and Discrete actions.
+        ValueError: other numbers of features or of actions.
+    """
+    check_log(log)
+    if not isinstance(agent, Agent):
+        raise TypeError(f"agent must be a seqdec.core.Agent; got {agent!r:.80}")
+    count, size = log.mask.shape
+    seen, actions = (None, None) if agent.spaces is None else agent.spaces
+    if not isinstance(seen, gym_spaces.Box) or not isinstance(actions, gym_spaces.Discrete):
+        raise TypeError(f"{agent.name} must have Box observations and Discrete actions; got {seen} and {actions}")
+    x = inputs(log).reshape(count, -1)
+    if x.shape[1] != int(np.prod(seen.shape)) or actions.n != size:
+        raise ValueError(f"{agent.name} is for {seen} and {actions}; the log has {x.shape[1]} features, {size} actions")
+    return x.reshape(count, *seen.shape)
+
+
 def target_of(agent: Agent, log: Log, *, seed: int, state: Any = None) -> np.ndarray:
     """(n, k) probabilities with which an agent plays each action in the rows of a log, for `evaluate`.
 
@@ -45,18 +65,12 @@ def target_of(agent: Agent, log: Log, *, seed: int, state: Any = None) -> np.nda
         TypeError: not an agent or not a log, or an agent that does not tell its spaces or its probabilities.
         ValueError: other numbers of features or of actions, or an agent whose probabilities are unknown.
     """
-    check_log(log)
-    if not isinstance(agent, Agent):
-        raise TypeError(f"agent must be a seqdec.core.Agent; got {agent!r:.80}")
-    count, size = log.mask.shape
-    seen, actions = (None, None) if agent.spaces is None else agent.spaces
-    if agent.assess is None or not isinstance(seen, gym_spaces.Box) or not isinstance(actions, gym_spaces.Discrete):
-        raise TypeError(f"{agent.name} must have assess, Box observations and Discrete actions; got {seen}, {actions}")
-    x = inputs(log).reshape(count, -1)
-    if x.shape[1] != int(np.prod(seen.shape)) or actions.n != size:
-        raise ValueError(f"{agent.name} is for {seen} and {actions}; the log has {x.shape[1]} features, {size} actions")
+    x, masked = observations(agent, log), not log.mask.all()
+    if (assess := agent.assess) is None:
+        raise TypeError(f"{agent.name} must have assess, which tells the probabilities of actions")
+    count = len(log.action)
     start, key = jax.random.split(jax.random.key(checks.word(checks.seed("seed", seed))))
-    state, assess, masked = agent.init(start) if state is None else state, agent.assess, not log.mask.all()
+    state = agent.init(start) if state is None else state
 
     @jax.jit
     def several(state: Any, rows: Any) -> Any:
@@ -68,7 +82,7 @@ def target_of(agent: Agent, log: Log, *, seed: int, state: Any = None) -> np.nda
 
     found, at = [], np.arange(-(-count // _BLOCK) * _BLOCK) % count  # whole blocks: one program
     for rows in at.reshape(-1, _BLOCK):
-        found.append(several(state, (jnp.asarray(rows), x[rows].reshape(_BLOCK, *seen.shape), log.mask[rows])))
+        found.append(several(state, (jnp.asarray(rows), x[rows], log.mask[rows])))
     target = np.concatenate(found)[:count].astype(np.float64)
     if np.isnan(target).any():
         raise ValueError(f"{agent.name} does not know the probabilities of its policy, or not in all rows of the log")
