@@ -141,7 +141,7 @@ def test_every_agent_is_under_test():
     assert sorted(SMALL) == list(agents.names())
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @every_learner
 def test_a_scan_mapped_over_seeds_is_the_loop_of_one_seed(lab):
     start, key = jax.random.split(lab.keys[1])
@@ -182,6 +182,7 @@ def test_many_decisions_at_once_are_those_of_one_after_the_other(lab):
     np.testing.assert_allclose(many.propensity, each.propensity, atol=1e-3)
 
 
+@pytest.mark.sampled(2)
 @every_agent
 def test_many_rewards_at_once(lab):
     """One alone is as in `update`; what is not finite is left out of several."""

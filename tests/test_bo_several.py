@@ -330,6 +330,7 @@ def three(x: Any) -> list[float]:
     return [*two(x), float(np.sum((x - (0.2, 0.7)) ** 2))]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("fun", [two, three])
 def test_no_length_of_a_front_compiles(fun: Any) -> None:
     optimizer = played(fun, 6, objectives=len(fun(np.zeros(2))))

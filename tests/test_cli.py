@@ -223,6 +223,7 @@ def test_list_names_everything(capsys: Any) -> None:
         assert re.search(rf"^  {re.escape(name)}  +\w", out, re.MULTILINE), name
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_real_agents_on_real_digits(tmp_path: Path, capsys: Any) -> None:
     out = tmp_path / "bandit"

@@ -246,6 +246,7 @@ def test_an_agent_whose_folder_is_gone_says_so_and_goes_on_when_it_is_back(tmp_p
         assert other.counts["decisions"] == 0
 
 
+@pytest.mark.extended
 def test_a_search_goes_on_within_another_mesh():
     optimizer = bo.BayesianOptimizer([(0.0, 1.0)], seed=0, surrogate="lrkf", initial=2)
 

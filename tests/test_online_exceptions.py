@@ -18,7 +18,7 @@ CASES = {**dict.fromkeys(exceptions.CALLS, 60), "add_arm beyond the capacity": 3
 @pytest.mark.parametrize(("name", "capacity"), CASES.items(), ids=CASES)
 def test_an_exception_at_some_lines(name: str, capacity: int, tmp_path: Path) -> None:
     """At all lines: benchmarks/online_exceptions.py."""
-    step = 13 if capacity > 3 else 23
+    step = 13 if capacity > 3 else 61
     assert exceptions.sweep(tmp_path, name.removesuffix(" beyond the capacity"), range(3, 1000, step), capacity) > 1
 
 

@@ -217,6 +217,7 @@ def test_ctrl_c_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     assert second.interrupted and second.rewards.shape == (1, 30) and second.seeds == (0,)
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_a_real_sigint(tmp_path: Any) -> None:
     script = (

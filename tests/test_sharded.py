@@ -111,6 +111,7 @@ jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 """
 
 
+@pytest.mark.extended
 def test_each_device_learns_what_one_alone_would():
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
