@@ -253,6 +253,20 @@ def test_zero_and_nan_gradients(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_gradients_whose_squares_overflow_leave_updates_and_state_finite(name):
+    transform, update = compiled(name)
+    huge = jax.tree.map(lambda leaf: 1e20 * leaf, GRADS[0])
+    spike = {**GRADS[0], "hidden": GRADS[0]["hidden"].at[0, 0].set(1e20)}
+    level = jax.tree.map(lambda leaf: jnp.full_like(leaf, -1e20), PARAMS)
+    for gradients in ((GRADS[0], spike, huge, *GRADS), (level,) * 3):
+        state = transform.init(PARAMS)
+        for gradient in gradients:
+            loss = jnp.float32(1.5 if gradient is GRADS[0] else 1e20)
+            updates, state = update(gradient, state, PARAMS, loss)
+            assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves((updates, state)))
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_bfloat16_parameters_get_bfloat16_updates_from_float32_state(name):
     narrow = functools.partial(jax.tree.map, lambda leaf: leaf.astype(jnp.bfloat16))
     wide = functools.partial(jax.tree.map, lambda leaf: leaf.astype(jnp.float32))

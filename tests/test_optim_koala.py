@@ -198,9 +198,9 @@ def test_an_indefinite_covariance_starts_anew():
     state = transform.init(first)._replace(
         row=first,
         product=jnp.array([0.5, 3.0]),
-        square=jnp.ones(1),
-        projected=jnp.array([0.5]),
-        innovation_variance=jnp.array([0.52]),
+        norm=jnp.ones(1),
+        variance=jnp.array([0.5]),
+        information=jnp.array([1 / 0.52]),
     )
     second = jnp.array([1.0, -1.0])
     # What the boxes say here: H P H^T + q |H|^2 < 0, a step uphill.
@@ -301,10 +301,24 @@ def test_a_tensor_without_gradient_is_left_alone(make):
     directions, fresh = transform.update({"a": jnp.zeros(2), "b": jnp.ones(3)}, state, value=1.0)
     if make is optim.scale_by_koala_plus_plus:
         np.testing.assert_array_equal(fresh.product["a"], state.product["a"])
-        np.testing.assert_array_equal(fresh.square[0], state.square[0])
+        np.testing.assert_array_equal(fresh.norm[0], state.norm[0])
         np.testing.assert_array_equal(directions["a"], 0)
     assert np.all(np.isfinite(np.concatenate([leaf.ravel() for leaf in jax.tree.leaves((directions, fresh))])))
     assert np.all(directions["b"] != 0)
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e200])
+@pytest.mark.parametrize("make", [optim.scale_by_koala_m, optim.scale_by_koala_plus_plus, optim.scale_by_koala_v])
+def test_without_noise_steps_are_inverse_to_the_gradients_scale(make, scale):
+    gradients, losses = sequence(4, 5)
+    trees, scaled = ([{"a": c * row[:1], "b": c * row[1:]} for row in gradients] for c in (1.0, scale))
+    for per_tensor in (True, False):
+        transform = make(noise=0.0, per_tensor=per_tensor)
+        wanted, _ = run(transform, trees, losses)
+        got, _ = run(transform, scaled, losses)
+        for one, other in zip(got, wanted, strict=True):
+            np.testing.assert_allclose(scale * one["a"], other["a"], rtol=1e-9)
+            np.testing.assert_allclose(scale * one["b"], other["b"], rtol=1e-9)
 
 
 def test_state_sizes():

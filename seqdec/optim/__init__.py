@@ -5,7 +5,9 @@ replaces `optax.adamw`. KOALA needs the loss too, `update(grads, state, params, 
 one training loop fits all. In `optax.inject_hyperparams` counts (rank, interval, sweeps, polar_steps) belong to
 `static_args`, because they determine shapes.
 
-State and arithmetic are in float32 at least, whatever the parameters' dtype; updates have that of the gradients. NaN
+State and arithmetic are in float32 at least, whatever the parameters' dtype; updates have that of the gradients. A
+parameter's gradient with a norm above 2.6e14 (max^{3/8} of float32) counts as one of that norm, because its square
+would stay in the state as an infinity; KOALA, which needs no squares, filters gradients of any length. NaN
 gradients make NaN updates, as with optax's own methods: `optax.apply_if_finite` guards against them. GaLore and Muon
 are in `optax.contrib`.
 

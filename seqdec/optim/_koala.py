@@ -17,8 +17,11 @@ extra arguments).
 `per_tensor` computes the scalars of every parameter array from that array alone, with the full loss as its innovation,
 as in the authors' experiments; False treats the parameters as one vector, as in their text. Weight decay w is coupled:
 H + w theta^T and L + w |theta|^2 / 2 replace gradient and loss, tensor by tensor. A tensor whose gradient (without
-`per_tensor`, the whole gradient) has a norm below 1e-9 is not updated in that step, nor is its state. NaN gradients or
-losses make NaN parameters, as with optax's own methods; wrap in `optax.apply_if_finite`.
+`per_tensor`, the whole gradient) is zero is not updated in that step, nor is its state. NaN gradients or losses make
+NaN parameters, as with optax's own methods; wrap in `optax.apply_if_finite`.
+
+All inner products are taken of h = H / |H|, whose variance is h P h^T, so that gradients of 1e20 and 1e-20 in float32
+are filtered as others are. The authors' code skips gradients with a norm below 1e-9.
 
 Sources: Davtyan, Sameni, Cerkezi, Meishvili, Bielski, Favaro, "KOALA: A Kalman Optimization Algorithm with Loss
 Adaptivity", 2022; Xia, Davtyan, Favaro, "KOALA++: Efficient Kalman-Based Optimization of Neural Networks with
@@ -32,23 +35,46 @@ import jax.numpy as jnp
 
 from seqdec import checks
 from seqdec.core import Array, PyTree
+from seqdec.optim import linear
 from seqdec.optim.common import accumulator
 from seqdec.params import at_least_float32
-
-_LEAST_NORM = 1e-9
 
 
 class Observation(NamedTuple):
     """Gradient and loss of a step, tensor by tensor; in float32 at least."""
 
     rows: list[Array]
-    """H of each tensor"""
+    """h = H / |H| of each tensor; 0 where H is"""
     loss: Array
     """(s,) loss; s is the number of tensors, or 1 for the parameters as one vector"""
-    square: Array
-    """(s,) |H|^2"""
+    norm: Array
+    """(s,) |H|"""
     nonzero: Array
-    """(s,) bool: |H| is above the threshold below which a tensor is not updated"""
+    """(s,) bool: a tensor whose gradient is zero is not updated"""
+
+
+class Innovation(NamedTuple):
+    """Ratios of the variance S = p |H|^2 + R of the innovation; 0 where S is."""
+
+    gain: Array
+    """(s,) |H| / S"""
+    information: Array
+    """(s,) |H|^2 / S"""
+    remaining: Array
+    """(s,) R / S"""
+
+
+def innovation(norm: Array, variance: Array, noise: Array) -> Innovation:
+    """The ratios, computed from |H| (s,), p = h (P + q I) h^T, () or (s,), and R () without the squares of |H|."""
+    deviation = linear.root(noise)
+    inverse = linear.reciprocal(jnp.maximum(norm, deviation))
+    # At most 1, but for rounding; without the minimum XLA would square a constant's factor alone.
+    signal, rest = jnp.minimum(inverse * norm, 1), jnp.minimum(inverse * deviation, 1)
+    total = variance * jnp.square(signal) + jnp.square(rest)
+    gain, information, remaining = (
+        linear.safe_divide(share, total) for share in (signal, jnp.square(signal), jnp.square(rest))
+    )
+    return Innovation(inverse * gain, information, remaining)
 
 
 def inner_products(per_tensor: bool, left: list[Array], right: list[Array]) -> Array:
@@ -80,17 +106,20 @@ def observe(per_tensor: bool, updates: PyTree, params: PyTree | None, value: Any
         weights = [leaf.astype(row.dtype) for leaf, row in zip(jax.tree.leaves(params), rows, strict=True)]
         rows = [row + weight_decay * weight for row, weight in zip(rows, weights, strict=True)]
         loss = loss + 0.5 * weight_decay * inner_products(per_tensor, weights, weights)
-    square = inner_products(per_tensor, rows, rows)
-    # Negated, so that NaN counts as nonzero and reaches the parameters.
-    return Observation(rows, jnp.broadcast_to(loss, square.shape), square, ~(square <= _LEAST_NORM**2))
+    norm = jnp.stack([linear.norm(row) for row in rows]) if rows else jnp.zeros(0)
+    norm = norm if per_tensor or not rows else linear.norm(norm)[None]
+    rows = scaled(linear.reciprocal(norm), rows)
+    # NaN counts as nonzero and reaches the parameters.
+    return Observation(rows, jnp.broadcast_to(loss, norm.shape), norm, norm != 0)
 
 
 def tracked_noise(tracked: Array, noise: float | None, decay: Any, value: Any, value_variance: Any) -> Array:
     """The observation variance R of this step: fixed, or a moving average of the variance or square of the loss."""
     if noise is not None:
         return jnp.asarray(noise, tracked.dtype)
-    statistic = jnp.square(value) if value_variance is None else value_variance
-    return decay * tracked + (1 - decay) * jnp.asarray(statistic, tracked.dtype)
+    if value_variance is None:
+        value_variance = jnp.square(linear.bounded(jnp.asarray(value, tracked.dtype)))
+    return decay * tracked + (1 - decay) * jnp.asarray(value_variance, tracked.dtype)
 
 
 def unflatten_like(updates: PyTree, rows: list[Array]) -> PyTree:

@@ -8,7 +8,7 @@ import optax
 
 from seqdec import checks
 from seqdec.core import Array, PyTree
-from seqdec.optim._koala import check_settings, observe, scaled, state_scalar, tracked_noise, unflatten_like
+from seqdec.optim._koala import check_settings, innovation, observe, scaled, state_scalar, tracked_noise, unflatten_like
 from seqdec.optim.alias import with_learning_rate
 from seqdec.optim.common import zeros_like_state
 
@@ -77,8 +77,8 @@ def scale_by_koala_m(
         (p_tt, p_tv), (_, p_vv) = state.covariance
         predicted = [p_tt + 2 * p_tv + p_vv + process_noise, decay * (p_tv + p_vv), decay**2 * p_vv + velocity_noise]
         covariance = jnp.stack(predicted)[jnp.array([[0, 1], [1, 2]])]
-        innovation_variance = covariance[0, 0] * observed.square + noise_variance
-        gains = jnp.where(observed.nonzero, observed.loss / innovation_variance, 0)
+        ratios = innovation(observed.norm, covariance[0, 0], noise_variance)
+        gains = jnp.where(observed.nonzero, observed.loss * ratios.gain, 0)
         velocity = [
             decay * w + push
             for w, push in zip(
@@ -86,7 +86,7 @@ def scale_by_koala_m(
             )
         ]
         steps = scaled(covariance[0, 0] * gains, observed.rows)
-        information = jnp.max(jnp.where(observed.nonzero, observed.square / innovation_variance, 0), initial=0)
+        information = jnp.max(jnp.where(observed.nonzero, ratios.information, 0), initial=0)
         covariance = covariance - information * jnp.outer(covariance[:, 0], covariance[0])
         moved = [step + w for step, w in zip(steps, velocity, strict=True)]
         structure = jax.tree.structure(state.velocity)

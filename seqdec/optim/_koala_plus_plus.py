@@ -8,7 +8,8 @@ for which H_{k-1} P_{k-2} = v_{k-1}, symmetric or not. With H' = H_{k-1}, v' = v
     v = (alpha - lambda) v' + q (H - lambda H') + omega H'
     S = H.v + q |H|^2 + R                                      u = L (v + q H) / S
 
-Memory: 2 copies of the parameters and 3 numbers per tensor. Work: three inner products and two passes.
+Computed with h = H / |H| and h P = v / |H|, whose variance is h P h^T = H.v / |H|^2. Memory: 2 copies of the
+parameters and 3 numbers per tensor. Work: three inner products and two passes.
 
 The first step, of a filter with covariance p_0 I, has v = p_0 H. The authors' code filters the first gradient twice
 (`first_twice`): once without a move, and then as if the same gradient came again, with
@@ -31,9 +32,11 @@ import jax.numpy as jnp
 import optax
 
 from seqdec.core import Array, PyTree
+from seqdec.optim import linear
 from seqdec.optim._koala import (
     check_settings,
     inner_products,
+    innovation,
     observe,
     per_leaf,
     scaled,
@@ -52,28 +55,27 @@ class ScaleByKoalaPlusPlusState(NamedTuple):
     """H of the last step"""
     product: PyTree
     """v = H P of the last step"""
-    square: Array
-    """(s,) |H|^2; 0 before the first step"""
-    projected: Array
-    """(s,) H . v"""
-    innovation_variance: Array
-    """(s,) S"""
+    norm: Array
+    """(s,) |H|; 0 before the first step"""
+    variance: Array
+    """(s,) H . v / |H|^2"""
+    information: Array
+    """(s,) |H|^2 / S"""
     noise: Array
     """() R"""
 
 
 class _Weights(NamedTuple):
-    """v = product v' + row H + last_row H', scalars per tensor (s,)."""
+    """v / |H| = product v' / |H'| + row H / |H| + last_row H' / |H'|, scalars per tensor (s,)."""
 
     product: Array
     row: Array
     last_row: Array
-    projected: Array
-    """(s,) H . v"""
+    variance: Array
+    """(s,) H . v / |H|^2"""
 
 
 def _weights(
-    square: Array,
     crossed: Array,
     along: Array,
     state: ScaleByKoalaPlusPlusState,
@@ -84,28 +86,24 @@ def _weights(
     """The coefficients of v; `first` H in the first step and where the predicted variance is not positive.
 
     Args:
-        square: (s,) |H|^2.
-        crossed: (s,) H . v'.
-        along: (s,) H . H'.
+        crossed: (s,) H . v' / (|H| |H'|).
+        along: (s,) H . H' / (|H| |H'|).
         state: of the last step.
         first: () or (s,), v over H in the first step.
         process_noise: q.
         symmetric: as in `scale_by_koala_plus_plus`.
     """
-    safe = jnp.where(state.square > 0, state.square, 1)
-    last_variance = jnp.where(state.square > 0, state.innovation_variance, 1)
-    contraction = (crossed + process_noise * along) / last_variance
-    ratio = along / safe
-    correction = crossed / safe - state.projected / safe * ratio if symmetric else jnp.zeros_like(ratio)
-    product, last_row = ratio - contraction, correction - process_noise * contraction
-    projected = product * crossed + process_noise * square + last_row * along
+    contraction = (crossed + process_noise * along) * state.information
+    correction = crossed - state.variance * along if symmetric else jnp.zeros_like(along)
+    product, last_row = along - contraction, correction - process_noise * contraction
+    variance = product * crossed + process_noise + last_row * along
     # A comparison with NaN is false, so NaN does not restart the covariance but reaches the parameters.
-    restart = (state.square == 0) | (projected + process_noise * square <= 0)
+    restart = (state.norm == 0) | (variance + process_noise <= 0)
     return _Weights(
         jnp.where(restart, 0, product),
         jnp.where(restart, first, process_noise),
         jnp.where(restart, 0, last_row),
-        jnp.where(restart, first * square, projected),
+        jnp.where(restart, first, variance),
     )
 
 
@@ -155,20 +153,21 @@ def scale_by_koala_plus_plus(
         observed = observe(per_tensor, updates, params, value, weight_decay)
         noise_variance = tracked_noise(state.noise, noise, noise_decay, value, value_variance)
         rows_then, products_then = jax.tree.leaves(state.row), jax.tree.leaves(state.product)
-        crossed = inner_products(per_tensor, observed.rows, products_then)
-        along = inner_products(per_tensor, observed.rows, rows_then)
+        inverse = linear.reciprocal(state.norm)
+        crossed = inverse * inner_products(per_tensor, observed.rows, products_then)
+        along = inverse * inner_products(per_tensor, observed.rows, rows_then)
         first = initial_variance
         if first_twice:
             prior = initial_variance + process_noise
-            first = prior * noise_variance / (prior * observed.square + noise_variance)
-        weights = _weights(observed.square, crossed, along, state, first, process_noise, symmetric)
-        innovation_variance = weights.projected + process_noise * observed.square + noise_variance
-        gain = jnp.where(observed.nonzero, observed.loss / innovation_variance, 0)
+            first = prior * innovation(observed.norm, prior, noise_variance).remaining
+        weights = _weights(crossed, along, state, first, process_noise, symmetric)
+        ratios = innovation(observed.norm, weights.variance + process_noise, noise_variance)
+        gain = jnp.where(observed.nonzero, observed.loss * ratios.gain, 0)
 
         terms = zip(
-            scaled(weights.product, products_then),
+            scaled(inverse * weights.product, products_then),
             scaled(weights.row, observed.rows),
-            scaled(weights.last_row, rows_then),
+            scaled(inverse * weights.last_row, rows_then),
             strict=True,
         )
         products = [of_product + of_row + of_last_row for of_product, of_row, of_last_row in terms]
@@ -179,11 +178,11 @@ def scale_by_koala_plus_plus(
 
         structure = jax.tree.structure(state.row)
         fresh = ScaleByKoalaPlusPlusState(
-            structure.unflatten(updated(observed.rows, rows_then)),
-            structure.unflatten(updated(products, products_then)),
-            jnp.where(observed.nonzero, observed.square, state.square),
-            jnp.where(observed.nonzero, weights.projected, state.projected),
-            jnp.where(observed.nonzero, innovation_variance, state.innovation_variance),
+            structure.unflatten(updated(scaled(observed.norm, observed.rows), rows_then)),
+            structure.unflatten(updated(scaled(observed.norm, products), products_then)),
+            jnp.where(observed.nonzero, observed.norm, state.norm),
+            jnp.where(observed.nonzero, weights.variance, state.variance),
+            jnp.where(observed.nonzero, ratios.information, state.information),
             noise_variance,
         )
         return unflatten_like(updates, scaled(gain, moved)), fresh

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import optax
 
 from seqdec.core import Array
-from seqdec.optim._koala import check_settings, observe, scaled, state_scalar, tracked_noise, unflatten_like
+from seqdec.optim._koala import check_settings, innovation, observe, scaled, state_scalar, tracked_noise, unflatten_like
 from seqdec.optim.alias import with_learning_rate
 
 
@@ -31,9 +31,9 @@ def scale_by_koala_v(
 ) -> optax.GradientTransformationExtraArgs:
     r"""KOALA with a scalar covariance p I.
 
-        p' = p + q      S_l = p' |H_l|^2 + R      u_l = L p' H_l / S_l      p <- p' - p'^2 max_l(|H_l|^2 / S_l)
+        p' = p + q      S_l = p' |H_l|^2 + R      u_l = L p' H_l / S_l      p <- p' min_l(R / S_l)
 
-    over the tensors l; with one tensor the last line is p R / S. Memory: 2 numbers. Work: one pass over the gradient
+    over the tensors l. Memory: 2 numbers. Work: one pass over the gradient
     for the norms and one for the step. The returned direction is not negated.
 
     Args:
@@ -58,10 +58,9 @@ def scale_by_koala_v(
         observed = observe(per_tensor, updates, params, value, weight_decay)
         noise_variance = tracked_noise(state.noise, noise, noise_decay, value, value_variance)
         predicted = state.variance + process_noise
-        innovation_variance = predicted * observed.square + noise_variance
-        gain = jnp.where(observed.nonzero, predicted / innovation_variance, 0)
-        information = jnp.max(jnp.where(observed.nonzero, observed.square / innovation_variance, 0), initial=0)
-        variance = predicted - predicted**2 * information
+        ratios = innovation(observed.norm, predicted, noise_variance)
+        gain = jnp.where(observed.nonzero, predicted * ratios.gain, 0)
+        variance = predicted * jnp.min(jnp.where(observed.nonzero, ratios.remaining, 1), initial=1)
         kept = ScaleByKoalaVState(variance.astype(state.variance.dtype), noise_variance)
         return unflatten_like(updates, scaled(observed.loss * gain, observed.rows)), kept
 

@@ -102,8 +102,8 @@ def scale_by_swan(
     def update(gradient, state, step):
         del step
         centred = gradient - jnp.mean(gradient, 1, keepdims=True)
-        deviation = linear.root(jnp.mean(jnp.square(centred), 1, keepdims=True))
-        return linear.polar(linear.safe_divide(centred, deviation), polar, polar_steps), state
+        deviation = linear.norm(centred, 1) / gradient.shape[1] ** 0.5
+        return linear.polar(linear.safe_divide(centred, deviation[:, None]), polar, polar_steps), state
 
     return matrixwise("swan", SwanState, lambda zeros: SwanState(), update)
 

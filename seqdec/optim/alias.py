@@ -15,7 +15,7 @@ from optax import GradientTransformationExtraArgs, ScalarOrSchedule
 
 from seqdec import checks
 from seqdec.core import Array, PyTree
-from seqdec.optim.common import promoting
+from seqdec.optim.common import promoting, widened
 
 P = ParamSpec("P")
 
@@ -268,9 +268,12 @@ def routed(
 
     rate = _rate(learning_rate)
     decay = promoting(optax.add_decayed_weights(weight_decay))
+    bounding = promoting(optax.stateless(lambda gradients, _: widened(gradients)))
     groups: dict[Hashable, optax.GradientTransformation] = {
         "matrix": optax.chain(transform, decay, rate),
-        "adam": optax.chain(promoting(optax.scale_by_adam()), decay, rate, promoting(optax.scale(adam_ratio))),
+        "adam": optax.chain(
+            bounding, promoting(optax.scale_by_adam()), decay, rate, promoting(optax.scale(adam_ratio))
+        ),
     }
     return optax.with_extra_args_support(optax.partition(groups, labels))
 

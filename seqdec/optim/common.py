@@ -11,6 +11,7 @@ import optax
 from seqdec import checks
 from seqdec.core import Array, PyTree
 from seqdec.linalg import cond_any
+from seqdec.optim import linear
 from seqdec.params import at_least_float32
 from seqdec.runtime import permissive
 
@@ -32,6 +33,11 @@ def accumulator(leaf: Array) -> jnp.dtype:
 def zeros_like_state(params: PyTree) -> PyTree:
     """Zeros like the parameters, in the dtype of the state."""
     return jax.tree.map(lambda leaf: jnp.zeros(jnp.shape(leaf), accumulator(leaf)), params)
+
+
+def widened(gradients: PyTree) -> PyTree:
+    """Gradients in the dtype of the state, none longer than `linear.bounded` allows."""
+    return jax.tree.map(lambda leaf: linear.bounded(leaf.astype(accumulator(leaf))), gradients)
 
 
 def check_matrices(method: str, params: PyTree) -> None:
@@ -118,14 +124,14 @@ def matrixwise(
         return transpose and math.prod(leaf.shape[:-1]) > leaf.shape[-1]
 
     def to_matrix(leaf: Array) -> Array:
-        matrix = leaf.reshape(-1, leaf.shape[-1]).astype(accumulator(leaf))
+        matrix = leaf.reshape(-1, leaf.shape[-1])
         return matrix.T if flipped(leaf) else matrix
 
     def init_fn(params):
         check_matrices(method, params)
-        leaves, structure = jax.tree.flatten(params)
+        structure = jax.tree.structure(params)
         # Copies: arrays that share a buffer could not be donated.
-        states = [jax.tree.map(jnp.copy, init(jnp.zeros_like(to_matrix(jnp.asarray(leaf))))) for leaf in leaves]
+        states = [jax.tree.map(jnp.copy, init(to_matrix(leaf))) for leaf in jax.tree.leaves(zeros_like_state(params))]
         return MatrixwiseState(jnp.zeros((), jnp.int32), gathered(states, structure))
 
     def update_fn(updates, state, params=None, **extra):
@@ -135,9 +141,9 @@ def matrixwise(
         key = jax.random.key(bits)
         fields = [structure.flatten_up_to(field) for field in state.matrices]
         directions, states = [], []
-        for index, leaf in enumerate(leaves):
+        for index, (leaf, wide) in enumerate(zip(leaves, jax.tree.leaves(widened(updates)), strict=True)):
             own = kind(*(values[index] for values in fields))
-            direction, own = update(to_matrix(leaf), own, Step(number, jax.random.fold_in(key, index)))
+            direction, own = update(to_matrix(wide), own, Step(number, jax.random.fold_in(key, index)))
             direction = direction.T if flipped(leaf) else direction
             directions.append(direction.reshape(leaf.shape).astype(leaf.dtype))
             states.append(own)

@@ -82,9 +82,29 @@ def root(values: Array) -> Array:
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, values, 1)), 0)
 
 
+def reciprocal(values: Array) -> Array:
+    """Elementwise 1 / x, with 1 / 0 = 0.
+
+    Factors, because XLA turns two divisions into one by the product of their denominators, which may overflow.
+    """
+    return safe_divide(jnp.ones_like(values), values)
+
+
 def norm(values: Array, axis: int | None = None) -> Array:
-    """Euclidean norm, whose derivative at zero is zero."""
-    return root(jnp.sum(jnp.square(values), axis))
+    """Euclidean norm, whose squares neither overflow nor vanish, and whose derivative at zero is zero."""
+    largest = lax.stop_gradient(jnp.max(jnp.abs(values), axis, keepdims=True, initial=0))
+    return jnp.squeeze(largest, axis) * root(jnp.sum(jnp.square(values * reciprocal(largest)), axis))
+
+
+def bounded(gradient: Array) -> Array:
+    """The gradient of one parameter, scaled to a norm of at most max^{3/8}, 2.6e14 in float32.
+
+    Squares then stay below max^{3/4}, which leaves room for their sums over steps. Infinities and NaN stay.
+    """
+    limit = float(jnp.finfo(gradient.dtype).max) ** 0.375
+    length = norm(gradient)
+    beyond = length > limit
+    return jnp.where(beyond, limit / jnp.where(beyond, length, 1), 1) * gradient
 
 
 def safe_divide(numerator: Array, denominator: Array) -> Array:

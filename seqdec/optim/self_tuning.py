@@ -44,7 +44,7 @@ from seqdec import checks
 from seqdec.core import Array, PyTree
 from seqdec.optim import linear
 from seqdec.optim.alias import for_matrices, with_weight_decay
-from seqdec.optim.common import accumulator, check_matrices, zeros_like_state
+from seqdec.optim.common import accumulator, check_matrices, widened, zeros_like_state
 
 _PATIENCE, _SHRINK = 5, 0.5
 
@@ -140,10 +140,6 @@ def _inner_products(momenta: PyTree, gradients: PyTree, count: int) -> Array:
     )
 
 
-def _widened(tree: PyTree) -> PyTree:
-    return jax.tree.map(lambda leaf: leaf.astype(accumulator(leaf)), tree)
-
-
 def _halved_after_patience(momenta: PyTree, scores: Array, negative_steps: Array) -> tuple[PyTree, Array]:
     """Momenta, halved after `_PATIENCE` successive steps of negative scores, and the number of these steps."""
     negative_steps = jnp.where(jnp.max(scores) < 0, negative_steps + 1, 0)
@@ -196,10 +192,10 @@ def scale_by_self_tuning(
     def update(updates, state, params=None, *, validation_grads=None, **extra):
         del params, extra
         betas = jnp.asarray(momenta, state.scores.dtype)
-        gradients = _widened(updates)
+        gradients = widened(updates)
         kept = metric.observe(gradients, state.preconditioner)
         accumulated = _accumulated(state.momenta, gradients, betas)
-        scored = gradients if validation_grads is None else _widened(validation_grads)
+        scored = gradients if validation_grads is None else widened(validation_grads)
         factors = jnp.sqrt((1 - betas**2) / metric.trace(kept))
         # P is symmetric: one application serves all candidates.
         scores = factors * _inner_products(accumulated, metric.apply(scored, kept), len(momenta))
@@ -245,8 +241,8 @@ def scale_by_self_tuning_muon(
 
     def update(updates, state, params=None, *, validation_grads=None, **extra):
         del params, extra
-        gradients = _widened(updates)
-        scored = gradients if validation_grads is None else _widened(validation_grads)
+        gradients = widened(updates)
+        scored = gradients if validation_grads is None else widened(validation_grads)
         scores = _inner_products(jax.tree.map(jax.vmap(orthogonal), state.momenta), scored, len(momenta))
         chosen = jnp.argmax(scores).astype(jnp.int32)
         accumulated = _accumulated(state.momenta, gradients, jnp.asarray(momenta, state.scores.dtype))
