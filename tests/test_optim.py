@@ -188,8 +188,7 @@ def test_state_survives_a_checkpoint(name):
 def test_composes_with_the_rest_of_optax(name):
     """One program: accumulation over hyperparameters in the state, beside a masked group and a finite guard."""
     factory = getattr(optim, name)
-    counts = [key for key, value in inspect.signature(factory).parameters.items() if type(value.default) is int]
-    injected = optax.inject_hyperparams(factory, counts)(learning_rate=0.1, **OPTIONS.get(name, {}))
+    injected = optax.inject_hyperparams(factory)(learning_rate=0.1, **OPTIONS.get(name, {}))
     inner = optax.apply_if_finite(optax.chain(optax.clip_by_global_norm(1e6), injected), 3)
     accumulated = optax.MultiSteps(optax.with_extra_args_support(inner), 2)
     whole = optax.GradientTransformationExtraArgs(accumulated.init, accumulated.update)  # pyright: ignore
@@ -432,6 +431,16 @@ def test_equal_seeds_give_equal_runs_and_different_ones_do_not():
     assert np.max(np.abs(ends[0] - ends[2])) > 1e-6
 
 
-def test_inject_hyperparams_needs_static_counts_and_says_so():
+def test_inject_hyperparams_takes_integers_as_static():
+    for name in NAMES:
+        options = {key: value for key, value in OPTIONS.get(name, {}).items() if type(value) is int}
+        transform = optax.inject_hyperparams(getattr(optim, name))(learning_rate=0.1, **options)
+        state = jax.eval_shape(transform.init, PARAMS)
+        update = functools.partial(transform.update, value=jnp.float32(1.0))
+        _, after = jax.eval_shape(update, PARAMS, state, PARAMS)
+        assert jax.tree.structure(after) == jax.tree.structure(state)
+        assert "learning_rate" in state.hyperparams and not {"rank", "interval", "seed"} & set(state.hyperparams)
+    with pytest.raises(ValueError, match="rank must be at least 1; got 0"):
+        optax.inject_hyperparams(optim.alice)(learning_rate=0.1, rank=0).init(PARAMS)
     with pytest.raises(TypeError, match=r"with optax.inject_hyperparams, name 'rank' among its static_args"):
-        optax.inject_hyperparams(optim.alice)(learning_rate=0.1, rank=4).init(PARAMS)
+        optax.inject_hyperparams(optim.scale_by_alice)(rank=4).init(PARAMS)

@@ -116,7 +116,7 @@ def matrixwise(
         init: (matrix of zeros) -> kind of arrays.
         update: (gradient matrix, kind, step) -> (direction, kind).
         transpose: hand matrices over with their short side first, the papers' m <= n.
-        seed: of the keys of the matrices; from `optax.inject_hyperparams` it is an array.
+        seed: of the keys of the matrices; it may be a traced array.
     """
     bits = seed if isinstance(seed, Array) else checks.word(checks.seed("seed", seed))
 
