@@ -340,7 +340,7 @@ def test_every_optimizer_is_registered_listed_here_and_public():
         optim.REGISTRY.make("sopa", 0.1)
 
 
-TAIL = {"weight_decay": 0.0, "adam_ratio": 0.05, "matrix_mask": None, "include_head": False}
+TAIL = {"weight_decay": 0.0, "mask": None, "adam_ratio": 0.05, "matrix_mask": None, "include_head": False}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -422,6 +422,26 @@ def test_weight_decay_is_decoupled_and_follows_the_group():
     updates, _ = transform.update(zero, transform.init(params), params)
     np.testing.assert_allclose(updates["hidden"], -0.1 * 0.5 * 2, rtol=1e-6)
     np.testing.assert_allclose(updates["bias"], -0.2 * 0.1 * 0.5 * 2, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_weight_decay_falls_on_the_parameters_of_its_mask(name):
+    def kernels(tree):
+        return jax.tree.map(lambda leaf: jnp.ndim(leaf) == 2, tree)
+
+    params = {"hidden": {"kernel": jnp.full((3, 4), 2.0), "bias": jnp.full(4, 2.0)}, "scale": jnp.ones(3)}
+    gradient = jax.tree.map(lambda leaf: 0.1 * leaf, params)
+
+    def updates(**options):
+        transform = make(name, **options)
+        return transform.update(gradient, transform.init(params), params, value=jnp.float32(1.0))[0]
+
+    plain, whole = updates(), updates(weight_decay=0.5)
+    assert not any(np.allclose(a, b) for a, b in zip(*map(jax.tree.leaves, (plain, whole)), strict=True))
+    for mask in ({"hidden": {"kernel": True, "bias": False}, "scale": False}, kernels):
+        part = updates(weight_decay=0.5, mask=mask)
+        hidden = {"kernel": whole["hidden"]["kernel"], "bias": plain["hidden"]["bias"]}
+        leaves_close(part, {"hidden": hidden, "scale": plain["scale"]})
 
 
 def test_equal_seeds_give_equal_runs_and_different_ones_do_not():

@@ -3,7 +3,9 @@
 `scale_by_x` is the direction, for chains; `x` adds the learning rate, weight decay and the groups of parameters, and
 replaces `optax.adamw`. KOALA needs the loss too, `update(grads, state, params, value=loss)`; the others ignore it, so
 one training loop fits all. `optax.inject_hyperparams(x)` keeps integers (rank, interval, sweeps, polar_steps, seed) out
-of its state, because they determine shapes. With `scale_by_x` name them in `static_args`, and `matrix_mask` with `x`.
+of its state, because they determine shapes. With `scale_by_x` name them in `static_args`, and functions with `x`.
+
+Weight decay falls on all parameters, as in optax; `mask=` chooses, as `optim.hidden_matrices` does.
 
 State and arithmetic are in float32 at least, whatever the parameters' dtype; updates have that of the gradients. A
 parameter's gradient with a norm above 2.6e14 (max^{3/8} of float32) counts as one of that norm, because its square

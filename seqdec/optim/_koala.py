@@ -16,9 +16,9 @@ extra arguments).
 
 `per_tensor` computes the scalars of every parameter array from that array alone, with the full loss as its innovation,
 as in the authors' experiments; False treats the parameters as one vector, as in their text. Weight decay w is coupled:
-H + w theta^T and L + w |theta|^2 / 2 replace gradient and loss, tensor by tensor. A tensor whose gradient (without
-`per_tensor`, the whole gradient) is zero is not updated in that step, nor is its state. NaN gradients or losses make
-NaN parameters, as with optax's own methods; wrap in `optax.apply_if_finite`.
+H + w theta^T and L + w |theta|^2 / 2 replace gradient and loss, tensor by tensor, of all parameters or those of `mask`.
+A tensor whose gradient (without `per_tensor`, the whole gradient) is zero is not updated in that step, nor is its
+state. NaN gradients or losses make NaN parameters, as with optax's own methods; wrap in `optax.apply_if_finite`.
 
 All inner products are taken of h = H / |H|, whose variance is h P h^T, so that gradients of 1e20 and 1e-20 in float32
 are filtered as others are. The authors' code skips gradients with a norm below 1e-9.
@@ -36,7 +36,7 @@ import jax.numpy as jnp
 from seqdec import checks
 from seqdec.core import Array, PyTree
 from seqdec.optim import linear
-from seqdec.optim.common import accumulator
+from seqdec.optim.common import Mask, accumulator, mask_tree
 from seqdec.params import at_least_float32
 
 
@@ -85,7 +85,9 @@ def inner_products(per_tensor: bool, left: list[Array], right: list[Array]) -> A
     return dots if per_tensor else jnp.sum(dots, keepdims=True)
 
 
-def observe(per_tensor: bool, updates: PyTree, params: PyTree | None, value: Any, weight_decay: Any) -> Observation:
+def observe(
+    per_tensor: bool, updates: PyTree, params: PyTree | None, value: Any, weight_decay: Any, mask: Mask | None
+) -> Observation:
     """The observation of a step, including weight decay.
 
     Raises:
@@ -103,6 +105,10 @@ def observe(per_tensor: bool, updates: PyTree, params: PyTree | None, value: Any
     if not isinstance(weight_decay, int | float) or weight_decay:
         if params is None:
             raise ValueError("weight decay needs the parameters: call update(grads, state, params, value=loss)")
+        if mask is not None:
+            params = jax.tree.map(
+                lambda kept, part: part if kept else jax.tree.map(jnp.zeros_like, part), mask_tree(mask, params), params
+            )
         weights = [leaf.astype(row.dtype) for leaf, row in zip(jax.tree.leaves(params), rows, strict=True)]
         rows = [row + weight_decay * weight for row, weight in zip(rows, weights, strict=True)]
         loss = loss + 0.5 * weight_decay * inner_products(per_tensor, weights, weights)

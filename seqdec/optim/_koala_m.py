@@ -10,7 +10,7 @@ from seqdec import checks
 from seqdec.core import Array, PyTree
 from seqdec.optim._koala import check_settings, innovation, observe, scaled, state_scalar, tracked_noise, unflatten_like
 from seqdec.optim.alias import with_learning_rate
-from seqdec.optim.common import zeros_like_state
+from seqdec.optim.common import Mask, zeros_like_state
 
 
 class ScaleByKoalaMState(NamedTuple):
@@ -34,6 +34,7 @@ def scale_by_koala_m(
     noise_decay: Any = 0.9,
     initial_noise: Any = 1.0,
     weight_decay: Any = 0.0,
+    mask: Mask | None = None,
     per_tensor: bool = True,
 ) -> optax.GradientTransformationExtraArgs:
     r"""KOALA with position and velocity: theta' = theta + p, p' = kappa p, covariance (2 x 2) (x) I.
@@ -55,7 +56,7 @@ def scale_by_koala_m(
         initial_variance: of position and of velocity.
         process_noise: q_theta per step.
         velocity_noise: q_p per step.
-        noise, noise_decay, initial_noise, weight_decay, per_tensor: as in `scale_by_koala_v`.
+        noise, noise_decay, initial_noise, weight_decay, mask, per_tensor: as in `scale_by_koala_v`.
 
     Raises:
         ValueError: as `scale_by_koala_v`.
@@ -72,7 +73,7 @@ def scale_by_koala_m(
 
     def update(updates, state, params=None, *, value=None, value_variance=None, **extra):
         del extra
-        observed = observe(per_tensor, updates, params, value, weight_decay)
+        observed = observe(per_tensor, updates, params, value, weight_decay, mask)
         noise_variance = tracked_noise(state.noise, noise, noise_decay, value, value_variance)
         (p_tt, p_tv), (_, p_vv) = state.covariance
         predicted = [p_tt + 2 * p_tv + p_vv + process_noise, decay * (p_tv + p_vv), decay**2 * p_vv + velocity_noise]

@@ -45,7 +45,7 @@ from seqdec.optim._koala import (
     unflatten_like,
 )
 from seqdec.optim.alias import with_learning_rate
-from seqdec.optim.common import zeros_like_state
+from seqdec.optim.common import Mask, zeros_like_state
 
 
 class ScaleByKoalaPlusPlusState(NamedTuple):
@@ -115,6 +115,7 @@ def scale_by_koala_plus_plus(
     noise_decay: Any = 0.9,
     initial_noise: Any = 1.0,
     weight_decay: Any = 0.0,
+    mask: Mask | None = None,
     symmetric: bool = True,
     per_tensor: bool = True,
     first_twice: bool = False,
@@ -128,6 +129,8 @@ def scale_by_koala_plus_plus(
         noise_decay: of the moving average that tracks R.
         initial_noise: initial value of that average.
         weight_decay: coupled; see `seqdec.optim._koala`.
+        mask: which parameters decay, as in `optax.adamw`: a tree of bools like the parameters, or a function that makes
+            one of them; None is all, biases and norms too.
         symmetric: the symmetric matrix of least norm; False is the paper's "NS".
         per_tensor: scalars per parameter array; see `seqdec.optim._koala`.
         first_twice: filter the first gradient once before the first step, as the authors' code does.
@@ -150,7 +153,7 @@ def scale_by_koala_plus_plus(
 
     def update(updates, state, params=None, *, value=None, value_variance=None, **extra):
         del extra
-        observed = observe(per_tensor, updates, params, value, weight_decay)
+        observed = observe(per_tensor, updates, params, value, weight_decay, mask)
         noise_variance = tracked_noise(state.noise, noise, noise_decay, value, value_variance)
         rows_then, products_then = jax.tree.leaves(state.row), jax.tree.leaves(state.product)
         inverse = linear.reciprocal(state.norm)

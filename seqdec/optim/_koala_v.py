@@ -8,6 +8,7 @@ import optax
 from seqdec.core import Array
 from seqdec.optim._koala import check_settings, innovation, observe, scaled, state_scalar, tracked_noise, unflatten_like
 from seqdec.optim.alias import with_learning_rate
+from seqdec.optim.common import Mask
 
 
 class ScaleByKoalaVState(NamedTuple):
@@ -27,6 +28,7 @@ def scale_by_koala_v(
     noise_decay: Any = 0.9,
     initial_noise: Any = 1.0,
     weight_decay: Any = 0.0,
+    mask: Mask | None = None,
     per_tensor: bool = True,
 ) -> optax.GradientTransformationExtraArgs:
     r"""KOALA with a scalar covariance p I.
@@ -43,6 +45,8 @@ def scale_by_koala_v(
         noise_decay: of the moving average that tracks R.
         initial_noise: initial value of that average.
         weight_decay: coupled; see `seqdec.optim._koala`.
+        mask: which parameters decay, as in `optax.adamw`: a tree of bools like the parameters, or a function that makes
+            one of them; None is all, biases and norms too.
         per_tensor: scalars per parameter array; see `seqdec.optim._koala`.
 
     Raises:
@@ -55,7 +59,7 @@ def scale_by_koala_v(
 
     def update(updates, state, params=None, *, value=None, value_variance=None, **extra):
         del extra
-        observed = observe(per_tensor, updates, params, value, weight_decay)
+        observed = observe(per_tensor, updates, params, value, weight_decay, mask)
         noise_variance = tracked_noise(state.noise, noise, noise_decay, value, value_variance)
         predicted = state.variance + process_noise
         ratios = innovation(observed.norm, predicted, noise_variance)

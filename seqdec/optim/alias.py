@@ -15,12 +15,9 @@ from optax import GradientTransformationExtraArgs, ScalarOrSchedule
 
 from seqdec import checks
 from seqdec.core import Array, PyTree
-from seqdec.optim.common import promoting, widened
+from seqdec.optim.common import Mask, mask_tree, promoting, widened
 
 P = ParamSpec("P")
-
-MatrixMask = Callable[[PyTree], PyTree] | PyTree
-"""Which parameters a matrix method takes: a tree of bools like the parameters, or a function from them to it."""
 
 _OUTPUT_LAYERS = ("classifier", "head", "lm_head", "logits", "output", "readout")
 
@@ -48,7 +45,7 @@ class DecayedOptimizer(Protocol[P]):
     ) -> GradientTransformationExtraArgs: ...
     @overload
     def __call__(
-        self, learning_rate: ScalarOrSchedule, *, weight_decay: ArrayLike, **direction: object
+        self, learning_rate: ScalarOrSchedule, *, weight_decay: ArrayLike, mask: Mask | None = ..., **direction: object
     ) -> GradientTransformationExtraArgs: ...
 
 
@@ -69,8 +66,9 @@ class MatrixOptimizer(Protocol[P]):
         learning_rate: ScalarOrSchedule,
         *,
         weight_decay: ArrayLike,
+        mask: Mask | None = ...,
         adam_ratio: ArrayLike = ...,
-        matrix_mask: MatrixMask | None = ...,
+        matrix_mask: Mask | None = ...,
         include_head: bool = ...,
         **direction: object,
     ) -> GradientTransformationExtraArgs: ...
@@ -80,7 +78,7 @@ class MatrixOptimizer(Protocol[P]):
         learning_rate: ScalarOrSchedule,
         *,
         adam_ratio: ArrayLike,
-        matrix_mask: MatrixMask | None = ...,
+        matrix_mask: Mask | None = ...,
         include_head: bool = ...,
         **direction: object,
     ) -> GradientTransformationExtraArgs: ...
@@ -90,12 +88,12 @@ class MatrixOptimizer(Protocol[P]):
         learning_rate: ScalarOrSchedule,
         *,
         include_head: bool,
-        matrix_mask: MatrixMask | None = ...,
+        matrix_mask: Mask | None = ...,
         **direction: object,
     ) -> GradientTransformationExtraArgs: ...
     @overload
     def __call__(
-        self, learning_rate: ScalarOrSchedule, *, matrix_mask: MatrixMask | None, **direction: object
+        self, learning_rate: ScalarOrSchedule, *, matrix_mask: Mask | None, **direction: object
     ) -> GradientTransformationExtraArgs: ...
 
 
@@ -225,6 +223,13 @@ def _rate(learning_rate: ScalarOrSchedule) -> GradientTransformationExtraArgs:
     return promoting(optax.scale_by_learning_rate(learning_rate))
 
 
+def _decay(weight_decay: Any, mask: Mask | None) -> GradientTransformationExtraArgs:
+    """Plus a share of the parameters, of those that the mask names."""
+    checks.number("weight_decay", weight_decay)
+    named = None if mask is None else lambda params: mask_tree(mask, params)
+    return promoting(optax.add_decayed_weights(weight_decay, named))
+
+
 def _stepped(
     transform: optax.GradientTransformation, learning_rate: ScalarOrSchedule
 ) -> GradientTransformationExtraArgs:
@@ -238,7 +243,11 @@ def _stepped(
 
 
 def _decoupled(
-    transform: optax.GradientTransformation, learning_rate: ScalarOrSchedule, *, weight_decay: Any = 0.0
+    transform: optax.GradientTransformation,
+    learning_rate: ScalarOrSchedule,
+    *,
+    weight_decay: Any = 0.0,
+    mask: Mask | None = None,
 ) -> GradientTransformationExtraArgs:
     """The direction and a share of the parameters, times minus the learning rate.
 
@@ -246,14 +255,18 @@ def _decoupled(
         transform: the direction.
         learning_rate: a number or a schedule.
         weight_decay: decoupled: this share of the parameters, times the learning rate, is subtracted in every step.
+        mask: which parameters decay, as in `optax.adamw`: a tree of bools like the parameters, or a function that makes
+            one of them; None is all, biases and norms too.
     """
-    checks.number("weight_decay", weight_decay)
-    decay = promoting(optax.add_decayed_weights(weight_decay))
-    return optax.chain(transform, decay, _rate(learning_rate))
+    return optax.chain(transform, _decay(weight_decay, mask), _rate(learning_rate))
 
 
 def _coupled(
-    transform: optax.GradientTransformation, learning_rate: ScalarOrSchedule, *, weight_decay: Any = 0.0
+    transform: optax.GradientTransformation,
+    learning_rate: ScalarOrSchedule,
+    *,
+    weight_decay: Any = 0.0,
+    mask: Mask | None = None,
 ) -> GradientTransformationExtraArgs:
     """The direction of the gradient of the loss with an L2 penalty, times minus the learning rate.
 
@@ -261,10 +274,10 @@ def _coupled(
         transform: the direction.
         learning_rate: a number or a schedule.
         weight_decay: of an L2 penalty: this share of the parameters is added to the gradient.
+        mask: which parameters decay, as in `optax.adamw`: a tree of bools like the parameters, or a function that makes
+            one of them; None is all, biases and norms too.
     """
-    checks.number("weight_decay", weight_decay)
-    decay = promoting(optax.add_decayed_weights(weight_decay))
-    return optax.chain(decay, transform, _rate(learning_rate))
+    return optax.chain(_decay(weight_decay, mask), transform, _rate(learning_rate))
 
 
 def routed(
@@ -272,8 +285,9 @@ def routed(
     learning_rate: ScalarOrSchedule,
     *,
     weight_decay: Any = 0.0,
+    mask: Mask | None = None,
     adam_ratio: Any = 0.05,
-    matrix_mask: MatrixMask | None = None,
+    matrix_mask: Mask | None = None,
     include_head: bool = False,
 ) -> GradientTransformationExtraArgs:
     """A direction for matrices, Adam for all other parameters; both with decoupled weight decay.
@@ -283,37 +297,32 @@ def routed(
         learning_rate: a number or a schedule.
         weight_decay: decoupled: this share of the parameters, times the learning rate of their group, is subtracted in
             every step.
+        mask: which parameters decay, as in `optax.adamw`: a tree of bools like the parameters, or a function that makes
+            one of them; None is all, biases and norms too.
         adam_ratio: Adam's learning rate as a multiple of `learning_rate`.
         matrix_mask: which parameters are matrices: a tree of bools like the parameters, or a function that makes one
             of them; None is `seqdec.optim.hidden_matrices`.
         include_head: treat the output layer as a matrix too, where `matrix_mask` is None.
     """
-    checks.number("weight_decay", weight_decay)
     checks.number("adam_ratio", adam_ratio)
 
     def labels(params):
         if matrix_mask is None:
-            mask = hidden_matrices(params, include_head=include_head)
+            chosen = hidden_matrices(params, include_head=include_head)
         else:
-            mask = matrix_mask if _is_mask(matrix_mask) else matrix_mask(params)
-        return jax.tree.map(lambda matrix: "matrix" if matrix else "adam", mask)
+            chosen = mask_tree(matrix_mask, params)
+        return jax.tree.map(lambda matrix: "matrix" if matrix else "adam", chosen)
 
-    rate = _rate(learning_rate)
-    decay = promoting(optax.add_decayed_weights(weight_decay))
+    def others(params):
+        return jax.tree.map(lambda label: label == "adam", labels(params))
+
     bounding = promoting(optax.stateless(lambda gradients, _: widened(gradients)))
     groups: dict[Hashable, optax.GradientTransformation] = {
-        "matrix": optax.chain(transform, decay, rate),
-        "adam": optax.chain(
-            bounding, promoting(optax.scale_by_adam()), decay, rate, promoting(optax.scale(adam_ratio))
-        ),
+        "matrix": transform,
+        "adam": optax.chain(bounding, promoting(optax.scale_by_adam())),
     }
-    return optax.with_extra_args_support(optax.partition(groups, labels))
-
-
-def _is_mask(value: Any) -> bool:
-    """Whether a value is a tree of bools, whose class may have `__call__`, rather than a function that makes one."""
-    leaves = jax.tree.leaves(value)
-    return not callable(value) or (bool(leaves) and all(isinstance(leaf, bool | np.bool_) for leaf in leaves))
+    ratio = optax.masked(promoting(optax.scale(adam_ratio)), others)
+    return optax.chain(optax.partition(groups, labels), _decay(weight_decay, mask), _rate(learning_rate), ratio)
 
 
 def hidden_matrices(params: PyTree, *, include_head: bool = False) -> PyTree:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from seqdec import checks
@@ -28,6 +29,17 @@ def accumulator(leaf: Array) -> jnp.dtype:
             "imaginary parts as parameters of their own"
         )
     return at_least_float32(dtype)
+
+
+Mask = Callable[[PyTree], PyTree] | PyTree
+"""Which parameters: a tree of bools like the parameters, or like their upper part, or a function from them to it."""
+
+
+def mask_tree(mask: Mask, params: PyTree) -> PyTree:
+    """The tree of bools, whose class may have `__call__`."""
+    leaves = jax.tree.leaves(mask)
+    is_tree = not callable(mask) or (bool(leaves) and all(isinstance(leaf, bool | np.bool_) for leaf in leaves))
+    return mask if is_tree else mask(params)
 
 
 def zeros_like_state(params: PyTree) -> PyTree:
