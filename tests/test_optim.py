@@ -351,9 +351,11 @@ def test_optimizers_have_the_signature_and_the_help_of_a_function_that_is_writte
     assert rate.name == "learning_rate" and rate.default is rate.empty
     assert all(value.kind is value.KEYWORD_ONLY and value.default is not value.empty for value in settings)
     assert factory.__name__ == name and pickle.loads(pickle.dumps(factory)) is factory
-    documented = re.findall(r"^    ([a-z0-9_, ]+): ", factory.__doc__, re.MULTILINE)
+    documented = re.findall(r"^    ([a-z0-9_, ]+): ", factory.__doc__.partition("Raises:")[0], re.MULTILINE)
     assert sorted(key for entry in documented for key in entry.split(", ")) == sorted(parameters)
     assert factory.__doc__.partition("Args:")[0].strip()
+    method = factory.__doc__.partition("Raises:")[2]
+    assert re.search(r"^    .* (=|<-) ", method, re.MULTILINE) and re.search(r'^Sources?: .*"', method, re.MULTILINE)
     with pytest.raises(TypeError, match="rnk"):
         factory(0.1, rnk=3)
     if "matrix_mask" in parameters:
@@ -364,7 +366,7 @@ def test_optimizers_have_the_signature_and_the_help_of_a_function_that_is_writte
 def test_a_setting_that_an_optimizer_fixes_is_none_of_its_own():
     assert "b3" in inspect.signature(optim.alice).parameters
     assert "b3" not in inspect.signature(optim.alice_0).parameters
-    assert "b3" not in (optim.alice_0.__doc__ or "").partition("Args:")[2]
+    assert "b3" not in (optim.alice_0.__doc__ or "").partition("Args:")[2].partition("Raises:")[0]
     with pytest.raises(TypeError, match="b3"):
         getattr(optim, "alice_0")(0.1, b3=0.5)  # noqa: B009
 

@@ -8,6 +8,7 @@ import optax
 
 from seqdec import checks
 from seqdec.core import Array, PyTree
+from seqdec.optim import _koala
 from seqdec.optim._koala import check_settings, innovation, observe, scaled, state_scalar, tracked_noise, unflatten_like
 from seqdec.optim.alias import with_learning_rate
 from seqdec.optim.common import Mask, zeros_like_state
@@ -104,4 +105,5 @@ koala_m = with_learning_rate(
     """KOALA-M: a Kalman filter over position and velocity; the authors' learning rate is 1.
 
 Call `update(grads, state, params, value=loss)`.""",
+    family=_koala.__doc__,
 )

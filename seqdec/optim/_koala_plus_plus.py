@@ -32,7 +32,7 @@ import jax.numpy as jnp
 import optax
 
 from seqdec.core import Array, PyTree
-from seqdec.optim import linear
+from seqdec.optim import _koala, linear
 from seqdec.optim._koala import (
     check_settings,
     inner_products,
@@ -202,4 +202,5 @@ steps initial_variance = process_noise = 10 with learning rates from 0.1 to 0.3 
 and the length of every tensor's step follows from the loss, not from the length of its gradient.
 
 Call `update(grads, state, params, value=loss)`.""",
+    family=_koala.__doc__,
 )

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import optax
 
 from seqdec.core import Array
+from seqdec.optim import _koala
 from seqdec.optim._koala import check_settings, innovation, observe, scaled, state_scalar, tracked_noise, unflatten_like
 from seqdec.optim.alias import with_learning_rate
 from seqdec.optim.common import Mask
@@ -35,8 +36,8 @@ def scale_by_koala_v(
 
         p' = p + q      S_l = p' |H_l|^2 + R      u_l = L p' H_l / S_l      p <- p' min_l(R / S_l)
 
-    over the tensors l. Memory: 2 numbers. Work: one pass over the gradient
-    for the norms and one for the step. The returned direction is not negated.
+    over the tensors l. Memory: 2 numbers. Work: one pass over the gradient for the norms and one for the step. The
+    returned direction is not negated.
 
     Args:
         initial_variance: p_0.
@@ -76,4 +77,5 @@ koala_v = with_learning_rate(
     """KOALA-V: a Kalman filter with covariance p I; the authors' learning rates are 0.1 and 1.
 
 Call `update(grads, state, params, value=loss)`.""",
+    family=_koala.__doc__,
 )

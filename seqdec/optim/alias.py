@@ -4,6 +4,7 @@ import functools
 import inspect
 import math
 import re
+import sys
 from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import Any, ParamSpec, Protocol, overload
 
@@ -97,14 +98,17 @@ class MatrixOptimizer(Protocol[P]):
     ) -> GradientTransformationExtraArgs: ...
 
 
-def with_learning_rate(direction: Callable[P, GradientTransformationExtraArgs], summary: str) -> Optimizer[P]:
+def with_learning_rate(
+    direction: Callable[P, GradientTransformationExtraArgs], summary: str, *, family: str | None = None
+) -> Optimizer[P]:
     """The optimizer that steps along a direction.
 
     Args:
         direction: `scale_by_x`; the settings of `x` are its arguments.
         summary: docstring of `x` before the arguments, which are those of `direction`.
+        family: what the docstring ends with, where a family of methods has formulas and a source in common.
     """
-    return _assembled(direction, summary, _stepped)
+    return _assembled(direction, summary, _stepped, family=family)
 
 
 def with_weight_decay(
@@ -146,6 +150,7 @@ def _assembled(
     assemble: Callable[..., GradientTransformationExtraArgs],
     name: str | None = None,
     fixed: Mapping[str, Any] | None = None,
+    family: str | None = None,
 ) -> Callable[..., GradientTransformationExtraArgs]:
     """(learning_rate, settings) -> assemble(direction(settings), learning_rate, settings).
 
@@ -164,7 +169,7 @@ def _assembled(
 
     optimizer.__name__ = optimizer.__qualname__ = name or direction.__name__.lstrip("_").removeprefix("scale_by_")
     optimizer.__module__ = direction.__module__
-    optimizer.__doc__ = _docstring(summary, direction, assemble, fixed)
+    optimizer.__doc__ = "\n".join([_docstring(summary, direction, assemble, fixed), *_method(direction, family)])
     parameters = [rate, *(value for value in own if value.name not in fixed), *extras]
     bound = _StaticIntegers(parameters, return_annotation=signature.return_annotation)
     vars(optimizer).update(__signature__=bound, direction=direction)
@@ -209,6 +214,13 @@ def _docstring(summary: str, direction: Callable, assemble: Callable, fixed: Col
     lines = [line for names, line in entries.items() if names not in (*fixed, "transform")]
     errors = ["Raises:", "    ValueError: a setting is out of its range.", ""]
     return "\n".join([summary, "", "Args:", *lines, "", *errors])
+
+
+def _method(direction: Callable, family: str | None) -> list[str]:
+    """Formulas and source: the head of the module, what the direction adds to it, and the text of the family."""
+    details = inspect.cleandoc(direction.__doc__ or "").partition("\n")[2].partition("Args:\n")[0]
+    texts = (sys.modules[direction.__module__].__doc__, details, family)
+    return [text.strip("\n").rstrip() + "\n" for text in texts if text and text.strip()]
 
 
 def _documented(function: Callable) -> dict[str, str]:
