@@ -184,6 +184,7 @@ def test_an_action_that_was_never_played_has_the_mean_of_all_rewards():
     np.testing.assert_allclose(at.mean, LOCATION, rtol=1e-6)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", ["auto", "linear"])
 def test_an_action_whose_first_rewards_were_all_zero_is_played_again(name):
     """Arm 1 pays nothing twenty times, by chance; it pays more than arm 0 afterwards."""

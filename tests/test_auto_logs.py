@@ -109,6 +109,7 @@ def normal(w):
     return w, lambda key: w + 0.5 * jax.random.normal(key)
 
 
+@pytest.mark.extended
 def test_costs_are_learned_by_their_logarithms_and_normal_rewards_are_not():
     regret, weights = played(costs)
     assert np.median(weights[:, -1, 2]) > 0.9, weights[:, -1]

@@ -108,7 +108,7 @@ BANDITS = {
 }
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.extended
 @pytest.mark.parametrize("name", BANDITS)
 def test_candidates_are_learned_from_numbers_their_products_rows_and_a_network(name):
     """Four seeds; regret in that of uniform play."""

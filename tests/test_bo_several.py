@@ -223,6 +223,7 @@ def test_the_log_probability_and_its_gradient() -> None:
 # Ask and tell
 
 
+@pytest.mark.extended
 def test_the_front_of_two_objectives_is_found_and_beats_random_points() -> None:
     optimizer = played(two, 24, objectives=2)
     points, values = optimizer.front()

@@ -186,7 +186,7 @@ def leaves(result: Any) -> list[np.ndarray]:
     return [np.asarray(leaf) for leaf in jax.tree.leaves(result)]
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", TAKERS)
 def test_any_container_is_a_list(name: str) -> None:
     values, take = TAKERS[name]

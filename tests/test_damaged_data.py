@@ -149,6 +149,7 @@ def test_cut_files(case: tuple[Reader, Path, bytes]) -> None:
     assert not read(reader, place, b"")
 
 
+@pytest.mark.sampled(2)
 def test_flipped_bits(case: tuple[Reader, Path, bytes]) -> None:
     reader, place, content = case
     rng = random.Random(0)

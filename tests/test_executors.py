@@ -95,6 +95,7 @@ def test_a_death_concerns_one_task_only(tmp_path: Path) -> None:
     assert (tmp_path / "died").exists()
 
 
+@pytest.mark.extended
 def test_workers_end_with_the_work(tmp_path: Path) -> None:
     """When the executor is told to cancel, and when its process is killed."""
     executor = Local(1)

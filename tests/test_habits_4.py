@@ -346,6 +346,7 @@ def beliefs(rank: int, network: Network):
         yield name, flt, jax.eval_shape(lambda key, flt=flt: flt.init(key, network.init(key)), jax.random.key(0))
 
 
+@pytest.mark.extended
 def test_a_filter_explains_a_belief_that_is_not_its_own():
     """Of another filter, or over another network, in each of its functions."""
     wider = seqdec.models.network(seqdec.models.MLP(2, (4,)), np.zeros(2))

@@ -32,6 +32,7 @@ def assert_equal(one: Run, other: Run) -> None:
         assert states.as_array("", left).tobytes() == states.as_array("", right).tobytes()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("num_steps", [202, 303])
 def test_a_continued_run_equals_a_long_one(num_steps: int) -> None:
     env = envs.linear()

@@ -32,7 +32,7 @@ def check(function, *arguments):
     assert "psum" not in str(jax.make_jaxpr(sharded)(*arguments))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", RANKS)
 def test_filters(name):
     flt = getattr(filters, name)(NETWORK, likelihoods.gaussian(0.1), **dict.fromkeys(RANKS[name], 2))
