@@ -1,8 +1,8 @@
 """Earlier studies of the same or of a similar function as prior knowledge.
 
 The surrogate has one more column for each earlier study, 0 for values of this search and 1 for those of the study. Its
-length scale says how related the functions are, and is learnt from the values as any other: a long one makes the values
-of the study as good as own ones, a short one leaves them without effect.
+length scale says how related the functions are, and is learned as any other: a long one makes the values of the study
+as good as own ones, a short one leaves them without effect.
 
 The other hyperparameters are shared, so that many values of an unrelated study would spoil them. So a study is used
 only while own values are at least as likely as deviations from it: with the posterior mean m of the study by itself at

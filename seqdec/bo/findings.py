@@ -48,7 +48,7 @@ class Findings:
 
     def __getstate__(self) -> dict[str, Any]:
         with self._lock:
-            return {name: value for name, value in vars(self).items() if name != "_lock"} | {"_asked": None}
+            return {name: value for name, value in vars(self).items() if name != "_lock"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _lock=threading.RLock())

@@ -161,6 +161,9 @@ class BayesianOptimizer(Findings):
         self.notes: dict[str, Any] = {}
         """JSON values of yours, which `save` keeps"""
 
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"_asked": None}
+
     @overload
     def ask(self, n: None = None, *, fixed: Mapping[Any, Any] | None = None) -> Trial: ...
     @overload
