@@ -93,11 +93,12 @@ plt.show()
 #
 # ## Who takes which parameters
 #
-# Matrix methods take the hidden layers' matrices, Adam the rest. `matrix_mask=` takes a tree of bools or a function.
+# Matrix methods take the hidden layers' matrices, Adam the rest, by names and shapes. `matrices=` takes a tree or a
+# function that says otherwise.
 
 # %%
 params = runs["Alice"][0]
-print(jax.tree.map(lambda leaf, matrix: (leaf.shape, matrix), params, optim.hidden_matrices(params)))
+print(jax.tree.map(lambda leaf, group: (leaf.shape, group), params, optim.partition(params)))
 
 # %% [markdown]
 # ## What the self-tuning methods chose

@@ -340,7 +340,7 @@ def test_every_optimizer_is_registered_listed_here_and_public():
         optim.REGISTRY.make("sopa", 0.1)
 
 
-TAIL = {"weight_decay": 0.0, "mask": None, "adam_ratio": 0.05, "matrix_mask": None, "include_head": False}
+TAIL = {"weight_decay": 0.0, "mask": None, "adam_ratio": 0.05, "matrices": None}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -358,7 +358,7 @@ def test_optimizers_have_the_signature_and_the_help_of_a_function_that_is_writte
     assert re.search(r"^    .* (=|<-) ", method, re.MULTILINE) and re.search(r'^Sources?: .*"', method, re.MULTILINE)
     with pytest.raises(TypeError, match="rnk"):
         factory(0.1, rnk=3)
-    if "matrix_mask" in parameters:
+    if "matrices" in parameters:
         tail = {key: parameters[key].default for key in TAIL}
         assert tail == {**TAIL, "adam_ratio": 1.0 if name in ("apollo", "eigen_adam", "soap") else 0.05}
 
@@ -382,9 +382,9 @@ def test_routing_by_tree_function_and_default():
         return {name for name in params if np.allclose(updates[name], adam[name])}
 
     assert to_adam() == {"output", "bias"}
-    assert to_adam(include_head=True) == {"bias"}
-    assert to_adam(matrix_mask={"hidden": False, "output": True, "bias": False}) == {"hidden", "bias"}
-    assert to_adam(matrix_mask=lambda tree: jax.tree.map(lambda _: False, tree)) == set(params)
+    assert to_adam(matrices=functools.partial(optim.hidden_matrices, include_head=True)) == {"bias"}
+    assert to_adam(matrices={"hidden": False, "output": True, "bias": False}) == {"hidden", "bias"}
+    assert to_adam(matrices=lambda tree: jax.tree.map(lambda _: False, tree)) == set(params)
 
 
 @jax.tree_util.register_dataclass
@@ -410,7 +410,7 @@ class Module:
 def test_a_mask_may_be_a_tree_that_can_be_called(mask):
     params = Module(jnp.ones((4, 3)), jnp.ones((3, 2)))
     plain = {"hidden": params.hidden, "output": params.output}
-    transform, same = optim.racs(0.1, matrix_mask=mask), optim.racs(0.1, matrix_mask={"hidden": False, "output": True})
+    transform, same = optim.racs(0.1, matrices=mask), optim.racs(0.1, matrices={"hidden": False, "output": True})
     updates, _ = transform.update(params, transform.init(params), params)
     expected, _ = same.update(plain, same.init(plain), plain)
     np.testing.assert_array_equal(updates.hidden, expected["hidden"])

@@ -474,22 +474,6 @@ def test_state_sizes_are_the_papers(shape):
         assert size(transform.init(jnp.zeros(shape)).matrices) == wanted
 
 
-def test_hidden_matrices():
-    params = {
-        "embedding": {"kernel": jnp.zeros((5, 4))},
-        "Embed_0": {"embedding": jnp.zeros((5, 4))},
-        "conv": {"kernel": jnp.zeros((3, 3, 2, 4)), "bias": jnp.zeros(4)},
-        "hidden": {"kernel": jnp.zeros((5, 4))},
-        "column": jnp.zeros((5, 1)),
-        "output": {"kernel": jnp.zeros((4, 3)), "bias": jnp.zeros(3)},
-        "temperature": jnp.zeros(()),
-    }
-    for head in (False, True):
-        chosen = jax.tree_util.tree_flatten_with_path(optim.hidden_matrices(params, include_head=head))[0]
-        names = {"/".join(key.key for key in path) for path, matrix in chosen if matrix}
-        assert names == {"conv/kernel", "hidden/kernel"} | ({"output/kernel"} if head else set())
-
-
 def test_kernels_of_convolutions_are_matrices_of_their_patches():
     sequence = gradients(12, 5, 3)
     flat, _ = run(optim.scale_by_eigen_adam(), sequence)
@@ -526,7 +510,7 @@ def test_bad_settings(make, options, message):
 
 def test_vectors_are_refused_by_the_matrix_methods():
     with pytest.raises(
-        ValueError, match=r"scale_by_racs takes matrices, and a parameter has the shape \(3,\); use racs"
+        ValueError, match=r"scale_by_racs takes matrices, and the parameter 'bias' of shape \(3,\) is none; use racs"
     ):
         optim.scale_by_racs().init({"bias": jnp.zeros(3)})
 

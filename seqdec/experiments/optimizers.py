@@ -68,17 +68,10 @@ class Contender(NamedTuple):
 
 def _muon(schedule: optax.Schedule) -> optax.GradientTransformation:
     """Optax's Muon on the matrices that the others here take too, Adam at a twentieth of its rate on the rest."""
-
-    def dimensions(params):
-        def of(leaf, matrix):
-            return contrib.MuonDimensionNumbers(tuple(range(leaf.ndim - 1)), leaf.ndim - 1) if matrix else None
-
-        return jax.tree.map(of, params, optim.hidden_matrices(params))
-
     return contrib.muon(
         schedule,
         adam_learning_rate=lambda step: 0.05 * jnp.asarray(schedule(step)),
-        muon_weight_dimension_numbers=dimensions,
+        muon_weight_dimension_numbers=optim.matrix_axes,
     )
 
 

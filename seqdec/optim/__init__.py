@@ -1,7 +1,7 @@
 """Optimizers of recent papers as optax transformations.
 
 `scale_by_x` is the direction, for chains; `x` adds the learning rate, weight decay and the groups of parameters, and
-replaces `optax.adamw`. KOALA needs the loss too, `update(grads, state, params, value=loss)`; the others ignore it, so
+replaces `optax.adamw`. `seqdec.optim.groups` states which parameters are matrices. KOALA needs the loss too, `update(grads, state, params, value=loss)`; the others ignore it, so
 one training loop fits all. `optax.inject_hyperparams(x)` keeps integers (rank, interval, sweeps, polar_steps, seed) out
 of its state, because they determine shapes. With `scale_by_x` name them in `static_args`, and functions with `x`.
 
@@ -38,11 +38,13 @@ from seqdec.optim._shampoo import scale_by_shampoo as scale_by_shampoo
 from seqdec.optim._shampoo import scale_by_swan as scale_by_swan
 from seqdec.optim._shampoo import shampoo as shampoo
 from seqdec.optim._shampoo import swan as swan
-from seqdec.optim.alias import hidden_matrices as hidden_matrices
 from seqdec.optim.eigen import eigen_adam as eigen_adam
 from seqdec.optim.eigen import scale_by_eigen_adam as scale_by_eigen_adam
 from seqdec.optim.eigen import scale_by_soap as scale_by_soap
 from seqdec.optim.eigen import soap as soap
+from seqdec.optim.groups import hidden_matrices as hidden_matrices
+from seqdec.optim.groups import matrix_axes as matrix_axes
+from seqdec.optim.groups import partition as partition
 from seqdec.optim.lowrank import apollo as apollo
 from seqdec.optim.lowrank import fira as fira
 from seqdec.optim.lowrank import scale_by_apollo as scale_by_apollo

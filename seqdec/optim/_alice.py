@@ -36,6 +36,7 @@ from seqdec.core import Array, Key
 from seqdec.optim import linear
 from seqdec.optim.alias import for_matrices
 from seqdec.optim.common import Step, matrixwise
+from seqdec.optim.groups import Matrices
 from seqdec.runtime import alike
 
 Switching = Literal["complement", "full_basis", "gaussian_mix", "gaussian", "none"]
@@ -151,6 +152,7 @@ def scale_by_alice(
     switching: Switching = "complement",
     compensation: Compensation = "optimal",
     seed: int = 0,
+    matrices: Matrices | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """Low-rank Eigen-Adam of matrices; see the head of this file. The direction is not negated.
 
@@ -168,9 +170,10 @@ def scale_by_alice(
         compensation: "optimal" as in the paper; "fira" scales the residual's columns as the subspace scales its own;
             "fira_plus" then gives it the Frobenius norm of the low-rank update, and no limiter; "none".
         seed: of the switches. Replicas with the same seed make the same switches.
+        matrices: axes of the parameters, where they are not those of `seqdec.optim.matrix_axes`.
 
     Raises:
-        ValueError: a setting is out of its range; in `init`, a parameter has fewer than two axes.
+        ValueError: a setting is out of its range; in `init`, a parameter is no matrix.
     """
     leading = max(1, 5 * checks.count("rank", rank) // 16) if leading is None else leading
     rank, interval = checks.count("rank", rank), checks.count("interval", interval)
@@ -216,7 +219,7 @@ def scale_by_alice(
             direction = direction + compensation_scale * extra
         return scale * direction, AliceState(basis, tracked, moment, square, average, norm)
 
-    return matrixwise("alice", AliceState, init, update, seed=seed)
+    return matrixwise("alice", AliceState, init, update, seed=seed, matrices=matrices)
 
 
 alice = for_matrices(

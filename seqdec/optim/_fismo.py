@@ -30,6 +30,7 @@ from seqdec.core import Array
 from seqdec.optim import linear
 from seqdec.optim.alias import for_matrices
 from seqdec.optim.common import matrixwise
+from seqdec.optim.groups import Matrices
 
 Statistics = Literal["printed", "scale_free"]
 Damping = Literal["algorithm", "theorem"]
@@ -60,6 +61,7 @@ def scale_by_fismo(
     statistics: Statistics = "printed",
     damping: Damping = "algorithm",
     interval: int = 1,
+    matrices: Matrices | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """Whitened, orthogonalised momentum of matrices; see the head of this file. The direction is not negated.
 
@@ -76,9 +78,10 @@ def scale_by_fismo(
         damping: "algorithm" as printed there, or "theorem": mu tr(Q^{-1}) / n I and mu tr(P^{-1}) / m I, those of the
             paper's Theorem 4.1.
         interval: steps between two decompositions; 1 as printed.
+        matrices: axes of the parameters, where they are not those of `seqdec.optim.matrix_axes`.
 
     Raises:
-        ValueError: a setting is out of its range; in `init`, a parameter has fewer than two axes.
+        ValueError: a setting is out of its range; in `init`, a parameter is no matrix.
     """
     checks.number("beta", beta, 0, 1)
     if checks.known("gamma", gamma) != 1:
@@ -120,7 +123,7 @@ def scale_by_fismo(
         direction = left_root @ linear.polar(moment, polar, polar_steps) @ right_root
         return direction, FismoState(moment, left, right, right_root, left_root if interval > 1 else None)
 
-    return matrixwise("fismo", FismoState, init, update, transpose=False)
+    return matrixwise("fismo", FismoState, init, update, transpose=False, matrices=matrices)
 
 
 fismo = for_matrices(

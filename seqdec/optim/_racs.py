@@ -32,6 +32,7 @@ from seqdec.core import Array
 from seqdec.optim import linear
 from seqdec.optim.alias import for_matrices
 from seqdec.optim.common import matrixwise
+from seqdec.optim.groups import Matrices
 from seqdec.runtime import alike
 
 
@@ -66,7 +67,7 @@ def principal_pair(squares: Array, sweeps: int) -> tuple[Array, Array]:
 
 
 def scale_by_racs(
-    *, decay: Any = 0.9, scale: Any = 0.05, growth: Any = 1.01, sweeps: int = 5
+    *, decay: Any = 0.9, scale: Any = 0.05, growth: Any = 1.01, sweeps: int = 5, matrices: Matrices | None = None
 ) -> optax.GradientTransformationExtraArgs:
     """Row and column scaling of matrices; see the head of this file. The direction is not negated.
 
@@ -75,9 +76,10 @@ def scale_by_racs(
         scale: alpha.
         growth: the norm of the direction may grow by this factor per step.
         sweeps: of the fixed-point iteration.
+        matrices: axes of the parameters, where they are not those of `seqdec.optim.matrix_axes`.
 
     Raises:
-        ValueError: a setting is out of its range; in `init`, a parameter has fewer than two axes.
+        ValueError: a setting is out of its range; in `init`, a parameter is no matrix.
     """
     checks.number("decay", decay, 0, 1)
     checks.number("scale", scale, exclusive=True)
@@ -97,7 +99,7 @@ def scale_by_racs(
         direction, norm = linear.limit_growth(scaled, state.norm, growth)
         return scale * direction, RacsState(columns, rows, norm)
 
-    return matrixwise("racs", RacsState, init, update)
+    return matrixwise("racs", RacsState, init, update, matrices=matrices)
 
 
 racs = for_matrices(

@@ -27,6 +27,7 @@ from seqdec.core import Array
 from seqdec.optim import linear
 from seqdec.optim.alias import for_matrices
 from seqdec.optim.common import matrixwise
+from seqdec.optim.groups import Matrices
 
 
 class ShampooState(NamedTuple):
@@ -46,16 +47,19 @@ class SwanState(NamedTuple):
     """Empty."""
 
 
-def scale_by_shampoo(*, eps: Any = 1e-6, decay: Any = None, interval: int = 1) -> optax.GradientTransformationExtraArgs:
+def scale_by_shampoo(
+    *, eps: Any = 1e-6, decay: Any = None, interval: int = 1, matrices: Matrices | None = None
+) -> optax.GradientTransformationExtraArgs:
     """The gradient times inverse fourth roots on both sides; see the head of this file. The direction is not negated.
 
     Args:
         eps: of the initial eps I.
         decay: None sums the second moments, as in the paper; a number averages them with that decay.
         interval: steps between two computations of the roots; 1 as in the paper.
+        matrices: axes of the parameters, where they are not those of `seqdec.optim.matrix_axes`.
 
     Raises:
-        ValueError: a setting is out of its range; in `init`, a parameter has fewer than two axes.
+        ValueError: a setting is out of its range; in `init`, a parameter is no matrix.
     """
     checks.number("eps", eps)
     if decay is not None:
@@ -81,20 +85,21 @@ def scale_by_shampoo(*, eps: Any = 1e-6, decay: Any = None, interval: int = 1) -
         left_root, right_root = step.renewed(interval, (state.left_root, state.right_root), roots, left, right)
         return left_root @ gradient @ right_root, ShampooState(left, right, left_root, right_root)
 
-    return matrixwise("shampoo", ShampooState, init, update)
+    return matrixwise("shampoo", ShampooState, init, update, matrices=matrices)
 
 
 def scale_by_swan(
-    *, polar: linear.Polar = "newton_schulz", polar_steps: int = 5
+    *, polar: linear.Polar = "newton_schulz", polar_steps: int = 5, matrices: Matrices | None = None
 ) -> optax.GradientTransformationExtraArgs:
     """Normalised and whitened gradients; see the head of this file. The direction is not negated.
 
     Args:
         polar: "newton_schulz", "cubic" or "exact"; see `seqdec.optim.linear.polar`.
         polar_steps: of the iteration.
+        matrices: axes of the parameters, where they are not those of `seqdec.optim.matrix_axes`.
 
     Raises:
-        ValueError: a setting is out of its range; in `init`, a parameter has fewer than two axes.
+        ValueError: a setting is out of its range; in `init`, a parameter is no matrix.
     """
     checks.choice("polar", polar, get_args(linear.Polar))
     polar_steps = checks.count("polar_steps", polar_steps)
@@ -105,7 +110,7 @@ def scale_by_swan(
         deviation = linear.norm(centred, 1) / gradient.shape[1] ** 0.5
         return linear.polar(linear.safe_divide(centred, deviation[:, None]), polar, polar_steps), state
 
-    return matrixwise("swan", SwanState, lambda zeros: SwanState(), update)
+    return matrixwise("swan", SwanState, lambda zeros: SwanState(), update, matrices=matrices)
 
 
 shampoo = for_matrices(scale_by_shampoo, "Shampoo for hidden matrices, Adam for all other parameters.")

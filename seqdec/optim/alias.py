@@ -2,25 +2,21 @@
 
 import functools
 import inspect
-import math
 import re
 import sys
 from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import Any, ParamSpec, Protocol, overload
 
 import jax
-import numpy as np
 import optax
 from jax.typing import ArrayLike
 from optax import GradientTransformationExtraArgs, ScalarOrSchedule
 
 from seqdec import checks
-from seqdec.core import Array, PyTree
 from seqdec.optim.common import Mask, mask_tree, promoting, widened
+from seqdec.optim.groups import Matrices, is_matrix
 
 P = ParamSpec("P")
-
-_OUTPUT_LAYERS = ("classifier", "head", "lm_head", "logits", "output", "readout")
 
 
 class Optimizer(Protocol[P]):
@@ -69,32 +65,11 @@ class MatrixOptimizer(Protocol[P]):
         weight_decay: ArrayLike,
         mask: Mask | None = ...,
         adam_ratio: ArrayLike = ...,
-        matrix_mask: Mask | None = ...,
-        include_head: bool = ...,
         **direction: object,
     ) -> GradientTransformationExtraArgs: ...
     @overload
     def __call__(
-        self,
-        learning_rate: ScalarOrSchedule,
-        *,
-        adam_ratio: ArrayLike,
-        matrix_mask: Mask | None = ...,
-        include_head: bool = ...,
-        **direction: object,
-    ) -> GradientTransformationExtraArgs: ...
-    @overload
-    def __call__(
-        self,
-        learning_rate: ScalarOrSchedule,
-        *,
-        include_head: bool,
-        matrix_mask: Mask | None = ...,
-        **direction: object,
-    ) -> GradientTransformationExtraArgs: ...
-    @overload
-    def __call__(
-        self, learning_rate: ScalarOrSchedule, *, matrix_mask: Mask | None, **direction: object
+        self, learning_rate: ScalarOrSchedule, *, adam_ratio: ArrayLike, **direction: object
     ) -> GradientTransformationExtraArgs: ...
 
 
@@ -154,8 +129,8 @@ def _assembled(
 ) -> Callable[..., GradientTransformationExtraArgs]:
     """(learning_rate, settings) -> assemble(direction(settings), learning_rate, settings).
 
-    Settings are those of `direction` without `fixed`, and those of `assemble`. The function has the signature and the
-    docstring that it would have if it were written out.
+    Settings are those of `direction` without `fixed`, and those of `assemble`; a setting of both goes to both. The
+    function has the signature and the docstring that it would have if it were written out.
     """
     fixed = fixed or {}
     signature = inspect.signature(direction)
@@ -164,13 +139,15 @@ def _assembled(
 
     def optimizer(learning_rate, **settings):
         checks.rate("learning_rate", learning_rate)
-        tail = {extra.name: settings.pop(extra.name) for extra in extras if extra.name in settings}
-        return assemble(direction(**settings, **fixed), learning_rate, **tail)
+        tail = {extra.name: settings[extra.name] for extra in extras if extra.name in settings}
+        direct = {key: value for key, value in settings.items() if key not in tail or key in signature.parameters}
+        return assemble(direction(**direct, **fixed), learning_rate, **tail)
 
     optimizer.__name__ = optimizer.__qualname__ = name or direction.__name__.lstrip("_").removeprefix("scale_by_")
     optimizer.__module__ = direction.__module__
     optimizer.__doc__ = "\n".join([_docstring(summary, direction, assemble, fixed), *_method(direction, family)])
-    parameters = [rate, *(value for value in own if value.name not in fixed), *extras]
+    shared = {extra.name for extra in extras}
+    parameters = [rate, *(value for value in own if value.name not in {*fixed, *shared}), *extras]
     bound = _StaticIntegers(parameters, return_annotation=signature.return_annotation)
     vars(optimizer).update(__signature__=bound, direction=direction)
     return optimizer
@@ -236,8 +213,10 @@ def _rate(learning_rate: ScalarOrSchedule) -> GradientTransformationExtraArgs:
 
 
 def _decay(weight_decay: Any, mask: Mask | None) -> GradientTransformationExtraArgs:
-    """Plus a share of the parameters, of those that the mask names."""
+    """Plus a share of the parameters, of those that the mask names; a Python 0 needs no parameters."""
     checks.number("weight_decay", weight_decay)
+    if isinstance(weight_decay, int | float) and not weight_decay:
+        return optax.with_extra_args_support(optax.identity())
     named = None if mask is None else lambda params: mask_tree(mask, params)
     return promoting(optax.add_decayed_weights(weight_decay, named))
 
@@ -299,8 +278,7 @@ def routed(
     weight_decay: Any = 0.0,
     mask: Mask | None = None,
     adam_ratio: Any = 0.05,
-    matrix_mask: Mask | None = None,
-    include_head: bool = False,
+    matrices: Matrices | None = None,
 ) -> GradientTransformationExtraArgs:
     """A direction for matrices, Adam for all other parameters; both with decoupled weight decay.
 
@@ -312,18 +290,13 @@ def routed(
         mask: which parameters decay, as in `optax.adamw`: a tree of bools like the parameters, or a function that makes
             one of them; None is all, biases and norms too.
         adam_ratio: Adam's learning rate as a multiple of `learning_rate`.
-        matrix_mask: which parameters are matrices: a tree of bools like the parameters, or a function that makes one
-            of them; None is `seqdec.optim.hidden_matrices`.
-        include_head: treat the output layer as a matrix too, where `matrix_mask` is None.
+        matrices: which parameters are matrices, and by which of their axes: a tree like the parameters, or a function
+            that makes it, of True, False or `optax.contrib.MuonDimensionNumbers`; None is `seqdec.optim.matrix_axes`.
     """
     checks.number("adam_ratio", adam_ratio)
 
     def labels(params):
-        if matrix_mask is None:
-            chosen = hidden_matrices(params, include_head=include_head)
-        else:
-            chosen = mask_tree(matrix_mask, params)
-        return jax.tree.map(lambda matrix: "matrix" if matrix else "adam", chosen)
+        return jax.tree.map(lambda matrix: "matrix" if matrix else "adam", is_matrix(params, matrices))
 
     def others(params):
         return jax.tree.map(lambda label: label == "adam", labels(params))
@@ -335,23 +308,3 @@ def routed(
     }
     ratio = optax.masked(promoting(optax.scale(adam_ratio)), others)
     return optax.chain(optax.partition(groups, labels), _decay(weight_decay, mask), _rate(learning_rate), ratio)
-
-
-def hidden_matrices(params: PyTree, *, include_head: bool = False) -> PyTree:
-    """Tree of bools: True for the weight matrices and convolution kernels of the hidden layers.
-
-    False for scalars, vectors and matrices with a side of one (norms, biases), for parameters with "embed" in their
-    path, and, unless `include_head`, for those in a module called classifier, head, lm_head, logits, output or readout.
-    A module with an automatic name (flax's Dense_3) counts as hidden: name the output layer, or pass your own tree.
-    """
-    flat, structure = jax.tree_util.tree_flatten_with_path(params)
-    mask = [_is_hidden_matrix(jax.tree_util.keystr(path), leaf, include_head) for path, leaf in flat]
-    return structure.unflatten(mask)
-
-
-def _is_hidden_matrix(path: str, leaf: Array, include_head: bool) -> bool:
-    names = [name.lower() for name in "".join(c if c.isalnum() or c in "_-" else " " for c in path).split()]
-    shape = np.shape(leaf)
-    if len(shape) < 2 or min(math.prod(shape[:-1]), shape[-1]) < 2 or any("embed" in name for name in names):
-        return False
-    return include_head or not any(name in _OUTPUT_LAYERS for name in names)

@@ -1,6 +1,5 @@
 """Shared by the optimizers: dtype of the state, and methods for one matrix applied to trees of parameters."""
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ from seqdec import checks
 from seqdec.core import Array, PyTree
 from seqdec.linalg import cond_any
 from seqdec.optim import linear
+from seqdec.optim.groups import Axes, Matrices, axes_of
 from seqdec.params import at_least_float32
 from seqdec.runtime import permissive
 
@@ -50,16 +50,6 @@ def zeros_like_state(params: PyTree) -> PyTree:
 def widened(gradients: PyTree) -> PyTree:
     """Gradients in the dtype of the state, none longer than `linear.bounded` allows."""
     return jax.tree.map(lambda leaf: linear.bounded(leaf.astype(accumulator(leaf))), gradients)
-
-
-def check_matrices(method: str, params: PyTree) -> None:
-    """Raises ValueError for a parameter with fewer than two axes."""
-    for leaf in jax.tree.leaves(params):
-        if jnp.ndim(leaf) < 2:
-            raise ValueError(
-                f"scale_by_{method} takes matrices, and a parameter has the shape {jnp.shape(leaf)}; use {method}, "
-                "which sends such parameters to Adam, or optax.partition"
-            )
 
 
 def promoting(transform: optax.GradientTransformation) -> optax.GradientTransformationExtraArgs:
@@ -114,37 +104,39 @@ def matrixwise(
     init: Callable[[Array], Any],
     update: Callable[[Array, Any, Step], tuple[Array, Any]],
     *,
+    matrices: Matrices | None = None,
     transpose: bool = True,
     seed: int = 0,
 ) -> optax.GradientTransformationExtraArgs:
     """Lift a method for one matrix to trees of parameters with two axes or more.
-
-    A kernel with more axes becomes the matrix (all axes but the last, last axis): a flax convolution (height, width,
-    in, out) is the matrix of its patches.
 
     Args:
         method: name, for messages.
         kind: the method's named tuple.
         init: (matrix of zeros) -> kind of arrays.
         update: (gradient matrix, kind, step) -> (direction, kind).
+        matrices: axes of the parameters where they are not those of `seqdec.optim.groups`. An array of several matrices
+            has the states of all of them, with their number as the first axis.
         transpose: hand matrices over with their short side first, the papers' m <= n.
         seed: of the keys of the matrices; it may be a traced array.
     """
     bits = seed if isinstance(seed, Array) else checks.word(checks.seed("seed", seed))
 
-    def flipped(leaf: Array) -> bool:
-        return transpose and math.prod(leaf.shape[:-1]) > leaf.shape[-1]
+    def oriented(axes: Axes, shape: tuple[int, ...]) -> Axes:
+        _, rows, columns = axes.sizes(shape)
+        return Axes(axes.stack, axes.outputs, axes.inputs) if transpose and rows > columns else axes
 
-    def to_matrix(leaf: Array) -> Array:
-        matrix = leaf.reshape(-1, leaf.shape[-1])
-        return matrix.T if flipped(leaf) else matrix
+    def layouts(tree: PyTree) -> list[Axes]:
+        leaves = jax.tree.leaves(tree)
+        return [oriented(axes, leaf.shape) for axes, leaf in zip(axes_of(method, tree, matrices), leaves, strict=True)]
 
     def init_fn(params):
-        check_matrices(method, params)
-        structure = jax.tree.structure(params)
-        # Copies: arrays that share a buffer could not be donated.
-        states = [jax.tree.map(jnp.copy, init(to_matrix(leaf))) for leaf in jax.tree.leaves(zeros_like_state(params))]
-        return MatrixwiseState(jnp.zeros((), jnp.int32), gathered(states, structure))
+        zeros = zeros_like_state(params)
+        states = []
+        for axes, leaf in zip(layouts(zeros), jax.tree.leaves(zeros), strict=True):
+            own = (jax.vmap(init) if axes.stack else init)(axes.matrix(leaf))
+            states.append(jax.tree.map(jnp.copy, own))  # arrays that share a buffer could not be donated
+        return MatrixwiseState(jnp.zeros((), jnp.int32), gathered(states, jax.tree.structure(params)))
 
     def update_fn(updates, state, params=None, **extra):
         del params, extra
@@ -153,11 +145,19 @@ def matrixwise(
         key = jax.random.key(bits)
         fields = [structure.flatten_up_to(field) for field in state.matrices]
         directions, states = [], []
-        for index, (leaf, wide) in enumerate(zip(leaves, jax.tree.leaves(widened(updates)), strict=True)):
-            own = kind(*(values[index] for values in fields))
-            direction, own = update(to_matrix(wide), own, Step(number, jax.random.fold_in(key, index)))
-            direction = direction.T if flipped(leaf) else direction
-            directions.append(direction.reshape(leaf.shape).astype(leaf.dtype))
+
+        def move(matrix, own, key):
+            return update(matrix, own, Step(number, key))
+
+        wide = jax.tree.leaves(widened(updates))
+        for index, (axes, leaf) in enumerate(zip(layouts(updates), leaves, strict=True)):
+            matrix, own = axes.matrix(wide[index]), kind(*(values[index] for values in fields))
+            own_key = jax.random.fold_in(key, index)
+            if axes.stack:
+                direction, own = jax.vmap(move)(matrix, own, jax.random.split(own_key, len(matrix)))
+            else:
+                direction, own = move(matrix, own, own_key)
+            directions.append(axes.array(direction, leaf.shape).astype(leaf.dtype))
             states.append(own)
         return structure.unflatten(directions), MatrixwiseState(number, gathered(states, structure))
 

@@ -29,6 +29,7 @@ from seqdec.core import Array
 from seqdec.optim import linear
 from seqdec.optim.alias import for_matrices
 from seqdec.optim.common import matrixwise
+from seqdec.optim.groups import Matrices
 
 
 class EigenAdamState(NamedTuple):
@@ -68,7 +69,13 @@ def _check(b1, b2, b3, eps) -> None:
 
 
 def scale_by_eigen_adam(
-    *, b1: Any = 0.9, b2: Any = 0.999, b3: Any = 0.999, eps: Any = 1e-8, interval: int = 10
+    *,
+    b1: Any = 0.9,
+    b2: Any = 0.999,
+    b3: Any = 0.999,
+    eps: Any = 1e-8,
+    interval: int = 10,
+    matrices: Matrices | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """Adam in the eigenbasis of the short side; see the head of this file. The direction is not negated.
 
@@ -78,9 +85,10 @@ def scale_by_eigen_adam(
         b3: decay of G G^T; 0 uses only the current gradient (AdaDiag).
         eps: added to the denominator; 0 is as printed.
         interval: K, steps between two bases.
+        matrices: axes of the parameters, where they are not those of `seqdec.optim.matrix_axes`.
 
     Raises:
-        ValueError: a setting is out of its range; in `init`, a parameter has fewer than two axes.
+        ValueError: a setting is out of its range; in `init`, a parameter is no matrix.
     """
     _check(b1, b2, b3, eps)
     interval = checks.count("interval", interval)
@@ -97,19 +105,26 @@ def scale_by_eigen_adam(
         direction = basis @ linear.safe_divide(basis.T @ moment, linear.root(square) + eps)
         return direction, EigenAdamState(moment, square, left, basis)
 
-    return matrixwise("eigen_adam", EigenAdamState, init, update)
+    return matrixwise("eigen_adam", EigenAdamState, init, update, matrices=matrices)
 
 
 def scale_by_soap(
-    *, b1: Any = 0.9, b2: Any = 0.999, b3: Any = 0.999, eps: Any = 1e-8, interval: int = 10
+    *,
+    b1: Any = 0.9,
+    b2: Any = 0.999,
+    b3: Any = 0.999,
+    eps: Any = 1e-8,
+    interval: int = 10,
+    matrices: Matrices | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """Adam in the eigenbases of both sides; see the head of this file. The direction is not negated.
 
     Args:
         b1, b2, b3, eps, interval: as in `scale_by_eigen_adam`; b3 also of G^T G.
+        matrices: axes of the parameters, where they are not those of `seqdec.optim.matrix_axes`.
 
     Raises:
-        ValueError: a setting is out of its range; in `init`, a parameter has fewer than two axes.
+        ValueError: a setting is out of its range; in `init`, a parameter is no matrix.
     """
     _check(b1, b2, b3, eps)
     interval = checks.count("interval", interval)
@@ -129,7 +144,7 @@ def scale_by_soap(
         turned = linear.safe_divide(left_basis.T @ moment @ right_basis, linear.root(square) + eps)
         return left_basis @ turned @ right_basis.T, SoapState(moment, square, left, left_basis, right, right_basis)
 
-    return matrixwise("soap", SoapState, init, update)
+    return matrixwise("soap", SoapState, init, update, matrices=matrices)
 
 
 eigen_adam = for_matrices(

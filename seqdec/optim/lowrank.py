@@ -30,6 +30,7 @@ from seqdec.core import Array
 from seqdec.optim import linear
 from seqdec.optim.alias import for_matrices
 from seqdec.optim.common import Step, matrixwise
+from seqdec.optim.groups import Matrices
 
 Projection = Literal["random", "svd"]
 
@@ -91,6 +92,7 @@ def scale_by_fira(
     eps: Any = 1e-8,
     scale: Any = 0.3,
     growth: Any = 1.01,
+    matrices: Matrices | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """GaLore with a full-rank compensation; see the head of this file. The direction is not negated.
 
@@ -100,9 +102,10 @@ def scale_by_fira(
         b1, b2, eps: of Adam.
         scale: alpha.
         growth: the norm of the compensation may grow by this factor per step.
+        matrices: axes of the parameters, where they are not those of `seqdec.optim.matrix_axes`.
 
     Raises:
-        ValueError: a setting is out of its range; in `init`, a parameter has fewer than two axes.
+        ValueError: a setting is out of its range; in `init`, a parameter is no matrix.
     """
     rank, interval = checks.count("rank", rank), checks.count("interval", interval)
     _check(b1, b2, eps, scale)
@@ -119,7 +122,7 @@ def scale_by_fira(
         rest, norm = linear.limit_growth(rest, state.norm, growth)
         return scale * (basis @ within + rest), FiraState(basis, moment, square, norm)
 
-    return matrixwise("fira", FiraState, init, update)
+    return matrixwise("fira", FiraState, init, update, matrices=matrices)
 
 
 def scale_by_apollo(
@@ -132,6 +135,7 @@ def scale_by_apollo(
     scale: Any = 1.0,
     projection: Projection = "random",
     seed: int = 0,
+    matrices: Matrices | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """The gradient, scaled as Adam scales it in a projection; see the head of this file. The direction is not negated.
 
@@ -142,9 +146,10 @@ def scale_by_apollo(
         scale: alpha.
         projection: "random", or "svd" for the leading left singular vectors of the gradient.
         seed: of the random projections. Replicas with the same seed use the same projections.
+        matrices: axes of the parameters, where they are not those of `seqdec.optim.matrix_axes`.
 
     Raises:
-        ValueError: a setting is out of its range; in `init`, a parameter has fewer than two axes.
+        ValueError: a setting is out of its range; in `init`, a parameter is no matrix.
     """
     rank, interval = checks.count("rank", rank), checks.count("interval", interval)
     _check(b1, b2, eps, scale)
@@ -170,7 +175,7 @@ def scale_by_apollo(
         kept = ApolloState(None if state.basis is None else basis, moment, square)
         return scale * gradient * ratios, kept
 
-    return matrixwise("apollo", ApolloState, init, update, seed=seed)
+    return matrixwise("apollo", ApolloState, init, update, seed=seed, matrices=matrices)
 
 
 fira = for_matrices(

@@ -32,6 +32,7 @@ Source: Lee, Lee, "Optimizing Optimizers for Fast Gradient-Based Learning", 2025
 6, 12, 16, 18 and 20. The factor of Corollary 18 is corrected here: the printed one belongs to the normalised average.
 """
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, get_args
@@ -44,7 +45,8 @@ from seqdec import checks
 from seqdec.core import Array, PyTree
 from seqdec.optim import linear
 from seqdec.optim.alias import for_matrices, with_weight_decay
-from seqdec.optim.common import accumulator, check_matrices, widened, zeros_like_state
+from seqdec.optim.common import accumulator, widened, zeros_like_state
+from seqdec.optim.groups import Matrices, axes_of
 
 _PATIENCE, _SHRINK = 5, 0.5
 
@@ -210,43 +212,50 @@ def scale_by_self_tuning(
 
 
 def scale_by_self_tuning_muon(
-    momenta: Sequence[float] = (0.8, 0.99), *, polar: linear.Polar = "newton_schulz", polar_steps: int = 5
+    momenta: Sequence[float] = (0.8, 0.99),
+    *,
+    polar: linear.Polar = "newton_schulz",
+    polar_steps: int = 5,
+    matrices: Matrices | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """Muon with a momentum chosen in every step; see the head of this file. The direction is not negated.
 
-    Directions are scaled by sqrt(max(1, columns / rows)), as Muon's are. Convolution kernels become matrices (all axes
-    but the last, last axis).
+    Directions are scaled by sqrt(max(1, outputs / inputs)), as Muon's are.
 
     Args:
         momenta: beta_k of the candidates.
         polar: "newton_schulz", "cubic" or "exact"; see `seqdec.optim.linear.polar`.
         polar_steps: of the iteration.
+        matrices: axes of the parameters, where they are not those of `seqdec.optim.matrix_axes`.
 
     Raises:
-        ValueError: no candidate, or one outside [0, 1); in `init`, a parameter has fewer than two axes.
+        ValueError: no candidate, or one outside [0, 1); in `init`, a parameter is no matrix.
     """
     momenta = _checked_momenta(momenta)
     checks.choice("polar", polar, get_args(linear.Polar))
     polar_steps = checks.count("polar_steps", polar_steps)
 
     def init(params):
-        check_matrices("self_tuning_muon", params)
+        axes_of("self_tuning_muon", params, matrices)
         counts = (jnp.zeros((), jnp.int32) for _ in range(2))
         return SelfTuningState(_stacked_zeros(params, len(momenta)), (), jnp.zeros(len(momenta)), *counts)
 
-    def orthogonal(leaf):
-        matrix = leaf.reshape(-1, leaf.shape[-1])
-        factor = math.sqrt(max(1, matrix.shape[1] / matrix.shape[0]))
-        return factor * linear.polar(matrix, polar, polar_steps).reshape(leaf.shape)
+    def orthogonal(leaf, axes):
+        matrix, (_, rows, columns) = axes.matrix(leaf), axes.sizes(leaf.shape)
+        factor = functools.partial(linear.polar, method=polar, steps=polar_steps)
+        factors = (jax.vmap(factor) if axes.stack else factor)(matrix)
+        return axes.array(math.sqrt(max(1, columns / rows)) * factors, leaf.shape)
 
     def update(updates, state, params=None, *, validation_grads=None, **extra):
         del params, extra
         gradients = widened(updates)
         scored = gradients if validation_grads is None else widened(validation_grads)
-        scores = _inner_products(jax.tree.map(jax.vmap(orthogonal), state.momenta), scored, len(momenta))
+        axes = jax.tree.structure(updates).unflatten(axes_of("self_tuning_muon", updates, matrices))
+        directions = jax.tree.map(lambda m, own: jax.vmap(lambda leaf: orthogonal(leaf, own))(m), state.momenta, axes)
+        scores = _inner_products(directions, scored, len(momenta))
         chosen = jnp.argmax(scores).astype(jnp.int32)
         accumulated = _accumulated(state.momenta, gradients, jnp.asarray(momenta, state.scores.dtype))
-        steps = jax.tree.map(lambda m, g: orthogonal(m[chosen]).astype(g.dtype), accumulated, updates)
+        steps = jax.tree.map(lambda m, g, own: orthogonal(m[chosen], own).astype(g.dtype), accumulated, updates, axes)
         accumulated, negative_steps = _halved_after_patience(accumulated, scores, state.negative_steps)
         return steps, SelfTuningState(accumulated, (), scores.astype(state.scores.dtype), chosen, negative_steps)
 

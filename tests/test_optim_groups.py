@@ -1,0 +1,221 @@
+"""Which parameters are matrices, and by which axes, in the names and shapes of several frameworks."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+from optax.contrib import MuonDimensionNumbers, muon
+
+from seqdec import optim
+from seqdec.optim import groups
+
+
+class Linen(nn.Module):
+    @nn.compact
+    def __call__(self, tokens):
+        x = nn.Embed(7, 8, name="embed")(tokens)
+        x = nn.MultiHeadDotProductAttention(num_heads=2, name="attention")(nn.LayerNorm()(x))
+        x = nn.Conv(5, (3,))(x)
+        x = nn.Conv(6, (3, 3))(x[..., None])
+        return nn.Dense(4, name="head")(nn.Dense(9)(x))
+
+
+class Nnx(nnx.Module):
+    def __init__(self, rngs):
+        self.embedding = nnx.Embed(7, 8, rngs=rngs)
+        self.attention = nnx.MultiHeadAttention(num_heads=2, in_features=8, rngs=rngs, decode=False)
+        self.conv = nnx.Conv(3, 6, (2, 2), rngs=rngs)
+        self.layers = nnx.List([nnx.Linear(8, 9, rngs=rngs), nnx.LayerNorm(9, rngs=rngs)])
+        self.lm_head = nnx.Linear(9, 4, rngs=rngs)
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["weight", "bias"], meta_fields=[])
+@dataclasses.dataclass
+class Layer:
+    """A layer as equinox makes them: outputs first, and None for what is no parameter."""
+
+    weight: Any
+    bias: Any = None
+
+
+def linen():
+    return jax.eval_shape(Linen().init, jax.random.key(0), jnp.zeros((2, 5), int))["params"]
+
+
+def haiku():
+    return {
+        "net/~/embed": {"embeddings": jnp.zeros((7, 8))},
+        "net/~/multi_head_attention/query": {"w": jnp.zeros((8, 6)), "b": jnp.zeros(6)},
+        "net/~/conv2_d": {"w": jnp.zeros((2, 2, 3, 6)), "b": jnp.zeros((6, 1, 1))},
+        "net/~/logits": {"w": jnp.zeros((8, 4))},
+    }
+
+
+def equinox():
+    attention = {"query_proj": Layer(jnp.zeros((6, 8))), "output_proj": Layer(jnp.zeros((8, 6)), jnp.zeros(8))}
+    return {"attention": attention, "layers": [Layer(jnp.zeros((5, 3, 2, 2)), jnp.zeros((5, 1, 1))), Layer(None)]}
+
+
+PARAMETERS = {
+    "linen": (
+        linen,
+        {
+            "attention/key/kernel": (8, 8),
+            "attention/out/kernel": (8, 8),
+            "attention/query/kernel": (8, 8),
+            "attention/value/kernel": (8, 8),
+            "Conv_0/kernel": (24, 5),
+            "Conv_1/kernel": (9, 6),
+            "Dense_0/kernel": (6, 9),
+            "embed/embedding": "embedding",
+            "head/kernel": "head",
+        },
+    ),
+    "nnx": (
+        lambda: nnx.state(Nnx(nnx.Rngs(0)), nnx.Param),
+        {
+            "attention/key/kernel": (8, 8),
+            "attention/out/kernel": (8, 8),
+            "attention/query/kernel": (8, 8),
+            "attention/value/kernel": (8, 8),
+            "conv/kernel": (12, 6),
+            "layers/0/kernel": (8, 9),
+            "embedding/embedding": "embedding",
+            "lm_head/kernel": "head",
+        },
+    ),
+    "haiku": (
+        haiku,
+        {
+            "net/multi_head_attention/query/w": (8, 6),
+            "net/conv2_d/w": (12, 6),
+            "net/embed/embeddings": "embedding",
+            "net/logits/w": "head",
+        },
+    ),
+    "equinox": (
+        equinox,
+        {
+            "attention/query_proj/weight": (8, 6),
+            "attention/output_proj/weight": (6, 8),
+            "layers/0/weight": (12, 5),
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("framework", PARAMETERS)
+def test_matrices_of_each_framework(framework):
+    """All parameters that are not listed are vectors, among them the biases (heads, size) of attention."""
+    make, wanted = PARAMETERS[framework]
+    params = make()
+    names, labels = groups.leaf_names(params), jax.tree.leaves(optim.partition(params))
+    axes = jax.tree.structure(params).flatten_up_to(optim.matrix_axes(params))
+    found = {}
+    for name, leaf, label, own in zip(names, jax.tree.leaves(params), labels, axes, strict=True):
+        assert (own is not None) == (label == "matrix")
+        found[name] = label
+        if own is not None:
+            found[name] = tuple(int(np.prod([leaf.shape[axis] for axis in part])) for part in own)
+    assert found == {**dict.fromkeys(names, "vector"), **wanted}
+    assert jax.tree.leaves(optim.hidden_matrices(params)) == [label == "matrix" for label in labels]
+    state = jax.eval_shape(optim.racs(0.1).init, params)[0].inner_states["matrix"].inner_state.matrices
+    shapes = [size for size in wanted.values() if isinstance(size, tuple)]
+    assert sorted(leaf.size for leaf in jax.tree.leaves(state.rows)) == sorted(min(shape) for shape in shapes)
+    jax.eval_shape(muon(0.1, muon_weight_dimension_numbers=optim.matrix_axes).init, params)
+
+
+METHODS = {
+    "fismo": functools.partial(optim.scale_by_fismo, statistics="scale_free", mu=0.1),
+    "racs": optim.scale_by_racs,
+    "self_tuning_muon": optim.scale_by_self_tuning_muon,
+}
+MATRIX = jnp.asarray(np.random.default_rng(0).normal(size=(4, 6)), jnp.float32)
+
+
+def directions(transform, gradient):
+    """Of two gradients, the second twice the square of the first."""
+    state, update = transform.init(gradient), jax.jit(transform.update)
+    first, state = update(gradient, state)
+    return first, update(jax.tree.map(lambda leaf: 2 * leaf**2, gradient), state)[0]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_kernel_moves_as_the_matrix_of_its_layer(name):
+    """FISMO and Muon treat inputs and outputs differently, and the trees hold one parameter each."""
+    wanted = directions(METHODS[name](), MATRIX)
+    by_rule: list[tuple[Any, Any]] = [
+        ({"query": {"kernel": MATRIX.reshape(4, 2, 3)}}, lambda leaf: leaf),
+        ({"Conv_0": {"kernel": MATRIX.reshape(2, 2, 6)}}, lambda leaf: leaf),
+        ({"linear": Layer(MATRIX.T)}, lambda leaf: leaf.T),
+        ({"conv": Layer(MATRIX.reshape(2, 2, 6).transpose(2, 0, 1))}, lambda leaf: leaf.transpose(1, 2, 0)),
+    ]
+    axes = MuonDimensionNumbers((0, 1), (-2, -1))
+    other = ({"other": {"kernel": MATRIX.reshape(2, 2, 2, 3)}}, lambda leaf: leaf)
+    cases = [(None, *case) for case in by_rule]
+    cases += [({"other": axes}, *other), (lambda params: jax.tree.map(lambda _: axes, params), *other)]
+    for matrices, params, back in cases:
+        moved = directions(METHODS[name](matrices=matrices), params)
+        for direction, expected in zip(moved, wanted, strict=True):
+            (leaf,) = jax.tree.leaves(direction)
+            np.testing.assert_allclose(back(leaf).reshape(4, 6), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_axes_that_are_neither_inputs_nor_outputs_count_matrices():
+    """Layers stacked along an axis, as `nn.scan` makes them, move each as it would alone."""
+    stacked = jnp.stack([MATRIX, MATRIX**3, -MATRIX])
+    options = {"matrices": {"layers": MuonDimensionNumbers(1, 2), "head": False}}
+    transform = optim.fismo(0.1, statistics="scale_free", mu=0.1, **options)
+    params = {"layers": {"kernel": stacked}, "head": MATRIX}
+    single = optim.fismo(0.1, statistics="scale_free", mu=0.1)
+    for number, moved in enumerate(directions(transform, params)):
+        for layer, direction in zip(stacked, moved["layers"]["kernel"], strict=True):
+            wanted = directions(single, {"hidden": layer})[number]["hidden"]
+            np.testing.assert_allclose(direction, wanted, rtol=1e-4, atol=1e-6)
+    state = transform.init(params)[0].inner_states["matrix"].inner_state.matrices
+    assert state.left["layers"]["kernel"].shape == (3, 4, 4)
+
+
+@pytest.mark.parametrize("head", [False, True])
+def test_the_head_is_taken_on_request(head):
+    params = {"hidden": {"kernel": MATRIX}, "output": {"kernel": MATRIX}, "norm": {"scale": MATRIX}}
+    chosen = optim.hidden_matrices(params, include_head=head)
+    assert chosen == {"hidden": {"kernel": True}, "output": {"kernel": head}, "norm": {"scale": False}}
+    labels = optim.partition(params)
+    assert labels == {"hidden": {"kernel": "matrix"}, "output": {"kernel": "head"}, "norm": {"scale": "vector"}}
+    transforms = {"matrix": optim.racs(0.1), "head": optax.sgd(1.0), "vector": optax.set_to_zero()}
+    transform = optax.partition(transforms, optim.partition)  # pyright: ignore
+    updates, _ = transform.update(params, transform.init(params), params)
+    np.testing.assert_array_equal(updates["output"]["kernel"], -MATRIX)
+    np.testing.assert_array_equal(updates["norm"]["scale"], 0)
+
+
+@pytest.mark.parametrize(
+    ("matrices", "error", "message"),
+    [
+        (
+            {"hidden": MuonDimensionNumbers(0, 0)},
+            ValueError,
+            "different axes of the parameter 'hidden/kernel' of",
+        ),
+        ({"hidden": MuonDimensionNumbers(0, 3)}, ValueError, r"\(2, 2, 6\); got MuonDimensionNumbers\(.*=3\)"),
+        ({"hidden": MuonDimensionNumbers((), 1)}, ValueError, "reduction_axis and output_axis must be different axes"),
+        ({"hidden": "yes"}, TypeError, "True, False, None and MuonDimensionNumbers; got 'yes' at 'hidden'"),
+        ({"hiden": True}, ValueError, "says nothing of the parameter 'hidden/kernel'; it names: hiden"),
+        ({"hidden": False}, ValueError, r"'hidden/kernel' of shape \(2, 2, 6\) is none; use racs"),
+    ],
+)
+def test_choices_that_do_not_fit_are_refused(matrices, error, message):
+    params = {"hidden": {"kernel": jnp.zeros((2, 2, 6))}}
+    with pytest.raises(error, match=message):
+        optim.scale_by_racs(matrices=matrices).init(params)
+    if matrices != {"hidden": False}:
+        with pytest.raises(error, match=message):
+            optim.racs(0.1, matrices=matrices).init(params)
