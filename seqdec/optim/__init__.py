@@ -1,9 +1,10 @@
 """Optimizers of recent papers as optax transformations.
 
 `scale_by_x` is the direction, for chains; `x` adds the learning rate, weight decay and the groups of parameters, and
-replaces `optax.adamw`. `seqdec.optim.groups` states which parameters are matrices. KOALA needs the loss too, `update(grads, state, params, value=loss)`; the others ignore it, so
-one training loop fits all. `optax.inject_hyperparams(x)` keeps integers (rank, interval, sweeps, polar_steps, seed) out
-of its state, because they determine shapes. With `scale_by_x` name them in `static_args`, and functions with `x`.
+replaces `optax.adamw`. Which parameters are matrices is said in `seqdec.optim.groups`. KOALA needs the loss too,
+`update(grads, state, params, value=loss)`; the others ignore it, so one training loop fits all.
+`optax.inject_hyperparams(x)` keeps integers (rank, interval, sweeps, polar_steps, seed) out of its state, because they
+determine shapes. With `scale_by_x` name them in `static_args`, and functions with `x`.
 
 Weight decay falls on all parameters, as in optax; `mask=` chooses, as `optim.hidden_matrices` does.
 
