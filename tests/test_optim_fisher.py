@@ -161,8 +161,8 @@ def test_soap_with_a_fixed_right_basis_is_eigen_adam():
     soap_update, eigen_update = jax.jit(soap.update), jax.jit(eigen.update)
     _, soap_state = soap_update(jnp.asarray(sequence[0]), soap.init(jnp.zeros((M, N))))
     _, eigen_state = eigen_update(jnp.asarray(sequence[0]), eigen.init(jnp.zeros((M, N))))
-    square = eigen_state.matrices.square
-    soap_state = soap_state._replace(matrices=soap_state.matrices._replace(right_basis=eye, square=square))
+    same = {"moment": eigen_state.matrices.moment, "square": eigen_state.matrices.square}
+    soap_state = soap_state._replace(matrices=soap_state.matrices._replace(right_basis=eye, **same))
     for gradient in sequence[1:]:
         one, soap_state = soap_update(jnp.asarray(gradient), soap_state)
         other, eigen_state = eigen_update(jnp.asarray(gradient), eigen_state)
@@ -204,7 +204,7 @@ def test_swan_box():
     np.testing.assert_allclose(direction, root(normal @ normal.T, -0.5) @ normal, rtol=1e-8)
 
 
-@pytest.mark.parametrize("shape", [(5, 8), (8, 5), (1, 4)])
+@pytest.mark.parametrize("shape", [(5, 8), (8, 5), (1, 4), (9, 3)])
 def test_polar_factors(shape):
     matrix = np.random.default_rng(5).normal(size=shape)
     left, values, right = np.linalg.svd(matrix, full_matrices=False)
@@ -213,8 +213,23 @@ def test_polar_factors(shape):
         np.testing.assert_allclose(linear.polar(jnp.asarray(7 * matrix), method, steps), left @ right, atol=1e-10)
         assert np.all(linear.polar(jnp.zeros(shape), method, steps) == 0)
         assert np.sum(matrix * (left @ right)) == pytest.approx(values.sum())
-    spread = np.linalg.svd(linear.polar(jnp.asarray(matrix), "newton_schulz", 5), compute_uv=False)
-    assert spread.min() > 0.6 and spread.max() < 1.2
+    for steps in (5, 12):
+        moved = values / np.linalg.norm(values)
+        for _ in range(steps):
+            moved = 3.4445 * moved - 4.7750 * moved**3 + 2.0315 * moved**5
+        quintic = linear.polar(jnp.asarray(matrix), "newton_schulz", steps)
+        np.testing.assert_allclose(quintic, (left * moved) @ right, rtol=1e-6, atol=1e-9)
+        assert moved.min() > 0.6 and moved.max() < 1.2
+
+
+def test_newton_schulz_of_a_wide_matrix_of_low_rank_in_float32():
+    """Singular values of zero neither grow nor turn into others."""
+    rng = np.random.default_rng(6)
+    left, right = (np.linalg.qr(rng.normal(size=(size, 3)))[0] for size in (40, 160))
+    matrix = jnp.asarray(left * [3.0, 1.0, 1e-2] @ right.T, jnp.float32)
+    for steps in (5, 9):
+        values = np.linalg.svd(linear.polar(matrix, "newton_schulz", steps), compute_uv=False)
+        assert values[:2].min() > 0.6 and values[0] < 1.2 and values[3] < 0.02
 
 
 # --- Alice
@@ -466,7 +481,7 @@ def test_state_sizes_are_the_papers(shape):
         optim.scale_by_apollo(rank=r, projection="svd"): 2 * n * r + m * r,
         optim.scale_by_apollo(rank=r): 2 * n * r,
         optim.scale_by_apollo(rank=1): 2 * n,
-        optim.scale_by_fismo(): None,
+        optim.scale_by_fismo(interval=1): None,
     }
     for transform, wanted in sizes.items():
         rows, columns = int(np.prod(shape[:-1])), shape[-1]

@@ -34,6 +34,11 @@ def run(transform, sequence):
     return directions, states
 
 
+def fismo(interval=1, **settings):
+    """As printed: with new roots in every step."""
+    return optim.scale_by_fismo(interval=interval, **settings)
+
+
 def power(matrix, exponent):
     values, vectors = np.linalg.eigh(matrix)
     return (vectors * values**exponent) @ vectors.T
@@ -64,7 +69,7 @@ def algorithm_1(sequence, beta=0.95, gamma=0.95, mu=MU, damping="algorithm"):
 @pytest.mark.parametrize("shape", [(M, N), (N, M)])
 def test_algorithm_1(shape, damping):
     sequence = gradients(*shape)
-    directions, states = run(optim.scale_by_fismo(polar="exact", damping=damping), sequence)
+    directions, states = run(fismo(polar="exact", damping=damping), sequence)
     wanted = list(algorithm_1(sequence, damping=damping))
     np.testing.assert_allclose(directions, [direction for direction, _, _ in wanted], rtol=1e-8)
     np.testing.assert_allclose([state.left for state in states], [p for _, p, _ in wanted], rtol=1e-9)
@@ -72,7 +77,7 @@ def test_algorithm_1(shape, damping):
 
 
 def test_invariants_of_the_factors():
-    _, states = run(optim.scale_by_fismo(), gradients(seed=1))
+    _, states = run(fismo(), gradients(seed=1))
     for state in states:
         for factor, size in ((state.left, M), (state.right, N)):
             assert np.trace(factor) == pytest.approx(size)
@@ -86,7 +91,7 @@ def test_invariants_of_the_factors():
 def test_damping_bounds_the_least_eigenvalue_where_the_gradient_says_nothing():
     """A rank-one gradient for long: the bound (1 - gamma) mu before the trace is normalised is nearly reached."""
     gradient = 100 * np.outer(np.arange(1.0, 5.0), np.ones(N))
-    _, states = run(optim.scale_by_fismo(gamma=0.5, mu=MU), [gradient] * 60)
+    _, states = run(fismo(gamma=0.5, mu=MU), [gradient] * 60)
     for t in (10, 59):
         whitened = gradient @ states[t - 1].right_root
         mixed = 0.5 * states[t - 1].left + 0.5 * (whitened @ whitened.T / N + MU * np.eye(M))
@@ -95,7 +100,7 @@ def test_damping_bounds_the_least_eigenvalue_where_the_gradient_says_nothing():
 
 def test_direction_is_optimal_in_its_metric():
     gradient = gradients()[0]
-    (direction,), (state,) = run(optim.scale_by_fismo(polar="exact"), [gradient])
+    (direction,), (state,) = run(fismo(polar="exact"), [gradient])
     left, right = power(state.left, 0.5), power(state.right, 0.5)
     assert np.linalg.norm(left @ direction @ right, 2) == pytest.approx(1)
     whitened = np.linalg.inv(left) @ gradient @ np.linalg.inv(right)
@@ -110,7 +115,7 @@ def test_direction_is_optimal_in_its_metric():
 @pytest.mark.parametrize("options", [{"gamma": 1.0}, {"mu": 1e12}])
 def test_muon_is_the_limit(options):
     sequence, momentum = gradients(), 0.0
-    directions, _ = run(optim.scale_by_fismo(polar="exact", **options), sequence)
+    directions, _ = run(fismo(polar="exact", **options), sequence)
     for gradient, direction in zip(sequence, directions, strict=True):
         momentum = 0.95 * momentum + 0.05 * gradient
         np.testing.assert_allclose(direction, polar(momentum), rtol=1e-7, atol=1e-10)
@@ -119,7 +124,7 @@ def test_muon_is_the_limit(options):
 def test_first_step_and_constant_gradients_in_closed_form():
     gradient = gradients()[0]
     left, s, right = np.linalg.svd(gradient, full_matrices=False)
-    directions, _ = run(optim.scale_by_fismo(polar="exact", gamma=0.9, mu=0.01), [gradient] * 4)
+    directions, _ = run(fismo(polar="exact", gamma=0.9, mu=0.01), [gradient] * 4)
     p, q, wide = np.ones(M), np.ones(N), np.append(s, np.zeros(N - M))
     for direction in directions:
         mixed = 0.9 * p + 0.1 * (s**2 / (N * q[:M]) + 0.01 * p.mean())
@@ -132,7 +137,7 @@ def test_first_step_and_constant_gradients_in_closed_form():
 def test_weak_directions_get_the_larger_steps_in_the_long_run():
     gradient = gradients(M, M)[0]
     left, s, right = np.linalg.svd(gradient)
-    directions, _ = run(optim.scale_by_fismo(polar="exact", gamma=0.5, mu=1e-12), [gradient] * 80)
+    directions, _ = run(fismo(polar="exact", gamma=0.5, mu=1e-12), [gradient] * 80)
     wanted = s.mean() * (left / s) @ right
     np.testing.assert_allclose(
         directions[-1] / np.linalg.norm(directions[-1]), wanted / np.linalg.norm(wanted), rtol=1e-6
@@ -143,7 +148,7 @@ def test_weak_directions_get_the_larger_steps_in_the_long_run():
 
 def test_factors_are_averages_of_normalised_statistics():
     sequence, gamma = gradients(), 0.9
-    _, states = run(optim.scale_by_fismo(gamma=gamma), sequence)
+    _, states = run(fismo(gamma=gamma), sequence)
     whitened = sequence[1] @ states[0].right_root
     statistic = whitened @ whitened.T / N + MU * np.eye(M)
     tau = np.trace(statistic) / M
@@ -156,7 +161,7 @@ def test_factors_are_averages_of_normalised_statistics():
 def test_directions_turn_with_the_gradients_but_do_not_transpose():
     rng, sequence = np.random.default_rng(3), gradients()
     left, right = (np.linalg.qr(rng.normal(size=(size, size)))[0] for size in (M, N))
-    transform = optim.scale_by_fismo(polar="exact")
+    transform = fismo(polar="exact")
     once, _ = run(transform, sequence)
     turned, _ = run(transform, left @ sequence @ right.T)
     np.testing.assert_allclose(turned, [left @ direction @ right.T for direction in once], rtol=1e-7, atol=1e-10)
@@ -165,7 +170,7 @@ def test_directions_turn_with_the_gradients_but_do_not_transpose():
 
 
 def test_condition_of_a_step_is_bounded_by_those_of_the_factors():
-    directions, states = run(optim.scale_by_fismo(polar="exact"), gradients(M, M))
+    directions, states = run(fismo(polar="exact"), gradients(M, M))
     for direction, state in zip(directions, states, strict=True):
         bound = np.sqrt(np.linalg.cond(state.left) * np.linalg.cond(state.right))
         assert np.linalg.cond(direction) <= bound * (1 + 1e-9)
@@ -174,7 +179,7 @@ def test_condition_of_a_step_is_bounded_by_those_of_the_factors():
 def test_scale_free_statistics():
     sequence = gradients(steps=12)
     for statistics, free in (("scale_free", True), ("printed", False)):
-        transform = optim.scale_by_fismo(polar="exact", statistics=statistics)
+        transform = fismo(polar="exact", statistics=statistics)
         conditions = [np.linalg.cond(run(transform, scale * sequence)[0][-1]) for scale in (1e-4, 1.0)]
         assert (abs(conditions[0] / conditions[1] - 1) < 1e-6) == free
     # As printed, small gradients leave the factors at the identity: Muon.
@@ -183,18 +188,18 @@ def test_scale_free_statistics():
 
 def test_newton_schulz_is_close_to_the_polar_factor():
     sequence = gradients()
-    exact, _ = run(optim.scale_by_fismo(polar="exact"), sequence)
-    cubic, _ = run(optim.scale_by_fismo(polar="cubic", polar_steps=40), sequence)
+    exact, _ = run(fismo(polar="exact"), sequence)
+    cubic, _ = run(fismo(polar="cubic", polar_steps=40), sequence)
     np.testing.assert_allclose(cubic, exact, rtol=1e-7, atol=1e-9)
-    rough, _ = run(optim.scale_by_fismo(), sequence)
+    rough, _ = run(fismo(), sequence)
     assert np.max(np.abs(rough[-1] - exact[-1])) < 0.5 * np.max(np.abs(exact[-1]))
 
 
 def test_roots_are_kept_between_the_intervals():
     sequence = gradients(steps=6)
-    _, states = run(optim.scale_by_fismo(interval=3), sequence)
+    _, states = run(fismo(interval=3), sequence)
     assert [bool(np.all(b.right_root == a.right_root)) for a, b in itertools.pairwise(states)] == [
         True, False, True, True, False,
     ]  # fmt: skip
-    once, _ = run(optim.scale_by_fismo(), sequence[:1])
-    np.testing.assert_allclose(run(optim.scale_by_fismo(interval=3), sequence[:1])[0], once, rtol=1e-12)
+    once, _ = run(fismo(), sequence[:1])
+    np.testing.assert_allclose(run(fismo(interval=3), sequence[:1])[0], once, rtol=1e-12)

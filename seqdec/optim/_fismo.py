@@ -13,9 +13,9 @@ mu, as in most networks, P and Q stay close to I, and FISMO close to Muon. `stat
 from G / rms(G), so that the method does not depend on the scale of the gradient; the default is as in the paper.
 
 The method is not symmetric: P, the factor of the rows, is updated first. Rows are a flax kernel's inputs. Memory of a
-matrix: m n + m^2 + 2 n^2 numbers, n^2 of them the root of Q, kept to save a decomposition; with an interval m^2 more.
-Work: 7 products O(m n (m + n)) and the polar factor in every step, and two eigendecompositions O(m^3 + n^3) every
-`interval` steps. Between these steps the last roots are used.
+matrix: m n + 2 m^2 + 2 n^2 numbers, m^2 + n^2 of them the inverse roots; with an interval of 1, m^2 fewer. Work: 7
+products O(m n (m + n)) and the polar factor in every step, and two eigendecompositions O(m^3 + n^3) every `interval`
+steps. In between the last roots are used, which is not in the paper: interval=1 is as printed.
 
 Source: Xu, Yan, Zhang, "FISMO: Fisher-Structured Momentum-Orthogonalized Optimizer", 2026, Algorithm 1.
 """
@@ -37,7 +37,7 @@ Damping = Literal["algorithm", "theorem"]
 
 
 class FismoState(NamedTuple):
-    """m n + m^2 + 2 n^2 numbers of one matrix, m^2 more with an interval; trees of them in the state."""
+    """m n + 2 m^2 + 2 n^2 numbers of one matrix, m^2 fewer with interval 1; trees of them in the state."""
 
     moment: Array
     """(m, n) average of the whitened gradients"""
@@ -60,7 +60,7 @@ def scale_by_fismo(
     polar_steps: int = 5,
     statistics: Statistics = "printed",
     damping: Damping = "algorithm",
-    interval: int = 1,
+    interval: int = 20,
     matrices: Matrices | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """Whitened, orthogonalised momentum of matrices; see the head of this file. The direction is not negated.
@@ -77,7 +77,7 @@ def scale_by_fismo(
         statistics: "printed", or "scale_free"; see the head of this file.
         damping: "algorithm" as printed there, or "theorem": mu tr(Q^{-1}) / n I and mu tr(P^{-1}) / m I, those of the
             paper's Theorem 4.1.
-        interval: steps between two decompositions; 1 as printed.
+        interval: steps between two decompositions; 1 as printed. The factors average over about 1 / (1 - gamma) = 20.
         matrices: axes of the parameters, where they are not those of `seqdec.optim.matrix_axes`.
 
     Raises:

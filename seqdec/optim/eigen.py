@@ -6,13 +6,14 @@ the steps 1, K, 2 K, ...:
     Eigen-Adam   v = b2 v + (1 - b2) (U_L^T G)^2            u = U_L ( U_L^T m / (sqrt(v) + eps) )
     SOAP         v = b2 v + (1 - b2) (U_L^T G U_R)^2        u = U_L ( U_L^T m U_R / (sqrt(v) + eps) ) U_R^T
 
-m averages G in its own coordinates; v is in the coordinates of the basis and is not transformed when the basis changes.
+m averages G. It is kept as U_L^T m, or U_L^T m U_R, and turned when the bases change, which saves a product in each
+step; v is in the coordinates of the basis too and is not transformed when the basis changes.
 There is no bias correction. Eigen-Adam is one-sided SOAP; with b3 = 0 the two are AdaDiag and AdaDiag++. 0 / 0 counts
 as 0, so eps = 0, as in the paper's algorithms, is allowed. But SOAP's first basis makes U_L^T G U_R diagonal up to
 rounding, and without eps its off-diagonal rounding errors give an arbitrary first step of the usual length.
 
-Memory of a matrix: 2 m n + 2 m^2 numbers for Eigen-Adam, 2 n^2 more for SOAP. Work: a few products O(m^2 n), and one
-eigendecomposition O(m^3), for SOAP O(n^3), every K steps.
+Memory of a matrix: 2 m n + 2 m^2 numbers for Eigen-Adam, 2 n^2 more for SOAP. Work: 3 products O(m^2 n), for SOAP 6
+O(m n (m + n)), and one eigendecomposition O(m^3), for SOAP O(n^3) too, every K steps.
 
 Sources: Gong, Scetbon, Ma, Meeds, "Towards Efficient Optimizer Design for LLM via Structured Fisher Approximation with
 a Low-Rank Extension", 2025, Algorithms 6 and 7; Vyas et al., "SOAP: Improving and Stabilizing Shampoo using Adam",
@@ -36,7 +37,7 @@ class EigenAdamState(NamedTuple):
     """2 m n + 2 m^2 numbers of one matrix; trees of them in the transformation's state."""
 
     moment: Array
-    """(m, n) average of the gradient"""
+    """(m, n) average of the gradient in the basis"""
     square: Array
     """(m, n) average of its squares in the basis"""
     left: Array
@@ -49,7 +50,7 @@ class SoapState(NamedTuple):
     """2 m n + 2 m^2 + 2 n^2 numbers of one matrix; trees of them in the transformation's state."""
 
     moment: Array
-    """(m, n) average of the gradient"""
+    """(m, n) average of the gradient in both bases"""
     square: Array
     """(m, n) average of its squares in both bases"""
     left: Array
@@ -97,12 +98,18 @@ def scale_by_eigen_adam(
         square = jnp.zeros((len(zeros), len(zeros)), zeros.dtype)
         return EigenAdamState(zeros, zeros, square, square)
 
+    def renew(left, basis, moment):
+        fresh = linear.eigenvectors(left)
+        return fresh, fresh.T @ (basis @ moment)
+
     def update(gradient, state, step):
         left = b3 * state.left + (1 - b3) * gradient @ gradient.T
-        moment = b1 * state.moment + (1 - b1) * gradient
-        basis = step.renewed(interval, state.basis, linear.eigenvectors, left)
-        square = b2 * state.square + (1 - b2) * jnp.square(basis.T @ gradient)
-        direction = basis @ linear.safe_divide(basis.T @ moment, linear.root(square) + eps)
+        kept = state.basis, state.moment
+        basis, moment = step.renewed(interval, kept, renew, left, *kept)
+        turned = basis.T @ gradient
+        moment = b1 * moment + (1 - b1) * turned
+        square = b2 * state.square + (1 - b2) * jnp.square(turned)
+        direction = basis @ linear.safe_divide(moment, linear.root(square) + eps)
         return direction, EigenAdamState(moment, square, left, basis)
 
     return matrixwise("eigen_adam", EigenAdamState, init, update, matrices=matrices)
@@ -134,15 +141,20 @@ def scale_by_soap(
         left, right = jnp.zeros((m, m), zeros.dtype), jnp.zeros((n, n), zeros.dtype)
         return SoapState(zeros, zeros, left, left, right, right)
 
+    def renew(left, right, left_basis, right_basis, moment):
+        fresh_left, fresh_right = linear.eigenvectors(left), linear.eigenvectors(right)
+        return fresh_left, fresh_right, fresh_left.T @ (left_basis @ moment @ right_basis.T) @ fresh_right
+
     def update(gradient, state, step):
-        moment = b1 * state.moment + (1 - b1) * gradient
         left = b3 * state.left + (1 - b3) * gradient @ gradient.T
         right = b3 * state.right + (1 - b3) * gradient.T @ gradient
-        left_basis = step.renewed(interval, state.left_basis, linear.eigenvectors, left)
-        right_basis = step.renewed(interval, state.right_basis, linear.eigenvectors, right)
-        square = b2 * state.square + (1 - b2) * jnp.square(left_basis.T @ gradient @ right_basis)
-        turned = linear.safe_divide(left_basis.T @ moment @ right_basis, linear.root(square) + eps)
-        return left_basis @ turned @ right_basis.T, SoapState(moment, square, left, left_basis, right, right_basis)
+        kept = state.left_basis, state.right_basis, state.moment
+        left_basis, right_basis, moment = step.renewed(interval, kept, renew, left, right, *kept)
+        turned = left_basis.T @ gradient @ right_basis
+        moment = b1 * moment + (1 - b1) * turned
+        square = b2 * state.square + (1 - b2) * jnp.square(turned)
+        direction = left_basis @ linear.safe_divide(moment, linear.root(square) + eps) @ right_basis.T
+        return direction, SoapState(moment, square, left, left_basis, right, right_basis)
 
     return matrixwise("soap", SoapState, init, update, matrices=matrices)
 

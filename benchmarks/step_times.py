@@ -1,0 +1,110 @@
+"""Time and memory of every optimizer on a transformer of 10.8 million parameters, beside optax.adamw and optax's Muon.
+
+    python benchmarks/step_times.py [NAME ...] [--steps 40] [--turn 8]
+
+The model is that of nanoGPT's example on Shakespeare's characters: six layers of width 384, 65 characters, 64 windows of
+256 of them in a batch. The settings are the defaults, except those in SETTINGS. An update takes gradients of the model,
+and its state is donated. The optimizers take turns of a few steps. Columns: milliseconds of an update, median and
+largest over the steps after the first, and the first, which makes all bases; bytes of state by those of AdamW; and the
+time of a whole training step by that of AdamW with batches of 64 windows and of 8. A training step is the gradient,
+which is measured with 8 windows and takes eight times as long with 64, and the mean of the updates after the first.
+"""
+
+import argparse
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from seqdec import optim
+from seqdec.experiments.optimizers import CONTENDERS
+from seqdec.experiments.tasks import Transformer
+
+CHARACTERS, WINDOW, WINDOWS, BATCH = 65, 256, 8, 64
+SETTINGS = {"shampoo": {"interval": 20}}
+
+
+def transformations() -> dict[str, optax.GradientTransformationExtraArgs]:
+    """AdamW, Muon on the matrices that the others take too, and all of `optim.REGISTRY`, by name."""
+    peers = {"adamw": optax.adamw(1e-3), "muon": CONTENDERS["muon"].make(lambda step: 0.02)}
+    own = {name: optim.REGISTRY[name](1e-3, **SETTINGS.get(name, {})) for name in optim.REGISTRY}
+    return {name: optax.with_extra_args_support(value) for name, value in (peers | own).items()}
+
+
+def gradient_function():
+    """(params, windows) -> loss and gradient; and the parameters."""
+    module = Transformer(CHARACTERS, width=384, depth=6, heads=6, length=WINDOW)
+    params = module.init(jax.random.key(0), jnp.zeros(WINDOW, jnp.int32))["params"]
+
+    def loss_of(params, windows):
+        logits = jax.vmap(lambda window: module.apply({"params": params}, window))(windows[:, :-1])
+        return optax.softmax_cross_entropy_with_integer_labels(jnp.asarray(logits), windows[:, 1:]).mean()
+
+    return jax.jit(jax.value_and_grad(loss_of)), params
+
+
+def seconds(function, *arguments):
+    """Results, and how long they took."""
+    began = time.perf_counter()
+    results = jax.block_until_ready(function(*arguments))
+    return results, time.perf_counter() - began
+
+
+class Run:
+    """Parameters, state and times of the updates of one optimizer."""
+
+    def __init__(self, transform: optax.GradientTransformationExtraArgs, params, gradients) -> None:
+        def update(carry, gradients):
+            params, state = carry
+            updates, state = transform.update(gradients, state, params, value=jnp.asarray(4.0))
+            return optax.apply_updates(params, updates), state
+
+        self.carry = jax.tree.map(jnp.copy, (params, transform.init(params)))
+        self.bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(self.carry[1]))
+        self.update = jax.jit(update, donate_argnums=0).lower(self.carry, gradients).compile()
+        self.times: list[float] = []
+
+    def take(self, gradients) -> None:
+        """One step."""
+        self.carry, spent = seconds(self.update, self.carry, gradients)
+        self.times.append(1e3 * spent)
+
+
+def main() -> None:
+    """Read the arguments, measure, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    makers = transformations()
+    parser.add_argument("names", nargs="*", default=list(makers), metavar="NAME")
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--turn", type=int, default=8)
+    options = parser.parse_args()
+    gradient, params = gradient_function()
+    windows = jax.random.randint(jax.random.key(1), (4, WINDOWS, WINDOW + 1), 0, CHARACTERS)
+    gradients = [jax.block_until_ready(gradient(params, batch))[1] for batch in windows]
+    runs = {name: Run(makers[name], params, gradients[0]) for name in dict.fromkeys(["adamw", *options.names])}
+    spent = []
+    for begin in range(0, options.steps + 1, options.turn):
+        spent.append(1e3 * seconds(gradient, params, windows[0])[1])
+        for run in runs.values():
+            for step in range(begin, min(begin + options.turn, options.steps + 1)):
+                run.take(gradients[step % len(gradients)])
+
+    def whole(name: str, batch: int) -> float:
+        return float(np.median(spent)) * batch / WINDOWS + float(np.mean(runs[name].times[1:]))
+
+    print(f"{sum(leaf.size for leaf in jax.tree.leaves(params)):,} parameters; gradient {np.median(spent):,.0f} ms")
+    print("| optimizer | update, median / ms | largest / ms | first / ms | state | step, 64 windows | 8 windows |")
+    print("|---|---|---|---|---|---|---|")
+    for name, run in runs.items():
+        times, state = run.times[1:], run.bytes / runs["adamw"].bytes
+        steps = " | ".join(f"{whole(name, batch) / whole('adamw', batch):.2f}" for batch in (BATCH, WINDOWS))
+        print(
+            f"| {name} | {np.median(times):.0f} | {max(times):.0f} | {run.times[0]:.0f} | {state:.2f} | {steps} |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
