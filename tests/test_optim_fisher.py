@@ -102,13 +102,13 @@ def test_racs_pair_is_the_best_diagonal_kronecker_fit():
 # --- Eigen-Adam, SOAP, Shampoo, SWAN
 
 
-def eigen_adam(sequence, interval, b1=0.9, b2=0.999, b3=0.99):
-    """Algorithm 7 as printed."""
+def eigen_adam(sequence, interval, b1=0.9, b2=0.999, b3=0.99, phase=0):
+    """Algorithm 7 as printed; with the phase of one of several matrices."""
     m = v = second = 0.0
     for t, gradient in enumerate(sequence, 1):
         second = b3 * second + (1 - b3) * gradient @ gradient.T
         m = b1 * m + (1 - b1) * gradient
-        if t == 1 or t % interval == 0:
+        if t == 1 or (t + phase) % interval == 0:
             basis = top(second)
         v = b2 * v + (1 - b2) * (basis.T @ gradient) ** 2
         yield basis @ (basis.T @ m / np.sqrt(v))
@@ -530,6 +530,27 @@ def test_vectors_are_refused_by_the_matrix_methods():
         optim.scale_by_racs().init({"bias": jnp.zeros(3)})
 
 
-def test_steps_are_due_at_one_and_at_the_multiples():
-    due = [bool(common.Step(jnp.int32(t), jax.random.key(0)).due(3)) for t in range(1, 8)]
-    assert due == [True, False, True, False, False, True, False]
+@pytest.mark.parametrize(("count", "interval"), [(1, 3), (2, 5), (5, 5), (7, 3), (36, 10), (36, 200)])
+def test_bases_are_renewed_in_turn(count, interval):
+    """All in the first step, and then each once in an interval: in every step as many as in any other."""
+    numbers = jnp.arange(1, 2 * interval + 2)
+    due = np.array([common.Step(numbers, jax.random.key(0), place, count).due(interval) for place in range(count)])
+    assert due[:, 0].all()
+    assert np.all(due[:, 1 : interval + 1].sum(1) == 1)
+    np.testing.assert_array_equal(due[:, 1 : interval + 1], due[:, interval + 1 :])
+    for largest in range(1, count + 1):
+        assert np.ptp(due[:largest, 1 : interval + 1].sum(0)) <= 1
+    assert count > 1 or due[0, interval - 1]
+
+
+def test_several_matrices_take_turns_from_the_largest():
+    shapes = {"a": (3, 4), "b": (4, 6), "c": (3, 5)}
+    sequences = {name: gradients(*shape, seed=seed) for seed, (name, shape) in enumerate(shapes.items())}
+    transform = optim.scale_by_eigen_adam(b3=0.99, eps=0.0, interval=3)
+    state = transform.init({name: jnp.zeros(shape) for name, shape in shapes.items()})
+    update = jax.jit(transform.update)
+    boxes = {name: eigen_adam(sequences[name], 3, phase=phase) for name, phase in {"b": 0, "c": 1, "a": 2}.items()}
+    for t in range(STEPS):
+        directions, state = update({name: jnp.asarray(sequences[name][t]) for name in shapes}, state)
+        for name, direction in directions.items():
+            np.testing.assert_allclose(direction, next(boxes[name]), rtol=1e-8)

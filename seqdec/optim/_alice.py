@@ -2,7 +2,7 @@ r"""Alice: Eigen-Adam in a low-rank subspace, with tracking, subspace switching 
 
 For a gradient G (m x n), m <= n, with orthonormal U (m x r) and sigma = U^T G (r x n):
 
-    in the steps 1, K, 2 K, ...     Q = b3 U Q~ U^T + (1 - b3) G G^T,  U <- switch(Q, U)
+    in step 1 and every K steps     Q = b3 U Q~ U^T + (1 - b3) G G^T,  U <- switch(Q, U)
     Q~ = b3 Q~ + (1 - b3) sigma sigma^T        m = b1 m + (1 - b1) sigma        v = b2 v + (1 - b2) sigma^2
     p  = b1 p + (1 - b1) colsum((G - U sigma)^2)
     C  = limit( sqrt(m - r) (G - U sigma) diag(p)^{-1/2} )

@@ -1,5 +1,6 @@
 """Shared by the optimizers: dtype of the state, and methods for one matrix applied to trees of parameters."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -68,16 +69,25 @@ def promoting(transform: optax.GradientTransformation) -> optax.GradientTransfor
 
 
 class Step(NamedTuple):
-    """Number and random key of a step, for one matrix."""
+    """Number and random key of a step, for one matrix, and its place among the matrices."""
 
     number: Array
     """() t = 1, 2, ..."""
     key: Array
     """of this matrix; the same in every step"""
+    place: int = 0
+    """0 for the largest matrix"""
+    count: int = 1
+    """of the matrices"""
 
     def due(self, interval: int) -> Array:
-        """() bool: t = 1 or t divisible by the interval."""
-        return (self.number == 1) | (self.number % interval == 0)
+        """() bool: t = 1, or t + phase divisible by the interval K.
+
+        The phase of the i-th of N matrices is i max(1, K // N) mod K: as many in each step as in any other, to within
+        one, and of the largest matrices too. A single matrix has phase 0: t = 1, K, 2 K, ...
+        """
+        phase = self.place * max(1, interval // self.count) % interval
+        return (self.number == 1) | ((self.number + phase) % interval == 0)
 
     def renewed(self, interval: int, kept: Any, compute: Callable[..., Any], *operands: Any) -> Any:
         """`compute(*operands)` in the steps that are `due`, `kept` in between; trees of equal structure and shapes."""
@@ -146,17 +156,20 @@ def matrixwise(
         fields = [structure.flatten_up_to(field) for field in state.matrices]
         directions, states = [], []
 
-        def move(matrix, own, key):
-            return update(matrix, own, Step(number, key))
+        places = np.argsort(np.argsort([-leaf.size for leaf in leaves], kind="stable")).tolist()
+
+        def move(place, matrix, own, key):
+            return update(matrix, own, Step(number, key, place, len(leaves)))
 
         wide = jax.tree.leaves(widened(updates))
         for index, (axes, leaf) in enumerate(zip(layouts(updates), leaves, strict=True)):
             matrix, own = axes.matrix(wide[index]), kind(*(values[index] for values in fields))
             own_key = jax.random.fold_in(key, index)
+            placed = functools.partial(move, places[index])
             if axes.stack:
-                direction, own = jax.vmap(move)(matrix, own, jax.random.split(own_key, len(matrix)))
+                direction, own = jax.vmap(placed)(matrix, own, jax.random.split(own_key, len(matrix)))
             else:
-                direction, own = move(matrix, own, own_key)
+                direction, own = placed(matrix, own, own_key)
             directions.append(axes.array(direction, leaf.shape).astype(leaf.dtype))
             states.append(own)
         return structure.unflatten(directions), MatrixwiseState(number, gathered(states, structure))

@@ -1,16 +1,16 @@
 r"""Eigen-Adam and SOAP: Adam in the eigenbasis of the gradient's second moments.
 
 For a gradient G (m x n), m <= n, with L an average of G G^T, R one of G^T G, and their eigenvectors U_L, U_R renewed in
-the steps 1, K, 2 K, ...:
+step 1 and every K steps:
 
     Eigen-Adam   v = b2 v + (1 - b2) (U_L^T G)^2            u = U_L ( U_L^T m / (sqrt(v) + eps) )
     SOAP         v = b2 v + (1 - b2) (U_L^T G U_R)^2        u = U_L ( U_L^T m U_R / (sqrt(v) + eps) ) U_R^T
 
 m averages G. It is kept as U_L^T m, or U_L^T m U_R, and turned when the bases change, which saves a product in each
-step; v is in the coordinates of the basis too and is not transformed when the basis changes.
-There is no bias correction. Eigen-Adam is one-sided SOAP; with b3 = 0 the two are AdaDiag and AdaDiag++. 0 / 0 counts
-as 0, so eps = 0, as in the paper's algorithms, is allowed. But SOAP's first basis makes U_L^T G U_R diagonal up to
-rounding, and without eps its off-diagonal rounding errors give an arbitrary first step of the usual length.
+step. v is in the coordinates of the basis too and is not transformed when the basis changes. There is no bias
+correction. Eigen-Adam is one-sided SOAP; with b3 = 0 the two are AdaDiag and AdaDiag++. 0 / 0 counts as 0, so eps = 0,
+as in the paper's algorithms, is allowed. But SOAP's first basis makes U_L^T G U_R diagonal up to rounding, and without
+eps its off-diagonal rounding errors give an arbitrary first step of the usual length.
 
 Memory of a matrix: 2 m n + 2 m^2 numbers for Eigen-Adam, 2 n^2 more for SOAP. Work: 3 products O(m^2 n), for SOAP 6
 O(m n (m + n)), and one eigendecomposition O(m^3), for SOAP O(n^3) too, every K steps.

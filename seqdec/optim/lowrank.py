@@ -1,6 +1,6 @@
 r"""Fira and APOLLO: Adam in a projection of the gradient, and a scaling of the full gradient.
 
-For a gradient G (m x n), m <= n, a projection U (m x r), renewed in the steps 1, K, 2 K, ..., and Adam's direction
+For a gradient G (m x n), m <= n, a projection U (m x r), renewed in step 1 and every K steps, and Adam's direction
 Delta, bias correction included, for sigma = U^T G:
 
     Fira     U = leading left singular vectors of G                u = alpha ( U Delta + limit( R diag(s) ) )
@@ -60,7 +60,7 @@ class ApolloState(NamedTuple):
 
 
 def _singular(step: Step, interval: int, basis: Array, gradient: Array) -> Array:
-    """The leading left singular vectors of the gradient, renewed in the steps 1, K, 2 K, ..."""
+    """The leading left singular vectors of the gradient, renewed in the steps that are `due`."""
 
     def singular_vectors(gradient):
         return linear.eigenvectors(gradient @ gradient.T, basis.shape[1])
