@@ -3,11 +3,12 @@
     python benchmarks/step_times.py [NAME ...] [--steps 40] [--turn 8]
 
 The model is that of nanoGPT's example on Shakespeare's characters: six layers of width 384, 65 characters, and 64
-windows of 256 in a batch. The settings are the defaults, except those in SETTINGS. An update takes gradients of the model,
-and its state is donated. The optimizers take turns of a few steps. Columns: milliseconds of an update, median and
-largest over the steps after the first, and the first, which makes all bases; bytes of state by those of AdamW; and the
-time of a whole training step by that of AdamW with batches of 64 windows and of 8. A training step is the gradient,
-which is measured with 8 windows and takes eight times as long with 64, and the mean of the updates after the first.
+windows of 256 in a batch. The settings are the defaults, except those in SETTINGS. An update takes gradients of the
+model, and its state is donated. The optimizers take turns of a few steps. Columns: milliseconds of an update, median
+and largest over the steps after the first, and the first, which makes all bases; bytes of state by those of AdamW;
+and the time of a whole training step by that of AdamW with batches of 64 windows and of 8. A training step is the
+gradient, which is measured with 8 windows and takes eight times as long with 64, and the mean of the updates after
+the first.
 """
 
 import argparse
