@@ -77,8 +77,8 @@ class Step(NamedTuple):
     """of this matrix; the same in every step"""
     place: int = 0
     """0 for the largest matrix"""
-    count: int = 1
-    """of the matrices"""
+    among: int = 1
+    """number of the matrices"""
 
     def due(self, interval: int) -> Array:
         """() bool: t = 1, or t + phase divisible by the interval K.
@@ -86,7 +86,7 @@ class Step(NamedTuple):
         The phase of the i-th of N matrices is i max(1, K // N) mod K: as many in each step as in any other, to within
         one, and of the largest matrices too. A single matrix has phase 0: t = 1, K, 2 K, ...
         """
-        phase = self.place * max(1, interval // self.count) % interval
+        phase = self.place * max(1, interval // self.among) % interval
         return (self.number == 1) | ((self.number + phase) % interval == 0)
 
     def renewed(self, interval: int, kept: Any, compute: Callable[..., Any], *operands: Any) -> Any:
