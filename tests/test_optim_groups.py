@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pandas as pd
 import pytest
 from flax import nnx
 from optax.contrib import MuonDimensionNumbers, muon
@@ -219,3 +220,36 @@ def test_choices_that_do_not_fit_are_refused(matrices, error, message):
     if matrices != {"hidden": False}:
         with pytest.raises(error, match=message):
             optim.racs(0.1, matrices=matrices).init(params)
+
+
+def test_explanations_of_all_parameters():
+    """Rule, rank and decay of every kind of parameter; layers of a stack are matrices of their own."""
+    params = {
+        "layers": {"kernel": jnp.zeros((3, 4, 6)), "bias": jnp.zeros((3, 6))},
+        "query": {"kernel": jnp.zeros((8, 2, 3), jnp.bfloat16)},
+        "head": {"kernel": jnp.zeros((6, 2))},
+    }
+    matrices = {"layers": {"kernel": MuonDimensionNumbers(1, 2), "bias": False}, "query": True, "head": False}
+    table = optim.explain(optim.alice, params, rank=5, matrices=matrices, weight_decay=0.1, mask=optim.hidden_matrices)
+    wanted = {
+        "head/kernel": ((6, 2), "head", "Adam", None, False, 4 * 24),
+        "layers/bias": ((3, 6), "vector", "Adam", None, False, 4 * 36),
+        "layers/kernel": ((3, 4, 6), "matrix", "3 matrices 4 x 6", 4, True, 4 * 3 * (2 * 24 + 16 + 6 + 16 + 1)),
+        "query/kernel": ((8, 2, 3), "matrix", "matrix 8 x 6", 5, True, 4 * (2 * 8 * 5 + 6 * 5 + 8 + 25 + 1)),
+        "(shared)": ((), "", "", None, False, 8),
+    }
+    assert {name: tuple(None if cell is pd.NA else cell for cell in row) for name, row in table.T.items()} == wanted
+
+
+@pytest.mark.parametrize("name", optim.REGISTRY.names())
+def test_explanations_count_every_byte_of_the_state(name):
+    params = nnx.state(Nnx(nnx.Rngs(0)), nnx.Param)
+    table = optim.explain(optim.REGISTRY[name], params)
+    state = jax.eval_shape(optim.REGISTRY[name](0.1).init, params)
+    assert table.state_bytes.sum() == sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
+    assert set(table.rule[:-1]) == {name} or table.rule["lm_head/kernel"] == "Adam"
+
+
+def test_explanations_are_of_optimizers_of_this_package():
+    with pytest.raises(TypeError, match=r"explain\(optim.alice, params, rank=8\); got <function adamw"):
+        optim.explain(optax.adamw, {})  # pyright: ignore

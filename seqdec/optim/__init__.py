@@ -28,6 +28,7 @@ from seqdec.optim import greedy as greedy
 from seqdec.optim._alice import alice as alice
 from seqdec.optim._alice import alice_0 as alice_0
 from seqdec.optim._alice import scale_by_alice as scale_by_alice
+from seqdec.optim._explain import explain as explain
 from seqdec.optim._fismo import fismo as fismo
 from seqdec.optim._fismo import scale_by_fismo as scale_by_fismo
 from seqdec.optim._koala_m import koala_m as koala_m

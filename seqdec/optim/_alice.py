@@ -37,6 +37,7 @@ from seqdec.optim import linear
 from seqdec.optim.alias import for_matrices
 from seqdec.optim.common import Step, matrixwise
 from seqdec.optim.groups import Matrices
+from seqdec.optim.injection import injectable
 from seqdec.runtime import alike
 
 Switching = Literal["complement", "full_basis", "gaussian_mix", "gaussian", "none"]
@@ -138,6 +139,7 @@ def _check_alice(rank, leading, b1, b2, b3, scale, compensation_scale, growth) -
     checks.number("growth", growth, 1)
 
 
+@injectable
 def scale_by_alice(
     *,
     rank: int = 128,

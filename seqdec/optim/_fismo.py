@@ -31,6 +31,7 @@ from seqdec.optim import linear
 from seqdec.optim.alias import for_matrices
 from seqdec.optim.common import matrixwise
 from seqdec.optim.groups import Matrices
+from seqdec.optim.injection import injectable
 
 Statistics = Literal["printed", "scale_free"]
 Damping = Literal["algorithm", "theorem"]
@@ -51,6 +52,7 @@ class FismoState(NamedTuple):
     """(m, m) P^{-1/2} where it is kept for several steps"""
 
 
+@injectable
 def scale_by_fismo(
     *,
     beta: Any = 0.95,

@@ -12,6 +12,7 @@ from seqdec.optim import _koala
 from seqdec.optim._koala import check_settings, innovation, observe, scaled, state_scalar, tracked_noise, unflatten_like
 from seqdec.optim.alias import with_learning_rate
 from seqdec.optim.common import Mask, zeros_like_state
+from seqdec.optim.injection import injectable
 
 
 class ScaleByKoalaMState(NamedTuple):
@@ -25,6 +26,7 @@ class ScaleByKoalaMState(NamedTuple):
     """() R"""
 
 
+@injectable
 def scale_by_koala_m(
     *,
     decay: Any = 0.9,

@@ -46,6 +46,7 @@ from seqdec.optim._koala import (
 )
 from seqdec.optim.alias import with_learning_rate
 from seqdec.optim.common import Mask, zeros_like_state
+from seqdec.optim.injection import injectable
 
 
 class ScaleByKoalaPlusPlusState(NamedTuple):
@@ -107,6 +108,7 @@ def _weights(
     )
 
 
+@injectable
 def scale_by_koala_plus_plus(
     *,
     initial_variance: Any = 0.1,

@@ -10,6 +10,7 @@ from seqdec.optim import _koala
 from seqdec.optim._koala import check_settings, innovation, observe, scaled, state_scalar, tracked_noise, unflatten_like
 from seqdec.optim.alias import with_learning_rate
 from seqdec.optim.common import Mask
+from seqdec.optim.injection import injectable
 
 
 class ScaleByKoalaVState(NamedTuple):
@@ -21,6 +22,7 @@ class ScaleByKoalaVState(NamedTuple):
     """() R"""
 
 
+@injectable
 def scale_by_koala_v(
     *,
     initial_variance: Any = 0.1,

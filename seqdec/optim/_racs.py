@@ -33,6 +33,7 @@ from seqdec.optim import linear
 from seqdec.optim.alias import for_matrices
 from seqdec.optim.common import matrixwise
 from seqdec.optim.groups import Matrices
+from seqdec.optim.injection import injectable
 from seqdec.runtime import alike
 
 
@@ -66,6 +67,7 @@ def principal_pair(squares: Array, sweeps: int) -> tuple[Array, Array]:
     return unit * s, q
 
 
+@injectable
 def scale_by_racs(
     *, decay: Any = 0.9, scale: Any = 0.05, growth: Any = 1.01, sweeps: int = 5, matrices: Matrices | None = None
 ) -> optax.GradientTransformationExtraArgs:

@@ -28,6 +28,7 @@ from seqdec.optim import linear
 from seqdec.optim.alias import for_matrices
 from seqdec.optim.common import matrixwise
 from seqdec.optim.groups import Matrices
+from seqdec.optim.injection import injectable
 
 
 class ShampooState(NamedTuple):
@@ -47,6 +48,7 @@ class SwanState(NamedTuple):
     """Empty."""
 
 
+@injectable
 def scale_by_shampoo(
     *, eps: Any = 1e-6, decay: Any = None, interval: int = 1, matrices: Matrices | None = None
 ) -> optax.GradientTransformationExtraArgs:
@@ -88,6 +90,7 @@ def scale_by_shampoo(
     return matrixwise("shampoo", ShampooState, init, update, matrices=matrices)
 
 
+@injectable
 def scale_by_swan(
     *, polar: linear.Polar = "newton_schulz", polar_steps: int = 5, matrices: Matrices | None = None
 ) -> optax.GradientTransformationExtraArgs:

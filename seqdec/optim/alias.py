@@ -15,6 +15,7 @@ from optax import GradientTransformationExtraArgs, ScalarOrSchedule
 from seqdec import checks
 from seqdec.optim.common import Mask, mask_tree, promoting, widened
 from seqdec.optim.groups import Matrices, is_matrix
+from seqdec.optim.injection import injectable
 
 P = ParamSpec("P")
 
@@ -148,40 +149,9 @@ def _assembled(
     optimizer.__doc__ = "\n".join([_docstring(summary, direction, assemble, fixed), *_method(direction, family)])
     shared = {extra.name for extra in extras}
     parameters = [rate, *(value for value in own if value.name not in {*fixed, *shared}), *extras]
-    bound = _StaticIntegers(parameters, return_annotation=signature.return_annotation)
-    vars(optimizer).update(__signature__=bound, direction=direction)
-    return optimizer
-
-
-class _Static:
-    """An integer that `optax.inject_hyperparams` does not take for a number."""
-
-    def __init__(self, value: int) -> None:
-        self._value = value
-
-    def __index__(self) -> int:
-        """The integer."""
-        return self._value
-
-    def __repr__(self) -> str:
-        """That of the integer."""
-        return repr(self._value)
-
-
-class _StaticIntegers(inspect.Signature):
-    """A signature that binds the arguments of type int, which determine shapes, as `_Static`.
-
-    `optax.inject_hyperparams` binds arguments by it, and makes arrays of those that are numbers.
-    """
-
-    def bind(self, *args: Any, **kwargs: Any) -> inspect.BoundArguments:
-        """All arguments, those with defaults too."""
-        bound = super().bind(*args, **kwargs)
-        bound.apply_defaults()
-        for name, value in bound.arguments.items():
-            if self.parameters[name].annotation in (int, int | None) and type(value) is int:
-                bound.arguments[name] = _Static(value)
-        return bound
+    finished = injectable(optimizer, inspect.Signature(parameters, return_annotation=signature.return_annotation))
+    vars(finished)["direction"] = direction
+    return finished
 
 
 def _docstring(summary: str, direction: Callable, assemble: Callable, fixed: Collection[str]) -> str:

@@ -31,6 +31,7 @@ from seqdec.optim import linear
 from seqdec.optim.alias import for_matrices
 from seqdec.optim.common import matrixwise
 from seqdec.optim.groups import Matrices
+from seqdec.optim.injection import injectable
 
 
 class EigenAdamState(NamedTuple):
@@ -69,6 +70,7 @@ def _check(b1, b2, b3, eps) -> None:
     checks.number("eps", eps)
 
 
+@injectable
 def scale_by_eigen_adam(
     *,
     b1: Any = 0.9,
@@ -115,6 +117,7 @@ def scale_by_eigen_adam(
     return matrixwise("eigen_adam", EigenAdamState, init, update, matrices=matrices)
 
 
+@injectable
 def scale_by_soap(
     *,
     b1: Any = 0.9,

@@ -31,6 +31,7 @@ from seqdec.optim import linear
 from seqdec.optim.alias import for_matrices
 from seqdec.optim.common import Step, matrixwise
 from seqdec.optim.groups import Matrices
+from seqdec.optim.injection import injectable
 
 Projection = Literal["random", "svd"]
 
@@ -83,6 +84,7 @@ def _check(b1, b2, eps, scale) -> None:
     checks.number("scale", scale, exclusive=True)
 
 
+@injectable
 def scale_by_fira(
     *,
     rank: int = 128,
@@ -125,6 +127,7 @@ def scale_by_fira(
     return matrixwise("fira", FiraState, init, update, matrices=matrices)
 
 
+@injectable
 def scale_by_apollo(
     *,
     rank: int = 128,

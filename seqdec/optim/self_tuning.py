@@ -47,6 +47,7 @@ from seqdec.optim import linear
 from seqdec.optim.alias import for_matrices, with_weight_decay
 from seqdec.optim.common import accumulator, widened, zeros_like_state
 from seqdec.optim.groups import Matrices, axes_of
+from seqdec.optim.injection import injectable
 
 _PATIENCE, _SHRINK = 5, 0.5
 
@@ -160,6 +161,7 @@ def _checked_momenta(momenta: Any) -> Any:
     return momenta
 
 
+@injectable
 def scale_by_self_tuning(
     momenta: Sequence[float],
     preconditioner: Preconditioner | None = None,
@@ -211,6 +213,7 @@ def scale_by_self_tuning(
     return optax.GradientTransformationExtraArgs(init, update)
 
 
+@injectable
 def scale_by_self_tuning_muon(
     momenta: Sequence[float] = (0.8, 0.99),
     *,

@@ -1,0 +1,102 @@
+"""What an optimizer does with each parameter, as a table."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+import optax
+
+from seqdec.core import PyTree
+from seqdec.optim.alias import is_optimizer
+from seqdec.optim.common import Mask, mask_tree
+from seqdec.optim.groups import axes_of, is_matrix, leaf_names, partition
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def explain(
+    optimizer: Callable[..., optax.GradientTransformationExtraArgs], params: PyTree, **settings: Any
+) -> pd.DataFrame:
+    """What an optimizer does with each parameter: a table with a row for each, and one for what they share.
+
+    Args:
+        optimizer: of this package, such as `seqdec.optim.alice`.
+        params: parameters, or their shapes as from `jax.eval_shape`.
+        settings: of the optimizer, but its learning rate.
+
+    Returns:
+        By the names along the path of the parameter: its `shape`; its `group`, as `partition` has it; the `rule`, which
+        is "matrix m x n" (inputs x outputs), "Adam", or the name of an optimizer that treats all parameters alike; its
+        `rank`, where the optimizer has one; `decay`, whether it decays; `state_bytes`.
+
+    Raises:
+        TypeError: no optimizer of this package.
+    """
+    import pandas as pd
+
+    if not is_optimizer(optimizer):
+        raise TypeError(
+            "explain takes an optimizer of seqdec.optim that has not been called, and its settings, such as "
+            f"explain(optim.alice, params, rank=8); got {optimizer!r:.80}"
+        )
+    parameters = inspect.signature(optimizer).parameters
+    given = {name: settings.get(name, value.default) for name, value in parameters.items()}
+    state = jax.eval_shape(optimizer(0.0, **settings).init, params)
+    paths, leaves = zip(*jax.tree_util.tree_flatten_with_path(params)[0], strict=True)
+    sizes = _state_bytes(state, paths)
+    rules, ranks = _rules(optimizer.__name__, params, given)
+    table = pd.DataFrame(
+        {
+            "shape": [np.shape(leaf) for leaf in leaves],
+            "group": jax.tree.leaves(partition(params)),
+            "rule": rules,
+            "rank": pd.array(ranks, "Int64"),
+            "decay": _decays(params, given["weight_decay"], given["mask"]) if "mask" in given else False,
+            "state_bytes": sizes[:-1],
+        },
+        index=pd.Index(leaf_names(params), name="parameter"),
+    )
+    table.loc["(shared)"] = [(), "", "", pd.NA, False, sizes[-1]]
+    return table
+
+
+def _rules(name: str, params: PyTree, given: dict[str, Any]) -> tuple[list[str], list[int | None]]:
+    """The rule and the rank of each parameter."""
+    if "matrices" not in given:
+        count = len(jax.tree.leaves(params))
+        return [name] * count, [None] * count
+    chosen = is_matrix(params, given["matrices"])
+    kept = iter(axes_of(name, jax.tree.map(lambda leaf, own: leaf if own else None, params, chosen), given["matrices"]))
+    rules, ranks = [], []
+    for leaf, own in zip(jax.tree.leaves(params), jax.tree.leaves(chosen), strict=True):
+        stack, *sides = next(kept).sizes(np.shape(leaf)) if own else (0,)
+        several = f"{stack} matrices" if stack > 1 else "matrix"
+        rules.append(f"{several} {' x '.join(map(str, sides))}" if own else "Adam")
+        ranks.append(min(given["rank"], *sides) if own and "rank" in given else None)
+    return rules, ranks
+
+
+def _decays(params: PyTree, weight_decay: Any, mask: Mask | None) -> list[bool]:
+    if isinstance(weight_decay, int | float) and not weight_decay:
+        return [False] * len(jax.tree.leaves(params))
+    tree = True if mask is None else mask_tree(mask, params)
+    whole = jax.tree.map(lambda kept, part: jax.tree.map(lambda _: bool(kept), part), tree, params)
+    return jax.tree.leaves(whole)
+
+
+def _state_bytes(state: PyTree, paths: tuple[tuple, ...]) -> list[int]:
+    """Bytes of the state of each parameter, and of the rest: the path of a state ends with that of its parameter."""
+    places = {path: place for place, path in enumerate(paths)}
+    sizes = [0] * (len(paths) + 1)
+    for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]:
+        tails = (path[start:] for start in range(len(path) + 1))
+        sizes[next((places[tail] for tail in tails if tail in places), -1)] += (
+            math.prod(leaf.shape) * leaf.dtype.itemsize
+        )
+    return sizes
