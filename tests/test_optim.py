@@ -43,7 +43,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "apollo": {"rank": 2, "interval": 10},
     "fira": {"rank": 2, "interval": 10},
     # The gradients of the targets are large, and the damping of the theory is of the size of their squares.
-    "fismo": {"statistics": "scale_free", "mu": 1.0, "adam_ratio": 1.0},
+    "fismo": {"statistics": "scale_free", "eps": 1.0, "adam_ratio": 1.0},
     "racs": {"adam_ratio": 0.2},
     "self_tuning_muon": {"adam_ratio": 1.0},
 }
@@ -453,16 +453,23 @@ def test_equal_seeds_give_equal_runs_and_different_ones_do_not():
     assert np.max(np.abs(ends[0] - ends[2])) > 1e-6
 
 
-def test_inject_hyperparams_takes_integers_as_static():
+def test_inject_hyperparams_takes_integers_and_functions_as_static():
+    params = {"hidden": PARAMS["hidden"]}
     for name in NAMES:
         options = {key: value for key, value in OPTIONS.get(name, {}).items() if type(value) is int}
-        transform = optax.inject_hyperparams(getattr(optim, name))(learning_rate=0.1, **options)
-        state = jax.eval_shape(transform.init, PARAMS)
-        update = functools.partial(transform.update, value=jnp.float32(1.0))
-        _, after = jax.eval_shape(update, PARAMS, state, PARAMS)
-        assert jax.tree.structure(after) == jax.tree.structure(state)
-        assert "learning_rate" in state.hyperparams and not {"rank", "interval", "seed"} & set(state.hyperparams)
+        direction = getattr(optim, f"scale_by_{name.removesuffix('_0')}", None)
+        for factory in filter(None, (getattr(optim, name), direction)):
+            known = inspect.signature(factory).parameters
+            functions = {key: optim.hidden_matrices for key in ("mask", "matrices") if key in known}
+            rate = {"learning_rate": 0.1} if "learning_rate" in known else {}
+            transform = optax.inject_hyperparams(factory)(**rate, **options, **functions)
+            state = jax.eval_shape(transform.init, params)
+            update = functools.partial(transform.update, value=jnp.float32(1.0))
+            _, after = jax.eval_shape(update, params, state, params)
+            assert jax.tree.structure(after) == jax.tree.structure(state)
+            assert rate.keys() <= set(state.hyperparams)
+            assert not {"rank", "interval", "seed", "mask", "matrices"} & set(state.hyperparams)
+    scheduled = optax.inject_hyperparams(optim.scale_by_racs)(b2=lambda step: 0.5 + 0.1 * step)
+    assert scheduled.init(params).hyperparams["b2"] == 0.5
     with pytest.raises(ValueError, match="rank must be at least 1; got 0"):
         optax.inject_hyperparams(optim.alice)(learning_rate=0.1, rank=0).init(PARAMS)
-    with pytest.raises(TypeError, match=r"with optax.inject_hyperparams, name 'rank' among its static_args"):
-        optax.inject_hyperparams(optim.scale_by_alice)(rank=4).init(PARAMS)

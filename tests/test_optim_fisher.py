@@ -7,7 +7,7 @@ import pytest
 
 from seqdec import optim
 from seqdec.optim import common, linear
-from seqdec.optim._alice import compensation_of, subspace_iteration, switched
+from seqdec.optim._alice import compensation_of, default_leading, subspace_iteration, switched
 from seqdec.optim._racs import principal_pair
 
 M, N, STEPS = 4, 6, 7
@@ -50,7 +50,7 @@ def root(matrix, exponent):
 
 def test_racs_box():
     s = q = norm = 0.0
-    directions, state = run(optim.scale_by_racs(decay=0.9, scale=0.05, growth=1.01), gradients())
+    directions, state = run(optim.scale_by_racs(b2=0.9, scale=0.05, growth=1.01), gradients())
     for t, (gradient, direction) in enumerate(zip(gradients(), directions, strict=True)):
         squares, q_now = gradient**2, np.ones(M)
         for _ in range(5):
@@ -172,7 +172,7 @@ def test_soap_with_a_fixed_right_basis_is_eigen_adam():
 @pytest.mark.parametrize("decay", [None, 0.9])
 def test_shampoo_box(decay):
     sequence = gradients()
-    directions, _ = run(optim.scale_by_shampoo(eps=1e-3, decay=decay), sequence)
+    directions, _ = run(optim.scale_by_shampoo(eps=1e-3, b2=decay), sequence)
     left, right = 1e-3 * np.eye(M), 1e-3 * np.eye(N)
     for gradient, direction in zip(sequence, directions, strict=True):
         keep, add = (1, 1) if decay is None else (decay, 1 - decay)
@@ -279,6 +279,10 @@ def test_alice_box_given_its_bases():
             direction, 0.3 * (basis @ (first / np.sqrt(second)) + 0.4 * eta * rest), rtol=1e-8, atol=1e-12
         )
     np.testing.assert_allclose(state.matrices.tracked, tracked, rtol=1e-10)
+
+
+def test_alice_keeps_the_authors_number_of_columns():
+    assert [default_leading(rank) for rank in (1, 32, 128, 256, 512)] == [1, 10, 40, 40, 160]
 
 
 def test_alice_of_full_rank_is_eigen_adam():
@@ -509,12 +513,12 @@ def test_kernels_of_convolutions_are_matrices_of_their_patches():
         (optim.racs, {"growth": 0.9}, r"growth must lie in \[1, inf\)"),
         (optim.soap, {"interval": 1.5}, "interval must be an integer"),
         (optim.eigen_adam, {"eps": -1.0}, "eps must lie in"),
-        (optim.shampoo, {"decay": 1.0}, "decay must lie in"),
+        (optim.shampoo, {"b2": 1.0}, "b2 must lie in"),
         (optim.swan, {"polar": "svd"}, "unknown polar 'svd': .*Known: cubic, exact, newton_schulz"),
         (optim.apollo, {"projection": "none"}, "unknown projection 'none': .*Known: random, svd"),
         (optim.fira, {"weight_decay": -0.1}, "weight_decay must lie in"),
-        (optim.fismo, {"mu": 0.0}, r"mu must lie in \(0, inf\)"),
-        (optim.fismo, {"gamma": 1.1}, r"gamma must lie in \[0, 1\)"),
+        (optim.fismo, {"eps": 0.0}, r"eps must lie in \(0, inf\)"),
+        (optim.fismo, {"b2": 1.1}, r"b2 must lie in \[0, 1\)"),
         (optim.fismo, {"statistics": "own"}, "unknown statistics 'own'"),
     ],
 )

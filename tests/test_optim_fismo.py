@@ -91,7 +91,7 @@ def test_invariants_of_the_factors():
 def test_damping_bounds_the_least_eigenvalue_where_the_gradient_says_nothing():
     """A rank-one gradient for long: the bound (1 - gamma) mu before the trace is normalised is nearly reached."""
     gradient = 100 * np.outer(np.arange(1.0, 5.0), np.ones(N))
-    _, states = run(fismo(gamma=0.5, mu=MU), [gradient] * 60)
+    _, states = run(fismo(b2=0.5, eps=MU), [gradient] * 60)
     for t in (10, 59):
         whitened = gradient @ states[t - 1].right_root
         mixed = 0.5 * states[t - 1].left + 0.5 * (whitened @ whitened.T / N + MU * np.eye(M))
@@ -112,7 +112,7 @@ def test_direction_is_optimal_in_its_metric():
         assert np.sum(gradient * other) <= np.sum(gradient * direction)
 
 
-@pytest.mark.parametrize("options", [{"gamma": 1.0}, {"mu": 1e12}])
+@pytest.mark.parametrize("options", [{"b2": 1.0}, {"eps": 1e12}])
 def test_muon_is_the_limit(options):
     sequence, momentum = gradients(), 0.0
     directions, _ = run(fismo(polar="exact", **options), sequence)
@@ -124,7 +124,7 @@ def test_muon_is_the_limit(options):
 def test_first_step_and_constant_gradients_in_closed_form():
     gradient = gradients()[0]
     left, s, right = np.linalg.svd(gradient, full_matrices=False)
-    directions, _ = run(fismo(polar="exact", gamma=0.9, mu=0.01), [gradient] * 4)
+    directions, _ = run(fismo(polar="exact", b2=0.9, eps=0.01), [gradient] * 4)
     p, q, wide = np.ones(M), np.ones(N), np.append(s, np.zeros(N - M))
     for direction in directions:
         mixed = 0.9 * p + 0.1 * (s**2 / (N * q[:M]) + 0.01 * p.mean())
@@ -137,7 +137,7 @@ def test_first_step_and_constant_gradients_in_closed_form():
 def test_weak_directions_get_the_larger_steps_in_the_long_run():
     gradient = gradients(M, M)[0]
     left, s, right = np.linalg.svd(gradient)
-    directions, _ = run(fismo(polar="exact", gamma=0.5, mu=1e-12), [gradient] * 80)
+    directions, _ = run(fismo(polar="exact", b2=0.5, eps=1e-12), [gradient] * 80)
     wanted = s.mean() * (left / s) @ right
     np.testing.assert_allclose(
         directions[-1] / np.linalg.norm(directions[-1]), wanted / np.linalg.norm(wanted), rtol=1e-6
@@ -148,7 +148,7 @@ def test_weak_directions_get_the_larger_steps_in_the_long_run():
 
 def test_factors_are_averages_of_normalised_statistics():
     sequence, gamma = gradients(), 0.9
-    _, states = run(fismo(gamma=gamma), sequence)
+    _, states = run(fismo(b2=gamma), sequence)
     whitened = sequence[1] @ states[0].right_root
     statistic = whitened @ whitened.T / N + MU * np.eye(M)
     tau = np.trace(statistic) / M

@@ -134,7 +134,7 @@ def test_matrices_of_each_framework(framework):
 
 
 METHODS = {
-    "fismo": functools.partial(optim.scale_by_fismo, statistics="scale_free", mu=0.1),
+    "fismo": functools.partial(optim.scale_by_fismo, statistics="scale_free", eps=0.1),
     "racs": optim.scale_by_racs,
     "self_tuning_muon": optim.scale_by_self_tuning_muon,
 }
@@ -173,9 +173,9 @@ def test_axes_that_are_neither_inputs_nor_outputs_count_matrices():
     """Layers stacked along an axis, as `nn.scan` makes them, move each as it would alone."""
     stacked = jnp.stack([MATRIX, MATRIX**3, -MATRIX])
     options = {"matrices": {"layers": MuonDimensionNumbers(1, 2), "head": False}}
-    transform = optim.fismo(0.1, statistics="scale_free", mu=0.1, **options)
+    transform = optim.fismo(0.1, statistics="scale_free", eps=0.1, **options)
     params = {"layers": {"kernel": stacked}, "head": MATRIX}
-    single = optim.fismo(0.1, statistics="scale_free", mu=0.1)
+    single = optim.fismo(0.1, statistics="scale_free", eps=0.1)
     for number, moved in enumerate(directions(transform, params)):
         for layer, direction in zip(stacked, moved["layers"]["kernel"], strict=True):
             wanted = directions(single, {"hidden": layer})[number]["hidden"]

@@ -247,7 +247,7 @@ def test_koala_m_is_the_dense_filter_over_position_and_velocity():
         return 0.5 * jnp.sum((matrix @ theta - target) ** 2)
 
     transform = optim.koala_m(
-        rate, decay=kappa, initial_variance=P0, process_noise=Q, velocity_noise=q_p, noise=R, per_tensor=False
+        rate, b1=kappa, initial_variance=P0, process_noise=Q, velocity_noise=q_p, noise=R, per_tensor=False
     )
     params = jnp.zeros(size)
     state = transform.init(params)

@@ -3,8 +3,12 @@
 `scale_by_x` is the direction, for chains; `x` adds the learning rate, weight decay and the groups of parameters, and
 replaces `optax.adamw`. Which parameters are matrices is said in `seqdec.optim.groups`. KOALA needs the loss too,
 `update(grads, state, params, value=loss)`; the others ignore it, so one training loop fits all.
-`optax.inject_hyperparams(x)` keeps integers (rank, interval, sweeps, polar_steps, seed) out of its state, because they
-determine shapes. With `scale_by_x` name them in `static_args`, and functions with `x`.
+`optax.inject_hyperparams` keeps integers (rank, interval, sweeps, polar_steps, seed), which determine shapes, and
+functions that are masks out of its state.
+
+Settings have the names of optax, and their descriptions the papers' letters: b1 is the decay of the first moment or
+momentum, b2 that of second moments, b3 that of products G G^T where squares are averaged too; eps is added to
+denominators or diagonals; scale multiplies the direction.
 
 Weight decay falls on all parameters, as in optax; `mask=` chooses, as `optim.hidden_matrices` does.
 

@@ -129,6 +129,12 @@ def _turned(basis: Array, step: Step, gradient: Array, tracked: Array | None, b3
     )
 
 
+def default_leading(rank: int) -> int:
+    """The authors' l for a rank, from their 40, 40 and 160 for ranks of 128, 256 and 512."""
+    share = max(1, 5 * rank // 16)
+    return share if rank > 256 else min(share, 40)
+
+
 def _check_alice(rank, leading, b1, b2, b3, scale, compensation_scale, growth) -> None:
     if leading > rank:
         raise ValueError(f"leading must not exceed the rank {rank}; got {leading}")
@@ -160,7 +166,8 @@ def scale_by_alice(
 
     Args:
         rank: r; a matrix with a shorter side takes that.
-        leading: l, columns that a switch keeps, at most the rank; None is 5/16 of the rank, as the authors' 40 of 128.
+        leading: l, columns that a switch keeps, at most the rank; None is 5/16 of the rank, but 40 between 128 and 256,
+            as the authors' 40, 40 and 160 of 128, 256 and 512.
         interval: K, steps between two switches.
         b1: decay of the first moment and of p.
         b2: decay of the second moment in the subspace.
@@ -177,9 +184,8 @@ def scale_by_alice(
     Raises:
         ValueError: a setting is out of its range; in `init`, a parameter is no matrix.
     """
-    leading = max(1, 5 * checks.count("rank", rank) // 16) if leading is None else leading
     rank, interval = checks.count("rank", rank), checks.count("interval", interval)
-    leading = checks.count("leading", leading)
+    leading = default_leading(rank) if leading is None else checks.count("leading", leading)
     _check_alice(rank, leading, b1, b2, b3, scale, compensation_scale, growth)
     checks.choice("switching", switching, get_args(Switching))
     checks.choice("compensation", compensation, get_args(Compensation))

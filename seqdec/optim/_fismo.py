@@ -55,9 +55,9 @@ class FismoState(NamedTuple):
 @injectable
 def scale_by_fismo(
     *,
-    beta: Any = 0.95,
-    gamma: Any = 0.95,
-    mu: Any = 1e-3,
+    b1: Any = 0.95,
+    b2: Any = 0.95,
+    eps: Any = 1e-3,
     polar: linear.Polar = "newton_schulz",
     polar_steps: int = 5,
     statistics: Statistics = "printed",
@@ -70,10 +70,10 @@ def scale_by_fismo(
     The paper states no values for its hyperparameters; the defaults are this library's.
 
     Args:
-        beta: decay of the momentum.
-        gamma: decay of the factors, at most 1.
-        mu: damping, positive. The theory asks for more than the mean square of the gradient's entries; with much less,
-            directions of small gradients get very large steps.
+        b1: beta, decay of the momentum.
+        b2: gamma, decay of the factors, at most 1.
+        eps: mu, the damping, positive. The theory asks for more than the mean square of the gradient's entries; with
+            much less, directions of small gradients get very large steps.
         polar: "newton_schulz", "cubic" or "exact"; see `seqdec.optim.linear.polar`.
         polar_steps: of the iteration.
         statistics: "printed", or "scale_free"; see the head of this file.
@@ -85,10 +85,10 @@ def scale_by_fismo(
     Raises:
         ValueError: a setting is out of its range; in `init`, a parameter is no matrix.
     """
-    checks.number("beta", beta, 0, 1)
-    if checks.known("gamma", gamma) != 1:
-        checks.number("gamma", gamma, 0, 1)
-    checks.number("mu", mu, exclusive=True)
+    checks.number("b1", b1, 0, 1)
+    if checks.known("b2", b2) != 1:
+        checks.number("b2", b2, 0, 1)
+    checks.number("eps", eps, exclusive=True)
     checks.choice("polar", polar, get_args(linear.Polar))
     polar_steps = checks.count("polar_steps", polar_steps)
     checks.choice("statistics", statistics, get_args(Statistics))
@@ -105,11 +105,11 @@ def scale_by_fismo(
     def factor(old, old_root, whitened, other_root, step):
         """The new factor, from the gradient whitened on its other side (own side, other side), and its inverse root."""
         size, other = whitened.shape
-        unit = mu * (jnp.sum(jnp.square(other_root)) / other if damping == "theorem" else jnp.trace(old) / size)
-        mixed = gamma * old + (1 - gamma) * (whitened @ whitened.T / other + unit * jnp.eye(size, dtype=old.dtype))
+        unit = eps * (jnp.sum(jnp.square(other_root)) / other if damping == "theorem" else jnp.trace(old) / size)
+        mixed = b2 * old + (1 - b2) * (whitened @ whitened.T / other + unit * jnp.eye(size, dtype=old.dtype))
         scale = size / jnp.trace(mixed)
         fresh = scale * 0.5 * (mixed + mixed.T)
-        floor = (1 - gamma) * mu * scale
+        floor = (1 - b2) * eps * scale
 
         if interval == 1:
             return fresh, inverse_root(fresh, floor)
@@ -121,7 +121,7 @@ def scale_by_fismo(
             measured = linear.safe_divide(gradient, linear.root(jnp.mean(jnp.square(gradient))))
         left, left_root = factor(state.left, state.left_root, measured @ state.right_root, state.right_root, step)
         right, right_root = factor(state.right, state.right_root, (left_root @ measured).T, left_root, step)
-        moment = beta * state.moment + (1 - beta) * left_root @ gradient @ right_root
+        moment = b1 * state.moment + (1 - b1) * left_root @ gradient @ right_root
         direction = left_root @ linear.polar(moment, polar, polar_steps) @ right_root
         return direction, FismoState(moment, left, right, right_root, left_root if interval > 1 else None)
 

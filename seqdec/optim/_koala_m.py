@@ -29,7 +29,7 @@ class ScaleByKoalaMState(NamedTuple):
 @injectable
 def scale_by_koala_m(
     *,
-    decay: Any = 0.9,
+    b1: Any = 0.9,
     initial_variance: Any = 0.1,
     process_noise: Any = 0.01,
     velocity_noise: Any = 0.01,
@@ -55,7 +55,7 @@ def scale_by_koala_m(
     q_theta from the motion of the parameters, which needs a second copy; here it is a number.
 
     Args:
-        decay: kappa of the velocity.
+        b1: kappa, decay of the velocity.
         initial_variance: of position and of velocity.
         process_noise: q_theta per step.
         velocity_noise: q_p per step.
@@ -66,7 +66,7 @@ def scale_by_koala_m(
     """
     check_settings(initial_variance, process_noise, noise, noise_decay, initial_noise, weight_decay)
     checks.number("velocity_noise", velocity_noise)
-    checks.number("decay", decay, 0, 1)
+    checks.number("b1", b1, 0, 1)
 
     def init(params):
         variance = state_scalar(initial_variance, params)
@@ -79,12 +79,12 @@ def scale_by_koala_m(
         observed = observe(per_tensor, updates, params, value, weight_decay, mask)
         noise_variance = tracked_noise(state.noise, noise, noise_decay, value, value_variance)
         (p_tt, p_tv), (_, p_vv) = state.covariance
-        predicted = [p_tt + 2 * p_tv + p_vv + process_noise, decay * (p_tv + p_vv), decay**2 * p_vv + velocity_noise]
+        predicted = [p_tt + 2 * p_tv + p_vv + process_noise, b1 * (p_tv + p_vv), b1**2 * p_vv + velocity_noise]
         covariance = jnp.stack(predicted)[jnp.array([[0, 1], [1, 2]])]
         ratios = innovation(observed.norm, covariance[0, 0], noise_variance)
         gains = jnp.where(observed.nonzero, observed.loss * ratios.gain, 0)
         velocity = [
-            decay * w + push
+            b1 * w + push
             for w, push in zip(
                 jax.tree.leaves(state.velocity), scaled(covariance[1, 0] * gains, observed.rows), strict=True
             )

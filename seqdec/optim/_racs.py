@@ -69,12 +69,12 @@ def principal_pair(squares: Array, sweeps: int) -> tuple[Array, Array]:
 
 @injectable
 def scale_by_racs(
-    *, decay: Any = 0.9, scale: Any = 0.05, growth: Any = 1.01, sweeps: int = 5, matrices: Matrices | None = None
+    *, b2: Any = 0.9, scale: Any = 0.05, growth: Any = 1.01, sweeps: int = 5, matrices: Matrices | None = None
 ) -> optax.GradientTransformationExtraArgs:
     """Row and column scaling of matrices; see the head of this file. The direction is not negated.
 
     Args:
-        decay: beta of the averages of s and q.
+        b2: beta, decay of the averages of s and q.
         scale: alpha.
         growth: the norm of the direction may grow by this factor per step.
         sweeps: of the fixed-point iteration.
@@ -83,7 +83,7 @@ def scale_by_racs(
     Raises:
         ValueError: a setting is out of its range; in `init`, a parameter is no matrix.
     """
-    checks.number("decay", decay, 0, 1)
+    checks.number("b2", b2, 0, 1)
     checks.number("scale", scale, exclusive=True)
     checks.number("growth", growth, 1)
     sweeps = checks.count("sweeps", sweeps)
@@ -94,7 +94,7 @@ def scale_by_racs(
     def update(gradient, state, step):
         del step
         s, q = principal_pair(jnp.square(gradient), sweeps)
-        columns, rows = decay * state.columns + (1 - decay) * s, decay * state.rows + (1 - decay) * q
+        columns, rows = b2 * state.columns + (1 - b2) * s, b2 * state.rows + (1 - b2) * q
         # Divided by one root after the other: the product of two small numbers could underflow.
         by_row = linear.safe_divide(gradient, linear.root(rows)[:, None])
         scaled = linear.safe_divide(by_row, linear.root(columns)[None])

@@ -3,7 +3,7 @@ r"""Shampoo and SWAN: gradients preconditioned by inverse roots of their own sec
     Shampoo   L <- L + G G^T,  R <- R + G^T G,  from eps I        u = L^{-1/4} G R^{-1/4}
     SWAN      N = (G - row means) / row standard deviations       u = (N N^T)^{-1/2} N
 
-By default Shampoo sums second moments, as in the paper, so its steps shrink like AdaGrad's; `decay` averages them
+By default Shampoo sums second moments, as in the paper, so its steps shrink like AdaGrad's; `b2` averages them
 instead. With eps = 0 the inverse roots are those on the range of L and R. SWAN keeps no state. A row with equal entries
 normalises to zero, and the inverse root is that on the range: (N N^T)^{-1/2} N is the polar factor of N. SWAN discards
 the means of a gradient's rows (along the longer side), so parameters do not change in these directions.
@@ -50,13 +50,13 @@ class SwanState(NamedTuple):
 
 @injectable
 def scale_by_shampoo(
-    *, eps: Any = 1e-6, decay: Any = None, interval: int = 1, matrices: Matrices | None = None
+    *, eps: Any = 1e-6, b2: Any = None, interval: int = 1, matrices: Matrices | None = None
 ) -> optax.GradientTransformationExtraArgs:
     """The gradient times inverse fourth roots on both sides; see the head of this file. The direction is not negated.
 
     Args:
         eps: of the initial eps I.
-        decay: None sums the second moments, as in the paper; a number averages them with that decay.
+        b2: None sums the second moments, as in the paper; a number averages them with that decay.
         interval: steps between two computations of the roots; 1 as in the paper.
         matrices: axes of the parameters, where they are not those of `seqdec.optim.matrix_axes`.
 
@@ -64,8 +64,8 @@ def scale_by_shampoo(
         ValueError: a setting is out of its range; in `init`, a parameter is no matrix.
     """
     checks.number("eps", eps)
-    if decay is not None:
-        checks.number("decay", decay, 0, 1)
+    if b2 is not None:
+        checks.number("b2", b2, 0, 1)
     interval = checks.count("interval", interval)
 
     def init(zeros):
@@ -77,7 +77,7 @@ def scale_by_shampoo(
         return linear.power(left, -0.25), linear.power(right, -0.25)
 
     def update(gradient, state, step):
-        keep, add = (1, 1) if decay is None else (decay, 1 - decay)
+        keep, add = (1, 1) if b2 is None else (b2, 1 - b2)
         left = keep * state.left + add * gradient @ gradient.T
         right = keep * state.right + add * gradient.T @ gradient
 
