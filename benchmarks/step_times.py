@@ -4,11 +4,12 @@
 
 The model is that of nanoGPT's example on Shakespeare's characters: six layers of width 384, 65 characters, and 64
 windows of 256 in a batch. The settings are the defaults, except those in SETTINGS. An update takes gradients of the
-model, and its state is donated. The optimizers take turns of a few steps. Columns: milliseconds of an update, median
-and largest over the steps after the first, and the first, which makes all bases; bytes of state by those of AdamW;
-and the time of a whole training step by that of AdamW with batches of 64 windows and of 8. A training step is the
-gradient, which is measured with 8 windows and takes eight times as long with 64, and the mean of the updates after
-the first.
+model, and its state is donated. The optimizers take turns of a few steps. Times are processor time of all threads,
+which other programs lengthen less than time by the clock. Columns: milliseconds of an update, median and largest over
+the steps after the first, and the first, which makes all bases; the mean by that of Muon; bytes of state by those of
+AdamW; and the time of a whole training step by that of AdamW with batches of 64 windows and of 8. A training step is
+the gradient, which is measured with 8 windows and takes eight times as long with 64, and the mean of the updates
+after the first.
 """
 
 import argparse
@@ -47,10 +48,10 @@ def gradient_function():
 
 
 def seconds(function, *arguments):
-    """Results, and how long they took."""
-    began = time.perf_counter()
+    """Results, and the processor time that they took."""
+    began = time.process_time()
     results = jax.block_until_ready(function(*arguments))
-    return results, time.perf_counter() - began
+    return results, time.process_time() - began
 
 
 class Run:
@@ -84,7 +85,7 @@ def main() -> None:
     gradient, params = gradient_function()
     windows = jax.random.randint(jax.random.key(1), (4, WINDOWS, WINDOW + 1), 0, CHARACTERS)
     gradients = [jax.block_until_ready(gradient(params, batch))[1] for batch in windows]
-    runs = {name: Run(makers[name], params, gradients[0]) for name in dict.fromkeys(["adamw", *options.names])}
+    runs = {name: Run(makers[name], params, gradients[0]) for name in dict.fromkeys(["adamw", "muon", *options.names])}
     spent = []
     for begin in range(0, options.steps + 1, options.turn):
         spent.append(1e3 * seconds(gradient, params, windows[0])[1])
@@ -96,13 +97,16 @@ def main() -> None:
         return float(np.median(spent)) * batch / WINDOWS + float(np.mean(runs[name].times[1:]))
 
     print(f"{sum(leaf.size for leaf in jax.tree.leaves(params)):,} parameters; gradient {np.median(spent):,.0f} ms")
-    print("| optimizer | update, median / ms | largest / ms | first / ms | state | step, 64 windows | 8 windows |")
-    print("|---|---|---|---|---|---|---|")
+    titles = ("optimizer", "median / ms", "largest", "first", "by Muon's", "state", "step, 64 windows", "8 windows")
+    print("|", " | ".join(titles), "|")
+    print("|---" * len(titles), "|", sep="")
     for name, run in runs.items():
         times, state = run.times[1:], run.bytes / runs["adamw"].bytes
+        muon = np.mean(times) / np.mean(runs["muon"].times[1:])
         steps = " | ".join(f"{whole(name, batch) / whole('adamw', batch):.2f}" for batch in (BATCH, WINDOWS))
         print(
-            f"| {name} | {np.median(times):.0f} | {max(times):.0f} | {run.times[0]:.0f} | {state:.2f} | {steps} |",
+            f"| {name} | {np.median(times):,.0f} | {max(times):,.0f} | {run.times[0]:,.0f} | {muon:.2f} | {state:.2f} "
+            f"| {steps} |",
             flush=True,
         )
 
