@@ -13,7 +13,7 @@ denominators or diagonals; scale multiplies the direction.
 Weight decay falls on all parameters, as in optax; `mask=` chooses, as `optim.hidden_matrices` does.
 
 Bases and roots that are renewed every `interval` steps are computed for all matrices in the first step, and then for
-the matrices in turn, the largest first, so that no later step is much longer than the others.
+the matrices in turn, the largest first, so that the work is spread over the steps.
 
 State and arithmetic are in float32 at least, whatever the parameters' dtype; updates have that of the gradients. A
 parameter's gradient with a norm above 2.6e14 (max^{3/8} of float32) counts as one of that norm, because its square
