@@ -59,6 +59,7 @@ def study(
         "reference_point": None if reference is None else reference.tolist(),
         "search": settings.search._asdict(),
         "optimum": None if settings.optimum is None else settings.optimum.logs,
+        "monotone": None if settings.monotone is None else settings.monotone.signs,
         "earlier": [one.plain() for one in settings.earlier],
     }
     trials = [

@@ -23,6 +23,7 @@ from seqdec.bo.settings import check_noise, checked
 from seqdec.bo.space.constraints import Constraint
 from seqdec.bo.space.spaces import Point
 from seqdec.bo.surrogates.contract import Surrogate
+from seqdec.bo.surrogates.trend import Directions
 from seqdec.core import Acquisition
 from seqdec.portable import portable
 from seqdec.registry import spelled
@@ -92,6 +93,10 @@ class BayesianOptimizer(Findings):
             a dict from values to weights; or a function from a value to its density, or what has one as `pdf` or `pmf`,
             such as the distributions of scipy. It guides the first questions and fades, see
             `seqdec.bo.acquisition.optimum`; it is of no parameter with a condition.
+        monotone: which way the value goes with some parameters: a dict from names, or indices, to 1, it rises, or -1,
+            it falls, for numbers and Ordinal. With outcome constraints or several objectives a list of such dicts, or
+            None, one for each objective and outcome; a dict alone is of the only objective. It is the prior mean of the
+            function, see `seqdec.bo.surrogates.trend`, and values overrule it.
         earlier: an earlier study of the same or of a similar function, or a list of them: a result of
             `seqdec.minimize`, an optimizer, a table like its `trials_dataframe()` in any container, or the path of the
             file of a study. Their values are no part of this search; how much they say of the function is learnt, see
@@ -128,6 +133,7 @@ class BayesianOptimizer(Findings):
         noise_std: float | None = None,
         search: Search | None = None,
         optimum: Mapping[Any, Any] | None = None,
+        monotone: Mapping[Any, int] | Sequence[Mapping[Any, int] | None] | None = None,
         earlier: Any = None,
     ) -> None:
         check_process()
@@ -151,6 +157,7 @@ class BayesianOptimizer(Findings):
             noise_std=noise_std,
             search=search,
             optimum=optimum,
+            monotone=monotone,
         )
         self.settings = settings = settings._replace(earlier=reading.read(earlier, settings))
         self.space, self.outputs, self.seed, self.maximize = settings[:4]
@@ -329,6 +336,8 @@ class BayesianOptimizer(Findings):
         settings: dict[str, Any] = study.settings | {"search": Search(**study.settings["search"])}
         if (logs := settings.get("optimum")) is not None:
             settings["optimum"] = Optimum(tuple(None if one is None else tuple(one) for one in logs))
+        if (directions := settings.get("monotone")) is not None:
+            settings["monotone"] = Directions(tuple(map(tuple, directions)))
         settings["earlier"] = [Earlier(*map(np.array, one)) for one in settings.get("earlier", [])]
         used, notes = settings.pop("used", settings["surrogate"]), settings.pop("notes", {})
         optimizer = cls(study.space, **settings)

@@ -42,6 +42,7 @@ class GoalOptions(ModelOptions, total=False):
     outcome_constraints: int
     initial: int | None
     optimum: Mapping[Any, Any] | None
+    monotone: Mapping[Any, int] | Sequence[Mapping[Any, int] | None] | None
     earlier: Any
 
 

@@ -25,9 +25,11 @@ from seqdec.bo.space.constraints import Constraint
 from seqdec.bo.space.spaces import Space
 from seqdec.bo.suggestion import Method
 from seqdec.bo.surrogates import contract as surrogates
+from seqdec.bo.surrogates import trend
 from seqdec.bo.surrogates.contract import Surrogate
 from seqdec.bo.surrogates.input_warp import warped
 from seqdec.bo.surrogates.multi_output import independent
+from seqdec.bo.surrogates.trend import Directions, trended
 from seqdec.core import Acquisition
 
 _MANY_DIMENSIONS = 20
@@ -53,6 +55,7 @@ class Settings(NamedTuple):
     noise_std: float | None
     search: Search
     optimum: Optimum | None
+    monotone: Directions | None
     earlier: tuple[Earlier, ...] = ()
 
     @property
@@ -87,6 +90,7 @@ def checked(
     noise_std: Any,
     search: Any,
     optimum: Any,
+    monotone: Any,
 ) -> Settings:
     """The settings. Raises ValueError or TypeError, naming the argument that does not fit."""
     space = space_from(bounds, constraints)
@@ -123,6 +127,7 @@ def checked(
         noise_std,
         check_search(Search() if search is None else search),
         optima.checked(optimum, space),
+        trend.checked(monotone, space, outputs),
     )
 
 
@@ -146,11 +151,16 @@ def choose(settings: Settings, surrogate: str | Surrogate) -> Chosen:
     belief = warped(belief) if settings.input_warp else belief
     automatic = isinstance(settings.acquisition, str) and settings.acquisition == "auto"
     acquisition = acquisitions.automatic(belief.acquisition, outputs) if automatic else settings.acquisition
+    directions = np.zeros((len(settings.signs), space.columns + len(settings.earlier)))
+    if settings.monotone is not None:
+        directions[:, : space.columns] = settings.signs[:, None] * settings.monotone.columns(space)
+    beliefs = tuple(trended(belief, tuple(signs)) for signs in directions.tolist())
     if outputs.plain:
+        belief = beliefs[0]
         score = acquisitions.make(acquisition)
         smooth = acquisitions.is_smooth(score(Incumbent(*jnp.zeros(2))))
     else:
-        belief = independent(belief, len(settings.signs))
+        belief = independent(beliefs)
         score = acquisitions.make_several(acquisition, outputs)
         smooth = acquisitions.is_smooth(score(Target(Incumbent(*jnp.zeros(2)), jnp.array(False), jnp.zeros(0))))
     model = Model(

@@ -88,7 +88,16 @@ class Sampler(BaseSampler):
     @spelled(
         BayesianOptimizer,
         name="Sampler",
-        hidden=("bounds", "constraints", "maximize", "objectives", "outcome_constraints", "initial", "optimum"),
+        hidden=(
+            "bounds",
+            "constraints",
+            "maximize",
+            "objectives",
+            "outcome_constraints",
+            "initial",
+            "optimum",
+            "monotone",
+        ),
     )
     def __init__(
         self,

@@ -110,7 +110,7 @@ def minimize(
             point; None: a bar on a terminal, elsewhere a line now and then.
         **options: further keywords of `seqdec.bo.BayesianOptimizer`: constraints, objectives, outcome_constraints,
             reference_point, surrogate_options, initial, trust_region, standardize, warp, input_warp, noise_std,
-            search, optimum, earlier.
+            search, optimum, monotone, earlier.
 
     Returns:
         A scipy OptimizeResult: x and fun, with kind "observed" those of the best call (None and NaN when all failed);

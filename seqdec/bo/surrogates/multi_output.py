@@ -1,4 +1,4 @@
-"""Several outputs as one surrogate: independent beliefs of the same kind at the same points.
+"""Several outputs as one surrogate: independent beliefs at the same points.
 
 Responses of the history are (N, m). Moments of the posterior have the outputs as their last axis: means (n, m),
 covariances (n, n, m), functions (n, d) -> (n, m).
@@ -16,20 +16,25 @@ from seqdec.core import Key, Posterior
 
 
 @functools.cache
-def independent(surrogate: Surrogate, outputs: int) -> Surrogate:
-    """The surrogate of `outputs` independent outputs; its state is a tuple of theirs."""
+def independent(surrogates: tuple[Surrogate, ...]) -> Surrogate:
+    """The surrogate of independent outputs, one of `surrogates` for each; its state is a tuple of theirs."""
+    first, outputs = surrogates[0], len(surrogates)
 
     def init(key: Key, history: History) -> tuple[Any, ...]:
-        return tuple(surrogate.init(key, _of(history, output)) for output in range(outputs))
+        return tuple(one.init(key, _of(history, output)) for output, one in enumerate(surrogates))
 
     def fit(state: tuple[Any, ...], history: History) -> tuple[Any, ...]:
-        return tuple(surrogate.fit(one, _of(history, output)) for output, one in enumerate(state))
+        return each("fit", state, history)
 
     def condition_on(state: tuple[Any, ...], history: History) -> tuple[Any, ...]:
-        return tuple(surrogate.condition_on(one, _of(history, output)) for output, one in enumerate(state))
+        return each("condition_on", state, history)
+
+    def each(function: str, state: tuple[Any, ...], history: History) -> tuple[Any, ...]:
+        parts = enumerate(zip(surrogates, state, strict=True))
+        return tuple(getattr(one, function)(own, _of(history, output)) for output, (one, own) in parts)
 
     def posterior(state: tuple[Any, ...]) -> Posterior:
-        parts = [surrogate.posterior(one) for one in state]
+        parts = [one.posterior(own) for one, own in zip(surrogates, state, strict=True)]
 
         def joint(candidates):
             return jax.tree.map(lambda *leaves: jnp.stack(leaves, -1), *(part.joint(candidates) for part in parts))
@@ -41,18 +46,18 @@ def independent(surrogate: Surrogate, outputs: int) -> Surrogate:
         return Posterior(lambda x: jnp.stack([part.mean(x) for part in parts], -1), joint, draw)
 
     def noise_variance(state: tuple[Any, ...]) -> np.ndarray:
-        assert surrogate.noise_variance is not None
-        return np.array([surrogate.noise_variance(one) for one in state])
+        estimates = [one.noise_variance for one in surrogates]
+        return np.array([estimate(own) for estimate, own in zip(estimates, state, strict=True) if estimate is not None])
 
     def stored(state: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(map(surrogate.stored, state))
+        return tuple(one.stored(own) for one, own in zip(surrogates, state, strict=True))
 
-    return surrogate._replace(
+    return first._replace(
         init=init,
         fit=fit,
         condition_on=condition_on,
         posterior=posterior,
-        noise_variance=None if surrogate.noise_variance is None else noise_variance,
+        noise_variance=None if first.noise_variance is None else noise_variance,
         stored=stored,
     )
 
