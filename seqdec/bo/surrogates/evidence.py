@@ -177,16 +177,18 @@ def negative_log_likelihood(hyper: Hyperparameters, known: Known) -> tuple[float
     """
     scaled, amplitude = known.x * np.exp(-hyper.log_length_scales), math.exp(hyper.log_scale)
     r = distances(scaled)
-    whiten, log_determinant = whitener(covariance(hyper, known, r))
-    inverse = whiten.T @ whiten
+    decay = np.exp(-r)
+    risen = 1 + r
+    correlations = (risen + r * r / 3) * decay
+    inverse, log_determinant = _inverse(_covariance(hyper, known, correlations))
     weights = inverse @ known.y
     slope = (inverse - np.outer(weights, weights)) / 2
     # By the scaled points: the derivative of the kernel by a squared scaled distance is -5/6 (1 + r) exp(-r).
-    by_square = slope * (1 + r) * np.exp(-r)
+    by_square = slope * risen * decay
     by_scaled = -amplitude * 10 / 3 * (by_square.sum(1)[:, None] * scaled - by_square @ scaled)
     estimated = np.where(known.noise < 0, np.diagonal(slope), 0).sum() * math.exp(hyper.log_noise)
     by_lengths = -np.einsum("nd,nd->d", scaled, by_scaled)
-    gradient = Hyperparameters(by_lengths, amplitude * np.sum(slope * matern52_at(r)), estimated)
+    gradient = Hyperparameters(by_lengths, amplitude * np.vdot(slope, correlations), estimated)
     loss = 0.5 * float(known.y @ weights) + 0.5 * log_determinant
     return loss, gradient, by_scaled * np.exp(-hyper.log_length_scales)
 
@@ -213,7 +215,13 @@ def covariances(hyper: Hyperparameters, a: np.ndarray, b: np.ndarray) -> np.ndar
 
 def covariance(hyper: Hyperparameters, known: Known, r: np.ndarray) -> np.ndarray:
     """(n, n) covariance of the responses, given sqrt 5 times the scaled distances."""
-    return MEAN_VARIANCE + math.exp(hyper.log_scale) * matern52_at(r) + np.diag(noise_variances(hyper, known))
+    return _covariance(hyper, known, matern52_at(r))
+
+
+def _covariance(hyper: Hyperparameters, known: Known, correlations: np.ndarray) -> np.ndarray:
+    cov = MEAN_VARIANCE + math.exp(hyper.log_scale) * correlations
+    np.einsum("ii->i", cov)[:] += noise_variances(hyper, known)
+    return cov
 
 
 def whitener(cov: np.ndarray) -> tuple[np.ndarray, float]:
@@ -223,6 +231,16 @@ def whitener(cov: np.ndarray) -> tuple[np.ndarray, float]:
     root = np.linalg.cholesky(cov)
     whiten = solve_triangular(root, np.eye(len(root)), lower=True, check_finite=False)
     return whiten, 2 * float(np.sum(np.log(np.diagonal(root))))
+
+
+def _inverse(cov: np.ndarray) -> tuple[np.ndarray, float]:
+    """(inverse, log determinant) of a positive definite matrix (n, n), in a third of the operations of `whitener`."""
+    from scipy.linalg import lapack
+
+    root = np.linalg.cholesky(cov)
+    log_determinant = 2 * float(np.sum(np.log(np.diagonal(root))))
+    upper, _ = lapack.dpotri(root.T, overwrite_c=True)
+    return np.triu(upper) + np.triu(upper, 1).T, log_determinant
 
 
 def noise_variances(hyper: Hyperparameters, known: Known) -> np.ndarray:
