@@ -10,7 +10,8 @@ Settings have the names of optax, and their descriptions the papers' letters: b1
 momentum, b2 that of second moments, b3 that of products G G^T where squares are averaged too; eps is added to
 denominators or diagonals; scale multiplies the direction.
 
-Weight decay falls on all parameters, as in optax; `mask=` chooses, as `optim.hidden_matrices` does.
+Weight decay falls on all parameters, as in optax; `mask=` chooses, as `optim.hidden_matrices` does. `update` needs the
+parameters for weight decay only. `optim.explain` shows what an optimizer does with each parameter.
 
 Bases and roots that are renewed every `interval` steps are computed for all matrices in the first step, and then for
 the matrices in turn, the largest first, so that the work is spread over the steps.

@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from optax import GradientTransformationExtraArgs, ScalarOrSchedule
 
 from seqdec import checks
-from seqdec.optim.common import Mask, mask_tree, promoting, widened
+from seqdec.optim.common import Mask, mask_tree, promoting, widened, zeros_like_state
 from seqdec.optim.groups import Matrices, is_matrix
 from seqdec.optim.injection import injectable
 
@@ -191,6 +191,17 @@ def _decay(weight_decay: Any, mask: Mask | None) -> GradientTransformationExtraA
     return promoting(optax.add_decayed_weights(weight_decay, named))
 
 
+def _wide(transform: optax.GradientTransformation) -> GradientTransformationExtraArgs:
+    """A transformation of optax with state and arithmetic as those of the methods here, in float32 at least."""
+    inner = promoting(transform)
+
+    def update(updates, state, params=None, **extra):
+        new, state = inner.update(widened(updates), state, params, **extra)
+        return jax.tree.map(lambda value, old: value.astype(old.dtype), new, updates), state
+
+    return GradientTransformationExtraArgs(lambda params: inner.init(zeros_like_state(params)), update)
+
+
 def _stepped(
     transform: optax.GradientTransformation, learning_rate: ScalarOrSchedule
 ) -> GradientTransformationExtraArgs:
@@ -271,10 +282,6 @@ def routed(
     def others(params):
         return jax.tree.map(lambda label: label == "adam", labels(params))
 
-    bounding = promoting(optax.stateless(lambda gradients, _: widened(gradients)))
-    groups: dict[Hashable, optax.GradientTransformation] = {
-        "matrix": transform,
-        "adam": optax.chain(bounding, promoting(optax.scale_by_adam())),
-    }
+    groups: dict[Hashable, optax.GradientTransformation] = {"matrix": transform, "adam": _wide(optax.scale_by_adam())}
     ratio = optax.masked(promoting(optax.scale(adam_ratio)), others)
     return optax.chain(optax.partition(groups, labels), _decay(weight_decay, mask), _rate(learning_rate), ratio)

@@ -44,8 +44,8 @@ def mask_tree(mask: Mask, params: PyTree) -> PyTree:
 
 
 def zeros_like_state(params: PyTree) -> PyTree:
-    """Zeros like the parameters, in the dtype of the state."""
-    return jax.tree.map(lambda leaf: jnp.zeros(jnp.shape(leaf), accumulator(leaf)), params)
+    """Zeros like the parameters, in the dtype of the state, and on the devices of each."""
+    return jax.tree.map(lambda leaf: jnp.zeros_like(leaf, accumulator(leaf)), params)
 
 
 def widened(gradients: PyTree) -> PyTree:

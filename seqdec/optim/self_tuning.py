@@ -45,7 +45,7 @@ from seqdec import checks
 from seqdec.core import Array, PyTree
 from seqdec.optim import linear
 from seqdec.optim.alias import for_matrices, with_weight_decay
-from seqdec.optim.common import accumulator, widened, zeros_like_state
+from seqdec.optim.common import widened, zeros_like_state
 from seqdec.optim.groups import Matrices, axes_of
 from seqdec.optim.injection import injectable
 
@@ -122,7 +122,7 @@ class SelfTuningState(NamedTuple):
 
 
 def _stacked_zeros(params: PyTree, count: int) -> PyTree:
-    return jax.tree.map(lambda leaf: jnp.zeros((count, *jnp.shape(leaf)), accumulator(leaf)), params)
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[None], (count, *leaf.shape)), zeros_like_state(params))
 
 
 def _accumulated(momenta: PyTree, gradients: PyTree, betas: Array) -> PyTree:
