@@ -73,6 +73,7 @@ def test_each_output_has_its_directions_and_a_file_keeps_them(tmp_path: Path) ->
     assert alone.settings.monotone == trend.Directions(((1, 0, 0), (0, 0, 0)))
 
 
+@pytest.mark.extended
 def test_it_goes_with_earlier_studies_and_input_warps() -> None:
     earlier = seqdec.minimize(lambda x: x[0] + x[1], BOX, n_calls=6, seed=1, search=QUICK)
     options: dict[str, Any] = {"n_calls": 8, "seed": 0, "search": QUICK, "monotone": {0: 1, 1: 1}}

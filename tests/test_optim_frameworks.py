@@ -59,6 +59,7 @@ def kinds(tree):
     return jax.tree.structure(tree), [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(tree)]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 @pytest.mark.parametrize("name", NAMES)
 def test_wrappers_keep_the_kinds_of_updates_and_state(name, wrapper):
@@ -109,6 +110,7 @@ def program(transform, params, gradients):
     return re.sub(r"0x[0-9a-f]+", "", str(jax.make_jaxpr(step)(*leaves)))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_program_of_a_step_is_the_same_in_every_framework(name):
     """The output layer of the list has no name that tells, so that `matrices` does."""
