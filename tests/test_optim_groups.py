@@ -148,6 +148,7 @@ def directions(transform, gradient):
     return first, update(jax.tree.map(lambda leaf: 2 * leaf**2, gradient), state)[0]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", METHODS)
 def test_a_kernel_moves_as_the_matrix_of_its_layer(name):
     """FISMO and Muon treat inputs and outputs differently, and the trees hold one parameter each."""
