@@ -1,6 +1,6 @@
 """Knowledge of monotone directions, right and wrong: the best values with and without it.
 
-    OMP_NUM_THREADS=1 python benchmarks/monotone.py             # 5 CPU minutes
+    OMP_NUM_THREADS=1 python benchmarks/monotone.py             # 4 CPU minutes
 
 The functions depend on some of their parameters in a known direction: "hartmann" is Hartmann6 plus three increasing or
 decreasing terms, "rosenbrock" the logarithm of Rosenbrock's function in four columns plus three such terms,

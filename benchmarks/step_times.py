@@ -8,8 +8,8 @@ model, and its state is donated. The optimizers take turns of a few steps. Times
 which other programs lengthen less than time by the clock. Columns: milliseconds of an update, median and largest over
 the steps after the first, and the first, which makes all bases; the mean by that of Muon; bytes of state by those of
 AdamW; and the time of a whole training step by that of AdamW with batches of 64 windows and of 8. A training step is
-the gradient, which is measured with 8 windows and takes eight times as long with 64, and the mean of the updates
-after the first.
+the gradient, which is measured with 8 windows and counted eight times for 64, and the mean of the updates after the
+first.
 """
 
 import argparse

@@ -4,7 +4,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import numpy as np
 
@@ -28,9 +28,6 @@ from seqdec.core import Acquisition
 from seqdec.portable import portable
 from seqdec.registry import spelled
 from seqdec.runtime import apart, check_process
-
-if TYPE_CHECKING:
-    pass
 
 
 @portable

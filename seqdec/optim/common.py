@@ -155,7 +155,6 @@ def matrixwise(
         key = jax.random.key(bits)
         fields = [structure.flatten_up_to(field) for field in state.matrices]
         directions, states = [], []
-
         places = np.argsort(np.argsort([-leaf.size for leaf in leaves], kind="stable")).tolist()
 
         def move(place, matrix, own, key):

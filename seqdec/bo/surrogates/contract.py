@@ -72,6 +72,23 @@ class Surrogate(NamedTuple):
     anew."""
 
 
+def around(inner: Surrogate, init: Any, fit: Any, condition_on: Any, posterior: Any) -> Surrogate:
+    """`inner` with other functions, whose state is a NamedTuple with that of `inner` in the field `inner`."""
+
+    def noise_variance(state: Any) -> Array:
+        assert inner.noise_variance is not None
+        return inner.noise_variance(state.inner)
+
+    return inner._replace(
+        init=init,
+        fit=fit,
+        condition_on=condition_on,
+        posterior=posterior,
+        noise_variance=None if inner.noise_variance is None else noise_variance,
+        stored=lambda state: state._replace(inner=inner.stored(state.inner)),
+    )
+
+
 def check_growth(growth: Any) -> float:
     """`growth` of a Surrogate as a float. Raises ValueError below 1, TypeError for no number."""
     checks.known("growth", growth)

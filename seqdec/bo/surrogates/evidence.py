@@ -177,14 +177,12 @@ def negative_log_likelihood(hyper: Hyperparameters, known: Known) -> tuple[float
     """
     scaled, amplitude = known.x * np.exp(-hyper.log_length_scales), math.exp(hyper.log_scale)
     r = distances(scaled)
-    decay = np.exp(-r)
-    risen = 1 + r
-    correlations = (risen + r * r / 3) * decay
+    correlations = matern52_at(r)
     inverse, log_determinant = _inverse(_covariance(hyper, known, correlations))
     weights = inverse @ known.y
     slope = (inverse - np.outer(weights, weights)) / 2
     # By the scaled points: the derivative of the kernel by a squared scaled distance is -5/6 (1 + r) exp(-r).
-    by_square = slope * risen * decay
+    by_square = slope * (1 + r) * np.exp(-r)
     by_scaled = -amplitude * 10 / 3 * (by_square.sum(1)[:, None] * scaled - by_square @ scaled)
     estimated = np.where(known.noise < 0, np.diagonal(slope), 0).sum() * math.exp(hyper.log_noise)
     by_lengths = -np.einsum("nd,nd->d", scaled, by_scaled)

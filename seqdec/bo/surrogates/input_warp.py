@@ -17,8 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from seqdec.bo.surrogates import evidence
-from seqdec.bo.surrogates.contract import History, Surrogate
-from seqdec.core import Array, Key, Posterior
+from seqdec.bo.surrogates.contract import History, Surrogate, around
+from seqdec.core import Key, Posterior
 from seqdec.runtime import one_blas_thread
 
 _VARIANCE = 0.75
@@ -76,21 +76,7 @@ def warped(surrogate: Surrogate) -> Surrogate:
 
         return Posterior(lambda rows: at.mean(warp(rows)), lambda rows: at.joint(warp(rows)), draw)
 
-    def noise_variance(state: State) -> Array:
-        assert surrogate.noise_variance is not None
-        return surrogate.noise_variance(state.inner)
-
-    def stored(state: State) -> State:
-        return state._replace(inner=surrogate.stored(state.inner))
-
-    return surrogate._replace(
-        init=init,
-        fit=fit,
-        condition_on=condition_on,
-        posterior=posterior,
-        noise_variance=None if surrogate.noise_variance is None else noise_variance,
-        stored=stored,
-    )
+    return around(surrogate, init, fit, condition_on, posterior)
 
 
 def forward(powers: Powers, x: Any, xp: Any) -> Any:

@@ -24,14 +24,12 @@ def independent(surrogates: tuple[Surrogate, ...]) -> Surrogate:
         return tuple(one.init(key, _of(history, output)) for output, one in enumerate(surrogates))
 
     def fit(state: tuple[Any, ...], history: History) -> tuple[Any, ...]:
-        return each("fit", state, history)
+        parts = enumerate(zip(surrogates, state, strict=True))
+        return tuple(one.fit(own, _of(history, output)) for output, (one, own) in parts)
 
     def condition_on(state: tuple[Any, ...], history: History) -> tuple[Any, ...]:
-        return each("condition_on", state, history)
-
-    def each(function: str, state: tuple[Any, ...], history: History) -> tuple[Any, ...]:
         parts = enumerate(zip(surrogates, state, strict=True))
-        return tuple(getattr(one, function)(own, _of(history, output)) for output, (one, own) in parts)
+        return tuple(one.condition_on(own, _of(history, output)) for output, (one, own) in parts)
 
     def posterior(state: tuple[Any, ...]) -> Posterior:
         parts = [one.posterior(own) for one, own in zip(surrogates, state, strict=True)]

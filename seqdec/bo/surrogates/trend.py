@@ -23,7 +23,7 @@ from seqdec.bo.outputs import Outputs
 from seqdec.bo.space import constraints, containers
 from seqdec.bo.space.dimensions import Categorical
 from seqdec.bo.space.spaces import Space
-from seqdec.bo.surrogates.contract import History, Surrogate
+from seqdec.bo.surrogates.contract import History, Surrogate, around
 from seqdec.core import Array, Key, Posterior, Predictive
 
 
@@ -128,21 +128,7 @@ def trended(surrogate: Surrogate, directions: tuple[float, ...]) -> Surrogate:
 
         return Posterior(lambda rows: at.mean(rows) + trend(rows), joint, draw)
 
-    def noise_variance(state: State) -> Array:
-        assert surrogate.noise_variance is not None
-        return surrogate.noise_variance(state.inner)
-
-    def stored(state: State) -> State:
-        return state._replace(inner=surrogate.stored(state.inner))
-
-    return surrogate._replace(
-        init=init,
-        fit=fit,
-        condition_on=condition_on,
-        posterior=posterior,
-        noise_variance=None if surrogate.noise_variance is None else noise_variance,
-        stored=stored,
-    )
+    return around(surrogate, init, fit, condition_on, posterior)
 
 
 def fitted(signs: np.ndarray, history: History) -> np.ndarray:
