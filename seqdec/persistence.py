@@ -520,10 +520,13 @@ def _temporary(path: Path) -> "tuple[Path, FileLock]":
 
 
 def _discard(folder: Path, lock: "FileLock") -> None:
-    """Remove a temporary folder, the file that is locked last."""
-    for item in folder.iterdir():
-        if item.name != _WRITING:
-            with suppress(OSError):
+    """Remove a temporary folder.
+
+    The file that is locked is removed last and before its release: who has opened it by then does not get the lock.
+    """
+    with suppress(OSError):
+        for item in sorted(folder.iterdir(), key=lambda item: item.name == _WRITING):
+            with suppress(OSError):  # Windows removes no open file
                 item.unlink()
     lock.release()
     shutil.rmtree(folder, ignore_errors=True)

@@ -1,6 +1,7 @@
 """Devices and the cache of compiled programs, each in a process of its own, because JAX reads them once."""
 
 import os
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import seqdec
-from seqdec.persistence import check_writable
+from seqdec.persistence import check_writable, clear, write_file
 from seqdec.runtime import available_cores, step_options
 
 _CACHED = """
@@ -57,6 +58,30 @@ def test_processes_that_start_together_share_a_folder(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(check_writable, [tmp_path / "programs"] * 400))
     assert list((tmp_path / "programs").iterdir()) == []
+
+
+def test_a_temporary_folder_that_another_process_is_about_to_remove_is_not_used(tmp_path: Path, monkeypatch) -> None:
+    """The other process takes the folder for abandoned after its lock file is opened and before that is locked."""
+    fcntl = pytest.importorskip("fcntl")
+    flock, rmtree, abandoned = fcntl.flock, shutil.rmtree, []
+
+    def locked_too_late(descriptor: int, operation: int) -> None:
+        if list(tmp_path.glob(".file-*/*")):
+            monkeypatch.setattr(fcntl, "flock", flock)
+            monkeypatch.setattr(shutil, "rmtree", lambda folder, **options: abandoned.append(folder))
+            clear(list(tmp_path.iterdir()))
+            monkeypatch.setattr(shutil, "rmtree", rmtree)
+        flock(descriptor, operation)
+
+    def write(temporary: Path) -> None:
+        for folder in abandoned:
+            rmtree(folder)
+        temporary.write_text("kept")
+
+    monkeypatch.setattr(fcntl, "flock", locked_too_late)
+    write_file(tmp_path / "file", write)
+    assert len(abandoned) == 1
+    assert [(item.name, item.read_text()) for item in tmp_path.iterdir()] == [("file", "kept")]
 
 
 @pytest.mark.sampled(4)
