@@ -141,7 +141,7 @@ def test_every_agent_is_under_test():
     assert sorted(SMALL) == list(agents.names())
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 @every_learner
 def test_a_scan_mapped_over_seeds_is_the_loop_of_one_seed(lab):
     start, key = jax.random.split(lab.keys[1])
@@ -169,6 +169,7 @@ def test_state_keeps_its_structure_and_dtypes(lab):
     assert jnp.issubdtype(action.value.dtype, jnp.integer)
 
 
+@pytest.mark.sampled(2)
 @every_agent
 def test_many_decisions_at_once_are_those_of_one_after_the_other(lab):
     if lab.agent.act_batch is None:
@@ -182,7 +183,7 @@ def test_many_decisions_at_once_are_those_of_one_after_the_other(lab):
     np.testing.assert_allclose(many.propensity, each.propensity, atol=1e-3)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @every_agent
 def test_many_rewards_at_once(lab):
     """One alone is as in `update`; what is not finite is left out of several."""
@@ -237,6 +238,7 @@ def test_masked_actions_are_never_played(lab):
     assert jax.eval_shape(lab.agent.update, lab.state, seen, jnp.int32(2), 0.5) == plain
 
 
+@pytest.mark.sampled(2)
 @every_agent
 def test_propensities_are_the_frequencies_of_the_actions(lab):
     state = jax.tree.map(lambda leaf: leaf[0], lab.states)
@@ -277,6 +279,7 @@ def assert_rejects_and_learns(update, state, same_of):
     assert any(np.any(a != b) for a, b in zip(*map(jax.tree.leaves, (learnt(fresh), learnt(state))), strict=True))
 
 
+@pytest.mark.sampled(2)
 @every_learner
 def test_bad_updates_are_rejected_and_teach_nothing(lab):
     """Time passes for a filter all the same: its belief widens by the process noise."""
@@ -290,12 +293,14 @@ def test_without_process_noise_a_rejection_leaves_the_state_as_it_was(name):
     assert_rejects_and_learns(jax.jit(agent.update), jax.jit(agent.init)(jax.random.key(0)), lambda state: state)
 
 
+@pytest.mark.sampled(2)
 @every_agent
 def test_a_context_that_is_not_a_number_still_gets_an_allowed_action(lab):
     observation = Masked(jnp.full(NUM_FEATURES, jnp.nan), jnp.array([False, True, True]))
     assert lab.act(jax.random.key(0), lab.state, observation).value in (1, 2)
 
 
+@pytest.mark.sampled(2)
 @every_agent
 def test_acting_is_a_function_of_key_state_and_observation(lab):
     before = jax.tree.map(np.array, lab.state)
@@ -387,6 +392,7 @@ def test_the_default_network_fits_the_observation():
         assert sum(leaf.size for leaf in jax.tree.leaves(params)) == 65 * 50 + 51 * 50 + 51 * 10
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", sorted(set(OF_CONTEXTS) - {"ekf"}))
 @pytest.mark.parametrize("num_arms", [1, 10])
 def test_default_settings_work_for_few_and_many_arms(name, num_arms):
@@ -411,6 +417,7 @@ class Custom(nn.Module):
         return nn.Dense(NUM_ARMS, name="head")(jnp.tanh(nn.Dense(6, name="body")(x)))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize(
     "model", [Custom(), models.network(Custom(), jnp.zeros(NUM_FEATURES))], ids=["flax", "Network"]
@@ -421,6 +428,7 @@ def test_own_networks_are_taken(name, model):
     assert set(getattr(params, "network", params)) == {"body", "head"}
 
 
+@pytest.mark.sampled(2)
 @every_agent
 @pytest.mark.parametrize(
     ("where", "options", "error", "message"),

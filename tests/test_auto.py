@@ -406,6 +406,7 @@ def test_a_rejected_update_leaves_the_state_as_it_was(name):
         assert_same(fresh, state, rtol=0)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("space", "members"),
     [(spaces.Discrete(4), 3), (spaces.Box(0, 1, (8, 8), np.float32), 3), (spaces.Box(0, 255, (28, 28), np.uint8), 1)],

@@ -51,6 +51,7 @@ def test_a_thousand_steps_take_the_actions_of_the_boxes(name: str, q: float, mon
         np.testing.assert_allclose(moments[0].cov, moments[1].cov, rtol=1e-7, atol=1e-12)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_acting_and_updating_read_the_basis_as_often_as_updating_alone(
     name: str, monkeypatch: pytest.MonkeyPatch

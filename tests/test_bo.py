@@ -293,6 +293,7 @@ def test_a_filter_over_a_linear_network_is_bayesian_regression() -> None:
             np.testing.assert_allclose(at.cov, cov, atol=1e-4)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", surrogates.names())
 def test_every_surrogate_learns_a_function(name: str) -> None:
     small: dict[str, dict[str, Any]] = {
@@ -506,6 +507,7 @@ def test_an_interrupted_question_can_be_asked_again(monkeypatch: pytest.MonkeyPa
     assert optimizer.ask().number == 4
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("surrogate", "options"),
     [

@@ -97,6 +97,7 @@ def listed(call: Any, xs: Any) -> list[Any]:
     return [call(x) for x in xs]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("workers", "batch_size", "evaluated"), [(1, 1, 3), (1, 3, 3), (map, 3, 3), (listed, 4, 4), (InThread(), 4, 4)]
 )
@@ -237,6 +238,7 @@ def hung(folder: Path) -> list[int]:
 STARTS = [[0.1, 0.0], [0.9, 0.0], [0.2, 0.0], [0.8, 0.0], [0.3, 0.0]]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["number", "executor"])
 def test_a_call_that_hangs_is_ended_and_counts_as_failed(
@@ -352,6 +354,7 @@ def beyond_fails(x: Any) -> float:
     return math.nan if x[0] + x[1] > 1 else (x[0] - 0.8) ** 2 + (x[1] - 0.4) ** 2
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_a_minimum_on_the_border_of_failures_is_found(seed: int) -> None:
     result = seqdec.minimize(beyond_fails, BOX, n_calls=30, seed=seed, progress=False)
@@ -362,6 +365,7 @@ NAMED = {"x": Real(0.0, 1.0), "y": Real(0.0, 1.0), "z": Conditional(Real(0.0, 1.
 KINDS = [(BOX, {}), (BOX, {"surrogate": "hilofi"}), (BOX, {"acquisition": "ucb"}), (BOX, {"outcome_constraints": 1})]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("bounds", "options"), [*KINDS, (NAMED | {"kind": Categorical(("a", "b"))}, {})])
 def test_questions_of_every_kind_keep_to_where_calls_succeed(bounds: Any, options: dict[str, Any]) -> None:
     optimizer = BayesianOptimizer(bounds, seed=0, capacity=32, search=Search(64, 4, steps=10), **options)

@@ -36,6 +36,7 @@ def through(thing: Any) -> Any:
     return pickle.loads(pickle.dumps(thing))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "options",
     [

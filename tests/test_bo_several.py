@@ -357,6 +357,7 @@ def test_a_tiny_scale_is_no_unit_of_a_volume() -> None:
 # Studies
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("fun", "options"),
     [

@@ -186,7 +186,7 @@ def leaves(result: Any) -> list[np.ndarray]:
     return [np.asarray(leaf) for leaf in jax.tree.leaves(result)]
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("name", TAKERS)
 def test_any_container_is_a_list(name: str) -> None:
     values, take = TAKERS[name]
@@ -288,7 +288,7 @@ COUNTS: dict[str, Callable[[Any], Any]] = {
 STEP: Any = (jax.eval_shape(agents.replay_adamw(ENV).init, KEY), jnp.zeros(2), jnp.int32(0), jnp.float32(0))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", COUNTS)
 def test_a_small_integer_type_does_not_overflow(name: str) -> None:
     """Sizes are sums and products of what is given, which need not fit its type."""

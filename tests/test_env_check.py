@@ -18,7 +18,7 @@ from seqdec.core import Environment, Masked, TimeStep
 from tests.toys import toy_agent
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.filterwarnings("ignore:environment .open-bandit.*none of 16 rewards is known")
 @pytest.mark.parametrize("name", envs.names())
 def test_every_environment_passes(name: str, image_home: Path) -> None:
@@ -133,6 +133,7 @@ def test_what_is_right_passes() -> None:
     seqdec.run(toy_agent(), own(**python), 2, seed=0, progress=False)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "mode", ["jax_disable_jit", "jax_numpy_rank_promotion", "jax_numpy_dtype_promotion", "jax_enable_x64"]
 )

@@ -157,7 +157,7 @@ with Local(2) as executor:
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_ctrl_c_ends_the_program_its_workers_and_what_they_started(name: str, tmp_path: Path) -> None:
     program = HANGING + CTRL_C + PROGRAMS[name]

@@ -294,6 +294,7 @@ def test_process_noise_between_updates_widens_the_moments():
     np.testing.assert_allclose(after - before, 2 * 0.1 * 5.0 * np.eye(4), atol=1e-12)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("q", [0.0, 1e-2])
 def test_error_bounds_hold_on_random_streams(name, q):
@@ -335,7 +336,7 @@ def block_diagonal(matrices):
     return out
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("broken", ["context", "nan reward", "infinite reward"])
 def test_non_finite_input_is_rejected_and_leaves_the_belief(name, broken):
@@ -399,6 +400,7 @@ def test_traced_and_plain_zero_process_noise_agree():
     assert a.blocks[0].factor.basis[0].shape[1] == 7  # nothing is ever appended
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_log_density_of_a_stream_has_derivatives_by_the_first_mean(name):
     """Without process noise, from the prior on, whose factors have columns of zero; against a difference quotient."""
@@ -513,6 +515,7 @@ def test_single_precision_stays_single_and_does_not_recompile(name):
     assert len(traces) == 1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["lrkf", "lolofi", "hilofi"])
 def test_a_basis_in_bfloat16_halves_the_memory_and_keeps_the_moments_to_two_digits(name):
     """Two hundred steps, with room made several times; coefficients and root stay in single precision."""
@@ -547,6 +550,7 @@ def test_log_density_is_that_of_the_predictive():
     np.testing.assert_allclose(info.innovation, y - at.mean)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_acting_and_updating_share_the_linearisation_in_a_compiled_scan(name):
     """Moments for all arms and the update of one, in one scan, cost the update's products and a few small ones.

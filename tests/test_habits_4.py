@@ -72,6 +72,7 @@ FILTERS = {
 }
 
 
+@pytest.mark.extended
 @pytest.mark.usefixtures("double")
 @pytest.mark.sampled(20)
 @pytest.mark.parametrize("name", FILTERS)
@@ -311,6 +312,7 @@ def factories():
 NETWORK = seqdec.models.network(seqdec.models.MLP(2, (3,)), np.zeros(2))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "make"), list(factories()), ids=lambda value: value if isinstance(value, str) else "")
 def test_what_is_made_in_python_is_made_whatever_the_guard(name, make):
     """`name` is for the report."""

@@ -41,6 +41,7 @@ def assert_same_bits(one, other):
 # Counts
 
 
+@pytest.mark.sampled(2)
 @every_filter
 @pytest.mark.parametrize("rate", [100.0, 10_000.0])
 def test_a_surprising_first_count_does_not_end_learning(name, rate):
@@ -130,6 +131,7 @@ def test_an_output_that_does_not_exist_is_refused(name, index):
     assert_same_bits(fresh, belief)
 
 
+@pytest.mark.sampled(2)
 @every_filter
 @pytest.mark.parametrize("index", [7, -1])
 def test_a_row_of_an_output_that_does_not_exist_is_left_out(name, index):
@@ -326,6 +328,7 @@ def test_in_compiled_code_what_no_action_can_be_chosen_for_has_no_propensity(nam
     assert 0 < agent.act(KEY, state, GOOD).propensity <= 1 + 1e-6
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("context", "action", "reward", "error", "message"),
     [
@@ -385,6 +388,7 @@ def test_members_of_a_discrete_space_are_checked():
     assert jax.jit(agent.update)(state, jnp.int32(6), 0, 1.0)[1].rejected
 
 
+@pytest.mark.sampled(3)
 @every_agent
 @pytest.mark.parametrize("what", ["CartPole-v1", None, SITE.action_space], ids=["name", "nothing", "space"])
 def test_what_has_no_spaces_is_refused(name, what):
@@ -403,7 +407,7 @@ def test_an_agent_of_other_spaces_is_not_run():
         seqdec.run(agents.linear(SITE), seqdec.envs.FunctionalEnv(env), 5, seed=0)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", LEARNERS)
 @pytest.mark.parametrize("bad", [1.7e18, 1e38, np.inf, -np.inf, np.nan])
 def test_one_bad_value_leaves_an_agent_that_learns(name, bad):

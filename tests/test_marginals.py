@@ -31,6 +31,7 @@ LIKELIHOODS = {"gaussian": likelihoods.gaussian(0.1), "categorical": likelihoods
 CASES = [("hilofi", "mlp", "gaussian"), ("hilofi", "mlp", "categorical"), ("hilofi", "mixing", "gaussian")]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("name", "module", "likelihood"), [*CASES, ("lrkf", "mlp", "gaussian")])
 def test_marginals_are_those_of_the_moments(name, module, likelihood):
     """Whether a response depends on the parameters of one output or of all, with process noise that has arrived."""

@@ -184,7 +184,7 @@ def claims() -> list[tuple[str, str, str]]:
     return dealt
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(("name", "kind", "what"), claims())
 def test_every_agent_decides_and_learns(name: str, kind: str, what: str) -> None:
     where = FITTING[kind][what]
@@ -212,7 +212,7 @@ TRACED = sorted({*FIRST.values(), "linear", "random", "replay_sgd", "vbll"})
 """One agent of each kind, and those beside them with learning of their own."""
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(("kind", "what"), SPACES)
 def test_every_space_is_taken(kind: str, what: str) -> None:
     where = FITTING[kind][what]

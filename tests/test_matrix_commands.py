@@ -348,7 +348,7 @@ def words(name: str, line: list[str]) -> list[str]:
 CASES = [(name, line) for name in experiments.EVERY for line in lines(name)]
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(14)
 @pytest.mark.parametrize(("name", "line"), CASES, ids=[" ".join([name, *line])[:60] for name, line in CASES])
 def test_every_value_of_every_option(name: str, line: list[str], traced: Path, capsys: Any) -> None:
     if "ray" in line and importlib.util.find_spec("ray") is None:

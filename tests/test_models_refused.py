@@ -106,6 +106,7 @@ def test_a_module_that_is_not_a_function_of_one_input_is_refused(what: str) -> N
         models.network(module, jnp.zeros((8, 8, 1)))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", [name for name in agents.names() if agents.capabilities(name).model])
 def test_every_agent_with_a_model_refuses_it(name: str) -> None:
     for what in ("running means", "dropout", "a batch"):
@@ -114,6 +115,7 @@ def test_every_agent_with_a_model_refuses_it(name: str) -> None:
             agents.make(name, IMAGES, model=module)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("module", [Single(), Layered(), Dropping(deterministic=True)])
 def test_the_remedies_work(module: nn.Module) -> None:
     network = models.network(module, jnp.zeros((8, 8, 1)))

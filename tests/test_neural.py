@@ -88,6 +88,7 @@ def test_a_row_that_is_rejected_does_not_enter_the_memory():
         assert_same(fresh, state, rtol=0)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["replay_sgd", "neural_linear"])
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_no_step_copies_the_memory(name, seeds):
@@ -118,6 +119,7 @@ def offer(seed=0):
     return {"item": jnp.asarray(random.integers(0, 6, 4), jnp.int32), "features": features}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["replay_adamw", "last_layer_laplace", "vbll", "on_vbll", "neural_linear", "ensemble"])
 @pytest.mark.parametrize("full", [False, True], ids=["one reward", "every reward"])
 def test_candidates_are_learned_from_and_chosen(name, full):

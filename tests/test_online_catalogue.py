@@ -238,6 +238,7 @@ def test_a_catalog_that_grows_compiles_before_it_needs_to() -> None:
         assert len(made) == compiled
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("call", ["decide", "add_items", "remove_items"])
 def test_an_exception_at_some_lines(call: str, tmp_path: Path) -> None:
     with service(tmp_path / "log", snapshot_every=2) as one:

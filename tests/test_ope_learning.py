@@ -67,6 +67,7 @@ def test_gradients_are_finite_differences_of_the_estimator(name: str) -> None:
         assert abs(slope[place] - difference) < 1e-8
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "learned",
     [

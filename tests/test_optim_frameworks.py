@@ -59,7 +59,7 @@ def kinds(tree):
     return jax.tree.structure(tree), [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(tree)]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 @pytest.mark.parametrize("name", NAMES)
 def test_wrappers_keep_the_kinds_of_updates_and_state(name, wrapper):

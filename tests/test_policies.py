@@ -180,6 +180,7 @@ def test_many_equal_and_certain_arms_share_the_probability():
     np.testing.assert_allclose(policy.probabilities(jax.random.key(0), question, None, None), 1 / 300, rtol=1e-4)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("std", [0.0, 0.01, 1.0])
 @pytest.mark.parametrize("mask", [None, jnp.arange(40) % 3 > 0], ids=["all allowed", "some allowed"])
 def test_the_probability_of_one_candidate_is_one_of_the_probabilities(std, mask):
@@ -240,6 +241,7 @@ def _probabilities(name, mean, cov, mask):
     return _every_law(mean, cov, mask)[name]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
 @pytest.mark.parametrize("arms", [2, 10, 64, 256])
 def test_singular_covariances_in_float32_give_finite_scores(arms, scale):

@@ -53,6 +53,7 @@ def test_the_error_is_as_stated(size):
     assert error.mean() < 0.0002
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("size", [10, 1000, 20_000])
 def test_many_candidates_that_are_equally_uncertain_share_the_probability(size):
     _, probability = common.marginal_quadrature(lambda posterior, candidates, mask: posterior, DRAWS)

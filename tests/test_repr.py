@@ -54,6 +54,7 @@ SHOWN = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", SHOWN)
 def test_a_repr_has_a_few_lines_with_name_sizes_settings_and_counts(kind: str) -> None:
     make, words = SHOWN[kind]
@@ -63,6 +64,7 @@ def test_a_repr_has_a_few_lines_with_name_sizes_settings_and_counts(kind: str) -
         assert word in shown, shown
 
 
+@pytest.mark.extended
 def test_counts_follow_what_is_told() -> None:
     optimizer = bo.BayesianOptimizer({"rate": bo.Real(0.1, 1.0)}, seed=0)
     for value in (0.5, 0.25, None):

@@ -120,6 +120,7 @@ def test_chunks_are_short_and_divide_the_run_where_they_can(num_steps: int) -> N
     assert num_steps % length == 0 or num_steps in (1009, 99_991, 1_000_003)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("num_steps", "programs"), [(100, 2), (1003, 2), (1009, 3)])
 def test_two_programs_and_one_for_a_shorter_last_chunk(
     num_steps: int, programs: int, monkeypatch: pytest.MonkeyPatch

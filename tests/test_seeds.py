@@ -107,6 +107,7 @@ def test_any_integer_is_a_seed_and_large_ones_differ_from_small_ones(name: str) 
         assert any((one != other).any() for one, other in zip(large, drawn(take(LARGE % 2**32)), strict=True))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", TAKERS)
 @pytest.mark.parametrize(
     ("seed", "error"),

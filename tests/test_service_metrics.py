@@ -75,6 +75,7 @@ def metrics(site: Any) -> dict[str, float]:
     return {name: float(value) for name, value in pairs}
 
 
+@pytest.mark.extended
 def test_arms_are_listed_and_added(site):
     status, before = ask(site, "/arms", method="GET")
     assert (status, before["arms"][:10]) == (200, list(range(10)))

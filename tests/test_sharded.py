@@ -32,7 +32,7 @@ def check(function, *arguments):
     assert "psum" not in str(jax.make_jaxpr(sharded)(*arguments))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", RANKS)
 def test_filters(name):
     flt = getattr(filters, name)(NETWORK, likelihoods.gaussian(0.1), **dict.fromkeys(RANKS[name], 2))
@@ -53,7 +53,7 @@ def test_filters(name):
     check(lambda belief, seed: flt.sample(jax.random.key(seed), belief), belief, SEEDS)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", sorted(set(seqdec.agents.REGISTRY) - {"popularity"}))
 def test_agents(name):
     agent = seqdec.agents.make(name, ENV)

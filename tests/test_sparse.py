@@ -40,6 +40,7 @@ def logged(one: seqdec.OnlineAgent) -> list[list[float]]:
     return contexts.unpacked([context for (context,) in found], one._record)[contexts.WHOLE].tolist()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_contexts_of_a_service(kind: Any) -> None:
     stacked, row = kind(ROWS), kind(ROWS[:1])

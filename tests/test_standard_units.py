@@ -48,7 +48,7 @@ def played(agent: Any, *streams: np.ndarray) -> list[tuple[list[int], Any]]:
     return results
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", FILTERS)
 def test_a_raw_table_is_played_as_one_in_standard_units(name: str) -> None:
     (scaled, reference), (raw, state) = played(make(name, site()), ROWS, RAW)

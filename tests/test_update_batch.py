@@ -138,6 +138,7 @@ def test_batches_are_the_same_where_rows_are_kept_as_outer_products(name, monkey
     assert_close(*(flt.moments(belief, at) for belief in ends))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["ekf", "hilofi", "lrkf"])
 def test_inputs_that_are_not_finite_are_left_out(name):
     flt = MAKERS[name](NETWORK, LIKELIHOODS["gaussian"], 1e-3, dtype=jnp.float64)
