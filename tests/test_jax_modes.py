@@ -205,7 +205,7 @@ def test_policies(name: str) -> None:
                 jax.eval_shape(lambda key, known=known: policy.probabilities(key, known, None, None), KEY)
 
 
-RANKED = {name: {"rank": 2} for name in ("alice", "alice_0", "apollo", "fira")}
+RANKED = {name: {"rank": 2} for name in ("alice", "alice_0", "apollo", "fira", "galore")}
 
 
 @pytest.mark.sampled(2)

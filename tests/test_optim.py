@@ -26,6 +26,7 @@ RATES = {
     "eigen_adam": 0.1,
     "fira": 0.3,
     "fismo": 0.1,
+    "galore": 0.3,
     "koala_m": 0.1,
     "koala_plus_plus": 0.3,
     "koala_v": 0.3,
@@ -42,6 +43,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "alice_0": {"rank": 2, "interval": 10},
     "apollo": {"rank": 2, "interval": 10},
     "fira": {"rank": 2, "interval": 10},
+    "galore": {"rank": 2, "interval": 10},
     # The gradients of the targets are large, and the damping of the theory is of the size of their squares.
     "fismo": {"statistics": "scale_free", "eps": 1.0, "adam_ratio": 1.0},
     "racs": {"adam_ratio": 0.2},

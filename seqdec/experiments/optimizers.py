@@ -100,12 +100,15 @@ CONTENDERS: dict[str, Contender] = {
     "fismo_scale_free": Contender(functools.partial(optim.fismo, statistics="scale_free", eps=0.1), 0.0316),
     "eigen_adam": Contender(functools.partial(optim.eigen_adam, b2=0.99, b3=0.95, interval=20), 3e-3),
     "alice_0": Contender(functools.partial(optim.alice_0, **_LOW_RANK), 0.06),
-    "koala_plus_plus_authors": Contender(functools.partial(optim.koala_plus_plus, first_twice=True), 1.0),
+    "koala_plus_plus_first_twice": Contender(functools.partial(optim.koala_plus_plus, first_twice=True), 1.0),
     "koala_v": Contender(optim.koala_v, 0.6),
     "koala_m": Contender(optim.koala_m, 0.6),
     "swan": Contender(optim.swan, 0.2),
     "fira": Contender(functools.partial(optim.fira, **_LOW_RANK), 0.06),
+    "galore": Contender(functools.partial(optim.galore, **_LOW_RANK), 0.06),
     "apollo": Contender(functools.partial(optim.apollo, **_LOW_RANK), 0.02),
+    "apollo_svd": Contender(functools.partial(optim.apollo, **_LOW_RANK, projection="svd"), 0.02),
+    "apollo_mini": Contender(functools.partial(optim.apollo, rank=1, interval=100, scale=128**0.5), 0.003),
 }
 """The settings and learning rates compared; a registered optimizer without a row takes part with its defaults."""
 CONTENDERS |= {name: Contender(optim.REGISTRY[name], 0.1) for name in optim.REGISTRY if name not in CONTENDERS}

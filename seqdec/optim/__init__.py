@@ -19,8 +19,8 @@ the matrices in turn, the largest first, so that the work is spread over the ste
 State and arithmetic are in float32 at least, whatever the parameters' dtype; updates have that of the gradients. A
 parameter's gradient with a norm above 2.6e14 (max^{3/8} of float32) counts as one of that norm, because its square
 would stay in the state as an infinity; KOALA, which needs no squares, filters gradients of any length. NaN
-gradients make NaN updates, as with optax's own methods: `optax.apply_if_finite` guards against them. GaLore and Muon
-are in `optax.contrib`.
+gradients make NaN updates, as with optax's own methods: `optax.apply_if_finite` guards against them. Muon is in
+`optax.contrib`.
 
 Updates have derivatives by the gradients and by settings that are floats, also where gradients are zero or have equal
 singular values. `optax.adam`, which takes what is no hidden matrix, has none by a gradient that is exactly zero.
@@ -57,8 +57,10 @@ from seqdec.optim.groups import matrix_axes as matrix_axes
 from seqdec.optim.groups import partition as partition
 from seqdec.optim.lowrank import apollo as apollo
 from seqdec.optim.lowrank import fira as fira
+from seqdec.optim.lowrank import galore as galore
 from seqdec.optim.lowrank import scale_by_apollo as scale_by_apollo
 from seqdec.optim.lowrank import scale_by_fira as scale_by_fira
+from seqdec.optim.lowrank import scale_by_galore as scale_by_galore
 from seqdec.optim.self_tuning import Preconditioner as Preconditioner
 from seqdec.optim.self_tuning import diagonal_ema as diagonal_ema
 from seqdec.optim.self_tuning import diagonal_sum as diagonal_sum

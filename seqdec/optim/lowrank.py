@@ -1,22 +1,25 @@
-r"""Fira and APOLLO: Adam in a projection of the gradient, and a scaling of the full gradient.
+r"""GaLore, Fira and APOLLO: Adam in a projection of the gradient, alone, completed, or as a scaling of the gradient.
 
 For a gradient G (m x n), m <= n, a projection U (m x r), renewed in step 1 and every K steps, and Adam's direction
 Delta, bias correction included, for sigma = U^T G:
 
-    Fira     U = leading left singular vectors of G                u = alpha ( U Delta + limit( R diag(s) ) )
-    APOLLO   U drawn from N(0, 1 / r), or as Fira's                u = alpha G diag(s)
+    GaLore   U = leading left singular vectors of G                u = alpha U Delta
+    Fira     U as GaLore's                                         u = alpha ( U Delta + limit( R diag(s) ) )
+    APOLLO   U drawn from N(0, 1 / r), or as GaLore's              u = alpha G diag(s)
 
 with R = G - U sigma and s_i = |Delta_i| / |sigma_i| of the columns. APOLLO with one dimension, APOLLO-Mini, takes one
 s = |Delta| / |sigma| for the whole matrix. `limit` bounds the growth of the norm. Moments keep their coordinates when
-U changes. A random U is drawn from the seed in every step, and not stored. GaLore, on which both build, is
-`optax.contrib.galore`.
+U changes. A random U is drawn from the seed in every step, and not stored. `optax.contrib.galore` projects the longer
+side instead.
 
 Memory of a matrix: 2 n r + m r numbers (and the limiter's one for Fira), 2 n r for a random U; so 2 n for APOLLO-Mini.
 Work: O(m n r) per step; a singular value decomposition, O(m^2 n), every K steps where U is not random.
 
-Sources: Chen et al., "Fira: Can We Achieve Full-rank Training of LLMs Under Low-rank Constraint?", 2024; Zhu et al.,
-"APOLLO: SGD-like Memory, AdamW-level Performance", 2024; as stated in Gong, Scetbon, Ma, Meeds, "Towards Efficient
-Optimizer Design for LLM via Structured Fisher Approximation with a Low-Rank Extension", 2025, Algorithms 8 and 9.
+Sources: Zhao et al., "GaLore: Memory-Efficient LLM Training by Gradient Low-Rank Projection", 2024; Chen et al., "Fira:
+Can We Achieve Full-rank Training of LLMs Under Low-rank Constraint?", 2024; Zhu et al., "APOLLO: SGD-like Memory,
+AdamW-level Performance", 2024; as stated in Gong, Scetbon, Ma, Meeds, "Towards Efficient Optimizer Design for LLM via
+Structured Fisher Approximation with a Low-Rank Extension", 2025, Algorithms 8 and 9. Algorithm 8 prints GaLore's step
+without the minus and without U.
 """
 
 from typing import Any, Literal, NamedTuple, get_args
@@ -34,6 +37,17 @@ from seqdec.optim.groups import Matrices
 from seqdec.optim.injection import injectable
 
 Projection = Literal["random", "svd"]
+
+
+class GaloreState(NamedTuple):
+    """2 n r + m r numbers of one matrix; trees of them in the transformation's state."""
+
+    basis: Array
+    """(m, r) U"""
+    moment: Array
+    """(r, n)"""
+    square: Array
+    """(r, n)"""
 
 
 class FiraState(NamedTuple):
@@ -82,6 +96,43 @@ def _check(b1, b2, eps, scale) -> None:
     checks.number("b2", b2, 0, 1)
     checks.number("eps", eps)
     checks.number("scale", scale, exclusive=True)
+
+
+@injectable
+def scale_by_galore(
+    *,
+    rank: int = 128,
+    interval: int = 200,
+    b1: Any = 0.9,
+    b2: Any = 0.999,
+    eps: Any = 1e-8,
+    scale: Any = 0.3,
+    matrices: Matrices | None = None,
+) -> optax.GradientTransformationExtraArgs:
+    """Adam in the leading subspace of the gradient; see the head of this file. The direction is not negated.
+
+    Args:
+        rank: r; a matrix with a shorter side takes that.
+        interval: K, steps between two projections.
+        b1, b2, eps: of Adam.
+        scale: alpha.
+        matrices: axes of the parameters, where they are not those of `seqdec.optim.matrix_axes`.
+
+    Raises:
+        ValueError: a setting is out of its range; in `init`, a parameter is no matrix.
+    """
+    rank, interval = checks.count("rank", rank), checks.count("interval", interval)
+    _check(b1, b2, eps, scale)
+
+    def init(zeros):
+        return GaloreState(zeros[:, :rank][:, : len(zeros)], zeros[:rank], zeros[:rank])
+
+    def update(gradient, state, step):
+        basis = _singular(step, interval, state.basis, gradient)
+        within, moment, square = _adam(basis.T @ gradient, state, step.number, b1, b2, eps)
+        return scale * basis @ within, GaloreState(basis, moment, square)
+
+    return matrixwise("galore", GaloreState, init, update, matrices=matrices)
 
 
 @injectable
@@ -180,6 +231,11 @@ def scale_by_apollo(
 
     return matrixwise("apollo", ApolloState, init, update, seed=seed, matrices=matrices)
 
+
+galore = for_matrices(
+    scale_by_galore,
+    "GaLore for hidden matrices, Adam for all other parameters. The authors' learning rate is 0.02, Adam's 0.001.",
+)
 
 fira = for_matrices(
     scale_by_fira,
