@@ -400,7 +400,7 @@ def test_failures_never_reach_the_belief(value: float | None) -> None:
     for _ in range(4):
         trial = optimizer.ask()
         optimizer.tell(trial, BRANIN(trial.x))
-    _, (_, _, trials) = optimizer.fitted()
+    trials = optimizer.fitted()[1].trials
     assert (int(trials.answered), int(trials.pending), int(trials.failed)) == (4, 0, 1)
     assert np.isfinite(trials.y).all() and optimizer.trials_dataframe()["state"][0] == "failed"
     np.testing.assert_allclose(np.asarray(trials.x)[4], optimizer.space.encode(failed.x), rtol=1e-6)

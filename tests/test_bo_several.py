@@ -290,7 +290,7 @@ def test_pending_trials_enter_with_what_is_expected_of_each_output() -> None:
     optimizer = played(one, 8, outcome_constraints=1)
     optimizer.ask(2)
     with jax.enable_x64(True):
-        model, (state, _, trials) = optimizer.fitted()
+        model, (state, _, trials, _) = optimizer.fitted()
         before = np.asarray(programs.means(model.surrogate, state, trials.x))
         belief = programs.believe(model.surrogate, state, trials)
         found = programs.marginals(model.surrogate, belief.state, trials.x[:10])

@@ -3,6 +3,7 @@
 from seqdec.bo.acquisition.names import names as acquisition_names
 from seqdec.bo.acquisition.pareto import hypervolume
 from seqdec.bo.answers import Front, Prediction, Recommendation
+from seqdec.bo.fidelity import Fidelity, Forecast
 from seqdec.bo.minimizer.entry import maximize, minimize
 from seqdec.bo.optimizer import BayesianOptimizer
 from seqdec.bo.record import Exhausted, Trial
@@ -24,6 +25,8 @@ __all__ = [
     "Categorical",
     "Conditional",
     "Exhausted",
+    "Fidelity",
+    "Forecast",
     "Front",
     "History",
     "Integer",

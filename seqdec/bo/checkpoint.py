@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import numpy as np
 
+from seqdec.bo.fidelity import Forecast
 from seqdec.bo.record import Record
 from seqdec.bo.settings import Settings
 from seqdec.bo.space.constraints import Linear
@@ -27,10 +28,9 @@ class Study(NamedTuple):
     settings: dict[str, Any]
     """keywords of the optimizer"""
     trials: list[tuple[Any, ...]]
-    """(point, status, values, reason, standard deviation of the noise, outcomes, seconds) in the order of their
-    numbers"""
+    """(point, status, values, ...), as `seqdec.bo.record.Entry`, in the order of their numbers"""
     order: list[int]
-    """numbers of the complete trials in the order in which their values were told"""
+    """numbers of the trials with values in the order in which these were told"""
     warps: tuple[Any, ...]
     """of the outputs, see `seqdec.bo.output_warp.Warp`; empty in studies of earlier versions"""
     state: list[np.ndarray]
@@ -169,11 +169,21 @@ def _decoded_warps(warps: list[Any]) -> tuple[Any, ...]:
 
 
 def _decoded_trial(
-    x: Any, status: str, values: Any, reason: str, noise: Any = None, outcomes: Any = (), seconds: float | None = None
+    x: Any,
+    status: str,
+    values: Any,
+    reason: str,
+    noise: Any = None,
+    outcomes: Any = (),
+    seconds: float | None = None,
+    level: int = 0,
+    curve: Any = (),
+    forecast: Any = None,
 ) -> Any:
     """A trial; in files from before several objectives `values` is one number, and later entries may be missing."""
     told = tuple(values) if isinstance(values, list) else (values,)
-    return _decoded_point(x), status, told, reason, noise, tuple(outcomes), seconds
+    known = None if forecast is None else Forecast.decoded(forecast)
+    return _decoded_point(x), status, told, reason, noise, tuple(outcomes), seconds, level, tuple(curve), known
 
 
 def _encoded(value: Any) -> Any:

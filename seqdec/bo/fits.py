@@ -53,7 +53,7 @@ class Fits:
 
     def observations(self, record: Record) -> Observations:
         """What is known; where the surrogate is chosen automatically, it is chosen by it."""
-        chosen = surrogates.choose(len(record.order))
+        chosen = surrogates.choose(len(record.order) + record.more)
         if self.settings.is_automatic and chosen != self.surrogate:
             self.use(chosen)
         return record.observations(self.method.model.signs)
@@ -88,7 +88,7 @@ class Fits:
 
     def _needed(self, record: Record) -> int:
         """The capacity that holds all trials."""
-        count = len(record.entries)
+        count = len(record.entries) + record.more
         return self.capacity << (count // self.capacity).bit_length() if count >= self.capacity else self.capacity
 
     def saved(self) -> tuple[list[np.ndarray], tuple[Warp, ...]]:

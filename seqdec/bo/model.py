@@ -15,6 +15,7 @@ from seqdec import checks
 from seqdec.bo import output_warp
 from seqdec.bo.answers import Prediction
 from seqdec.bo.earlier import Prior, is_related
+from seqdec.bo.fidelity import Grid, offsets
 from seqdec.bo.output_warp import Warp
 from seqdec.bo.outputs import Outputs
 from seqdec.bo.space.spaces import Point
@@ -42,7 +43,8 @@ class Model(NamedTuple):
     signs: np.ndarray
     """(m,) 1 for objectives to be maximized, -1 for others and for outcomes"""
     columns: int
-    """of the surrogate: of the unit cube, then one for each earlier study"""
+    """of the surrogate: of the unit cube, then one of the fidelity, if there are several, and one for each earlier
+    study"""
     seed: int
     standardize: bool
     warp: bool
@@ -50,6 +52,7 @@ class Model(NamedTuple):
     """of values told without one; None: estimated"""
     earlier: tuple[tuple[Prior, ...], ...] = ()
     """of each earlier study and output"""
+    fidelity: Grid | None = None
 
     @property
     def earlier_rows(self) -> int:
@@ -61,18 +64,17 @@ class Observations(NamedTuple):
     """What is known of the function."""
 
     told: list[Point]
-    """with values, in the order of telling"""
+    """with values, in the order of telling; a point with a learning curve once for each of its levels"""
     responses: np.ndarray
     """(n, m) values, then outcomes, at these points, larger is better"""
     noise_std: list[float | None]
     """n, as in `Model`"""
     pending: list[Point]
     failed: list[Point]
-
-    @property
-    def points(self) -> list[Point]:
-        """All of them."""
-        return self.told + self.pending + self.failed
+    trials: int
+    """their number"""
+    taken: list[Point]
+    """those that are asked again where repeats are allowed only: all but those of lower levels"""
 
 
 class Start(NamedTuple):
@@ -93,6 +95,8 @@ class Fitted(NamedTuple):
     """of the outputs"""
     trials: Trials
     """the arguments of the compiled programs"""
+    offsets: np.ndarray
+    """(levels, m) of the fidelity; of one level without it"""
 
     @property
     def start(self) -> Start:
@@ -109,13 +113,13 @@ def fit(model: Model, known: Observations, rows: int, start: Start | None) -> Fi
     """Fit the surrogate to all values, in arrays of `rows` rows; from its prior where `start` is None or outdated."""
     surrogate, values = model.surrogate, known.responses
     if start is None or _is_outdated(model, start.warps, values):
-        units = np.stack([point.unit for point in known.told])
+        units = rows_of(model, known.told)
         warps = tuple(fit_warp(model, units, column, j) for j, column in enumerate(values.T))
         start = Start(None, warps)
     kept = inliers(start.warps, values)
-    trials = _trials(model, known, start.warps, kept, rows)
+    trials, levels = _trials(model, known, start.warps, kept, rows)
     key = jax.random.key(checks.word(model.seed))
-    return Fitted(programs.fit(surrogate, key, start.state, trials), start.warps, trials)
+    return Fitted(programs.fit(surrogate, key, start.state, trials), start.warps, trials, levels)
 
 
 def _is_outdated(model: Model, warps: tuple[Warp, ...], values: np.ndarray) -> bool:
@@ -139,20 +143,36 @@ def fit_warp(model: Model, units: np.ndarray, values: np.ndarray, output: int) -
     return output_warp.moderate(warp, values) if model.outputs.objectives > 1 else warp
 
 
-def _trials(model: Model, known: Observations, warps: tuple[Warp, ...], kept: np.ndarray, rows: int) -> Trials:
-    """All points in arrays; values that are not `kept` (n,) count as failed."""
+def rows_of(model: Model, points: list[Point]) -> np.ndarray:
+    """(n, columns) points of this search for the surrogate, without the columns of earlier studies."""
+    units = np.reshape([point.unit for point in points], (len(points), -1))
+    if model.fidelity is None:
+        return units
+    return np.column_stack([units, model.fidelity.columns[[point.level for point in points]]])
+
+
+def _trials(
+    model: Model, known: Observations, warps: tuple[Warp, ...], kept: np.ndarray, rows: int
+) -> tuple[Trials, np.ndarray]:
+    """(all points in arrays, offsets of the levels); values that are not `kept` (n,) count as failed."""
     answered, outliers = ([point for point, k in zip(known.told, kept, strict=True) if k == side] for side in (1, 0))
     groups, dtype = (answered, known.pending, known.failed + outliers), model.surrogate.dtype
     z, own, columns = warped(warps, known.responses[kept]), len(answered), model.columns - len(model.earlier)
-    units = np.reshape([point.unit for group in groups for point in group], (-1, columns))
+    units = rows_of(model, [point for group in groups for point in group])
+    levels = np.zeros((1, z.shape[1]))
+    if model.fidelity is not None:
+        places = np.array([point.level for point in answered], int)
+        levels = offsets(len(model.fidelity.levels), places, units[:own, :-1], z)
+        z = z - levels[places]
     x, y = np.zeros((rows, model.columns)), np.zeros((rows, len(model.signs)))
     x[:own, :columns], y[:own] = units[:own], z
     count = own
     for place, study in enumerate(model.earlier, columns):
-        if is_related(study, units[:own], z):
+        cube = units[:own, : study[0].units.shape[1]]  # at full fidelity, to which the offsets lead
+        if is_related(study, cube, z):
             at = slice(count, count := count + len(study[0].z))
-            x[at, :columns], x[at, place] = study[0].units, 1.0
-            y[at] = np.stack([one.aligned(units[:own], column) for one, column in zip(study, z.T, strict=True)], 1)
+            x[at, : cube.shape[1]], x[at, place] = study[0].units, 1.0
+            y[at] = np.stack([one.aligned(cube, column) for one, column in zip(study, z.T, strict=True)], 1)
     x[count : count + len(units) - own, :columns] = units[own:]
     noise = None
     if model.surrogate.noise_variance is not None:
@@ -160,18 +180,23 @@ def _trials(model: Model, known: Observations, warps: tuple[Warp, ...], kept: np
     if model.outputs.plain:
         y, noise = y[:, 0], None if noise is None else noise[:, 0]
     counts = (np.int32(number) for number in (count, len(groups[1]), len(groups[2])))
-    return Trials(x.astype(dtype), y.astype(dtype), *counts, noise=noise)
+    return Trials(x.astype(dtype), y.astype(dtype), *counts, noise=noise), levels
 
 
 def _noise(model: Model, known: Observations, warps: tuple[Warp, ...], kept: np.ndarray, rows: int) -> np.ndarray:
     """(rows, m) variances of the warped responses' noise, to first order; negative where it is estimated."""
     stds = [-1.0 if std is None else std for std, k in zip(_noise_stds(model, known), kept, strict=True) if k]
-    default, values = -1.0 if model.noise_std is None else model.noise_std, known.responses[kept]
+    values = known.responses[kept]
     noise = np.full((rows, values.shape[1]), -1.0)
     for j in range(model.outputs.objectives):
-        noise[:, j] = default * warps[j].slope(warps[j].inverse(np.zeros(1)))
+        noise[:, j] = _default_noise(model, warps[j])
         noise[: len(stds), j] = np.array(stds) * warps[j].slope(values[:, j])
     return np.where(noise < 0, -1.0, noise**2)
+
+
+def _default_noise(model: Model, warp: Warp) -> np.ndarray:
+    """(1,) deviation of the noise of a warped response of which none is told; negative where it is estimated."""
+    return (-1.0 if model.noise_std is None else model.noise_std) * warp.slope(warp.inverse(np.zeros(1)))
 
 
 def _noise_stds(model: Model, known: Observations) -> list[float | None]:
@@ -211,6 +236,22 @@ def _at(program: Callable[..., Any], model: Model, fitted: Fitted, units: np.nda
             at = np.array(program(model.surrogate, fitted.state, x.astype(model.surrogate.dtype)))
             found.append(np.reshape(at, (-1, rows, outputs))[:, : len(block)])
     return np.concatenate(found, 1).astype(float)
+
+
+def curve(model: Model, fitted: Fitted, state: Any, unit: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    """The first warped response at the levels at `unit` (columns,): (means (n,), covariance (n, n), noise's variance).
+
+    `state` is that of the surrogate.
+    """
+    assert model.fidelity is not None
+    levels = model.fidelity.columns
+    x = np.zeros((len(levels), model.columns))
+    x[:, : len(unit)], x[:, len(unit)] = unit, levels
+    with jax.enable_x64(True):
+        found = programs.joint(model.surrogate, state, x.astype(model.surrogate.dtype))
+    means, cov, noise = (np.asarray(part, float) for part in found)
+    known = float(_default_noise(model, fitted.warps[0])[0])
+    return means + fitted.offsets[:, 0], cov, float(noise) if known < 0 else known**2
 
 
 def predictions(model: Model, fitted: Fitted, units: np.ndarray) -> np.ndarray:

@@ -9,9 +9,10 @@ from typing import Any, overload
 import numpy as np
 
 from seqdec import checks
-from seqdec.bo import checkpoint, model, reading, suggestion
+from seqdec.bo import checkpoint, levels, model, reading, suggestion
 from seqdec.bo.acquisition.optimum import Optimum
 from seqdec.bo.earlier import Earlier
+from seqdec.bo.fidelity import Fidelity, Forecast, Grid
 from seqdec.bo.findings import Findings
 from seqdec.bo.fits import Fits
 from seqdec.bo.locking import one_at_a_time
@@ -94,6 +95,10 @@ class BayesianOptimizer(Findings):
             it falls, for numbers and Ordinal. With outcome constraints or several objectives a list of such dicts, or
             None, one for each objective and outcome; a dict alone is of the only objective. It is the prior mean of the
             function, see `seqdec.bo.surrogates.trend`, and values overrule it.
+        fidelity: the levels at which the function can be evaluated, such as `seqdec.bo.Fidelity(1, 30)` for epochs of
+            training. Then a question is a point and a level; the search is for the best value at full fidelity, the
+            highest level, and only values there are best or recommended. See `seqdec.bo.fidelity`. Needs one objective,
+            no outcome constraints, and the surrogate "auto", "gp" or "sparse_gp".
         earlier: an earlier study of the same or of a similar function, or a list of them: a result of
             `seqdec.minimize`, an optimizer, a table like its `trials_dataframe()` in any container, or the path of the
             file of a study. Their values are no part of this search; how much they say of the function is learnt, see
@@ -131,6 +136,7 @@ class BayesianOptimizer(Findings):
         search: Search | None = None,
         optimum: Mapping[Any, Any] | None = None,
         monotone: Mapping[Any, int] | Sequence[Mapping[Any, int] | None] | None = None,
+        fidelity: Fidelity | None = None,
         earlier: Any = None,
     ) -> None:
         check_process()
@@ -155,11 +161,12 @@ class BayesianOptimizer(Findings):
             search=search,
             optimum=optimum,
             monotone=monotone,
+            fidelity=fidelity,
         )
         self.settings = settings = settings._replace(earlier=reading.read(earlier, settings))
         self.space, self.outputs, self.seed, self.maximize = settings[:4]
         self.initial = settings.initial
-        self._record, self._fits = Record(self.space, self.outputs), Fits(settings, capacity)
+        self._record, self._fits = Record(self.space, self.outputs, settings.fidelity), Fits(settings, capacity)
         self._asked: tuple[Model, Fitted, np.ndarray, np.ndarray] | None = None
         """of the last question: model, fit, the points told and the one asked"""
         self.notes: dict[str, Any] = {}
@@ -169,32 +176,52 @@ class BayesianOptimizer(Findings):
         return super().__getstate__() | {"_asked": None}
 
     @overload
-    def ask(self, n: None = None, *, fixed: Mapping[Any, Any] | None = None) -> Trial: ...
+    def ask(
+        self, n: None = None, *, fixed: Mapping[Any, Any] | None = None, fidelity: float | None = None
+    ) -> Trial: ...
     @overload
-    def ask(self, n: int, *, fixed: Mapping[Any, Any] | None = None) -> list[Trial]: ...
+    def ask(self, n: int, *, fixed: Mapping[Any, Any] | None = None, fidelity: float | None = None) -> list[Trial]: ...
     @spelled()
-    def ask(self, n: int | None = None, *, fixed: Mapping[Any, Any] | None = None) -> Trial | list[Trial]:
+    def ask(
+        self, n: int | None = None, *, fixed: Mapping[Any, Any] | None = None, fidelity: float | None = None
+    ) -> Trial | list[Trial]:
         """The next trial to evaluate, or a list of `n`.
 
         Args:
             n: number of trials; None is one, without a list.
             fixed: values that some parameters have there, by name, or by index in a space without names; the
                 acquisition is maximized over the others.
+            fidelity: the level; None is the one that says most of the value at full fidelity for its cost, or full
+                fidelity once lower levels have cost as much as an evaluation there.
 
         Raises:
             Exhausted: no new point is left.
             ValueError, TypeError: `fixed` holds an unknown name or a value outside, or was found to contradict the
-                conditions or constraints.
+                conditions or constraints; `fidelity` is none of the levels.
         """
-        held = self.space.fixed(fixed)
+        held, level = self.space.fixed(fixed), self._level(fidelity)
         if n is None:
-            return self._ask(held)
-        return [self._ask(held) for _ in range(checks.count("n", n))]
+            return self._ask(held, level)
+        return [self._ask(held, level) for _ in range(checks.count("n", n))]
 
     @one_at_a_time
-    def propose(self, x: Any) -> Trial:
-        """A pending trial at a given point. Raises ValueError or TypeError if it is not one of the space."""
-        return self._record.trial(self._add(self.space.point(x)))
+    def propose(self, x: Any, *, fidelity: float | None = None) -> Trial:
+        """A pending trial at a given point, at a level or at full fidelity.
+
+        Raises ValueError or TypeError if it is not one of the space, or not one of the levels.
+        """
+        level = self._level(fidelity) or 0
+        return self._record.trial(self._add(self.space.point(x)._replace(level=level)))
+
+    def _level(self, fidelity: Any) -> int | None:
+        """The index of a level, None if it is None. Raises ValueError or TypeError for what is none."""
+        if fidelity is None:
+            return None
+        if self.settings.fidelity is None:
+            raise ValueError(
+                f"fidelity={fidelity!r} needs levels: BayesianOptimizer(..., fidelity=Fidelity(low, high))"
+            )
+        return self.settings.fidelity.place(fidelity)
 
     @spelled()
     @one_at_a_time
@@ -209,13 +236,15 @@ class BayesianOptimizer(Findings):
         reason: str = "",
         seconds: float | None = None,
         outside: bool = False,
+        fidelity: float | None = None,
     ) -> Trial:
         """Record the value of a trial, or of a point that was not asked for; returns the trial.
 
         Args:
             trial: a pending Trial, or a point.
             value: of the function there, a number, with several objectives a sequence of as many; None, NaN or
-                infinite: the trial failed.
+                infinite: the trial failed. With levels that are integers also a learning curve, a sequence of
+                the values after the units 1, 2, ..., such as epochs; its values at levels are recorded.
             outcomes: one number for each of `outcome_constraints`; the trial is feasible if all are at most 0. NaN or
                 infinite: the trial failed.
             noise_std: standard deviation of the noise of `value`; None is that of the optimizer. Trials with and
@@ -226,11 +255,14 @@ class BayesianOptimizer(Findings):
             outside: whether a point may violate the constraints, and its numbers lie outside of the bounds, by at most
                 their range on the scale of search, as in data of an earlier search. Such a value informs the belief;
                 the point is never asked for, best or recommended. Its state in the table of trials is "outside".
+            fidelity: the level of a point that was not asked for; None is full fidelity. The state of a value at
+                a lower level is "partial", that of a learning curve that ends before the level asked for "stopped".
 
         Raises:
             ValueError: the trial was not asked from this optimizer, was changed or has been told before, or the point
-                is outside the bounds; `value` or `outcomes` has another number of parts; `noise_std` or `seconds` is
-                negative, or the surrogate has no model of the noise.
+                is outside the bounds; `value` or `outcomes` has another number of parts; `fidelity` is none of the
+                levels or given for a trial; `noise_std` or `seconds` is negative, or the surrogate has no model of the
+                noise.
             TypeError: `value`, `outcomes`, `noise_std`, `seconds` or the point is not of numbers.
         """
         outside = checks.flag("outside", outside)
@@ -239,6 +271,12 @@ class BayesianOptimizer(Findings):
             checks.number("seconds", seconds)
         number = self._record.number(trial)
         noise_std = check_noise(noise_std, self._fits.method.model.surrogate, self.surrogate)
+        level, grid = self._level(fidelity), self.settings.fidelity
+        if number is not None and level is not None:
+            raise ValueError(f"fidelity={fidelity!r} is for a point; trial {number} has a level")
+        reached, lower = None, ()
+        if grid is not None and value is not None and np.ndim(value) == 1:
+            value, reached, lower = grid.curve(value)
         values, found = self.outputs.failed if value is None else self.outputs.values(value), ()
         if outcomes is not None or not (failed or value is None):
             found = self.outputs.outcomes(outcomes)
@@ -246,33 +284,40 @@ class BayesianOptimizer(Findings):
         if not good and not reason:
             reason = "failed" if failed or value is None else self.outputs.described(values, found)
         point = self._record.entries[number].point if number is not None else self.space.known_point(trial, outside)
-        entry = self._add(point) if number is None else self._record.entries[number]
+        entry = self._add(point._replace(level=level or 0)) if number is None else self._record.entries[number]
+        told: dict[str, Any] = {"noise_std": noise_std, "seconds": seconds}
         if good:
-            status = "complete" if point.inside else "outside"
-            self._record.complete(entry.number, values, found, noise_std, seconds, status)
+            level = entry.level if reached is None else reached
+            below = "stopped" if level > entry.level else "partial"
+            status = "outside" if not point.inside else below if level else "complete"
+            told |= {"values": values, "outcomes": found, "level": level, "curve": lower}
+            self._record.end(entry.number, status, **told)
         else:
-            self._record.fail(entry.number, reason, noise_std, seconds)
+            self._record.end(entry.number, "failed", reason=reason, **told)
         self._fits.forget()
-        return self._record.trial(entry)
+        return self._record.trial(self._record.entries[entry.number])
 
-    def _add(self, point: Point) -> Entry:
+    def _add(self, point: Point, forecast: Forecast | None = None) -> Entry:
         """A new pending trial."""
         self._fits.forget()
-        return self._record.add(point)
+        return self._record.add(point, forecast)
 
     @one_at_a_time
-    def _ask(self, fixed: Mapping[Any, Any]) -> Trial:
-        self._asked = None
+    def _ask(self, fixed: Mapping[Any, Any], level: int | None) -> Trial:
+        self._asked, forecast = None, None
         known = self._fits.observations(self._record)
         method = self._fits.method
         if suggestion.is_early(method, known):
-            entry = self._add(suggestion.design(method, known, fixed, self._is_noisy))
-            return self._record.trial(entry)
+            point = suggestion.design(method, known, fixed, self._is_noisy)
+            lowest = 0 if self.settings.fidelity is None else len(self.settings.fidelity.levels) - 1
+            return self._record.trial(self._add(point._replace(level=lowest if level is None else level)))
         fitted = self._fits.advance(self._record)
         point = suggestion.suggest(method, known, fitted, fixed, self._is_noisy)
         inside = [one.unit for one in known.told if one.inside]
         self._asked = method.model, fitted, np.stack(inside), point.unit
-        return self._record.trial(self._add(point))
+        if self.settings.fidelity is not None:
+            point, forecast = levels.aim(method.model, known, fitted, point, level, self._record.lower_cost())
+        return self._record.trial(self._add(point, forecast))
 
     @one_at_a_time
     def expected_gain(self) -> float:
@@ -335,6 +380,8 @@ class BayesianOptimizer(Findings):
             settings["optimum"] = Optimum(tuple(None if one is None else tuple(one) for one in logs))
         if (directions := settings.get("monotone")) is not None:
             settings["monotone"] = Directions(tuple(map(tuple, directions)))
+        if (grid := settings.get("fidelity")) is not None:
+            settings["fidelity"] = Grid(*map(tuple, grid))
         settings["earlier"] = [Earlier(*map(np.array, one)) for one in settings.get("earlier", [])]
         used, notes = settings.pop("used", settings["surrogate"]), settings.pop("notes", {})
         optimizer = cls(study.space, **settings)

@@ -7,6 +7,7 @@ from typing import Any, Required, TypedDict
 
 import numpy as np
 
+from seqdec.bo.fidelity import Fidelity
 from seqdec.bo.search.candidates import Search
 from seqdec.bo.space.constraints import Constraint
 from seqdec.bo.surrogates.contract import Surrogate
@@ -43,6 +44,7 @@ class GoalOptions(ModelOptions, total=False):
     initial: int | None
     optimum: Mapping[Any, Any] | None
     monotone: Mapping[Any, int] | Sequence[Mapping[Any, int] | None] | None
+    fidelity: Fidelity | None
     earlier: Any
 
 

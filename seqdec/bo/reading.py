@@ -12,21 +12,20 @@ from seqdec.bo.outputs import Outputs
 from seqdec.bo.settings import Settings
 from seqdec.bo.space import containers
 from seqdec.bo.space.spaces import Space
+from seqdec.bo.surrogates.contract import REFITTED
 
 _MOST = 128
 """Values of a study that are used, at most: half of them the best."""
 _TOLD = ("complete", "outside")
 """States of trials with values."""
-_SURROGATES = ("auto", "gp", "sparse_gp")
-"""Those that are fitted anew to all values with every question."""
 
 
 def read(given: Any, settings: Settings) -> tuple[Earlier, ...]:
     """The argument `earlier` of `seqdec.bo.BayesianOptimizer`: one study or several. Raises as it says."""
     several = isinstance(given, list | tuple) and not isinstance(given, Earlier)
     studies = [] if given is None else given if several else [given]
-    if studies and settings.surrogate not in _SURROGATES:
-        raise ValueError(f"earlier needs one of the surrogates {', '.join(_SURROGATES)}; got {settings.surrogate!r}")
+    if studies and settings.surrogate not in REFITTED:
+        raise ValueError(f"earlier needs one of the surrogates {', '.join(REFITTED)}; got {settings.surrogate!r}")
     names = (f"earlier[{i}]" if several else "earlier" for i in range(len(studies)))
     return tuple(
         one if isinstance(one, Earlier) else _read(one, name, settings)
@@ -55,7 +54,7 @@ def _trials(given: Any, name: str, space: Space, outputs: Outputs) -> Iterable[t
     """(point, values and outcomes) of each complete trial."""
     if isinstance(given, str | os.PathLike):
         trials = checkpoint.load(given, lambda study: study.trials, None)
-        return [(x, (*values, *outcomes)) for x, status, values, _, _, outcomes, _ in trials if status in _TOLD]
+        return [(x, (*values, *outcomes)) for x, status, values, _, _, outcomes, *_ in trials if status in _TOLD]
     optimizer = getattr(given, "optimizer", given)
     table = optimizer.trials_dataframe() if hasattr(optimizer, "trials_dataframe") else given
     if (found := containers.table(table)) is None:

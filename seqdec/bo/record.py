@@ -1,11 +1,13 @@
 """The record of an optimization: its trials, in the order of asking or telling."""
 
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from seqdec import checks
+from seqdec.bo.fidelity import Forecast, Grid
 from seqdec.bo.model import Observations
 from seqdec.bo.outputs import Outputs
 from seqdec.bo.space.spaces import Point, Space, identity
@@ -13,8 +15,9 @@ from seqdec.bo.space.spaces import Point, Space, identity
 if TYPE_CHECKING:
     import pandas as pd
 
-Status = Literal["pending", "complete", "failed", "outside"]
-"""Of a trial; "outside": a value told of a point that is none of the space."""
+Status = Literal["complete", "failed", "pending", "outside", "partial", "stopped"]
+"""Of a trial; "outside": a value told of a point that is none of the space; "partial": below full fidelity; "stopped":
+a learning curve that ended before the level asked for."""
 
 
 class Trial(NamedTuple):
@@ -24,6 +27,11 @@ class Trial(NamedTuple):
     """From 0, in the order of asking."""
     x: Any
     """A read-only numpy array where all dimensions are Real, else a list of its own; with names a dict of its own."""
+    fidelity: Any = None
+    """The level at which to evaluate, or the last one of a learning curve; None without several levels."""
+    forecast: Forecast | None = None
+    """Of the learning curve, which says when to end it; None without several levels, and before the surrogate is
+    used."""
 
 
 class Exhausted(RuntimeError):
@@ -45,26 +53,32 @@ class Entry(NamedTuple):
     """empty unless the trial is complete"""
     seconds: float | None = None
     """that the evaluation took; None if it is not known"""
+    level: int = 0
+    """of the grid: to be evaluated, or reached"""
+    curve: tuple[float, ...] = ()
+    """values of a learning curve at lower levels, the lowest first"""
+    forecast: Forecast | None = None
+    """of a pending trial"""
 
     @property
     def feasible(self) -> bool:
-        """Whether the trial is complete and all its outcomes are at most 0."""
+        """Whether the trial is complete, at full fidelity, and all its outcomes are at most 0."""
         return self.status == "complete" and all(outcome <= 0 for outcome in self.outcomes)
 
     @property
     def point(self) -> Point:
         """In both representations."""
-        return Point(self.x, self.unit, self.status != "outside")
+        return Point(self.x, self.unit, self.status != "outside", self.level)
 
 
 class Record:
     """The trials of an optimizer; not for several threads at once."""
 
-    def __init__(self, space: Space, outputs: Outputs) -> None:
-        self.space, self.outputs = space, outputs
+    def __init__(self, space: Space, outputs: Outputs, grid: Grid | None = None) -> None:
+        self.space, self.outputs, self.grid = space, outputs, grid
         self.entries: list[Entry] = []
         self.order: list[int] = []
-        """numbers of the complete trials in the order in which their values were told"""
+        """numbers of the trials with values in the order in which these were told"""
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -72,41 +86,42 @@ class Record:
             if isinstance(array, np.ndarray):
                 array.flags.writeable = False  # which copies are not
 
-    def add(self, point: Point) -> Entry:
+    def add(self, point: Point, forecast: Forecast | None = None) -> Entry:
         """A new pending trial."""
         x = point.x if isinstance(point.x, np.ndarray) else point.x.copy()
-        entry = Entry(len(self.entries), x, point.unit, "pending", self.outputs.failed, "")
+        failed = self.outputs.failed
+        entry = Entry(len(self.entries), x, point.unit, "pending", failed, "", level=point.level, forecast=forecast)
         self.entries.append(entry)
         return entry
 
     def trial(self, entry: Entry) -> Trial:
         """What is handed out; changing it does not change the record."""
-        return Trial(entry.number, entry.x if isinstance(entry.x, np.ndarray) else self.point(entry))
+        x = entry.x if isinstance(entry.x, np.ndarray) else self.point(entry)
+        return Trial(entry.number, x, None if self.grid is None else self.grid.levels[entry.level], entry.forecast)
 
     def point(self, entry: Entry) -> Any:
         """A copy of the point of a trial, for users."""
         return self.space.shown(entry.x).copy()
 
-    def complete(
-        self,
-        number: int,
-        values: tuple[float, ...],
-        outcomes: tuple[float, ...],
-        noise_std: float | None,
-        seconds: float | None,
-        status: Status,
-    ) -> None:
-        """Record the values of a pending trial, which is now "complete" or "outside"."""
-        self.entries[number] = self.entries[number]._replace(
-            status=status, values=values, outcomes=outcomes, noise_std=noise_std, seconds=seconds
-        )
-        self.order.append(number)
+    def end(self, number: int, status: Status, **told: Any) -> None:
+        """Record a pending trial, which is so no more, and fields of its `Entry`."""
+        self.entries[number] = self.entries[number]._replace(status=status, forecast=None, **told)
+        if status != "failed":
+            self.order.append(number)
 
-    def fail(self, number: int, reason: str, noise_std: float | None, seconds: float | None) -> None:
-        """Record that a pending trial failed."""
-        self.entries[number] = self.entries[number]._replace(
-            status="failed", reason=reason, noise_std=noise_std, seconds=seconds
-        )
+    def lower_cost(self) -> float:
+        """Cost of the trials at lower levels since the last one at full fidelity, in evaluations there."""
+        costs, total = () if self.grid is None else self.grid.costs, 0.0
+        for entry in reversed(self.entries):
+            if not entry.level:
+                break
+            total += costs[entry.level]
+        return total
+
+    @property
+    def more(self) -> int:
+        """Number of values beside one for each trial: those of learning curves at lower levels."""
+        return sum(len(entry.curve) for entry in self.entries)
 
     def number(self, trial: Any) -> int | None:
         """The number of a pending trial; None for a point. Raises ValueError for another trial."""
@@ -137,16 +152,24 @@ class Record:
 
     def observations(self, signs: np.ndarray) -> Observations:
         """What the model is fitted to; `signs` (m,) as in `seqdec.bo.model.Model`."""
-        complete = [self.entries[number] for number in self.order]
-        rows = [(*entry.values, *entry.outcomes) for entry in complete]
+        told = [one for number in self.order for one in self._levels(self.entries[number])]
+        rows = [(*entry.values, *entry.outcomes) for entry in told]
         pending, failed = ([e.point for e in self.entries if e.status == status] for status in ("pending", "failed"))
         return Observations(
-            [entry.point for entry in complete],
+            [entry.point for entry in told],
             np.reshape(np.array(rows, float), (-1, len(signs))) * signs,
-            [entry.noise_std for entry in complete],
+            [entry.noise_std for entry in told],
             pending,
             failed,
+            len(self.entries),
+            [entry.point for entry in self.entries if entry.status != "partial"],
         )
+
+    def _levels(self, entry: Entry) -> Iterator[Entry]:
+        """The trial as if evaluated at each level of its learning curve, the lowest first; else itself."""
+        for place, value in enumerate(entry.curve):
+            yield entry._replace(level=entry.level + len(entry.curve) - place, values=(value,))
+        yield entry
 
     def evaluated(self) -> list[Entry]:
         """The trials of the space that were told."""
@@ -165,11 +188,15 @@ class Record:
         names = self.space.names or [f"x_{i}" for i in range(len(self.space.dimensions))]
         constraints, told = self.outputs.outcome_constraints, self.outputs.columns
         rows = [
-            {"number": e.number, "state": e.status}
+            {
+                "number": e.number,
+                "state": e.status,
+                **({} if self.grid is None else {"fidelity": self.grid.levels[e.level]}),
+            }
             | dict(zip(told, (*e.values, *(e.outcomes or [math.nan] * constraints), e.feasible), strict=False))
             | (e.x if self.space.names else dict(zip(names, e.x, strict=True)))
             | {"reason": e.reason, "seconds": e.seconds}
             for e in self.entries
         ]
-        columns = ["number", "state", *told, *names, "reason", "seconds"]
+        columns = ["number", "state", *([] if self.grid is None else ["fidelity"]), *told, *names, "reason", "seconds"]
         return pd.DataFrame(rows, columns=columns).astype({"seconds": float})

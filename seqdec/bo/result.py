@@ -31,6 +31,8 @@ class SearchResult(OptimizeResult):
     """Whether `fun` was "observed" or is "predicted"."""
     nfev: int
     """Calls made."""
+    cost: float
+    """Of the calls, in calls at full fidelity; without `fidelity` their number."""
     success: bool
     """Whether a call was feasible, and the search ended by `n_calls`, `time_limit`, `target` or `patience`, or with all
     points of a finite space evaluated."""
@@ -41,7 +43,7 @@ class SearchResult(OptimizeResult):
     traceback: str | None
     """Of the first exception of `catch`."""
     x_iters: list[Any]
-    """The evaluated points."""
+    """The points evaluated at full fidelity."""
     func_vals: np.ndarray
     """Their values."""
     seconds: np.ndarray

@@ -15,6 +15,7 @@ from seqdec.bo.acquisition import pareto
 from seqdec.bo.acquisition.feasibility import Incumbent, Target
 from seqdec.bo.acquisition.optimum import Optimum
 from seqdec.bo.earlier import Earlier, Prior
+from seqdec.bo.fidelity import Fidelity, Grid
 from seqdec.bo.model import Model
 from seqdec.bo.outputs import Outputs
 from seqdec.bo.search import restricted
@@ -56,7 +57,13 @@ class Settings(NamedTuple):
     search: Search
     optimum: Optimum | None
     monotone: Directions | None
+    fidelity: Grid | None
     earlier: tuple[Earlier, ...] = ()
+
+    @property
+    def columns(self) -> int:
+        """Of the surrogate, see `seqdec.bo.model.Model`."""
+        return self.space.columns + (self.fidelity is not None) + len(self.earlier)
 
     @property
     def signs(self) -> np.ndarray:
@@ -91,6 +98,7 @@ def checked(
     search: Any,
     optimum: Any,
     monotone: Any,
+    fidelity: Any,
 ) -> Settings:
     """The settings. Raises ValueError or TypeError, naming the argument that does not fit."""
     space = space_from(bounds, constraints)
@@ -100,8 +108,9 @@ def checked(
     for name in outputs.columns:
         if name in space.names:
             raise ValueError(name_of_a_column(name))
+    grid = _grid(fidelity, space, outputs, surrogate, trust_region)
     flags = pareto.signs(maximize, outputs.objectives) > 0
-    wide = space.columns > _MANY_DIMENSIONS and outputs.objectives == 1
+    wide = space.columns > _MANY_DIMENSIONS and outputs.objectives == 1 and grid is None
     region = wide if trust_region is None else checks.flag("trust_region", trust_region)
     if region and outputs.objectives > 1:
         raise ValueError("trust_region needs one objective, a best point to be around: leave it out")
@@ -128,7 +137,28 @@ def checked(
         check_search(Search() if search is None else search),
         optima.checked(optimum, space),
         trend.checked(monotone, space, outputs),
+        grid,
     )
+
+
+def _grid(given: Any, space: Space, outputs: Outputs, surrogate: Any, trust_region: Any) -> Grid | None:
+    """The levels of the argument `fidelity`. Raises ValueError or TypeError where another argument excludes it."""
+    if given is None:
+        return None
+    if not isinstance(given, Fidelity | Grid):
+        raise TypeError(f"fidelity must be a seqdec.bo.Fidelity, such as Fidelity(1, 30); got {given!r}")
+    if not outputs.plain:
+        raise ValueError(
+            f"fidelity needs one objective and no outcome constraints; got objectives={outputs.objectives} and "
+            f"outcome_constraints={outputs.outcome_constraints}"
+        )
+    if surrogate not in surrogates.REFITTED:
+        raise ValueError(f"fidelity needs one of the surrogates {', '.join(surrogates.REFITTED)}; got {surrogate!r}")
+    if trust_region:
+        raise ValueError("fidelity needs a search without a trust region: leave trust_region out")
+    if "fidelity" in space.names:
+        raise ValueError(name_of_a_column("fidelity"))
+    return given if isinstance(given, Grid) else given.grid
 
 
 class Chosen(NamedTuple):
@@ -143,7 +173,7 @@ def choose(settings: Settings, surrogate: str | Surrogate) -> Chosen:
     """The method with this surrogate. Raises ValueError or TypeError where it or the acquisition do not fit."""
     space, outputs = settings.space, settings.outputs
     if isinstance(surrogate, str):
-        belief = surrogates.make(surrogate, space.columns + len(settings.earlier), **settings.surrogate_options)
+        belief = surrogates.make(surrogate, settings.columns, **settings.surrogate_options)
     elif isinstance(surrogate, Surrogate):
         belief = surrogate
     else:
@@ -151,7 +181,7 @@ def choose(settings: Settings, surrogate: str | Surrogate) -> Chosen:
     belief = warped(belief) if settings.input_warp else belief
     automatic = isinstance(settings.acquisition, str) and settings.acquisition == "auto"
     acquisition = acquisitions.automatic(belief.acquisition, outputs) if automatic else settings.acquisition
-    directions = np.zeros((len(settings.signs), space.columns + len(settings.earlier)))
+    directions = np.zeros((len(settings.signs), settings.columns))
     if settings.monotone is not None:
         directions[:, : space.columns] = settings.signs[:, None] * settings.monotone.columns(space)
     beliefs = tuple(trended(belief, tuple(signs)) for signs in directions.tolist())
@@ -167,13 +197,14 @@ def choose(settings: Settings, surrogate: str | Surrogate) -> Chosen:
         belief,
         outputs,
         settings.signs,
-        space.columns + len(settings.earlier),
+        settings.columns,
         settings.seed,
         settings.standardize,
         settings.warp,
         check_noise(settings.noise_std, belief, surrogate),
     )
-    model = model._replace(earlier=tuple(_priors(model, study) for study in settings.earlier))
+    priors = tuple(_priors(model, study) for study in settings.earlier)
+    model = model._replace(earlier=priors, fidelity=settings.fidelity)
     plan = Plan(belief, score, smooth, settings.search)
     examples = [restricted.example(space)] if space.restricted else []
     method = Method(

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from seqdec import checks
+from seqdec.bo import levels
 from seqdec.bo import model as fitting
 from seqdec.bo.acquisition import failures, feasibility, optimum, pareto
 from seqdec.bo.acquisition.feasibility import Incumbent, Target
@@ -25,7 +26,7 @@ from seqdec.bo.search.candidates import Region, sobol
 from seqdec.bo.search.restricted import Box
 from seqdec.bo.space.spaces import Point, Space, identity
 from seqdec.bo.surrogates import programs
-from seqdec.bo.surrogates.programs import Trials
+from seqdec.bo.surrogates.programs import Belief, Trials
 
 _ENUMERABLE = 10_000
 _CELL = 0.01
@@ -57,7 +58,7 @@ class Method(NamedTuple):
 def is_early(method: Method, known: Observations) -> bool:
     """Whether the next point belongs to the initial design: too few asked, no two values that differ, none inside."""
     first = min(method.initial, len(method.bests) + 1) if len(method.bests) else method.initial
-    few = len(known.points) < first or not np.any(known.responses != known.responses[:1])
+    few = known.trials < first or not np.any(known.responses != known.responses[:1])
     return few or not any(point.inside for point in known.told)
 
 
@@ -74,7 +75,7 @@ def design(method: Method, known: Observations, fixed: Mapping[Any, Any], is_noi
         Exhausted: no new point is left, and none may be repeated.
         ValueError: `fixed` excludes all points that were tried.
     """
-    search, columns, index = method.plan.search, method.space.columns, len(known.points)
+    search, columns, index = method.plan.search, method.space.columns, known.trials
     generator = np.random.default_rng([method.model.seed, 0])
     if search.grid:
         grid = sobol(search.raw_samples, columns, scramble=True)
@@ -92,20 +93,23 @@ def design(method: Method, known: Observations, fixed: Mapping[Any, Any], is_noi
 def suggest(
     method: Method, known: Observations, fitted: Fitted, fixed: Mapping[Any, Any], is_noisy: Callable[[], bool]
 ) -> Point:
-    """The maximizer of the acquisition, or a random new point if that one is known.
+    """The maximizer of the acquisition at full fidelity, or a random new point if that one is known.
 
-    Where a trust region begins anew, and where earlier studies that replace the initial design are not used, it is the
-    next point of the design. Arguments and errors are those of `design`, with the model fitted to what is known.
+    While nothing is known there, it is the point told that is expected to be the best one. Where a trust region begins
+    anew, and where earlier studies that replace the initial design are not used, it is the next point of the design.
+    Arguments and errors are those of `design`, with the model fitted to what is known.
     """
     uses_earlier = int(fitted.trials.answered) > np.sum(fitting.inliers(fitted.warps, known.responses))
-    if (len(known.points) < method.initial and not uses_earlier) or _is_new_region(method, known, fitted.warps):
+    if (known.trials < method.initial and not uses_earlier) or _is_new_region(method, known, fitted.warps):
         return design(method, known, fixed, is_noisy)
+    if not fixed and (point := levels.to_complete(method.model, known, fitted)) is not None:
+        return point
     with jax.enable_x64(True):  # 64-bit arrays only for surrogates that ask for them; see `Surrogate.dtype`
         if (point := _best_point(method, known, fitted, fixed, bool(method.plan.search.repeats))) is not None:
             return point
-    generator = np.random.default_rng([method.model.seed, len(known.points)])
+    generator = np.random.default_rng([method.model.seed, known.trials])
     point = _first_new(method, known, generator.random((_TRIED, method.space.columns)), fixed, is_noisy)
-    if all(identity(one.x) != identity(point.x) for one in known.points):
+    if all(identity(one.x) != identity(point.x) for one in known.taken):
         return point
     with jax.enable_x64(True):
         return _best_point(method, known, fitted, fixed, repeats=True) or point
@@ -119,7 +123,7 @@ def _first_new(
     is_noisy: Callable[[], bool],
 ) -> Point:
     """The first point of `units` (n, columns) that is new, else of the space, else a known one, if allowed."""
-    seen, found = {identity(point.x) for point in known.points}, None
+    seen, found = {identity(point.x) for point in known.taken}, None
     for point in _points(method, known, units, fixed):
         if identity(point.x) not in seen:
             return point
@@ -153,7 +157,7 @@ def _points(method: Method, known: Observations, units: np.ndarray, fixed: Mappi
             if not np.any((point.unit < box.low) | (point.unit > box.high)):
                 yield point
     elif method.examples:
-        generator = np.random.default_rng([method.model.seed, len(known.points), 1])
+        generator = np.random.default_rng([method.model.seed, known.trials, 1])
         for near in restricted.walk(space, box, method.examples, search.raw_samples, generator):
             yield from near
 
@@ -162,7 +166,7 @@ def _best_point(
     method: Method, known: Observations, fitted: Fitted, fixed: Mapping[Any, Any], repeats: bool
 ) -> Point | None:
     """The maximizer of the acquisition, with `repeats` among all points, else among new ones; None without any."""
-    space, plan, seed, number = method.space, method.plan, method.model.seed, len(known.points)
+    space, plan, seed, number = method.space, method.plan, method.model.seed, known.trials
     belief = programs.believe(plan.surrogate, fitted.state, fitted.trials)
     trials = fitted.trials._replace(success=_success(fitted.trials))
     if method.optimum is not None:
@@ -172,6 +176,7 @@ def _best_point(
     key = jax.random.fold_in(jax.random.key(checks.word(seed)), number)
     generator = np.random.default_rng([seed, number, 2])
     target = _target(method, known, fitted, belief.means)
+    means = _means_at_full(method, belief, trials)
 
     def rank(points: np.ndarray, free: np.ndarray) -> Ranked:
         limits, points, free = (
@@ -182,11 +187,13 @@ def _best_point(
         found = ascent.rank(plan, key, belief.state, target, trials, limits, points, free)
         return found._replace(points=found.points[:, : space.columns])
 
-    units = np.reshape([] if repeats else [point.unit for point in known.points], (-1, space.columns))
+    units = np.reshape([] if repeats else [point.unit for point in known.taken], (-1, space.columns))
     if not space.restricted:
         inside = _inside(known, fitted)
-        best = trials.x[_leaders(method, fitted.warps, belief.means, inside, generator)]
+        best = trials.x[_leaders(method, fitted.warps, means, inside, generator)]
         pool = candidates.candidates(space, plan.search, region, best[:, : space.columns], generator)
+        if method.model.fidelity is not None:  # a point of a lower level may be the one to go on with
+            pool = np.concatenate([pool, best[:, : space.columns]])
         found = ascent.best_new(rank(pool, np.broadcast_to(space.continuous, pool.shape)), units)
         return None if found is None else space.point_at(found, fixed)
     box, inside, told = Box(*region, fixed), _told_inside(known), _told(method, known, fitted.warps)
@@ -194,6 +201,15 @@ def _best_point(
     starts = [*(known.told[i] for i in leaders), *method.examples]
     points = restricted.candidates(space, plan.search, box, starts, generator)
     return restricted.maximize(rank, space, box, points, units) if points else None
+
+
+def _means_at_full(method: Method, belief: Belief, trials: Trials) -> np.ndarray:
+    """The means of the outputs at full fidelity, at the answered and pending points."""
+    if method.model.fidelity is None:
+        return belief.means
+    x = trials.x.copy()
+    x[:, method.space.columns] = 0
+    return np.asarray(programs.means(method.plan.surrogate, belief.state, x))[: len(belief.means)]
 
 
 def _region(method: Method, known: Observations, warps: tuple[Warp, ...]) -> tuple[np.ndarray, np.ndarray]:
@@ -216,7 +232,7 @@ def _is_new_region(method: Method, known: Observations, warps: tuple[Warp, ...])
     inside = _told_inside(known)
     merits = _merits(method, warps, _told(method, known, warps)[inside])
     start = trust_region.stage(merits, method.initial, method.space.columns).start
-    return start > 0 and len(known.points) - np.sum(~inside) < start + method.initial
+    return start > 0 and known.trials - np.sum(~inside) < start + method.initial
 
 
 def _told(method: Method, known: Observations, warps: tuple[Warp, ...]) -> np.ndarray:
@@ -231,8 +247,8 @@ def _told_inside(known: Observations) -> np.ndarray:
 
 
 def _padded(method: Method, rows: np.ndarray) -> np.ndarray:
-    """(..., columns of the surrogate): `rows` (..., columns) with zeros, which stand for this study."""
-    more = np.zeros((*rows.shape[:-1], len(method.model.earlier)), rows.dtype)
+    """(..., columns of the surrogate): `rows` (..., columns) with zeros: this study, and full fidelity."""
+    more = np.zeros((*rows.shape[:-1], method.model.columns - method.space.columns), rows.dtype)
     return np.concatenate([rows, more], -1)
 
 
@@ -282,6 +298,9 @@ def _target(method: Method, known: Observations, fitted: Fitted, means: np.ndarr
     """What the acquisition is to exceed, given the means of the outputs at the answered and pending points."""
     outputs, trials, inside = method.model.outputs, fitted.trials, _inside(known, fitted)
     if outputs.plain:
+        if method.model.fidelity is not None:
+            full = inside & (trials.x[: len(inside), method.space.columns] == 0)
+            inside = full if full.any() else inside
         return _incumbent(method, fitted, means, int(np.argmax(np.where(inside, means, -np.inf))), trials)
     count, thresholds = outputs.objectives, _thresholds(method, fitted.warps)
     told = known.responses[fitting.inliers(fitted.warps, known.responses), count:] >= 0

@@ -97,6 +97,7 @@ class Sampler(BaseSampler):
             "initial",
             "optimum",
             "monotone",
+            "fidelity",
         ),
     )
     def __init__(

@@ -1,5 +1,6 @@
 """The arguments of `seqdec.minimize`, checked."""
 
+import contextlib
 import inspect
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
@@ -7,6 +8,7 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from seqdec import checks
+from seqdec.bo.fidelity import Grid
 from seqdec.bo.outputs import Outputs
 from seqdec.bo.space import containers
 from seqdec.bo.space.spaces import Space
@@ -36,6 +38,39 @@ def check_calls(fun: Any, workers: Any) -> None:
         raise ValueError(
             f"workers must be a number of processes, -1 for one on each core, an executor or a map; got {workers!r}"
         )
+
+
+def yields_curves(fun: Callable[..., Any], grid: Grid | None) -> bool:
+    """Whether `fun`, with these levels, takes x alone and yields learning curves; else it takes x and a level.
+
+    Raises TypeError or ValueError for a function that takes neither, and for one that yields without levels.
+    """
+    if grid is None:
+        if inspect.isgeneratorfunction(fun):
+            raise TypeError(
+                f"fun must return its value, but {fun!r} yields values: for a learning curve of up to 30 epochs pass "
+                "fidelity=Fidelity(1, 30)"
+            )
+        return False
+    uses = "fun(x, fidelity), which returns a value, or fun(x), which yields a learning curve"
+    try:
+        signature = inspect.signature(fun)
+    except ValueError as error:  # of some functions written in C
+        raise TypeError(f"with fidelity the signature of fun must be known; got {fun!r}: wrap it as {uses}") from error
+    for count in (2, 1):
+        with contextlib.suppress(TypeError):
+            signature.bind(*[None] * count)
+            break
+    else:
+        raise TypeError(f"with fidelity fun must be {uses}; its signature is {signature}")
+    if count == 1 and not grid.counts:
+        raise ValueError(
+            f"fun must be fun(x, fidelity), which returns a value: fun{signature} would have to yield a learning "
+            f"curve, but the levels {', '.join(map(str, grid.levels[::-1]))} are no integers"
+        )
+    if count == 2 and inspect.isgeneratorfunction(fun):
+        raise TypeError(f"with fidelity fun must be {uses}; {fun!r} yields, and its signature is {signature}")
+    return count == 1
 
 
 def check_timeout(seconds: Any, workers: Any) -> None:

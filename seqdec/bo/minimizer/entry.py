@@ -1,6 +1,5 @@
 """`minimize` and `maximize`: Bayesian optimization in one call, for a function and its bounds."""
 
-import functools
 import os
 import secrets
 from collections.abc import Callable, Iterable, Sequence
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from seqdec import checks
 from seqdec.bo.minimizer import arguments, stops, study
-from seqdec.bo.minimizer.outcome import call
+from seqdec.bo.minimizer.outcome import Call
 from seqdec.bo.minimizer.run import Run, signs_of
 from seqdec.bo.minimizer.stops import Progress
 from seqdec.bo.minimizer.study import Study
@@ -61,11 +60,15 @@ def minimize(
         fun: (x) -> value. x is a numpy array where all dimensions are Real, else a list, and with names a dict. NaN or
             infinity make a failed call, which counts as a call and has no value for the surrogate; so does an exception
             of `catch`. With several objectives the value is a sequence of as many numbers; with outcome constraints fun
-            returns a pair (value, outcomes), and x is feasible if no outcome is above 0.
+            returns a pair (value, outcomes), and x is feasible if no outcome is above 0. With `fidelity` it is
+            (x, fidelity) -> value, at the level asked for, the last ones at full fidelity; or (x) -> a generator that
+            yields the value after each unit, 1, 2, ..., such as epochs, and is closed at the level asked for, or where,
+            given its values so far, the one at full fidelity is better than the best one with probability below 5%.
         bounds: (low, high) pairs, `seqdec.bo.Real` (also logarithmic), `Integer`, `Ordinal` and `Categorical`; or a
             dict from names to these, to `Conditional` and to further dicts; or scipy Bounds, or a gymnasium Box or
             Discrete.
-        n_calls: number of calls of `fun`.
+        n_calls: number of calls of `fun`; with `fidelity` the evaluations at full fidelity that the calls may cost, one
+            at a lower level or a curve that ended counting as its share of the cost.
         surrogate, acquisition: as in `seqdec.bo.BayesianOptimizer`; the result says what "auto" chose.
         batch_size: points chosen at a time, before any of their values is known; None is one. With an executor, points
             under evaluation at a time; None is the number of its workers.
@@ -92,9 +95,10 @@ def minimize(
         time_limit: seconds after which no call of `fun` begins; those that have begun are completed. None: no limit.
         target: value that ends the search once a feasible call is at least as good, as observed; with several
             objectives a sequence of as many, all of which one call must reach. A batch is completed first.
-        patience: calls without an improvement that end the search, counted from the first feasible value: a feasible
-            value that is better than all earlier ones, with several objectives one that no earlier call matches or
-            beats in all of them. Failed and infeasible calls count as ones without. A batch is completed first.
+        patience: calls, counted as in `n_calls`, without an improvement that end the search, from the first feasible
+            value on: a feasible value that is better than all earlier ones, with several objectives one that no earlier
+            call matches or beats in all of them. Failed and infeasible calls count as ones without. A batch is
+            completed first.
         checkpoint: path of a file, replaced whenever points were chosen, a value was told or `callback` has returned.
             If it exists, the search goes on from it, also after its process was killed: with equal arguments the result
             is that of an uninterrupted search, to the bit, where that does not depend on the order in which calls end.
@@ -110,7 +114,7 @@ def minimize(
             point; None: a bar on a terminal, elsewhere a line now and then.
         **options: further keywords of `seqdec.bo.BayesianOptimizer`: constraints, objectives, outcome_constraints,
             reference_point, surrogate_options, initial, trust_region, standardize, warp, input_warp, noise_std,
-            search, optimum, monotone, earlier.
+            search, optimum, monotone, fidelity, earlier.
 
     Returns:
         A scipy OptimizeResult: x and fun, with kind "observed" those of the best call (None and NaN when all failed);
@@ -118,15 +122,15 @@ def minimize(
         the evaluated point with the best posterior mean, fun the mean there and fun_interval its 95% interval, as the
         message says; a callback receives the best call so far. With outcome constraints only feasible calls count (None
         and NaN where none is). With several objectives x is the list of the points of the front and fun (k, objectives)
-        their values, as in `BayesianOptimizer.front`, both empty where no call is feasible. Then nfev, success, status
-        (0 all calls made, 1 too many failures in a row, 2 callback returned True or raised StopIteration, 3 Ctrl-C, 4
-        every point of a finite space evaluated, 5 the executor broke or was shut down, 6 callback raised another
-        exception, which is then `error`, 7 no call was feasible, 8 an exception was raised, 9 `time_limit`, 10
-        `target`, 11 `patience`), of which 0, 4, 9, 10 and 11 are a success if a call was feasible, message, traceback
-        (of the first exception of `catch`, as text, else None), x_iters and func_vals of all points (given values
-        first, NaN for failures), seconds (that each call took, NaN for given values), surrogate, acquisition, seed, and
-        the `optimizer`, with its `trials_dataframe()` and with ask and tell to continue. Its `plot()` draws the search,
-        as `BayesianOptimizer.plot`.
+        their values, as in `BayesianOptimizer.front`, both empty where no call is feasible. Then nfev, cost (of the
+        calls, as n_calls counts it), success, status (0 all calls made, 1 too many failures in a row, 2 callback
+        returned True or raised StopIteration, 3 Ctrl-C, 4 every point of a finite space evaluated, 5 the executor broke
+        or was shut down, 6 callback raised another exception, which is then `error`, 7 no call was feasible, 8 an
+        exception was raised, 9 `time_limit`, 10 `target`, 11 `patience`), of which 0, 4, 9, 10 and 11 are a success if
+        a call was feasible, message, traceback (of the first exception of `catch`, as text, else None), x_iters and
+        func_vals of all points (given values first, NaN for failures), seconds (that each call took, NaN for given
+        values), surrogate, acquisition, seed, and the `optimizer`, with its `trials_dataframe()` and with ask and tell
+        to continue. Its `plot()` draws the search, as `BayesianOptimizer.plot`.
 
     Raises:
         ValueError, TypeError: an argument does not fit; the message names it. The checkpoint is damaged, of another
@@ -172,10 +176,12 @@ def minimize(
         study.check(path, kept, optimizer, points)
         kept = kept._replace(progress=stops.prolonged(kept.progress, n_calls))
     optimizer = kept.optimizer
-    caller = Workers(functools.partial(call, fun, outputs, catch, limits.deadline), workers, catch, call_timeout)
+    grid = optimizer.settings.fidelity
+    call = Call(fun, outputs, catch, limits.deadline, grid, arguments.yields_curves(fun, grid))
+    caller = Workers(call, workers, catch, call_timeout)
     show = None if progress is None else checks.flag("progress", progress)
     aim = "optimize" if outputs.objectives > 1 else "maximize" if optimizer.maximize else "minimize"
-    title, done = f"{aim} {_name(surrogate, optimizer.surrogate)}", kept.progress.calls
+    title, done = f"{aim} {_name(surrogate, optimizer.surrogate)}", int(kept.progress.cost)
     with bar(n_calls, title, "call", show=show, initial=done) as shown:
         run = Run(kept, limits, caller, number, points[len(optimizer.trials) :], told_of, shown, path)
         try:

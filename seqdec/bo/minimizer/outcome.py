@@ -1,5 +1,7 @@
 """One call of the function: its outcome, and exceptions on their way from another process."""
 
+import contextlib
+import inspect
 import math
 import pickle
 import time
@@ -9,7 +11,10 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
+from seqdec import checks
+from seqdec.bo.fidelity import Grid
 from seqdec.bo.outputs import Outputs
+from seqdec.bo.record import Trial
 from seqdec.bo.space import containers
 
 
@@ -26,6 +31,8 @@ class Outcome(NamedTuple):
     """an exception that is not to be caught"""
     seconds: float | None = None
     """that the call took; None where its worker did not say"""
+    units: int | None = None
+    """values of a learning curve that were made; None for another call"""
 
 
 class Raised:
@@ -56,15 +63,33 @@ def note(error: BaseException, text: str) -> None:
     vars(error).setdefault("__notes__", []).append(text)
 
 
-def call(
-    fun: Callable[[Any], Any], outputs: Outputs, catch: tuple[type[Exception], ...], deadline: float, x: Any
-) -> Outcome | None:
-    """The outcome of a call, a failure if it raises or a number is not finite; None, uncalled, after the deadline."""
-    if time.time() >= deadline:
-        return None
-    x, began = containers.copied(x), time.perf_counter()
+class Call(NamedTuple):
+    """How the function is called."""
+
+    fun: Callable[..., Any]
+    outputs: Outputs
+    catch: tuple[type[Exception], ...]
+    deadline: float
+    grid: Grid | None = None
+    """of the fidelity"""
+    curves: bool = False
+    """whether it yields learning curves"""
+
+    def __call__(self, trial: Trial) -> Outcome | None:
+        """The outcome at a trial, a failure if it raises or a number is not finite; None, uncalled, when too late."""
+        if time.time() >= self.deadline:
+            return None
+        if self.grid is not None and self.curves:
+            return _followed(self, self.grid, trial)
+        return _called(self, trial)
+
+
+def _called(how: Call, trial: Trial) -> Outcome:
+    """The outcome of a call that returns."""
+    outputs, catch, level = how.outputs, how.catch, () if how.grid is None else (trial.fidelity,)
+    x, began = containers.copied(trial.x), time.perf_counter()
     try:
-        returned = fun(x)
+        returned = how.fun(x, *level)
     except Exception as error:
         return failed(error, catch, time.perf_counter() - began)
     seconds = time.perf_counter() - began
@@ -76,6 +101,32 @@ def call(
     finite = all(map(math.isfinite, (*values, *found)))
     value = values if outputs.objectives > 1 else values[0]
     return Outcome(value, found or None, "" if finite else outputs.described(values, found), seconds=seconds)
+
+
+def _followed(how: Call, grid: Grid, trial: Trial) -> Outcome:
+    """The outcome of a learning curve, which ends at the level of the trial or where its forecast has no hope."""
+    x, began, curve = containers.copied(trial.x), time.perf_counter(), list[float]()
+    try:
+        returned = how.fun(x)
+        if not inspect.isgenerator(returned):
+            raise TypeError(
+                f"fun(x) must yield its values one by one, being a generator, or be fun(x, fidelity); it returned "
+                f"{returned!r}"
+            )
+        with contextlib.closing(returned):
+            for value in returned:
+                curve.append(checks.real("a value that fun yields", value))
+                hopeless = (
+                    trial.forecast is not None and len(curve) in grid.levels and trial.forecast.is_hopeless(curve)
+                )
+                if hopeless or not math.isfinite(curve[-1]) or len(curve) == trial.fidelity:
+                    break
+    except Exception as error:
+        return failed(error, how.catch, time.perf_counter() - began)._replace(units=len(curve))
+    reason = "" if not curve or math.isfinite(curve[-1]) else how.outputs.described((curve[-1],), ())
+    if not reason and len(curve) < grid.levels[-1]:
+        reason = f"fun yielded {len(curve)} values, and the lowest level is {grid.levels[-1]}"
+    return Outcome(None if reason else curve, None, reason, seconds=time.perf_counter() - began, units=len(curve))
 
 
 def failed(error: Exception, catch: tuple[type[Exception], ...], seconds: float | None) -> Outcome:

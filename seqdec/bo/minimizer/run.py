@@ -80,6 +80,8 @@ class Run:
         values = np.reshape(self.optimizer.evaluations()[1], (-1, len(self.signs)))
         self.front = values[self.optimizer.feasibility()] * self.signs
         """(k, objectives) values of feasible calls, larger is better, among them the best"""
+        self.reserved: dict[int, float] = {}
+        """costs of the trials under evaluation, by number"""
         if len(self.front) and self.progress.improved is None:
             self.progress = self.progress._replace(improved=0)
 
@@ -124,9 +126,8 @@ class Run:
                     break
         if (ended := self._end()) is not None:
             return ended
-        calls = self.progress.calls
         if self._is_over():
-            return stops.TIME, f"time_limit of {self.limits.time_limit:g} seconds over: {calls} calls made"
+            return stops.TIME, f"time_limit of {self.limits.time_limit:g} seconds over: {stops.made(self.progress)}"
         again = "noise_std above 0 for noisy values, or search=Search(repeats=True), allows repeats"
         return stops.EXHAUSTED, f"every point of the space has been evaluated: {again}"
 
@@ -158,17 +159,19 @@ class Run:
         """
         from seqdec.progress import compiling
 
-        wanted = 0 if self._is_over() else min(self.number, self.limits.n_calls - self.progress.calls) - pending
-        if wanted > 0 and self.asked:
-            trials, self.asked = self.asked[:wanted], self.asked[wanted:]
-            return trials
         trials: list[Trial] = []
+        if self._is_over():
+            return trials
+        while self.asked and self._has_room(pending + len(trials)):
+            trials.append(self._begun(self.asked.pop(0)))
+        if trials:
+            return trials
         began, said = time.perf_counter(), self.bar.postfix or ""
         if not self.optimizer.is_fitted:
             compiling(self.bar)
         with contextlib.suppress(Exhausted):
-            while len(trials) < wanted:
-                trials.append(self.optimizer.propose(self.given.pop(0)) if self.given else self.optimizer.ask())
+            while self._has_room(pending + len(trials)):
+                trials.append(self._begun(self._next()))
         self.bar.set_postfix_str(said)
         if trials:
             self.choosing = (time.perf_counter() - began) / len(trials)
@@ -178,13 +181,44 @@ class Run:
             write(self.path, self.optimizer, self.progress)
         return trials
 
+    def _has_room(self, pending: int) -> bool:
+        """Whether one more trial may be evaluated beside those that are pending."""
+        return pending < self.number and stops.fits(self.limits, self._cost())
+
+    def _cost(self) -> float:
+        """Of the calls made and under evaluation."""
+        return self.progress.cost + sum(self.reserved.values())
+
+    def _begun(self, trial: Trial) -> Trial:
+        self.reserved[trial.number] = self._cost_of(trial)
+        return trial
+
+    def _cost_of(self, trial: Trial, outcome: Outcome | None = None) -> float:
+        """Of a call, in evaluations at full fidelity; without its outcome at most."""
+        grid = self.optimizer.settings.fidelity
+        if grid is None:
+            return 1
+        made = None if outcome is None else outcome.units
+        return grid.cost(trial.fidelity if made is None else made)
+
+    def _next(self) -> Trial:
+        """A point to start from, or the next question, at the end at full fidelity."""
+        if self.given:
+            return self.optimizer.propose(self.given.pop(0))
+        grid = self.optimizer.settings.fidelity
+        if grid is None:
+            return self.optimizer.ask()
+        full = not stops.fits(self.limits, self._cost(), grid.costs[1])
+        return self.optimizer.ask(fidelity=grid.levels[0] if full else None)
+
     def _record(self, trial: Trial, outcome: Outcome) -> None:
         if outcome.raised is not None:
             error = outcome.raised.error
             note(error, f"seqdec: call {self.progress.calls + 1} of fun, at {trial.x!r}")
             raise _FunError(error, trial, outcome)
+        before = int(self.progress.cost)
         self._tell(trial, outcome)
-        self.bar.update()
+        self.bar.update(int(self.progress.cost) - before)
         if self.callback is not None or not outcome.reason:
             self._report()
 
@@ -215,14 +249,17 @@ class Run:
             reason=reason,
             seconds=outcome.seconds,
         )
+        self.reserved.pop(trial.number, None)
         calls, first = progress.calls + 1, progress.traceback
-        improved = calls if not reason and self._improves(outcome) else progress.improved
+        cost = progress.cost + self._cost_of(trial, outcome)
+        improved = cost if not reason and self._improves(trial, outcome) else progress.improved
         if outcome.traceback and outcome.raised is None:
             detail = f"\n{outcome.traceback}" if first is None else ""
             _logger.warning("call %d of fun failed at %r: %s%s", calls, trial.x, reason, detail)
             first = first or outcome.traceback
         self.progress = progress._replace(
             calls=calls,
+            cost=cost,
             failures=progress.failures + 1 if reason else 0,
             last=reason,
             improved=improved,
@@ -232,9 +269,12 @@ class Run:
         if outcome.raised is None:
             write(self.path, self.optimizer, self.progress)
 
-    def _improves(self, outcome: Outcome) -> bool:
+    def _improves(self, trial: Trial, outcome: Outcome) -> bool:
         """Whether a value is feasible and no earlier one is as good in all objectives; it then joins the front."""
-        value = np.reshape(outcome.value, -1) * self.signs
+        grid, value = self.optimizer.settings.fidelity, np.reshape(outcome.value, -1)
+        if grid is not None and (trial.fidelity if outcome.units is None else outcome.units) < grid.levels[0]:
+            return False
+        value = (value if outcome.units is None else value[-1:]) * self.signs
         if any(number > 0 for number in outcome.outcomes or ()) or (self.front >= value).all(1).any():
             return False
         self.front = np.vstack([self.front, value])
@@ -254,6 +294,7 @@ class Run:
             final,
             message,
             nfev=calls,
+            cost=self.progress.cost,
             status=status,
             success=status in stops.SUCCESSES and self.optimizer.is_feasible,
             traceback=self.progress.traceback,

@@ -28,10 +28,15 @@ SUCCESSES = (DONE, EXHAUSTED, TIME, TARGET, PATIENCE)
 """The ends that were asked for, if a call was feasible."""
 
 
+_ROUNDING = 1e-9
+"""Of sums of costs."""
+
+
 class Limits(NamedTuple):
     """The bounds of a search."""
 
     n_calls: int
+    """with several fidelities, evaluations at full fidelity that the calls may cost"""
     max_failures: int
     time_limit: float | None
     """seconds"""
@@ -48,12 +53,14 @@ class Progress(NamedTuple):
     n_calls: int
     """asked for"""
     calls: int = 0
+    cost: float = 0
+    """of the calls, in evaluations at full fidelity"""
     failures: int = 0
     """in a row, at the end"""
     last: str = ""
     """the reason of the last failure, empty after a success"""
-    improved: int | None = None
-    """calls made up to the last improvement; None without a feasible value"""
+    improved: float | None = None
+    """cost of the calls up to the last improvement; None without a feasible value"""
     reported: int = 0
     """calls after which the callback returned"""
     stopped: str = ""
@@ -102,18 +109,29 @@ def is_reached(limits: Limits, front: np.ndarray) -> bool:
     return limits.target is not None and bool((front >= limits.target).all(1).any())
 
 
+def fits(limits: Limits, cost: float, further: float = 0.0) -> bool:
+    """Whether after calls of this cost, and a further one, one at full fidelity is within the limit."""
+    return cost + further + 1 <= limits.n_calls + _ROUNDING
+
+
+def made(progress: Progress) -> str:
+    """How many calls were made, at which cost if it is another number."""
+    cost = "" if progress.cost == progress.calls else f", which cost as much as {progress.cost:.4g} at full fidelity"
+    return f"{progress.calls} calls made{cost}"
+
+
 def end(limits: Limits, progress: Progress, front: np.ndarray) -> tuple[int, str] | None:
     """(status, message) of a search that has reached a limit other than that of time; None if it goes on."""
-    calls = f"{progress.calls} calls made"
+    calls = made(progress)
     if progress.stopped:
         return STOPPED, progress.stopped
     if is_reached(limits, front):
         return TARGET, f"target reached: {calls}"
     if progress.failures >= limits.max_failures:
         return FAILED, f"{progress.failures} calls in a row failed, the last with: {progress.last}"
-    if progress.calls >= limits.n_calls:
+    if not fits(limits, progress.cost):
         return DONE, calls
-    idle = 0 if progress.improved is None else progress.calls - progress.improved
+    idle = 0 if progress.improved is None else progress.cost - progress.improved
     if limits.patience is not None and idle >= limits.patience:
-        return PATIENCE, f"{idle} calls without an improvement (patience={limits.patience}): {calls}"
+        return PATIENCE, f"{idle:g} calls without an improvement (patience={limits.patience}): {calls}"
     return None

@@ -47,7 +47,8 @@ def read(path: Path | None, space: Space) -> Study | None:
             f"checkpoint {path} is a study that BayesianOptimizer.save wrote: pass its evaluations as x0 and y0, and "
             "another path"
         )
-    return Study(optimizer, Progress(**optimizer.notes[_NOTE]))
+    noted = optimizer.notes[_NOTE]
+    return Study(optimizer, Progress(**{"cost": noted["calls"]} | noted))  # those of earlier versions have no cost
 
 
 def check(path: Path | None, study: Study, other: BayesianOptimizer, points: list[Point]) -> None:

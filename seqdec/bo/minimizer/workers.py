@@ -16,7 +16,7 @@ class Workers:
     """The evaluation of trials.
 
     Args:
-        call: (x) -> Outcome, or None where it was too late to begin.
+        call: (trial) -> Outcome, or None where it was too late to begin.
         workers: as in `seqdec.minimize`.
         catch: exceptions of a worker that make a failed call.
         call_timeout: seconds that a call may take, or None.
@@ -24,7 +24,7 @@ class Workers:
 
     def __init__(
         self,
-        call: Callable[[Any], Outcome | None],
+        call: Callable[[Trial], Outcome | None],
         workers: Any,
         catch: tuple[type[Exception], ...],
         call_timeout: float | None,
@@ -60,19 +60,19 @@ class Workers:
     def _outcomes(self, batch: Sequence[Trial], workers: Any) -> Any:
         """The outcomes of a batch, in its order; evaluated lazily if there is one worker."""
         if isinstance(workers, Local):
-            pending = {workers.submit(self._call, trial.x): trial for trial in batch}
+            pending = {workers.submit(self._call, trial): trial for trial in batch}
             self.unclaimed = self._completed(pending)
             wait(pending)
             return [self._outcome(future) for future in pending]
         if callable(workers):
-            return workers(self._call, [trial.x for trial in batch])
+            return workers(self._call, batch)
         if workers == 1:
-            return (self._call(trial.x) for trial in batch)
+            return (self._call(trial) for trial in batch)
         from joblib import Parallel, delayed  # slow to import
 
         done: dict[int, Outcome | None] = {}
         self.unclaimed = ((trial, done[trial.number]) for trial in batch if trial.number in done)
-        calls = (delayed(_numbered)(trial.number, self._call, trial.x) for trial in batch)
+        calls = (delayed(_numbered)(self._call, trial) for trial in batch)
         found: Any = Parallel(n_jobs=workers, return_as="generator_unordered")(calls)
         done.update(found)
         return [done[trial.number] for trial in batch]
@@ -83,7 +83,7 @@ class Workers:
         try:
             while goes_on():
                 while trials := ask(len(pending)):
-                    pending |= {self._workers.submit(self._call, trial.x): trial for trial in trials}
+                    pending |= {self._workers.submit(self._call, trial): trial for trial in trials}
                 if not pending:
                     return
                 done = wait(pending, return_when=FIRST_COMPLETED).done
@@ -113,5 +113,5 @@ def _broken(future: Future[Outcome | None]) -> bool:
     return future.cancelled() or isinstance(future.exception(), BrokenExecutor | CancelledError)
 
 
-def _numbered(number: int, call: Callable[[Any], Outcome | None], x: Any) -> tuple[int, Outcome | None]:
-    return number, call(x)
+def _numbered(call: Callable[[Trial], Outcome | None], trial: Trial) -> tuple[int, Outcome | None]:
+    return trial.number, call(trial)

@@ -1,12 +1,12 @@
 """What a search is, in a few lines."""
 
 from collections import Counter
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from seqdec.bo.fits import Fits
-from seqdec.bo.record import Record
+from seqdec.bo.record import Record, Status
 from seqdec.bo.settings import Settings
 from seqdec.introspection import brief, described
 
@@ -14,9 +14,7 @@ from seqdec.introspection import brief, described
 def summary(settings: Settings, fits: Fits, record: Record, best: tuple[Any, float] | None) -> str:
     """Goals, parameters, surrogate, counts, and the best point with its value if there is one."""
     space, outputs, told = settings.space, settings.outputs, Counter(entry.status for entry in record.entries)
-    counts = ", ".join(
-        f"{told[status]} {status}" for status in ("complete", "failed", "pending", "outside") if told[status]
-    )
+    counts = ", ".join(f"{told[status]} {status}" for status in get_args(Status) if told[status])
     goals = ", ".join("maximum" if up else "minimum" for up in np.atleast_1d(settings.maximize))
     outcomes = f"outcome constraints: {outputs.outcome_constraints}, " if outputs.outcome_constraints else ""
     names = space.names or [""] * len(space.dimensions)

@@ -41,6 +41,8 @@ class Point(NamedTuple):
     """(columns,) of the unit cube, read-only; beyond it outside of the bounds"""
     inside: bool = True
     """whether it is one of the space"""
+    level: int = 0
+    """of `seqdec.bo.fidelity.Grid`, 0 at full fidelity"""
 
 
 class Space(NamedTuple):

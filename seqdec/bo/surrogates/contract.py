@@ -123,6 +123,8 @@ def choose(told: int) -> str:
     return "gp" if told <= _MOST_EXACT else "sparse_gp"
 
 
+REFITTED = ("auto", "gp", "sparse_gp")
+"""Those that are fitted anew to all values with every question."""
 REASONS = {
     "gp": f"auto: exact inference up to {_MOST_EXACT:,} values",
     "sparse_gp": f"auto: exact inference is slow for more than {_MOST_EXACT:,} values",

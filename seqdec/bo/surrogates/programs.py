@@ -68,6 +68,13 @@ def means(surrogate: Surrogate, state: Any, x: Array) -> Array:
 
 
 @program
+def joint(surrogate: Surrogate, state: Any, x: Array) -> tuple[Array, Array, Array]:
+    """((n,) means, (n, n) covariance of the function at rows `x` (n, d), () variance of the noise), in warped units."""
+    found = surrogate.posterior(state).joint(x)
+    return found.mean, found.cov, found.noise[0, 0]
+
+
+@program
 def marginals(surrogate: Surrogate, state: Any, x: Array) -> tuple[Array, Array]:
     """((n,) means, (n,) standard deviations) of the function at rows `x` (n, d), in warped units."""
     posterior = surrogate.posterior(state)
