@@ -141,7 +141,7 @@ class Curves:
 
 def test_a_curve_is_closed_at_its_level_or_without_hope() -> None:
     fun = Curves()
-    result = seqdec.maximize(fun, BOX, n_calls=9, **OPTIONS)
+    result = seqdec.maximize(fun, BOX, n_calls=6, **OPTIONS)
     table = result.optimizer.trials_dataframe()
     assert fun.lengths == table["fidelity"].tolist() and fun.closed == result.nfev
     assert result.cost == pytest.approx(sum(fun.lengths) / 9) and result.fun > -0.05
@@ -215,6 +215,7 @@ def test_a_killed_search_goes_on_with_the_same_result(kind: str, batch: int, at:
         seqdec.minimize(fun, BOX, checkpoint=tmp_path / "killed", **options | {"fidelity": Fidelity(1, 27)})
 
 
+@pytest.mark.extended
 def test_processes_evaluate_curves() -> None:
     options = OPTIONS | {"n_calls": 5, "batch_size": 2}
     here, there = (seqdec.minimize(curve, BOX, workers=workers, **options) for workers in (1, 2))
