@@ -22,14 +22,14 @@ from seqdec.experiments import kuairec
 def contenders(env: Environment) -> Iterator[tuple[str, Agent]]:
     """The baseline, and HiLoFi from the published settings to ours."""
     yield "popularity", agents.popularity(env, prior_plays=3.0)
-    asked = kuairec.KuaiRec(parity=True)
+    asked = kuairec.KuaiRec(published=True)
     settings = {"std": 10**-0.5, "width": 10, "tables": ("video",)}
     dense = agents.scorer(env, models.Score(), **settings)._replace(tables=())
 
     def published(**changes) -> Agent:
-        return asked.agent("hilofi", env, **changes)
+        return asked.agent("hilofi.published", env, **{"policy": "epistemic_sampling", **changes})
 
-    yield "published settings", published()
+    yield "published settings, epistemic sampling", published()
     noise = {"noise_variance": 0.065}
     yield "R = 0.065 instead of 0.0001", published(model=dense, **noise)
     rows = agents.scorer(env, models.Score(), **settings)

@@ -45,12 +45,12 @@ def test_run_fills_the_folder_and_report_rebuilds_it(tmp_path: Path, capsys: Any
 
 
 def test_a_method_names_its_acquisition_and_rank() -> None:
-    assert bo._settings("hilofi:200+thompson", False) == {
+    assert bo._settings("hilofi:200+thompson") == {
         "surrogate": "hilofi", "acquisition": "thompson", "surrogate_options": {"rank": 200}
     }  # fmt: skip
-    parity = bo._settings("lrkf", True)
-    assert parity is not None and parity["search"].grid and not parity["standardize"]
-    assert parity["surrogate_options"]["noise_variance"] == 0
+    published = bo._settings("lrkf.published")
+    assert published is not None and published["search"].grid and not published["standardize"]
+    assert published["surrogate_options"]["noise_variance"] == 0
 
 
 PUBLISHED = {"ackley2": 1.56, "ackley5": 4.16, "ackley10": 6.24, "ackley50": 8.42, "branin": 0.43, "hartmann6": -2.61}
@@ -58,16 +58,16 @@ PUBLISHED = {"ackley2": 1.56, "ackley5": 4.16, "ackley10": 6.24, "ackley50": 8.4
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_parity_searches_the_authors_grid(name: str) -> None:
+def test_published_searches_the_authors_grid(name: str) -> None:
     objective = bo.PROBLEMS[name].build()
     low, high = objective.bounds.T
-    parity = bo._settings("hilofi", True)
-    assert parity is not None
-    grid = low + (high - low) * sobol(parity["search"].raw_samples, len(low), parity["search"].grid)
+    published = bo._settings("hilofi.published")
+    assert published is not None
+    grid = low + (high - low) * sobol(published["search"].raw_samples, len(low), published["search"].grid)
     best = jax.vmap(lambda x: objective.value(objective.params, x))(jnp.asarray(grid)).min()
     assert float(best) == pytest.approx(PUBLISHED[name], abs=0.0051)
-    small = parity["surrogate_options"] | {"rank": 2, "features": (4,)}
-    early = bo._run(objective, 1, "hilofi", parity | {"surrogate_options": small}, seed=3)[0]
+    small = published["surrogate_options"] | {"rank": 2, "features": (4,)}
+    early = bo._run(objective, 1, "hilofi", published | {"surrogate_options": small}, seed=3)[0]
     assert early.min() >= float(best) - 1e-4
 
 
@@ -91,7 +91,7 @@ def test_ctrl_c_keeps_the_runs_that_are_done(tmp_path: Path, capsys: Any, monkey
     [
         (["--functions", "brannin"], "unknown function 'brannin'"),
         (["--methods", "hilofy"], "unknown method 'hilofy'"),
-        (["--methods", "gp", "--parity"], "unknown method 'gp'"),
+        (["--methods", "gp.published"], "gp.published: the settings of the paper are known for hilofi, lrkf"),
         (["--methods", "gp+ei"], "unknown acquisition 'ei': did you mean 'log_expected_improvement'?"),
         (["--methods", "lrkf:many"], "the rank of 'lrkf:many' must be an integer"),
         (["--methods", "lrkf:"], "the rank of 'lrkf:' must be an integer"),

@@ -46,24 +46,26 @@ def test_quick_changes_defaults_only_and_the_help_says_which(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in experiments.EXPERIMENTS if hasattr(experiments.REGISTRY[name], "parity")]
+    "name", [name for name in experiments.EXPERIMENTS if hasattr(experiments.REGISTRY[name], "published_options")]
 )
-def test_parity_changes_defaults_only(name: str) -> None:
+def test_published_changes_defaults_only(name: str) -> None:
     options: Any = experiments.REGISTRY[name]
-    changed = options.parity_options
-    parity, both = (cli._parse(["run", name, "--parity", *more]) for more in ([], ["--quick"]))
-    assert all(getattr(parity, key) == value for key, value in changed.items())
+    changed = options.published_options
+    published, both = (cli._parse(["run", name, "--published", *more]) for more in ([], ["--quick"]))
+    assert all(getattr(published, key) == value for key, value in changed.items())
     assert all(getattr(both, key) == value for key, value in {**changed, **options.quick_options}.items())
     for key in changed:
         default = getattr(options(), key)
-        assert getattr(cli._parse(["run", name, "--parity", f"--{key}", str(default)]), key) == default
+        assert getattr(cli._parse(["run", name, "--published", f"--{key}", str(default)]), key) == default
 
 
 def test_names_of_agents() -> None:
     known = ("koala++", "hilofi", "lrkf", "adamw")
-    assert contenders.split("hilofi", known) == ("hilofi", None, "")
-    assert contenders.split("hilofi:20+greedy", known) == ("hilofi", 20, "greedy")
-    assert contenders.split("koala+++greedy", known) == ("koala++", None, "greedy")
+    assert contenders.split("hilofi", known) == ("hilofi", None, "", "")
+    assert contenders.split("hilofi:20+greedy", known) == ("hilofi", 20, "greedy", "")
+    assert contenders.split("koala+++greedy", known) == ("koala++", None, "greedy", "")
+    assert contenders.split("lrkf:2.rehearsal", known) == ("lrkf", 2, "", "rehearsal")
+    assert contenders.split("hilofi+ucb.published", known) == ("hilofi", None, "ucb", "published")
     for name in ("hilofi:many", "hilofi:", "adamw:5"):
         with pytest.raises(ValueError, match=r"rank is an integer after a colon, as in hilofi:20"):
             contenders.split(name, known)

@@ -65,28 +65,33 @@ def test_only_generated_files_are_marked(tmp_path: Path, monkeypatch: Any, capsy
     assert folder.load_runs(tmp_path / "out")["random"].rewards.shape == (2, 20)
 
 
-def test_parity_takes_the_settings_and_the_order_of_the_paper(small: None) -> None:
-    options = kuairec.KuaiRec(agents="hilofi,lrkf,last_layer_laplace", parity=True)
+def test_published_agents_have_the_settings_of_the_paper(small: None) -> None:
+    names = "hilofi,hilofi.published,lrkf.published,lrkf:3+ucb.published,last_layer_laplace.published"
+    options = kuairec.KuaiRec(agents=names, published=True)
     env, team, steps, days = options.check()
     assert days is not None and days["period"].max() == 50 and steps == len(days)
-    assert {key: team["hilofi"].settings[key] for key in ("rank", "noise_variance", "process_noise_hidden")} == {
-        "rank": 20, "noise_variance": 1e-4, "process_noise_hidden": 0.0,
+    chosen = ("rank", "noise_variance", "process_noise_hidden", "policy")
+    assert [team["hilofi.published"].settings[key] for key in chosen] == [20, 1e-4, 0.0, "thompson"]
+    assert team["hilofi"].settings == kuairec.KuaiRec(agents="hilofi").check().agents["hilofi"].settings
+    assert options.of_paper("hilofi", env)["model"].tables == ()
+    assert [team["lrkf.published"].settings[key] for key in ("noise_variance", "process_noise")] == [1e-2, 0.0]
+    assert [team["lrkf:3+ucb.published"].settings[key] for key in ("rank", "policy")] == [3, "ucb"]
+    assert {key: team["last_layer_laplace.published"].settings[key] for key in ("buffer", "inner_steps")} == {
+        "buffer": 10, "inner_steps": 50,
     }  # fmt: skip
-    assert options.network_of("hilofi", env).tables == ()
-    assert (team["lrkf"].settings["noise_variance"], team["lrkf"].settings["process_noise"]) == (1e-2, 1e-6)
-    assert options.presets("last_layer_laplace") == {"learning_rate": 1e-4, "buffer": 10, "inner_steps": 50}
-    assert options.presets("adamw") == kuairec.KuaiRec().presets("adamw")  # the paper states none
+    with pytest.raises(
+        ValueError, match=r"the paper states no settings of adamw in kuairec, but those of hilofi, last"
+    ):
+        kuairec.KuaiRec(agents="adamw.published").check()
 
 
-def test_parity_obeys_steps_and_says_whose_settings_the_agents_have(small: None, tmp_path: Path, capsys: Any) -> None:
+def test_published_obeys_steps(small: None, tmp_path: Path, capsys: Any) -> None:
     for arguments, steps in ((["--steps", "3"], 3), (["--steps", "20000"], None), ([], None), (["--quick"], None)):
-        options = cli._parse(["run", "kuairec", "--parity", "--agents", QUICK, *arguments])
+        options = cli._parse(["run", "kuairec", "--published", "--agents", QUICK, *arguments])
         assert options.check().steps == (steps or len(synthetic_kuairec(users=12, videos=100).rewards))
-    assert cli._parse(["run", "kuairec", "--parity"]).steps == 200_000
-    assert run(tmp_path, "--parity", "--steps", "3") == 0
+    assert cli._parse(["run", "kuairec", "--published"]).steps == 200_000
+    assert run(tmp_path, "--published", "--steps", "3") == 0
     printed = capsys.readouterr().out
-    assert next(kuairec._sources(["hilofi:3", "random"])) == "Settings of the paper: hilofi:3."
-    assert "Settings of this library, because the paper states none: popularity." in printed
     assert cli.main(["report", str(tmp_path)]) == 0
     assert capsys.readouterr().out.strip() == printed.split("\n\nResults")[0].strip()
 
@@ -110,7 +115,7 @@ def test_the_real_slice(image_home: Path, tmp_path: Path, capsys: Any) -> None:
         (["--agents", "hilofy"], "unknown agent 'hilofy'", 2),
         (["--agents", "popularity+thompson"], "popularity has no uncertainty", 2),
         (["--steps", "0"], "steps must be at least 1", 2),
-        (["--exposures", "--parity"], "leave out --data and --parity", 2),
+        (["--exposures", "--published"], "leave out --data and --published", 2),
         (["--data", "/nowhere"], "data: there is no /nowhere", 2),
     ],
 )

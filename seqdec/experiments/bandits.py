@@ -47,10 +47,12 @@ class Options(Located):
     name: ClassVar[str]
     quick_options: ClassVar[Mapping[str, Any]] = {"seeds": 1}
     """What --quick sets the options to that are not given."""
-    published: ClassVar[Mapping[str, str]] = {}
+    captions: ClassVar[Mapping[str, str]] = {}
     """What the figure of the paper that belongs to a picture shows, in words, by the file name of the picture."""
     tuned: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Settings of agents that do better here than those of their presets."""
+    paper: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Settings of agents in the paper, which AGENT.published has."""
     model: ClassVar[nn.Module | None] = None
     """Network of every agent; None leaves it to them."""
 
@@ -61,7 +63,8 @@ class Options(Located):
 
     agents: str
     """Agents, separated by commas; hilofi:20+greedy is hilofi with a rank and a policy of its own, hilofi.rehearsal
-    moves its mean by an AdamW step of 1e-3 on 32 of 20,000 kept observations after each update. Names: seqdec list."""
+    moves its mean by an AdamW step of 1e-3 on 32 of 20,000 kept observations after each update, hilofi.published has
+    the settings of the paper, where it states them. Names: seqdec list."""
     policy: str | None = None
     """Policy of the agents with uncertainty that name none themselves."""
     steps: int
@@ -118,21 +121,25 @@ class Options(Located):
 
     @classmethod
     def kind(cls, name: str) -> str:
-        """The agent called "kind:rank+policy.rehearsal", without rank, policy and rehearsal."""
-        return contenders.split(contenders.unrehearsed(name), cls.choices["agents"].known).kind
+        """The agent called "kind:rank+policy.variant", without rank, policy and variant."""
+        return contenders.split(name, cls.choices["agents"].known).kind
 
     def agent(self, name: str, env: Environment, **other: Any) -> Agent:
-        """The agent called "kind:rank+policy.rehearsal", with the options that it takes and `other` keywords."""
-        kind, rank, policy = contenders.split(contenders.unrehearsed(name), self.choices["agents"].known)
-        settings = {**self.presets(kind), **self.found().get(kind, {}).get("settings", {})}
+        """The agent called "kind:rank+policy.variant", with the options that it takes and `other` keywords."""
+        contender = contenders.split(name, self.choices["agents"].known)
+        kind, rank, policy, variant = contender
+        if variant == "published":
+            settings = self.of_paper(kind, env)
+        else:
+            settings = {**self.presets(kind), **self.found().get(kind, {}).get("settings", {})}
         if agents.capabilities(kind).model and "model" not in other:
-            settings["model"] = self.network_of(kind, env)
+            settings.setdefault("model", self.network_of(kind, env))
         if contenders.has_filter(kind):
             asked = {"rank": self.rank if rank is None else rank, "process_noise": self.process_noise}
             settings |= contenders.filter_settings(kind, settings, **asked) | self.response()
         if policy or (self.policy and agents.capabilities(kind).uncertain):
             settings["policy"] = policy or self.policy
-        settings |= contenders.rehearsal(name, kind)
+        settings |= contenders.rehearsal(contender)
         return contenders.checked(agents.make(kind, env, **{**settings, **other}), name)
 
     def network_of(self, kind: str, env: Environment) -> nn.Module | Network | None:
@@ -143,6 +150,14 @@ class Options(Located):
     def presets(self, kind: str) -> dict[str, Any]:
         """Keywords of the agents called `kind`, besides the network, where the options give no others."""
         return dict(self.tuned.get(kind, {}))
+
+    def of_paper(self, kind: str, env: Environment) -> dict[str, Any]:
+        """Keywords of the agents called `kind` in the paper. Raises ValueError where it states none."""
+        del env
+        if kind not in self.paper:
+            stated = f"those of {', '.join(self.paper)}" if self.paper else "of no agent"
+            raise ValueError(f"{kind}.published: the paper states no settings of {kind} in {self.name}, but {stated}")
+        return dict(self.paper[kind])
 
     def found(self) -> dict[str, dict[str, Any]]:
         """What `seqdec tune` found for each kind of agent. Raises OSError or ValueError for a file that holds none."""
@@ -184,7 +199,8 @@ class Options(Located):
         """Save the last run and the manifest."""
         save_run(self.out, *parts[-1])
         names = [name for name, _ in parts]
-        kinds = {self.kind(name) for name in names}
+        own = (contenders.split(name, self.choices["agents"].known) for name in names)
+        kinds = {contender.kind for contender in own if contender.variant != "published"}
         tuned = {kind: entry for kind, entry in self.found().items() if kind in kinds}
         write_manifest(self.out, self, names, tuned=tuned)
 
@@ -192,7 +208,7 @@ class Options(Located):
     def report(cls, folder: Path) -> str:
         """Write summary.csv and the figures of the runs in `folder`; returns the table as text."""
         runs = load_runs(folder)
-        table = write_report(folder, runs, noted(cls.pictures(runs), cls.published)).to_string()
+        table = write_report(folder, runs, noted(cls.pictures(runs), cls.captions)).to_string()
         tuned = read_manifest(folder).get("tuned")
         return f"{table}\n\nFound by seqdec tune:\n{described(tuned)}" if tuned else table
 
@@ -235,10 +251,10 @@ def pictures(runs: Mapping[str, Run]) -> dict[str, "Figure"]:
     return {"comparison.png": figures.comparison(runs), "regret.png": figures.regret(runs)}
 
 
-def noted(shown: dict[str, "Figure"], published: Mapping[str, str]) -> dict[str, "Figure"]:
+def noted(shown: dict[str, "Figure"], captions: Mapping[str, str]) -> dict[str, "Figure"]:
     """The figures, each with a line on the published figure of its file name, if there is one."""
     from seqdec import figures
 
-    for name in shown.keys() & published.keys():
-        figures.note(shown[name], published[name])
+    for name in shown.keys() & captions.keys():
+        figures.note(shown[name], captions[name])
     return shown

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 from seqdec import checks
 from seqdec.persistence import located
 
-_FLAGS = {"parity": "the setting of the paper", "quick": "a small run for two cores"}
+_FLAGS = {"published": "the settings of the paper", "quick": "a small run for two cores"}
 """Flags that stand for other defaults, in the order in which they apply; `FLAG_options` says which."""
 
 
@@ -99,7 +99,7 @@ class Quick(Experiment, Protocol):
 
 
 def preset(options: Any) -> dict[str, Any]:
-    """The defaults that the flags --parity and --quick change, by option; those of --quick count where both do."""
+    """The defaults that the flags --published and --quick change, by option; those of --quick count where both do."""
     chosen: dict[str, Any] = {}
     for flag in _FLAGS:
         if getattr(options, flag, False):
@@ -108,7 +108,7 @@ def preset(options: Any) -> dict[str, Any]:
 
 
 def description(experiment: Any) -> str:
-    """The help of an experiment: its docstring, and what --parity and --quick stand for."""
+    """The help of an experiment: its docstring, and what --published and --quick stand for."""
     paragraphs = [experiment.__doc__]
     for flag, title in _FLAGS.items():
         changed = getattr(experiment, f"{flag}_options", {})

@@ -48,11 +48,12 @@ PROBLEMS: dict[str, Problem] = {
     "drawnn50": Problem(lambda: objectives.drawnn(50), 200),
     "drawnn200": Problem(lambda: objectives.drawnn(200), 600),
 }
-_PARITY: dict[str, dict[str, Any]] = {
+_PAPER: dict[str, dict[str, Any]] = {
     "hilofi": {"noise_variance": 0.0, "initial_std_hidden": 0.01, "initial_std_last": 1.0, "scale": 0.5},
     "lrkf": {"noise_variance": 0.0, "initial_std": 1.0, "process_noise": 0.0, "rank": 50, "scale": 0.5},
 }
 _OTHERS = ("random", "evolution")
+_PUBLISHED = ".published"
 _RANKS = {"hilofi": "rank", "hilofi_mlp": "rank", "lolofi": "rank_hidden", "lrkf": "rank"}
 """Surrogates that have a rank, with its keyword."""
 _PART = ["function", "method", "run"]
@@ -72,22 +73,24 @@ class Optimization(Located):
     """Functions, separated by commas."""
     methods: str = "auto,hilofi,random,evolution"
     """Surrogates (auto, ekf, gp, hilofi, hilofi_mlp, lolofi, lrkf, sparse_gp), random, evolution; hilofi+thompson
-    chooses the acquisition, hilofi:200 the rank."""
+    chooses the acquisition, hilofi:200 the rank; hilofi.published and lrkf.published have the settings of the paper:
+    Thompson sampling on its 1,024 fixed Sobol points, one pass, responses as they are, the unit cube around zero."""
     runs: int = 10
     """Runs of each method on each function."""
     seed: int = 0
     """Seed of the first run; the next have SEED + 1, ..."""
     evaluations: int | None = None
     """Evaluations after the initial points; None is the paper's number for each function."""
-    parity: bool = False
-    """The paper's setting: Thompson sampling on its 1,024 fixed Sobol points, one pass, responses as they are, inputs
-    in the unit cube around zero. Knows hilofi and lrkf; random and evolution are those of this library."""
+    published: bool = False
+    """Methods with the settings of the paper beside ours."""
     out: Path = Path("results/bo")
     """Folder for the trials, the table and the pictures."""
     quick: bool = False
     """A small run for two cores: other defaults, named at the top of this help."""
     quick_options: ClassVar[Mapping[str, Any]] = {"functions": "ackley2,branin", "evaluations": 15, "runs": 2}
-    parity_options: ClassVar[Mapping[str, Any]] = {"methods": ",".join((*_PARITY, *_OTHERS))}
+    published_options: ClassVar[Mapping[str, Any]] = {
+        "methods": ",".join(("auto", *(f"{kind}.published" for kind in _PAPER), *_OTHERS))
+    }
 
     def check(self) -> None:
         """Raises ValueError for wrong options."""
@@ -95,7 +98,7 @@ class Optimization(Located):
         check_seeds(self.seed, self.runs)
         check_choices(self)
         for method in split_names("method", self.methods):
-            _settings(method, self.parity)
+            _settings(method)
 
     def restore(self) -> list[pd.DataFrame]:
         """The tables of the finished runs."""
@@ -110,8 +113,8 @@ class Optimization(Located):
             for name, method in cases:
                 problem = PROBLEMS[name]
                 objective, evaluations = problem.build(), self.evaluations or problem.evaluations
-                settings = _settings(method, self.parity)
-                if settings is not None and self.parity and name.startswith("drawnn"):
+                settings = _settings(method)
+                if settings is not None and method.endswith(_PUBLISHED) and name.startswith("drawnn"):
                     # An ascent from one random point.
                     settings["search"] = bo.Search(raw_samples=2, num_restarts=1, steps=500)
                 for run in range(self.runs):
@@ -139,17 +142,20 @@ class Optimization(Located):
         return _readable(table).to_string()
 
 
-def _settings(method: str, parity: bool) -> dict[str, Any] | None:
-    """Keywords of `BayesianOptimizer` for "surrogate:rank+acquisition"; None for what is no surrogate."""
-    name, _, acquisition = method.partition("+")
+def _settings(method: str) -> dict[str, Any] | None:
+    """Keywords of `BayesianOptimizer` for "surrogate:rank+acquisition.published"; None for what is no surrogate."""
+    published = method.endswith(_PUBLISHED)
+    name, _, acquisition = method.removesuffix(_PUBLISHED).partition("+")
     kind, _, rank = name.partition(":")
     if kind in _OTHERS:
         if method != kind:
             raise ValueError(f"{kind} has neither a rank nor an acquisition; got {method!r}")
         return None
-    known = tuple(_PARITY) if parity else ("auto", *bo.surrogate_names())
+    known = ("auto", *bo.surrogate_names())
     if kind not in known:
         raise ValueError(unknown("method", kind, (*known, *_OTHERS)))
+    if published and kind not in _PAPER:
+        raise ValueError(f"{method}: the settings of the paper are known for {', '.join(_PAPER)}")
     if acquisition and acquisition not in bo.acquisition_names():
         raise ValueError(unknown("acquisition", acquisition, bo.acquisition_names()))
     keyword = _RANKS.get(kind)
@@ -159,9 +165,9 @@ def _settings(method: str, parity: bool) -> dict[str, Any] | None:
         raise ValueError(f"the rank of {method!r} must be an integer of at least 1, as in hilofi:200; got {rank!r}")
     options: dict[str, Any] = {} if keyword is None or not rank else {keyword: int(rank)}
     settings: dict[str, Any] = {"surrogate": kind, "acquisition": acquisition or "auto"}
-    if parity:
+    if published:
         settings["surrogate"] = "hilofi_mlp" if kind == "hilofi" else kind
-        options = {"growth": float("inf"), **_PARITY[kind], **options}
+        options = {"growth": float("inf"), **_PAPER[kind], **options}
         search = bo.Search(raw_samples=1024, grid=True, repeats=True)
         settings |= {"standardize": False, "trust_region": False, "search": search}
     return settings | {"surrogate_options": options}

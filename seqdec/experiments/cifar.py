@@ -18,7 +18,7 @@ from seqdec.core import Array, Environment
 from seqdec.data import load_cifar10
 from seqdec.experiments.bandits import Plan
 from seqdec.experiments.base import Choice
-from seqdec.experiments.classify import Classification
+from seqdec.experiments.classify import Classification, Classify
 from seqdec.models import PatchConv
 
 
@@ -58,7 +58,7 @@ class CIFAR(Classification):
     name: ClassVar[str] = "cifar"
     choices: ClassVar[Mapping[str, Choice]] = {**Classification.choices, "network": Choice("network", NETWORKS)}
     quick_options: ClassVar[Mapping[str, Any]] = {"agents": "lrkf:1,adamw", "steps": 40, "seeds": 1}
-    published: ClassVar[Mapping[str, str]] = {
+    captions: ClassVar[Mapping[str, str]] = {
         "accuracy.png": "Paper, Table 4, accuracy in 10,000 images: LRKF of rank 1, 5, 10, AdamW: .3355, .3384, .3379, "
         ".3442 with VGG; .3129, .3141, .3148, .3097 with VGG+Block.",
     }
@@ -68,8 +68,16 @@ class CIFAR(Classification):
         "lrkf": {"likelihood": None, "noise_variance": 0.01, "initial_std": 0.1, "process_noise": 3e-4},
     }
 
+    paper: ClassVar[Mapping[str, Mapping[str, Any]]] = {key: Classify.paper[key] for key in ("lrkf", "adamw")}
+    """The paper states the ranks; all else is as on MNIST."""
+    published_options: ClassVar[Mapping[str, Any]] = {
+        "agents": "lrkf:1,lrkf:1.published,lrkf:5.published,lrkf:10.published,adamw,adamw.published"
+    }
+
     network: str = "vgg"
     """Network: vgg with 1.7 million parameters, vgg-block with 4.7."""
+    published: bool = False
+    """Agents with the settings of the paper beside ours: moments of the softmax for LRKF."""
     agents: str = "lrkf:1,lrkf:5,lrkf:10,adamw"
     steps: int = 10_000
     """Images, in one pass; never more than there are."""

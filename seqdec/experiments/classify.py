@@ -9,6 +9,7 @@ DIR/ranks.png                  accuracy and time against rank, where agents have
 DIR/bounds.png                 the terms of the filters' error bounds over time, with --error-bounds
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from seqdec.experiments import contenders
 from seqdec.experiments.bandits import Options, noted
 from seqdec.experiments.base import Choice, split_names
 from seqdec.experiments.folder import load_runs, write_summary
+from seqdec.experiments.mnist import LAYERS
 from seqdec.filters import Numerics
 from seqdec.results import Run, compare, readable
 from seqdec.statistics import mean_and_margin, with_margin
@@ -70,6 +72,13 @@ class Classification(Options):
         logits = {"likelihood": likelihoods.categorical()} if contenders.has_filter(kind) else {}
         return logits | super().presets(kind)
 
+    def of_paper(self, kind: str, env: Environment) -> dict[str, Any]:
+        """Those of the paper, with a softmax for the outputs of every filter and network."""
+        stated = super().of_paper(kind, env)
+        if agents.capabilities(kind).kind == "network":
+            return {**stated, "head": cross_entropy, "policy": "greedy"}
+        return {**stated, "likelihood": likelihoods.categorical()}
+
     def response(self) -> dict[str, Any]:
         """Error bounds, if they are asked for."""
         return {"numerics": Numerics(error_bounds=True)} if self.error_bounds else {}
@@ -83,7 +92,7 @@ class Classification(Options):
     def report(cls, folder: Path) -> str:
         """Write summary.csv and the figures of the runs in `folder`; returns the accuracies as text."""
         runs = load_runs(folder)
-        return write_accuracies(folder, runs, noted(cls.pictures(runs), cls.published))
+        return write_accuracies(folder, runs, noted(cls.pictures(runs), cls.captions))
 
     @staticmethod
     def pictures(runs: Mapping[str, Run]) -> dict[str, "Figure"]:
@@ -105,7 +114,7 @@ class Classify(Classification):
     name: ClassVar[str] = "classify"
     choices: ClassVar[Mapping[str, Choice]] = {**Classification.choices, "dataset": Choice("dataset", DATASETS)}
     quick_options: ClassVar[Mapping[str, Any]] = {"steps": 500, "seeds": 1}
-    published: ClassVar[Mapping[str, str]] = {
+    captions: ClassVar[Mapping[str, str]] = {
         "accuracy.png": "Paper, Figure 5 (MNIST): no clear difference between the methods.",
         "ranks.png": "Paper, Figure 6 (MNIST): all methods gain a little with the rank, HiLoFi most; the time of LoFi "
         "grows fastest with it, and HiLoFi takes longest.",
@@ -128,8 +137,22 @@ class Classify(Classification):
         "lrkf": {"likelihood": None, "noise_variance": 0.01, "process_noise": 3e-4},
     }  # fmt: skip
 
+    paper: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "hilofi": {"rank": 50, **LAYERS},
+        "lolofi": {"rank_hidden": 50, "rank_last": 50, **LAYERS},
+        "lrkf": {"rank": 50, "initial_std": 1.0, "process_noise": 1e-6},
+        "lofi": {"rank": 50, "initial_std": math.exp(-4.0), "process_noise": 0.0},
+        "adamw": {"learning_rate": 1e-4, "inner_steps": 1},
+    }
+    """The paper states the ranks; covariances and learning rate are those of its bandit."""
+    published_options: ClassVar[Mapping[str, Any]] = {
+        "agents": "hilofi,hilofi.published,lolofi,lolofi.published,lrkf,lrkf.published,lofi.published,adamw.published"
+    }
+
     dataset: str = "mnist"
     """Images to classify: digits, mnist or fashion-mnist."""
+    published: bool = False
+    """Agents with the settings of the paper beside ours: moments of the softmax for every filter."""
     agents: str = "hilofi,hilofi.rehearsal,lolofi,lrkf,lofi,replay_adamw"
     steps: int = 60_000
     seeds: int = 1
@@ -181,7 +204,7 @@ def _accuracies(runs: Mapping[str, Run]) -> dict[str, np.ndarray]:
 
 def _ranked(name: str, ranks: list[str]) -> list[str]:
     """The agent with each of the ranks, if it is one that has ranks and names none; else itself."""
-    kind, rank, _ = contenders.split(contenders.unrehearsed(name), agents.names())
+    kind, rank = contenders.split(name, agents.names())[:2]
     if rank is not None or not contenders.has_rank(kind):
         return [name]
     return [f"{kind}:{rank}{name[len(kind) :]}" for rank in ranks]
@@ -191,7 +214,7 @@ def _by_rank(runs: Mapping[str, Run]) -> dict[str, list[tuple[int, Run]]]:
     """Agents that have several ranks, by their name without it: (rank, run), from the smallest rank on."""
     groups: dict[str, list[tuple[int, Run]]] = {}
     for name, run in runs.items():
-        rank = contenders.split(contenders.unrehearsed(name), agents.names()).rank
+        rank = contenders.split(name, agents.names()).rank
         if rank is not None:
             groups.setdefault(name.replace(f":{rank}", "", 1), []).append((rank, run))
     return {name: sorted(group, key=lambda pair: pair[0]) for name, group in groups.items() if len(group) > 1}

@@ -1,4 +1,7 @@
-"""Agents of an experiment by "kind:rank+policy.rehearsal", as in hilofi:20+greedy; all but the kind may be missing."""
+"""Agents of an experiment by "kind:rank+policy.variant", as in hilofi:20+greedy; all but the kind may be missing.
+
+Variants: `rehearsal` moves the mean by a step of AdamW after each update; `published` has the settings of the paper.
+"""
 
 import re
 from collections.abc import Collection, Mapping
@@ -10,7 +13,7 @@ import optax
 from seqdec import agents, memory
 from seqdec.core import Agent
 
-_REHEARSAL = ".rehearsal"
+_VARIANTS = ("rehearsal", "published")
 
 
 class Contender(NamedTuple):
@@ -21,43 +24,40 @@ class Contender(NamedTuple):
     """None where the name has none"""
     policy: str
     """"" where the name has none"""
+    variant: str
+    """"" where the name has none"""
 
 
 def split(name: str, known: Collection[str]) -> Contender:
-    """The parts of "kind:rank+policy"; kinds such as koala++ contain "+".
+    """The parts of "kind:rank+policy.variant"; kinds such as koala++ contain "+".
 
     Raises:
         ValueError: the rank is not an integer, or the kind has no rank or no policy.
     """
+    variant = next((variant for variant in _VARIANTS if name.endswith(f".{variant}")), "")
+    name = name.removesuffix(f".{variant}")
     fitting = (kind for kind in known if name == kind or name.startswith((f"{kind}+", f"{kind}:")))
     kind = next(fitting, re.split(r"[+:]", name)[0])
     rank, _, policy = name[len(kind) :].partition("+")
     if policy and kind in agents.names() and not agents.capabilities(kind).policy:
         raise ValueError(f"{name!r}: {kind} has no policy; leave out +{policy}")
     if not rank:
-        return Contender(kind, None, policy)
+        return Contender(kind, None, policy, variant)
     if not rank[1:].isdigit() or not has_rank(kind):
         raise ValueError(f"{name!r}: a filter's rank is an integer after a colon, as in hilofi:20; {kind} got {rank}")
-    return Contender(kind, int(rank[1:]), policy)
+    return Contender(kind, int(rank[1:]), policy, variant)
 
 
-def unrehearsed(name: str) -> str:
-    """The name without ".rehearsal"."""
-    return name.removesuffix(_REHEARSAL)
-
-
-def rehearsal(name: str, kind: str) -> dict[str, agents.Rehearsal]:
-    """Keyword of the agent called `name` if that ends in ".rehearsal", else none.
-
-    It is a step of AdamW with 1e-3 on 32 of at most 20,000 observations after each update.
+def rehearsal(contender: Contender) -> dict[str, agents.Rehearsal]:
+    """Keyword of the variant `rehearsal`: a step of AdamW with 1e-3 on 32 of at most 20,000 observations.
 
     Raises:
-        ValueError: agents called `kind` cannot rehearse.
+        ValueError: agents of that kind cannot rehearse.
     """
-    if unrehearsed(name) == name:
+    if contender.variant != "rehearsal":
         return {}
-    if not agents.capabilities(kind).rehearses:
-        raise ValueError(f"{name!r}: only filters can rehearse")
+    if not agents.capabilities(contender.kind).rehearses:
+        raise ValueError(f"{contender.kind}.rehearsal: only filters can rehearse")
     return {"rehearsal": agents.Rehearsal(memory.reservoir(20_000), updates=0, optimizer=optax.adamw(1e-3))}
 
 

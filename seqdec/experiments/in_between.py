@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
+from jax.flatten_util import ravel_pytree
 
 from seqdec import checks, filters, likelihoods, models
 from seqdec.core import Filter
@@ -42,12 +43,24 @@ _STAGES = (10, 30, _TRAIN)
 _GAIN, _BIAS_STD, _INPUT_STD = 1.5, 1.0, 2.0
 """Initial hidden weights N(0, gain^2 / inputs), biases N(0, 1), and inputs scaled to this standard deviation: features
 of the network that bend within the data, without which no belief over weights is uncertain between them."""
+_STD = np.sqrt(0.5)
 _KINDS: dict[str, Callable[..., Filter]] = {
-    "hilofi": lambda *args, rank: filters.hilofi(
-        *args, rank=rank, initial_std_hidden=0.03, initial_std_last=np.sqrt(0.5)
-    ),
-    "lrkf": lambda *args, rank: filters.lrkf(*args, rank=rank, initial_std=np.sqrt(0.5)),
+    "hilofi": lambda *args, rank: filters.hilofi(*args, rank=rank, initial_std_hidden=0.03, initial_std_last=_STD),
+    "lrkf": lambda *args, rank: filters.lrkf(*args, rank=rank, initial_std=_STD),
 }
+_PAPER: dict[str, Callable[..., Filter]] = {
+    "hilofi": lambda *args, rank: filters.hilofi(
+        *args,
+        rank=rank,
+        initial_std_hidden=_STD,
+        initial_std_last=_STD,
+        process_noise_hidden=0.0,
+        process_noise_last=0.0,
+    ),
+    "lrkf": lambda *args, rank: filters.lrkf(*args, rank=rank, initial_std=_STD, process_noise=0.0),
+}
+"""The filters of the paper: covariances I / 2, no process noise; initial parameters N(0, 1/4), R = 0, inputs as they
+are."""
 
 
 class Data(NamedTuple):
@@ -123,7 +136,10 @@ class InBetween(Located):
     data: str = "snelson,clusters"
     """Data sets, separated by commas: snelson, from $SEQDEC_DATA/snelson; clusters, generated."""
     filters: str = "hilofi:1,hilofi:10,hilofi:50,lrkf:1,lrkf:10,lrkf:50,lrkf:200"
-    """Filters with their ranks, separated by commas: hilofi, whose rank is that of the hidden layers, and lrkf."""
+    """Filters with their ranks, separated by commas: hilofi, whose rank is that of the hidden layers, and lrkf;
+    hilofi:50.published has the settings of the paper."""
+    published: bool = False
+    """Filters with the settings of the paper beside ours."""
     seeds: int = 5
     """Runs of each filter, with seeds SEED, SEED + 1, ... of the weights, the order and the held-out points."""
     seed: int = 0
@@ -133,6 +149,10 @@ class InBetween(Located):
     quick: bool = False
     """A small run for two cores: other defaults, named at the top of this help."""
     quick_options: ClassVar[Mapping[str, Any]] = {"filters": "hilofi:1,hilofi:50,lrkf:50", "seeds": 2}
+    published_options: ClassVar[Mapping[str, Any]] = {
+        "filters": "hilofi:50,hilofi:1.published,hilofi:50.published,lrkf:10.published,lrkf:50.published,"
+        "lrkf:200.published"
+    }
 
     def check(self) -> None:
         """Raises ValueError for wrong options and FileNotFoundError for missing data."""
@@ -182,18 +202,25 @@ class InBetween(Located):
         return _readable(table).to_string()
 
 
-def _filter(name: str) -> tuple[str, int]:
-    """Kind and rank. Raises ValueError where either is missing or unknown."""
-    kind, rank, policy = contenders.split(name, tuple(_KINDS))
+def _filter(name: str) -> tuple[str, int, bool]:
+    """Kind, rank, and whether it is that of the paper. Raises ValueError where one of them is missing or unknown."""
+    kind, rank, policy, variant = contenders.split(name, tuple(_KINDS))
     checks.choice("filter", kind, _KINDS)
-    if rank is None or rank < 1 or policy:
-        raise ValueError(f"a filter needs a rank, as in hilofi:50; got {name!r}")
-    return kind, rank
+    if rank is None or rank < 1 or policy or variant == "rehearsal":
+        raise ValueError(f"a filter needs a rank and nothing else but .published, as in hilofi:50; got {name!r}")
+    return kind, rank, variant == "published"
 
 
-def network() -> models.Network:
-    """An MLP of four hidden layers of 128 ELUs on one number, with wide initial weights and biases."""
+def network(published: bool = False) -> models.Network:
+    """An MLP of four hidden layers of 128 ELUs on one number, with wide initial weights and biases.
+
+    The parameters of the paper's are N(0, 1/4).
+    """
     plain = models.network(models.MLP(1, (128,) * 4), jnp.zeros(1))
+
+    def normal(key):
+        values, unravel = ravel_pytree(plain.init(key))
+        return unravel(0.5 * jax.random.normal(key, values.shape))
 
     def init(key):
         params, biases = plain.init(key), jax.random.fold_in(key, 1)
@@ -203,11 +230,11 @@ def network() -> models.Network:
                 params = {**params, name: {"kernel": _GAIN * layer["kernel"], "bias": _BIAS_STD * noise}}
         return params
 
-    return plain._replace(init=init)
+    return plain._replace(init=normal if published else init)
 
 
 class Programs(NamedTuple):
-    """The compiled functions of one filter."""
+    """A filter: its compiled functions, and what it is given."""
 
     start: Callable[..., Any]
     """(key) -> belief"""
@@ -215,15 +242,17 @@ class Programs(NamedTuple):
     """(belief, x, y, R) -> belief"""
     predict: Callable[..., Any]
     """(belief, inputs (n,)) -> mean and epistemic variance, (n,) each"""
+    published: bool
+    """whether inputs are given as they are, and R = 0"""
 
 
 def programs(name: str) -> Programs:
-    """Those of a filter by name, for inputs that are scaled."""
-    kind, rank = _filter(name)
-    net = network()
+    """Those of a filter by name."""
+    kind, rank, published = _filter(name)
+    net = network(published)
 
     def build(noise):
-        return _KINDS[kind](net, likelihoods.gaussian(noise), rank=rank)
+        return (_PAPER if published else _KINDS)[kind](net, likelihoods.gaussian(noise), rank=rank)
 
     def start(key):
         weights, belief = jax.random.split(key)
@@ -239,12 +268,15 @@ def programs(name: str) -> Programs:
 
         return jax.vmap(at)(inputs)
 
-    return Programs(jax.jit(start), jax.jit(learn), jax.jit(predict))
+    return Programs(jax.jit(start), jax.jit(learn), jax.jit(predict), published)
 
 
 def single_pass(data: Data, seed: int, filter_programs: Programs) -> pd.DataFrame:
     """The bands of one filter and seed after each of the numbers of observations."""
-    centre, scale = data.x.mean(), data.x.std() / _INPUT_STD
+    if filter_programs.published:
+        centre, scale, data = 0.0, 1.0, data._replace(noise=0.0)
+    else:
+        centre, scale = data.x.mean(), data.x.std() / _INPUT_STD
     places = {"grid": (data.grid, np.full_like(data.grid, np.nan)), "data": (data.x, data.y)}
     places |= {"held out": data.held_out, "gap": data.gap}
     where = np.repeat(list(places), [len(x) for x, _ in places.values()])

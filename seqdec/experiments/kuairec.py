@@ -19,7 +19,7 @@ from seqdec.data import WATCH_RATIO, RecommenderLog, load_kuairec, load_random_e
 from seqdec.experiments import contenders
 from seqdec.experiments.bandits import Bandit, Plan, pictures
 from seqdec.experiments.base import Choice, check_path
-from seqdec.experiments.folder import load_runs, read_manifest, write_summary
+from seqdec.experiments.folder import load_runs, write_summary
 from seqdec.persistence import read_table, write_file, write_table
 from seqdec.results import Run, compare, readable
 from seqdec.statistics import mean_and_margin
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 DAYS = "days.parquet"
 _PERIODS = 50
-_PLAIN = ("random",)
-"""Agents without settings."""
 _STATIC = {"process_noise_hidden": 0.0, "process_noise_last": 0.0}
 _BELIEF = {
     "policy": "ucb",
@@ -69,15 +67,19 @@ _TUNED_EXPOSURES: Mapping[str, Mapping[str, Any]] = {
 }
 """Baselines that do better with other settings on the random exposures, on a seed that is not reported."""
 
+_TS = {"policy": "thompson"}
 _PAPER: Mapping[str, Mapping[str, Any]] = {
-    "hilofi": {"noise_variance": 1e-4, "rank": 20, "initial_std_hidden": 1.0, "initial_std_last": 1.0, **_STATIC},
-    "last_layer_laplace": {"learning_rate": 1e-4, "buffer": 10, "inner_steps": 50},
-    "lofi": {"noise_variance": 0.1, "rank": 50},
-    "lrkf": {"noise_variance": 1e-2, "rank": 20, "process_noise": 1e-6, "initial_std": 1.0},
-    "on_vbll": {"buffer": 10, "inner_steps": 50, "regularisation": 1.0},
-    "vbll": {"capacity": 1000, "inner_steps": 100, "batch_size": None},
-}
-"""Settings of the paper and its code: rank 20, identity covariances, embeddings among the hidden layers.
+    "hilofi": {
+        "noise_variance": 1e-4, "rank": 20, "initial_std_hidden": 1.0, "initial_std_last": 1.0, **_STATIC, **_TS,
+    },
+    "last_layer_laplace": {"learning_rate": 1e-4, "buffer": 10, "inner_steps": 50, **_TS},
+    "lofi": {"noise_variance": 0.1, "rank": 20, **_TS},
+    "lrkf": {"noise_variance": 1e-2, "rank": 20, "process_noise": 0.0, "initial_std": 1.0, **_TS},
+    "on_vbll": {"buffer": 10, "inner_steps": 50, "regularisation": 1.0, **_TS},
+    "vbll": {"capacity": 1000, "inner_steps": 100, "batch_size": None, **_TS},
+}  # fmt: skip
+"""Settings of the paper: rank 20, identity covariances, Thompson sampling, embeddings among the hidden layers. It does
+not state R, which is that of its code.
 
 VBLL's regularisation, 1e-3 for a memory of 1,000 rows there, is divided by the number of observations here.
 """
@@ -89,7 +91,13 @@ class KuaiRec(Bandit):
 
     name: ClassVar[str] = "kuairec"
     quick_options: ClassVar[Mapping[str, Any]] = {"steps": 1000, "seeds": 2}
-    parity_options: ClassVar[Mapping[str, Any]] = {"steps": 200_000}
+    paper: ClassVar[Mapping[str, Mapping[str, Any]]] = _PAPER
+    published_options: ClassVar[Mapping[str, Any]] = {
+        "agents": "hilofi,hilofi.published,lrkf,lrkf.published,lofi.published,last_layer_laplace.published,"
+        "on_vbll.published,vbll.published,random",
+        "steps": 200_000,
+        "seeds": 1,
+    }
     choices: ClassVar[Mapping[str, Choice]] = {
         **Bandit.choices,
         "matrix": Choice("matrix", ("small", "big")),
@@ -104,9 +112,9 @@ class KuaiRec(Bandit):
     """Replay the real slice random_exposures.txt from $SEQDEC_DATA/kuairec: no features, no time."""
     order: str | None = None
     """chronological or shuffled (one order for each seed); None: in time where times are known, else shuffled."""
-    parity: bool = False
-    """As in the paper and its code: its settings, shuffled blocks, next-day counts. It states those of hilofi,
-    last_layer_laplace, lofi, lrkf, on_vbll and vbll; all other agents have those of this library."""
+    published: bool = False
+    """As in the paper and its code: agents with its settings beside ours, shuffled blocks, counts of the next day
+    without standardization."""
     agents: str = "hilofi,lrkf,adamw,linear,popularity,random"
     steps: int = 20_000
     """Steps of each run, never more than the log has blocks."""
@@ -119,31 +127,31 @@ class KuaiRec(Bandit):
         Raises ValueError or TypeError for wrong options, and OSError for missing data.
         """
         names = self.names()
-        if self.exposures and (self.data is not None or self.parity):
-            raise ValueError("--exposures has a log of its own; leave out --data and --parity")
+        if self.exposures and (self.data is not None or self.published):
+            raise ValueError("--exposures has a log of its own; leave out --data and --published")
         if self.data is not None:
             check_path("data", self.data)
         log = _log(self)
-        timed = log.days is not None and not self.parity
+        timed = log.days is not None and not self.published
         order = self.order or ("chronological" if timed else "shuffled")
         steps = min(len(log.rewards), self.steps)
-        env = envs.recommender_log(log, order=order, standardise=not self.parity)
+        env = envs.recommender_log(log, order=order, standardise=not self.published)
         return Plan(env, {name: self.agent(name, env) for name in names}, steps, _days(log, order, steps))
 
     def network_of(self, kind: str, env: Environment) -> Network:
-        """The paper's reward model with dense Jacobians, or ours: users too, a belief for each row, direct paths."""
-        if self.parity:
-            paper = agents.scorer(env, models.Score(), tables=("video",), width=10, std=10**-0.5)
-            return paper._replace(tables=())
+        """Users and videos, with a belief for each row and direct paths."""
         if contenders.has_filter(kind):
             return agents.scorer(env)
         return agents.scorer(env, models.Score(intercepts=True, product=True), width=4, std=0.1)
 
     def presets(self, kind: str) -> dict[str, Any]:
-        """With --parity those of the paper, where it states them; else those tuned for the kind of log."""
-        if self.parity and kind in _PAPER:
-            return dict(_PAPER[kind])
+        """Those tuned for the kind of log."""
         return dict((_TUNED_EXPOSURES if self.exposures else _TUNED).get(kind, {}))
+
+    def of_paper(self, kind: str, env: Environment) -> dict[str, Any]:
+        """Those of the paper, with its reward model and dense Jacobians."""
+        model = agents.scorer(env, models.Score(), tables=("video",), width=10, std=10**-0.5)
+        return {"model": model._replace(tables=()), **super().of_paper(kind, env)}
 
     def play(self, plan: Plan, finished: Sequence[tuple[str, Run]]) -> Iterator[tuple[str, Run]]:
         """Yield (agent, run) one agent after the other, after writing the day of every step."""
@@ -161,19 +169,7 @@ class KuaiRec(Bandit):
         summary, shown = tables(runs, table, readable(table))
         picture = daily_figure(days, table, next(iter(runs.values())).env)
         write_summary(folder, summary, {**pictures(runs), "daily.png": picture})
-        parity = read_manifest(folder)["options"]["parity"]
-        return "\n\n".join([shown.to_string(), *(_sources(list(runs)) if parity else [])])
-
-
-def _sources(names: list[str]) -> Iterator[str]:
-    """Lines on whose settings the agents have with --parity."""
-    kinds = {name: KuaiRec.kind(name) for name in names}
-    published = [name for name, kind in kinds.items() if kind in _PAPER]
-    own = [name for name, kind in kinds.items() if kind not in (*_PAPER, *_PLAIN)]
-    if published:
-        yield f"Settings of the paper: {', '.join(published)}."
-    if own:
-        yield f"Settings of this library, because the paper states none: {', '.join(own)}."
+        return shown.to_string()
 
 
 def _log(options: KuaiRec) -> RecommenderLog:
@@ -182,7 +178,7 @@ def _log(options: KuaiRec) -> RecommenderLog:
         return load_random_exposures()
     if options.data is None:
         return synthetic_kuairec()
-    return load_kuairec(options.data, matrix=f"{options.matrix}_matrix.csv", feature_lag=-1 if options.parity else 1)
+    return load_kuairec(options.data, matrix=f"{options.matrix}_matrix.csv", feature_lag=-1 if options.published else 1)
 
 
 def _days(log: RecommenderLog, order: str, steps: int) -> pd.DataFrame:

@@ -90,6 +90,8 @@ class Tune(Located):
         if len(names) > 1:
             raise ValueError(f"tune takes one agent at a time; got {self.agent!r}")
         name = names[0]
+        if name.endswith(".published"):
+            raise ValueError(f"{name} has the settings of the paper; tune {name.removesuffix('.published')}")
         kind = options.kind(name)
         present = {key: one.default for key, one in inspect.signature(agents.REGISTRY[kind]).parameters.items()}
         present |= options.presets(kind) | options.found().get(kind, {}).get("settings", {})
