@@ -13,7 +13,7 @@ import pytest
 from seqdec import cli, experiments, figures, models
 from seqdec.agents._neural.experience import Batch, Experience
 from seqdec.data import load_snelson
-from seqdec.experiments import cifar, classify, contenders, folder, in_between, mnist, nonstationary, outliers
+from seqdec.experiments import cifar, classify, contenders, folder, in_between, in_between_tables, mnist, nonstationary, outliers
 from seqdec.experiments.base import description
 from seqdec.results import Run
 from tests.test_results import make_run
@@ -243,7 +243,7 @@ def test_measures_of_bands_by_hand() -> None:
     bands = pd.concat(parts, ignore_index=True).assign(data="d", filter="f", seed=0, observations=120)
     bands["std"] = np.where(bands["where"] == "gap", 1.0, np.where(bands["where"] == "grid", np.abs(bands["x"]), 0.1))
     bands = bands.assign(mean=0.0, noise=0.03, y=[0.0, 0.0, 0.38, 0.4, 3.0, -1.0, *[np.nan] * 10])
-    row = in_between.summarise(bands).loc[("d", "f")]
+    row = in_between_tables.summarise(bands).loc[("d", "f")]
     assert (row["at_data"], row["in_gap"], row["outside"]) == pytest.approx((0.1, 1.0, 1.0))
     assert (row["gap_ratio"], row["outside_ratio"]) == pytest.approx((10.0, 10.0))
     assert (row["coverage"], row["gap_coverage"]) == (0.5, 0.5)
@@ -252,8 +252,8 @@ def test_measures_of_bands_by_hand() -> None:
 
 def test_in_between_from_options_to_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     small = models.network(models.MLP(1, (6,)), jnp.zeros(1))
-    monkeypatch.setattr(in_between, "network", lambda: small)
-    arguments = ["--data", "clusters", "--filters", "hilofi:2", "--seeds", "2"]
+    monkeypatch.setattr(in_between, "network", lambda published: small)
+    arguments = ["--data", "clusters", "--filters", "hilofi:2,lrkf:2.published", "--seeds", "2"]
     assert cli.main(["run", "in-between", *arguments, "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     assert "gap / data" in printed
@@ -262,7 +262,9 @@ def test_in_between_from_options_to_pictures(tmp_path: Path, monkeypatch: pytest
     grid = bands[bands["where"] == "grid"]
     early, late = (grid.loc[grid["observations"] == count, "std"].mean() for count in (10, 120))
     assert early > late
-    assert {path.name for path in tmp_path.glob("*.png")} == {"clusters-hilofi.png", "deviation.png"}
+    assert {path.name for path in tmp_path.glob("*.png")} == {
+        "clusters-hilofi.png", "clusters-lrkf.png", "deviation.png",
+    }  # fmt: skip
     assert cli.main(["report", str(tmp_path)]) == 0
     assert capsys.readouterr().out.strip() == printed.split("\n\n")[0].strip()
 

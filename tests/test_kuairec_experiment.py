@@ -76,9 +76,8 @@ def test_published_agents_have_the_settings_of_the_paper(small: None) -> None:
     assert options.of_paper("hilofi", env)["model"].tables == ()
     assert [team["lrkf.published"].settings[key] for key in ("noise_variance", "process_noise")] == [1e-2, 0.0]
     assert [team["lrkf:3+ucb.published"].settings[key] for key in ("rank", "policy")] == [3, "ucb"]
-    assert {key: team["last_layer_laplace.published"].settings[key] for key in ("buffer", "inner_steps")} == {
-        "buffer": 10, "inner_steps": 50,
-    }  # fmt: skip
+    stated = options.of_paper("last_layer_laplace", env)
+    assert (stated["buffer"], stated["inner_steps"]) == (10, 50)
     with pytest.raises(
         ValueError, match=r"the paper states no settings of adamw in kuairec, but those of hilofi, last"
     ):

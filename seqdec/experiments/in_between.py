@@ -14,7 +14,7 @@ DIR/deviation.png              deviation against input after all observations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,13 +26,10 @@ from seqdec import checks, filters, likelihoods, models
 from seqdec.core import Filter
 from seqdec.data import load_snelson
 from seqdec.experiments import contenders
+from seqdec.experiments import in_between_tables as tables
 from seqdec.experiments.base import Choice, Located, check_choices, check_seeds, split_names
 from seqdec.experiments.folder import key_of, read_manifest, save_parts, saved_parts, write_manifest, write_summary
 from seqdec.persistence import read_table
-from seqdec.statistics import mean_and_margin, with_margin
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _TRAIN = 120
 _BANDS = "bands.parquet"
@@ -193,13 +190,13 @@ class InBetween(Located):
         """Write summary.csv and the figures of the bands in `folder`; returns the table as text."""
         read_manifest(folder)
         bands = read_table(folder / _BANDS)[0]
-        table = summarise(bands)
-        shown = {"deviation.png": deviation_figure(bands)}
+        table = tables.summarise(bands)
+        shown = {"deviation.png": tables.deviation_figure(bands)}
         for data in dict.fromkeys(bands["data"]):
             kinds = dict.fromkeys(name.partition(":")[0] for name in bands["filter"])
-            shown |= {f"{data}-{kind}.png": bands_figure(bands, data, kind) for kind in kinds}
+            shown |= {f"{data}-{kind}.png": tables.bands_figure(bands, data, kind) for kind in kinds}
         write_summary(folder, table, shown)
-        return _readable(table).to_string()
+        return tables.readable(table).to_string()
 
 
 def _filter(name: str) -> tuple[str, int, bool]:
@@ -291,131 +288,3 @@ def single_pass(data: Data, seed: int, filter_programs: Programs) -> pd.DataFram
             band = {"mean": mean, "std": np.sqrt(variance), "noise": data.noise}
             tables.append(pd.DataFrame({"observations": count, "where": where, "x": inputs, "y": responses, **band}))
     return pd.concat(tables, ignore_index=True)
-
-
-def summarise(bands: pd.DataFrame) -> pd.DataFrame:
-    """One row for each data set and filter, after all observations: means over seeds and 95% half-widths `_95`.
-
-    Columns: at_data, in_gap, the median deviations there; outside, the smaller of those a third of the data's width
-    beyond either end; gap_ratio and outside_ratio to that at the data; coverage, the share of held-out points within
-    the 95% band (noise included), and gap_coverage, that of the points in the gap; rmse, root mean squared error of the
-    mean at held-out points.
-    """
-    rows = []
-    final = bands.loc[bands["observations"] == bands["observations"].max()]
-    groups: Any = final.groupby(["data", "filter"], sort=False)
-    for (data, name), group in groups:
-        seeds = [_measures(run) for _, run in group.groupby("seed")]
-        row: dict[str, Any] = {"data": data, "filter": name}
-        for key in seeds[0]:
-            mean, margin = mean_and_margin(np.array([seed[key] for seed in seeds]))
-            row |= {key: float(mean), f"{key}_95": float(margin)}
-        rows.append(row)
-    return pd.DataFrame(rows).set_index(["data", "filter"])
-
-
-def _measures(run: pd.DataFrame) -> dict[str, float]:
-    """Those of one seed."""
-    at: dict[str, Any] = {where: run.loc[run["where"] == where] for where in ("grid", "data", "held out", "gap")}
-    low, high = at["data"]["x"].min(), at["data"]["x"].max()
-    ends = np.interp([low - (high - low) / 3, high + (high - low) / 3], at["grid"]["x"], at["grid"]["std"])
-    known, between, outside = float(at["data"]["std"].median()), float(at["gap"]["std"].median()), float(ends.min())
-    covered = {
-        where: float(np.mean(np.abs(at[where]["y"] - at[where]["mean"]) <= 1.96 * total_std(at[where])))
-        for where in ("held out", "gap")
-    }
-    return {
-        "at_data": known,
-        "in_gap": between,
-        "outside": outside,
-        "gap_ratio": between / known,
-        "outside_ratio": outside / known,
-        "coverage": covered["held out"],
-        "gap_coverage": covered["gap"],
-        "rmse": float(np.sqrt(np.mean((at["held out"]["y"] - at["held out"]["mean"]) ** 2))),
-    }
-
-
-def total_std(rows: pd.DataFrame) -> np.ndarray:
-    """Deviation of an observation: epistemic variance and noise."""
-    return np.sqrt(rows["std"].to_numpy() ** 2 + rows["noise"].to_numpy())
-
-
-def _readable(table: pd.DataFrame) -> pd.DataFrame:
-    """The table of `summarise` as strings."""
-    titles = {
-        "at_data": ("std at data", 1),
-        "gap_ratio": ("gap / data", 1),
-        "outside_ratio": ("outside / data", 1),
-        "coverage": ("covered / %", 100),
-        "gap_coverage": ("in the gap / %", 100),
-        "rmse": ("error", 1),
-    }
-    cells = {
-        title: with_margin(factor * table[name].to_numpy(), factor * table[f"{name}_95"].to_numpy())
-        for name, (title, factor) in titles.items()
-    }
-    return pd.DataFrame(cells, index=table.index)
-
-
-def bands_figure(bands: pd.DataFrame, data: str, kind: str) -> "Figure":
-    """Mean and 95% bands of the first seed, epistemic and with noise: a row for each rank, a column for each stage."""
-    from matplotlib.figure import Figure
-
-    from seqdec import figures
-
-    first = bands.loc[(bands["data"] == data) & (bands["seed"] == bands["seed"].min())]
-    names = [name for name in dict.fromkeys(first["filter"]) if name.partition(":")[0] == kind]
-    stages = sorted(set(first["observations"]))
-    figure = Figure(figsize=(1.0 + 3.6 * len(stages), 1.0 + 2.3 * len(names)), dpi=140, layout="constrained")
-    axes = figure.subplots(len(names), len(stages), sharex=True, sharey=True, squeeze=False)
-    colour = figures.styles([kind])[0]["color"]
-    for row, name in zip(axes, names, strict=True):
-        for axis, stage in zip(row, stages, strict=True):
-            here = first.loc[(first["filter"] == name) & (first["observations"] == stage)]
-            grid, seen = here.loc[here["where"] == "grid"], here.loc[here["where"] == "data"].iloc[:stage]
-            for deviation, alpha in ((grid["std"].to_numpy(), 0.3), (total_std(grid), 0.15)):
-                low, high = grid["mean"] - 1.96 * deviation, grid["mean"] + 1.96 * deviation
-                axis.fill_between(grid["x"], low, high, color=colour, alpha=alpha, lw=0)
-            axis.plot(grid["x"], grid["mean"], color=colour, lw=1.6)
-            axis.plot(seen["x"], seen["y"], "k.", ms=3)
-            figures.finish_axis(axis, f"rank {name.partition(':')[2]}, {stage} observations", "", "")
-    reach = 3 * float(np.abs(first.loc[first["where"] == "data", "y"]).max())
-    axes[0, 0].set_ylim(-reach, reach)
-    figure.suptitle(
-        f"{data} · {kind} · mean, 95% bands of the mean and of an observation", fontsize=12, fontweight="bold", x=0.01,
-        ha="left",
-    )  # fmt: skip
-    figures.note(figure, _PUBLISHED[kind])
-    return figure
-
-
-_PUBLISHED = {
-    "hilofi": "Paper, Figures 1, 15 and 16 (R = 0): the band covers -10 to 10 at first, narrows at the data by 30 "
-    "observations, and by 120 is wide only away from the data. Rank 1 shows nothing between them, rank 50 does.",
-    "lrkf": "Paper, Figures 17 and 18 (R = 0): LRKF needs a rank of 200 for what HiLoFi shows with 50; rank 10 has no "
-    "band.",
-}
-
-
-def deviation_figure(bands: pd.DataFrame) -> "Figure":
-    """Epistemic deviation against input after all observations, mean over seeds, a panel for each data set."""
-    from seqdec import figures
-
-    final = bands.loc[(bands["observations"] == bands["observations"].max()) & (bands["where"] == "grid")]
-    names = list(dict.fromkeys(final["data"]))
-    figure, axes = figures.panels(names)
-    filters_shown = list(dict.fromkeys(final["filter"]))
-    for data, axis in zip(names, axes, strict=True):
-        for style, name in zip(figures.styles(filters_shown), filters_shown, strict=True):
-            here = final.loc[(final["data"] == data) & (final["filter"] == name)]
-            runs: Any = [run for _, run in here.groupby("seed")]
-            inputs = np.mean([run["x"] for run in runs], axis=0)
-            figures.curve(axis, inputs, np.stack([run["std"] for run in runs]), name, style, (0.0, np.inf))
-        points = bands.loc[(bands["data"] == data) & (bands["where"] == "data"), "x"].unique()
-        axis.plot(points, np.zeros_like(points), "|", color="0.4", ms=8, zorder=0, clip_on=False)
-        figures.finish_axis(axis, data, "input; ticks: data", "epistemic deviation")
-        axis.set_ylim(bottom=0)
-    figures.legend(figure, axes, filters_shown)
-    figure.suptitle("Deviation of the expected response", fontsize=12, fontweight="bold", x=0.01, ha="left")
-    return figure
