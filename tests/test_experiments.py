@@ -13,7 +13,17 @@ import pytest
 from seqdec import cli, experiments, figures, models
 from seqdec.agents._neural.experience import Batch, Experience
 from seqdec.data import load_snelson
-from seqdec.experiments import cifar, classify, contenders, folder, in_between, in_between_tables, mnist, nonstationary, outliers
+from seqdec.experiments import (
+    cifar,
+    classify,
+    contenders,
+    folder,
+    in_between,
+    in_between_tables,
+    mnist,
+    nonstationary,
+    outliers,
+)
 from seqdec.experiments.base import description
 from seqdec.results import Run
 from tests.test_results import make_run
@@ -57,6 +67,28 @@ def test_published_changes_defaults_only(name: str) -> None:
     for key in changed:
         default = getattr(options(), key)
         assert getattr(cli._parse(["run", name, "--published", f"--{key}", str(default)]), key) == default
+
+
+@pytest.mark.usefixtures("image_home")
+@pytest.mark.parametrize("name", ["mnist", "fashion-mnist", "classify", "cifar"])
+def test_published_agents_are_those_of_the_paper(name: str) -> None:
+    chosen: Any = experiments.REGISTRY[name]
+    every = ",".join(f"{kind}.published" for kind in chosen.paper)
+    team = chosen(agents=every).check().agents
+    for kind, settings in chosen.paper.items():
+        told = team[f"{kind}.published"].settings
+        assert {key: told[key] for key in settings if key in told} == {
+            key: settings[key] for key in settings if key in told
+        }
+    with pytest.raises(ValueError, match=f"the paper states no settings of random in {name}, but those of "):
+        chosen(agents="random.published").check()
+
+
+def test_published_mnist_shows_the_images_of_the_paper(image_home: Path) -> None:
+    options = mnist.MNIST(published=True, agents="lrkf,lrkf.published")
+    assert float(options.check().env.observation_space.low.min()) < 0  # pyright: ignore[reportAttributeAccessIssue]
+    ours, theirs = (agent.settings["process_noise"] for agent in options.check().agents.values())
+    assert (ours, theirs) == (3e-4, 1e-6)
 
 
 def test_names_of_agents() -> None:

@@ -102,7 +102,7 @@ def bands_figure(bands: pd.DataFrame, data: str, kind: str) -> "Figure":
                 axis.fill_between(grid["x"], low, high, color=colour, alpha=alpha, lw=0)
             axis.plot(grid["x"], grid["mean"], color=colour, lw=1.6)
             axis.plot(seen["x"], seen["y"], "k.", ms=3)
-            figures.finish_axis(axis, f"rank {name.partition(':')[2]}, {stage} observations", "", "")
+            figures.finish_axis(axis, f"rank {name.partition(':')[2].replace('.', ', ')}, {stage} observations", "", "")
     reach = 3 * float(np.abs(first.loc[first["where"] == "data", "y"]).max())
     axes[0, 0].set_ylim(-reach, reach)
     figure.suptitle(
