@@ -194,13 +194,14 @@ def test_keywords_of_the_experiments_tables() -> None:
     from seqdec.experiments import bo as search
     from seqdec.experiments import tabular
 
-    tables = [getattr(experiments.EVERY[name], "tuned", {}) for name in experiments.EVERY]
+    own = ("tuned", "paper")
+    tables = [getattr(experiments.EVERY[name], table, {}) for name in experiments.EVERY for table in own]
     rows = [(agents.REGISTRY[name], settings) for table in tables for name, settings in table.items()]
     for table in (tabular._ALL, *tabular.TUNED.values()):
         for name, settings in table.items():
-            own = tabular.linear if name == "linear" else agents.REGISTRY[tabular._KINDS[name]]
-            rows.append((own, settings))
-    for name, settings in search._PARITY.items():
+            factory = tabular.linear if name == "linear" else agents.REGISTRY[tabular._KINDS[name]]
+            rows.append((factory, settings))
+    for name, settings in search._PAPER.items():
         rows.append((surrogates.REGISTRY["hilofi_mlp" if name == "hilofi" else name], settings))
     for function, settings in rows:
         known = keywords_of(function)
