@@ -446,6 +446,7 @@ def test_galore_of_a_square_matrix_is_that_of_optax():
 
 # --- what they share
 
+RANKED = {"alice", "galore", "fira"}
 SCALE_FREE = {
     "racs": optim.scale_by_racs(),
     "alice": optim.scale_by_alice(rank=2, interval=3),
@@ -475,6 +476,21 @@ def test_directions_turn_with_the_gradients(name):
     once, _ = run(SCALE_FREE[name], sequence)
     turned, _ = run(SCALE_FREE[name], left @ sequence)
     np.testing.assert_allclose(turned, [left @ direction for direction in once], rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", ["soap", "eigen_adam", "shampoo", "alice", "galore", "fira"])
+def test_steps_stay_in_the_span_of_gradients_of_rank_one(name):
+    """What is a rounding error of the gradient moves nothing, however small the second moments there."""
+    options = {} if name == "shampoo" else {"interval": 3}
+    transform = getattr(optim, f"scale_by_{name}")(**options, **({"rank": 4} if name in RANKED else {}))
+    rng = np.random.default_rng(10)
+    left, right = rng.normal(size=6), rng.normal(size=9)
+    sequence = [np.float32(100 * share * np.outer(left, right)) for share in rng.uniform(0.5, 1.5, 8)]
+    for direction in run(transform, sequence)[0]:
+        sides = [(direction, left), (direction.T, right)][: 2 if name in ("soap", "shampoo") else 1]
+        for side, known in sides:
+            outside = side - np.outer(known, known @ side) / (known @ known)
+            assert np.linalg.norm(outside) < 1e-4 * np.linalg.norm(side)
 
 
 def size(tree):

@@ -13,7 +13,8 @@ and draws the other r - l from an orthonormal basis of the complement of all r, 
 directions outside the subspace are explored. The first step, which has no U yet, uses the eigenvectors of G G^T. Q is
 never formed. C is the best diagonal scaling, in the Fisher sense, of the residual G - U sigma; `limit` bounds the
 growth of its norm. After a switch Q~, m and v keep the coordinates of the old basis, as in the paper. There is no bias
-correction and no epsilon: 0 / 0 counts as 0. Where r = m the residual is zero.
+correction and no epsilon: 0 / 0 counts as 0, and so does a component of the gradient that is a rounding error of its
+column. Where r = m the residual is zero.
 
 Memory of a matrix: 2 n r + m r + n + r^2 numbers and one for the limiter; Alice-0 (b3 = 0) omits the r^2. Work:
 O(m n r) per step, and a QR decomposition of an m x m basis, O(m^3), every K steps.
@@ -210,8 +211,8 @@ def scale_by_alice(
         tracked = None if state.tracked is None else b3 * state.tracked + (1 - b3) * inner @ inner.T
         moment = b1 * state.moment + (1 - b1) * inner
         square = b2 * state.square + (1 - b2) * jnp.square(inner)
-        within = linear.safe_divide(moment, linear.root(square))
-        direction, residual, norm = basis @ within, gradient - basis @ inner, state.norm
+        within = linear.adaptive(moment, square, 0.0, 0)
+        direction, residual, norm = basis @ within, linear.remainder(gradient, basis @ inner), state.norm
         average = state.residual
         if average is not None:
             average = b1 * average + (1 - b1) * jnp.sum(jnp.square(residual), 0)

@@ -73,7 +73,8 @@ def scale_by_fismo(
         b1: beta, decay of the momentum.
         b2: gamma, decay of the factors, at most 1.
         eps: mu, the damping, positive. The theory asks for more than the mean square of the gradient's entries; with
-            much less, directions of small gradients get very large steps.
+            much less, directions of small gradients get very large steps, and so do
+            the rounding errors of those without a gradient.
         polar: "newton_schulz", "cubic" or "exact"; see `seqdec.optim.linear.polar`.
         polar_steps: of the iteration.
         statistics: "printed", or "scale_free"; see the head of this file.

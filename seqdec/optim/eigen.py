@@ -9,8 +9,10 @@ step 1 and every K steps:
 m averages G. It is kept as U_L^T m, or U_L^T m U_R, and turned when the bases change, which saves a product in each
 step. v is in the coordinates of the basis too and is not transformed when the basis changes. There is no bias
 correction. Eigen-Adam is one-sided SOAP; with b3 = 0 the two are AdaDiag and AdaDiag++. 0 / 0 counts as 0, so eps = 0,
-as in the paper's algorithms, is allowed. But SOAP's first basis makes U_L^T G U_R diagonal up to rounding, and without
-eps its off-diagonal rounding errors give an arbitrary first step of the usual length.
+as in the paper's algorithms, is allowed. Where gradients have no component in a basis, m and v are rounding errors and
+the step is zero: sqrt(v) counts as zero below 10 sqrt(m + n) times the precision of the dtype, relative to the largest
+of the matrix (SOAP) or of the column (Eigen-Adam). SOAP's first step, whose bases make U_L^T G U_R diagonal, needs
+this most.
 
 Memory of a matrix: 2 m n + 2 m^2 numbers for Eigen-Adam, 2 n^2 more for SOAP. Work: 3 products O(m^2 n), for SOAP 6
 O(m n (m + n)), and one eigendecomposition O(m^3), for SOAP O(n^3) too, every K steps.
@@ -111,7 +113,7 @@ def scale_by_eigen_adam(
         turned = basis.T @ gradient
         moment = b1 * moment + (1 - b1) * turned
         square = b2 * state.square + (1 - b2) * jnp.square(turned)
-        direction = basis @ linear.safe_divide(moment, linear.root(square) + eps)
+        direction = basis @ linear.adaptive(moment, square, eps, 0)
         return direction, EigenAdamState(moment, square, left, basis)
 
     return matrixwise("eigen_adam", EigenAdamState, init, update, matrices=matrices)
@@ -156,7 +158,7 @@ def scale_by_soap(
         turned = left_basis.T @ gradient @ right_basis
         moment = b1 * moment + (1 - b1) * turned
         square = b2 * state.square + (1 - b2) * jnp.square(turned)
-        direction = left_basis @ linear.safe_divide(moment, linear.root(square) + eps) @ right_basis.T
+        direction = left_basis @ linear.adaptive(moment, square, eps) @ right_basis.T
         return direction, SoapState(moment, square, left, left_basis, right, right_basis)
 
     return matrixwise("soap", SoapState, init, update, matrices=matrices)

@@ -113,6 +113,29 @@ def safe_divide(numerator: Array, denominator: Array) -> Array:
     return jnp.where(good, numerator / jnp.where(good, denominator, 1), 0)
 
 
+def rounding(shape: tuple[int, int], dtype: jnp.dtype) -> float:
+    """What errors of products with orthogonal matrices stay below, relative to the norms of the factors."""
+    return 10 * float(sum(shape)) ** 0.5 * float(jnp.finfo(dtype).eps)
+
+
+def adaptive(moment: Array, square: Array, eps: Array | float, axis: int | None = None) -> Array:
+    """The ratio m / (sqrt(v) + eps), elementwise, for moments (m, n) of a gradient in a basis.
+
+    Where the gradient has no component, m and v are rounding errors of it, and their ratio is arbitrary: it counts as
+    zero where sqrt(v) is one, relative to the largest along the axis.
+    """
+    deviation = root(square)
+    errors = rounding(square.shape, square.dtype) * jnp.max(deviation, axis, keepdims=True)
+    return jnp.where(deviation > errors, safe_divide(moment, deviation + eps), 0)
+
+
+def remainder(whole: Array, part: Array) -> Array:
+    """What a projection leaves of (m, n); a column that is a rounding error of the whole's is zero."""
+    rest = whole - part
+    kept = norm(rest, 0) > rounding(whole.shape, whole.dtype) * norm(whole, 0)
+    return jnp.where(kept[None], rest, 0)
+
+
 def column_ratios(numerator: Array, denominator: Array) -> Array:
     """(n,) ratios of the norms of the columns of two matrices, with x / 0 = 0."""
     return safe_divide(norm(numerator, 0), norm(denominator, 0))

@@ -9,8 +9,8 @@ Delta, bias correction included, for sigma = U^T G:
 
 with R = G - U sigma and s_i = |Delta_i| / |sigma_i| of the columns. APOLLO with one dimension, APOLLO-Mini, takes one
 s = |Delta| / |sigma| for the whole matrix. `limit` bounds the growth of the norm. Moments keep their coordinates when
-U changes. A random U is drawn from the seed in every step, and not stored. `optax.contrib.galore` projects the longer
-side instead.
+U changes. A component of the gradient that is a rounding error of its column counts as zero. A random U is drawn
+from the seed in every step, and not stored. `optax.contrib.galore` projects the longer side instead.
 
 Memory of a matrix: 2 n r + m r numbers (and the limiter's one for Fira), 2 n r for a random U; so 2 n for APOLLO-Mini.
 Work: O(m n r) per step; a singular value decomposition, O(m^2 n), every K steps where U is not random.
@@ -88,7 +88,7 @@ def _adam(inner: Array, state: Any, count: Array, b1: Any, b2: Any, eps: Any) ->
     moment, square = b1 * state.moment + (1 - b1) * inner, b2 * state.square + (1 - b2) * jnp.square(inner)
     count = count.astype(moment.dtype)
     unbiased, variance = moment / (1 - b1**count), square / (1 - b2**count)
-    return linear.safe_divide(unbiased, linear.root(variance) + eps), moment, square
+    return linear.adaptive(unbiased, variance, eps, 0), moment, square
 
 
 def _check(b1, b2, eps, scale) -> None:
@@ -171,7 +171,7 @@ def scale_by_fira(
         basis = _singular(step, interval, state.basis, gradient)
         inner = basis.T @ gradient
         within, moment, square = _adam(inner, state, step.number, b1, b2, eps)
-        rest = (gradient - basis @ inner) * linear.column_ratios(within, inner)[None]
+        rest = linear.remainder(gradient, basis @ inner) * linear.column_ratios(within, inner)[None]
         rest, norm = linear.limit_growth(rest, state.norm, growth)
         return scale * (basis @ within + rest), FiraState(basis, moment, square, norm)
 
