@@ -1,0 +1,108 @@
+"""How many of the 95% intervals of `predict` and `recommend` hold after searches on random functions.
+
+    python benchmarks/calibration.py [--calls 25] [--seeds 6]
+
+The functions have two to four columns: sums of cosines over a bowl, the highest of bumps, quadratics, exponentials with
+a wave in each column, and sums of absolute values. Noise has that share of the values' standard deviation, and is not
+told to the optimizer. `predict` is asked at 40 random points of the box after a search. Its interval holds where it
+covers the function without noise, and so does that of `recommend` where its value is predicted. ± is twice the standard
+error over the searches.
+"""
+
+import argparse
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from seqdec.bo import BayesianOptimizer
+
+POINTS = 40
+NOISES = (0.0, 0.1, 0.3)
+Function = Callable[[np.ndarray], np.ndarray]
+"""(n, columns) points of the unit cube -> (n,) values"""
+
+
+def cosines(rng: np.random.Generator, columns: int) -> Function:
+    """Twelve waves over a bowl."""
+    waves, phases = rng.normal(size=(12, columns)) * rng.uniform(1, 4), rng.uniform(0, 2 * math.pi, 12)
+    heights, center = rng.normal(size=12) / math.sqrt(12), rng.random(columns)
+    return lambda x: np.cos(x @ waves.T + phases) @ heights + 2 * np.sum((x - center) ** 2, 1)
+
+
+def bumps(rng: np.random.Generator, columns: int) -> Function:
+    """The highest of fifteen bumps, with edges between them."""
+    centers, heights = rng.random((15, columns)), rng.uniform(0.2, 1, 15)
+    widths = rng.uniform(0.1, 0.4, 15) * math.sqrt(columns)
+
+    def fun(x: np.ndarray) -> np.ndarray:
+        squares = np.sum((x[:, None] - centers) ** 2, 2)
+        return -np.max(heights * np.exp(-squares / (2 * widths**2)), 1)
+
+    return fun
+
+
+def quadratic(rng: np.random.Generator, columns: int) -> Function:
+    """A rotated bowl."""
+    root, center = rng.normal(size=(columns, columns)), rng.random(columns)
+    return lambda x: np.sum(((x - center) @ root.T) ** 2, 1)
+
+
+def exponential(rng: np.random.Generator, columns: int) -> Function:
+    """Values over several orders of magnitude."""
+    slopes = 2 * rng.normal(size=columns)
+    return lambda x: np.exp(x @ slopes) + np.sin(5 * x).sum(1)
+
+
+def absolute(rng: np.random.Generator, columns: int) -> Function:
+    """A kink in each column."""
+    center, slopes = rng.random(columns), rng.uniform(0.3, 3, columns)
+    return lambda x: np.abs(x - center) @ slopes
+
+
+KINDS = (cosines, bumps, quadratic, exponential, absolute)
+
+
+def covered(make: Any, noise: float, calls: int, seed: int) -> tuple[float, float]:
+    """(the share of the intervals of `predict` that hold, whether that of `recommend` does or NaN without one)."""
+    columns, rng = 2 + seed % 3, np.random.default_rng(seed)
+    fun, points = make(rng, columns), rng.random((POINTS, columns))
+    std = noise * np.std(fun(rng.random((1000, columns))))
+    optimizer = BayesianOptimizer([(0.0, 1.0)] * columns, seed=seed)
+    for _ in range(calls):
+        trial = optimizer.ask()
+        optimizer.tell(trial, fun(trial.x[None])[0] + std * rng.normal())
+    found = [optimizer.predict(point) for point in points]
+    holds = np.mean([one.low <= value <= one.high for one, value in zip(found, fun(points), strict=True)])
+    best = optimizer.recommend()
+    value = fun(np.asarray(best.x)[None])[0]
+    return float(holds), math.nan if best.kind == "observed" else float(best.low <= value <= best.high)
+
+
+def shown(shares: np.ndarray) -> str:
+    """Mean, twice its standard error, and the number."""
+    known = shares[np.isfinite(shares)]
+    if len(known) < 2:
+        return "-"
+    return f"{known.mean():.1%} ± {2 * known.std(ddof=1) / math.sqrt(len(known)):.1%} ({len(known)})"
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--calls", type=int, default=25)
+    parser.add_argument("--seeds", type=int, default=6)
+    options = parser.parse_args()
+    print(f"{'noise':7s}{'function':13s}{'predict':>22s}{'recommend':>22s}")
+    for noise in NOISES:
+        every = []
+        for make in KINDS:
+            found = [covered(make, noise, options.calls, seed) for seed in range(options.seeds)]
+            every += found
+            print(f"{noise:<7g}{make.__name__:13s}" + "".join(f"{shown(one):>22s}" for one in np.transpose(found)))
+        print(f"{noise:<7g}{'all':13s}" + "".join(f"{shown(one):>22s}" for one in np.transpose(every)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
