@@ -113,7 +113,7 @@ def safe_divide(numerator: Array, denominator: Array) -> Array:
     return jnp.where(good, numerator / jnp.where(good, denominator, 1), 0)
 
 
-def rounding(shape: tuple[int, int], dtype: jnp.dtype) -> float:
+def rounding(shape: tuple[int, ...], dtype: jnp.dtype) -> float:
     """What errors of products with orthogonal matrices stay below, relative to the norms of the factors."""
     return 10 * float(sum(shape)) ** 0.5 * float(jnp.finfo(dtype).eps)
 
