@@ -44,7 +44,7 @@ _ARGS = """\
     spaces: anything with observation_space and action_space: an Environment, a gymnasium.Env.
     policy: name or acquisition of `seqdec.policies`.
     model: flax module or `seqdec.models.Network` with one output per action; None is LeNet5 for 28 x 28 images,
-        else an MLP with two hidden layers of 50 units. Its output layer is found, or told by a Network's `is_last`.
+        else an MLP with two hidden layers of 50 units. Its output layer is detected, or given by a Network's `is_last`.
     likelihood: of `seqdec.likelihoods`; None is gaussian(noise_variance).
     noise_variance: observation variance R.
     num_candidates: points drawn per decision, for Box actions only; None is 256.

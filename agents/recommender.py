@@ -22,7 +22,7 @@ class Info(NamedTuple):
     """Result of an update."""
 
     rejected: Array
-    """() bool: the reward was not finite or the action out of range, and nothing was learnt"""
+    """() bool: the reward was not finite or the action out of range, and nothing was learned"""
 
 
 class Counts(NamedTuple):

@@ -36,7 +36,7 @@ _DESCRIPTION = """Sequential decisions with Bayesian neural filters.
 --version prints the version."""
 _EVERYWHERE = """Every command takes --compilation-cache [DIR]: keep compiled programs in DIR (default: the user's cache
 folder), so that a later command loads instead of compiling them. --resume DIR, in place of a command's other options,
-continues the experiment in DIR after any interruption: it ends as it would have without."""
+continues the experiment in DIR after any interruption, with the same result as an uninterrupted run."""
 
 
 @dataclass(frozen=True)

@@ -224,7 +224,7 @@ class Assessment(NamedTuple):
 
 
 class Spaces(NamedTuple):
-    """What an agent is told of its environment."""
+    """The spaces that an agent is built for."""
 
     observation_space: gymnasium.Space
     """Box, Discrete, or a Dict of candidates."""
@@ -234,7 +234,7 @@ class Spaces(NamedTuple):
 
 @portable
 class Agent(NamedTuple):
-    """A learner that acts."""
+    """Three pure functions: init, act and update."""
 
     init: Callable[[Key], Any]
     """(key) -> state."""

@@ -27,9 +27,10 @@ class Likelihood(NamedTuple):
     cov: Callable[[Array], Array]
     """(f (out,)) -> (out, out) covariance R of the response"""
     mode: Callable[[Array], tuple[Array, Array]] | None = None
-    """(y (o,)) -> value and variance (o,) of the outputs f for which y speaks, where filters linearise surprising
-    responses (`seqdec.filters.trust`): for unbounded means, of one output each, whose derivative is the variance of the
-    response. None for means that are linear or bounded, which are always linearised at the belief's mean"""
+    """(y (o,)) -> mean and variance (o,) of a Gaussian approximation in f of the likelihood of y, where filters
+    linearise surprising responses (`seqdec.filters.trust`): for unbounded means, of one output each, whose derivative
+    is the variance of the response. None for means that are linear or bounded, which are always linearised at the
+    belief's mean"""
 
 
 def _covariance(name: str, value: Any, max_ndim: int = 2) -> Any:

@@ -224,7 +224,7 @@ class Score(nn.Module):
     linear: bool = False
     """the features and a constant are inputs of the last layer too, beside the hidden units: the linear model"""
     level: float = 10.0
-    """the constant: the mean of all rewards has `level` times the prior deviation of a weight, so that it is learnt
+    """the constant: the mean of all rewards has `level` times the prior deviation of a weight, so that it is learned
     from the first rewards, and an item without any starts at the mean"""
 
     @nn.compact

@@ -74,7 +74,7 @@ def make(name, where=ARMS, **options):
     return agents.make(name, where, **{**model, **SMALL[name], **options})
 
 
-def learnt(state):
+def learned(state):
     """What rejected feedback leaves alone: the parameters of a network; without one, all."""
     return getattr(state, "params", state)
 
@@ -95,7 +95,7 @@ def live(agent, key, observations):
         index, observation = at
         action = agent.act(jax.random.fold_in(key, index), state, observation)
         fresh, info = agent.update(state, observation, action.value, (WEIGHTS @ observation)[action.value])
-        return fresh, (learnt(state), action, info)
+        return fresh, (learned(state), action, info)
 
     return jax.lax.scan(step, agent.init(start), (jnp.arange(len(observations)), observations))
 
@@ -147,7 +147,7 @@ def test_a_scan_mapped_over_seeds_is_the_loop_of_one_seed(lab):
     start, key = jax.random.split(lab.keys[1])
     state = lab.init(start)
     for index, observation in enumerate(CONTEXTS[:20]):
-        assert_same(learnt(state), jax.tree.map(lambda leaf, i=index: leaf[1, i], lab.params), rtol=1e-3, atol=1e-4)
+        assert_same(learned(state), jax.tree.map(lambda leaf, i=index: leaf[1, i], lab.params), rtol=1e-3, atol=1e-4)
         action = lab.act(jax.random.fold_in(key, index), state, observation)
         assert action.value == lab.action.value[1, index]
         np.testing.assert_allclose(action.propensity, lab.action.propensity[1, index], atol=0.03)
@@ -193,10 +193,10 @@ def test_many_rewards_at_once(lab):
     actions, rewards = jnp.arange(6) % len(WEIGHTS), jnp.linspace(0, 1, 6)
     alone, _ = jax.jit(learn)(lab.state, CONTEXTS[:1], actions[:1], rewards[:1])
     expected, _ = lab.update(lab.state, CONTEXTS[0], actions[0], rewards[0])
-    assert_same(learnt(alone), learnt(expected), rtol=1e-3, atol=1e-4)
+    assert_same(learned(alone), learned(expected), rtol=1e-3, atol=1e-4)
     few, _ = jax.jit(learn)(lab.state, CONTEXTS[:4], actions[:4], rewards[:4])
     padded, info = jax.jit(learn)(lab.state, CONTEXTS[:6], actions, rewards.at[4:].set(jnp.nan))
-    assert_same(learnt(padded), learnt(few), rtol=1e-3, atol=1e-4)
+    assert_same(learned(padded), learned(few), rtol=1e-3, atol=1e-4)
     assert info.rejected.tolist() == [False] * 4 + [True] * 2
 
 
@@ -276,14 +276,14 @@ def assert_rejects_and_learns(update, state, same_of):
         assert_same(same_of(fresh), same_of(state), rtol=0)
     fresh, info = update(state, CONTEXT, jnp.int32(0), jnp.float32(0.5))
     assert not info.rejected
-    assert any(np.any(a != b) for a, b in zip(*map(jax.tree.leaves, (learnt(fresh), learnt(state))), strict=True))
+    assert any(np.any(a != b) for a, b in zip(*map(jax.tree.leaves, (learned(fresh), learned(state))), strict=True))
 
 
 @pytest.mark.sampled(2)
 @every_learner
 def test_bad_updates_are_rejected_and_teach_nothing(lab):
     """Time passes for a filter all the same: its belief widens by the process noise."""
-    assert_rejects_and_learns(lab.update, lab.state, learnt)
+    assert_rejects_and_learns(lab.update, lab.state, learned)
 
 
 @pytest.mark.parametrize("name", ["adamw", "hilofi"])

@@ -34,7 +34,7 @@ def observed(t):
 LOCATION = 2.5
 
 
-def learnt(steps=T):
+def learned(steps=T):
     """A belief after some steps, and the log density of each."""
     location = jnp.asarray(LOCATION)
     step = jax.jit(lambda belief, row: nig.learn(belief, row.x, row, location, True, jnp.bool_(True)))
@@ -56,7 +56,7 @@ def normal_inverse_gamma(j, until=T):
 
 
 def test_a_regression_is_the_normal_inverse_gamma_posterior(double_precision):
-    belief, _ = learnt()
+    belief, _ = learned()
     total = sum(normal_inverse_gamma(j)[2] for j in range(N)) / T
     at = nig.answer(belief, jnp.asarray(PHI[0]), jnp.asarray(LOCATION))
     for j in range(N):
@@ -68,8 +68,8 @@ def test_a_regression_is_the_normal_inverse_gamma_posterior(double_precision):
         np.testing.assert_allclose(noise.variance(belief.noise)[j], own, rtol=1e-9)
 
 
-def test_what_was_foretold_is_a_student_t(double_precision):
-    _, densities = learnt()
+def test_the_prediction_is_a_student_t(double_precision):
+    _, densities = learned()
     for t in range(T // 2, T):
         j = PLAYED[t]
         mean, cov, squares, count = normal_inverse_gamma(j, t)
@@ -80,7 +80,7 @@ def test_what_was_foretold_is_a_student_t(double_precision):
 
 
 def test_recomputing_a_belief_from_its_rows_changes_nothing(double_precision):
-    belief, _ = learnt()
+    belief, _ = learned()
     rows = jax.tree.map(lambda *parts: jnp.stack(parts), *map(observed, range(T)))
     none = nig.no_rows(belief)
     once = nig.added(none, *rows[:3], jnp.ones(T))
@@ -120,7 +120,7 @@ def test_a_belief_that_forgets_is_that_of_weighted_rows(double_precision):
 
 
 def test_draws_have_the_moments_of_the_belief():
-    belief, _ = learnt()
+    belief, _ = learned()
     location, keys = jnp.float32(LOCATION), jax.random.split(jax.random.key(0), 20_000)
     weights = jax.vmap(lambda key: nig.drawn(key, belief, location))(keys)
     for j in range(N):
@@ -345,8 +345,8 @@ def test_what_a_linear_member_cannot_say_is_left_to_the_learnt_one():
         return state, (info.weights[3], info.innovation[0])
 
     at = contexts(400), jnp.arange(400)
-    learnt, errors = jax.jit(lambda: jax.lax.scan(step, agent.init(jax.random.key(0)), at))()[1]
-    assert learnt[-1] > 0.99
+    learned, errors = jax.jit(lambda: jax.lax.scan(step, agent.init(jax.random.key(0)), at))()[1]
+    assert learned[-1] > 0.99
     assert np.mean(errors[-100:] ** 2) < 0.3 * np.mean(errors[:100] ** 2)
 
 

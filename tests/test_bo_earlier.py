@@ -61,7 +61,7 @@ def test_a_study_in_any_form_informs_the_first_questions(first: BayesianOptimize
     assert again.trials[0].x == pytest.approx(result.x)
 
 
-def test_how_related_the_functions_are_is_learnt() -> None:
+def test_how_related_the_functions_are_is_learned() -> None:
     """An unrelated study is not used, and predictions become better only with the related one."""
     at, known = np.random.default_rng(0).uniform([-5, 0], [10, 15], (2, 40, 2))
     tables = {

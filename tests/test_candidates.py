@@ -171,9 +171,9 @@ def test_a_belief_over_intercepts_alone_is_the_shrunken_mean_of_popularity() -> 
         item = LOG.ids["video"][block, block % 3]
         totals[item] += reward
         plays[item] += 1
-    learnt = state.params["tables"]["video"]
-    np.testing.assert_allclose(learnt[:, 0], totals / (plays + noise / std**2), atol=1e-5)
-    np.testing.assert_array_equal(learnt[:, 1:], 0)
+    learned = state.params["tables"]["video"]
+    np.testing.assert_allclose(learned[:, 0], totals / (plays + noise / std**2), atol=1e-5)
+    np.testing.assert_array_equal(learned[:, 1:], 0)
     deviation = np.abs(state.blocks[-1].columns[:, 0, 0])
     np.testing.assert_allclose(deviation**2, 1 / (1 / std**2 + plays / noise), rtol=1e-4)
 

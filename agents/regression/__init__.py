@@ -6,7 +6,7 @@ noise       what both know of the noise variances
 units       numbers in standard units, by what was seen of them
 rewards     rewards as a regression is told them
 linear      the agent that is one regression
-mixture     several regressions, weighted by what they foretold
+mixture     several regressions, weighted by their past predictive density
 views       the features of contexts, candidates and boxes
 members     the regressions of the default agent
 auto        the default agent

@@ -1,4 +1,4 @@
-r"""One agent for contexts, candidates and boxes: linear and learnt regressions, weighted by what they foretold.
+r"""Default agent: Bayesian regressions on raw and learned features, weighted by their past predictive density.
 
 Members. Each is a Bayesian regression with an estimated noise variance (`seqdec.agents.regression.nig`): for contexts
 with a weight vector for each action, for candidates and Box actions with one for all rows. How they are weighted, and
@@ -104,7 +104,7 @@ def auto(
     average: float = 0.99,
     num_candidates: int | None = None,
 ) -> Agent:
-    """The default agent: no setting depends on the unit, the noise or the linearity of the rewards.
+    """The default agent, which needs no tuning for the scale, the noise or the linearity of rewards.
 
     Args:
         spaces: anything with observation_space and action_space.

@@ -82,7 +82,7 @@ def observe(
     fresh = Diagonal(
         weights=belief.weights.at[index].add(gain * (error / scale)),
         variances=belief.variances.at[index].set(variances / (1 + gain * phi)),
-        noise=noises.learnt(belief.noise, innovation, scale, index, accept),
+        noise=noises.learned(belief.noise, innovation, scale, index, accept),
     )
     return fresh, jnp.where(accept, density, 0)
 

@@ -9,10 +9,10 @@ is a regression (`seqdec.agents.regression.nig`) of the prior mean 0. An expecte
 
     y_j(x) = e + s (k g exp(w_j^T phi) - c)        k = sum (d + c) / sum g exp(w_j^T phi)
 
-with sums over all observations and what was foretold of them: the logarithm of a mean is not the mean of logarithms.
+with sums over all observations and their predictions: the logarithm of a mean is not the mean of logarithms.
 The noise of y is estimated as in other regressions, with which this one is therefore comparable. The end, c and g are
 those of the rows of a memory, from which the belief is recomputed; before that it foretells the mean of all rewards.
-No amount d + c is foretold that is more than e times the largest.
+No predicted amount d + c is more than e times the largest.
 
 Source: Duan, "Smearing estimate: a nonparametric retransformation method", JASA 1983, for k, here as a ratio of sums.
 """
@@ -32,7 +32,7 @@ from seqdec.core import Array, Key
 _SHARE = 0.1
 """c, in the mean of d."""
 _BEYOND = 1.0
-"""What is foretold of u at most, beyond the largest."""
+"""The largest prediction of u, beyond the largest u."""
 
 
 class Scale(NamedTuple):
@@ -61,7 +61,7 @@ class Logs(NamedTuple):
     seen: Array
     """() sum of d + c"""
     foretold: Array
-    """() sum of what was foretold of them"""
+    """() sum of their predictions"""
 
     @property
     def weights(self) -> Array:
@@ -150,7 +150,7 @@ def observe(belief: Logs, phi: Array, y: Array, location: Array, index: Array, a
     regression, _ = nig.observe(belief.regression, phi, u, jnp.zeros_like(location), index, known)
     fresh = Logs(
         regression,
-        noises.learnt(belief.noise, innovation, spread, index, accept),
+        noises.learned(belief.noise, innovation, spread, index, accept),
         scale,
         belief.seen + jnp.where(known, scale.unit * jnp.exp(u), 0),
         belief.foretold + jnp.where(known, _exponentials(scale, told.mean[index]), 0),

@@ -43,7 +43,7 @@ from seqdec.memory import MemoryState
 from seqdec.runtime import alike
 
 _DEEP_STD = 0.1**0.5
-"""Prior standard deviation of the weights with a network, in that of the noise."""
+"""Prior standard deviation of the weights with a network, in units of the noise's standard deviation."""
 _FREE_STD = 10.0
 """That of the linear member for rewards nearly free of noise; the other linear members have 1."""
 _NARROW_STD = 0.3
@@ -183,15 +183,15 @@ def learned(
 
     def learn(members, row):
         phis = features_of(parts, state.features, inputs_of(parts, contexts, row.x))
-        learnt = [
+        learned = [
             mixture.learn(group.form, belief, phi, row, location, single, good)
             for group, belief, phi in zip(parts.groups, members, phis, strict=True)
         ]
         fresh = [
             mixture.forgotten(group.form, group.kinds, belief, row.step, good)
-            for group, (belief, _) in zip(parts.groups, learnt, strict=True)
+            for group, (belief, _) in zip(parts.groups, learned, strict=True)
         ]
-        return tuple(fresh), jnp.concatenate([density for _, density in learnt])
+        return tuple(fresh), jnp.concatenate([density for _, density in learned])
 
     if len(rows.y) == 1:
         return learn(state.members, first(rows))

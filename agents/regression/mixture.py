@@ -1,14 +1,14 @@
-r"""Regressions that differ in their prior and in how fast they forget, weighted by what they foretold.
+r"""Regressions with different priors and half-lives, weighted by their past predictive density.
 
 A kind with scale r and half-life H is a regression (`seqdec.agents.regression.nig`) on the features (r z, 3), whose
 observations count half as much after H steps. A large r is for rewards that are nearly free of noise, a finite H for a
 world that changes.
 
-Weights. With p_k the predictive density of a reward under member k, before it is learnt,
+Weights. With p_k the predictive density of a reward under member k, before it is learned,
 
     log weight_k <- (1 - 1 / horizon) log weight_k + log p_k(reward) - price_k        sum_k weight_k = 1
 
-so that what was foretold long ago is forgotten: the member that is better now need not be the one that was better at
+so that old predictions are forgotten: the member that is better now need not be the one that was better at
 first. The belief is the mixture of the members: mean and noise of an action's reward are weighted means of theirs, and
 the variance that of their variances plus that of their means.
 
@@ -104,7 +104,7 @@ LOGS = Form(
 
 
 class Change(NamedTuple):
-    """Whether the world changes, by the squared errors of what was foretold."""
+    """Whether the world changes, by the squared errors of its predictions."""
 
     mean: Array
     """() s_bar"""

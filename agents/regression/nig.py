@@ -164,7 +164,7 @@ def observe(
     fresh = belief._replace(
         weights=weights,
         columns=belief.columns.at[index].set(_less(columns, products)),
-        noise=noises.learnt(belief.noise, innovation, scale, index, accept),
+        noise=noises.learned(belief.noise, innovation, scale, index, accept),
     )
     return fresh, jnp.where(accept, density, 0)
 

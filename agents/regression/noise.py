@@ -26,7 +26,7 @@ from seqdec.core import Array
 PRIOR_COUNT = 4.0
 """n_0"""
 _SMALLEST = 1e-30
-"""Variance while all rewards were as foretold, such as 0: then all actions are tried, and none is kept for ever."""
+"""Variance while all rewards were as predicted, such as 0: then all actions are tried, and none is kept for ever."""
 
 
 class Noise(NamedTuple):
@@ -51,14 +51,14 @@ def variance(noise: Noise, prior_count: float = PRIOR_COUNT) -> Array:
 
 
 def log_density(noise: Noise, innovation: Array, scale: Array, index: Array, prior_count: float = PRIOR_COUNT) -> Array:
-    """() log density of an innovation of response `index`, with s = `scale`, before it is learnt."""
+    """() log density of an innovation of response `index`, with s = `scale`, before it is learned."""
     freedom = prior_count + noise.counts[index]
     square = jnp.maximum(variance(noise, prior_count)[index] * scale, jnp.finfo(scale.dtype).tiny ** 0.5)
     normaliser = gammaln((freedom + 1) / 2) - gammaln(freedom / 2) - 0.5 * jnp.log(freedom * jnp.pi * square)
     return normaliser - (freedom + 1) / 2 * jnp.log1p(innovation**2 / (freedom * square))
 
 
-def learnt(noise: Noise, innovation: Array, scale: Array, index: Array, accept: Array | bool = True) -> Noise:
+def learned(noise: Noise, innovation: Array, scale: Array, index: Array, accept: Array | bool = True) -> Noise:
     """The noise after an innovation of response `index` with s = `scale`; unchanged unless `accept`."""
     square = jnp.where(accept, innovation**2 / scale, 0)
     counts = noise.counts.at[index].add(jnp.where(accept, 1.0, 0.0))

@@ -31,7 +31,7 @@ from seqdec.core import Array, PyTree, Spaces
 _MOST = 256
 """Features of a member of rows."""
 _PRODUCTS_STD = 0.3
-"""Prior standard deviation of the weights of the member with products, in that of the noise: few of many matter."""
+"""Prior standard deviation of the weights of the member with products, in units of the noise's: few of many matter."""
 _BUMPS = 16
 """Of a grid in one dimension, about as many in several."""
 

@@ -101,7 +101,7 @@ class BayesianOptimizer(Findings):
             no outcome constraints, and the surrogate "auto", "gp" or "sparse_gp".
         earlier: an earlier study of the same or of a similar function, or a list of them: a result of
             `seqdec.minimize`, an optimizer, a table like its `trials_dataframe()` in any container, or the path of the
-            file of a study. Their values are no part of this search; how much they say of the function is learnt, see
+            file of a study. Their values are no part of this search; how much they say of the function is learned, see
             `seqdec.bo.earlier`. The first questions are their best points, and after one more the surrogate is used;
             as long as it uses none of the studies, after `initial` points. Numbers may lie outside of the bounds as
             with `outside` of `tell`; other points that do not fit are left out, as are the worse values of a study with

@@ -211,10 +211,10 @@ def evaluate(options: Evaluation) -> Result:
     elif _is_file(options.policy):
         target = read_policy(options.policy, table)
     given = ope.check_target(table, target) if target.size else None  # before the model is fitted
-    predicted, learnt = _learn(table, options, options.policy if given is None else None)
+    predicted, learned = _learn(table, options, options.policy if given is None else None)
     if given is None:
-        assert learnt is not None
-        given = ope.check_target(table, learnt)
+        assert learned is not None
+        given = ope.check_target(table, learned)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # those of the overlap, which the report has too
         estimates = ope.evaluate(

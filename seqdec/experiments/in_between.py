@@ -1,6 +1,6 @@
 """In-between uncertainty: predictive bands of filters on one-dimensional data with a gap, after a single pass.
 
-Data are cut into points to learn from, held-out points among them, and a gap from which nothing is learnt. The
+Data are cut into points to learn from, held-out points among them, and a gap from which nothing is learned. The
 deviation of the expected response should be small at the data, and large in the gap and outside.
 
 DIR/manifest.json              options
@@ -67,7 +67,7 @@ class Data(NamedTuple):
     """(n,) inputs to learn from, in their order"""
     y: np.ndarray
     held_out: tuple[np.ndarray, np.ndarray]
-    """inputs and responses that are not learnt from, where there are data"""
+    """inputs and responses that are not learned from, where there are data"""
     gap: tuple[np.ndarray, np.ndarray]
     """likewise, where there are none"""
     grid: np.ndarray

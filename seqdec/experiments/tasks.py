@@ -133,7 +133,7 @@ def _cifar() -> Task:
 class Transformer(nn.Module):
     """Causal transformer over characters: (t,) integers -> (t, vocabulary) logits. 1.3 million parameters.
 
-    Layer norms before attention and before the MLP; learnt positions; no dropout.
+    Layer norms before attention and before the MLP; learned positions; no dropout.
     """
 
     vocabulary: int

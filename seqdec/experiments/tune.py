@@ -50,7 +50,7 @@ class Plan(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Tune(Located):
-    """Tune an agent for an experiment: Bayesian optimisation of its numbers on the first steps of another order."""
+    """Tune an agent for an experiment: Bayesian optimisation of its numeric settings on a reshuffled prefix."""
 
     name: ClassVar[str] = "tune"
     choices: ClassVar[Mapping[str, Choice]] = {
@@ -65,7 +65,7 @@ class Tune(Located):
     budget: int = 20
     """Trials, the first of them with the present settings."""
     steps: int = 1000
-    """First steps of the stream, which is all that a trial sees."""
+    """Steps of a trial, the first of the stream."""
     seed: int = 1000
     """Seed of the order of the data; not one that the experiment reports."""
     seeds: int = 1

@@ -96,7 +96,7 @@ def hilofi(
 def by_output(initial_std: Array | float, process_noise: ProcessNoise, *, buffer: int | None) -> Covariance:
     """As `full_rank`, but outputs apart: a root for the parameters of each output, the last axis of every leaf.
 
-    With K outputs the covariance has a K-th of the entries, and it is the same one as long as every observation is of
+    With K outputs the covariance has 1/K of the entries, and it is the same one as long as every observation is of
     one response that depends on the parameters of one output: no two outputs are correlated then. Correlations from
     other observations are dropped.
     """

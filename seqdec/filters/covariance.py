@@ -210,7 +210,7 @@ def known_zero(process_noise: ProcessNoise) -> bool:
 
 
 def check_process_noise(name: str, value: Any) -> None:
-    """Refuse a number that is not a variance; a schedule passes, unless its numbers are none.
+    """Refuse a number that is not a variance, and a schedule of such numbers.
 
     Raises:
         ValueError: not finite or negative.

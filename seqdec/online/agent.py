@@ -173,8 +173,8 @@ class OnlineAgent(Stock):
             items: ids of a `Catalog`'s items, of which one is chosen; None: all.
 
         Raises:
-            TypeError, ValueError: a context, mask or id of another kind, shape or range; nothing happens then.
-            OSError: the log cannot be written; nothing happens then.
+            TypeError, ValueError: a context, mask or id of another kind, shape or range; the log is unchanged.
+            OSError: the log cannot be written; the log is unchanged.
         """
         if self._catalog is not None or items is not None:
             return self._chosen(self._users(context, mask), [items], new_nonces(1))[0]
@@ -194,7 +194,7 @@ class OnlineAgent(Stock):
             items: ids of a `Catalog`'s items for each context; None: all.
 
         Raises:
-            As `decide`, for the first that is wrong; nothing happens then.
+            As `decide`, for the first that is wrong; the log is unchanged.
         """
         if self._catalog is not None or items is not None:
             users = self._users(stacked, masks, many=True)
@@ -273,8 +273,8 @@ class OnlineAgent(Stock):
 
         Raises:
             TypeError, ValueError: the token is no text, or the reward no finite number, or of named ones an unknown
-                name, or not all names where they are not collected; nothing happens then.
-            OSError: the log cannot be written; nothing happens then.
+                name, or not all names where they are not collected; the log is unchanged.
+            OSError: the log cannot be written; the log is unchanged.
         """
         return self.learn_many([(token, reward)])[0]
 
@@ -290,7 +290,7 @@ class OnlineAgent(Stock):
             What became of each, as in `learn`.
 
         Raises:
-            As `learn`, for the first that is wrong; nothing happens then.
+            As `learn`, for the first that is wrong; the log is unchanged.
         """
         results = self._reported([(*parsed(token), self._rule.told(reward)) for token, reward in map(pair, pairs)])
         self._snapshot_if_due()
@@ -332,7 +332,7 @@ class OnlineAgent(Stock):
 
     @exclusive
     def remove_arm(self, arm: int) -> None:
-        """Play an arm no more; rewards of its earlier decisions are still learned.
+        """Stop playing an arm; rewards of its earlier decisions are still learned.
 
         Raises:
             TypeError: actions are points of a Box or candidates.
