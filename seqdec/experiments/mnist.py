@@ -86,7 +86,7 @@ class MNIST(Bandit):
 
     def environment(self) -> Environment:
         """The images, each once in random order or, with --published, as in the paper."""
-        return envs.mnist(order="replacement", pixels="signed") if self.published else envs.mnist()
+        return envs.make(self.name, order="replacement", pixels="signed") if self.published else super().environment()
 
     @staticmethod
     def pictures(runs: Mapping[str, Run]) -> dict[str, "Figure"]:
