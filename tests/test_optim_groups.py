@@ -245,12 +245,14 @@ def test_explanations_of_all_parameters():
 @pytest.mark.parametrize("name", optim.REGISTRY.names())
 def test_explanations_count_every_byte_of_the_state(name):
     params = nnx.state(Nnx(nnx.Rngs(0)), nnx.Param)
-    table = optim.explain(optim.REGISTRY[name], params)
+    table = optim.explain(name, params)
     state = jax.eval_shape(optim.REGISTRY[name](0.1).init, params)
     assert table.state_bytes.sum() == sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
     assert set(table.rule[:-1]) == {name} or table.rule["lm_head/kernel"] == "Adam"
 
 
 def test_explanations_are_of_optimizers_of_this_package():
+    with pytest.raises(ValueError, match="unknown optimizer 'alcie': did you mean 'alice'"):
+        optim.explain("alcie", {})
     with pytest.raises(TypeError, match=r"explain\(optim.alice, params, rank=8\); got <function adamw"):
         optim.explain(optax.adamw, {})  # pyright: ignore

@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 
 
 def explain(
-    optimizer: Callable[..., optax.GradientTransformationExtraArgs], params: PyTree, **settings: Any
+    optimizer: str | Callable[..., optax.GradientTransformationExtraArgs], params: PyTree, **settings: Any
 ) -> pd.DataFrame:
     """What an optimizer does with each parameter: a table with a row for each, and one for what they share.
 
     Args:
-        optimizer: of this package, such as `seqdec.optim.alice`.
+        optimizer: of this package, such as `seqdec.optim.alice`, or its name. A finished transformation does not say
+            what it was made from.
         params: parameters, or their shapes as from `jax.eval_shape`.
         settings: of the optimizer, but its learning rate.
 
@@ -37,9 +38,14 @@ def explain(
 
     Raises:
         TypeError: no optimizer of this package.
+        ValueError: no name of one.
     """
     import pandas as pd
 
+    from seqdec.optim import REGISTRY  # which is made from all modules of this package
+
+    if isinstance(optimizer, str):
+        optimizer = REGISTRY[optimizer]
     if not is_optimizer(optimizer):
         raise TypeError(
             "explain takes an optimizer of seqdec.optim that has not been called, and its settings, such as "
