@@ -7,6 +7,8 @@ A block that imports an extra runs only where that is installed.
 
 import importlib.util
 import re
+import subprocess
+import sys
 from itertools import zip_longest
 from pathlib import Path
 
@@ -81,6 +83,14 @@ def test_the_blocks_of_a_tutorial_are_one_program_at_their_lines(tmp_path):
 def test_only_blocks_that_import_an_extra_may_be_left_out():
     assert is_runnable("import optunas") and is_runnable("import seqdec")
     assert is_runnable("import optuna\n") == (importlib.util.find_spec("optuna") is not None)
+
+
+def test_every_block_defines_the_names_that_it_uses(tmp_path):
+    for name, (_, block) in BLOCKS.items():
+        (tmp_path / f"{name}.py").write_text(block, encoding="utf-8")
+    command = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.sampled(5)
