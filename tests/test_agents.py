@@ -157,6 +157,7 @@ def test_a_scan_mapped_over_seeds_is_the_loop_of_one_seed(lab):
     assert (lab.act._cache_size(), lab.update._cache_size()) == (1, 1)
 
 
+@pytest.mark.sampled(2)
 @every_agent
 def test_state_keeps_its_structure_and_dtypes(lab):
     fresh, info = jax.eval_shape(lab.agent.update, lab.state, CONTEXT, jnp.int32(0), jnp.float32(0))
@@ -402,6 +403,7 @@ def test_default_settings_work_for_few_and_many_arms(name, num_arms):
     assert jax.eval_shape(agent.act, jax.random.key(0), state, jnp.zeros(2)).value.shape == ()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", sorted({name for name in SMALL if "points" in IS[name].spaces} - {"ekf"}))
 def test_default_settings_work_for_box_actions(name):
     agent = agents.make(name, Spaces(spaces.Box(-1, 1, (2,), np.float32), spaces.Box(0, 1, (3,), np.float32)))

@@ -82,7 +82,7 @@ def test_others_decide_meanwhile(linear, monkeypatch):
     linear.explain(VISITORS[0])
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", ["auto", "hilofi", "adamw", "random"])
 def test_networks_add_up_too(name):
     found = played(name).explain(VISITORS[3])

@@ -168,7 +168,7 @@ def test_equals_printed_box(name, q):
         assert relative(dense_of(state), cov) < 1e-10
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("name", "likelihood"), [("hilofi", name) for name in sorted(LIKELIHOODS)] + [("lrkf", "categorical")]
 )
@@ -370,7 +370,7 @@ def test_rejection_while_the_buffer_is_being_emptied():
             np.testing.assert_allclose(flt.moments(belief, at).cov, before, rtol=1e-10)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", NAMES)
 def test_vmap_over_seeds_and_settings_equals_one_by_one(name):
     xs, ys, arms = stream(8, 40)
@@ -400,7 +400,7 @@ def test_traced_and_plain_zero_process_noise_agree():
     assert a.blocks[0].factor.basis[0].shape[1] == 7  # nothing is ever appended
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_log_density_of_a_stream_has_derivatives_by_the_first_mean(name):
     """Without process noise, from the prior on, whose factors have columns of zero; against a difference quotient."""

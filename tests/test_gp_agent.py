@@ -36,6 +36,7 @@ def taught(where, observations, actions, rewards, buffer):
     return state, info
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("full", [False, True], ids=["one reward", "every reward"])
 @pytest.mark.parametrize("buffer", [7, 40])
 def test_the_arms_have_the_posteriors_of_scikit_learn(full, buffer):

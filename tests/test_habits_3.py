@@ -27,6 +27,7 @@ NOISY: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "observed"),
     [("lrkf", None), ("lrkf", 1)]

@@ -34,6 +34,7 @@ def double():
         yield
 
 
+@pytest.mark.sampled(2)
 @HAS_FULL
 @pytest.mark.parametrize("arguments", ["list --zzz", "report nothing"])
 def test_an_error_that_nobody_can_read_has_the_same_exit_code(arguments, tmp_path):
@@ -148,7 +149,7 @@ def test_functions_of_gradients_have_derivatives_where_eigenvalues_are_equal(nam
     np.testing.assert_allclose(jax.jacfwd(value)(zero), wanted, rtol=1e-4)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("name", sorted(optim.REGISTRY, key=lambda name: name != "fismo"))
 def test_parameters_after_three_steps_have_derivatives_by_every_setting(name):
     """Also where the gradients are zero, or equal, or of equal singular values."""

@@ -119,6 +119,7 @@ def test_the_mode_of_a_count_is_where_its_likelihood_has_value_and_curvature():
 # Indices of outputs
 
 
+@pytest.mark.sampled(3)
 @every_filter
 @pytest.mark.parametrize("index", [7, 3, -1, -9])
 def test_an_output_that_does_not_exist_is_refused(name, index):
@@ -407,7 +408,7 @@ def test_an_agent_of_other_spaces_is_not_run():
         seqdec.run(agents.linear(SITE), seqdec.envs.FunctionalEnv(env), 5, seed=0)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("name", LEARNERS)
 @pytest.mark.parametrize("bad", [1.7e18, 1e38, np.inf, -np.inf, np.nan])
 def test_one_bad_value_leaves_an_agent_that_learns(name, bad):

@@ -132,6 +132,7 @@ def test_agents(name: str, kind: str) -> None:
         traced(small(name, SPACES[kind]), SPACES[kind])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.filterwarnings("error::FutureWarning")
 @pytest.mark.parametrize("name", agents.names())
 def test_a_state_of_single_precision_in_double(name: str) -> None:

@@ -184,7 +184,7 @@ def claims() -> list[tuple[str, str, str]]:
     return dealt
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize(("name", "kind", "what"), claims())
 def test_every_agent_decides_and_learns(name: str, kind: str, what: str) -> None:
     where = FITTING[kind][what]

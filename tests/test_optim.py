@@ -105,6 +105,7 @@ def descend(transform, loss_of, params, steps):
     return jax.jit(lambda params: jax.lax.scan(step, (params, transform.init(params)), length=steps))(params)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_converges(name):
     (end, _), _ = descend(make(name, optax.cosine_decay_schedule(RATES[name], STEPS)), together, STARTS, STEPS)
@@ -424,6 +425,7 @@ def test_weight_decay_is_decoupled_and_follows_the_group():
     np.testing.assert_allclose(updates["bias"], -0.2 * 0.1 * 0.5 * 2, rtol=1e-6)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_weight_decay_falls_on_the_parameters_of_its_mask(name):
     def kernels(tree):
