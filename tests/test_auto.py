@@ -335,7 +335,7 @@ def test_where_nothing_changes_no_change_is_found(tail):
     assert np.mean(jax.jit(jax.vmap(last))(squares)) <= 0.05
 
 
-def test_what_a_linear_member_cannot_say_is_left_to_the_learnt_one():
+def test_what_a_linear_member_cannot_say_is_left_to_the_learned_one():
     agent = agents.auto(ARMS, learning_rate=1e-2, half_life=None, model=models.MLP(NUM_ARMS, (16,), skip=True))
 
     def step(state, at):

@@ -99,6 +99,7 @@ def test_ctrl_c_keeps_the_runs_that_are_done(tmp_path: Path, capsys: Any, monkey
         (["--methods", "hilofi:0"], "the rank of 'hilofi:0' must be an integer of at least 1"),
         (["--methods", "gp:20"], "gp has no rank; got 'gp:20'"),
         (["--methods", "random+ucb"], "random has neither a rank nor an acquisition"),
+        (["--methods", "random.published"], "random has neither a rank nor an acquisition nor published settings"),
         (["--runs", "0"], "runs must be at least 1; got 0"),
         (["--evaluations", "0"], "evaluations must be at least 1; got 0"),
     ],

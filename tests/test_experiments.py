@@ -83,6 +83,8 @@ def test_published_agents_are_those_of_the_paper(name: str) -> None:
         }
     with pytest.raises(ValueError, match=f"the paper states no settings of random in {name}, but those of "):
         chosen(agents="random.published").check()
+    with pytest.raises(ValueError, match="states no settings of lrkf in digits, nor of any other agent: take lrkf"):
+        experiments.REGISTRY["digits"](agents="lrkf.published").check()
 
 
 def test_published_mnist_shows_the_images_of_the_paper(image_home: Path) -> None:

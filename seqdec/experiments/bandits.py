@@ -155,8 +155,8 @@ class Options(Located):
         """Keywords of the agents called `kind` in the paper. Raises ValueError where it states none."""
         del env
         if kind not in self.paper:
-            stated = f"those of {', '.join(self.paper)}" if self.paper else "of no agent"
-            raise ValueError(f"{kind}.published: the paper states no settings of {kind} in {self.name}, but {stated}")
+            remedy = f"but those of {', '.join(self.paper)}" if self.paper else f"nor of any other agent: take {kind}"
+            raise ValueError(f"{kind}.published: the paper states no settings of {kind} in {self.name}, {remedy}")
         return dict(self.paper[kind])
 
     def found(self) -> dict[str, dict[str, Any]]:

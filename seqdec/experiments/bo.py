@@ -149,7 +149,7 @@ def _settings(method: str) -> dict[str, Any] | None:
     kind, _, rank = name.partition(":")
     if kind in _OTHERS:
         if method != kind:
-            raise ValueError(f"{kind} has neither a rank nor an acquisition; got {method!r}")
+            raise ValueError(f"{kind} has neither a rank nor an acquisition nor published settings; got {method!r}")
         return None
     known = ("auto", *bo.surrogate_names())
     if kind not in known:

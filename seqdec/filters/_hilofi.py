@@ -75,7 +75,7 @@ def hilofi(
             O(D_l^2), exactly, for linear last layers of which one output is observed at a time, as in a bandit, and
             likelihoods whose responses depend on one output each (not categorical). All parameters of the last layer
             have the outputs as their last axis. Other observations correlate outputs, which this drops.
-        numerics: how to compute.
+        numerics: numerical options.
 
     Raises:
         ValueError, TypeError: a setting is out of its range; error bounds are asked for with embedding tables; or, in

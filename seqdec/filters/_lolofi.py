@@ -52,7 +52,7 @@ def lolofi(
         process_noise_last: q_l, likewise for the last layer.
         initial_std_table: prior standard deviation of every number in an embedding table, or of each column, (width,);
             a dict has one for each table by name.
-        numerics: how to compute.
+        numerics: numerical options.
 
     Raises:
         ValueError, TypeError: as `seqdec.filters.hilofi`.

@@ -172,7 +172,7 @@ def lrkf(
             `seqdec.filters.Annealed`. A Python 0 keeps the span fixed.
         initial_std_table: prior standard deviation of every number in an embedding table, or of each column, (width,);
             a dict has one for each table by name.
-        numerics: how to compute.
+        numerics: numerical options.
 
     Raises:
         ValueError, TypeError: a setting is out of its range; error bounds are asked for with embedding tables; or, in

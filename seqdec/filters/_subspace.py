@@ -40,7 +40,7 @@ def subspace(
         initial_std: prior standard deviation along each direction.
         initial_std_table: prior standard deviation of every number in an embedding table, or of each column, (width,);
             a dict has one for each table by name.
-        numerics: how to compute; buffer has no effect.
+        numerics: numerical options; buffer has no effect.
 
     Raises:
         ValueError, TypeError: as `seqdec.filters.lrkf`.

@@ -42,7 +42,7 @@ def pair(given: Any) -> tuple[Any, Any]:
 
 
 def parsed(token: Any) -> tuple[int, bytes]:
-    """Number and nonce of a token; what is none has number 0. Raises TypeError for what is no text."""
+    """Number and nonce of a token; 0 for what is not one. Raises TypeError for what is not a str."""
     if not isinstance(token, str):
         raise TypeError(f"a token is the text that `decide` returned; got {token!r:.60}")
     number, _, nonce = token.partition("-")
