@@ -272,8 +272,8 @@ class OnlineAgent(Stock):
             what is learned later.
 
         Raises:
-            TypeError, ValueError: the token is not a str, or the reward not a finite number, or of named ones an unknown
-                name, or not all names where they are not collected; the log is unchanged.
+            TypeError, ValueError: the token is not a str, or the reward not a finite number, or of named ones an
+                unknown name, or not all names where they are not collected; the log is unchanged.
             OSError: the log cannot be written; the log is unchanged.
         """
         return self.learn_many([(token, reward)])[0]
