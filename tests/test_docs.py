@@ -26,6 +26,12 @@ SHELL = re.compile(r"^(?:    .*?)?(?<![\w-])seqdec ((?:run|sweep|tune|ope|bench|
 TOML = re.compile(r"^```toml\n(.*?)^```", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
+COPIES = ("choosing", "comparison", "when-not")
+"""Pages whose tables with the columns "figure" and "details" copy figures from where the details lead."""
+
+NUMBER = r"(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)(?:e[+-]?\d+)?"
+FIGURE = re.compile(rf"(?<![\w.,])-?{NUMBER}(?: ± {NUMBER})?(?![\w])")
+
 
 def name_of(path):
     return str(path.relative_to(ROOT))
@@ -72,6 +78,39 @@ def broken_links(page, text):
     return broken
 
 
+def section(text, anchor):
+    """The part of a page below the heading with this anchor, to the next one that is not below it; "": the page."""
+    if not anchor:
+        return text
+    text = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)  # a comment in a block is no heading
+    headings = list(re.finditer(r"^(#+) .+$", text, re.MULTILINE))
+    start = next(heading for heading in headings if anchors(heading[0]) == {anchor})
+    after = (heading.start() for heading in headings if heading.start() > start.start() and heading[1] <= start[1])
+    return text[start.start() : next(after, len(text))]
+
+
+def copied_figures(text):
+    """(figure, link) for each figure of the tables with the columns "figure" and "details"."""
+    found = []
+    for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        header, _, *rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
+        if {"figure", "details"} <= set(header):
+            cells = [dict(zip(header, row, strict=True)) for row in rows]
+            found += [(figure, row["details"]) for row in cells for figure in FIGURE.findall(row["figure"])]
+    return found
+
+
+def strange_figures(page, text):
+    """Copied figures that the linked section does not have."""
+    strange = []
+    for figure, details in copied_figures(text):
+        path, _, anchor = LINK.findall(details)[0].partition("#")
+        source = section((page.parent / path).read_text(encoding="utf-8"), anchor)
+        if figure not in FIGURE.findall(source):
+            strange.append((figure, details))
+    return strange
+
+
 @pytest.mark.parametrize("path", [path for path in (*PAGES, *SOURCES) if path not in EXEMPT], ids=name_of)
 def test_named_files_and_objects_exist(path):
     text = path.read_text(encoding="utf-8")
@@ -82,6 +121,14 @@ def test_named_files_and_objects_exist(path):
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_somewhere(page):
     assert broken_links(page, page.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_copied_figures_are_those_of_the_linked_section(name):
+    page = ROOT / "docs" / f"{name}.md"
+    text = page.read_text(encoding="utf-8")
+    assert len(copied_figures(text)) > 10
+    assert strange_figures(page, text) == []
 
 
 def commands():
@@ -124,3 +171,12 @@ def test_what_does_not_exist_is_found():
     assert missing_names("`seqdec.core.Agent` or `seqdec.core.Nobody`") == ["seqdec.core.Nobody"]
     page = ROOT / "docs" / "index.md"
     assert broken_links(page, "[a](data.md), [b](none.md), [c](bandits.md#none)") == ["none.md", "bandits.md#none"]
+
+
+def test_a_figure_that_is_not_in_the_linked_section_is_found(tmp_path):
+    (tmp_path / "there.md").write_text(
+        "# One\n\n1.5 ± 0.2, -.07\n\n## Below\n\n4,000\n\n# Two\n\n7\n", encoding="utf-8"
+    )
+    rows = "".join(f"| {figure} | [one](there.md#one) |\n" for figure in ("1.5 ± 0.2", "1.5", "**-.07**", "4,000", "7"))
+    text = f"| figure | details |\n|---|---|\n{rows}"
+    assert [figure for figure, _ in strange_figures(tmp_path / "page.md", text)] == ["1.5", "7"]
