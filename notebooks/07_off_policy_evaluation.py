@@ -1,6 +1,7 @@
 # ---
 # jupyter:
 #   jupytext:
+#     formats: ipynb,py:percent
 #     text_representation:
 #       extension: .py
 #       format_name: percent
@@ -11,7 +12,12 @@
 # ---
 
 # %% [markdown]
-# # From a CSV to a decision
+# # Evaluating a policy from a log
+#
+# **What you learn:** how to find out whether a log can tell the value of another policy, how to estimate that value
+# with several estimators, how to learn a policy from the log, and how to decide.
+#
+# **Time:** about half a minute on two cores.
 #
 # A gym contacts members who stopped coming: by call, by letter, by email, or not at all. A rule prefers a channel for
 # each member, and every channel keeps a chance of a tenth. Would another rule earn more? The file of a year can tell,
@@ -206,12 +212,19 @@ axis.errorbar(
 axis.plot(shown["truth"], shown.index, "k|", markersize=18, label="truth")
 axis.axvline(logged[0], color="0.5", linestyle="--", label="today's rule, in the log")
 axis.set(xlabel="profit per member, 95% intervals for all candidates together", title="Estimates and truth")
+axis.margins(y=0.15)
 axis.legend(loc="upper left")
 plt.show()
 
 # %% [markdown]
-# The learned policy is an agent: `seqdec.run` plays it and an `OnlineAgent` serves it, with exact propensities for the
-# next log. Notebook 7 goes on from there. On the command line, the same file is judged by
+# ## Where to go next
+#
+# - [From a table to a service](06_table_to_service.ipynb): the learned policy is an agent, which `seqdec.run` plays and
+#   an `OnlineAgent` serves, with exact propensities for the next log.
+# - [A black-box function](08_black_box_function.ipynb): the best of infinitely many actions, in few trials.
+# - [Off-policy evaluation](../docs/off-policy-evaluation.md): the estimators, their intervals, when each fails.
+#
+# On the command line, the same file is judged by
 #
 #     seqdec ope members.csv --context age,plan,remark,visits --action channel --reward profit --propensity chance \
 #         --time day --estimators "auto, snips, dr"

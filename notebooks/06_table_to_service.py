@@ -1,6 +1,7 @@
 # ---
 # jupyter:
 #   jupytext:
+#     formats: ipynb,py:percent
 #     text_representation:
 #       extension: .py
 #       format_name: percent
@@ -13,6 +14,11 @@
 # %% [markdown]
 # # From a table to a service
 #
+# **What you learn:** how to turn a table with mixed columns into a log, estimate what another policy would have earned,
+# start a service from the log, accept rewards that come late or never, add an arm, and restart.
+#
+# **Time:** about half a minute on two cores; ten seconds of it are waiting.
+#
 # A team has a table of past decisions with mixed columns. It wants to know whether another policy would have earned
 # more, and then an agent that decides for each visitor, learns from clicks that come late or never, and gets a new arm
 # while it runs. The visitors are made up, so every answer can be checked.
@@ -20,6 +26,7 @@
 # %%
 # %matplotlib inline
 import time
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -93,7 +100,7 @@ print(log)
 target = np.eye(3)[np.where(table["member"], 1, 0)]
 value = (target * rates(table)[:, :3]).sum(1).mean()
 print(f"mean reward of the log {log.reward.mean():.3f}, true value of the target {value:.3f}")
-ope.evaluate(log, target, seed=0)
+ope.evaluate(log, target, seed=0).round(3)
 
 # %% [markdown]
 # ## A service that starts with what the table tells
@@ -170,13 +177,24 @@ own = service.log()
 pro, member = (own.context[:, encoder.names.index(name)] > 0 for name in ("plan=pro", "member"))
 print(f"mean reward of the log {own.reward.mean():.3f}")
 pro &= own.mask[:, voucher]  # there was no voucher before
-ope.evaluate(own, np.eye(4)[np.where(pro, voucher, np.where(member, 1, 0))], seed=0)
+with warnings.catch_warnings(record=True) as caught:
+    estimates = ope.evaluate(own, np.eye(4)[np.where(pro, voucher, np.where(member, 1, 0))], seed=0)
+print(*(warning.message for warning in caught))
+estimates.round(3)
 
 # %% [markdown]
-# Clicks that are not reported are missing in every value here: the truth is a quarter above. Where there is a warning,
-# it is because the service plays little but its favorites in the end: its log tells less about others than the first.
-# `seqdec monitor shop` makes the picture above and a page on the command line, and `examples/service.py` answers the
-# requests over HTTP.
+# Clicks that are not reported are missing in every value here: the truth is a quarter above. If there is a warning, it
+# is because the service hardly plays anything but its favorites in the end: its log tells less about other policies
+# than the first.
 
 # %%
 service.close()
+
+# %% [markdown]
+# ## Where to go next
+#
+# - [Evaluating a policy from a log](07_off_policy_evaluation.ipynb): diagnostics, estimators, a learned policy.
+# - [Services](../docs/services.md): durability, threads, start-up time. `seqdec monitor shop` makes the picture above
+#   and a page on the command line; [an example](../examples/service.py) answers the requests over HTTP.
+# - [Tutorial](../docs/tutorial-service.md): the same way with an existing table, step by step.
+# - [Features](../docs/features.md): the kinds of columns.

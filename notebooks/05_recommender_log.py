@@ -1,6 +1,7 @@
 # ---
 # jupyter:
 #   jupytext:
+#     formats: ipynb,py:percent
 #     text_representation:
 #       extension: .py
 #       format_name: percent
@@ -11,7 +12,12 @@
 # ---
 
 # %% [markdown]
-# # Replaying a recommender's log
+# # A recommender's log
+#
+# **What you learn:** how to replay a log with different agents, how to describe candidates by embedding tables and
+# numbers, and how to compare agents day by day.
+#
+# **Time:** about half a minute on two cores, most of it compilation.
 #
 # A log in which the reward of every candidate is known can be replayed by any agent: a step offers a user's next ten
 # videos, the agent chooses one, and the log says for how long it was watched. KuaiRec is such a log. Its files are not
@@ -88,5 +94,13 @@ print((table["reward"] / table["steps"]).round(3).to_string())
 kuairec.daily_figure(kuairec.daily(watched, days), table, log.name)
 
 # %% [markdown]
-# 1,750 steps are too few to learn anybody's taste. `seqdec run kuairec` does the same with 20,000 steps and five seeds,
-# `--data DIR` with the official files, and `--parity` with the settings and the order of the paper.
+# Lines and bars are means over five seeds with 95% intervals. 1,750 steps are too few to learn anybody's taste, so this
+# does not rank the agents.
+#
+# ## Where to go next
+#
+# - [From a table to a service](06_table_to_service.ipynb): a log without the rewards of actions that were not taken.
+# - [Recommender logs](../docs/recommender.md): the files, the features, results. `seqdec run kuairec` does the same
+#   with 20,000 steps and five seeds, `--data DIR` with the official files, and `--parity` with the settings and the
+#   order of the paper.
+# - [Catalogs](../docs/catalogs.md): a service whose items come and go.

@@ -1,6 +1,7 @@
 # ---
 # jupyter:
 #   jupytext:
+#     formats: ipynb,py:percent
 #     text_representation:
 #       extension: .py
 #       format_name: percent
@@ -11,11 +12,17 @@
 # ---
 
 # %% [markdown]
-# # Bayesian optimisation
+# # A black-box function
+#
+# **What you learn:** how to find the minimum of an expensive function in few calls, in one call or with ask and tell,
+# how to choose another belief, how to read the figures of a search, and how to search for a front of two objectives.
+#
+# **Time:** about half a minute on two cores.
 #
 # A belief over functions decides where to evaluate next. `seqdec.minimize` does everything; its parts follow below.
 
 # %%
+# %matplotlib inline
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -127,3 +134,9 @@ for point, pair in zip(both.x, both.fun, strict=True):
 
 # %%
 both.plot()
+
+# %% [markdown]
+# ## Where to go next
+#
+# - [A tuned training job](09_training_job.ipynb): choices, logarithmic scales, early stopping, workers.
+# - [Bayesian optimisation](../docs/bayesian-optimisation.md): failures, constraints, noise, resuming, results.
