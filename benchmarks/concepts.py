@@ -84,8 +84,8 @@ def belief_picture(flt: Filter, found: list[Any], seen: Data) -> Figure:
     for axis, belief, count in zip(axes, found, STAGES, strict=True):
         at = flt.moments(belief, GRID)
         epistemic, noise = jnp.diagonal(at.cov), jnp.diagonal(at.noise)
-        band(axis, at.mean, np.sqrt(epistemic + noise), 0.14, "95%, of an observation (with the noise)")
-        band(axis, at.mean, np.sqrt(epistemic), 0.28, "95%, of the expected response")
+        band(axis, at.mean, np.sqrt(epistemic + noise), 0.16, "95%, of an observation (with the noise)")
+        band(axis, at.mean, np.sqrt(epistemic), 0.36, "95%, of the expected response")
         for key in jax.random.split(jax.random.key(2), 5):
             drawn = flt.response(flt.sample(key, belief), GRID)
             axis.plot(GRID[:, 0], drawn, color=ORANGE, lw=0.8, label="5 draws of the parameters")
