@@ -19,6 +19,7 @@ _INTERRUPTED = 130
 def main() -> int:
     """Run the command line of this process and return its exit code, or leave the process with it."""
     _open_streams()
+    _search_here()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell
         return _command()
     signal.signal(signal.SIGINT, _leave_at_once)
@@ -35,6 +36,16 @@ def main() -> int:
     if code:
         _leave(code)
     return code
+
+
+def _search_here() -> None:
+    """Make "module:function" find the modules of the working directory, as `python -m` does.
+
+    It is the last place that is searched, so that no file in it hides a library.
+    """
+    if not sys.flags.safe_path:
+        with suppress(OSError):  # the folder is gone
+            sys.path.append(os.getcwd())
 
 
 def _open_streams() -> None:

@@ -1,11 +1,12 @@
 """Agents by name, and what each of them is: experiments and tests ask `capabilities` instead of reading signatures."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from seqdec.agents import presets
 from seqdec.core import Agent, HasSpaces
-from seqdec.registry import Registry, unknown
+from seqdec.registry import Outside, Registry
 
 
 class Capabilities(NamedTuple):
@@ -14,7 +15,9 @@ class Capabilities(NamedTuple):
     kind: str
     """"filter", a filter and a policy, built by `from_filter`; "network", trained by an optimizer, without uncertainty,
     so that its policy needs only expected responses; "head", a trained network with a belief about its responses;
-    "regression"; "process", a Gaussian process; or "baseline\""""
+    "regression"; "process", a Gaussian process; or "baseline". One from outside the library is a "filter" if it takes
+    the keywords of all filters, as those of `from_filter` do, else a "regression" if it takes `policy`, else a
+    "baseline\""""
     spaces: frozenset[str] = frozenset({"contexts", "points", "features", "ids"})
     """what it acts on: "contexts", Box or Discrete observations and Discrete actions; "points", Box actions;
     "features" and "ids", observations that are a Dict of candidates with numbers, with row numbers of tables"""
@@ -51,6 +54,7 @@ _DRIFTING = _RANKED._replace(process_noise=("process_noise",))
 NETWORK = Capabilities("network", model=True, learning_rate=True)
 HEAD = Capabilities("head", model=True, learning_rate=True)
 _LAYERS = ("process_noise_hidden", "process_noise_last")
+_OF_FILTERS = frozenset({"policy", "likelihood", "noise_variance", "standardize"})
 
 AGENTS: Mapping[str, Entry] = {
     "adamw": Entry(presets.adamw, NETWORK),
@@ -79,7 +83,11 @@ AGENTS: Mapping[str, Entry] = {
 }
 """A new agent is one row here."""
 
-REGISTRY: Registry[Agent] = Registry("agent", {name: entry.factory for name, entry in AGENTS.items()})
+REGISTRY: Registry[Agent] = Registry(
+    "agent",
+    {name: entry.factory for name, entry in AGENTS.items()},
+    outside=Outside("seqdec.agents", "a function (spaces, *, keywords) -> seqdec.core.Agent", Agent),
+)
 
 
 def names() -> tuple[str, ...]:
@@ -98,7 +106,20 @@ def make(name: str, spaces: HasSpaces, **options: Any) -> Agent:
 
 
 def capabilities(name: str) -> Capabilities:
-    """What the agent called `name` is. Raises ValueError, with a suggestion, for a name without a row in `AGENTS`."""
-    if name not in AGENTS:
-        raise ValueError(unknown("agent", name, AGENTS))
-    return AGENTS[name].capabilities
+    """What the agent called `name` is; of one from outside the library, its keywords say it.
+
+    Raises ValueError, with a suggestion, for an unknown name.
+    """
+    if name in AGENTS:
+        return AGENTS[name].capabilities
+    keywords = inspect.signature(REGISTRY[name]).parameters
+    kind = "regression" if "policy" in keywords else "baseline"
+    return Capabilities(
+        "filter" if keywords.keys() >= _OF_FILTERS else kind,
+        policy="policy" in keywords,
+        model="model" in keywords,
+        learning_rate="learning_rate" in keywords,
+        rehearses="rehearsal" in keywords,
+        rank=next((keyword for keyword in ("rank_hidden", "rank") if keyword in keywords), None),
+        process_noise=tuple(keyword for keyword in (*_LAYERS, "process_noise") if keyword in keywords),
+    )

@@ -48,7 +48,7 @@ def id_of(name: str) -> str:
 
 def register() -> None:
     """Make the environments known to `gymnasium.make` and `gymnasium.make_vec`; a second call does nothing."""
-    for name in REGISTRY:
+    for name in REGISTRY.own():
         if id_of(name) not in gymnasium.registry:
             gymnasium.register(
                 id_of(name),

@@ -5,7 +5,7 @@ from typing import Any
 
 from seqdec.core import Environment
 from seqdec.envs import objectives
-from seqdec.registry import Registry, spelled
+from seqdec.registry import Outside, Registry, spelled
 from seqdec.runtime import check_process
 
 
@@ -53,8 +53,9 @@ REGISTRY: Registry[Environment] = Registry(
         "statlog": "seqdec.envs._tabular:statlog",
         "wheel": "seqdec.envs.bandits:wheel",
     },
+    outside=Outside("seqdec.environments", "a function (*, keywords) -> seqdec.core.Environment", Environment),
 )
-"""Factories of environments; each is registered with gymnasium under the id that `seqdec.envs.gym.id_of` gives it."""
+"""Factories of environments; the library's own are registered with gymnasium, under the ids of `envs.gym.id_of`."""
 
 
 def names() -> tuple[str, ...]:

@@ -162,8 +162,7 @@ def _parse(arguments: list[str]) -> Any:
     text = description(entry) if hasattr(entry, "quick_options") else inspect.getdoc(entry)
     if isinstance(entry, Registry):
         text = _DESCRIPTION if entry is COMMANDS else Run.__doc__
-        subcommands = [Annotated[entry[name], tyro.conf.subcommand(name)] for name in entry]
-        entry = Union[tuple(subcommands)]  # noqa: UP007 (made of a list)
+        entry = Union[tuple(_subcommands(entry))]  # noqa: UP007 (made of a list)
     config = (tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes)
 
     text = f"{text}\n\n{_EVERYWHERE}"
@@ -175,6 +174,13 @@ def _parse(arguments: list[str]) -> Any:
     options = parsed()
     changed = preset(options)
     return parsed(default=type(options)(**changed)) if changed else options
+
+
+def _subcommands(registry: Registry[Any]) -> Iterator[Any]:
+    """The options of all commands or experiments, without plug-ins that cannot be loaded: `seqdec list` says why."""
+    for name in registry:
+        with suppress(ValueError):
+            yield Annotated[registry[name], tyro.conf.subcommand(name)]
 
 
 def _run(experiment: Experiment, resuming: bool = False) -> int:

@@ -26,6 +26,8 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from seqdec import plugins
+
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow
@@ -443,8 +445,8 @@ def as_json(value: Any) -> Any:
 
 
 def versions() -> dict[str, str]:
-    """Versions that a result depends on: packages, Python, platform and JAX's first device."""
-    packages = {name: version(name) for name in _PACKAGES}
+    """Versions that a result depends on: packages, loaded plug-ins, Python, platform and JAX's first device."""
+    packages = {name: version(name) for name in _PACKAGES} | plugins.versions()
     device = jax.devices()[0]
     return packages | {
         "python": platform.python_version(),

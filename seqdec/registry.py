@@ -2,11 +2,13 @@
 
 import difflib
 import functools
-import importlib
 import inspect
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
+
+from seqdec import plugins
+from seqdec.plugins import load as load
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -27,18 +29,33 @@ ABBREVIATIONS = {
 """What people type for names that are spelt too differently for `difflib` to find them."""
 
 
+class Outside(NamedTuple):
+    """What a registry takes from outside the library."""
+
+    group: str
+    """of the entry points in which packages declare names"""
+    form: str
+    """what a factory must be, in messages"""
+    made: type = object
+    """what a factory returns"""
+    fits: Callable[[Any], bool] = callable
+    """whether something may be a factory"""
+
+
 class Registry(Generic[T]):
     """Factories of one kind by name, in the order in which they are listed. A name is given once.
 
-    A factory is given as a function, or as "module:function", which is imported when it is first asked for.
+    A factory is given as a function, or as "module:function", which is imported when it is first asked for. With
+    `outside` the registry has further names, those that installed packages declare, unless they are its own; and
+    "module:function" stands for that function wherever a name does.
     """
 
-    def __init__(self, kind: str, *sources: Mapping[str, Callable[..., T] | str]):
+    def __init__(self, kind: str, *sources: Mapping[str, Callable[..., T] | str], outside: Outside | None = None):
         """`kind` is what an error message calls an entry, such as "policy".
 
         Raises ValueError for a name in two of the `sources`.
         """
-        self.kind = kind
+        self.kind, self._outside = kind, outside
         self._factories: dict[str, Callable[..., T] | str] = {}
         for source in sources:
             for name, factory in source.items():
@@ -51,37 +68,107 @@ class Registry(Generic[T]):
         self._factories[name] = factory
 
     def __getitem__(self, name: str) -> Callable[..., T]:
-        """The factory called `name`. Raises ValueError, with a suggestion, for an unknown name."""
+        """The factory called `name`.
+
+        Raises ValueError, with a suggestion, for an unknown name, and for one from outside that leads to no factory.
+        """
         if not isinstance(name, str) or name not in self._factories:
-            raise ValueError(unknown(self.kind, name, self._factories))
+            return self._load(name)
         factory = self._factories[name]
         if isinstance(factory, str):
             factory = self._factories[name] = load(factory)
         return factory
 
+    def _load(self, name: Any) -> Callable[..., T]:
+        """The factory of a name that is not the registry's own."""
+        points = self._points(name)
+        if self._outside is None or not (points or plugins.is_reference(name)):
+            raise ValueError(unknown(self.kind, name, self.names()))
+        found = plugins.load_declared(points, self.kind) if points else load(name)
+        if not self._outside.fits(found):
+            raise ValueError(f"{name!r} is no {self.kind}, but {found!r:.80}: it must be {self._outside.form}")
+        return found
+
+    def _points(self, name: Any) -> tuple[plugins.Declared, ...]:
+        """What declares a name."""
+        return tuple(point for point in self._declared() if point.name == name)
+
+    def _declared(self) -> list[plugins.Declared]:
+        """What packages declare in names that are usable here."""
+        points = plugins.declared(self._outside.group) if self._outside else ()
+        return [point for point in points if point.name not in self._factories and plugins.is_name(point.name)]
+
     def __iter__(self) -> Iterator[str]:
-        return iter(self._factories)
+        return iter(dict.fromkeys([*self._factories, *(point.name for point in self._declared())]))
 
     def __len__(self) -> int:
-        return len(self._factories)
+        return len(list(iter(self)))
 
     def __contains__(self, name: object) -> bool:
-        return name in self._factories
+        if not isinstance(name, str):
+            return False
+        outside = self._outside is not None and plugins.is_reference(name)
+        return name in self._factories or outside or bool(self._points(name))
 
     def names(self) -> tuple[str, ...]:
         """The names, sorted."""
-        return tuple(sorted(self._factories))
+        return tuple(sorted(self))
+
+    def own(self) -> tuple[str, ...]:
+        """The names that the library itself has."""
+        return tuple(self._factories)
+
+    def origin(self, name: str) -> str:
+        """Where a name from outside comes from: package, version and "module:function"; "" for any other."""
+        return "; ".join(map(str, self._points(name)))
+
+    def ignored(self) -> dict[str, str]:
+        """Names that packages declare without effect -> why, and the remedy."""
+        points = plugins.declared(self._outside.group) if self._outside else ()
+        taken, bad = "seqdec has this name itself", "a name consists of letters, digits, _, + and -"
+        return {
+            point.name: f"{self.kind} of {point.package} {point.version}: "
+            f"{taken if point.name in self._factories else bad}; use {point.reference}"
+            for point in points
+            if point.name in self._factories or not plugins.is_name(point.name)
+        }
+
+    def digest(self, name: str) -> str | None:
+        """A digest of the file that defines a factory from outside; None for the library's own."""
+        if name in self._factories:
+            return None
+        self[name]
+        points = self._points(name)
+        return plugins.digest(points[0].reference if points else name)
+
+    def name_of(self, factory: Callable[..., T]) -> str:
+        """The name that leads to a factory; its "module:function" where there is none."""
+        reference = f"{factory.__module__}:{factory.__qualname__}"
+        own = [name for name, one in self._factories.items() if one is factory or one == reference]
+        names = own or [point.name for point in self._declared() if point.reference == reference]
+        return names[0] if names else reference
 
     def make(self, name: str, /, *arguments: Any, **options: Any) -> T:
         """What the factory called `name` returns.
 
-        Raises ValueError for an unknown name, and TypeError for an unknown keyword, both with a suggestion.
+        Raises ValueError for an unknown name, and TypeError for an unknown keyword, both with a suggestion, and for a
+        factory from outside that cannot be called so or returns something else.
         """
         factory = self[name]
         if options:
-            package = _PACKAGE.match(getattr(factory, "__module__", ""))
+            package = _PACKAGE.match(getattr(factory, "__module__", "")) if name in self._factories else None
             factory = spelled(name=f"{package[1]}.{name}" if package else name)(factory)  # as in seqdec.policies.ucb
-        return factory(*arguments, **options)
+        if self._outside is None or name in self._factories:
+            return factory(*arguments, **options)
+        signature = inspect.signature(factory)
+        try:  # keywords that it does not have are the business of `spelled`
+            signature.bind(*arguments, **{key: value for key, value in options.items() if key in signature.parameters})
+        except TypeError as error:
+            raise TypeError(f"{name!r} cannot be called as {self._outside.form}: {error}") from None
+        made = factory(*arguments, **options)
+        if not isinstance(made, self._outside.made):
+            raise TypeError(f"{name!r} returned {made!r:.80}: it must be {self._outside.form}")
+        return made
 
     def parameters(self, name: str) -> tuple[str, ...]:
         """The names of the factory's parameters."""
@@ -90,12 +177,6 @@ class Registry(Generic[T]):
     def describe(self, name: str) -> str:
         """The first line of the factory's docstring."""
         return (self[name].__doc__ or "").strip().partition("\n")[0]
-
-
-def load(reference: str) -> Any:
-    """The function that "module:function" names; imports the module."""
-    module, _, attribute = reference.partition(":")
-    return getattr(importlib.import_module(module), attribute)
 
 
 def spelled(

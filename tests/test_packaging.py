@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = {"seqdec": ROOT / "seqdec", "seqdec.envs": ROOT / "envs", "seqdec.agents": ROOT / "agents"}
 # From the ground up; a room may import from floors below its own, and from itself.
 FLOORS = (
-    {"introspection", "portable", "sparse"},
+    {"introspection", "plugins", "portable", "sparse"},
     {"core", "registry", "persistence", "progress", "statistics"},
     {"figures", "runtime", "states"},
     {"checks"},

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from seqdec.experiments.base import Experiment, Quick
-from seqdec.registry import Registry
+from seqdec.experiments.base import Experiment, Quick, is_experiment
+from seqdec.registry import Outside, Registry
 
 EXPERIMENTS: Mapping[str, str] = {
     "digits": "seqdec.experiments.digits:Digits",
@@ -30,8 +30,15 @@ COMMANDS: Mapping[str, str] = {
 }
 """`seqdec NAME`: experiments that are commands themselves."""
 
-REGISTRY: Registry[Quick] = Registry("experiment", EXPERIMENTS)
+_OUTSIDE = Outside(
+    "seqdec.experiments",
+    "a dataclass with the fields and methods of seqdec.experiments.base.Quick, such as a subclass of "
+    "seqdec.experiments.bandits.Bandit",
+    fits=is_experiment,
+)
+
+REGISTRY: Registry[Quick] = Registry("experiment", EXPERIMENTS, outside=_OUTSIDE)
 """The experiments of `seqdec run`."""
 
-EVERY: Registry[Experiment] = Registry("experiment", EXPERIMENTS, COMMANDS)
+EVERY: Registry[Experiment] = Registry("experiment", EXPERIMENTS, COMMANDS, outside=_OUTSIDE)
 """All experiments, by the name in their manifest."""

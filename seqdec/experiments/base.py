@@ -1,7 +1,7 @@
 """The contract of experiments, and the checks of options that they share."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -42,7 +42,7 @@ class Experiment(Protocol):
     """
 
     name: ClassVar[str]
-    """Key in `seqdec.experiments.REGISTRY` or `COMMANDS`, written to the manifest."""
+    """Key in `seqdec.experiments.REGISTRY` or `COMMANDS`, in files of settings too; of any other, any word."""
     choices: ClassVar[Mapping[str, Choice]]
     """The options that take names, by field."""
 
@@ -96,6 +96,13 @@ class Quick(Experiment, Protocol):
     def quick(self) -> bool:
         """Whether the options are to be those of the small run."""
         ...
+
+
+def is_experiment(kind: Any) -> bool:
+    """Whether something is a class with what `seqdec run` needs of an experiment."""
+    needed = ("name", "choices", "quick_options", "quick", "out", "check", "restore", "play", "save", "report")
+    known = {*dir(kind), *getattr(kind, "__dataclass_fields__", ())}
+    return isinstance(kind, type) and is_dataclass(kind) and known >= {*needed}
 
 
 def preset(options: Any) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import differential_evolution
 
-from seqdec import bo
+from seqdec import bo, policies
 from seqdec.envs import objectives
 from seqdec.envs.objectives import Objective
 from seqdec.experiments.base import Choice, Located, check_choices, check_minimum, check_seeds, split_names
@@ -156,7 +156,7 @@ def _settings(method: str) -> dict[str, Any] | None:
         raise ValueError(unknown("method", kind, (*known, *_OTHERS)))
     if published and kind not in _PAPER:
         raise ValueError(f"{method}: the settings of the paper are known for {', '.join(_PAPER)}")
-    if acquisition and acquisition not in bo.acquisition_names():
+    if acquisition and acquisition not in policies.REGISTRY:
         raise ValueError(unknown("acquisition", acquisition, bo.acquisition_names()))
     keyword = _RANKS.get(kind)
     if name != kind and keyword is None:

@@ -12,6 +12,7 @@ import optax
 
 from seqdec import agents, memory
 from seqdec.core import Agent
+from seqdec.plugins import REFERENCE
 
 _VARIANTS = ("rehearsal", "published")
 
@@ -29,17 +30,18 @@ class Contender(NamedTuple):
 
 
 def split(name: str, known: Collection[str]) -> Contender:
-    """The parts of "kind:rank+policy.variant"; kinds such as koala++ contain "+".
+    """The parts of "kind:rank+policy.variant"; kinds such as koala++ contain "+", and "module:function" is a kind.
 
     Raises:
         ValueError: the rank is not an integer, or the kind has no rank or no policy.
     """
     variant = next((variant for variant in _VARIANTS if name.endswith(f".{variant}")), "")
     name = name.removesuffix(f".{variant}")
-    fitting = (kind for kind in known if name == kind or name.startswith((f"{kind}+", f"{kind}:")))
-    kind = next(fitting, re.split(r"[+:]", name)[0])
+    fitting = [kind for kind in known if name == kind or name.startswith((f"{kind}+", f"{kind}:"))]
+    reference = REFERENCE.match(name)
+    kind = fitting[0] if fitting else reference[0] if reference else re.split(r"[+:]", name)[0]
     rank, _, policy = name[len(kind) :].partition("+")
-    if policy and kind in agents.names() and not agents.capabilities(kind).policy:
+    if policy and kind in agents.REGISTRY and not agents.capabilities(kind).policy:
         raise ValueError(f"{name!r}: {kind} has no policy; leave out +{policy}")
     if not rank:
         return Contender(kind, None, policy, variant)
@@ -63,7 +65,7 @@ def rehearsal(contender: Contender) -> dict[str, agents.Rehearsal]:
 
 def has_rank(kind: str) -> bool:
     """Whether agents called `kind` have a rank."""
-    return kind in agents.names() and agents.capabilities(kind).rank is not None
+    return kind in agents.REGISTRY and agents.capabilities(kind).rank is not None
 
 
 def has_filter(kind: str) -> bool:

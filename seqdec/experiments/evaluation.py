@@ -30,7 +30,8 @@ from seqdec.ope import Log, Overlap
 from seqdec.ope.estimators import parsed
 from seqdec.persistence import located, read_any_table, read_table, write_file, write_table
 
-_POLICIES = (*policies.names(), "uniform", "bts")
+_LOGGED = ("uniform", "bts")
+"""Policies that act without a belief."""
 _COLUMNS = ("context", "action", "reward", "propensity", "time")
 _ESTIMATED, _NONE = "estimated", "none"
 _WORDS = (("propensity", _ESTIMATED), ("propensity", _NONE))
@@ -44,7 +45,7 @@ class Evaluation(Located):
 
     name: ClassVar[str] = "ope"
     choices: ClassVar[Mapping[str, Choice]] = {
-        "policy": Choice("policy", _POLICIES, free=True),
+        "policy": Choice("policy", policies.REGISTRY, free=True),
         "model": Choice("model", MODELS),
     }
 
@@ -99,8 +100,8 @@ class Evaluation(Located):
         check_choices(self)
         if _is_file(self.policy):
             check_path("policy", self.policy)
-        else:
-            choice("policy", self.policy, _POLICIES)
+        elif not _is_policy(self.policy):
+            choice("policy", self.policy, (*policies.names(), *_LOGGED))
         if self.log not in CAMPAIGNS:
             check_path("log", self.log)
         if self.policy == "bts" and self.log not in CAMPAIGNS:
@@ -290,7 +291,12 @@ def _filtered(log: Log, options: Evaluation, policy: str | None) -> tuple[np.nda
 
 def _is_file(policy: str) -> bool:
     """Whether an option is a path, not the name of a policy or a misspelt one."""
-    return policy not in _POLICIES and (bool(Path(policy).suffix) or os.path.exists(policy))
+    return not _is_policy(policy) and (bool(Path(policy).suffix) or os.path.exists(policy))
+
+
+def _is_policy(name: str) -> bool:
+    """Whether a name is that of a policy."""
+    return name in _LOGGED or name in policies.REGISTRY
 
 
 def _mean(rewards: np.ndarray) -> tuple[float, float]:

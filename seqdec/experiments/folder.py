@@ -13,6 +13,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
+from seqdec import experiments
 from seqdec.persistence import (
     as_json,
     check_folder_name,
@@ -109,11 +110,14 @@ def write_manifest(
 ) -> None:
     """Write the manifest of the experiment `options`: its name and options, the names of its runs, other `results`.
 
+    The name is that in `seqdec.experiments.EVERY`, and "module:class" of one that has none.
+
     `command` identifies the command, so that a resumed one does not take an earlier one's results for its own; None
     keeps what the present manifest says.
     """
     results["started"] = command or started(folder)
-    manifest = {"format": FORMAT, "experiment": options.name, "options": as_json(asdict(options)), **as_json(results)}
+    name = experiments.EVERY.name_of(type(options))
+    manifest = {"format": FORMAT, "experiment": name, "options": as_json(asdict(options)), **as_json(results)}
     write_json(folder / "manifest.json", manifest | {"runs": list(runs), "versions": versions()})
 
 

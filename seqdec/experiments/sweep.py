@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 import tyro
 
-from seqdec import agents, envs, executors
+from seqdec import agents, envs, executors, policies
 from seqdec.checks import choice, seeds
 from seqdec.core import Environment
 from seqdec.experiments.base import Choice, Located, check_choices, check_minimum
@@ -38,6 +38,8 @@ _GROUPS: Mapping[str, tuple[str, Registry[Any]]] = {
     "environments": ("environment", envs.REGISTRY),
     "agents": ("agent", agents.REGISTRY),
 }
+_NAMED: Mapping[str, Registry[Any]] = {"policy": policies.REGISTRY, "env": envs.REGISTRY}
+"""Keywords whose values are names."""
 
 
 class Part(NamedTuple):
@@ -64,8 +66,19 @@ class Cell(NamedTuple):
     seed: int
 
     def key(self) -> str:
-        """A digest of all that determines the result, with the versions of seqdec and JAX in this process."""
-        content = [_FORMAT, *self, _present()]
+        """A digest of all that determines the result, with the versions of seqdec and JAX in this process.
+
+        Of a factory from outside the library it is the file that defines it.
+        """
+        named = [(envs.REGISTRY, self.environment.kind), (agents.REGISTRY, self.agent.kind)]
+        named += [
+            (_NAMED[key], value)
+            for part in self[:2]
+            for key, value in part.options.items()
+            if key in _NAMED and isinstance(value, str)
+        ]
+        files = (registry.digest(name) for registry, name in named)
+        content = [_FORMAT, *self, _present(), *(file for file in files if file is not None)]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:20]
 
     def __str__(self) -> str:

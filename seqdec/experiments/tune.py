@@ -80,7 +80,7 @@ class Tune(Located):
         """
         check_minimum(self, budget=1, steps=1)
         check_seeds(self.seed, self.seeds)
-        chosen: Any = experiments.REGISTRY[self.experiment]
+        chosen = _experiment(self.experiment)
         if Bandit not in chosen.__mro__:
             raise ValueError(f"{self.experiment!r} is no bandit with agents that could be tuned")
         options = chosen(agents=self.agent)
@@ -156,9 +156,10 @@ class Tune(Located):
             "seeds": self.seeds,
         }
         file = self.out / "settings.json"
-        found = read_settings(file, self.experiment) if file.is_file() else {}
+        name = _experiment(self.experiment).name
+        found = read_settings(file, name) if file.is_file() else {}
         write_manifest(self.out, self)
-        write_settings(file, self.experiment, {**found, own["kind"].iloc[0]: entry})
+        write_settings(file, name, {**found, own["kind"].iloc[0]: entry})
         save_parts(path, trials)  # last, because a resumed command repeats only trials that are not saved
 
     @staticmethod
@@ -176,12 +177,18 @@ class Tune(Located):
                 "first s": groups["seconds"].first(),
             }
         )
-        found = read_settings(folder / "settings.json", read_manifest(folder)["options"]["experiment"])
+        chosen = _experiment(read_manifest(folder)["options"]["experiment"])
+        found = read_settings(folder / "settings.json", chosen.name)
         return f"{table.to_string(float_format=lambda value: f'{value:.4g}')}\n\n{described(found)}"
 
 
 _TRIALS = "trials.parquet"
 _FIXED = ("agent", "kind", "trial", "reward", "seconds")
+
+
+def _experiment(name: str) -> Any:
+    """The class of the experiment's options."""
+    return experiments.REGISTRY[name]
 
 
 def _takes(make: Callable[..., Agent], keyword: str, limits: tuple[float, float]) -> bool:

@@ -9,7 +9,7 @@ from seqdec.policies.confidence import ucb
 from seqdec.policies.improvement import log_expected_improvement
 from seqdec.policies.predictive import epistemic_sampling, predictive_sampling
 from seqdec.policies.tempered import tempered_sampling
-from seqdec.registry import Registry
+from seqdec.registry import Outside, Registry
 
 __all__ = [
     "REGISTRY",
@@ -38,6 +38,7 @@ REGISTRY: Registry[Acquisition] = Registry(
         "thompson": thompson,
         "ucb": ucb,
     },
+    outside=Outside("seqdec.policies", "a function (*, keywords) -> seqdec.core.Acquisition", Acquisition),
 )
 """Policies by name. Each can be made without arguments."""
 

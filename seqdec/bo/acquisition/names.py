@@ -41,7 +41,8 @@ def make(acquisition: str | Acquisition) -> Callable[[Incumbent], Acquisition]:
         return lambda incumbent: acquisition
     if not isinstance(acquisition, str):
         raise TypeError(f"acquisition must be a name or a seqdec.core.Acquisition; got {acquisition!r}")
-    checks.choice("acquisition", acquisition, names())
+    if acquisition not in policies.REGISTRY:
+        checks.choice("acquisition", acquisition, names())
     settings = SETTINGS.get(acquisition, {})
     if acquisition in IMPROVEMENTS:
         return lambda incumbent: policies.make(acquisition, **incumbent._asdict(), **settings)

@@ -1,0 +1,114 @@
+"""Factories from outside the library: names that installed packages declare, and "module:function".
+
+A package declares names as entry points of the groups seqdec.agents, seqdec.environments, seqdec.policies and
+seqdec.experiments. They are read once, when a name is asked for that the library does not have, or all names are.
+"""
+
+import difflib
+import functools
+import hashlib
+import importlib
+import re
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_NAME = re.compile(r"[\w+-]+")
+"""A name that fits into lists of names, file names and "kind:rank+policy.variant"."""
+_DOTTED = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
+REFERENCE = re.compile(f"{_DOTTED}:{_DOTTED}")
+"""The form "module:function"; the function may be an attribute of an object, as in "module:object.function"."""
+_LOADED: dict[str, str] = {}
+
+
+class Declared(NamedTuple):
+    """A name that an installed package declares."""
+
+    name: str
+    reference: str
+    """"module:function\""""
+    package: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.package} {self.version}, {self.reference}"
+
+
+@functools.cache
+def declared(group: str) -> tuple[Declared, ...]:
+    """What the installed packages declare in a group of entry points, sorted."""
+    found = metadata.entry_points(group=group)
+    known = [(point, point.dist.name, point.dist.version) for point in found if point.dist is not None]
+    return tuple(sorted({Declared(point.name, f"{point.module}:{point.attr}", *dist) for point, *dist in known}))
+
+
+def is_name(text: str) -> bool:
+    """Whether a name may be declared."""
+    return _NAME.fullmatch(text) is not None
+
+
+def is_reference(text: Any) -> bool:
+    """Whether a text has the form "module:function"."""
+    return isinstance(text, str) and REFERENCE.fullmatch(text) is not None
+
+
+def load(reference: str) -> Any:
+    """What "module:function" names; imports the module.
+
+    Raises ValueError, with the remedy, where the module is missing or cannot be imported, or has no such attribute.
+    """
+    name, _, attribute = reference.partition(":")
+    try:
+        found = module = importlib.import_module(name)
+    except Exception as error:  # of the user's code, of any kind
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
+            remedy = "install its package, call the command in the folder that holds it, or add that to PYTHONPATH"
+            raise ValueError(f"{reference!r}: there is no module {error.name!r}: {remedy}") from error
+        reason = (str(error).strip() or "no message").splitlines()[0]
+        raise ValueError(
+            f"{reference!r}: the module {name!r} cannot be imported ({type(error).__name__}: {reason}): see the whole "
+            f"error with python -c 'import {name}'"
+        ) from error
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            close = difflib.get_close_matches(part, dir(found), n=1)
+            hint = f"did you mean {close[0]!r}?" if close else "write it there, or correct the name"
+            place = getattr(module, "__file__", None) or "a folder without __init__.py"
+            raise ValueError(f"{reference!r}: {name!r} ({place}) has no {part!r}: {hint}")
+        found = getattr(found, part)
+    return found
+
+
+def load_declared(points: tuple[Declared, ...], kind: str) -> Any:
+    """What a name stands for that `points` declare.
+
+    Raises ValueError, naming the packages and the remedy, for several of them, and for one that cannot be loaded.
+    """
+    first = points[0]
+    if len(points) > 1:
+        raise ValueError(
+            f"the {kind} {first.name!r} is declared by several packages ({'; '.join(map(str, points))}): uninstall all "
+            f"but one, or write {first.reference!r} in the place of the name"
+        )
+    try:
+        found = load(first.reference)
+    except ValueError as error:
+        raise ValueError(
+            f"the {kind} {first.name!r} of the package {first.package} {first.version} cannot be loaded: {error}; "
+            f"update the package, or pip uninstall {first.package}"
+        ) from error
+    _LOADED[first.package] = first.version
+    return found
+
+
+def versions() -> dict[str, str]:
+    """Package -> version, of those whose declared factories this process has loaded."""
+    return dict(sorted(_LOADED.items()))
+
+
+def digest(reference: str) -> str:
+    """A digest of the file of the module in "module:function", which is loaded; of the name where it has no file."""
+    path = getattr(sys.modules[reference.partition(":")[0]], "__file__", None)
+    content = Path(path).read_bytes() if path and Path(path).is_file() else reference.encode()
+    return hashlib.sha256(content).hexdigest()[:20]
