@@ -132,12 +132,12 @@ best = jax.vmap(lambda context: chances(context, params).argmax())(jnp.stack([ce
 run = runs["auto"]
 figure, axes = plt.subplots(1, 3, figsize=(10, 3.4), sharey=True, layout="constrained")
 axes[0].pcolormesh(celsius, hours, best.reshape(celsius.shape), cmap=COLORS, vmin=-0.5, vmax=3.5)
-axes[0].set_title("best drink")
+axes[0].set_title("best drink", fontsize=10)
 stages = {"steps 1 to 500": slice(500), "steps 1,001 to 1,500": slice(1000, None)}
 for axis, (title, rows) in zip(axes[1:], stages.items(), strict=True):
     seen = run.diagnostics["observation"][0, rows]
     shown = axis.scatter(*seen.T, c=run.actions[0, rows], cmap=COLORS, vmin=-0.5, vmax=3.5, s=9)
-    axis.set_title(f"auto, {title}")
+    axis.set_title(f"auto, {title}", fontsize=10)
 for axis in axes:
     axis.set_xlabel("temperature / °C")
 axes[0].set_ylabel("hour of the day")

@@ -108,7 +108,7 @@ for row, (name, stages) in zip(axes, bands.items(), strict=True):
 axes[0, 0].set_ylim(-4, 4)
 figure.supxlabel("x")
 figure.supylabel("y")
-figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False)
+figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=5, frameon=False)
 plt.show()
 
 # %% [markdown]

@@ -17,7 +17,7 @@
 # **What you learn:** how to use the optimizers of `seqdec.optim` in an optax loop, which parameters a matrix method
 # takes, and how to see what a self-tuning method chose.
 #
-# **Time:** about a quarter of a minute on two cores.
+# **Time:** about half a minute on two cores.
 #
 # `seqdec.optim` holds optimizers of recent papers as optax transformations. What takes `optax.adamw` takes them: flax
 # training loops, chains, schedules, masks, accumulation of gradients.
@@ -86,17 +86,21 @@ for name, (_, state, losses) in runs.items():
     print(f"{name:16} loss {losses[-20:].mean():.4f}, state of {kept:,} numbers")
 
 # %%
+plt.figure(figsize=(7, 4.5))
 for name, (_, _, losses) in runs.items():
-    plt.plot(np.convolve(losses, np.ones(15) / 15, "valid"), label=name)
+    plt.plot(np.arange(15, 201), np.convolve(losses, np.ones(15) / 15, "valid"), label=name)
 plt.yscale("log")
+plt.yticks([0.03, 0.1, 0.3, 1, 2], ["0.03", "0.1", "0.3", "1", "2"])
+plt.minorticks_off()
 plt.xlabel("step")
-plt.ylabel("cross-entropy / nats")
+plt.ylabel("training loss / nats, mean of 15 steps")
+plt.title("One seed each", fontsize=10, loc="left")
 plt.legend(frameon=False)
 plt.show()
 
 # %% [markdown]
-# Learning rates here are such as `seqdec run optimizers` finds, which sweeps them for each optimizer on MNIST, CIFAR-10
-# and source code, and reports intervals over seeds.
+# One run of each shows how to use them, not which is best. Learning rates here are such as `seqdec run optimizers`
+# finds, which sweeps them for each optimizer on MNIST, CIFAR-10 and source code, and reports intervals over seeds.
 #
 # ## Who takes which parameters
 #

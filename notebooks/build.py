@@ -46,7 +46,16 @@ def executed(source: Path, folder: str) -> nbformat.NotebookNode:
     notebook = jupytext.read(source)
     options = ["--log-level=ERROR", f"--InlineBackend.print_figure_kwargs={FIGURES}"]
     resources = {"metadata": {"path": folder}}
-    NotebookClient(notebook, resources=resources, record_timing=False, extra_arguments=options).execute()
+    environment = {
+        **os.environ,
+        "JAX_PLATFORMS": "cpu",
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(FOLDER.parent), os.environ.get("PYTHONPATH")])),
+        "PYTHONWARNINGS": "ignore:IProgress not found",  # without ipywidgets
+    }
+    client = NotebookClient(
+        notebook, resources=resources, record_timing=False, coalesce_streams=True, extra_arguments=options
+    )
+    client.execute(env=environment)
     notebook.metadata["language_info"] = {"name": "python"}
     del notebook.metadata["jupytext"]["text_representation"]
     for place, cell in enumerate(notebook.cells):
@@ -94,9 +103,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("words", nargs="*", help="parts of names; all notebooks without")
     words, failed = parser.parse_args().words, 0
-    os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    os.environ["PYTHONWARNINGS"] = "ignore:IProgress not found"  # without ipywidgets
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(FOLDER.parent), os.environ.get("PYTHONPATH")]))
     for source in SOURCES:
         if words and not any(word in source.stem for word in words):
             continue
