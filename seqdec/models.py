@@ -1,4 +1,4 @@
-"""Flax networks of the experiments, and `Network`s: pure functions of a flax module."""
+"""Flax networks of the experiments, and flax modules as a `Network`, pure functions."""
 
 import functools
 import math

@@ -1,0 +1,114 @@
+"""The documentation as a web site, built by Sphinx from the Markdown pages, the notebooks and the docstrings.
+
+    python -m sphinx -W --keep-going -j auto -c docs . build/site
+
+The source folder is the root of the repository, so that the links between pages, notebooks and files are the same here
+and on GitHub; what is not named in `include_patterns` is left out.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from typing import Any
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import seqdec
+
+project = "seqdec"
+author = "the developers of seqdec"
+version = release = seqdec.__version__
+
+CHAPTERS = {
+    "Begin": ("start", "choosing", "concepts", "tutorial-service", "how-to", "when-not", "faq", "comparison"),
+    "Bandits": ("bandits", "environments", "features", "catalogs", "services", "recommender"),
+    "Optimization": ("bayesian-optimisation", "optimizers"),
+    "Evaluation and experiments": ("off-policy-evaluation", "command-line", "sweeps", "data"),
+    "Methods": ("mathematics", "filters", "speed", "reproduction"),
+    "Notebooks": ("../notebooks/*",),
+    "Reference": ("api/*", "../CHANGELOG", "../CONTRIBUTING", "../benchmarks/README"),
+}
+"""Pages of docs/ by chapter, in the order of the side bar."""
+
+root_doc = "docs/index"
+include_patterns = ["docs/**", "notebooks/*.ipynb", "benchmarks/README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+exclude_patterns = ["docs/_extra"]
+
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "sphinx_copybutton"]
+
+# Pages and notebooks: anchors of all headings, formulas between dollars, outputs as they are stored.
+myst_enable_extensions = ["dollarmath", "amsmath"]
+myst_heading_anchors = 4
+nb_execution_mode = "off"
+
+# Docstrings: one pair of backticks is code, names are those that a user types, fields stay in their order.
+default_role = "code"
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+
+html_theme = "furo"
+html_title = f"seqdec {version}"
+html_extra_path = ["_extra"]
+html_theme_options = {
+    "source_repository": "https://github.com/seqdec/seqdec/",
+    "source_branch": "main",
+    "source_directory": "",
+}
+
+
+
+_SECTION = re.compile(r"(Args|Returns|Raises|Yields|Examples?):$")
+_NAME = re.compile(r"`seqdec(\.\w+)+`")
+_ADDRESS = re.compile(r"<(?:bound method|function) ([\w.<>]+)(?: of .*?)? at 0x[0-9a-f]+>")
+_fields: dict[str, list[str]] = {}
+
+
+def _contents(_app: Any, page: str, text: list[str]) -> None:
+    """The side bar, which the front page holds for Sphinx and GitHub does not show."""
+    if page == root_doc:
+        for chapter, pages in CHAPTERS.items():
+            text[0] += "\n".join(("\n```{toctree}", ":hidden:", ":glob:", f":caption: {chapter}", "", *pages, "```\n"))
+
+
+def _restructured(lines: list[str]) -> Iterator[str]:
+    """A docstring as reStructuredText: indented paragraphs are literal blocks; | and * stand for themselves."""
+    literal, section, previous = False, False, ""
+    for line in lines:
+        indented = line.startswith("    ")
+        if line and not indented:
+            literal, section = False, bool(_SECTION.match(line))
+        elif indented and not (previous or literal or section):
+            literal = True
+            yield from ("::", "")
+        previous = line
+        parts = [line] if literal else re.split(r"(``?[^`]+``?)", line)
+        parts[::2] = [part if literal else re.sub(r"([|*])", r"\\\1", part) for part in parts[::2]]
+        parts[1::2] = [f":py:obj:{part}" if _NAME.fullmatch(part) else part for part in parts[1::2]]
+        yield "".join(parts)
+
+
+def _restructure(_app: Any, what: str, name: str, _object: Any, _options: Any, lines: list[str]) -> None:
+    lines[:] = _restructured(lines)
+    if what in ("attribute", "property"):
+        _fields[name] = list(lines)
+
+
+def _restore(_app: Any, _what: str, name: str, _object: Any, _options: Any, lines: list[str]) -> None:
+    """The docstring of a field as it was: napoleon takes what stands before a colon for a type."""
+    lines[:] = _fields.pop(name, lines)
+
+
+def _named(_app: Any, _what: str, _name: str, _object: Any, _options: Any, signature: str, returns: str) -> Any:
+    """Functions that are defaults by their names."""
+    return (_ADDRESS.sub(r"\1", signature) if signature else signature), returns
+
+
+def setup(app: Any) -> None:
+    """The side bar, and what autodoc does with docstrings and signatures, before napoleon and after it."""
+    app.connect("source-read", _contents)
+    app.connect("autodoc-process-docstring", _restructure, priority=400)
+    app.connect("autodoc-process-docstring", _restore, priority=600)
+    app.connect("autodoc-process-signature", _named)

@@ -1,0 +1,45 @@
+"""The documentation site: every page is in its side bar, every public module has a page of reference.
+
+That it builds without warnings is checked by `.ci/run`, because Sphinx is not needed to develop.
+"""
+
+import ast
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import seqdec
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+
+
+def chapters():
+    """`CHAPTERS` of the configuration, which imports nothing that the tests need to have installed."""
+    tree = ast.parse((DOCS / "conf.py").read_text(encoding="utf-8"))
+    (value,) = (
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == "CHAPTERS"
+    )
+    return ast.literal_eval(value)
+
+
+def test_each_page_is_in_one_chapter():
+    named = [name for pages in chapters().values() for name in pages]
+    pages = [page for name in named for page in DOCS.glob(f"{name}.md") if ".." not in name]
+    assert sorted(pages) == sorted({*DOCS.glob("*.md"), *DOCS.glob("api/*.md")} - {DOCS / "index.md"})
+    assert all(list((DOCS / name).parent.glob((DOCS / name).name + ".*")) for name in named if name.startswith(".."))
+
+
+def test_the_front_page_leads_to_each_page():
+    text = (DOCS / "index.md").read_text(encoding="utf-8")
+    assert [page.name for page in DOCS.glob("*.md") if page.name != "index.md" and f"({page.name})" not in text] == []
+
+
+@pytest.mark.parametrize(
+    "name", ["seqdec", *(f"seqdec.{name}" for name in seqdec.__all__ if isinstance(getattr(seqdec, name), ModuleType))]
+)
+def test_each_public_module_has_a_page_of_reference(name):
+    assert f".. automodule:: {name}\n" in (DOCS / "api" / f"{name}.md").read_text(encoding="utf-8")
