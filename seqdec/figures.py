@@ -52,6 +52,8 @@ OPTIMUM = "optimum"
 Possible = tuple[float | np.ndarray, float | np.ndarray]
 _POINTS = 400
 """Points in a drawn curve: more cannot be distinguished and only make the file larger."""
+_FEW = 2
+"""Seeds that are drawn one by one, because an interval of so few is hardly known."""
 
 
 class Run(Protocol):
@@ -115,8 +117,8 @@ def average_reward(axis: Axes, runs: Mapping[str, Run]) -> None:
     """Reward per step over a sliding window, mean over seeds and 95% band."""
     possible = extremes(run.rewards for run in runs.values())
     for style, (name, run) in zip(styles(runs), runs.items(), strict=True):
-        start = min(window(runs) // 4, run.rewards.shape[1] - 1)  # means of a few rewards are too noisy to show
-        curve(axis, steps(run)[start:], rolling(run.rewards, window(runs))[:, start:], name, style, possible)
+        means = rolling(run.rewards, window(runs))
+        curve(axis, steps(run)[-means.shape[1] :], means, name, style, possible)
     finish_axis(axis, f"Average reward, mean of the last {window(runs):,} steps", "step", "reward per step")
     axis.set_xlim(left=0)
 
@@ -189,15 +191,15 @@ def intervals(axis: Axes, names: list[str], values: np.ndarray, errors: np.ndarr
 
 
 def window(runs: Mapping[str, Run]) -> int:
-    """Length of the sliding window of the average reward: a tenth of the longest run, at most 5,000 steps."""
-    return max(1, min(5000, max(run.rewards.shape[1] for run in runs.values()) // 10))
+    """Length of the sliding window of the average reward: a tenth of the longest run, at most 1,000 steps."""
+    return max(1, min(1000, max(run.rewards.shape[1] for run in runs.values()) // 10))
 
 
 def rolling(values: np.ndarray, length: int) -> np.ndarray:
-    """(n, steps) -> (n, steps) mean of the last `length` values, of fewer at the start."""
-    total = np.cumsum(values, axis=1, dtype=np.float64)
-    total[:, length:] = total[:, length:] - total[:, :-length]
-    return total / np.minimum(np.arange(1, values.shape[1] + 1), length)
+    """(n, steps) -> (n, steps - length + 1) means of `length` values in a row; of all where there are fewer."""
+    length = min(length, values.shape[1])
+    total = np.cumsum(np.pad(values, ((0, 0), (1, 0))), axis=1, dtype=np.float64)
+    return (total[:, length:] - total[:, :-length]) / length
 
 
 def _cumulative_regret(run: Run) -> np.ndarray:
@@ -237,12 +239,14 @@ def curve(
 ) -> None:
     """Mean of `samples` (seeds, steps) over `x` (steps,) and its 95% band, thinned to `_POINTS` points.
 
-    The band is clipped to the `possible` values, from a least to a largest, () or (steps,) each; None draws no band.
+    Two seeds say little about the width of a band: instead of it each of them is drawn as a thin line. The band is clipped to the `possible` values, from a least to a largest, () or (steps,) each; None draws no band.
     """
     keep = np.unique(np.linspace(0, len(x) - 1, min(len(x), _POINTS)).round().astype(int))
     mean, margin = mean_and_margin(samples[:, keep])
     axis.plot(x[keep], mean, label=name, lw=1.8, **style)
-    if possible is not None:
+    if possible is not None and len(samples) == _FEW:
+        axis.plot(x[keep], samples[:, keep].T, lw=0.7, alpha=0.6, **style)
+    elif possible is not None:
         low, high = (np.broadcast_to(bound, x.shape)[keep] for bound in possible)
         band = np.clip(mean - margin, low, high), np.clip(mean + margin, low, high)
         axis.fill_between(x[keep], *band, color=style["color"], alpha=0.16, lw=0)
@@ -337,7 +341,7 @@ def title(runs: Mapping[str, Run]) -> str:
     environments = sorted({run.env for run in runs.values()})
     steps = max(run.rewards.shape[1] for run in runs.values())
     seeds = max(len(run.seeds) for run in runs.values())
-    bands = f"{seeds} seeds, mean and 95% band" if seeds > 1 else "1 seed"
+    bands = f"{seeds} seeds, mean and {'95% band' if seeds > _FEW else 'each'}" if seeds > 1 else "1 seed"
     return f"{', '.join(environments)} · {steps:,} steps · {bands}"
 
 

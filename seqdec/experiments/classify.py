@@ -266,8 +266,9 @@ def bounds_figure(runs: Mapping[str, Run]) -> "Figure":
         for axis, term in zip(axes, terms, strict=False):
             values = figures.rolling(run.diagnostics[term].astype(np.float64), length)
             if np.any(values > 0):
-                figures.curve(axis, figures.steps(run), values, name, style, (0.0, np.inf))
-        figures.curve(axes[-1], figures.steps(run), figures.rolling(run.rewards, length), name, style, (0.0, 1.0))
+                figures.curve(axis, figures.steps(run)[-values.shape[1] :], values, name, style, (0.0, np.inf))
+        means = figures.rolling(run.rewards, length)
+        figures.curve(axes[-1], figures.steps(run)[-means.shape[1] :], means, name, style, (0.0, 1.0))
     for axis, term in zip(axes, terms, strict=False):
         figures.finish_axis(axis, f"Bound: {_TERMS[term]}", "step", "Frobenius norm")
         axis.set_yscale("log")

@@ -96,7 +96,7 @@ def recovery(runs: Mapping[str, Run], period: int) -> pd.DataFrame:
         earlier, later = aligned(run, period)
         level = earlier[:, :, -max(1, period // 4) :].mean(axis=2)
         length = max(1, period // 20)
-        means = figures.rolling(later.reshape(-1, period), length).reshape(later.shape)[:, :, length - 1 :]
+        means = figures.rolling(later.reshape(-1, period), length).reshape(*later.shape[:2], -1)
         reached = means >= _LEVEL * level[:, :, None]
         first = np.where(reached.any(axis=2), length + reached.argmax(axis=2), period)
         rows[name] = {}
@@ -118,7 +118,7 @@ def recovery_figure(runs: Mapping[str, Run], period: int) -> "Figure":
     for style, (name, run) in zip(figures.styles(runs), runs.items(), strict=True):
         rewards = aligned(run, period)[1].mean(axis=1, dtype=np.float64)
         steps = np.arange(1, period + 1)[length - 1 :]
-        figures.curve(axis, steps, figures.rolling(rewards, length)[:, length - 1 :], name, style, possible)
+        figures.curve(axis, steps, figures.rolling(rewards, length), name, style, possible)
     title = f"Reward after the labels are permuted, mean of the last {length:,} steps"
     figures.finish_axis(axis, title, "steps since the change", "reward per step")
     figures.legend(figure, [axis], list(runs))
