@@ -59,7 +59,6 @@ html_theme_options = {
 }
 
 
-
 _SECTION = re.compile(r"(Args|Returns|Raises|Yields|Examples?):$")
 _NAME = re.compile(r"`seqdec(\.\w+)+`")
 _ADDRESS = re.compile(r"<(?:bound method|function) ([\w.<>]+)(?: of .*?)? at 0x[0-9a-f]+>")

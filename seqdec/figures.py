@@ -239,7 +239,8 @@ def curve(
 ) -> None:
     """Mean of `samples` (seeds, steps) over `x` (steps,) and its 95% band, thinned to `_POINTS` points.
 
-    Two seeds say little about the width of a band: instead of it each of them is drawn as a thin line. The band is clipped to the `possible` values, from a least to a largest, () or (steps,) each; None draws no band.
+    Two seeds say little about the width of a band: instead of it each of them is drawn as a thin line. The band is
+    clipped to the `possible` values, from a least to a largest, () or (steps,) each; None draws no band.
     """
     keep = np.unique(np.linspace(0, len(x) - 1, min(len(x), _POINTS)).round().astype(int))
     mean, margin = mean_and_margin(samples[:, keep])
