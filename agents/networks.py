@@ -7,16 +7,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import linen as nn
 from gymnasium import spaces as gym_spaces
 
 from seqdec import models
 from seqdec.core import Array, HasSpaces
+from seqdec.modules import Model, Module
 from seqdec.runtime import transferring
 from seqdec.spaces import refused_actions, refused_observations, spaces_of
 
 
-def network_for(spaces: HasSpaces, model: nn.Module | models.Network | None = None) -> models.Network:
+def network_for(spaces: HasSpaces, model: Model | None = None) -> models.Network:
     """One response per Discrete action, or one response per row of observation and action for Box actions.
 
     Where the observation is a Dict, its arrays describe the n Discrete actions, row by row: the network takes one row
@@ -41,7 +41,7 @@ def network_for(spaces: HasSpaces, model: nn.Module | models.Network | None = No
 
 
 @transferring()
-def network_of_one(spaces: HasSpaces, model: nn.Module | models.Network | None = None) -> models.Network:
+def network_of_one(spaces: HasSpaces, model: Model | None = None) -> models.Network:
     """`network_for` before it is applied to rows: of one candidate, or of one observation and Box action.
 
     It can be the model of an agent.
@@ -65,7 +65,7 @@ def network_of_one(spaces: HasSpaces, model: nn.Module | models.Network | None =
 @transferring()
 def scorer(
     spaces: HasSpaces,
-    module: nn.Module | None = None,
+    module: Module | None = None,
     *,
     tables: Collection[str] | None = None,
     width: int = 4,
@@ -166,9 +166,7 @@ def _candidate(parts: gym_spaces.Dict) -> dict[str, Array]:
 
 def _checked(model, example, outputs: int, actions: gym_spaces.Space) -> models.Network:
     """The network of a model, with the number of outputs that it must have."""
-    if not isinstance(model, models.Network | nn.Module):
-        raise TypeError(f"model must be a flax.linen Module or a seqdec.models.Network; got {type(model).__name__}")
-    network = models.network(model, example) if isinstance(model, nn.Module) else model
+    network = models.of(model, example)
     found = jax.eval_shape(lambda: network.apply(network.init(jax.random.key(0)), example)).shape
     if found != (outputs,):
         raise ValueError(f"the model's output has shape {found}; for {actions} it must be ({outputs},)")

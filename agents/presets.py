@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Unpack
 
 import optax
-from flax import linen as nn
 from optax import contrib
 
 from seqdec import checks, likelihoods, optim, policies
@@ -34,10 +33,11 @@ from seqdec.agents.signatures import (
 from seqdec.agents.wrappers.averaging import averaging
 from seqdec.agents.wrappers.rehearsal import Rehearsal, rehearsing
 from seqdec.agents.wrappers.standard import standard_actions, standard_spaces, standardizing
-from seqdec.core import Acquisition, Agent, Filter, HasSpaces, Network
+from seqdec.core import Acquisition, Agent, Filter, HasSpaces
 from seqdec.filters import Numerics
 from seqdec.likelihoods import Likelihood
 from seqdec.memory import reservoir
+from seqdec.modules import Model
 from seqdec.registry import load, spelled, unknown
 
 _ARGS = """\
@@ -83,7 +83,7 @@ def from_filter(factory: Callable[..., Filter] | str, policy: str, **presets: An
         spaces: HasSpaces,
         *,
         policy: str | Acquisition = default_policy,
-        model: nn.Module | Network | None = None,
+        model: Model | None = None,
         likelihood: Likelihood | None = None,
         noise_variance: float = 0.01,
         num_candidates: int | None = None,

@@ -6,8 +6,6 @@
 from collections.abc import Callable
 from typing import Any, Protocol, TypedDict, Unpack
 
-from flax import linen as nn
-
 from seqdec.agents._neural.loop import Head
 from seqdec.agents.wrappers.rehearsal import Rehearsal
 from seqdec.core import Acquisition, Agent, Array, HasSpaces, Network
@@ -16,6 +14,7 @@ from seqdec.filters.covariance import ProcessNoise
 from seqdec.filters.embeddings import TableStd
 from seqdec.likelihoods import Likelihood
 from seqdec.memory import Memory
+from seqdec.modules import Model
 
 
 class _Options(TypedDict, total=False):
@@ -40,7 +39,7 @@ class BeliefOptions(_Options, total=False):
 class FilterOptions(BeliefOptions, total=False):
     """Keywords that the agents of all filters take."""
 
-    model: nn.Module | Network | None
+    model: Model | None
 
 
 class FilterAgent(Protocol):
@@ -152,7 +151,7 @@ class TrainedOptions(TypedDict, total=False):
 
     head: Callable[[Network], Head] | None
     policy: str | Acquisition
-    model: nn.Module | Network | None
+    model: Model | None
     memory: Memory | None
     batch_size: int | None
     num_candidates: int | None
@@ -162,7 +161,7 @@ class ReplayOptions(TypedDict, total=False):
     """Keywords of `seqdec.agents.neural` that the networks with replay pass on."""
 
     head: Callable[[Network], Head] | None
-    model: nn.Module | Network | None
+    model: Model | None
     inner_steps: int
     num_candidates: int | None
 

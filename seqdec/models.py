@@ -9,13 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
-from flax.errors import InvalidRngError, ScopeParamShapeError
+from flax.errors import InvalidRngError
 from flax.linen.dtypes import promote_dtype
 from jax.core import Tracer
 
-from seqdec.checks import fitting, keyed
+from seqdec import modules
+from seqdec.checks import fitting, flag, keyed
 from seqdec.core import Array, IsLast, Key, Network, PyTree
-from seqdec.params import path_names
+from seqdec.modules import Model, Module
 from seqdec.portable import portable
 from seqdec.runtime import UNOPTIMISED, permissive, transferring
 
@@ -124,30 +125,44 @@ class LeNet5(nn.Module):
 
 
 @transferring()
-def network(module: nn.Module, example: PyTree) -> Network:
-    """The functions of a flax module whose call takes one input, without a batch axis, of the shape of `example`.
+def network(
+    module: Module | Callable[..., Any], example: PyTree, *, batched: bool = False, is_last: IsLast | None = None
+) -> Network:
+    """The functions of a flax module that takes one input of the shape of `example` and returns a vector (out,).
+
+    Args:
+        module: of flax.linen; of flax.nnx, whose parameters are the initial ones, whatever the key; or a function
+            (nnx.Rngs) -> nnx module, with which each key draws parameters of its own, as for the members of an
+            ensemble.
+        example: an input, without a batch axis.
+        batched: the module takes a batch (b, ...) and returns (b, out): it is called with batches of one input.
+        is_last: predicate on the paths of parameters, true in the output layer; None finds it (`output_layer`).
 
     Raises:
-        ValueError: the module cannot be called with such an input, does not return a vector, or has other variables
-            than parameters, such as the running means of BatchNorm.
+        ValueError: the module cannot be called with such an input, does not return a vector, draws random numbers, or
+            has other variables than parameters, such as the running means of BatchNorm.
+        TypeError: neither a module nor a function that makes one.
     """
+    own = modules.batched(modules.pure(module)) if flag("batched", batched) else modules.pure(module)
 
     def apply(params: PyTree, x: PyTree) -> Array:
         cause = None
+        wanted, found = (jax.tree.map(jnp.shape, tree) for tree in (shapes, x))
         if jax.tree.structure(x) == jax.tree.structure(shapes):
             try:
                 with fitting(params, own_shapes, "params are not those of this network", "pass what its init returned"):
-                    return jnp.asarray(module.apply({"params": params}, x))
-            except (ScopeParamShapeError, ZeroDivisionError) as error:  # the latter for an empty input
+                    return jnp.asarray(own.apply(params, x))
+            except own.misfits as error:
+                if found == wanted:
+                    raise
                 cause = error
-        wanted, found = (jax.tree.map(jnp.shape, tree) for tree in (shapes, x))
         raise ValueError(
             f"the network takes an input of shape {wanted}; got {found}: pass inputs of the shape that it was built for"
         ) from cause
 
     @keyed
     def init(key: Key) -> PyTree:
-        return module.init(key, jax.tree.map(jnp.asarray, example))["params"]
+        return own.init(key, jax.tree.map(jnp.asarray, example))
 
     def own_shapes() -> PyTree:
         return jax.eval_shape(init, jax.random.key(0))
@@ -156,34 +171,50 @@ def network(module: nn.Module, example: PyTree) -> Network:
     given = jax.eval_shape(lambda: jax.tree.map(jnp.asarray, example))
     shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), given)
     example = jax.tree.map(lambda leaf: leaf if isinstance(leaf, Tracer) else np.asarray(leaf), example)
-    _check_module(module, shapes)
-    return Network(init, apply, output_layer(module, example), example=shapes)
+    _check_module(own, shapes)
+    return Network(init, apply, _output_layer(own, example) if is_last is None else is_last, example=shapes)
 
 
-def _check_module(module: nn.Module, example: PyTree) -> None:
+def of(model: Model, example: PyTree) -> Network:
+    """The network that is given as a `model`: a Network, or a flax module for inputs of the shape of `example`.
+
+    Raises TypeError for anything else, and ValueError as `network`.
+    """
+    if isinstance(model, Network):
+        return model
+    if not modules.is_module(model):
+        raise TypeError(
+            f"model must be a module of flax.linen or flax.nnx, or a seqdec.models.Network; got {type(model).__name__}"
+        )
+    return network(model, example)
+
+
+def _check_module(own: modules.Pure, example: PyTree) -> None:
     """Refuse a module that is not a function of parameters and one input; see `network`."""
-    name, shape = type(module).__name__, jax.tree.map(jnp.shape, example)
+    name, shape = own.name, jax.tree.map(jnp.shape, example)
     single = (
-        f"a network takes one input, here of shape {shape}, without a batch axis, and returns a vector (out,): in a "
-        "module for batches, call it with x[None] and take [0] of the result"
+        f"a network takes one input, here of shape {shape}, without a batch axis, and returns a vector (out,): pass "
+        "seqdec.models.network(module, example, batched=True) for a module that takes batches"
     )
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), example)
     try:
-        variables = jax.eval_shape(module.init, jax.random.key(0), example)
-        others = sorted(set(variables) - {"params"})
-        out: Any = None if others else jax.eval_shape(module.apply, variables, example)
+        others = own.others(zeros)
+        params = jax.eval_shape(own.init, jax.random.key(0), example)
+        out: Any = None if others else jax.eval_shape(own.apply, params, example)
     except InvalidRngError as error:
         raise ValueError(
             f"{name} draws random numbers when it is called, and a network is a function of its parameters and input: "
-            "leave out the layers that do, such as Dropout, or set deterministic=True in them"
+            "leave out the layers that do, such as Dropout, or set deterministic=True in them (module.eval() in nnx)"
         ) from error
     except Exception as error:  # of the user's code, of any kind
         raise ValueError(f"{name} cannot be called: {error}; {single}") from error
     if others:
         raise ValueError(
-            f"{name} has the variables {', '.join(others)} besides its parameters, and nothing here updates them: use "
-            "layers without them, such as LayerNorm or GroupNorm in place of BatchNorm"
+            f"{name} has the variables {', '.join(others)} besides its parameters, and nothing here updates them: a "
+            "belief over the parameters needs responses that follow from them and the input alone. Use layers without "
+            "such variables, LayerNorm or GroupNorm in place of BatchNorm"
         )
-    if not jax.tree.leaves(variables):
+    if not jax.tree.leaves(params):
         raise ValueError(f"{name} has no parameters, so there is nothing to learn")
     if not hasattr(out, "shape") or len(out.shape) != 1:
         raise ValueError(f"{name} returned {jax.tree.map(jnp.shape, out)}; {single}")
@@ -257,7 +288,7 @@ class Linear(nn.Module):
 
 @transferring()
 def embedded(
-    module: nn.Module,
+    module: Module,
     example: dict[str, Array],
     sizes: Mapping[str, int],
     width: int,
@@ -306,26 +337,33 @@ def embedded(
     return Network(init, apply, lambda path: path[0] == "network" and output(path[1:]), tuple(sorted(sizes)))
 
 
-def output_layer(module: nn.Module, example: PyTree) -> IsLast:
+def output_layer(module: Module, example: PyTree) -> IsLast:
     """Predicate on parameter paths that is true in the output layer of any flax module.
 
     The output layer is the innermost submodule that returns what the whole module returns (reshaping aside). Where
     there is none, say because the module ends in an activation, the predicate is false everywhere and filters that need
     a last layer refuse it with the list of paths: write the predicate by hand then, `lambda path: path[0] == "head"`.
     """
+    return _output_layer(modules.pure(module), example)
+
+
+def _output_layer(own: modules.Pure, example: PyTree) -> IsLast:
+    """`output_layer` of the functions of a module."""
     example = jax.tree.map(lambda leaf: np.ones(jnp.shape(leaf), jnp.result_type(leaf)), example)
-    shapes = jax.eval_shape(lambda: module.init(jax.random.key(0), example))
+    shapes = jax.eval_shape(lambda: own.init(jax.random.key(0), example))
     # Random numbers in every array, because layers of zeros would return the same by accident.
     random = np.random.default_rng(0)
-    variables = jax.tree.map(lambda leaf: random.standard_normal(leaf.shape, np.float32), shapes)
+    params = jax.tree.map(lambda leaf: random.standard_normal(leaf.shape, np.float32), shapes)
+    paths: list[modules.Path] = []
 
     @functools.partial(jax.jit, compiler_options=UNOPTIMISED)
-    def call(variables, example):
-        return module.apply(variables, example, capture_intermediates=True, mutable=["intermediates"])
+    def call(params, example):
+        out, made = own.calls(params, example)
+        paths.extend(path for path, value in made if isinstance(value, jax.Array))
+        return out, [value for _, value in made if isinstance(value, jax.Array)]
 
     with jax.ensure_compile_time_eval():  # also while another function is traced
-        out, captured = jax.device_get(call(variables, example))
-    calls = jax.tree_util.tree_flatten_with_path(captured["intermediates"])[0]
-    same = [path_names(path)[:-2] for path, value in calls if np.array_equal(np.ravel(value), np.ravel(out))]
+        out, values = jax.device_get(call(params, example))
+    same = [path for path, value in zip(paths, values, strict=True) if np.array_equal(np.ravel(value), np.ravel(out))]
     prefix = max(same, key=len, default=())
     return lambda path: bool(prefix) and path[: len(prefix)] == prefix

@@ -27,6 +27,7 @@ FLOORS = (
     {"figures", "runtime", "states"},
     {"checks"},
     {"executors", "linalg", "likelihoods", "params", "memory", "kernels", "data", "features"},
+    {"modules"},
     {"models", "spaces"},
     {"filters", "policies", "optim", "envs", "ope"},
     {"agents", "bo"},

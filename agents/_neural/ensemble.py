@@ -26,13 +26,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from flax import linen as nn
 
 from seqdec import checks
 from seqdec import memory as memories
 from seqdec.agents._neural.last_layer import last_layer
 from seqdec.agents._neural.loop import Head, mean_of_rows, neural
 from seqdec.core import Acquisition, Agent, Array, HasSpaces, Key, Network, Posterior, Predictive, PyTree
+from seqdec.modules import Model
 
 _BOOTSTRAPS = ("poisson", "bernoulli", "none")
 _MOST = 12
@@ -138,7 +138,7 @@ def ensemble(
     spaces: HasSpaces,
     *,
     policy: str | Acquisition = "thompson",
-    model: nn.Module | Network | None = None,
+    model: Model | None = None,
     learning_rate: float = 1e-3,
     inner_steps: int = 1,
     batch_size: int | None = 32,

@@ -21,13 +21,13 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import optax
-from flax import linen as nn
 
 from seqdec import checks, linalg
 from seqdec import memory as memories
 from seqdec.agents._neural.last_layer import by_group, condition, displaced, draw_weights, gram, last_layer, spread
 from seqdec.agents._neural.loop import Head, neural, squared_error
 from seqdec.core import Acquisition, Agent, HasSpaces, Network, Posterior, Predictive
+from seqdec.modules import Model
 
 _OVER = ("memory", "stream")
 
@@ -88,7 +88,7 @@ def last_layer_laplace(
     spaces: HasSpaces,
     *,
     policy: str | Acquisition = "epistemic_sampling",
-    model: nn.Module | Network | None = None,
+    model: Model | None = None,
     learning_rate: float = 1e-4,
     inner_steps: int = 50,
     buffer: int = 20,

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from flax import linen as nn
 
 from seqdec import memory as memories
 from seqdec import policies
@@ -38,6 +37,7 @@ from seqdec.agents.networks import network_for
 from seqdec.checks import count
 from seqdec.core import Acquisition, Agent, Array, HasSpaces, Key, Network, Posterior, PyTree
 from seqdec.memory import Memory, MemoryState
+from seqdec.modules import Model
 from seqdec.optim.common import promoting
 from seqdec.runtime import scan
 
@@ -103,7 +103,7 @@ def neural(
     optimizer: optax.GradientTransformation,
     head: Callable[[Network], Head] | None = None,
     policy: str | Acquisition = "epsilon_greedy",
-    model: nn.Module | Network | None = None,
+    model: Model | None = None,
     memory: Memory | None = None,
     batch_size: int | None = 1,
     inner_steps: int = 1,

@@ -32,7 +32,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from flax import linen as nn
 
 from seqdec import checks, linalg
 from seqdec import memory as memories
@@ -52,6 +51,7 @@ from seqdec.agents._neural.last_layer import (
 from seqdec.agents._neural.loop import Head, Lesson, neural, squared_error
 from seqdec.core import Acquisition, Agent, Array, HasSpaces, Network, Posterior, Predictive, PyTree
 from seqdec.memory import MemoryState
+from seqdec.modules import Model
 from seqdec.runtime import alike
 
 _CHUNK = 256
@@ -203,7 +203,7 @@ def neural_linear(
     spaces: HasSpaces,
     *,
     policy: str | Acquisition = "thompson",
-    model: nn.Module | Network | None = None,
+    model: Model | None = None,
     learning_rate: float = 1e-3,
     inner_steps: int = 1,
     batch_size: int | None = 32,

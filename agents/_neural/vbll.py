@@ -30,7 +30,6 @@ from typing import Any, NamedTuple, Unpack
 import jax
 import jax.numpy as jnp
 import optax
-from flax import linen as nn
 
 from seqdec import checks
 from seqdec import memory as memories
@@ -38,6 +37,7 @@ from seqdec.agents._neural.last_layer import LastLayer, displaced, draw_weights,
 from seqdec.agents._neural.loop import Head, mean_of_rows, neural
 from seqdec.agents.signatures import RegularizedOptions, VariationalOptions
 from seqdec.core import Acquisition, Agent, Array, HasSpaces, Network, Posterior, Predictive, PyTree
+from seqdec.modules import Model
 from seqdec.registry import spelled
 
 _HEADS = ("regression", "classification")
@@ -176,7 +176,7 @@ def vbll(
     spaces: HasSpaces,
     *,
     policy: str | Acquisition = "epistemic_sampling",
-    model: nn.Module | Network | None = None,
+    model: Model | None = None,
     learning_rate: float = 1e-3,
     inner_steps: int = 10,
     batch_size: int | None = 32,
@@ -223,7 +223,7 @@ def on_vbll(
     spaces: HasSpaces,
     *,
     policy: str | Acquisition = "epistemic_sampling",
-    model: nn.Module | Network | None = None,
+    model: Model | None = None,
     learning_rate: float = 1e-3,
     inner_steps: int = 50,
     buffer: int = 10,

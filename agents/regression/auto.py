@@ -31,7 +31,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from flax import linen as nn
 from gymnasium import spaces as gym_spaces
 
 from seqdec import checks, policies
@@ -70,8 +69,8 @@ from seqdec.core import (
     Agent,
     Array,
     HasSpaces,
-    Network,
 )
+from seqdec.modules import Model
 from seqdec.optim.common import promoting
 from seqdec.spaces import spaces_of
 
@@ -94,7 +93,7 @@ def auto(
     spaces: HasSpaces,
     *,
     policy: str | Acquisition | None = None,
-    model: nn.Module | Network | None = None,
+    model: Model | None = None,
     learning_rate: float = 1e-3,
     batch_size: int = 32,
     capacity: int = 20_000,

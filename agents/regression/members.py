@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import linen as nn
 from gymnasium import spaces as gym_spaces
 
 from seqdec import linalg, models
@@ -40,6 +39,7 @@ from seqdec.core import (
     Spaces,
 )
 from seqdec.memory import MemoryState
+from seqdec.modules import Model
 from seqdec.runtime import alike
 
 _DEEP_STD = 0.1**0.5
@@ -109,7 +109,7 @@ class Parts(NamedTuple):
         return tuple(kind for group in self.groups for kind in group.kinds)
 
 
-def parts_of(spaces: Spaces, model: nn.Module | Network | None, x: PyTree, half_life: float | None) -> Parts:
+def parts_of(spaces: Spaces, model: Model | None, x: PyTree, half_life: float | None) -> Parts:
     """The members, and the network and its last layer, for inputs of the shapes of x."""
     actions, responses = spaces.action_space, 1
     by_row = isinstance(spaces.observation_space, gym_spaces.Dict)

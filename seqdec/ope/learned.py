@@ -17,11 +17,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from flax import linen as nn
 
 from seqdec import checks
 from seqdec.core import Agent, Array, HasSpaces, Network, PyTree
-from seqdec.models import MLP, network, per_candidate
+from seqdec.models import MLP, network, of, per_candidate
+from seqdec.modules import Model
 from seqdec.ope.contract import check_predicted
 from seqdec.ope.fixed import fixed_agent, space_for, standardized_inputs
 from seqdec.ope.log import Log
@@ -51,7 +51,7 @@ def learn(
     *,
     seed: int,
     objective: str = "dr",
-    model: nn.Module | Network | None = None,
+    model: Model | None = None,
     optimizer: optax.GradientTransformation | None = None,
     predicted: np.ndarray | None = None,
     spaces: HasSpaces | None = None,
@@ -150,9 +150,7 @@ def _network(model: Any, example: np.ndarray, log: Log) -> Network:
         return per_candidate(network(MLP(1, (50,), skip=True), example[0]))
     if model is None:
         model = MLP(log.num_actions, (50,), skip=True)
-    if not isinstance(model, Network | nn.Module):
-        raise TypeError(f"model must be a flax.linen Module or a seqdec.models.Network; got {type(model).__name__}")
-    net = network(model, example) if isinstance(model, nn.Module) else model
+    net = of(model, example)
     found = jax.eval_shape(lambda: net.apply(net.init(jax.random.key(0)), jnp.asarray(example))).shape
     if found != (log.num_actions,):
         raise ValueError(f"the model's output has shape {found}; it must be ({log.num_actions},), one score per action")
