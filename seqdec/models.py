@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
-from flax.errors import InvalidRngError
 from flax.linen.dtypes import promote_dtype
 from jax.core import Tracer
 
@@ -171,7 +170,7 @@ def network(
     given = jax.eval_shape(lambda: jax.tree.map(jnp.asarray, example))
     shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), given)
     example = jax.tree.map(lambda leaf: leaf if isinstance(leaf, Tracer) else np.asarray(leaf), example)
-    _check_module(own, shapes)
+    modules.check(own, shapes)
     return Network(init, apply, _output_layer(own, example) if is_last is None else is_last, example=shapes)
 
 
@@ -187,37 +186,6 @@ def of(model: Model, example: PyTree) -> Network:
             f"model must be a module of flax.linen or flax.nnx, or a seqdec.models.Network; got {type(model).__name__}"
         )
     return network(model, example)
-
-
-def _check_module(own: modules.Pure, example: PyTree) -> None:
-    """Refuse a module that is not a function of parameters and one input; see `network`."""
-    name, shape = own.name, jax.tree.map(jnp.shape, example)
-    single = (
-        f"a network takes one input, here of shape {shape}, without a batch axis, and returns a vector (out,): pass "
-        "seqdec.models.network(module, example, batched=True) for a module that takes batches"
-    )
-    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), example)
-    try:
-        others = own.others(zeros)
-        params = jax.eval_shape(own.init, jax.random.key(0), example)
-        out: Any = None if others else jax.eval_shape(own.apply, params, example)
-    except InvalidRngError as error:
-        raise ValueError(
-            f"{name} draws random numbers when it is called, and a network is a function of its parameters and input: "
-            "leave out the layers that do, such as Dropout, or set deterministic=True in them (module.eval() in nnx)"
-        ) from error
-    except Exception as error:  # of the user's code, of any kind
-        raise ValueError(f"{name} cannot be called: {error}; {single}") from error
-    if others:
-        raise ValueError(
-            f"{name} has the variables {', '.join(others)} besides its parameters, and nothing here updates them: a "
-            "belief over the parameters needs responses that follow from them and the input alone. Use layers without "
-            "such variables, LayerNorm or GroupNorm in place of BatchNorm"
-        )
-    if not jax.tree.leaves(params):
-        raise ValueError(f"{name} has no parameters, so there is nothing to learn")
-    if not hasattr(out, "shape") or len(out.shape) != 1:
-        raise ValueError(f"{name} returned {jax.tree.map(jnp.shape, out)}; {single}")
 
 
 def per_candidate(scalar: Network) -> Network:

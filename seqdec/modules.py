@@ -83,6 +83,37 @@ def batched(one: Pure) -> Pure:
     )
 
 
+def check(own: Pure, example: PyTree) -> None:
+    """Refuse a module that is not a function of its parameters and one input, as ValueError with the remedy."""
+    name, shape = own.name, jax.tree.map(jnp.shape, example)
+    single = (
+        f"a network takes one input, here of shape {shape}, without a batch axis, and returns a vector (out,): pass "
+        "seqdec.models.network(module, example, batched=True) for a module that takes batches"
+    )
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), example)
+    try:
+        others = own.others(zeros)
+        params = jax.eval_shape(own.init, jax.random.key(0), example)
+        out: Any = None if others else jax.eval_shape(own.apply, params, example)
+    except InvalidRngError as error:
+        raise ValueError(
+            f"{name} draws random numbers when it is called, and a network is a function of its parameters and input: "
+            "leave out the layers that do, such as Dropout, or set deterministic=True in them (module.eval() in nnx)"
+        ) from error
+    except Exception as error:  # of the user's code, of any kind
+        raise ValueError(f"{name} cannot be called: {error}; {single}") from error
+    if others:
+        raise ValueError(
+            f"{name} has the variables {', '.join(others)} besides its parameters, and nothing here updates them: a "
+            "belief over the parameters needs responses that follow from them and the input alone. Use layers without "
+            "such variables, LayerNorm or GroupNorm in place of BatchNorm"
+        )
+    if not jax.tree.leaves(params):
+        raise ValueError(f"{name} has no parameters, so there is nothing to learn")
+    if not hasattr(out, "shape") or len(out.shape) != 1:
+        raise ValueError(f"{name} returned {jax.tree.map(jnp.shape, out)}; {single}")
+
+
 def _linen(module: nn.Module) -> Pure:
     """The functions of a linen module."""
 
