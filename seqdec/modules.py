@@ -3,7 +3,7 @@
 import functools
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, Union
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,9 +16,11 @@ from seqdec.params import path_names
 if TYPE_CHECKING:
     from flax import nnx
 
-Module = Union["nnx.Module", nn.Module]
-"""A module of flax. nnx is imported by who uses it, not here: it takes a while."""
-Model = Union["nnx.Module", nn.Module, Network]
+    Module = nnx.Module | nn.Module
+else:
+    Module = nn.Module  # nnx is imported by who uses it, not here: it takes a while
+"""A module of flax."""
+Model = Module | Network
 """What agents take as `model`."""
 Path = tuple[str, ...]
 
