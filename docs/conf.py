@@ -1,6 +1,6 @@
 """The documentation as a web site, built by Sphinx from the Markdown pages, the notebooks and the docstrings.
 
-    python -m sphinx -W --keep-going -j auto -c docs . build/site
+    python -m sphinx -W --keep-going -c docs . build/site
 
 The source folder is the root of the repository, so that the links between pages, notebooks and files are the same here
 and on GitHub; what is not named in `include_patterns` is left out.
@@ -34,7 +34,7 @@ root_doc = "docs/index"
 include_patterns = ["docs/**", "notebooks/*.ipynb", "benchmarks/README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
 exclude_patterns = ["docs/_extra"]
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "sphinx_copybutton"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
 
 # Pages and notebooks: anchors of all headings, formulas between dollars, outputs as they are stored.
 myst_enable_extensions = ["dollarmath", "amsmath"]

@@ -53,6 +53,7 @@ def test_an_option_without_effect_is_refused_by_name(name, where, options):
         agents.make(name, where, **options)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("where", [ARMS, POINTS, CANDIDATES, ROWS], ids=["arms", "points", "candidates", "rows"])
 @pytest.mark.parametrize("name", ["auto", "linear", "hilofi", "random"])
 def test_recorded_settings_build_the_agent_again(name, where):

@@ -141,7 +141,7 @@ def test_every_agent_is_under_test():
     assert sorted(SMALL) == list(agents.names())
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(32)
 @every_learner
 def test_a_scan_mapped_over_seeds_is_the_loop_of_one_seed(lab):
     start, key = jax.random.split(lab.keys[1])
@@ -157,7 +157,7 @@ def test_a_scan_mapped_over_seeds_is_the_loop_of_one_seed(lab):
     assert (lab.act._cache_size(), lab.update._cache_size()) == (1, 1)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @every_agent
 def test_state_keeps_its_structure_and_dtypes(lab):
     fresh, info = jax.eval_shape(lab.agent.update, lab.state, CONTEXT, jnp.int32(0), jnp.float32(0))
@@ -170,7 +170,7 @@ def test_state_keeps_its_structure_and_dtypes(lab):
     assert jnp.issubdtype(action.value.dtype, jnp.integer)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @every_agent
 def test_many_decisions_at_once_are_those_of_one_after_the_other(lab):
     if lab.agent.act_batch is None:
@@ -217,7 +217,7 @@ def test_learns_a_small_bandit_from_rewards_alone(lab):
     assert not np.any(lab.info.rejected)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @every_learner
 def test_learns_every_arm_from_full_information(lab):
     state, errors = lab.init(jax.random.key(3)), []
@@ -228,7 +228,7 @@ def test_learns_every_arm_from_full_information(lab):
     assert np.mean(errors[-50:]) < 0.3 * np.mean(errors[:20])
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @every_agent
 def test_masked_actions_are_never_played(lab):
     action = lab.often(lab.state, jax.random.key(4), jnp.array([True, False, True]))
@@ -239,7 +239,7 @@ def test_masked_actions_are_never_played(lab):
     assert jax.eval_shape(lab.agent.update, lab.state, seen, jnp.int32(2), 0.5) == plain
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @every_agent
 def test_propensities_are_the_frequencies_of_the_actions(lab):
     state = jax.tree.map(lambda leaf: leaf[0], lab.states)
@@ -280,7 +280,7 @@ def assert_rejects_and_learns(update, state, same_of):
     assert any(np.any(a != b) for a, b in zip(*map(jax.tree.leaves, (learned(fresh), learned(state))), strict=True))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @every_learner
 def test_bad_updates_are_rejected_and_teach_nothing(lab):
     """Time passes for a filter all the same: its belief widens by the process noise."""
@@ -310,6 +310,7 @@ def test_acting_is_a_function_of_key_state_and_observation(lab):
     assert_same(lab.state, before, rtol=0)
 
 
+@pytest.mark.sampled(2)
 @every_agent
 def test_settings_name_every_number_the_agent_was_built_with(name):
     agent = make(name)
@@ -328,6 +329,7 @@ def test_a_discrete_observation_is_seen_as_one_of_its_values(name):
         assert step < 380 or abs(info.innovation[0]) < 0.2
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["adamw", "hilofi"])
 def test_actions_of_a_shifted_discrete_space_are_indices(name):
     """`Action.value` counts from 0; the runner adds the start of the space."""
@@ -359,6 +361,7 @@ def play_box(name, steps=600):
     return [np.asarray(part) for part in played]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["adamw", "hilofi", "lrkf"])
 def test_box_actions_stay_in_the_box_and_get_better(name):
     actions, rewards, rejected = play_box(name)
@@ -369,6 +372,7 @@ def test_box_actions_stay_in_the_box_and_get_better(name):
     assert rewards[300:].mean() > chance + 0.5 * (1 - chance)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("shape", [(), (2, 3)])
 def test_box_actions_have_the_shape_of_the_box(shape):
     agent = agents.make("hilofi", Spaces(ARMS.observation_space, spaces.Box(-2, 2, shape, np.float32)), rank=5)
@@ -393,7 +397,7 @@ def test_the_default_network_fits_the_observation():
         assert sum(leaf.size for leaf in jax.tree.leaves(params)) == 65 * 50 + 51 * 50 + 51 * 10
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", sorted(set(OF_CONTEXTS) - {"ekf"}))
 @pytest.mark.parametrize("num_arms", [1, 10])
 def test_default_settings_work_for_few_and_many_arms(name, num_arms):
@@ -403,7 +407,7 @@ def test_default_settings_work_for_few_and_many_arms(name, num_arms):
     assert jax.eval_shape(agent.act, jax.random.key(0), state, jnp.zeros(2)).value.shape == ()
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", sorted({name for name in SMALL if "points" in IS[name].spaces} - {"ekf"}))
 def test_default_settings_work_for_box_actions(name):
     agent = agents.make(name, Spaces(spaces.Box(-1, 1, (2,), np.float32), spaces.Box(0, 1, (3,), np.float32)))
@@ -419,7 +423,7 @@ class Custom(nn.Module):
         return nn.Dense(NUM_ARMS, name="head")(jnp.tanh(nn.Dense(6, name="body")(x)))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize(
     "model", [Custom(), models.network(Custom(), jnp.zeros(NUM_FEATURES))], ids=["flax", "Network"]
@@ -430,7 +434,7 @@ def test_own_networks_are_taken(name, model):
     assert set(getattr(params, "network", params)) == {"body", "head"}
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @every_agent
 @pytest.mark.parametrize(
     ("where", "options", "error", "message"),
@@ -464,6 +468,7 @@ def test_an_unknown_name_gets_a_suggestion():
 # Filters
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "policy"),
     [("hilofi", policy) for policy in policies.names()] + [(name, "thompson") for name in FILTERS[2:]],
@@ -477,6 +482,7 @@ def test_policies_by_name_drive_filters(name, policy):
     assert 0 < action.propensity <= 1 + 1e-6
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", FILTERS)
 def test_the_linearisation_is_shared_just_where_acting_linearises_too(name):
     told, factory = {}, getattr(filters, name)
@@ -563,6 +569,7 @@ def test_a_posterior_speaks_of_expected_rewards_not_of_the_networks_raw_output()
 # Networks with an optimizer
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["adamw", "muon"])
 @pytest.mark.parametrize("full", [False, True], ids=["one reward", "every reward"])
 def test_an_update_is_gradient_steps_on_half_the_squared_error(name, full):

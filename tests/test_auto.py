@@ -213,6 +213,7 @@ def test_an_action_whose_first_rewards_were_all_zero_is_played_again(name):
 # The agents
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["auto", "linear"])
 def test_neither_unit_nor_origin_of_contexts_and_rewards_matters(name):
     """At most one action in a hundred differs after the first 16, where rounding decides between equal scores."""
@@ -245,6 +246,7 @@ def test_neither_unit_nor_origin_of_contexts_and_rewards_matters(name):
         assert same[16:].mean() >= 0.99, others
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["auto", "linear"])
 def test_an_action_that_always_pays_nothing_does_not_keep_the_others_from_being_tried(name):
     agent = agents.make(name, ARMS)
@@ -356,6 +358,7 @@ FOLLOWERS = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", FOLLOWERS)
 def test_a_world_that_changes_is_followed(name):
     """The weights of the actions are dealt out anew after two thirds of the steps."""
@@ -383,6 +386,7 @@ def test_a_world_that_changes_is_followed(name):
         assert np.all(forgetting[:, 620:700].mean(1) > 0.5)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("x64", [False, True])
 @pytest.mark.parametrize("name", FOLLOWERS)
 def test_members_that_forget_pass_strict_modes_and_keep_their_dtypes(name, x64):
@@ -395,6 +399,7 @@ def test_members_that_forget_pass_strict_modes_and_keep_their_dtypes(name, x64):
     assert jax.tree.map(lambda a: (a.shape, a.dtype), fresh) == jax.tree.map(lambda a: (a.shape, a.dtype), state)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["auto", "linear"])
 def test_a_rejected_update_leaves_the_state_as_it_was(name):
     agent = agents.make(name, ARMS)
@@ -406,7 +411,7 @@ def test_a_rejected_update_leaves_the_state_as_it_was(name):
         assert_same(fresh, state, rtol=0)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("space", "members"),
     [(spaces.Discrete(4), 3), (spaces.Box(0, 1, (8, 8), np.float32), 3), (spaces.Box(0, 255, (28, 28), np.uint8), 1)],

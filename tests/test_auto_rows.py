@@ -60,6 +60,7 @@ def parts_of(spaces):
     return members.parts_of(spaces, None, recorder(choices_for(spaces), spaces).example.x, 200.0)
 
 
+@pytest.mark.extended
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("spaces", [ITEMS, DOSE, ARMS, IDS], ids=["items", "dose", "arms", "ids"])
 def test_moments_are_those_of_the_draws(spaces):
@@ -188,6 +189,7 @@ def test_full_information_on_candidates_is_a_row_for_each():
     assert info.rejected and state.memory.seen == 5 + N
 
 
+@pytest.mark.extended
 def test_row_numbers_of_many_items_have_effects_without_covariances():
     forms = [group.form for group in parts_of(IDS).groups]
     assert forms == [members.DIAGONAL, members.FULL]  # the last is the network's

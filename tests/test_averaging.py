@@ -19,6 +19,7 @@ def make(average, rehearsal=None):
     return agents.lrkf(toy_env(), model=NETWORK, average=average, rehearsal=rehearsal, **options)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", REHEARSALS)
 def test_the_average_is_that_of_the_means_and_learning_goes_on_from_the_latest(case):
     decay, agent, alone = 0.02, make(0.02, REHEARSALS[case]), make(0.0, REHEARSALS[case])

@@ -20,7 +20,7 @@ from seqdec.filters import reference
 NAMES = ("lrkf", "lolofi", "hilofi")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("q", [0.0, 1e-6])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_thousand_steps_take_the_actions_of_the_boxes(name: str, q: float, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -293,7 +293,7 @@ def test_a_filter_over_a_linear_network_is_bayesian_regression() -> None:
             np.testing.assert_allclose(at.cov, cov, atol=1e-4)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", surrogates.names())
 def test_every_surrogate_learns_a_function(name: str) -> None:
     small: dict[str, dict[str, Any]] = {
@@ -507,7 +507,7 @@ def test_an_interrupted_question_can_be_asked_again(monkeypatch: pytest.MonkeyPa
     assert optimizer.ask().number == 4
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("surrogate", "options"),
     [
@@ -665,6 +665,7 @@ def test_the_trust_region_grows_with_success_and_shrinks_without() -> None:
     assert np.all((low - 1e-9 <= point) & (point <= high + 1e-9))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("acquisition", [*seqdec.bo.acquisition_names(), policies.greedy()])
 def test_every_acquisition_finds_new_points_in_the_box(acquisition: Any) -> None:
     optimizer = quick(acquisition=acquisition)
@@ -971,6 +972,7 @@ def test_it_beats_random_search() -> None:
     assert np.mean(found) < np.quantile(random, 0.2)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("maximize", [False, True])
 def test_the_expected_gain_is_that_of_draws_from_the_belief(maximize: bool) -> None:
     sign = -1.0 if maximize else 1.0

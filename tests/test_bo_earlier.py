@@ -116,7 +116,7 @@ def score(x: Any) -> float:
     return abs(math.log10(x["rate"]) + 1.5) + (abs(x["depth"] - 4) / 4 if x["kind"] == "b" else 1.0)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("bounds", "fun", "options"),
     [

@@ -57,7 +57,7 @@ PUBLISHED = {"ackley2": 1.56, "ackley5": 4.16, "ackley10": 6.24, "ackley50": 8.4
 """The best value on the grid of the authors' experiments, as the paper's settings give it."""
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_searches_the_authors_grid(name: str) -> None:
     objective = bo.PROBLEMS[name].build()

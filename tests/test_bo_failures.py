@@ -271,6 +271,7 @@ def test_only_calls_that_hang_end_the_search(tmp_path: Path) -> None:
     assert "TimeoutError: the call took longer" in result.message
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_ctrl_c_ends_calls_that_have_time_left(tmp_path: Path) -> None:
     program = f"""
@@ -354,6 +355,7 @@ def beyond_fails(x: Any) -> float:
     return math.nan if x[0] + x[1] > 1 else (x[0] - 0.8) ** 2 + (x[1] - 0.4) ** 2
 
 
+@pytest.mark.extended
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_a_minimum_on_the_border_of_failures_is_found(seed: int) -> None:
@@ -365,7 +367,7 @@ NAMED = {"x": Real(0.0, 1.0), "y": Real(0.0, 1.0), "z": Conditional(Real(0.0, 1.
 KINDS = [(BOX, {}), (BOX, {"surrogate": "hilofi"}), (BOX, {"acquisition": "ucb"}), (BOX, {"outcome_constraints": 1})]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("bounds", "options"), [*KINDS, (NAMED | {"kind": Categorical(("a", "b"))}, {})])
 def test_questions_of_every_kind_keep_to_where_calls_succeed(bounds: Any, options: dict[str, Any]) -> None:
     optimizer = BayesianOptimizer(bounds, seed=0, capacity=32, search=Search(64, 4, steps=10), **options)

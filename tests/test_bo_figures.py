@@ -228,7 +228,7 @@ def test_long_names_keep_both_ends() -> None:
     assert axis.get_xticklabels()[2].get_text() == "a_very_l…_name_2"
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("values", "note"),
     [

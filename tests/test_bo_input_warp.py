@@ -94,7 +94,7 @@ def test_predictions_of_a_function_that_is_steep_at_one_end() -> None:
     assert errors[1] < 0.5 * errors[0]
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(("surrogate", "objectives"), [("auto", 1), ("auto", 2), ("sparse_gp", 1), ("hilofi", 2)])
 def test_a_search_goes_on_from_its_file(surrogate: str, objectives: int, tmp_path: Path) -> None:
     options = {"surrogate_options": {"units": 16}} if surrogate == "hilofi" else {}

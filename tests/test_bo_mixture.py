@@ -29,6 +29,7 @@ def test_one_draw_is_the_most_likely_process_to_the_bit() -> None:
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-15), found, expected)
 
 
+@pytest.mark.extended
 def test_moments_are_those_of_the_members_and_of_draws() -> None:
     with jax.enable_x64(True):
         state = fitted()
@@ -64,6 +65,7 @@ def test_draws_are_around_the_maximum_and_weighted_by_the_posterior() -> None:
     assert len(center) == DIM + 2 and np.exp(log_weights).sum() == pytest.approx(1)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")
 @pytest.mark.parametrize("scale", [1e160, 1e300, 1e-300])
 @pytest.mark.parametrize("standardize", [False, True])

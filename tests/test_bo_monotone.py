@@ -36,6 +36,7 @@ def test_slopes_are_the_most_likely_ones_with_the_known_signs() -> None:
     assert gradient[3] < 0
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("surrogate", ["gp", "hilofi"])
 def test_the_belief_follows_the_directions_where_nothing_is_known(surrogate: str) -> None:
     points = [[0.1, 0.2], [0.12, 0.25], [0.15, 0.2], [0.11, 0.3]]

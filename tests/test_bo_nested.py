@@ -82,7 +82,7 @@ def test_an_array_has_its_constants() -> None:
     assert isinstance(searched([(0, 1), Integer(2, 2)], sum).trials[0].x, list)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("bounds", "x"),
     [

@@ -51,6 +51,7 @@ def test_of_a_rough_function_the_best_evaluated_point_is_recommended() -> None:
         assert best.kind == "observed" and best.value == rough(best.x) == optimizer.evaluations()[1].min()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("surrogate", ["gp", "sparse_gp", "hilofi"])
 def test_noise_is_found_without_repeated_points_where_there_are_many(surrogate: str) -> None:
     assert told(noisy(10.0), 31, surrogate=surrogate).recommend().kind == "predicted"

@@ -50,7 +50,7 @@ def test_half_of_the_initial_design_follows_the_densities() -> None:
     assert np.ptp(np.log([x["rate"] for x in others])) > 9 and {x["kind"] for x in others} == {"a", "b", "c"}
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("options", [{}, {"acquisition": "ucb"}, {"constraints": [Linear({0: 1.0}, high=0.9)]}])
 def test_a_belief_guides_the_first_questions(options: dict[str, Any]) -> None:
     def flat(x: Any) -> float:

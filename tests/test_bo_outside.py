@@ -30,7 +30,7 @@ def earlier(count: int = 24) -> tuple[np.ndarray, list[float]]:
     return points, [bowl(x) for x in points]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "options",
     [

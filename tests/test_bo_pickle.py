@@ -36,7 +36,7 @@ def through(thing: Any) -> Any:
     return pickle.loads(pickle.dumps(thing))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "options",
     [
@@ -109,6 +109,7 @@ def told(optimizer: BayesianOptimizer) -> BayesianOptimizer:
     return optimizer
 
 
+@pytest.mark.extended
 def test_a_process_takes_an_optimizer_and_returns_a_search() -> None:
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as executor:
         result = executor.submit(search, 3).result()

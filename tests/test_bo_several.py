@@ -133,6 +133,7 @@ def test_no_hypervolume(arguments: Any, options: Any, error: type, message: str)
 # Acquisitions
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("objectives", [2, 3])
 def test_log_ehvi_is_the_mean_improvement(objectives: int, x64: None) -> None:
     draws = 20_000
@@ -161,7 +162,7 @@ def test_log_ehvi_of_one_objective_is_log_ei(x64: None) -> None:
         assert float(found) == pytest.approx(float(expected[0]), rel=1e-12)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("objectives", [2, 3])
 def test_far_below_the_front_the_score_is_finite_and_its_gradient_leads_back(

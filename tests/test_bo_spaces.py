@@ -172,6 +172,7 @@ def test_fixed_values_are_kept_and_the_others_fit_them(bounds: Any) -> None:
         study.ask(fixed={first: 0.2, second: 0.9})
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("bounds", [SQUARE, TREE | {"a": Real(0.0, 1.0)}])
 def test_fixed_values_on_a_grid_of_queries(bounds: Any) -> None:
     ekf: dict[str, Any] = {"surrogate": "ekf", "surrogate_options": {"features": (4,)}}
@@ -355,6 +356,7 @@ def test_an_empty_space_is_refused() -> None:
 # Studies in files
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("surrogate", ["gp", "hilofi"])
 def test_a_study_of_all_kinds_goes_on_to_the_bit(surrogate: str, tmp_path: Any) -> None:
     def slow_enough(x: dict[str, Any]) -> bool:

@@ -141,7 +141,7 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", surrogates.names())
 def test_every_acquisition_is_climbed_on_every_surrogate(name: str) -> None:
     """Traced only: compiled, each would take a second."""

@@ -51,7 +51,7 @@ CHANCE = value(seqdec.run(make("random"), ENV, STEPS, seed=0, num_seeds=2))
 BEST = float(np.where(LOG.candidates, LOG.rewards, -np.inf).max(1)[STEPS // 3 : STEPS].mean())
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", ["adamw", "hilofi", "linear", "lrkf", "popularity"])
 def test_learns_which_candidates_are_good(name: str) -> None:
     run = seqdec.run(make(name), ENV, STEPS, seed=0, num_seeds=2)

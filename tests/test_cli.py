@@ -105,7 +105,7 @@ def interrupt_at(monkeypatch: pytest.MonkeyPatch, call: int) -> None:
     monkeypatch.setattr(jax, "device_get", interrupting)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("call", "lengths"), [(10, [9]), (35, [20, 14]), (21, [20])])
 def test_ctrl_c_saves_and_reports_what_is_done(
     call: int, lengths: list[int], team: Any, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch

@@ -288,7 +288,7 @@ COUNTS: dict[str, Callable[[Any], Any]] = {
 STEP: Any = (jax.eval_shape(agents.replay_adamw(ENV).init, KEY), jnp.zeros(2), jnp.int32(0), jnp.float32(0))
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", COUNTS)
 def test_a_small_integer_type_does_not_overflow(name: str) -> None:
     """Sizes are sums and products of what is given, which need not fit its type."""

@@ -139,6 +139,7 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Reader, Path, 
     return reader, place, content
 
 
+@pytest.mark.sampled(2)
 def test_cut_files(case: tuple[Reader, Path, bytes]) -> None:
     reader, place, content = case
     rng = random.Random(0)
@@ -149,7 +150,7 @@ def test_cut_files(case: tuple[Reader, Path, bytes]) -> None:
     assert not read(reader, place, b"")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 def test_flipped_bits(case: tuple[Reader, Path, bytes]) -> None:
     reader, place, content = case
     rng = random.Random(0)

@@ -109,7 +109,7 @@ def test_ekf_with_tables_is_the_blockwise_recursion_on_dense_jacobians(observed)
             belief = fresh
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", MAKERS)
 def test_only_the_rows_in_question_move(name):
     net, generator = network(), np.random.default_rng(1)

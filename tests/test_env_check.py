@@ -18,7 +18,7 @@ from seqdec.core import Environment, Masked, TimeStep
 from tests.toys import toy_agent
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 @pytest.mark.filterwarnings("ignore:environment .open-bandit.*none of 16 rewards is known")
 @pytest.mark.parametrize("name", envs.names())
 def test_every_environment_passes(name: str, image_home: Path) -> None:
@@ -114,6 +114,7 @@ def test_a_fault_is_found(name: str) -> None:
         envs.check(own(**changes))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", FORM)
 def test_a_run_refuses_what_it_cannot_play_in_the_same_words(name: str) -> None:
     changes, message = FORM[name]

@@ -122,7 +122,7 @@ def contexts(first: Any, steps: TimeStep) -> np.ndarray:
     return np.concatenate([before[None], after[:-1]])
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", CONTRACT)
 def test_contract(name: str) -> None:
     env = build(name)

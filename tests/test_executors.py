@@ -269,6 +269,7 @@ def test_a_worker_that_is_done_gets_its_next_point_at_once() -> None:
     assert result.optimizer.trials_dataframe()["state"].tolist() == ["complete"] * 6
 
 
+@pytest.mark.extended
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", ["processes", "local", "pool", "map", pytest.param("ray", marks=needs_ray)])
 def test_minimize_takes_workers_of_every_kind(kind: str) -> None:

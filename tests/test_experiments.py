@@ -69,7 +69,7 @@ def test_published_changes_defaults_only(name: str) -> None:
         assert getattr(cli._parse(["run", name, "--published", f"--{key}", str(default)]), key) == default
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.usefixtures("image_home")
 @pytest.mark.parametrize("name", ["mnist", "fashion-mnist", "classify", "cifar"])
 def test_published_agents_are_those_of_the_paper(name: str) -> None:

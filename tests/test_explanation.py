@@ -82,7 +82,7 @@ def test_others_decide_meanwhile(linear, monkeypatch):
     linear.explain(VISITORS[0])
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", ["auto", "hilofi", "adamw", "random"])
 def test_networks_add_up_too(name):
     found = played(name).explain(VISITORS[3])
@@ -153,6 +153,7 @@ def test_every_agent_assesses_all_actions(name):
     assert {leaf.shape for leaf in found} == {(3,)}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("policy", ["epsilon_greedy", "thompson"])
 def test_a_decision_has_the_probabilities_that_its_policy_computes(policy):
     service = played(lambda site: seqdec.agents.linear(site, policy=policy), capacity=4)

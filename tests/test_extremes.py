@@ -24,7 +24,7 @@ def finite(tree):
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in floats]))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("many", [False, True], ids=["one", "many"])
 @pytest.mark.parametrize("name", FILTERS)
 def test_huge_contexts_and_hardly_any_noise_leave_a_finite_belief(name: str, many: bool) -> None:

@@ -203,6 +203,7 @@ class Copying:
         return curve(x)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("kind", "batch", "at"), [("curve", 1, 6), ("level", 1, 9), ("curve", 3, 8)])
 def test_a_killed_search_goes_on_with_the_same_result(kind: str, batch: int, at: int, tmp_path: Path) -> None:
     options = OPTIONS | {"n_calls": 5, "batch_size": batch}

@@ -168,7 +168,7 @@ def test_equals_printed_box(name, q):
         assert relative(dense_of(state), cov) < 1e-10
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(
     ("name", "likelihood"), [("hilofi", name) for name in sorted(LIKELIHOODS)] + [("lrkf", "categorical")]
 )
@@ -267,6 +267,7 @@ def linear(params, x):
     return params["weight"] @ x
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("rank", [None, 6])
 def test_moments_agree_with_monte_carlo_for_a_linear_model(rank):
     """Mean and covariance of f(theta, x) over sampled theta, within six standard errors."""
@@ -294,7 +295,7 @@ def test_process_noise_between_updates_widens_the_moments():
     np.testing.assert_allclose(after - before, 2 * 0.1 * 5.0 * np.eye(4), atol=1e-12)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("q", [0.0, 1e-2])
 def test_error_bounds_hold_on_random_streams(name, q):
@@ -336,7 +337,7 @@ def block_diagonal(matrices):
     return out
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("broken", ["context", "nan reward", "infinite reward"])
 def test_non_finite_input_is_rejected_and_leaves_the_belief(name, broken):
@@ -370,7 +371,7 @@ def test_rejection_while_the_buffer_is_being_emptied():
             np.testing.assert_allclose(flt.moments(belief, at).cov, before, rtol=1e-10)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", NAMES)
 def test_vmap_over_seeds_and_settings_equals_one_by_one(name):
     xs, ys, arms = stream(8, 40)
@@ -400,7 +401,7 @@ def test_traced_and_plain_zero_process_noise_agree():
     assert a.blocks[0].factor.basis[0].shape[1] == 7  # nothing is ever appended
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_log_density_of_a_stream_has_derivatives_by_the_first_mean(name):
     """Without process noise, from the prior on, whose factors have columns of zero; against a difference quotient."""
@@ -421,7 +422,7 @@ def test_the_log_density_of_a_stream_has_derivatives_by_the_first_mean(name):
     np.testing.assert_allclose((moved[0] - moved[1]) / 2e-7, squares, rtol=1e-4)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", NAMES)
 def test_update_without_shared_linearisation_is_the_same_update(name):
     both = [
@@ -495,6 +496,7 @@ def test_a_last_layer_by_output_needs_the_outputs_as_last_axis():
         flt.init(jax.random.key(1), NETWORK.init(jax.random.key(0)))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_single_precision_stays_single_and_does_not_recompile(name):
     flt = MAKERS[name](NETWORK, LIKELIHOODS["gaussian"], 1e-4)
@@ -515,7 +517,7 @@ def test_single_precision_stays_single_and_does_not_recompile(name):
     assert len(traces) == 1
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", ["lrkf", "lolofi", "hilofi"])
 def test_a_basis_in_bfloat16_halves_the_memory_and_keeps_the_moments_to_two_digits(name):
     """Two hundred steps, with room made several times; coefficients and root stay in single precision."""
@@ -550,7 +552,7 @@ def test_log_density_is_that_of_the_predictive():
     np.testing.assert_allclose(info.innovation, y - at.mean)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_acting_and_updating_share_the_linearisation_in_a_compiled_scan(name):
     """Moments for all arms and the update of one, in one scan, cost the update's products and a few small ones.

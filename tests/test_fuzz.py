@@ -373,7 +373,7 @@ TARGETS = {
 }
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(20)
 @pytest.mark.filterwarnings("ignore:overflow encountered in cast")  # numpy, of a number that does not fit float32
 @pytest.mark.parametrize("name", TARGETS)
 def test_whatever_comes_is_refused_or_done(name: str) -> None:

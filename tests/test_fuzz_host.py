@@ -302,6 +302,7 @@ def files(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return reader, place, (place / reader.file).read_bytes()
 
 
+@pytest.mark.sampled(2)
 @settings(fuzz, max_examples=max(10, CASES // len(READERS)))
 @given(changes=changes)
 def test_readers(files: tuple[Reader, Path, bytes], changes: Any) -> None:

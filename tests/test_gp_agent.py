@@ -36,7 +36,7 @@ def taught(where, observations, actions, rewards, buffer):
     return state, info
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("full", [False, True], ids=["one reward", "every reward"])
 @pytest.mark.parametrize("buffer", [7, 40])
 def test_the_arms_have_the_posteriors_of_scikit_learn(full, buffer):
@@ -102,6 +102,7 @@ def test_what_does_not_fit_is_refused():
         agents.make("gp", ARMS, buffer=0)
 
 
+@pytest.mark.extended
 def test_greedy_play_is_the_largest_mean():
     agent = agents.make("gp", ARMS, policy=policies.greedy(), length_scale=0.8)
     state = agent.init(jax.random.key(0))

@@ -62,7 +62,7 @@ def allowed(mask: np.ndarray, generator: np.random.Generator) -> int:
     return int(generator.choice(np.flatnonzero(mask)))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.filterwarnings("ignore:.*recommend using a symmetric and normalized space")  # boxes are the functions' own
 @pytest.mark.filterwarnings("ignore:seqdec/KuaiRec-v0. the log is SYNTHETIC")
 @pytest.mark.parametrize("id_", sorted(IDS))
@@ -208,6 +208,7 @@ def assert_alike(ours: tuple, theirs: tuple) -> None:
         assert data_equivalence(mine, other), f"{mine} is not {other}"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 def test_vector_env_answers_as_gymnasiums_sync_vector_env(mode: AutoresetMode) -> None:
     env, generator = walk(), np.random.default_rng(0)
@@ -378,6 +379,7 @@ CONTAINERS: dict[str, Any] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("container", CONTAINERS)
 def test_observations_in_any_container(container: str) -> None:
     seen = run_of(Given(TWO, Discrete(2), CONTAINERS[container])).diagnostics["observation"]
@@ -518,6 +520,7 @@ ACTIONS = (
 )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("space", ACTIONS, ids=str)
 def test_the_remedy_for_other_actions_works(space: gymnasium.Space) -> None:
     env = Given(TWO, space, [0.0, 0.0])

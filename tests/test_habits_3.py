@@ -27,7 +27,7 @@ NOISY: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("name", "observed"),
     [("lrkf", None), ("lrkf", 1)]
@@ -95,6 +95,7 @@ def test_an_error_output_that_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), full.fileno())
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("kind", [AxisType.Explicit, pytest.param(AxisType.Auto, marks=pytest.mark.extended)])
 def test_a_run_while_a_mesh_is_set(kind: AxisType) -> None:
     """The agent and the environment are made within it, with arrays and shapes of a network."""

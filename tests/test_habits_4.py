@@ -34,7 +34,7 @@ def double():
         yield
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @HAS_FULL
 @pytest.mark.parametrize("arguments", ["list --zzz", "report nothing"])
 def test_an_error_that_nobody_can_read_has_the_same_exit_code(arguments, tmp_path):
@@ -132,6 +132,7 @@ OF_GRADIENTS = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.usefixtures("double")
 @pytest.mark.parametrize("name", OF_GRADIENTS)
 @pytest.mark.parametrize("diagonal", [(1.5, 1.5, 1.0), (1.5 + 1e-9, 1.5, 1.0), (1.5, 1.2, 1.0)])
@@ -149,7 +150,7 @@ def test_functions_of_gradients_have_derivatives_where_eigenvalues_are_equal(nam
     np.testing.assert_allclose(jax.jacfwd(value)(zero), wanted, rtol=1e-4)
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(32)
 @pytest.mark.parametrize("name", sorted(optim.REGISTRY, key=lambda name: name != "fismo"))
 def test_parameters_after_three_steps_have_derivatives_by_every_setting(name):
     """Also where the gradients are zero, or equal, or of equal singular values."""
@@ -184,6 +185,7 @@ def online(folder: Path | None) -> seqdec.OnlineAgent:
     return seqdec.OnlineAgent(seqdec.agents.linear, SPACES, folder=folder, seed=0)
 
 
+@pytest.mark.extended
 def test_calls_from_python_may_transfer_whatever_the_guard(tmp_path):
     """An agent with its folder, its compiled functions, a run, a search and a saved state."""
     env = seqdec.envs.linear()
@@ -313,7 +315,7 @@ def factories():
 NETWORK = seqdec.models.network(seqdec.models.MLP(2, (3,)), np.zeros(2))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("name", "make"), list(factories()), ids=lambda value: value if isinstance(value, str) else "")
 def test_what_is_made_in_python_is_made_whatever_the_guard(name, make):
     """`name` is for the report."""
@@ -453,6 +455,7 @@ def test_a_log_is_made_outside_of_compiled_functions():
         jax.jit(lambda x: seqdec.ope.make_log(**(NAMED | {"reward": x})).reward)(jnp.ones(3))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", FILTERS)
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
 def test_a_filter_says_that_it_needs_32_bits(name, dtype):

@@ -41,7 +41,7 @@ def assert_same_bits(one, other):
 # Counts
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @every_filter
 @pytest.mark.parametrize("rate", [100.0, 10_000.0])
 def test_a_surprising_first_count_does_not_end_learning(name, rate):
@@ -59,6 +59,7 @@ def test_a_surprising_first_count_does_not_end_learning(name, rate):
     np.testing.assert_allclose(flt.moments(belief, at).mean[0], rate, rtol=0.05)
 
 
+@pytest.mark.sampled(2)
 @every_filter
 def test_counts_are_learned_in_varying_contexts(name):
     flt, belief = started(name, likelihoods.poisson())
@@ -85,6 +86,7 @@ def test_a_batch_of_surprising_counts_is_learned(name):
     np.testing.assert_allclose(flt.moments(belief, jnp.ones(WIDTH)).mean[0], 10_000, rtol=0.02)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("rate", [0.2, 2.0])
 def test_small_rates_are_learned_as_by_the_plain_recursion(rate):
     """Once certain, a belief takes every count by its tangent."""
@@ -119,7 +121,7 @@ def test_the_mode_of_a_count_is_where_its_likelihood_has_value_and_curvature():
 # Indices of outputs
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @every_filter
 @pytest.mark.parametrize("index", [7, 3, -1, -9])
 def test_an_output_that_does_not_exist_is_refused(name, index):
@@ -132,7 +134,7 @@ def test_an_output_that_does_not_exist_is_refused(name, index):
     assert_same_bits(fresh, belief)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @every_filter
 @pytest.mark.parametrize("index", [7, -1])
 def test_a_row_of_an_output_that_does_not_exist_is_left_out(name, index):
@@ -312,7 +314,7 @@ def test_what_no_action_can_be_chosen_for_is_refused(context, error, message):
         make("hilofi", SITE).act(KEY, state, context)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @every_agent
 def test_in_compiled_code_what_no_action_can_be_chosen_for_has_no_propensity(name):
     agent, state = agent_of(name)
@@ -329,7 +331,7 @@ def test_in_compiled_code_what_no_action_can_be_chosen_for_has_no_propensity(nam
     assert 0 < agent.act(KEY, state, GOOD).propensity <= 1 + 1e-6
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("context", "action", "reward", "error", "message"),
     [
@@ -408,7 +410,7 @@ def test_an_agent_of_other_spaces_is_not_run():
         seqdec.run(agents.linear(SITE), seqdec.envs.FunctionalEnv(env), 5, seed=0)
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(32)
 @pytest.mark.parametrize("name", LEARNERS)
 @pytest.mark.parametrize("bad", [1.7e18, 1e38, np.inf, -np.inf, np.nan])
 def test_one_bad_value_leaves_an_agent_that_learns(name, bad):

@@ -38,6 +38,7 @@ def finished(folder: Path) -> bool:
     return (folder / "manifest.json").exists() and bool(read_manifest(folder)["runs"])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0.4, 0.8, 3.0])
 def test_ctrl_c_is_quiet_at_any_time(seconds: float, tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ def returned(params, x):
     return jnp.concatenate([plain(params, x), params["b"][0]])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("function", "outer"),
     [

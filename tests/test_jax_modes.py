@@ -125,14 +125,14 @@ IN_DOUBLE = ("numbers", "half", "ids", "integers")
 """Spaces whose agents are tried with jax_enable_x64; both precisions see every agent, and every kind of space."""
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize(("name", "kind"), CASES)
 def test_agents(name: str, kind: str) -> None:
     with jax.enable_x64(kind in IN_DOUBLE), strict():
         traced(small(name, SPACES[kind]), SPACES[kind])
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.filterwarnings("error::FutureWarning")
 @pytest.mark.parametrize("name", agents.names())
 def test_a_state_of_single_precision_in_double(name: str) -> None:
@@ -154,7 +154,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("name", "options"), [(name, one) for name, several in OPTIONS.items() for one in several])
 def test_agents_with_settings(name: str, options: dict[str, Any]) -> None:
     with strict():
@@ -171,7 +171,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize("x64", [False, True])
 def test_filters(name: str, x64: bool) -> None:
@@ -209,7 +209,7 @@ def test_policies(name: str) -> None:
 RANKED = {name: {"rank": 2} for name in ("alice", "alice_0", "apollo", "fira", "galore")}
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", optim.REGISTRY.names())
 @pytest.mark.parametrize("x64", [False, True])
 def test_optimizers(name: str, x64: bool) -> None:

@@ -84,6 +84,7 @@ def test_published_agents_have_the_settings_of_the_paper(small: None) -> None:
         kuairec.KuaiRec(agents="adamw.published").check()
 
 
+@pytest.mark.extended
 def test_published_obeys_steps(small: None, tmp_path: Path, capsys: Any) -> None:
     for arguments, steps in ((["--steps", "3"], 3), (["--steps", "20000"], None), ([], None), (["--quick"], None)):
         options = cli._parse(["run", "kuairec", "--published", "--agents", QUICK, *arguments])

@@ -34,6 +34,7 @@ def tolerance(dtype):
     return 1e3 * float(jnp.finfo(dtype).eps)
 
 
+@pytest.mark.sampled(2)
 @MATRICES
 @given(seed=seeds, scale=scales, first=st.integers(0, 6), second=st.integers(1, 6), columns=st.integers(1, 6))
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -47,6 +48,7 @@ def test_root_of_sum(dtype, seed, scale, first, second, columns):
     assert np.max(np.abs(r.T @ r - want)) <= tolerance(dtype) * max(np.max(np.abs(want)), 1e-300)
 
 
+@pytest.mark.sampled(2)
 @MATRICES
 @given(seed=seeds, scale=scales, size=st.integers(1, 6), rank=st.integers(0, 6))
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -149,6 +151,7 @@ def test_cond_any_branches_for_the_whole_batch_or_not_at_all():
     np.testing.assert_array_equal(twice(jnp.array([True, False]), x), jnp.stack([2 * x, 2 * x]))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("observed", [1, 3])
 @pytest.mark.parametrize("q", [0.0, 1e-2])
 @pytest.mark.parametrize("cuts", [(), (2, 9)], ids=["whole", "pieces"])
@@ -179,6 +182,7 @@ def test_lazy_basis_equals_dense_joseph_form(observed, q, cuts):
         )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("q", "noise", "beyond", "std"),
     [(1e-6, 0.1, 1.0, 1.0), (1e-2, 1.0, 3.0, 0.1), (1.0, 0.0, 1.0, 1.0), (0.0, 0.5, 1.0, 1.0), (0.1, 0.5, 0.0, 1.0)],
@@ -245,7 +249,7 @@ def test_an_update_of_a_covariance_without_variance_or_news_is_finite(observed):
         assert 0.1 <= variances[0] <= 0.3 + 1e-12
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("basis_dtype", [None, jnp.bfloat16])
 @pytest.mark.parametrize("observed", [1, 3])
 def test_what_is_appended_as_outer_products_is_what_is_appended_as_columns(observed, basis_dtype):
@@ -329,6 +333,7 @@ def test_full_rank_downdate_is_the_joseph_form_with_the_inflated_gain():
         np.testing.assert_allclose(done.gain, gain, atol=1e-10)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("outputs", [1, 2, 7])
 def test_symmetric_downdate_is_the_joseph_form(outputs):
     """Fifteen updates without spare columns, also of more outputs than there are parameters; the last is refused."""

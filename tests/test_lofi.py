@@ -50,6 +50,7 @@ def mean_of(belief):
     return parameters.ravel(jax.tree.leaves(belief.params))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("q", [0.0, 1e-3])
 @pytest.mark.parametrize(
     ("rank", "steps", "exact"),

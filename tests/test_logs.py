@@ -267,6 +267,7 @@ def test_warnings_name_the_actions() -> None:
     assert any("actions that no row has (mail)" in text for text in ope.overlap(log, UNIFORM[:40]).warnings)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("propensity", ["none", "estimated"])
 def test_a_warm_start_needs_no_propensities_and_keeps_no_estimates(propensity: str) -> None:
     log = a_log(propensity=None)
@@ -311,6 +312,7 @@ def test_the_dict_of_open_bandit_pipeline_is_a_log() -> None:
 # The command
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("propensity", ["chance", "estimated", "none"])
 def test_the_command_reads_columns_of_any_name(propensity: str, tmp_path: Path, capsys: Any) -> None:
     TABLE.to_csv(tmp_path / "bandit.csv", index=False)

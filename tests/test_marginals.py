@@ -31,7 +31,7 @@ LIKELIHOODS = {"gaussian": likelihoods.gaussian(0.1), "categorical": likelihoods
 CASES = [("hilofi", "mlp", "gaussian"), ("hilofi", "mlp", "categorical"), ("hilofi", "mixing", "gaussian")]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("name", "module", "likelihood"), [*CASES, ("lrkf", "mlp", "gaussian")])
 def test_marginals_are_those_of_the_moments(name, module, likelihood):
     """Whether a response depends on the parameters of one output or of all, with process noise that has arrived."""
@@ -50,7 +50,7 @@ def test_marginals_are_those_of_the_moments(name, module, likelihood):
     np.testing.assert_allclose(found.variance, variance, rtol=1e-3, atol=1e-6)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("tables", [False, True], ids=["features", "tables"])
 @pytest.mark.parametrize("name", ["linear", "hilofi", "lrkf"])
 def test_a_decision_among_many_candidates_takes_memory_in_proportion(name, tables, monkeypatch):

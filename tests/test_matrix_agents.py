@@ -184,7 +184,7 @@ def claims() -> list[tuple[str, str, str]]:
     return dealt
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(48)
 @pytest.mark.parametrize(("name", "kind", "what"), claims())
 def test_every_agent_decides_and_learns(name: str, kind: str, what: str) -> None:
     where = FITTING[kind][what]
@@ -212,7 +212,7 @@ TRACED = sorted({*FIRST.values(), "linear", "random", "replay_sgd", "vbll"})
 """One agent of each kind, and those beside them with learning of their own."""
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize(("kind", "what"), SPACES)
 def test_every_space_is_taken(kind: str, what: str) -> None:
     where = FITTING[kind][what]
@@ -240,7 +240,7 @@ def replayed(where: Spaces) -> Environment:
     return Environment(reset, step, observed(where.observation_space), *where, "replayed")
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(("kind", "what"), SPACES)
 def test_every_space_is_run(kind: str, what: str) -> None:
     env = replayed(FITTING[kind][what])
@@ -248,6 +248,7 @@ def test_every_space_is_run(kind: str, what: str) -> None:
     assert_sound(Action(run.actions[0], run.propensities[0]), env.action_space)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", agents.names())
 def test_other_spaces_are_refused_with_a_remedy(name: str) -> None:
     for what, (where, remedy) in REMEDIES.items():
@@ -267,6 +268,7 @@ def test_kinds_of_spaces_that_it_does_not_claim_are_refused(name: str) -> None:
                 agents.make(name, where)
 
 
+@pytest.mark.extended
 def test_integers_beyond_those_of_jax_are_refused_as_integers() -> None:
     agent = agents.linear(FITTING["contexts"]["wide integers"])
     state, context = agent.init(jax.random.key(0)), np.array([2**40, -(2**40), 2**35 + 1, 0])

@@ -348,7 +348,7 @@ def words(name: str, line: list[str]) -> list[str]:
 CASES = [(name, line) for name in experiments.EVERY for line in lines(name)]
 
 
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(28)
 @pytest.mark.parametrize(("name", "line"), CASES, ids=[" ".join([name, *line])[:60] for name, line in CASES])
 def test_every_value_of_every_option(name: str, line: list[str], traced: Path, capsys: Any) -> None:
     if "ray" in line and importlib.util.find_spec("ray") is None:
@@ -362,7 +362,7 @@ def test_every_value_of_every_option(name: str, line: list[str], traced: Path, c
         assert code == 0 and "seqdec: " not in err, f"seqdec {' '.join(words(name, line))}: {err}"
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", experiments.EVERY)
 def test_the_defaults_of_every_command(name: str, traced: Path, capsys: Any) -> None:
     needed = ["--agent", "adamw"] if name == "tune" else []

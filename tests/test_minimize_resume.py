@@ -31,7 +31,7 @@ def bowl(x: Any) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(14)
 @pytest.mark.parametrize(("kind", "place", "number"), PLACES)
 def test_a_killed_search_goes_on_with_the_same_result(kind: str, place: str, number: int, tmp_path: Path) -> None:
     (whole := tmp_path / "whole").mkdir()

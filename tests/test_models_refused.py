@@ -115,7 +115,7 @@ def test_every_agent_with_a_model_refuses_it(name: str) -> None:
             agents.make(name, IMAGES, model=module)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("module", [Single(), Layered(), Dropping(deterministic=True)])
 def test_the_remedies_work(module: nn.Module) -> None:
     network = models.network(module, jnp.zeros((8, 8, 1)))

@@ -57,6 +57,7 @@ def test_a_minibatch_is_the_newest_rows_and_others_of_the_memory():
     np.testing.assert_array_equal(whole.weights, [1, 1, 1, 0])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("full", [False, True], ids=["one reward", "every reward"])
 def test_replay_is_a_step_on_the_mean_loss_of_what_is_in_the_memory(full):
     """With every row in each minibatch, as `batch_size` None makes it."""
@@ -119,7 +120,7 @@ def offer(seed=0):
     return {"item": jnp.asarray(random.integers(0, 6, 4), jnp.int32), "features": features}
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", ["replay_adamw", "last_layer_laplace", "vbll", "on_vbll", "neural_linear", "ensemble"])
 @pytest.mark.parametrize("full", [False, True], ids=["one reward", "every reward"])
 def test_candidates_are_learned_from_and_chosen(name, full):
@@ -234,7 +235,7 @@ def rows_of(params, x):
     return np.asarray(parameters.ravel(parameters.split(gradients, NETWORK.is_last)[1], 1), np.float64)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("over", ["memory", "stream"])
 @pytest.mark.parametrize("shared", [False, True], ids=["a group per arm", "one group"])
 @pytest.mark.parametrize("full", [False, True], ids=["one reward", "every reward"])

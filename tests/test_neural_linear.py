@@ -49,7 +49,7 @@ def ridge(layer, params, steps, full):
     return [np.array(part) for part in zip(*found, strict=True)]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("learns", "steps", "every"),
     [(True, 12, 4), (False, 11, 4)],

@@ -104,7 +104,7 @@ def test_the_factories_are_many():
     assert len(CASES) > 200
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("case", "keyword"), CASES, ids=[f"{case.name}-{keyword}" for case, keyword in CASES])
 def test_a_keyword_refuses_what_is_not_a_number(case: Case, keyword: str) -> None:
     wrong = ["x", True, np.bool_(True), float("nan"), 1j, [None], {"a": 1}]

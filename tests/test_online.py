@@ -244,6 +244,7 @@ def test_a_removed_arm_is_not_played_and_its_output_is_used_again(tmp_path: Path
         assert {decision.action for decision in again.decide_many(X)} <= {3, 4}
 
 
+@pytest.mark.extended
 def test_more_capacity_when_the_log_is_opened_again(tmp_path: Path) -> None:
     with service(tmp_path) as one:
         busy(one)
@@ -313,6 +314,7 @@ def test_a_wrong_context_or_mask_is_refused(context: Any, mask: Any, kind: type[
     assert one.counts["decisions"] == 0
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("token", "reward", "kind", "message"),
     [

@@ -157,6 +157,7 @@ def test_an_arm_that_cannot_be_added_leaves_all_as_it_was(tmp_path: Path) -> Non
         assert again.arms == (0, 1, 2, 3) and exceptions.bits(again) == expected
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("half_life", [None, 40])
 def test_a_regression_for_each_arm_is_widened(half_life: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make = lambda spaces: LINEAR(spaces, half_life=half_life)  # noqa: E731

@@ -266,6 +266,7 @@ def test_an_exception_at_some_lines(call: str, tmp_path: Path) -> None:
             np.testing.assert_array_equal(again._shelf.features, one._shelf.features)
 
 
+@pytest.mark.extended
 def test_auto_learns_a_catalog(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     items = {str(number): row for number, row in enumerate(generator.normal(size=(12, 2)))}

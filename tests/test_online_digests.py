@@ -69,6 +69,7 @@ DIFFERENT: dict[str, tuple[Callable[[], Any], ...]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", DIFFERENT)
 def test_another_configuration_has_another_digest(name: str) -> None:
     makes = DIFFERENT[name]
@@ -113,6 +114,7 @@ print(*[here.digest(makes[0]()) for makes in here.DIFFERENT.values()])
 """
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_another_process_has_the_same_digests() -> None:
     root = str(Path(__file__).resolve().parents[1])

@@ -15,7 +15,7 @@ import online_exceptions as exceptions  # noqa: E402  # pyright: ignore[reportMi
 CASES = {**dict.fromkeys(exceptions.CALLS, 60), "add_arm beyond the capacity": 3}
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("name", "capacity"), CASES.items(), ids=CASES)
 def test_an_exception_at_some_lines(name: str, capacity: int, tmp_path: Path) -> None:
     """At all lines: benchmarks/online_exceptions.py."""

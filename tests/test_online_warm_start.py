@@ -60,6 +60,7 @@ def stops(monkeypatch: pytest.MonkeyPatch, at: int, instead: Any) -> None:
     monkeypatch.setattr(journal.Journal, "stage", staged)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_calls_go_on_while_the_log_is_written(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gate, log = Gate(), other(kind)

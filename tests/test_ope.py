@@ -230,6 +230,7 @@ def test_a_new_estimator_is_one_function() -> None:
         MeanReward(time=2.0)  # pyright: ignore[reportCallIssue]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("rule", ["slope", "bound"])
 @pytest.mark.parametrize("name", ["ips", "dr", "switch_dr", "sub_gaussian_ips", "sub_gaussian_dr"])
 def test_a_rule_chooses_little_bias_with_many_rows_and_little_variance_with_few(name: str, rule: str) -> None:
@@ -761,6 +762,7 @@ def test_the_command_reads_a_policy_from_a_file_and_rebuilds_its_report(tmp_path
     assert (tmp_path / "out" / "estimates.csv").is_file()
 
 
+@pytest.mark.extended
 def test_the_command_reads_the_log_of_an_online_agent_and_leaves_it_alone(tmp_path: Path, capsys: Any) -> None:
     site = SimpleNamespace(observation_space=spaces.Box(-5, 5, (2,)), action_space=spaces.Discrete(2))
     folder = tmp_path / "site"

@@ -103,7 +103,7 @@ def rarely_played(rng: Any) -> tuple[ope.Log, np.ndarray, float]:
     return log, np.tile([0.1 / 9] * 9 + [0.9], (1000, 1)), 0.1 * 0.3 + 0.9 * 0.8
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("draw", [nearly_deterministic, rare, rarely_played])
 @pytest.mark.filterwarnings("ignore:the log", "ignore:the mean weight")
 def test_default_intervals_hold_where_percentiles_are_too_short(draw: Any) -> None:

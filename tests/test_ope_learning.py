@@ -67,7 +67,7 @@ def test_gradients_are_finite_differences_of_the_estimator(name: str) -> None:
         assert abs(slope[place] - difference) < 1e-8
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     "learned",
     [
@@ -126,6 +126,7 @@ def test_digits_feedback_teaches_more_than_the_logging_policy_plays() -> None:
         assert target[np.arange(len(truth)), truth].mean() > 0.9 > (law[1000:] * np.eye(10)[truth]).sum(axis=1).mean()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["network", "classifier"])
 def test_the_agent_plays_and_serves(kind: str, tmp_path: Path) -> None:
     env = seqdec.envs.make("digits")

@@ -105,7 +105,7 @@ def descend(transform, loss_of, params, steps):
     return jax.jit(lambda params: jax.lax.scan(step, (params, transform.init(params)), length=steps))(params)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_converges(name):
     (end, _), _ = descend(make(name, optax.cosine_decay_schedule(RATES[name], STEPS)), together, STARTS, STEPS)
@@ -146,6 +146,7 @@ def two_steps(name, params=None, grads=None):
     return updates, state
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_compiles_once_and_its_state_keeps_shapes_and_types(name):
     transform, update = compiled(name)
@@ -186,7 +187,7 @@ def test_state_survives_a_checkpoint(name):
     leaves_close(restored, state, 0, 0)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", COMPOSED)
 def test_composes_with_the_rest_of_optax(name):
     """One program: accumulation over hyperparameters in the state, beside a masked group and a finite guard."""
@@ -218,7 +219,7 @@ def test_composes_with_the_rest_of_optax(name):
     leaves_close(state.inner_state.inner_opt_state.inner_state, kept, 0, 0)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", NAMES)
 def test_vmaps_over_parameters_and_state(name):
     transform, _ = compiled(name)
@@ -241,6 +242,7 @@ def test_vmaps_over_parameters_and_state(name):
         leaves_close(jax.tree.map(lambda leaf: leaf[index], batched), wanted, 2e-4, 1e-5)  # noqa: B023
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_zero_and_nan_gradients(name):
     transform, update = compiled(name)
@@ -268,6 +270,7 @@ def test_gradients_whose_squares_overflow_leave_updates_and_state_finite(name):
             assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves((updates, state)))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_bfloat16_parameters_get_bfloat16_updates_from_float32_state(name):
     narrow = functools.partial(jax.tree.map, lambda leaf: leaf.astype(jnp.bfloat16))
@@ -425,7 +428,7 @@ def test_weight_decay_is_decoupled_and_follows_the_group():
     np.testing.assert_allclose(updates["bias"], -0.2 * 0.1 * 0.5 * 2, rtol=1e-6)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_weight_decay_falls_on_the_parameters_of_its_mask(name):
     def kernels(tree):

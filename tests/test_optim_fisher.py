@@ -205,6 +205,7 @@ def test_swan_box():
     np.testing.assert_allclose(direction, root(normal @ normal.T, -0.5) @ normal, rtol=1e-8)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("shape", [(5, 8), (8, 5), (1, 4), (9, 3)])
 def test_polar_factors(shape):
     matrix = np.random.default_rng(5).normal(size=shape)
@@ -459,6 +460,7 @@ SCALE_FREE = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", SCALE_FREE)
 def test_directions_do_not_depend_on_the_gradients_scale_or_orientation(name):
     sequence = gradients(steps=4)

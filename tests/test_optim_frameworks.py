@@ -110,7 +110,7 @@ def program(transform, params, gradients):
     return re.sub(r"0x[0-9a-f]+", "", str(jax.make_jaxpr(step)(*leaves)))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_program_of_a_step_is_the_same_in_every_framework(name):
     """The output layer of the list has no name that tells, so that `matrices` does."""
@@ -193,6 +193,7 @@ def test_state_is_sharded_as_its_parameters():
                 assert leaf.sharding.is_equivalent_to(wanted[leaf.shape], leaf.ndim), (name, leaf.shape)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["alice", "koala_plus_plus"])
 def test_state_survives_orbax(name, tmp_path):
     transform = make(name)

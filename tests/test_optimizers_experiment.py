@@ -98,6 +98,7 @@ def test_the_peak_of_the_rate_is_that_of_the_optimizer(toy: Task) -> None:
     assert list(frame["step"]) == list(range(2, 81, 2))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("perplexity", [False, True])
 def test_validation_chooses_by_held_out_data(
     toy: Task, perplexity: bool, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch

@@ -65,7 +65,7 @@ def command(name: str) -> list[str]:
     return [name] if name in experiments.COMMANDS else ["run", name]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("name", "option", "value"), list(cases()))
 def test_a_wrong_value_is_refused(
     name: str, option: str, value: str, image_home: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch

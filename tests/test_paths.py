@@ -173,7 +173,7 @@ def test_all_functions_that_write_are_known() -> None:
                 assert name not in parameters or "PathLike" in str(parameters[name].annotation), (function, name)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", WRITERS)
 def test_what_is_written_is_where_the_path_says(name: str, places: tuple[Path, Path]) -> None:
     home, work = places
@@ -275,6 +275,7 @@ def test_a_command_from_home(places: tuple[Path, Path], capsys: pytest.CaptureFi
 KINDS = ("seqdec.save", "seqdec.bo.BayesianOptimizer.save", "seqdec.run", "seqdec.Run.save", "seqdec.OnlineAgent")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("suffix", [".xlsx", ".CSV", ".json", ".pkl", ".parquet.gz"])
 @pytest.mark.parametrize("name", [*KINDS, "seqdec.ope.Log.save"])
 def test_the_name_of_another_kind_of_file_is_refused(name: str, suffix: str, places: tuple[Path, Path]) -> None:

@@ -39,7 +39,7 @@ def network(activation: Any = nn.elu) -> models.Network:
     return models.network(models.MLP(3, (4,), activation), X)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", agents.names())
 def test_agents(name: str) -> None:
     where, context = (ENV, X) if "contexts" in agents.capabilities(name).spaces else (ITEMS, {"video": np.arange(3)})
@@ -66,6 +66,7 @@ def test_policies(name: str) -> None:
     assert score(again(policy)) == score(policy)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -83,6 +84,7 @@ def test_filters(name: str, options: dict[str, int]) -> None:
     assert program(again(flt).init, KEY, params) == program(flt.init, KEY, params)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CONTRACT)
 def test_environments(name: str) -> None:
     env = build(name)

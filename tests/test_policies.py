@@ -124,12 +124,14 @@ def test_masked_candidates_score_minus_infinity_and_are_never_played(name):
     assert set(scores.argmax(1)) <= set(np.flatnonzero(MASK))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", VARIANTS)
 def test_the_only_allowed_candidate_is_played_with_probability_one(name):
     probabilities = VARIANTS[name]().probabilities(jax.random.key(0), belief(), None, jnp.arange(4) == 2)
     np.testing.assert_allclose(probabilities, [0, 0, 1, 0], atol=1e-6)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("mask", [None, MASK], ids=["all allowed", "some allowed"])
 @pytest.mark.parametrize("name", VARIANTS)
 def test_probabilities_are_the_frequencies_of_the_actions(name, mask):
@@ -180,7 +182,7 @@ def test_many_equal_and_certain_arms_share_the_probability():
     np.testing.assert_allclose(policy.probabilities(jax.random.key(0), question, None, None), 1 / 300, rtol=1e-4)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("std", [0.0, 0.01, 1.0])
 @pytest.mark.parametrize("mask", [None, jnp.arange(40) % 3 > 0], ids=["all allowed", "some allowed"])
 def test_the_probability_of_one_candidate_is_one_of_the_probabilities(std, mask):
@@ -209,6 +211,7 @@ def test_an_estimated_probability_is_never_zero(name):
     )
 
 
+@pytest.mark.sampled(2)
 @settings(max_examples=50, deadline=None)
 @given(
     mean=arrays(np.float32, 4, elements=st.floats(-1e3, 1e3, width=32)),
@@ -241,7 +244,7 @@ def _probabilities(name, mean, cov, mask):
     return _every_law(mean, cov, mask)[name]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
 @pytest.mark.parametrize("arms", [2, 10, 64, 256])
 def test_singular_covariances_in_float32_give_finite_scores(arms, scale):

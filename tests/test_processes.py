@@ -121,7 +121,7 @@ MAKERS = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", MAKERS)
 def test_what_makes_an_agent(kind: str) -> None:
     one = service(None, MAKERS[kind])

@@ -196,6 +196,7 @@ def test_bands_are_t_intervals() -> None:
     np.testing.assert_allclose([last.min(), last.max()], [low, high])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("num_seeds", [1, 3])
 def test_pictures_of_odd_runs(num_seeds: int, tmp_path: Path) -> None:
     short, blind = make_run(num_seeds, 1), make_run(num_seeds)._replace(regret=np.full((num_seeds, 40), np.nan))

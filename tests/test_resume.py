@@ -72,7 +72,7 @@ def stopped_after(monkeypatch: pytest.MonkeyPatch, chunks: int) -> Iterator[None
         pytest.fail("it was not stopped")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("chunks", [0, 3, 19, 20, 55, 99])
 def test_an_interrupted_run_ends_as_it_would_have(chunks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options: dict[str, Any] = {"seed": 0, "num_seeds": 2, "diagnostics": ("error",)}

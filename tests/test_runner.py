@@ -70,6 +70,7 @@ def assert_same(result: Run, i: int, oracle: dict[str, np.ndarray]) -> None:
     assert result.rejected[i] == oracle["rejected"].sum()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("full_information", [False, True])
 def test_scan_equals_python_loop(full_information: bool) -> None:
     agent, env = toy_agent(), toy_env(full_information=full_information)

@@ -93,7 +93,7 @@ TAKERS = {
 OPTIONAL = ("minimize", "FunctionalEnv", "FunctionalVectorEnv", "sampler")
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", TAKERS)
 def test_any_integer_is_a_seed_and_large_ones_differ_from_small_ones(name: str) -> None:
     take = TAKERS[name]

@@ -53,7 +53,7 @@ def test_filters(name):
     check(lambda belief, seed: flt.sample(jax.random.key(seed), belief), belief, SEEDS)
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("name", sorted(set(seqdec.agents.REGISTRY) - {"popularity"}))
 def test_agents(name):
     agent = seqdec.agents.make(name, ENV)

@@ -108,6 +108,7 @@ def test_numbers_of_candidates_are_measured_over_all_that_are_allowed() -> None:
     assert state.contexts["features"].seen == 2
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [np.float32, np.int32])
 def test_box_actions_are_seen_in_standard_units(dtype: Any) -> None:
     """A price from 0 to 1,000 is chosen as one from 0 to 1 would be, and the record has the price."""

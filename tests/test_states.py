@@ -43,6 +43,7 @@ def test_every_kind_of_leaf_comes_back_to_the_bit(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["state"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["hilofi", "lrkf", "linear", "replay_adamw"])
 def test_an_agent_goes_on_as_if_it_had_not_been_saved(name: str, tmp_path: Path) -> None:
     env = envs.linear()

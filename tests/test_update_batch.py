@@ -107,7 +107,7 @@ def after_batches(flt, belief):
     return belief
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", NAMES)
 def test_batches_equal_the_box_with_stacked_jacobians(name):
     """Through several emptied buffers."""
@@ -160,6 +160,7 @@ def test_inputs_that_are_not_finite_are_left_out(name):
     np.testing.assert_allclose(flt.moments(none, at).cov, flt.moments(belief, at).cov, rtol=1e-12)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["ekf", "hilofi"])
 def test_inputs_of_one_candidate_are_the_candidates_of_one_input(name):
     """Embedding tables: rows that several inputs read, some of them twice."""

@@ -109,6 +109,7 @@ def test_the_bound_of_a_class_is_below_its_expectation_and_exact_without_varianc
         np.testing.assert_allclose(tight, np.log(certain), rtol=1e-10)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("head", ["regression", "classification"])
 def test_the_bound_rises_in_training(head):
     batch = data()
