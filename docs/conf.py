@@ -24,7 +24,7 @@ CHAPTERS = {
     "Bandits": ("bandits", "environments", "features", "catalogs", "services", "recommender"),
     "Optimization": ("bayesian-optimisation", "optimizers"),
     "Evaluation and experiments": ("off-policy-evaluation", "command-line", "sweeps", "data"),
-    "Methods": ("mathematics", "filters", "speed", "reproduction"),
+    "Methods": ("mathematics", "filters", "speed", "reproduction", "reproduction-optimizers"),
     "Notebooks": ("../notebooks/*",),
     "Reference": ("api/*", "../CHANGELOG", "../CONTRIBUTING", "../benchmarks/README"),
 }

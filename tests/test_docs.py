@@ -26,7 +26,7 @@ SHELL = re.compile(r"^(?:    .*?)?(?<![\w-])seqdec ((?:run|sweep|tune|ope|bench|
 TOML = re.compile(r"^```toml\n(.*?)^```", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
-COPIES = ("choosing", "comparison", "when-not")
+COPIES = ("choosing", "comparison", "reproduction-optimizers", "when-not")
 """Pages whose tables with the columns "figure" and "details" copy figures from where the details lead."""
 
 NUMBER = r"(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)(?:e[+-]?\d+)?"
