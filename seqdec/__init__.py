@@ -29,7 +29,7 @@ from seqdec.results import Run
 from seqdec.runtime import compilation_cache, use_all_cores
 from seqdec.states import inspect, load, save
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "OnlineAgent",
