@@ -11,7 +11,13 @@ from seqdec import cli
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("agents", "benchmarks", "docs", "envs", "examples", "notebooks", "seqdec", "tests")
-PAGES = sorted([*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md"))])
+PAGES = sorted(
+    [
+        *ROOT.glob("*.md"),
+        *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md")),
+        *(path for suffix in ("md", "yml") for path in (ROOT / ".github").rglob(f"*.{suffix}")),
+    ]
+)
 SOURCES = sorted({path.resolve() for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")})
 EXEMPT = {ROOT / "CHANGELOG.md", Path(__file__).resolve()}  # they name what does not exist
 
@@ -25,6 +31,10 @@ COMMAND = re.compile(r"`seqdec ((?:run|sweep|ope|bench|list|report)\b[^`]*)`")
 SHELL = re.compile(r"^(?:    .*?)?(?<![\w-])seqdec ((?:run|sweep|tune|ope|bench|list|report)\b.*)$", re.MULTILINE)
 TOML = re.compile(r"^```toml\n(.*?)^```", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+OWN = re.compile(
+    r"https://(?:github\.com/seqdec/seqdec/(?:blob|tree)/main|raw\.githubusercontent\.com/seqdec/seqdec/main)/"
+)
+SITE = re.compile(r"https://seqdec\.github\.io/seqdec/(.*)\.html$")
 
 COPIES = ("choosing", "comparison", "reproduction-optimizers", "when-not")
 """Pages whose tables with the columns "figure" and "details" copy figures from where the details lead."""
@@ -65,14 +75,21 @@ def anchors(text):
     return {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
 
 
+def place(page, link):
+    """The file of the repository and the anchor to which a link leads, also by its address; None: somewhere else."""
+    path, _, anchor = link.partition("#")
+    if own := OWN.match(path):
+        return ROOT / path[own.end() :], anchor
+    if site := SITE.match(path):
+        return ROOT / f"{site[1]}.md", anchor
+    return None if "://" in path else (page.parent / path if path else page, anchor)
+
+
 def broken_links(page, text):
-    """Relative links that lead to no file, or to no heading of a page."""
+    """Links into the repository that lead to no file, or to no heading of a page."""
     broken = []
     for link in LINK.findall(text):
-        if "://" in link:
-            continue
-        path, _, anchor = link.partition("#")
-        target = page if not path else page.parent / path
+        target, anchor = place(page, link) or (page, "")
         if not target.exists() or (anchor and anchor not in anchors(target.read_text(encoding="utf-8"))):
             broken.append(link)
     return broken
@@ -104,8 +121,8 @@ def strange_figures(page, text):
     """Copied figures that the linked section does not have."""
     strange = []
     for figure, details in copied_figures(text):
-        path, _, anchor = LINK.findall(details)[0].partition("#")
-        source = section((page.parent / path).read_text(encoding="utf-8"), anchor)
+        target, anchor = place(page, LINK.findall(details)[0])
+        source = section(target.read_text(encoding="utf-8"), anchor)
         if figure not in FIGURE.findall(source):
             strange.append((figure, details))
     return strange
@@ -171,6 +188,16 @@ def test_what_does_not_exist_is_found():
     assert missing_names("`seqdec.core.Agent` or `seqdec.core.Nobody`") == ["seqdec.core.Nobody"]
     page = ROOT / "docs" / "index.md"
     assert broken_links(page, "[a](data.md), [b](none.md), [c](bandits.md#none)") == ["none.md", "bandits.md#none"]
+    blob, raw = "https://github.com/seqdec/seqdec/blob/main", "https://raw.githubusercontent.com/seqdec/seqdec/main"
+    site = "https://seqdec.github.io/seqdec/docs"
+    lost = [f"{blob}/docs/none.md", f"{blob}/docs/bandits.md#none", f"{raw}/none.png", f"{site}/none.html"]
+    found = [
+        f"{blob}/docs/bandits.md#mnist",
+        f"{raw}/docs/mnist.png",
+        f"{site}/faq.html",
+        "https://example.com/none.md",
+    ]
+    assert broken_links(page, " ".join(f"[x]({link})" for link in lost + found)) == lost
 
 
 def test_a_figure_that_is_not_in_the_linked_section_is_found(tmp_path):

@@ -5,6 +5,7 @@ import graphlib
 import importlib.metadata
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 
 import seqdec
@@ -49,6 +51,7 @@ Digits FashionMNIST GaussianBandit Idx KuaiRec LinearBandit MNIST RandomExposure
 Financial Jester Mushroom OpenBandit Statlog
 """
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
 
 
 def folders_of(package: str) -> Iterator[tuple[str, Path, list[str]]]:
@@ -236,7 +239,42 @@ def test_version_is_the_same_everywhere():
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     newest = next(line for line in changelog.splitlines() if line.startswith("## "))
     assert newest.split()[1] == seqdec.__version__
-    assert importlib.metadata.version("seqdec") == seqdec.__version__
+    assert PROJECT["tool"]["setuptools"]["dynamic"] == {"version": {"attr": "seqdec.__version__"}}
+    assert CITATION["version"] == seqdec.__version__
+
+
+def test_license_citation_and_project_agree():
+    license = (ROOT / "LICENSE").read_text(encoding="utf-8")
+    (holder,) = re.findall(r"^Copyright \(c\) \d{4} (.+)$", license, re.MULTILINE)
+    assert [{"name": holder}] == CITATION["authors"] == PROJECT["project"]["authors"]
+    assert license.startswith(f"{CITATION['license']} License\n")
+    assert CITATION["license"] == PROJECT["project"]["license"]
+    assert CITATION["repository-code"] == PROJECT["project"]["urls"]["Source"]
+
+
+def workflow_steps() -> Iterator[dict]:
+    """The steps of all jobs of all workflows."""
+    for path in sorted((ROOT / ".github" / "workflows").glob("*.yml")):
+        for job in yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"].values():
+            yield from job["steps"]
+
+
+def test_workflows_run_the_commands_that_contributors_run():
+    known = "".join((ROOT / name).read_text(encoding="utf-8") for name in ("CONTRIBUTING.md", ".ci/run"))
+    run = [step["run"] for step in workflow_steps() if "run" in step and "name" not in step]
+    assert {".ci/run", "pytest", "python -m build"} <= set(run)
+    assert [command for command in run if command not in known] == []
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
+
+
+def test_workflows_test_every_python_that_the_project_names():
+    tests = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text(encoding="utf-8"))["jobs"]
+    tested = tests["newest"]["strategy"]["matrix"]["python"]
+    prefix = "Programming Language :: Python :: 3."
+    named = [f"3.{text.removeprefix(prefix)}" for text in PROJECT["project"]["classifiers"] if text.startswith(prefix)]
+    assert named == tested[: len(named)]
+    lowest = [step["with"]["python-version"] for step in tests["lowest"]["steps"] if "with" in step]
+    assert [f">={version}" for version in (*lowest, named[0])] == [PROJECT["project"]["requires-python"]] * 2
 
 
 def test_command_and_types_are_installed():
