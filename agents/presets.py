@@ -66,7 +66,7 @@ def from_filter(factory: Callable[..., Filter] | str, policy: str, **presets: An
 
     Args:
         factory: (network, likelihood, *, keywords) -> Filter, or "module:function". Where it takes `numerics`, the
-            linearisation is shared between acting and learning if the policy linearises too.
+            linearization is shared between acting and learning if the policy linearizes too.
         policy: the default.
         **presets: values of the filter's keywords.
     """
@@ -109,8 +109,8 @@ def from_filter(factory: Callable[..., Filter] | str, policy: str, **presets: An
         told["standardize"] = standardize
         if "numerics" in own:
             numerics = chosen.get("numerics", Numerics())
-            # An average of means acts elsewhere than the filter linearises.
-            chosen["numerics"] = numerics._replace(share_linearisation=acquisition.needs == "joint" and not average)
+            # An average of means acts elsewhere than the filter linearizes.
+            chosen["numerics"] = numerics._replace(share_linearization=acquisition.needs == "joint" and not average)
         likelihood = likelihoods.gaussian(noise_variance) if likelihood is None else likelihood
         flt = make_filter(network, likelihood, **chosen)
         made = filtering(
@@ -132,16 +132,16 @@ def from_filter(factory: Callable[..., Filter] | str, policy: str, **presets: An
 
 def _averaging(agent: Agent, flt: Filter, decay: float, rehearses: bool) -> Agent:
     """The agent of a filter, acting by the average of its belief's means."""
-    recentre = flt.recentre
-    if recentre is None:
+    recenter = flt.recenter
+    if recenter is None:
         raise ValueError(f"the belief of {agent.name} has no mean that could be moved: leave out average={decay}")
     if not rehearses:
-        return averaging(agent, decay, flt.mean, recentre)
+        return averaging(agent, decay, flt.mean, recenter)
     return averaging(
         agent,
         decay,
         lambda state: flt.mean(state.belief),
-        lambda state, params: state._replace(belief=recentre(state.belief, params)),
+        lambda state, params: state._replace(belief=recenter(state.belief, params)),
     )
 
 

@@ -203,7 +203,7 @@ class ScorerOptions(BeliefOptions, total=False):
 
 
 class VariationalOptions(TypedDict, total=False):
-    """Keywords of `seqdec.agents.variational` without `regularisation`."""
+    """Keywords of `seqdec.agents.variational` without `regularization`."""
 
     head: str
     prior_std: float
@@ -215,4 +215,4 @@ class VariationalOptions(TypedDict, total=False):
 class RegularizedOptions(VariationalOptions, total=False):
     """Keywords of `seqdec.agents.variational`."""
 
-    regularisation: float
+    regularization: float

@@ -1,4 +1,4 @@
-"""The tasks of `bayesian_optimisation.py`: functions with known minima, and the models of `model_tasks.py`.
+"""The tasks of `bayesian_optimization.py`: functions with known minima, and the models of `model_tasks.py`.
 
 A task is a function of a dict, its space in the terms of `seqdec.bo`, and the number of calls. `task` knows also the 24
 functions of the BBOB suite, from the package ioh: "bbob-3-5-1" is the third one in five columns, its first instance.
@@ -17,7 +17,7 @@ from seqdec.envs import objectives
 
 
 class Task(NamedTuple):
-    """A black box to be minimised."""
+    """A black box to be minimized."""
 
     fun: Callable[[Mapping[str, Any]], float]
     space: dict[str, Any]
@@ -48,8 +48,8 @@ def _camel(x: np.ndarray) -> float:
 def _hartmann3(x: np.ndarray) -> float:
     """Hartmann's function of three arguments."""
     scales = np.array([[3, 10, 30], [0.1, 10, 35], [3, 10, 30], [0.1, 10, 35]])
-    centres = 1e-4 * np.array([[3689, 1170, 2673], [4699, 4387, 7470], [1091, 8732, 5547], [381, 5743, 8828]])
-    return -float(np.array([1.0, 1.2, 3.0, 3.2]) @ np.exp(-np.sum(scales * (x - centres) ** 2, axis=1)))
+    centers = 1e-4 * np.array([[3689, 1170, 2673], [4699, 4387, 7470], [1091, 8732, 5547], [381, 5743, 8828]])
+    return -float(np.array([1.0, 1.2, 3.0, 3.2]) @ np.exp(-np.sum(scales * (x - centers) ** 2, axis=1)))
 
 
 def _rastrigin(x: np.ndarray) -> float:
@@ -77,7 +77,7 @@ TASKS = {
     "ackley5": _known(objectives.ackley(5), 50),
     "rosenbrock4": _known(objectives.rosenbrock(4), 50),
     "levy4": _known(objectives.levy(4), 50),
-    # The minima of Rastrigin's and Griewank's functions are not in the centre of these boxes.
+    # The minima of Rastrigin's and Griewank's functions are not in the center of these boxes.
     "rastrigin4": _boxed(_rastrigin, [(-4, 5)] * 4, 0.0, 50),
     "griewank6": _boxed(_griewank, [(-50, 70)] * 6, 0.0, 50),
     "styblinski-tang5": _boxed(_styblinski_tang, [(-5, 5)] * 5, -39.16616570377142 * 5, 50),

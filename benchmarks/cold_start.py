@@ -1,6 +1,6 @@
 """CPU seconds from the import of seqdec to an agent's first decision and its first learned reward, nothing cached.
 
-    python benchmarks/cold_start.py [--env digits] [--agent hilofi] [--unoptimised] [--cache DIR]
+    python benchmarks/cold_start.py [--env digits] [--agent hilofi] [--unoptimized] [--cache DIR]
 
 Prints the CPU time (all threads) of each stage. With --cache, the second call shows a start with the programs compiled.
 """
@@ -19,7 +19,7 @@ import numpy as np  # noqa: E402
 import tyro  # noqa: E402
 
 
-def main(env: str = "digits", agent: str = "hilofi", unoptimised: bool = False, cache: Path | None = None) -> None:
+def main(env: str = "digits", agent: str = "hilofi", unoptimized: bool = False, cache: Path | None = None) -> None:
     """CPU seconds of the stages of a service's first request."""
     if cache is not None:
         seqdec.compilation_cache(cache)
@@ -32,7 +32,7 @@ def main(env: str = "digits", agent: str = "hilofi", unoptimised: bool = False, 
         return done
 
     world = timed("environment", seqdec.envs.make, env)
-    learner = timed("agent", lambda: seqdec.compiled(seqdec.agents.make(agent, world), optimise=not unoptimised))
+    learner = timed("agent", lambda: seqdec.compiled(seqdec.agents.make(agent, world), optimize=not unoptimized))
     key, observation = jax.random.key(0), np.full(world.observation_space.shape, 0.1, np.float32)
     state = timed("init", learner.init, key)
     action = timed("first decision", learner.act, key, state, observation)

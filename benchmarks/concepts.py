@@ -121,7 +121,7 @@ def sampling_picture(posterior: Posterior) -> Figure:
     at = posterior.joint(ACTIONS)
     figure = Figure(figsize=(10.5, 5.2), dpi=100, layout="constrained")
     axes = figure.subplots(2, 3, sharex=True, sharey="row", height_ratios=(1.5, 1))
-    for column, (name, (colour, policy)) in enumerate(samplers.items()):
+    for column, (name, (color, policy)) in enumerate(samplers.items()):
         scores = jax.jit(jax.vmap(lambda key, policy=policy: policy.score(key, posterior, ACTIONS, None)))
         every = np.asarray(scores(jax.random.split(jax.random.key(3), DECISIONS)))
         above, under = axes[:, column]
@@ -136,14 +136,14 @@ def sampling_picture(posterior: Posterior) -> Figure:
             label="95%, of the expected response",
         )
         above.plot(ACTIONS[:, 0], at.mean, color=DARK, lw=1.2, label="its mean")
-        above.plot(ACTIONS[:, 0], every[0], "-o", color=colour, ms=2.5, lw=0.7, label="scores")
+        above.plot(ACTIONS[:, 0], every[0], "-o", color=color, ms=2.5, lw=0.7, label="scores")
         best = np.argmax(every[0])
         above.plot(
-            ACTIONS[best, 0], every[0, best], "*", color=colour, ms=15, mec="k", mew=0.6, ls="", label="the action"
+            ACTIONS[best, 0], every[0, best], "*", color=color, ms=15, mec="k", mew=0.6, ls="", label="the action"
         )
         finish_axis(above, name, "", "")
         share = np.bincount(np.argmax(every, axis=1), minlength=len(ACTIONS)) / DECISIONS
-        under.bar(ACTIONS[:, 0], share, width=0.09, color=colour)
+        under.bar(ACTIONS[:, 0], share, width=0.09, color=color)
         finish_axis(under, "", "action", "")
     axes[0, 0].set_ylabel("drawn score of one decision")
     axes[1, 0].set_ylabel(f"share of {DECISIONS:,} decisions")
@@ -164,7 +164,7 @@ def three_actions() -> Posterior:
 
 def policies_picture(posterior: Posterior) -> Figure:
     """The belief over three actions, and with which probability each policy plays them."""
-    at, colours = posterior.joint(None), (BLUE, GREEN, ORANGE)
+    at, colors = posterior.joint(None), (BLUE, GREEN, ORANGE)
     chosen = {
         "greedy()": policies.greedy(),
         "epsilon_greedy(epsilon=0.3)": policies.epsilon_greedy(epsilon=0.3),
@@ -176,10 +176,10 @@ def policies_picture(posterior: Posterior) -> Figure:
     }
     figure = Figure(figsize=(10.5, 3.6), dpi=100, layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(1, 2))
-    for arm, colour in enumerate(colours):
+    for arm, color in enumerate(colors):
         for std, width, alpha in ((at.cov + at.noise, 3, 0.3), (at.cov, 7, 1.0)):
             half = WIDE * float(jnp.sqrt(std[arm, arm]))
-            left.plot([arm] * 2, [at.mean[arm] - half, at.mean[arm] + half], color=colour, lw=width, alpha=alpha)
+            left.plot([arm] * 2, [at.mean[arm] - half, at.mean[arm] + half], color=color, lw=width, alpha=alpha)
         left.plot(arm, at.mean[arm], "o", color="w", mec="k", ms=6)
     for width, alpha, label in ((7, 1.0, "expected response"), (3, 0.3, "an observation")):
         left.plot([], [], color=DARK, lw=width, alpha=alpha, label=label)
@@ -190,8 +190,8 @@ def policies_picture(posterior: Posterior) -> Figure:
     for row, policy in enumerate(chosen.values()):
         assert policy.probabilities is not None
         shares, begin = np.asarray(policy.probabilities(jax.random.key(4), posterior, None, None)), 0.0
-        for share, colour in zip(shares, colours, strict=True):
-            right.barh(row, share, left=begin, color=colour, height=0.72)
+        for share, color in zip(shares, colors, strict=True):
+            right.barh(row, share, left=begin, color=color, height=0.72)
             if share > 0.05:
                 right.text(begin + share / 2, row, f"{share:.2f}", color="w", ha="center", va="center", fontsize=9)
             begin += share

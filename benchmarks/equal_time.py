@@ -28,7 +28,7 @@ FUNCTIONS = {
 
 
 def search(objective: objectives.Objective, surrogate: str, seconds: float, seed: int) -> tuple[float, int]:
-    """(best value, number of evaluations) once the optimiser has used so many CPU seconds."""
+    """(best value, number of evaluations) once the optimizer has used so many CPU seconds."""
     optimizer = BayesianOptimizer([(low, high) for low, high in objective.bounds], seed=seed, surrogate=surrogate)
     spent = 0.0
     while spent < seconds:

@@ -1,9 +1,9 @@
-"""CPU seconds of an optimiser's first modelled question, in fresh processes without a compilation cache.
+"""CPU seconds of an optimizer's first modeled question, in fresh processes without a compilation cache.
 
     python benchmarks/first_question.py [--columns 2 20] [--surrogate auto]
 
-One line for each number of columns: the import of seqdec.bo, the first modelled question, the next one after a value
-was told, and the first modelled question of a second space with as many columns. All threads count.
+One line for each number of columns: the import of seqdec.bo, the first modeled question, the next one after a value
+was told, and the first modeled question of a second space with as many columns. All threads count.
 """
 
 import os

@@ -52,8 +52,8 @@ def _digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 @functools.cache
-def _tumours() -> tuple[np.ndarray, np.ndarray]:
-    """Measurements of tumours, standardised, and whether they are benign."""
+def _tumors() -> tuple[np.ndarray, np.ndarray]:
+    """Measurements of tumors, standardized, and whether they are benign."""
     from sklearn.datasets import load_breast_cancer
 
     data = load_breast_cancer()
@@ -62,7 +62,7 @@ def _tumours() -> tuple[np.ndarray, np.ndarray]:
 
 @functools.cache
 def _diabetes() -> tuple[np.ndarray, np.ndarray]:
-    """Measurements of 442 patients, and the progress of their diabetes in a year, both standardised."""
+    """Measurements of 442 patients, and the progress of their diabetes in a year, both standardized."""
     from sklearn.datasets import load_diabetes
 
     x, y = load_diabetes(return_X_y=True)
@@ -99,15 +99,15 @@ def _choice(x: Point) -> float:
 
     kinds = {
         "svc": SVC,
-        "neighbours": KNeighborsClassifier,
+        "neighbors": KNeighborsClassifier,
         "logistic": functools.partial(LogisticRegression, max_iter=100, tol=1e-3),
         "forest": functools.partial(RandomForestClassifier, n_estimators=30, random_state=0),
     }
-    return 1 + _folds(kinds[x["model"]](**_options(x, x["model"])), *_tumours(), "roc_auc")
+    return 1 + _folds(kinds[x["model"]](**_options(x, x["model"])), *_tumors(), "roc_auc")
 
 
 def _forest(x: Point) -> float:
-    """The root mean squared error of 20 extremely randomised trees, in standard deviations."""
+    """The root mean squared error of 20 extremely randomized trees, in standard deviations."""
     from sklearn.ensemble import ExtraTreesRegressor
 
     return _folds(ExtraTreesRegressor(20, random_state=0, **x), *_diabetes(), "neg_root_mean_squared_error")
@@ -130,7 +130,7 @@ def _pipeline(x: Point) -> float:
 
     scaler = {"none": [], "range": [MinMaxScaler()], "deviation": [StandardScaler()]}[x["scaler"]]
     projection = [PCA(whiten=x["whiten"], random_state=0, **_options(x, "pca"))] if x["project"] else []
-    classifier = {"neighbours": KNeighborsClassifier, "lda": functools.partial(LinearDiscriminantAnalysis, "lsqr")}
+    classifier = {"neighbors": KNeighborsClassifier, "lda": functools.partial(LinearDiscriminantAnalysis, "lsqr")}
     model = classifier[x["model"]](**_options(x, x["model"]))
     return 1 + _folds(make_pipeline(*scaler, *projection, model), *_digits(), "accuracy")
 
@@ -178,12 +178,12 @@ _KERNEL = {
     "coef0": Conditional(Real(0.0, 5.0), on="kernel", values=("polynomial",)),
 }
 _CHOICE = {
-    "model": Categorical(("svc", "neighbours", "logistic", "forest")),
+    "model": Categorical(("svc", "neighbors", "logistic", "forest")),
     "svc.C": _of("svc", Real(1e-2, 1e3, log=True)),
     "svc.gamma": _of("svc", Real(1e-4, 10.0, log=True)),
-    "neighbours.n_neighbors": _of("neighbours", Integer(1, 30, log=True)),
-    "neighbours.weights": _of("neighbours", Categorical(("uniform", "distance"))),
-    "neighbours.p": _of("neighbours", Real(1.0, 4.0)),
+    "neighbors.n_neighbors": _of("neighbors", Integer(1, 30, log=True)),
+    "neighbors.weights": _of("neighbors", Categorical(("uniform", "distance"))),
+    "neighbors.p": _of("neighbors", Real(1.0, 4.0)),
     "logistic.C": _of("logistic", Real(1e-3, 1e3, log=True)),
     "forest.max_depth": _of("forest", Integer(2, 20)),
     "forest.max_features": _of("forest", Real(0.05, 1.0, log=True)),
@@ -193,9 +193,9 @@ _PIPELINE = {
     "project": Categorical((False, True)),
     "whiten": Categorical((False, True)),
     "pca.n_components": Conditional(Integer(2, 60), on="project", values=(True,)),
-    "model": Categorical(("neighbours", "lda")),
-    "neighbours.n_neighbors": _of("neighbours", Integer(1, 30, log=True)),
-    "neighbours.weights": _of("neighbours", Categorical(("uniform", "distance"))),
+    "model": Categorical(("neighbors", "lda")),
+    "neighbors.n_neighbors": _of("neighbors", Integer(1, 30, log=True)),
+    "neighbors.weights": _of("neighbors", Categorical(("uniform", "distance"))),
     "lda.shrinkage": _of("lda", Real(1e-4, 1.0, log=True)),
 }
 _NETWORK = {
@@ -228,7 +228,7 @@ MODELS = {
     "pipeline": Model(_pipeline, _PIPELINE),
     **{
         f"network-{name}": Model(functools.partial(_network, data=data, epochs=epochs), _NETWORK, noisy=True)
-        for name, data, epochs in (("digits", _digits, 15), ("tumours", _tumours, 15), ("diabetes", _diabetes, 15))
+        for name, data, epochs in (("digits", _digits, 15), ("tumors", _tumors, 15), ("diabetes", _diabetes, 15))
     },
 }
 """All models, by name."""

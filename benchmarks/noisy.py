@@ -1,4 +1,4 @@
-"""The optimiser beside BoTorch's noisy expected improvement on Hartmann6 with noise of standard deviation 0.1.
+"""The optimizer beside BoTorch's noisy expected improvement on Hartmann6 with noise of standard deviation 0.1.
 
     pip install botorch
     python benchmarks/noisy.py [--methods seqdec botorch] [--runs 40] [--calls 60]

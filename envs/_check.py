@@ -14,7 +14,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 
 from seqdec import checks
 from seqdec.core import Environment, Key, Masked, PyTree, TimeStep
-from seqdec.runtime import UNOPTIMISED, transferring
+from seqdec.runtime import UNOPTIMIZED, transferring
 from seqdec.states import described, named_leaves
 
 _TRACING = (
@@ -70,7 +70,7 @@ def check(env: Environment, *, steps: int = 16, seed: int = 0) -> None:
     with jax.disable_jit(False):
         programs = [jax.jit(lambda *given: play(*given)).trace(key, env.params) for _ in range(2)]
         _check_purity(env, *(program.jaxpr for program in programs))
-        program = programs[0].lower().compile(UNOPTIMISED)
+        program = programs[0].lower().compile(UNOPTIMIZED)
         played, again = (jax.device_get(program(key, env.params)) for _ in range(2))
     if not _equal(played, again):
         _refuse(env, "equal keys must give equal results; they give others when it is called again: draw from the key")

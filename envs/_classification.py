@@ -22,7 +22,7 @@ from seqdec.runtime import transferring
 
 
 class Examples(NamedTuple):
-    """Labelled images."""
+    """Labeled images."""
 
     images: Array
     """(n, ...) uint8"""

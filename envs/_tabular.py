@@ -15,7 +15,7 @@ from gymnasium.spaces import Box, Discrete
 from seqdec import checks, data
 from seqdec.checks import keyed
 from seqdec.core import Array, Environment, Key, PyTree, TimeStep
-from seqdec.data.tabular import Root, standardise
+from seqdec.data.tabular import Root, standardize
 from seqdec.envs._classification import State as Place
 from seqdec.envs._classification import choose
 from seqdec.envs.outcomes import in_range, reward_and_regret
@@ -34,7 +34,7 @@ class Market(NamedTuple):
     """Days of price moves."""
 
     features: Array
-    """(n, d) float32 standardised moves, the observations."""
+    """(n, d) float32 standardized moves, the observations."""
     moves: Array
     """(n, d) float32 moves, which determine the rewards."""
     noise_std: Array
@@ -123,12 +123,12 @@ def financial(
     """Portfolios of 21 stocks: arm a pays w_a . (the day's price moves) + N(0, noise_std^2).
 
     The weights w_a are uniform in [-1, 1], then scaled to norm 1, and drawn for each run. Observations are the
-    standardised moves. `root` as in `seqdec.data.load_stocks`; `order`, `horizon` as in `tabular`. Raises ValueError or
+    standardized moves. `root` as in `seqdec.data.load_stocks`; `order`, `horizon` as in `tabular`. Raises ValueError or
     TypeError for options out of their range.
     """
     moves = data.load_stocks(root)
     num_arms = checks.count("num_arms", num_arms, 2)
-    params = Market(jnp.asarray(standardise(moves)), jnp.asarray(moves), checks.array("noise_std", noise_std, 0, 0.0))
+    params = Market(jnp.asarray(standardize(moves)), jnp.asarray(moves), checks.array("noise_std", noise_std, 0, 0.0))
 
     def draw(key: Key, params: Market) -> Array:
         weights = jax.random.uniform(key, (params.moves.shape[1], num_arms), jnp.float32, -1, 1)

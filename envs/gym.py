@@ -1,4 +1,4 @@
-"""Functional environments behind gymnasium's interface, one at a time or vectorised, and their registered ids.
+"""Functional environments behind gymnasium's interface, one at a time or vectorized, and their registered ids.
 
 A functional environment continues with the next episode at once. The adapters keep the new episode back until `reset`.
 No context follows a bandit's last action, so the final observation of an episode repeats the context of that action,
@@ -37,7 +37,7 @@ _TITLES = {
     "mnist": "MNIST",
     "wheel": "WheelBandit",
 }
-"""Names in gymnasium's ids that are not simply capitalised."""
+"""Names in gymnasium's ids that are not simply capitalized."""
 
 
 def id_of(name: str) -> str:
@@ -328,7 +328,7 @@ def _info(mask: np.ndarray | None) -> dict[str, Any]:
 
 
 def _infos(known: np.ndarray, **values: np.ndarray | None) -> dict[str, Any]:
-    """Vectorised infos: each value, zero where not `known`, and under "_" + its name the mask `known`."""
+    """Vectorized infos: each value, zero where not `known`, and under "_" + its name the mask `known`."""
     infos = {}
     for name, value in values.items():
         if value is not None and known.any():

@@ -1,4 +1,4 @@
-"""Black-box functions to be minimised, with their bounds and known minima, alone or as environments.
+"""Black-box functions to be minimized, with their bounds and known minima, alone or as environments.
 
 An `Objective` is a function for `seqdec.minimize`; `query` makes an environment of it, in which an action is a
 point of the box and the reward is minus the function's value there.
@@ -21,7 +21,7 @@ from seqdec.runtime import transferring
 
 
 class Objective(NamedTuple):
-    """A function on a box, to be minimised. Calling it gives its value, in double precision and without noise."""
+    """A function on a box, to be minimized. Calling it gives its value, in double precision and without noise."""
 
     name: str
     """Shown in tables and figures."""
@@ -97,7 +97,7 @@ _HARTMANN_WEIGHTS = np.array([1.0, 1.2, 3.0, 3.2])
 _HARTMANN_SCALES = np.array(
     [[10, 3, 17, 3.5, 1.7, 8], [0.05, 10, 17, 0.1, 8, 14], [3, 3.5, 1.7, 10, 17, 8], [17, 8, 0.05, 10, 0.1, 14]]
 )
-_HARTMANN_CENTRES = 1e-4 * np.array(
+_HARTMANN_CENTERS = 1e-4 * np.array(
     [
         [1312, 1696, 5569, 124, 8283, 5886],
         [2329, 4135, 8307, 3736, 1004, 9991],
@@ -114,7 +114,7 @@ def hartmann6() -> Objective:
 
 
 def _hartmann6(params: PyTree, x: Array) -> Array:
-    exponents = jnp.sum(_HARTMANN_SCALES.astype(x.dtype) * (x[None] - _HARTMANN_CENTRES.astype(x.dtype)) ** 2, axis=1)
+    exponents = jnp.sum(_HARTMANN_SCALES.astype(x.dtype) * (x[None] - _HARTMANN_CENTERS.astype(x.dtype)) ** 2, axis=1)
     return -jnp.sum(_HARTMANN_WEIGHTS.astype(x.dtype) * jnp.exp(-exponents))
 
 

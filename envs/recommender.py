@@ -47,13 +47,13 @@ class State(NamedTuple):
 
 @transferring()
 def recommender_log(
-    log: RecommenderLog, *, order: str = "chronological", standardise: bool = True, horizon: int | None = None
+    log: RecommenderLog, *, order: str = "chronological", standardize: bool = True, horizon: int | None = None
 ) -> Environment:
     """The blocks of `log` in turn; an action is the place of a candidate, the reward that of the log.
 
     The regret is the best reward of the block minus that of the action. An episode is `horizon` blocks, by default all,
     and begins a new pass. `order`: "chronological" is that of the log; "shuffled" is random, one for each seed, the
-    same for every agent. `standardise` shifts and scales each feature to mean 0 and deviation 1 over the candidates of
+    same for every agent. `standardize` shifts and scales each feature to mean 0 and deviation 1 over the candidates of
     the first day (without days: of the first tenth of the blocks), so that no later data are used.
 
     Raises ValueError for a log that cannot be replayed (`seqdec.data.check_log`) or an unknown order.
@@ -62,7 +62,7 @@ def recommender_log(
     log = check_log(log)
     count, num_candidates = log.rewards.shape
     length = count if horizon is None else checks.count("horizon", horizon, 1)
-    features = None if log.features is None else _standardised(log) if standardise else log.features
+    features = None if log.features is None else _standardized(log) if standardize else log.features
     blocks = Blocks(
         jnp.asarray(np.where(log.candidates, log.rewards, 0)),
         None if log.candidates.all() else jnp.asarray(log.candidates),
@@ -109,7 +109,7 @@ def _rows_space(size: int, num_candidates: int) -> Box:
     return Box(0, size - 1, (num_candidates,), np.int32)
 
 
-def _standardised(log: RecommenderLog) -> np.ndarray:
+def _standardized(log: RecommenderLog) -> np.ndarray:
     """Features shifted and scaled by their mean and deviation in the first blocks."""
     assert log.features is not None and log.feature_rows is not None
     early = len(log.rewards) // 10 + 1 if log.days is None else np.searchsorted(log.days, log.days[0], "right")
@@ -125,7 +125,7 @@ def kuairec(
     feature_lag: int = 1,
     keep_short: bool = False,
     order: str = "chronological",
-    standardise: bool = True,
+    standardize: bool = True,
     horizon: int | None = None,
 ) -> Environment:
     """KuaiRec: choose one of a user's next ten videos; reward log(1 + watch_ratio). Without `data`, a SYNTHETIC log.
@@ -137,7 +137,7 @@ def kuairec(
         log = synthetic_kuairec(keep_short=keep_short)
     else:
         log = load_kuairec(data, matrix=matrix, feature_lag=feature_lag, keep_short=keep_short)
-    return recommender_log(log, order=order, standardise=standardise, horizon=horizon)
+    return recommender_log(log, order=order, standardize=standardize, horizon=horizon)
 
 
 def random_exposures(

@@ -1,4 +1,4 @@
-"""Tuning of a neural network by Bayesian optimisation, and the figure of the search.
+"""Tuning of a neural network by Bayesian optimization, and the figure of the search.
 
     python examples/search.py docs/bo.png
 
@@ -51,7 +51,7 @@ def main(picture: Path) -> None:
     result = seqdec.minimize(error, SPACE, n_calls=40, seed=0, catch=ValueError)  # of a network that diverges
     print(result.x, result.fun)
     result.plot().savefig(picture, dpi=90)
-    Image.open(picture).quantize(64).save(picture, optimize=True)  # fewer colours make a smaller file
+    Image.open(picture).quantize(64).save(picture, optimize=True)  # fewer colors make a smaller file
 
 
 if __name__ == "__main__":

@@ -140,7 +140,7 @@ ope.weights_figure(weights, 'Weights of the rows for "call premium"')
 
 # %%
 predicted = ope.predict_rewards(judging, seed=0)
-scaled = ope.standardised(judging)
+scaled = ope.standardized(judging)
 network = models.network(models.MLP(4, ()), jnp.zeros(scaled.context.shape[1]))
 flt = filters.ekf(network, likelihoods.gaussian(float(judging.reward.var())), initial_std=1.0)
 by_filter = ope.cross_fit(flt, network.init(jax.random.key(0)), scaled, ope.expected_rewards(flt), seed=0)

@@ -78,7 +78,7 @@ optimizer.trials_dataframe()
 # number of evaluations. `hilofi` is HiLoFi over a wide network of cosines and sines, whose prior is close to that of
 # the Gaussian process. The cost of learning a value does not grow with the number of evaluations, and the default
 # acquisition is log expected improvement too. `hilofi_mlp` is HiLoFi over a multilayer perceptron, with Thompson
-# sampling: a function is drawn from the belief and maximised by gradient ascent from several starting points. The
+# sampling: a function is drawn from the belief and maximized by gradient ascent from several starting points. The
 # networks and the searches of both acquisitions are smaller than the defaults here, to be fast. Each curve is a single
 # run: they show how to choose a surrogate, not which one is better.
 
@@ -141,4 +141,4 @@ both.plot()
 # ## Where to go next
 #
 # - [A tuned training job](09_training_job.ipynb): choices, logarithmic scales, early stopping, workers.
-# - [Bayesian optimisation](../docs/bayesian-optimisation.md): failures, constraints, noise, resuming, results.
+# - [Bayesian optimization](../docs/bayesian-optimization.md): failures, constraints, noise, resuming, results.

@@ -200,6 +200,6 @@ print(f"test accuracy {100 * model.score(images[test] / 16, labels[test]):.1f}% 
 # ## Where to go next
 #
 # - [Optimizers](10_optimizers.ipynb): other ways to train.
-# - [Bayesian optimisation](../docs/bayesian-optimisation.md): stopping and resuming, failures, constraints, several
+# - [Bayesian optimization](../docs/bayesian-optimization.md): stopping and resuming, failures, constraints, several
 #   objectives; results against random search, BoTorch and Optuna.
 # - [Sweeps](../docs/sweeps.md): many runs on all cores or on a cluster.

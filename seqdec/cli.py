@@ -22,7 +22,7 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, Pri
 
 from seqdec import experiments
 from seqdec.experiments.base import Experiment, description, preset
-from seqdec.experiments.catalogue import catalogue
+from seqdec.experiments.catalog import catalog
 from seqdec.experiments.folder import CHECKPOINT, opened, read_manifest, resumed, write_manifest
 from seqdec.persistence import located, version
 from seqdec.registry import Registry
@@ -244,7 +244,7 @@ def _report(directory: Path) -> int:
 
 def _list() -> int:
     """Print every name with a line of description."""
-    for title, entries in catalogue().items():
+    for title, entries in catalog().items():
         width = max(len(name) for name in entries)
         print(f"{title}:", *(f"  {name:{width}}  {line}" for name, line in entries.items()), "", sep="\n")
     return 0

@@ -91,7 +91,7 @@ class Filter(NamedTuple):
     """Recursive Gaussian belief over the parameters of `apply(params, x) -> (out,)`."""
 
     init: Callable[[Key, PyTree], Any]
-    """(key, params) -> belief, centred on params."""
+    """(key, params) -> belief, centered on params."""
     predict: Callable[[Any], Any]
     """(belief) -> belief: one time step passes; process noise arrives."""
     update: Callable[..., tuple[Any, UpdateInfo]]
@@ -105,10 +105,10 @@ class Filter(NamedTuple):
     """(belief) -> params at the belief's mean."""
     response: Callable[[PyTree, PyTree], Array]
     """(params, x) -> (out,) expected responses of the model with these parameters."""
-    recentre: Callable[[Any, PyTree], Any] | None = None
+    recenter: Callable[[Any, PyTree], Any] | None = None
     """(belief, params) -> belief with this mean and the same covariance; None where a belief has no free mean."""
     update_batch: Callable[..., tuple[Any, UpdateInfo]] | None = None
-    """(belief, xs, ys, observed=None) -> (belief, info): one update with the responses at b inputs, linearised at the
+    """(belief, xs, ys, observed=None) -> (belief, info): one update with the responses at b inputs, linearized at the
     present mean. Leaves of xs are (b, ...); ys and `observed` are (b, o), or (b,) for one response each. In `info` the
     innovation is (b, o), and `rejected` (b,) marks the inputs that were left out because they were not finite. None
     where it is missing."""

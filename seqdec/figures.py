@@ -1,4 +1,4 @@
-"""Figures of runs, by matplotlib without its global state, in a palette for colour-blind readers."""
+"""Figures of runs, by matplotlib without its global state, in a palette for color-blind readers."""
 
 import itertools
 import textwrap
@@ -14,7 +14,7 @@ from scipy.optimize import isotonic_regression
 from seqdec.introspection import present
 from seqdec.statistics import mean_and_margin
 
-COLOURS: Mapping[str, str] = {
+COLORS: Mapping[str, str] = {
     "hilofi": "#0072B2",
     "lolofi": "#D55E00",
     "lrkf": "#009E73",
@@ -43,8 +43,8 @@ COLOURS: Mapping[str, str] = {
     "uniform": "#A9A9A9",
     "evolution": "#C4A000",
 }
-"""The colour of each agent in every figure; "hilofi:50+greedy" has that of hilofi."""
-# Okabe and Ito's palette without its yellow, which is hard to read on white: for names that are not in COLOURS.
+"""The color of each agent in every figure; "hilofi:50+greedy" has that of hilofi."""
+# Okabe and Ito's palette without its yellow, which is hard to read on white: for names that are not in COLORS.
 _OTHERS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1)), (0, (6, 1.5, 1.5, 1.5)))
 TITLE: dict[str, Any] = {"fontsize": 11, "loc": "left"}
@@ -100,7 +100,7 @@ def comparison(runs: Mapping[str, Run]) -> Figure:
 
 
 def regret(runs: Mapping[str, Run]) -> Figure:
-    """Cumulative regret alone, every curve labelled at its end."""
+    """Cumulative regret alone, every curve labeled at its end."""
     return single(runs, cumulative_regret, _cumulative_regret)
 
 
@@ -132,7 +132,7 @@ def cumulative_regret(axis: Axes, runs: Mapping[str, Run]) -> None:
 
 
 def accuracy_axis(axis: Axes, title: str) -> None:
-    """Title and labels for accuracies, drawn as shares from 0 to 1 and labelled in percent."""
+    """Title and labels for accuracies, drawn as shares from 0 to 1 and labeled in percent."""
     axis.set_title(title, **TITLE)
     axis.set_ylabel("accuracy / %")
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}"))
@@ -172,7 +172,7 @@ def legend(figure: Figure, axes: list[Axes], names: list[str]) -> None:
 
 
 def optimum(axis: Axes, value: float) -> None:
-    """A dashed line at the best possible value, labelled `OPTIMUM`; none if that is not finite."""
+    """A dashed line at the best possible value, labeled `OPTIMUM`; none if that is not finite."""
     if np.isfinite(value):
         axis.axhline(value, color="0.2", ls="--", lw=1, label=OPTIMUM, zorder=1)
 
@@ -212,15 +212,15 @@ def steps(run: Run) -> np.ndarray:
 
 
 def styles(names: Iterable[str]) -> list[dict[str, Any]]:
-    """Colour and dash of each agent: those of `COLOURS`, other names in order; a dash tells those of one colour."""
+    """Color and dash of each agent: those of `COLORS`, other names in order; a dash tells those of one color."""
     names = list(names)
-    kinds = [max((kind for kind in COLOURS if _is_kind(name, kind)), key=len, default="") for name in names]
-    used = {COLOURS[kind] for kind in kinds if kind}
-    others = itertools.cycle([colour for colour in _OTHERS if colour not in used] or _OTHERS)
-    colours = [COLOURS[kind] if kind else next(others) for kind in kinds]
+    kinds = [max((kind for kind in COLORS if _is_kind(name, kind)), key=len, default="") for name in names]
+    used = {COLORS[kind] for kind in kinds if kind}
+    others = itertools.cycle([color for color in _OTHERS if color not in used] or _OTHERS)
+    colors = [COLORS[kind] if kind else next(others) for kind in kinds]
     return [
-        {"color": colour, "ls": _DASHES[colours[:place].count(colour) % len(_DASHES)]}
-        for place, colour in enumerate(colours)
+        {"color": color, "ls": _DASHES[colors[:place].count(color) % len(_DASHES)]}
+        for place, color in enumerate(colors)
     ]
 
 

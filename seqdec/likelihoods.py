@@ -1,6 +1,6 @@
 r"""Observation models: mean and covariance of the response y given the network's output f.
 
-Filters linearise the mean and take the covariance at the current estimate (moment matching, as in Ollivier, "Online
+Filters linearize the mean and take the covariance at the current estimate (moment matching, as in Ollivier, "Online
 natural gradient as a Kalman filter", 2018), so these two functions are all they need. Any subset of the outputs may be
 observed: the filter then takes the rows of the mean and the block of the covariance that belong to it.
 """
@@ -28,8 +28,8 @@ class Likelihood(NamedTuple):
     """(f (out,)) -> (out, out) covariance R of the response"""
     mode: Callable[[Array], tuple[Array, Array]] | None = None
     """(y (o,)) -> mean and variance (o,) of a Gaussian approximation in f of the likelihood of y, where filters
-    linearise surprising responses (`seqdec.filters.trust`): for unbounded means, of one output each, whose derivative
-    is the variance of the response. None for means that are linear or bounded, which are always linearised at the
+    linearize surprising responses (`seqdec.filters.trust`): for unbounded means, of one output each, whose derivative
+    is the variance of the response. None for means that are linear or bounded, which are always linearized at the
     belief's mean"""
 
 

@@ -17,7 +17,7 @@ from seqdec.checks import fitting, flag, keyed
 from seqdec.core import Array, IsLast, Key, Network, PyTree
 from seqdec.modules import Model, Module
 from seqdec.portable import portable
-from seqdec.runtime import UNOPTIMISED, permissive, transferring
+from seqdec.runtime import UNOPTIMIZED, permissive, transferring
 
 __all__ = [
     "MLP",
@@ -219,7 +219,7 @@ class Score(nn.Module):
     intercepts: bool = False
     """the first number of each embedding is an intercept, added directly to the output"""
     product: bool = False
-    """the inner product of the embeddings is added to the output too: matrix factorisation"""
+    """the inner product of the embeddings is added to the output too: matrix factorization"""
     linear: bool = False
     """the features and a constant are inputs of the last layer too, beside the hidden units: the linear model"""
     level: float = 10.0
@@ -324,7 +324,7 @@ def _output_layer(own: modules.Pure, example: PyTree) -> IsLast:
     params = jax.tree.map(lambda leaf: random.standard_normal(leaf.shape, np.float32), shapes)
     paths: list[modules.Path] = []
 
-    @functools.partial(jax.jit, compiler_options=UNOPTIMISED)
+    @functools.partial(jax.jit, compiler_options=UNOPTIMIZED)
     def call(params, example):
         out, made = own.calls(params, example)
         paths.extend(path for path, value in made if isinstance(value, jax.Array))

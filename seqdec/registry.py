@@ -1,4 +1,4 @@
-"""Factories by name: listed, described, and looked up with a suggestion for a misspelt name."""
+"""Factories by name: listed, described, and looked up with a suggestion for a misspelled name."""
 
 import difflib
 import functools
@@ -26,7 +26,7 @@ ABBREVIATIONS = {
     "thompson_sampling": "thompson",
     "ts": "thompson",
 }
-"""What people type for names that are spelt too differently for `difflib` to find them."""
+"""What people type for names that are spelled too differently for `difflib` to find them."""
 
 
 class Outside(NamedTuple):

@@ -22,10 +22,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
-UNOPTIMISED: dict[str, str | bool] = {"xla_backend_optimization_level": "0"}
+UNOPTIMIZED: dict[str, str | bool] = {"xla_backend_optimization_level": "0"}
 """Options of `jax.jit` and of `.lower(...).compile()` for a program that is called once or a few times.
 
-XLA then leaves out the optimisations of machine code: compilation for a CPU takes half the time, a call several times
+XLA then leaves out the optimizations of machine code: compilation for a CPU takes half the time, a call several times
 as long.
 """
 
@@ -33,7 +33,7 @@ UNFUSED: dict[str, str | bool] = {"xla_cpu_use_fusion_emitters": False}
 """Options of `jax.jit` for a program whose compilation counts and whose calls work on small arrays.
 
 On a CPU XLA then compiles elementwise operations by its older emitter, which takes about two thirds of the time;
-calls of the optimiser's programs are no slower. Rounding may depend on the size of a batch.
+calls of the optimizer's programs are no slower. Rounding may depend on the size of a batch.
 """
 
 
@@ -160,7 +160,7 @@ def ahead(program: Any, *arguments: Any, options: dict[str, str | bool] | None =
 def step_options() -> dict[str, str | bool] | None:
     """Compiler options of a program that is called often; None is JAX's own.
 
-    On a CPU the first level of machine-code optimisation: it compiles faster than the default, the third, and the steps
+    On a CPU the first level of machine-code optimization: it compiles faster than the default, the third, and the steps
     of the filters are no slower. A level in the environment variable XLA_FLAGS takes precedence.
     """
     if jax.default_backend() != "cpu" or "xla_backend_optimization_level" in os.environ.get("XLA_FLAGS", ""):
@@ -175,9 +175,9 @@ _blas_limits: list[Any] = []
 
 @contextlib.contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Within this context the BLAS of NumPy, SciPy and XLA's factorisations on a CPU uses one thread.
+    """Within this context the BLAS of NumPy, SciPy and XLA's factorizations on a CPU uses one thread.
 
-    Factorisations here are too small to gain from more, and idle threads of BLAS spin and compete with those of XLA and
+    Factorizations here are too small to gain from more, and idle threads of BLAS spin and compete with those of XLA and
     of other processes. XLA's matrix products do not use BLAS. `seqdec.run` uses it; a loop of one's own around `act`
     and `update` should too. The limit holds for all threads of the process until the last context is left.
     """
@@ -236,7 +236,7 @@ def available_cores() -> int:
 def use_all_cores() -> None:
     """Make each core of the CPU that this process may use a JAX device: jax_num_cpu_devices = number of cores.
 
-    `seqdec.run` spreads its seeds over the devices, which is faster than vectorising them on one device: only large
+    `seqdec.run` spreads its seeds over the devices, which is faster than vectorizing them on one device: only large
     matrix products use several cores by themselves. A program that does not ask for a device runs on the first, with
     the threads of all. Call it at the start of a program that runs several seeds, before JAX computes anything; the
     command line does. It has no effect once JAX has made its devices, or if the user has chosen a number with

@@ -22,7 +22,7 @@ def pytest_configure() -> None:
     """Compile quickly, and once: in the workers of one run, in child processes and in later runs.
 
     Programs that took long to compile are kept in the user's cache folder, without the lines of source they come from.
-    XLA leaves out the optimisations of machine code, which cost more time than they save in runs of a few steps;
+    XLA leaves out the optimizations of machine code, which cost more time than they save in runs of a few steps;
     XLA_FLAGS=--xla_backend_optimization_level=3 tests with all of them. Most programs are small, and are compiled in
     one piece. Each core is a device, so that runs of several seeds are spread over them.
     """

@@ -484,7 +484,7 @@ def test_policies_by_name_drive_filters(name, policy):
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", FILTERS)
-def test_the_linearisation_is_shared_just_where_acting_linearises_too(name):
+def test_the_linearization_is_shared_just_where_acting_linearizes_too(name):
     told, factory = {}, getattr(filters, name)
 
     @functools.wraps(factory)
@@ -495,7 +495,7 @@ def test_the_linearisation_is_shared_just_where_acting_linearises_too(name):
     build = agents.from_filter(spy, "greedy", **SMALL[name])
     for policy in policies.names():
         build(ARMS, model=models.MLP(NUM_ARMS, (8,)), policy=policy, numerics=filters.Numerics(buffer=20))
-        assert told["numerics"].share_linearisation == (policies.make(policy).needs == "joint")
+        assert told["numerics"].share_linearization == (policies.make(policy).needs == "joint")
         assert told["numerics"].buffer == 20
 
 
@@ -550,7 +550,7 @@ def test_an_update_is_the_filters_prediction_and_then_its_update():
 
 
 def test_a_posterior_speaks_of_expected_rewards_not_of_the_networks_raw_output():
-    """With a Bernoulli likelihood every answer's centre is a probability."""
+    """With a Bernoulli likelihood every answer's center is a probability."""
     network = models.network(Custom(), jnp.zeros(NUM_FEATURES))
     flt = filters.ekf(network, likelihoods.bernoulli(), initial_std=2.0)
     key = jax.random.key(1)

@@ -56,7 +56,7 @@ def test_a_thousand_steps_take_the_actions_of_the_boxes(name: str, q: float, mon
 def test_acting_and_updating_read_the_basis_as_often_as_updating_alone(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both share one linearisation, and one product with the basis serves all arms."""
+    """Both share one linearization, and one product with the basis serves all arms."""
     monkeypatch.setattr(parameters, "_LARGE", 500)  # so that both hidden kernels are large
     network = models.network(models.MLP(10, (40, 30)), jnp.zeros(50))
     flt = bench.make(name, network, 10, 20)

@@ -1,4 +1,4 @@
-"""Bayesian optimisation: spaces, surrogates against oracles, ask and tell, minimize."""
+"""Bayesian optimization: spaces, surrogates against oracles, ask and tell, minimize."""
 
 import copy
 import math
@@ -52,7 +52,7 @@ MIXED = [Real(1e-4, 1.0, log=True), Integer(1, 4), Categorical(("relu", "elu", "
 
 
 def quick(**options: Any) -> BayesianOptimizer:
-    """An optimiser that shares its programs with the other tests'."""
+    """An optimizer that shares its programs with the other tests'."""
     return BayesianOptimizer(BOX, **{"seed": 0, "capacity": 16, "search": QUICK, **options})
 
 
@@ -252,7 +252,7 @@ def test_the_gradient_of_the_likelihood_is_its_derivative(noise: float | None) -
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-8), slopes, gradient)
 
 
-def test_fitting_maximises_the_posterior_of_the_hyperparameters() -> None:
+def test_fitting_maximizes_the_posterior_of_the_hyperparameters() -> None:
     surrogate, known = make_gp(), history(12)
 
     def loss(hyper: Any) -> tuple[float, np.ndarray]:
@@ -658,9 +658,9 @@ def test_the_trust_region_grows_with_success_and_shrinks_without() -> None:
         optimizer.tell(trial, value)
     known, (_, fitted) = optimizer._fits.observations(optimizer._record), optimizer.fitted()
     low, high = suggestion._region(optimizer._fits.method, known, fitted.warps)
-    centre = optimizer.space.encode(optimizer.best[0])
-    np.testing.assert_allclose(low, np.clip(centre - 0.4, 0, 1))
-    assert np.all((low <= centre) & (centre <= high))
+    center = optimizer.space.encode(optimizer.best[0])
+    np.testing.assert_allclose(low, np.clip(center - 0.4, 0, 1))
+    assert np.all((low <= center) & (center <= high))
     point = optimizer.space.encode(optimizer.ask().x)
     assert np.all((low - 1e-9 <= point) & (point <= high + 1e-9))
 
@@ -951,12 +951,12 @@ def test_bad_calls_are_refused_before_anything_is_evaluated(options: dict[str, A
         (lambda **options: policies.make("ucb", **options), "widht", "width"),
     ],
 )
-def test_a_misspelt_keyword_is_answered_with_the_closest(call: Any, keyword: str, meant: str) -> None:
+def test_a_misspelled_keyword_is_answered_with_the_closest(call: Any, keyword: str, meant: str) -> None:
     with pytest.raises(TypeError, match=f"unknown keyword of .*'{keyword}': did you mean '{meant}'"):
         call(**{keyword: 3})
 
 
-@pytest.mark.parametrize("keyword", ["capacity", "maximise"])
+@pytest.mark.parametrize("keyword", ["capacity", "maximize"])
 def test_keywords_that_minimize_and_maximize_choose_themselves_are_unknown(keyword: str) -> None:
     with pytest.raises(TypeError, match=f"unknown keyword of minimize '{keyword}'"):
         minimum(BRANIN, **{keyword: 16})

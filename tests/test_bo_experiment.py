@@ -31,7 +31,7 @@ def test_run_fills_the_folder_and_report_rebuilds_it(tmp_path: Path, capsys: Any
     assert (
         len(trials) == 2 * 2 * (11 + 59) and trials.groupby(["function", "method", "run"])["best"].min().notna().all()
     )
-    table = bo.summarise(trials)
+    table = bo.summarize(trials)
     branin = trials.query("function == 'branin' and method == 'random'").groupby("run")["value"].min()
     assert table.loc[("branin", "random"), "best"] == pytest.approx(branin.mean())
     assert table.loc[("branin", "random"), "best_95"] == pytest.approx(12.7062 * branin.std() / np.sqrt(2), rel=1e-4)

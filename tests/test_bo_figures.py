@@ -42,7 +42,7 @@ NAMED = {
 
 
 def told(fun: Any, bounds: Any = BOX, calls: int = 12, **options: Any) -> BayesianOptimizer:
-    """An optimiser with the values of `fun` at its initial points."""
+    """An optimizer with the values of `fun` at its initial points."""
     optimizer = BayesianOptimizer(bounds, **{"seed": 0, "capacity": 16, "search": QUICK, "initial": calls, **options})
     for trial in optimizer.ask(calls):
         optimizer.tell(trial, fun(trial.x))
@@ -74,7 +74,7 @@ def texts(figure: Any) -> set[str]:
 
 
 def lines(axis: Any) -> dict[str, np.ndarray]:
-    """The heights of the labelled lines."""
+    """The heights of the labeled lines."""
     return {line.get_label(): np.asarray(line.get_ydata(), float) for line in axis.lines if line.get_label()[0] != "_"}
 
 
@@ -306,7 +306,7 @@ def test_pictures_of_the_experiment_show_known_optima() -> None:
         for name in ("branin", "drawnn50")
     ]
     trials = pd.concat(parts, ignore_index=True)
-    for figure in (bo.progress_figure(trials), bo.time_figure(bo.summarise(trials))):
+    for figure in (bo.progress_figure(trials), bo.time_figure(bo.summarize(trials))):
         known, unknown = axes(drawn(figure))
         assert lines(known)["optimum"] == pytest.approx([0.397887] * 2, rel=1e-5)
         assert "optimum" not in lines(unknown)

@@ -1,4 +1,4 @@
-"""Warped inputs of the optimiser's surrogates."""
+"""Warped inputs of the optimizer's surrogates."""
 
 from pathlib import Path
 from typing import Any

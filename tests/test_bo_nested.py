@@ -1,4 +1,4 @@
-"""Constants and nested dicts in the bounds of Bayesian optimisation."""
+"""Constants and nested dicts in the bounds of Bayesian optimization."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Responses of Bayesian optimisation: their warp against oracles, outliers, noise, predictions and recommendations."""
+"""Responses of Bayesian optimization: their warp against oracles, outliers, noise, predictions and recommendations."""
 
 import copy
 import json
@@ -30,12 +30,12 @@ BRANIN = objectives.branin()
 
 
 def quick(**options: Any) -> BayesianOptimizer:
-    """An optimiser that shares its programs with the other tests'."""
+    """An optimizer that shares its programs with the other tests'."""
     return BayesianOptimizer(BOX, **{"seed": 0, "capacity": 32, "search": QUICK, **options})
 
 
 def told(count: int, noise: float = 0.0, **options: Any) -> BayesianOptimizer:
-    """An optimiser that was told values of Branin's function at random points."""
+    """An optimizer that was told values of Branin's function at random points."""
     optimizer, generator = quick(**options), np.random.default_rng(0)
     for x in generator.uniform((-5, 0), (10, 15), (count, 2)):
         optimizer.tell(x, BRANIN(x) + noise * generator.standard_normal())

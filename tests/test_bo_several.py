@@ -33,7 +33,7 @@ FILTER: dict[str, Any] = {"surrogate": "hilofi", "surrogate_options": {"units": 
 
 
 def quick(**options: Any) -> BayesianOptimizer:
-    """An optimiser that shares its programs with the other tests'."""
+    """An optimizer that shares its programs with the other tests'."""
     return BayesianOptimizer(BOX, **{"seed": 0, "capacity": 32, "search": QUICK, **options})
 
 
@@ -479,7 +479,7 @@ def test_what_is_not_finite_fails() -> None:
         optimizer.front()
 
 
-# Minimise
+# Minimize
 
 
 def minimum(fun: Any, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Bayesian optimisation of named, fixed, conditional, ordered and constrained parameters."""
+"""Bayesian optimization of named, fixed, conditional, ordered and constrained parameters."""
 
 import math
 from typing import Any

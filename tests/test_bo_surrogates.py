@@ -146,7 +146,7 @@ SMALL: dict[str, dict[str, Any]] = {
 def test_every_acquisition_is_climbed_on_every_surrogate(name: str) -> None:
     """Traced only: compiled, each would take a second."""
     surrogate, search = surrogates.make(name, DIM, **SMALL.get(name, {}), growth=np.inf), Search(2, 2, 3)
-    assert surrogate.growth == np.inf  # responses are never standardised again
+    assert surrogate.growth == np.inf  # responses are never standardized again
     dtype = surrogate.dtype
     points = np.zeros((2, DIM), dtype)
     with jax.enable_x64(dtype == jnp.float64):

@@ -29,7 +29,7 @@ def make_log(features: bool = True) -> RecommenderLog:
 
 
 LOG = make_log()
-ENV = envs.recommender_log(LOG, standardise=False)
+ENV = envs.recommender_log(LOG, standardize=False)
 SCORE = models.Score(dense=3, hidden=(6,), intercepts=True)
 
 

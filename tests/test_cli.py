@@ -173,7 +173,7 @@ def test_report_of_nothing(tmp_path: Path, capsys: Any) -> None:
         ([], "run"),
     ],
 )
-def test_misspelt_commands(arguments: list[str], suggestion: str, capsys: Any) -> None:
+def test_misspelled_commands(arguments: list[str], suggestion: str, capsys: Any) -> None:
     assert cli.main(arguments) == 2
     err = capsys.readouterr().err
     assert suggestion in err and "Traceback" not in err
@@ -202,7 +202,9 @@ def test_help(arguments: list[str], capsys: Any) -> None:
         (["digits", "--agents", "lrkf", "--noise-variance", "-1"], "noise"),
     ],
 )
-def test_misspelt_names_and_impossible_numbers(arguments: list[str], message: str, tmp_path: Path, capsys: Any) -> None:
+def test_misspelled_names_and_impossible_numbers(
+    arguments: list[str], message: str, tmp_path: Path, capsys: Any
+) -> None:
     assert cli.main(["run", *arguments, "--out", str(tmp_path / "out")]) == 2
     assert message in one_line(capsys)
     assert not (tmp_path / "out").exists()

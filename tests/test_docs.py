@@ -1,4 +1,4 @@
-"""What documentation, docstrings and comments refer to exists: files, links, modules and their attributes, commands."""
+"""What documentation, docstrings and comments refer to exists (files, links, names, commands); spelling is American."""
 
 import importlib.util
 import pkgutil
@@ -41,6 +41,14 @@ COPIES = ("choosing", "comparison", "reproduction-optimizers", "when-not")
 
 NUMBER = r"(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)(?:e[+-]?\d+)?"
 FIGURE = re.compile(rf"(?<![\w.,])-?{NUMBER}(?: ± {NUMBER})?(?![\w])")
+
+BRITISH = re.compile(
+    r"(?:factor|general|linear|maxim|minim|normal|optim|orthogonal|penal|random|recogn|regular|standard|summar|vector)"
+    r"is(?!ed Bayes)(?:e|ing|ation)|(?:behavi|col|fav|hon|neighb)our|centr(?:e|ing)|(?:label|model)l(?:ed|ing)|"
+    r"\bgrey\b|catalogue|licence|learnt|spelt",
+    re.IGNORECASE,
+)
+"""Stems whose American spelling is another one; but for the title of a paper."""
 
 
 def name_of(path):
@@ -133,6 +141,11 @@ def test_named_files_and_objects_exist(path):
     text = path.read_text(encoding="utf-8")
     assert missing_paths(text) == []
     assert missing_names(text) == []
+
+
+@pytest.mark.parametrize("path", [path for path in (*PAGES, *SOURCES) if path != Path(__file__).resolve()], ids=name_of)
+def test_spelling_is_american(path):
+    assert BRITISH.findall(f"{name_of(path)}\n{path.read_text(encoding='utf-8')}") == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -677,7 +677,7 @@ def test_the_folder_is_no_package_of_its_own() -> None:
 
 def test_a_log_is_replayed_in_order_and_regret_is_against_the_best_of_the_block() -> None:
     log = small_log(keep_short=True)
-    env = envs.recommender_log(log, standardise=False)
+    env = envs.recommender_log(log, standardize=False)
     steps = len(log.rewards) + 1
     _, played = play_all(env, 0, steps)
     order = np.arange(steps) % (steps - 1)
@@ -706,7 +706,7 @@ def test_shuffled_blocks_are_all_shown_once_and_the_same_to_all_agents() -> None
     assert shown[0] == shown[1] != shown[2]
 
 
-def test_features_are_standardised_by_the_first_day() -> None:
+def test_features_are_standardized_by_the_first_day() -> None:
     log = small_log()
     env = envs.recommender_log(log)
     first_day = log.feature_rows[log.days == log.days[0]]

@@ -106,15 +106,15 @@ def test_names_of_agents() -> None:
             contenders.split(name, known)
 
 
-def test_an_agent_has_one_colour_in_every_figure() -> None:
+def test_an_agent_has_one_color_in_every_figure() -> None:
     alone, team = (
         figures.styles(["lrkf"])[0],
         figures.styles(["x", "hilofi", "lrkf:5", "hilofi+greedy", "y", "koala++"]),
     )
-    assert team[2] == alone and team[1]["color"] == team[3]["color"] == figures.COLOURS["hilofi"]
-    assert team[1]["ls"] != team[3]["ls"] and team[5]["color"] == figures.COLOURS["koala++"]
+    assert team[2] == alone and team[1]["color"] == team[3]["color"] == figures.COLORS["hilofi"]
+    assert team[1]["ls"] != team[3]["ls"] and team[5]["color"] == figures.COLORS["koala++"]
     assert figures.styles(["lrkf.rehearsal"])[0] == alone
-    assert len({style["color"] for style in team}) == 5  # other names take colours that are free
+    assert len({style["color"] for style in team}) == 5  # other names take colors that are free
 
 
 def test_bands_end_where_values_are_impossible() -> None:
@@ -278,7 +278,7 @@ def test_measures_of_bands_by_hand() -> None:
     bands = pd.concat(parts, ignore_index=True).assign(data="d", filter="f", seed=0, observations=120)
     bands["std"] = np.where(bands["where"] == "gap", 1.0, np.where(bands["where"] == "grid", np.abs(bands["x"]), 0.1))
     bands = bands.assign(mean=0.0, noise=0.03, y=[0.0, 0.0, 0.38, 0.4, 3.0, -1.0, *[np.nan] * 10])
-    row = in_between_tables.summarise(bands).loc[("d", "f")]
+    row = in_between_tables.summarize(bands).loc[("d", "f")]
     assert (row["at_data"], row["in_gap"], row["outside"]) == pytest.approx((0.1, 1.0, 1.0))
     assert (row["gap_ratio"], row["outside_ratio"]) == pytest.approx((10.0, 10.0))
     assert (row["coverage"], row["gap_coverage"]) == (0.5, 0.5)

@@ -92,7 +92,7 @@ LIKELIHOODS = {
 
 
 class BoxRun:
-    """The printed box of a filter, run beside it on the same linearisation code path but with its own algebra."""
+    """The printed box of a filter, run beside it on the same linearization code path but with its own algebra."""
 
     def __init__(self, name, likelihood, belief, q):
         self.name, self.likelihood, self.q = name, likelihood, q
@@ -105,7 +105,7 @@ class BoxRun:
         return (jax.tree.leaves(tree),) if self.name in SINGLE else parameters.split(tree, NETWORK.is_last)
 
     @functools.cached_property
-    def _linearise(self):
+    def _linearize(self):
         def response(params, x, rows):
             output = NETWORK.apply(params, x)
             return self.likelihood.mean(output)[rows], self.likelihood.cov(output)[rows][:, rows]
@@ -113,7 +113,7 @@ class BoxRun:
         return jax.jit(lambda *args: (*response(*args), jax.jacrev(lambda *a: response(*a)[0])(*args)))
 
     def step(self, x, y, rows):
-        mean, noise, rows_of = self._linearise(self.params, x, jnp.asarray(rows))
+        mean, noise, rows_of = self._linearize(self.params, x, jnp.asarray(rows))
         mean, noise = np.asarray(mean), np.asarray(noise)
         jac = [np.asarray(parameters.ravel(leaves, 1)) for leaves in self._split(rows_of)]
         eps = np.asarray(y) - mean
@@ -424,9 +424,9 @@ def test_the_log_density_of_a_stream_has_derivatives_by_the_first_mean(name):
 
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", NAMES)
-def test_update_without_shared_linearisation_is_the_same_update(name):
+def test_update_without_shared_linearization_is_the_same_update(name):
     both = [
-        MAKERS[name](NETWORK, LIKELIHOODS["categorical"], 1e-3, share_linearisation=s, dtype=jnp.float64)
+        MAKERS[name](NETWORK, LIKELIHOODS["categorical"], 1e-3, share_linearization=s, dtype=jnp.float64)
         for s in (True, False)
     ]
     (a, info_a), (b, info_b) = (run(flt, *stream(10, 30)) for flt in both)
@@ -553,7 +553,7 @@ def test_log_density_is_that_of_the_predictive():
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", NAMES)
-def test_acting_and_updating_share_the_linearisation_in_a_compiled_scan(name):
+def test_acting_and_updating_share_the_linearization_in_a_compiled_scan(name):
     """Moments for all arms and the update of one, in one scan, cost the update's products and a few small ones.
 
     Of LoFi without process noise, which changes its factor between the two.

@@ -235,7 +235,7 @@ class Living(NamedTuple):
 @functools.cache
 def living(name: str) -> Living:
     made = agents.make(name, SITE, **SMALL[name])
-    agent = seqdec.compiled(made, optimise=False)
+    agent = seqdec.compiled(made, optimize=False)
     state = agent.init(jax.random.key(0))
     for step in range(3):
         x = np.random.default_rng(step).normal(size=WIDTH).astype(np.float32)

@@ -582,7 +582,7 @@ def test_the_remedy_for_other_observations_works(space: gymnasium.Space) -> None
 def test_compiled_agents_take_any_container() -> None:
     env = Given(TWO, Discrete(2), [0.0, 0.0])
     agent = seqdec.agents.hilofi(env, model=seqdec.models.MLP(2, (4,)), rank=2, standardize=False)
-    fast, key = seqdec.compiled(agent, optimise=False), jax.random.key(0)
+    fast, key = seqdec.compiled(agent, optimize=False), jax.random.key(0)
     state = fast.init(key)
     assert fast.act_batch is not None and fast.update_batch is not None
     keys, xs = jax.random.split(key, 2), np.array([[0.5, 0.25], [0.25, 0.5]], np.float32)

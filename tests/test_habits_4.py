@@ -203,7 +203,7 @@ def test_calls_from_python_may_transfer_whatever_the_guard(tmp_path):
         with online(tmp_path / "agent") as served:
             assert served.counts["decisions"] == 3
             assert served.state is not None
-        quick = seqdec.compiled(agent, optimise=False)
+        quick = seqdec.compiled(agent, optimize=False)
         state = quick.init(key)
         quick.act(key, state, observation)
         state, _ = quick.update(state, observation, 1, 0.5)

@@ -274,7 +274,7 @@ def make(name, where):
 @functools.cache
 def agent_of(name):
     """An agent compiled for calls from Python, and one of its states."""
-    agent = seqdec.compiled(make(name, SITE), optimise=False)
+    agent = seqdec.compiled(make(name, SITE), optimize=False)
     return agent, agent.init(jax.random.key(0))
 
 

@@ -26,7 +26,7 @@ def twice(params, x):
     return jnp.tanh(x @ params["a"]) @ params["b"] + x[:5] @ params["b"]
 
 
-def penalised(params, x):
+def penalized(params, x):
     return plain(params, x) + jnp.sum(params["a"] ** 2)
 
 
@@ -53,7 +53,7 @@ def returned(params, x):
         (plain, "ab"),
         (relu, "ab"),
         (twice, "a"),
-        (penalised, "b"),
+        (penalized, "b"),
         (from_the_left, "a"),
         (many_vectors, ""),
         (matrix_first, "b"),

@@ -23,7 +23,7 @@ class Spaces(NamedTuple):
 IMAGES = Spaces(spaces.Box(0, 1, (8, 8, 1), np.float32), spaces.Discrete(3))
 
 
-class Normalised(nn.Module):
+class Normalized(nn.Module):
     """Running means, in training or not."""
 
     training: bool
@@ -89,8 +89,8 @@ class Two(nn.Module):
 
 
 REFUSED = {
-    "running means": (Normalised(True), r"batch_stats .* LayerNorm or GroupNorm in place of BatchNorm"),
-    "fixed running means": (Normalised(False), r"batch_stats .* LayerNorm or GroupNorm in place of BatchNorm"),
+    "running means": (Normalized(True), r"batch_stats .* LayerNorm or GroupNorm in place of BatchNorm"),
+    "fixed running means": (Normalized(False), r"batch_stats .* LayerNorm or GroupNorm in place of BatchNorm"),
     "dropout": (Dropping(), r"Dropping draws random numbers .*deterministic=True"),
     "a batch": (Batched(), r"Batched returned \(2, 3\); .*batched=True"),
     "a batch, unpacked": (Batched(strict=True), r"Batched cannot be called: not enough values .*batched=True"),

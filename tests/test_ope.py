@@ -248,9 +248,9 @@ def test_a_rule_chooses_little_bias_with_many_rows_and_little_variance_with_few(
     assert few < (1.1 if "dr" in name else 2) * np.sqrt(np.mean(np.square(plain[60])))
 
 
-def test_contexts_are_standardised() -> None:
+def test_contexts_are_standardized() -> None:
     log = six(context=np.column_stack([np.arange(6.0), np.full(6, 3.0)]))
-    scaled = ope.standardised(log).context
+    scaled = ope.standardized(log).context
     np.testing.assert_allclose(scaled.mean(0), 0, atol=1e-12)
     np.testing.assert_allclose(scaled.std(0), [1, 0], atol=1e-12)
     np.testing.assert_array_equal(log.context[:, 0], np.arange(6))

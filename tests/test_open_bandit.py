@@ -45,7 +45,7 @@ def test_the_average_policy_is_that_over_time(tmp_path: Path) -> None:
     naive = [
         [log.propensity[(log.place == place) & (log.item == item)].mean() for item in range(6)] for place in range(3)
     ]
-    assert np.abs(np.array(naive) - truth).max() > 0.03  # the mean of the propensities favours what was high
+    assert np.abs(np.array(naive) - truth).max() > 0.03  # the mean of the propensities favors what was high
     assert np.abs(data.average_policy(data.load_open_bandit("random", tmp_path)) - 1 / 6).max() < 1e-12
 
 

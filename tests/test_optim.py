@@ -71,7 +71,7 @@ def rosenbrock(params):
     return jnp.mean(100 * (y - x**2) ** 2 + (1 - x) ** 2)
 
 
-def factorisation(params):
+def factorization(params):
     truth = jnp.outer(jnp.arange(1.0, 5.0), jnp.array([1.0, -1.0, 0.5])) / 4 + jnp.eye(4, 3)
     return 0.5 * jnp.sum((params["left"] @ params["right"] - truth) ** 2)
 
@@ -83,9 +83,9 @@ def normal(seed, *shape):
 STARTS = {
     "quadratic": {"hidden": normal(0, 3, 4), "bias": normal(1, 4), "scale": jnp.zeros(())},
     "rosenbrock": {"hidden": jnp.stack([-0.5 + 0.1 * normal(2, 3), 0.1 * normal(3, 3)])},
-    "factorisation": {"left": normal(4, 4, 3), "right": normal(5, 3, 3)},
+    "factorization": {"left": normal(4, 4, 3), "right": normal(5, 3, 3)},
 }
-TARGETS = {"quadratic": (quadratic, 1e-3), "rosenbrock": (rosenbrock, 0.05), "factorisation": (factorisation, 1e-2)}
+TARGETS = {"quadratic": (quadratic, 1e-3), "rosenbrock": (rosenbrock, 0.05), "factorization": (factorization, 1e-2)}
 
 
 def together(params):

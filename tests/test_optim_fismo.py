@@ -89,7 +89,7 @@ def test_invariants_of_the_factors():
 
 
 def test_damping_bounds_the_least_eigenvalue_where_the_gradient_says_nothing():
-    """A rank-one gradient for long: the bound (1 - gamma) mu before the trace is normalised is nearly reached."""
+    """A rank-one gradient for long: the bound (1 - gamma) mu before the trace is normalized is nearly reached."""
     gradient = 100 * np.outer(np.arange(1.0, 5.0), np.ones(N))
     _, states = run(fismo(b2=0.5, eps=MU), [gradient] * 60)
     for t in (10, 59):
@@ -146,7 +146,7 @@ def test_weak_directions_get_the_larger_steps_in_the_long_run():
     assert np.linalg.norm(directions[-1]) == pytest.approx(np.linalg.norm(wanted), rel=0.05)
 
 
-def test_factors_are_averages_of_normalised_statistics():
+def test_factors_are_averages_of_normalized_statistics():
     sequence, gamma = gradients(), 0.9
     _, states = run(fismo(b2=gamma), sequence)
     whitened = sequence[1] @ states[0].right_root

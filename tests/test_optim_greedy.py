@@ -252,7 +252,7 @@ def test_choice_of_adam_does_not_depend_on_the_trace_and_equals_that_of_sgd_in_a
     gradients = np.random.default_rng(7).normal(size=(30, 4))
     flat = optim.identity()._replace(trace=lambda _: jnp.asarray(7.0))
     transforms = [
-        optim.scale_by_self_tuning((0.2, 0.6, 0.9), metric, normalised=n) for metric, n in ((None, 0), (flat, 1))
+        optim.scale_by_self_tuning((0.2, 0.6, 0.9), metric, normalized=n) for metric, n in ((None, 0), (flat, 1))
     ]
     chosen = [[int(s.chosen) for s in run(optax.chain(t), gradients)[1]] for t in transforms]
     assert chosen[0] == chosen[1] and len(set(chosen[0])) > 1

@@ -61,7 +61,7 @@ class TestMultiObjective(pytest_samplers.MultiObjectiveSamplerTestCase):
 
 
 def told(sampler: Sampler, *names: str) -> list[tuple[str, float]]:
-    """(state, value) of the trials of the optimiser of some parameters."""
+    """(state, value) of the trials of the optimizer of some parameters."""
     (model,) = [model for (_, found), model in sampler._models.items() if found == names]
     table = model._optimizer.trials_dataframe()
     return list(zip(table["state"], table["value"], strict=True))
@@ -86,7 +86,7 @@ def mixed(trial: Any) -> float:
 
 
 def points(seed: int = 0, direction: str = "minimize", sign: int = 1) -> list[dict[str, Any]]:
-    """The parameters of the trials of a study whose last ones are modelled."""
+    """The parameters of the trials of a study whose last ones are modeled."""
     study = optuna.create_study(sampler=small(seed=seed, n_startup_trials=3), direction=direction)
     study.optimize(lambda trial: sign * mixed(trial), n_trials=6)
     return [trial.params for trial in study.trials]
@@ -321,7 +321,7 @@ def test_a_pickled_sampler_goes_on() -> None:
     assert [state for state, _ in told(other, "x")][:3] == ["complete"] * 3
 
 
-def test_parameters_of_a_branch_are_modelled_with_those_of_all_trials() -> None:
+def test_parameters_of_a_branch_are_modeled_with_those_of_all_trials() -> None:
     study = optuna.create_study()
     add(study, 1.0, a=0.1, b=0.2)
     add(study, 2.0, a=0.2, b=0.3, c=0.1)
@@ -342,8 +342,8 @@ def test_parameters_of_a_branch_are_modelled_with_those_of_all_trials() -> None:
         assert model._optimizer.trials[-1].x[0] == chosen["a"]
 
 
-def modelled(sampler: Sampler, *names: str) -> list[float]:
-    """The values of the complete trials of the optimiser of some parameters."""
+def modeled(sampler: Sampler, *names: str) -> list[float]:
+    """The values of the complete trials of the optimizer of some parameters."""
     return [value for state, value in told(sampler, *names) if state == "complete"]
 
 
@@ -377,7 +377,7 @@ def test_a_range_that_changes_is_searched_on_the_trials_within(
     assert trial.relative_params is not None
     assert trial.relative_params.keys() == {"p", "x"} and trial.params == trial.relative_params
     within = [10.0] if new._contains(new.to_internal_repr(first.params["p"])) else []
-    assert modelled(sampler, "p", "x") == [*kept, *within]
+    assert modeled(sampler, "p", "x") == [*kept, *within]
 
 
 @pytest.mark.parametrize(
@@ -398,13 +398,13 @@ def test_a_kind_that_changes_is_searched_once_it_was_drawn(old: Any, new: Any, v
     for index, value in enumerate(values):
         study.add_trial(create_trial(value=index, params={"p": value}, distributions={"p": old}))
     assert study.ask({"p": new}).relative_params.keys() == {"x", "p"}
-    assert modelled(sampler, "p") == [10.0, *kept]
+    assert modeled(sampler, "p") == [10.0, *kept]
     pickled = pickle.loads(pickle.dumps(sampler))
     assert pickled.infer_relative_search_space(study, study.trials[-1]).keys() == {"x"}
 
 
 @pytest.mark.parametrize("name", ["float", "stepped", "int", "logarithmic"])
-def test_a_value_outside_is_not_modelled_and_the_study_goes_on(name: str) -> None:
+def test_a_value_outside_is_not_modeled_and_the_study_goes_on(name: str) -> None:
     suggest: dict[str, Callable[[Any], float]] = {
         "float": lambda trial: trial.suggest_float("a", 0.0, 1.0),
         "stepped": lambda trial: trial.suggest_float("a", 0.0, 1.0, step=0.25),
@@ -427,7 +427,7 @@ def test_a_value_outside_is_not_modelled_and_the_study_goes_on(name: str) -> Non
     enqueued(7)
     study.optimize(objective, n_trials=2)
     values = [trial.value for trial in study.trials]
-    assert len(values) == 6 and modelled(sampler, "a", "b") == [*values[1:3], values[4]]
+    assert len(values) == 6 and modeled(sampler, "a", "b") == [*values[1:3], values[4]]
 
 
 @pytest.mark.slow
@@ -509,7 +509,7 @@ def work(url: str, seed: int) -> None:
 
 
 def check(sampler: Sampler, study: Any) -> None:
-    """The optimiser knows each trial once, with its value."""
+    """The optimizer knows each trial once, with its value."""
     (model,) = sampler._models.values()
     values = {trial.number: tuple(trial.values or ()) for trial in study.get_trials()}
     complete = {number: record.values for number, record in model._records.items() if record.values is not None}

@@ -38,7 +38,7 @@ VARIANTS = MAKERS | {
     "predictive_sampling, jointly": lambda: policies.predictive_sampling(joint=True),
     "epistemic_sampling, jointly": lambda: policies.epistemic_sampling(joint=True),
 }
-RANDOMISED = (
+RANDOMIZED = (
     "epistemic_sampling",
     "epistemic_sampling, jointly",
     "predictive_sampling",
@@ -62,7 +62,7 @@ def belief(mean=MEAN, cov=COV, noise=NOISE) -> Posterior:
 
 
 def law(name):
-    """Mean and covariance of the scores of a randomised policy on `belief()`."""
+    """Mean and covariance of the scores of a randomized policy on `belief()`."""
     if name == "tempered_sampling":
         ratio = np.diag(COV) / np.diag(NOISE)
         return MEAN, np.diag(np.diag(COV) * np.minimum(1, ratio * np.sum(1 / ratio) / (5 * len(MEAN))))
@@ -87,7 +87,7 @@ def test_every_policy_is_under_test():
     assert sorted(MAKERS) == list(policies.names())
 
 
-@pytest.mark.parametrize("name", RANDOMISED)
+@pytest.mark.parametrize("name", RANDOMIZED)
 def test_scores_have_the_moments_of_the_predictive(name):
     scores, (mean, cov) = scores_of(name).astype(np.float64), law(name)
     variances = np.diag(cov)
@@ -97,7 +97,7 @@ def test_scores_have_the_moments_of_the_predictive(name):
     assert np.all(np.abs(stats.kurtosis(scores)) < SIGMAS * np.sqrt(24 / DRAWS))
 
 
-@pytest.mark.parametrize("name", RANDOMISED)
+@pytest.mark.parametrize("name", RANDOMIZED)
 def test_two_arms_win_as_often_as_the_normal_distribution_says(name):
     scores, (mean, cov) = scores_of(name), law(name)
     wins = np.mean(scores[:, 0] > scores[:, 1])

@@ -56,7 +56,7 @@ CONTRACTS = {
     "An experiment": ("tests/test_registry.py tests/test_experiments.py tests/test_cli.py", 2),
     "An optimizer": ("tests/test_optim.py", 5),
     "An estimator of off-policy evaluation": ("tests/test_ope.py", 1),
-    "A surrogate of Bayesian optimisation": ("tests/test_bo.py", 1),
+    "A surrogate of Bayesian optimization": ("tests/test_bo.py", 1),
 }
 """Title -> files with the contract tests of the registry, and how many of them a new name passes at least."""
 

@@ -1,4 +1,4 @@
-"""Names: every registry suggests the right one for a misspelt one, from Python and from the command line."""
+"""Names: every registry suggests the right one for a misspelled one, from Python and from the command line."""
 
 import ast
 import dataclasses
@@ -33,15 +33,15 @@ REGISTRIES: dict[str, Registry[Any]] = {
 def test_a_name_with_a_letter_missing_suggests_the_right_one(kind: str) -> None:
     registry = REGISTRIES[kind]
     for name in registry:
-        misspelt = name[:1] + name[2:]
-        if misspelt not in registry:
+        misspelled = name[:1] + name[2:]
+        if misspelled not in registry:
             with pytest.raises(ValueError, match=rf"^unknown {kind} '.*did you mean '.*Known: ") as error:
-                registry[misspelt]
-            assert unknown(kind, misspelt, list(registry)) == str(error.value)
+                registry[misspelled]
+            assert unknown(kind, misspelled, list(registry)) == str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("kind", "misspelt", "meant"),
+    ("kind", "misspelled", "meant"),
     [
         ("agent", "hilofy", "hilofi"),
         ("command", "rnu", "run"),
@@ -55,9 +55,9 @@ def test_a_name_with_a_letter_missing_suggests_the_right_one(kind: str) -> None:
         ("surrogate", "hilofy", "hilofi"),
     ],
 )
-def test_the_right_name_is_suggested(kind: str, misspelt: str, meant: str) -> None:
-    with pytest.raises(ValueError, match=rf"^unknown {kind} '{misspelt}': did you mean '{meant}'\? Known: "):
-        REGISTRIES[kind].make(misspelt)
+def test_the_right_name_is_suggested(kind: str, misspelled: str, meant: str) -> None:
+    with pytest.raises(ValueError, match=rf"^unknown {kind} '{misspelled}': did you mean '{meant}'\? Known: "):
+        REGISTRIES[kind].make(misspelled)
 
 
 @pytest.mark.parametrize("kind", REGISTRIES)

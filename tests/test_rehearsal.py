@@ -219,7 +219,7 @@ def test_wrong_settings_are_refused(rehearsal, error, message):
 
 
 def test_a_belief_without_a_free_mean_cannot_be_moved():
-    flt = plain()[0]._replace(recentre=None)
+    flt = plain()[0]._replace(recenter=None)
     agent = agents.filtering(flt, policies.greedy(), NETWORK.init, ARMS, name="mine", settings={})
     with pytest.raises(ValueError, match=r"no mean that could be moved: leave out rehearsal.optimizer"):
         agents.rehearsing(agent, flt, Rehearsal(memory.last(9), optimizer=optax.sgd(0.1)), ARMS)

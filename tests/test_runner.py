@@ -266,7 +266,7 @@ def test_host_compiles_three_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert traces.count("act") <= 2 and traces.count("update") <= 2
 
 
-def test_action_mask_of_a_gymnasium_env_is_honoured() -> None:
+def test_action_mask_of_a_gymnasium_env_is_honored() -> None:
     mask = np.array([1, 1, 0], np.int8)
     result = run(toy_agent(), ToyGym(toy_env(), action_mask=mask), 40, seed=0)
     assert set(np.unique(result.actions)) == {0, 1}
@@ -398,7 +398,7 @@ env = seqdec.envs.make('digits')
 agent = seqdec.agents.lolofi(env, rank_hidden=20, rank_last=20)
 """
 
-_FACTORISING = """
+_FACTORIZING = """
 env = seqdec.envs.make('bernoulli')
 base = seqdec.agents.random(env)
 start = base.init(jax.random.key(0))
@@ -413,8 +413,8 @@ agent = base._replace(
 @pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs a machine made small")
-@pytest.mark.parametrize("agent", [_LOLOFI, _FACTORISING])
-def test_independent_batched_factorisations_do_not_lock_up(agent: str) -> None:
+@pytest.mark.parametrize("agent", [_LOLOFI, _FACTORIZING])
+def test_independent_batched_factorizations_do_not_lock_up(agent: str) -> None:
     """Batched by plain `jax.vmap`, they hang two threads of the CPU backend within these steps."""
     script = (
         "import os; os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])\n"
@@ -427,7 +427,7 @@ def test_independent_batched_factorisations_do_not_lock_up(agent: str) -> None:
 
 
 @pytest.mark.extended
-def test_seeds_whose_factorisations_are_computed_in_turns_give_what_they_give_alone() -> None:
+def test_seeds_whose_factorizations_are_computed_in_turns_give_what_they_give_alone() -> None:
     base = toy_agent()
 
     def update(state, *seen):
@@ -495,11 +495,11 @@ def test_seeds_shared_out_over_devices_are_the_same_runs(tmp_path: Any) -> None:
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize("optimise", [True, False])
-def test_a_compiled_agent_decides_and_learns_as_the_agent_does(optimise: bool) -> None:
+@pytest.mark.parametrize("optimize", [True, False])
+def test_a_compiled_agent_decides_and_learns_as_the_agent_does(optimize: bool) -> None:
     env = seqdec.envs.make("digits")
     agent = seqdec.agents.hilofi(env, model=seqdec.models.MLP(10, (8,)), rank=4)
-    fast = seqdec.compiled(agent, optimise=optimise)
+    fast = seqdec.compiled(agent, optimize=optimize)
     key, seen = jax.random.key(0), np.full(64, 0.25, np.float32)
     states = agent.init(key), fast.init(key)
     actions = [one.act(key, state, seen) for one, state in zip((agent, fast), states, strict=True)]

@@ -103,7 +103,7 @@ def test_importing_makes_no_devices() -> None:
     assert run("import jax, seqdec\nprint(len(jax.devices()))", XLA_FLAGS="", JAX_PLATFORMS="cpu") == ["1"]
 
 
-def test_the_blas_of_factorisations_is_limited_to_one_thread_and_released() -> None:
+def test_the_blas_of_factorizations_is_limited_to_one_thread_and_released() -> None:
     """In a process of its own, where no BLAS but NumPy's is loaded before."""
     script = """if True:
         from threadpoolctl import threadpool_info
@@ -125,6 +125,6 @@ def test_the_blas_of_factorisations_is_limited_to_one_thread_and_released() -> N
 @pytest.mark.parametrize(
     ("flags", "expected"), [("", {"xla_backend_optimization_level": "1"}), ("--xla_backend_optimization_level=3", None)]
 )
-def test_the_level_of_optimisation_in_xla_flags_takes_precedence(flags, expected, monkeypatch) -> None:
+def test_the_level_of_optimization_in_xla_flags_takes_precedence(flags, expected, monkeypatch) -> None:
     monkeypatch.setenv("XLA_FLAGS", flags)
     assert step_options() == expected

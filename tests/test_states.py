@@ -47,7 +47,7 @@ def test_every_kind_of_leaf_comes_back_to_the_bit(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["hilofi", "lrkf", "linear", "replay_adamw"])
 def test_an_agent_goes_on_as_if_it_had_not_been_saved(name: str, tmp_path: Path) -> None:
     env = envs.linear()
-    agent = seqdec.compiled(seqdec.agents.make(name, env), optimise=False)
+    agent = seqdec.compiled(seqdec.agents.make(name, env), optimize=False)
     state = agent.init(jax.random.key(0))
     env.observation_space.seed(0)
     x, action = env.observation_space.sample(), jnp.int32(1)

@@ -35,7 +35,7 @@ def home(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_features_are_standardised(folder: Path) -> None:
+def test_features_are_standardized(folder: Path) -> None:
     load = {
         "mushroom": (data.load_mushroom(folder), 60),
         "adult": (data.load_adult(folder), 56),
@@ -53,7 +53,7 @@ def test_features_are_standardised(folder: Path) -> None:
 
 def test_outliers_are_cut_and_constants_vanish() -> None:
     numbers = np.column_stack([np.arange(100.0) == 7, np.full(100, 3.0)])
-    scaled = data.tabular.standardise(numbers)
+    scaled = data.tabular.standardize(numbers)
     assert scaled.max() == 5 and (scaled[:, 1] == 0).all()
 
 
@@ -252,7 +252,7 @@ def test_independent_arms_refuse_what_they_cannot_do() -> None:
 
 def test_regret_is_relative_to_uniform_play() -> None:
     runs: dict[str, dict[str, Run]] = {"statlog": {"uniform": make_run(3, 40, seed=1), "linear": make_run(3, 30)}}
-    table = tabular.summarise(runs)
+    table = tabular.summarize(runs)
     own, even = runs["statlog"]["linear"].regret.sum(1), runs["statlog"]["uniform"].regret[:, :30].sum(1)
     assert table.loc[("statlog", "uniform"), "regret"] == pytest.approx(100)
     assert table.loc[("statlog", "linear"), "regret"] == pytest.approx((100 * own / even).mean(), rel=1e-5)
@@ -294,7 +294,7 @@ def test_the_command_runs_the_tables_and_rebuilds_its_report(home: Path, tmp_pat
         (["--steps", "0"], "steps must be at least 1"),
     ],
 )
-def test_misspelt_options(arguments: list[str], message: str, tmp_path: Path, capsys: Any) -> None:
+def test_misspelled_options(arguments: list[str], message: str, tmp_path: Path, capsys: Any) -> None:
     assert cli.main(["run", "tabular", *arguments, "--out", str(tmp_path / "out")]) == 2
     assert message in capsys.readouterr().err and not (tmp_path / "out").exists()
 

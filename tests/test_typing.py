@@ -50,9 +50,9 @@ DECLARED: dict[str, tuple[Any, Any]] = {
     },
 }  # fmt: skip
 """Functions that are made by others or pass keywords on, and their declared signatures."""
-UNKNOWN = {("bayesian-optimisation.md", "search_result")}
+UNKNOWN = {("bayesian-optimization.md", "search_result")}
 """Page and word of what no type checker can know: an attribute that is added to an exception of the user's."""
-MISSPELT = """
+MISSPELLED = """
 import seqdec
 env = seqdec.envs.linear()
 seqdec.agents.hilofi(env, rnak=3)
@@ -81,7 +81,7 @@ seqdec.agents.hilofi(env, rank=3, policy="greedy", noise_variance=0.1, initial_s
 seqdec.agents.lrkf(env, rank=3, process_noise=1e-6, rehearsal=seqdec.agents.Rehearsal(seqdec.memory.last(3)))
 seqdec.agents.adamw(env, learning_rate=0.1, model=seqdec.models.MLP(5, ()))
 seqdec.agents.replay_sgd(env, batch_size=None, inner_steps=2)
-seqdec.agents.vbll(env, regularisation=0.5, prior_std=0.3)
+seqdec.agents.vbll(env, regularization=0.5, prior_std=0.3)
 seqdec.agents.linear(env, half_life=3.0)
 search = seqdec.minimize(lambda x: x[0], [(0, 1)], n_calls=3, surrogate="gp", noise_std=0.1, initial=3)
 search.x, search.fun, search.optimizer.best, search.plot().savefig
@@ -112,17 +112,17 @@ def complaints(folder: Path, files: dict[str, str]) -> list[tuple[str, int, str]
 
 @pytest.mark.extended
 @pytest.mark.slow
-def test_type_checkers_know_the_documentation_and_find_misspelt_keywords(tmp_path: Path) -> None:
+def test_type_checkers_know_the_documentation_and_find_misspelled_keywords(tmp_path: Path) -> None:
     pytest.importorskip("pyright")
     pages = {f"{name.replace('-', '_')}.py": page for name, (page, _) in BLOCKS.items()}
     blocks = {file: block for file, (_, block) in zip(pages, BLOCKS.values(), strict=True)}
-    found = complaints(tmp_path, {**blocks, "misspelt.py": MISSPELT, "known.py": KNOWN})
-    calls = [number for number, line in enumerate(MISSPELT.splitlines()) if line.startswith("seqdec.")]
-    assert sorted({line for file, line, _ in found if file == "misspelt.py"}) == calls
+    found = complaints(tmp_path, {**blocks, "misspelled.py": MISSPELLED, "known.py": KNOWN})
+    calls = [number for number, line in enumerate(MISSPELLED.splitlines()) if line.startswith("seqdec.")]
+    assert sorted({line for file, line, _ in found if file == "misspelled.py"}) == calls
     rest = [
         (file, line + 1, message)
         for file, line, message in found
-        if file != "misspelt.py"
+        if file != "misspelled.py"
         and not any(pages.get(file) == page and word in message for page, word in UNKNOWN)
         and "could not be resolved" not in message  # an extra that is not installed
     ]

@@ -76,7 +76,7 @@ class BatchBoxRun(BoxRun):
     """The printed box with the Jacobians of several inputs on top of each other."""
 
     @functools.cached_property
-    def _linearise(self):
+    def _linearize(self):
         def response(params, x, rows):
             output = NETWORK.apply(params, x)
             return self.likelihood.mean(output)[rows], self.likelihood.cov(output)[rows][:, rows]

@@ -103,5 +103,5 @@ def compiled(make: Callable[..., Filter]) -> Callable[..., Filter]:
 
 
 def optimizer_programs() -> int:
-    """The number of compiled programs that choose points in Bayesian optimisation."""
+    """The number of compiled programs that choose points in Bayesian optimization."""
     return ascent.score._cache_size() + ascent.climb._cache_size() + programs.means._cache_size()

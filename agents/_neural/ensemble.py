@@ -1,12 +1,12 @@
 r"""Bootstrapped ensemble: networks with different initial weights, each trained on a resampling of the observations.
 
 Member m weighs observation i with w_im ~ Poisson(1), the limit of the bootstrap, or 2 Bernoulli(1/2), drawn once and
-remembered, and minimises the mean over a minibatch
+remembered, and minimizes the mean over a minibatch
 
     sum_i w_im 1/2 |y_i - f_m(x_i)|^2 / sum_i w_im
 
 A minibatch is drawn once for all members. Thompson sampling plays the best action of one member, chosen at random; the
-expected response is the mean of the members, its covariance that of the members. With randomised priors,
+expected response is the mean of the members, its covariance that of the members. With randomized priors,
 
     f_m(x) = f(x; theta_m) + g_m(x)
 
@@ -50,7 +50,7 @@ def members_head(
     Args:
         members: how many networks.
         bootstrap: "poisson", "bernoulli", or "none" for weights of 1.
-        prior_scale: beta of the randomised priors; 0 is without.
+        prior_scale: beta of the randomized priors; 0 is without.
         noise_variance: observation variance of predictive distributions.
 
     Raises TypeError or ValueError for a setting out of its range.
@@ -115,7 +115,7 @@ def members_head(
 
 
 def _prior(network: Network, scale: float) -> Callable[[Key], PyTree]:
-    """(key) -> parameters of a randomised prior."""
+    """(key) -> parameters of a randomized prior."""
     layer = last_layer(network)
 
     def draw(key):

@@ -17,7 +17,7 @@ import numpy as np
 from seqdec import linalg
 from seqdec import params as parameters
 from seqdec.core import Array, Key, Network, PyTree
-from seqdec.runtime import UNOPTIMISED, transferring
+from seqdec.runtime import UNOPTIMIZED, transferring
 
 
 class LastLayer(NamedTuple):
@@ -91,7 +91,7 @@ def _groups(network: Network, shapes: PyTree, leaves: list) -> int:
         lambda leaf: random.standard_normal(leaf.shape).astype(leaf.dtype), (shapes, network.example)
     )
     with jax.ensure_compile_time_eval():  # an agent may be made inside a compiled function
-        slopes = jax.jit(jax.jacobian(network.apply), compiler_options=UNOPTIMISED)(params, x)
+        slopes = jax.jit(jax.jacobian(network.apply), compiler_options=UNOPTIMIZED)(params, x)
     others = ~np.eye(outputs, dtype=bool)
     crossed = [np.moveaxis(np.asarray(slope), -1, 1)[others] for slope in parameters.split(slopes, network.is_last)[1]]
     return 1 if any(np.any(slope) for slope in crossed) else outputs

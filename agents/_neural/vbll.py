@@ -2,7 +2,7 @@ r"""Variational Bayesian last layers: network, covariance of the last layer and 
 
 With features phi of the network (`seqdec.agents._neural.last_layer`) and q(w_g) = N(m_g, S_g), S_g = L_g L_g^T, the
 optimizer trains the network, whose last layer holds m, the lower triangular L and the noise variances sigma^2. It
-maximises
+maximizes
 
     mean_i bound_i - (1/N) [ sum_g KL(q(w_g) || N(0, sigma_0^2 I)) - sum_g log p(sigma_g^2) ]
 
@@ -91,7 +91,7 @@ def variational(
     noise_variance: float = 0.01,
     degrees: float = 1.0,
     scale: float = 0.01,
-    regularisation: float = 1.0,
+    regularization: float = 1.0,
 ) -> Callable[[Network], Head]:
     """The head of a variational last layer.
 
@@ -102,14 +102,14 @@ def variational(
         noise_variance: the first sigma^2.
         degrees: nu of the inverse Wishart prior.
         scale: s of the inverse Wishart prior.
-        regularisation: factor of the terms that are divided by N; 0 leaves them out.
+        regularization: factor of the terms that are divided by N; 0 leaves them out.
 
     Raises ValueError for a setting out of its range.
     """
     checks.choice("head", head, _HEADS)
     for setting, value in (("prior_std", prior_std), ("noise_variance", noise_variance)):
         checks.positive(setting, value)
-    for setting, value in (("degrees", degrees), ("scale", scale), ("regularisation", regularisation)):
+    for setting, value in (("degrees", degrees), ("scale", scale), ("regularization", regularization)):
         checks.non_negative(setting, value)
 
     def build(network: Network) -> Head:
@@ -136,7 +136,7 @@ def variational(
                 bounds = regression_bound(batch.rows.y, mean, variance, params.log_noise)
                 fit, expected = mean_of_rows(bounds, batch), mean
             rest = penalty(params, layer.get(params.network), prior_std, degrees, scale)
-            return regularisation * rest / jnp.asarray(seen, rest.dtype) - fit, (expected, ())
+            return regularization * rest / jnp.asarray(seen, rest.dtype) - fit, (expected, ())
 
         posterior = _posterior(network, layer, head == "classification")
         return Head(init, loss, lambda params, belief, lesson: (), posterior)
@@ -145,7 +145,7 @@ def variational(
 
 
 def _posterior(network: Network, layer: LastLayer, softmax: bool) -> Callable[[Variational, Any], Posterior]:
-    """Responses under q; those of a classifier are linearised at the mean for their covariance."""
+    """Responses under q; those of a classifier are linearized at the mean for their covariance."""
 
     def posterior(params, belief):
         def mean(candidates):
@@ -227,11 +227,11 @@ def on_vbll(
     learning_rate: float = 1e-3,
     inner_steps: int = 50,
     buffer: int = 10,
-    regularisation: float = 0.0,
+    regularization: float = 0.0,
     num_candidates: int | None = None,
     **options: Unpack[VariationalOptions],
 ) -> Agent:
-    """Variational Bayesian last layer, trained by AdamW on a buffer of the last observations, without regularisation.
+    """Variational Bayesian last layer, trained by AdamW on a buffer of the last observations, without regularization.
 
     Args:
         spaces: anything with observation_space and action_space.
@@ -240,7 +240,7 @@ def on_vbll(
         learning_rate: of AdamW.
         inner_steps: gradient steps per observation, each on the newest and all of the buffer.
         buffer: how many observations are kept.
-        regularisation: as in `variational`.
+        regularization: as in `variational`.
         num_candidates: points drawn per decision, for Box actions only; None is 256.
         **options: of `variational`.
 
@@ -250,7 +250,7 @@ def on_vbll(
     return neural(
         spaces,
         optimizer=optax.adamw(learning_rate),
-        head=variational(regularisation=regularisation, **options),
+        head=variational(regularization=regularization, **options),
         policy=policy,
         model=model,
         memory=memories.last(checks.count("buffer", buffer)),
@@ -258,5 +258,5 @@ def on_vbll(
         inner_steps=inner_steps,
         num_candidates=num_candidates,
         name="on_vbll",
-        settings={"learning_rate": learning_rate, "regularisation": regularisation, **options},
+        settings={"learning_rate": learning_rate, "regularization": regularization, **options},
     )

@@ -54,8 +54,8 @@ def log_density(noise: Noise, innovation: Array, scale: Array, index: Array, pri
     """() log density of an innovation of response `index`, with s = `scale`, before it is learned."""
     freedom = prior_count + noise.counts[index]
     square = jnp.maximum(variance(noise, prior_count)[index] * scale, jnp.finfo(scale.dtype).tiny ** 0.5)
-    normaliser = gammaln((freedom + 1) / 2) - gammaln(freedom / 2) - 0.5 * jnp.log(freedom * jnp.pi * square)
-    return normaliser - (freedom + 1) / 2 * jnp.log1p(innovation**2 / (freedom * square))
+    normalizer = gammaln((freedom + 1) / 2) - gammaln(freedom / 2) - 0.5 * jnp.log(freedom * jnp.pi * square)
+    return normalizer - (freedom + 1) / 2 * jnp.log1p(innovation**2 / (freedom * square))
 
 
 def learned(noise: Noise, innovation: Array, scale: Array, index: Array, accept: Array | bool = True) -> Noise:

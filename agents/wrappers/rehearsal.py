@@ -132,7 +132,7 @@ def _checked(flt: Filter, rehearsal: Rehearsal) -> Rehearsal:
     )
     if not isinstance(rehearsal.optimizer, optax.GradientTransformation | None):
         raise TypeError(f"rehearsal.optimizer must be an optax transformation or None; got {rehearsal.optimizer!r}")
-    if rehearsal.optimizer is not None and flt.recentre is None:
+    if rehearsal.optimizer is not None and flt.recenter is None:
         raise ValueError("this filter's belief has no mean that could be moved: leave out rehearsal.optimizer")
     return rehearsal
 
@@ -177,5 +177,5 @@ def _descend(
     good = accept & finite(moved)
     new, old = (moved, optimizer), (params, state.optimizer)
     moved, optimizer = jax.tree.map(lambda new, old: jnp.where(good, new, old), new, old)
-    assert flt.recentre is not None
-    return state._replace(belief=flt.recentre(state.belief, moved), optimizer=optimizer)
+    assert flt.recenter is not None
+    return state._replace(belief=flt.recenter(state.belief, moved), optimizer=optimizer)

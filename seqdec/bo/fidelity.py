@@ -5,7 +5,7 @@ The surrogate has one more column, 0 at full fidelity and 1 at the lowest level:
     c(level) = log(high / level) / log(high / low)
 
 Most of what a level changes is common to all points, as the loss after one epoch is larger everywhere than the one
-after thirty. So the warped values are modelled as z(x, level) = o(level) + g(x, c) with o(high) = 0 and the Gaussian
+after thirty. So the warped values are modeled as z(x, level) = o(level) + g(x, c) with o(high) = 0 and the Gaussian
 process g. The differences d of o between neighboring levels are the ridge regression on values at equal points,
 
     min_{a, d}  sum_i (z_i - a(x_i) - sum_{j below the highest} d_j [level_i is below level j])^2 + w sum_j d_j^2

@@ -1,4 +1,4 @@
-"""CIFAR-10: 50,000 + 10,000 colour images of 32 x 32 pixels, from disk or downloaded.
+"""CIFAR-10: 50,000 + 10,000 color images of 32 x 32 pixels, from disk or downloaded.
 
 Source: Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009; the binary version, in which an image
 is one byte for the label and 3,072 for red, green and blue, each row by row.

@@ -20,7 +20,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 
 class Split(NamedTuple):
-    """Labelled images."""
+    """Labeled images."""
 
     images: np.ndarray
     """(n, ...) uint8; MNIST: (n, 28, 28)."""
@@ -38,7 +38,7 @@ class Dataset(NamedTuple):
 
 
 def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
-    """The array in an idx file, in native byte order; gzip is recognised by the content, not by the name.
+    """The array in an idx file, in native byte order; gzip is recognized by the content, not by the name.
 
     Raises FileNotFoundError when there is no such file, and ValueError naming the file, what is wrong and the remedy
     when it is truncated, damaged, or not an idx file.

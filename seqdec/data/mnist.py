@@ -1,4 +1,4 @@
-"""MNIST and Fashion-MNIST: 60,000 + 10,000 labelled images of 28 x 28 pixels, from disk or downloaded.
+"""MNIST and Fashion-MNIST: 60,000 + 10,000 labeled images of 28 x 28 pixels, from disk or downloaded.
 
 Sources: LeCun, Cortes, Burges, the MNIST database; Xiao, Rasul, Vollgraf, Fashion-MNIST, 2017.
 """

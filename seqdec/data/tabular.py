@@ -28,7 +28,7 @@ class Table(NamedTuple):
     """Contexts and the reward of every action in each."""
 
     features: np.ndarray
-    """(n, d) float32, standardised."""
+    """(n, d) float32, standardized."""
     rewards: np.ndarray
     """(n, k) float32, expected reward of each action."""
     spread: np.ndarray | None = None
@@ -117,13 +117,13 @@ def load_statlog(root: Root = None) -> Table:
     """
     table = _read(_STATLOG, root, " ", 10)
     numbers = _all_numbers(table, _STATLOG)
-    return Table(standardise(numbers[:, :-1]), _one_hot(_classes(numbers[:, -1], 7, _STATLOG)))
+    return Table(standardize(numbers[:, :-1]), _one_hot(_classes(numbers[:, -1], 7, _STATLOG)))
 
 
 def load_covertype(root: Root = None) -> Table:
     """Guess the forest on a piece of land: reward 1 if right, else 0; 581,012 rows, 54 numbers, 7 kinds of forest."""
     numbers = _all_numbers(_read(_COVERTYPE, root, ",", 55), _COVERTYPE)
-    return Table(standardise(numbers[:, :-1]), _one_hot(_classes(numbers[:, -1], 7, _COVERTYPE)))
+    return Table(standardize(numbers[:, :-1]), _one_hot(_classes(numbers[:, -1], 7, _COVERTYPE)))
 
 
 def load_census(root: Root = None, *, rows: int = 100_000) -> Table:
@@ -157,10 +157,10 @@ def load_jester(root: Root = None) -> Table:
             f"{path} must hold numbers from -{_RATING:g} to {_RATING:g} of shape (n, 40); got shape {ratings.shape}; "
             f"get {_JESTER.url}"
         )
-    return Table(standardise(ratings[:, :32]), ratings[:, 32:].astype(np.float32))
+    return Table(standardize(ratings[:, :32]), ratings[:, 32:].astype(np.float32))
 
 
-def standardise(numbers: np.ndarray) -> np.ndarray:
+def standardize(numbers: np.ndarray) -> np.ndarray:
     """(n, d) -> (n, d) float32 of mean 0 and standard deviation 1, clipped at five; constant columns become 0."""
     std = numbers.std(axis=0)
     scaled = (numbers - numbers.mean(axis=0)) / np.where(std > 0, std, 1)
@@ -168,7 +168,7 @@ def standardise(numbers: np.ndarray) -> np.ndarray:
 
 
 def _features(table: Any) -> np.ndarray:
-    """Float columns as they are, categorical ones as one-hot columns; standardised."""
+    """Float columns as they are, categorical ones as one-hot columns; standardized."""
     import pandas as pd
 
     parts = []
@@ -178,7 +178,7 @@ def _features(table: Any) -> np.ndarray:
             parts.append(column.to_numpy()[:, None])
         else:
             parts.append(_one_hot(column))
-    return standardise(np.concatenate(parts, axis=1))
+    return standardize(np.concatenate(parts, axis=1))
 
 
 def _one_hot(column: Any) -> np.ndarray:

@@ -71,7 +71,7 @@ def _markdown(table: pd.DataFrame) -> str:
 
 def picture(table: pd.DataFrame) -> "Figure":
     """Milliseconds a step against what varies of D and d, on log axes; the boxes dashed."""
-    colours = dict(zip(NAMES, ("#0072B2", "#009E73", "#D55E00"), strict=True))
+    colors = dict(zip(NAMES, ("#0072B2", "#009E73", "#D55E00"), strict=True))
     mlp = table.loc[table["network"] == "MLP"]
     mlp = mlp if len(mlp) else table
     panels = [("D", "d", "parameters D"), ("d", "D", "rank d")]
@@ -84,9 +84,9 @@ def picture(table: pd.DataFrame) -> "Figure":
         value = values[len(values) // 2]
         for name in dict.fromkeys(mlp["filter"]):
             group = mlp.loc[(mlp[within] == value) & (mlp["filter"] == name)]
-            axes.plot(group[by], group["ms"], "o-", color=colours[name], label=name)
+            axes.plot(group[by], group["ms"], "o-", color=colors[name], label=name)
             if group["ms_boxes"].notna().any():
-                axes.plot(group[by], group["ms_boxes"], "o--", color=colours[name], mfc="white", label=f"{name}, boxes")
+                axes.plot(group[by], group["ms_boxes"], "o--", color=colors[name], mfc="white", label=f"{name}, boxes")
         axes.set(xscale="log", yscale="log", xlabel=label, ylabel="ms per step")
         axes.set_title(f"{within} = {value:,}", fontsize=11, loc="left")
         axes.grid(True, which="major", alpha=0.3)

@@ -1,4 +1,4 @@
-"""Bayesian optimisation of the paper's eight functions, against random search and differential evolution.
+"""Bayesian optimization of the paper's eight functions, against random search and differential evolution.
 
 DIR/manifest.json      options
 DIR/trials.parquet     every evaluation: function, method, run, evaluation, initial, value, best so far, seconds to ask
@@ -61,7 +61,7 @@ _PART = ["function", "method", "run"]
 
 @dataclass(frozen=True, kw_only=True)
 class Optimization(Located):
-    """Bayesian optimisation of the paper's eight functions; random search and differential evolution beside it."""
+    """Bayesian optimization of the paper's eight functions; random search and differential evolution beside it."""
 
     name: ClassVar[str] = "bo"
     choices: ClassVar[Mapping[str, Choice]] = {
@@ -136,7 +136,7 @@ class Optimization(Located):
     def report(folder: Path) -> str:
         """Write summary.csv and the figures of the trials in `folder`; returns the table as text."""
         trials = read_table(folder / "trials.parquet")[0]
-        table = summarise(trials)
+        table = summarize(trials)
         pictures = {"progress.png": progress_figure(trials), "time.png": time_figure(table)}
         write_summary(folder, table, pictures)
         return _readable(table).to_string()
@@ -239,7 +239,7 @@ def _table(
     )
 
 
-def summarise(trials: pd.DataFrame) -> pd.DataFrame:
+def summarize(trials: pd.DataFrame) -> pd.DataFrame:
     """One row for each function and method.
 
     Columns: runs; `best`, the smallest value found, and the half-width `best_95` of its 95% t-interval over runs;
@@ -267,7 +267,7 @@ def summarise(trials: pd.DataFrame) -> pd.DataFrame:
 
 
 def _readable(table: pd.DataFrame) -> pd.DataFrame:
-    """The table of `summarise` as strings."""
+    """The table of `summarize` as strings."""
     columns = {name: table[name].to_numpy() for name in table}
     bests = zip(columns["best"], columns["best_95"], strict=True)
     cells = {
@@ -282,7 +282,7 @@ def _readable(table: pd.DataFrame) -> pd.DataFrame:
 def progress_figure(trials: pd.DataFrame) -> "Figure":
     """Best value so far against evaluations, a panel for each function: mean over runs and 95% band.
 
-    `trials` has the columns function, method, run, evaluation, best, minimum and initial. Functions are minimised, and
+    `trials` has the columns function, method, run, evaluation, best, minimum and initial. Functions are minimized, and
     the curves start where the initial points end.
     """
     from seqdec import figures

@@ -66,7 +66,7 @@ class Classification(Options):
         return found
 
     def presets(self, kind: str) -> dict[str, Any]:
-        """Outputs are logits, unless the settings have a likelihood; trained networks minimise the cross-entropy."""
+        """Outputs are logits, unless the settings have a likelihood; trained networks minimize the cross-entropy."""
         if agents.capabilities(kind).kind == "network":
             return {**super().presets(kind), "head": cross_entropy, "policy": "greedy"}
         logits = {"likelihood": likelihoods.categorical()} if contenders.has_filter(kind) else {}
@@ -221,7 +221,7 @@ def _by_rank(runs: Mapping[str, Run]) -> dict[str, list[tuple[int, Run]]]:
 
 
 def accuracy_figure(runs: Mapping[str, Run]) -> "Figure":
-    """Rolling one-step-ahead accuracy, every curve labelled at its end."""
+    """Rolling one-step-ahead accuracy, every curve labeled at its end."""
     from seqdec import figures
 
     def draw(axis, runs):

@@ -275,7 +275,7 @@ def _learn(log: Log, options: Evaluation, policy: str | None) -> tuple[np.ndarra
 
 def _filtered(log: Log, options: Evaluation, policy: str | None) -> tuple[np.ndarray, np.ndarray | None]:
     """Predicted rewards of the filter, and probabilities of a policy on its belief."""
-    log = ope.standardised(log)
+    log = ope.standardized(log)
     flt, params = model_for(log, options.model)
     expected = ope.expected_rewards(flt)
     law = None if policy is None else policies.make(policy).probabilities
@@ -290,7 +290,7 @@ def _filtered(log: Log, options: Evaluation, policy: str | None) -> tuple[np.nda
 
 
 def _is_file(policy: str) -> bool:
-    """Whether an option is a path, not the name of a policy or a misspelt one."""
+    """Whether an option is a path, not the name of a policy or a misspelled one."""
     return not _is_policy(policy) and (bool(Path(policy).suffix) or os.path.exists(policy))
 
 

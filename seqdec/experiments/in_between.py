@@ -110,7 +110,7 @@ def _cut(x: np.ndarray, y: np.ndarray, held_out: Any, gap: Any, noise: float) ->
 
 
 def rice(x: np.ndarray, y: np.ndarray) -> float:
-    """Variance of the noise from differences of neighbours, mean (y_{i+1} - y_i)^2 / 2, over a smooth function.
+    """Variance of the noise from differences of neighbors, mean (y_{i+1} - y_i)^2 / 2, over a smooth function.
 
     The largest twentieth of the steps in x, the gap among them, is left out. Source: Rice, "Bandwidth choice for
     nonparametric regression", 1984.
@@ -190,7 +190,7 @@ class InBetween(Located):
         """Write summary.csv and the figures of the bands in `folder`; returns the table as text."""
         read_manifest(folder)
         bands = read_table(folder / _BANDS)[0]
-        table = tables.summarise(bands)
+        table = tables.summarize(bands)
         shown = {"deviation.png": tables.deviation_figure(bands)}
         for data in dict.fromkeys(bands["data"]):
             kinds = dict.fromkeys(name.partition(":")[0] for name in bands["filter"])
@@ -271,17 +271,17 @@ def programs(name: str) -> Programs:
 def single_pass(data: Data, seed: int, filter_programs: Programs) -> pd.DataFrame:
     """The bands of one filter and seed after each of the numbers of observations."""
     if filter_programs.published:
-        centre, scale, data = 0.0, 1.0, data._replace(noise=0.0)
+        center, scale, data = 0.0, 1.0, data._replace(noise=0.0)
     else:
-        centre, scale = data.x.mean(), data.x.std() / _INPUT_STD
+        center, scale = data.x.mean(), data.x.std() / _INPUT_STD
     places = {"grid": (data.grid, np.full_like(data.grid, np.nan)), "data": (data.x, data.y)}
     places |= {"held out": data.held_out, "gap": data.gap}
     where = np.repeat(list(places), [len(x) for x, _ in places.values()])
     inputs, responses = (np.concatenate(parts) for parts in zip(*places.values(), strict=True))
-    padded = np.resize((inputs - centre) / scale, -(-len(inputs) // 512) * 512).astype(np.float32)
+    padded = np.resize((inputs - center) / scale, -(-len(inputs) // 512) * 512).astype(np.float32)
     belief, tables = filter_programs.start(jax.random.key(checks.word(seed))), []
     for count, (x, y) in enumerate(zip(data.x, data.y, strict=True), 1):
-        scaled = jnp.float32((x - centre) / scale)
+        scaled = jnp.float32((x - center) / scale)
         belief = filter_programs.learn(belief, scaled, jnp.float32(y), jnp.float32(data.noise))
         if count in _STAGES:
             mean, variance = (np.asarray(part)[: len(inputs)] for part in filter_programs.predict(belief, padded))

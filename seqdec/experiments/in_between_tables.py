@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def summarise(bands: pd.DataFrame) -> pd.DataFrame:
+def summarize(bands: pd.DataFrame) -> pd.DataFrame:
     """One row for each data set and filter, after all observations: means over seeds and 95% half-widths `_95`.
 
     Columns: at_data, in_gap, the median deviations there; outside, the smaller of those a third of the data's width
@@ -65,7 +65,7 @@ def total_std(rows: pd.DataFrame) -> np.ndarray:
 
 
 def readable(table: pd.DataFrame) -> pd.DataFrame:
-    """The table of `summarise` as strings."""
+    """The table of `summarize` as strings."""
     titles = {
         "at_data": ("std at data", 1),
         "gap_ratio": ("gap / data", 1),
@@ -92,15 +92,15 @@ def bands_figure(bands: pd.DataFrame, data: str, kind: str) -> "Figure":
     stages = sorted(set(first["observations"]))
     figure = Figure(figsize=(1.0 + 3.6 * len(stages), 1.0 + 2.3 * len(names)), dpi=140, layout="constrained")
     axes = figure.subplots(len(names), len(stages), sharex=True, sharey=True, squeeze=False)
-    colour = figures.styles([kind])[0]["color"]
+    color = figures.styles([kind])[0]["color"]
     for row, name in zip(axes, names, strict=True):
         for axis, stage in zip(row, stages, strict=True):
             here = first.loc[(first["filter"] == name) & (first["observations"] == stage)]
             grid, seen = here.loc[here["where"] == "grid"], here.loc[here["where"] == "data"].iloc[:stage]
             for deviation, alpha in ((grid["std"].to_numpy(), 0.3), (total_std(grid), 0.15)):
                 low, high = grid["mean"] - 1.96 * deviation, grid["mean"] + 1.96 * deviation
-                axis.fill_between(grid["x"], low, high, color=colour, alpha=alpha, lw=0)
-            axis.plot(grid["x"], grid["mean"], color=colour, lw=1.6)
+                axis.fill_between(grid["x"], low, high, color=color, alpha=alpha, lw=0)
+            axis.plot(grid["x"], grid["mean"], color=color, lw=1.6)
             axis.plot(seen["x"], seen["y"], "k.", ms=3)
             figures.finish_axis(axis, f"rank {name.partition(':')[2].replace('.', ', ')}, {stage} observations", "", "")
     reach = 3 * float(np.abs(first.loc[first["where"] == "data", "y"]).max())

@@ -75,13 +75,13 @@ _PAPER: Mapping[str, Mapping[str, Any]] = {
     "last_layer_laplace": {"learning_rate": 1e-4, "buffer": 10, "inner_steps": 50, **_TS},
     "lofi": {"noise_variance": 0.1, "rank": 20, **_TS},
     "lrkf": {"noise_variance": 1e-2, "rank": 20, "process_noise": 0.0, "initial_std": 1.0, **_TS},
-    "on_vbll": {"buffer": 10, "inner_steps": 50, "regularisation": 1.0, **_TS},
+    "on_vbll": {"buffer": 10, "inner_steps": 50, "regularization": 1.0, **_TS},
     "vbll": {"capacity": 1000, "inner_steps": 100, "batch_size": None, **_TS},
 }  # fmt: skip
 """Settings of the paper: rank 20, identity covariances, Thompson sampling, embeddings among the hidden layers. It does
 not state R, which is that of its code.
 
-VBLL's regularisation, 1e-3 for a memory of 1,000 rows there, is divided by the number of observations here.
+VBLL's regularization, 1e-3 for a memory of 1,000 rows there, is divided by the number of observations here.
 """
 
 
@@ -135,7 +135,7 @@ class KuaiRec(Bandit):
         timed = log.days is not None and not self.published
         order = self.order or ("chronological" if timed else "shuffled")
         steps = min(len(log.rewards), self.steps)
-        env = envs.recommender_log(log, order=order, standardise=not self.published)
+        env = envs.recommender_log(log, order=order, standardize=not self.published)
         return Plan(env, {name: self.agent(name, env) for name in names}, steps, _days(log, order, steps))
 
     def network_of(self, kind: str, env: Environment) -> Network:

@@ -115,7 +115,7 @@ class FashionMNIST(Bandit):
 
 
 def average_figure(runs: Mapping[str, Run]) -> "Figure":
-    """Average reward of all steps so far (mean, 95% band), every curve labelled at its end."""
+    """Average reward of all steps so far (mean, 95% band), every curve labeled at its end."""
     from seqdec import figures
 
     def average(run: figures.Run) -> np.ndarray:

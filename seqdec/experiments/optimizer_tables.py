@@ -150,7 +150,7 @@ def _rows(task: str, cells: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-_COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
+_COLORS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 
 
 def picture(curves: pd.DataFrame, table: pd.DataFrame) -> "Figure":
@@ -159,19 +159,19 @@ def picture(curves: pd.DataFrame, table: pd.DataFrame) -> "Figure":
     Against step and against time; and the end of all optimizers' sweeps against the learning rate, with its best decay.
     """
     table = table.sort_values(_order(table), ascending=_order(table) != "test_accuracy")
-    best = [name for name in table["optimizer"] if name != BASELINE][: len(_COLOURS) - 1]
-    colours = dict(zip([BASELINE, *best], _COLOURS, strict=False))
+    best = [name for name in table["optimizer"] if name != BASELINE][: len(_COLORS) - 1]
+    colors = dict(zip([BASELINE, *best], _COLORS, strict=False))
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(14, 4.6), dpi=140, layout="constrained")
     by_step, by_time, by_rate = figure.subplots(1, 3)
-    for name, colour in colours.items():
+    for name, color in colors.items():
         runs = [_drawn(run) for run in _by_seed(curves.loc[(curves["optimizer"] == name) & ~curves["sweep"]])]
         mean, margin = mean_and_margin(np.stack([column(run, "drawn") for run in runs]))
         seconds = np.mean([column(run, "seconds") for run in runs], axis=0)
         for axes, x in ((by_step, column(runs[0], "step")), (by_time, seconds)):
-            axes.plot(x, mean, color=colour, label=name, lw=1.6)
-            axes.fill_between(x, mean - margin, mean + margin, color=colour, alpha=0.13, lw=0)
+            axes.plot(x, mean, color=color, label=name, lw=1.6)
+            axes.fill_between(x, mean - margin, mean + margin, color=color, alpha=0.13, lw=0)
     for name in dict.fromkeys(curves["optimizer"]):
         sweep = curves.loc[(curves["optimizer"] == name) & curves["sweep"]]
         rates = np.unique(column(sweep, "rate"))
@@ -179,13 +179,13 @@ def picture(curves: pd.DataFrame, table: pd.DataFrame) -> "Figure":
             min(column(_drawn(run), "drawn")[-1] for _, run in sweep.loc[sweep["rate"] == rate].groupby("decay"))
             for rate in rates
         ]
-        by_rate.plot(rates / rates[len(rates) // 2], ends, "o-", color=colours.get(name, "0.8"), lw=1.2, ms=3)
+        by_rate.plot(rates / rates[len(rates) // 2], ends, "o-", color=colors.get(name, "0.8"), lw=1.2, ms=3)
     what, unit = _LABELS[_order(table)]
     limits = _range(_drawn(curves), unit)
     for axes, x, title in (
         (by_step, "step", f"{what} against step"),
         (by_time, "run time without compilation / s", f"{what} against time"),
-        (by_rate, "learning rate over the middle of its grid", "End of the sweep's runs; others grey"),
+        (by_rate, "learning rate over the middle of its grid", "End of the sweep's runs; others gray"),
     ):
         axes.set_title(title, fontsize=11, loc="left")
         axes.set(xlabel=x, ylabel=unit, **({"yscale": "log", "ylim": limits} if limits else {}))

@@ -26,7 +26,7 @@ from seqdec.checks import choice, seeds
 from seqdec.core import Environment
 from seqdec.experiments.base import Choice, Located, check_choices, check_minimum
 from seqdec.experiments.folder import read_manifest, write_manifest, write_summary
-from seqdec.experiments.sweep_tables import CELL, readable, rewards_figure, short, summarise
+from seqdec.experiments.sweep_tables import CELL, readable, rewards_figure, short, summarize
 from seqdec.loop._run import run
 from seqdec.persistence import read_table, read_text, versions, write_file, write_table
 from seqdec.registry import Registry, unknown
@@ -184,7 +184,7 @@ class Sweep(Located):
         table = pd.concat([read_table(path)[0] for path in files])
         table = table.sort_values([*CELL, "seed"], ignore_index=True)
         write_table(folder / "sweep.parquet", table)
-        summary = summarise(table)
+        summary = summarize(table)
         write_summary(folder, summary, {"rewards.png": rewards_figure(summary)})
         missing = len(planned) - len(files)
         text = readable(summary).to_string(index=False)

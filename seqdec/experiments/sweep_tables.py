@@ -18,7 +18,7 @@ _SHOWN = 20
 """Cells of an environment that the figure shows."""
 
 
-def summarise(table: pd.DataFrame) -> pd.DataFrame:
+def summarize(table: pd.DataFrame) -> pd.DataFrame:
     """One row for each cell: means over seeds with the 95% half-widths `_95`."""
     rows = []
     cell: Any
@@ -32,7 +32,7 @@ def summarise(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def readable(summary: pd.DataFrame) -> pd.DataFrame:
-    """The table of `summarise` as strings, the highest reward of each environment first."""
+    """The table of `summarize` as strings, the highest reward of each environment first."""
     place = ["environment", "environment_settings"]
     ordered = summary.sort_values([*place, "reward"], ascending=[True, True, False], kind="stable", ignore_index=True)
     columns: dict[str, Any] = {

@@ -169,7 +169,7 @@ class Tabular(Located):
         runs = {table: load_runs(folder / table) for table in tables}
         for table, team in runs.items():
             bandits.write_report(folder / table, team)
-        return write_comparison(folder, summarise(runs))
+        return write_comparison(folder, summarize(runs))
 
 
 def module(env: Environment) -> models.MLP:
@@ -228,7 +228,7 @@ def steps_of(options: Tabular, env: Environment) -> int:
     return _LONGEST if env.name == "mushroom" else min(_LONGEST, len(env.params.features))
 
 
-def summarise(runs: Mapping[str, Mapping[str, Run]]) -> pd.DataFrame:
+def summarize(runs: Mapping[str, Mapping[str, Run]]) -> pd.DataFrame:
     """One row for each table and agent.
 
     Columns: `regret`, cumulative regret in percent of that of uniform play with the same seed, over the steps that both
@@ -247,7 +247,7 @@ def summarise(runs: Mapping[str, Mapping[str, Run]]) -> pd.DataFrame:
 
 
 def write_comparison(folder: Path, summary: pd.DataFrame) -> str:
-    """Write the table of `summarise` and its figure; returns it as text, agents by tables."""
+    """Write the table of `summarize` and its figure; returns it as text, agents by tables."""
     write_table(folder / "summary.parquet", summary)
     write_summary(folder, summary, {"regret.png": regret_figure(summary)})
     return _readable(summary).to_string()

@@ -64,7 +64,7 @@ def _classification(
     steps: int,
     long_steps: int,
 ) -> Task:
-    """A task of labelled images."""
+    """A task of labeled images."""
     example = scale(jnp.asarray(train.images[:1]))[0]
 
     def loss(params, batch):

@@ -50,7 +50,7 @@ class Plan(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Tune(Located):
-    """Tune an agent for an experiment: Bayesian optimisation of its numeric settings on a reshuffled prefix."""
+    """Tune an agent for an experiment: Bayesian optimization of its numeric settings on a reshuffled prefix."""
 
     name: ClassVar[str] = "tune"
     choices: ClassVar[Mapping[str, Choice]] = {
@@ -113,7 +113,7 @@ class Tune(Located):
         return [part.dropna(axis=1, how="all") for part in parts if part["agent"].iloc[0] == self.agent]
 
     def play(self, plan: Plan, finished: Sequence[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        """Yield the row of each trial; finished ones are told to the optimiser again."""
+        """Yield the row of each trial; finished ones are told to the optimizer again."""
         from seqdec import progress
 
         optimizer = bo.BayesianOptimizer(

@@ -57,5 +57,5 @@ def independent(flt: Filter, count: int) -> Filter:
     def response(params, x):
         return jax.vmap(flt.response, (0, None))(params, x)[:, 0]
 
-    recentre = None if flt.recentre is None else jax.vmap(flt.recentre)
-    return Filter(init, jax.vmap(flt.predict), update, moments, sample, jax.vmap(flt.mean), response, recentre)
+    recenter = None if flt.recenter is None else jax.vmap(flt.recenter)
+    return Filter(init, jax.vmap(flt.predict), update, moments, sample, jax.vmap(flt.mean), response, recenter)

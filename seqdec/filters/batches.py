@@ -1,12 +1,12 @@
 r"""Responses at several inputs as one observation, for `Filter.update_batch`.
 
-With b inputs of o observed responses each, linearised at one mean, J_i (o x D) and R_i (o x o) stack to
+With b inputs of o observed responses each, linearized at one mean, J_i (o x D) and R_i (o x o) stack to
 
     J = [J_1; ...; J_b]        R = blockdiag(R_1, ..., R_b)        eps = [y_1 - f(x_1); ...; y_b - f(x_b)]
 
 which is an ordinary observation of b o responses: S has b o rows, and the cost is that of one update with as many
 outputs, in which the rows of a dense layer stay outer products with one input for each group of o (`linalg.Outer`). For
-a linear model the result is that of b updates one after the other; for others, these linearise again after each.
+a linear model the result is that of b updates one after the other; for others, these linearize again after each.
 
 An input that is not finite is left out: with J_i = 0 and eps_i = 0 its gain is zero, whatever its R_i.
 """
@@ -48,7 +48,7 @@ def checked(xs: PyTree, ys: Any, observed: Any) -> tuple[Array, Array | None]:
     ys, rows = jnp.asarray(vector("ys", ys)), None if observed is None else integers("observed", observed)
     if not all(isinstance(size, int) for size in ys.shape):
         raise TypeError(
-            f"update_batch factorises matrices of the size of the batch, which must be a number; got ys {ys.shape}: "
+            f"update_batch factorizes matrices of the size of the batch, which must be a number; got ys {ys.shape}: "
             "export it for one size, and fill a smaller batch up with NaN, which teaches nothing"
         )
     sizes = {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(xs)}

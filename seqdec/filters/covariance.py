@@ -33,9 +33,9 @@ class Numerics(NamedTuple):
     every direction to 8 bits: moments keep one to two digits, and over 100,000 steps fewer."""
     error_bounds: bool = False
     """report `UpdateInfo.error_bound` (`seqdec.filters.bounds`)"""
-    share_linearisation: bool = True
-    """linearise every output in `update`, as `moments` does, so that a compiled step that does both does it once. False
-    linearises the observed outputs only: cheaper where the policy needs no moments."""
+    share_linearization: bool = True
+    """linearize every output in `update`, as `moments` does, so that a compiled step that does both does it once. False
+    linearizes the observed outputs only: cheaper where the policy needs no moments."""
 
 
 def checked_numerics(numerics: Any) -> Numerics:
@@ -55,7 +55,7 @@ def checked_numerics(numerics: Any) -> Numerics:
             floating = False
         if not floating:
             raise TypeError(f"numerics.{name} must be a floating dtype, such as jnp.float32, or None; got {value!r}")
-    for name in ("error_bounds", "share_linearisation"):
+    for name in ("error_bounds", "share_linearization"):
         flag(f"numerics.{name}", getattr(numerics, name))
     return numerics
 
@@ -70,7 +70,7 @@ class Belief(NamedTuple):
 
 
 class Observation(NamedTuple):
-    """One block's part of an update with o observed responses, linearised."""
+    """One block's part of an update with o observed responses, linearized."""
 
     jacobian: Rows
     """J_b (o, D_p); all other fields are finite even where the observation is rejected"""

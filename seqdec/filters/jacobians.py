@@ -63,7 +63,7 @@ def rows(
     values, pull, (auxiliary, inputs_found) = jax.vjp(
         response, [leaves[index] for index in plain], offsets, has_aux=True
     )
-    # A constant, not an operation: XLA would hoist one copy per caller out of a scan, and then not recognise that
+    # A constant, not an operation: XLA would hoist one copy per caller out of a scan, and then not recognize that
     # acting and updating compute the same rows.
     weights = alike(jnp.asarray(np.eye(len(values)), values.dtype), values)
     derivatives, deltas = jax.vmap(pull)(weights if which is None else weights[which])

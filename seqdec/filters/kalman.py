@@ -112,7 +112,7 @@ def _filter(name: str, model: _Model, initial_std_table: TableStd) -> Filter:
         sample=keyed(functools.partial(_sample, model)),
         mean=lambda belief: belief.params,
         response=lambda params, x: model.likelihood.mean(model.network.apply(params, x)),
-        recentre=lambda belief, params: belief._replace(params=params),
+        recenter=lambda belief, params: belief._replace(params=params),
         update_batch=functools.partial(_update_batch, model),
         marginals=functools.partial(_marginals, model),
     )
@@ -172,7 +172,7 @@ def _init(model: _Model, key: Key, params: PyTree) -> Belief:
     if example is None:
         like = [None] * len(model.covariances)
     else:
-        like = jax.eval_shape(lambda params, x: _linearise(model, params, x).jacobians, params, example)
+        like = jax.eval_shape(lambda params, x: _linearize(model, params, x).jacobians, params, example)
     parts = zip(model.covariances, keys, leaves, like, strict=True)
     return Belief(params, tuple(c.init(k, part, algebra, rows) for c, k, part, rows in parts))
 
@@ -185,7 +185,7 @@ def _predict(model: _Model, belief: Belief) -> Belief:
 def _moments(model: _Model, belief: Belief, x: PyTree) -> Predictive:
     """f, J Sigma J^T and R of all responses."""
     x = numbers("x", x)
-    at = _linearise(model, belief.params, x)
+    at = _linearize(model, belief.params, x)
     products, skipped = _project_all(model, belief, x, at)
     cov, noise = functools.reduce(jnp.add, _variances(model, belief, products)), _accumulated_noise(model, belief)
     formed = {index: at.jacobians[index] for index in noise if not skipped[index]}
@@ -194,7 +194,7 @@ def _moments(model: _Model, belief: Belief, x: PyTree) -> Predictive:
         # Process noise needs the Jacobians that `_project_all` did not form.
         rows = formed
         if len(formed) < len(noise):
-            rows = {**dict(enumerate(_linearise(model, params, x).jacobians)), **formed}
+            rows = {**dict(enumerate(_linearize(model, params, x).jacobians)), **formed}
         return cov + sum(q * linalg.gram_of(rows[index]) for index, q in noise.items())
 
     # Zero from an update to the next time step: this saves a product.
@@ -215,7 +215,7 @@ def _marginals(model: _Model, belief: Belief) -> Callable[[PyTree], Marginals]:
     noise = _accumulated_noise(model, belief)
 
     def marginals(x):
-        at = _linearise(model, belief.params, x)
+        at = _linearize(model, belief.params, x)
         terms = [own(rows) for own, rows in zip(variances, at.jacobians, strict=True)]
         terms += [q * linalg.squares_of(at.jacobians[index]) for index, q in noise.items()]
         return Marginals(at.mean, functools.reduce(jnp.add, terms), jnp.diagonal(at.noise))
@@ -226,10 +226,10 @@ def _marginals(model: _Model, belief: Belief) -> Callable[[PyTree], Marginals]:
 def _update(
     model: _Model, belief: Belief, x: PyTree, y: Array, observed: Array | None = None
 ) -> tuple[Belief, UpdateInfo]:
-    """Linearise at the mean, take the observed rows, and condition on y."""
+    """Linearize at the mean, take the observed rows, and condition on y."""
     x, (y, rows) = numbers("x", x), _observed(y, observed)
-    share = model.numerics.share_linearisation
-    at = _linearise(model, belief.params, x, None if share else rows)
+    share = model.numerics.share_linearization
+    at = _linearize(model, belief.params, x, None if share else rows)
     if rows is None and y.shape != at.mean.shape:
         raise ValueError(
             f"y has shape {y.shape}, but the network has {len(at.mean)} outputs; pass observed= for some of them"
@@ -240,7 +240,7 @@ def _update(
         jacobians, products = at.jacobians, [c.project(state, jacobian) for c, state, jacobian in blocks]
     else:
         products, skipped = _project_all(model, belief, x, at)
-        few = _linearise(model, belief.params, x, rows).jacobians
+        few = _linearize(model, belief.params, x, rows).jacobians
         jacobians = tuple(
             own if skip else tuple(linalg.select(part, rows) for part in every)
             for own, every, skip in zip(few, at.jacobians, skipped, strict=True)
@@ -255,11 +255,11 @@ def _update(
 def _update_batch(
     model: _Model, belief: Belief, xs: PyTree, ys: Array, observed: Array | None = None
 ) -> tuple[Belief, UpdateInfo]:
-    """Linearise at the mean for each input, and condition on all responses at once."""
+    """Linearize at the mean for each input, and condition on all responses at once."""
     xs = numbers("xs", xs)
     ys, rows = batches.checked(xs, ys, observed)
     over = (0, None if rows is None else 0)
-    at = jax.vmap(functools.partial(_linearise, model, belief.params), over)(xs, rows)
+    at = jax.vmap(functools.partial(_linearize, model, belief.params), over)(xs, rows)
     ys = batches.known(ys.astype(at.mean.dtype), rows, at.mean.shape[1])
     innovation, joint = batches.stacked(*at, ys, rows)
     region = trust.region(model.network, model.likelihood, belief.params, xs, ys, rows, joint.finite)
@@ -380,7 +380,7 @@ def _accumulated_noise(model: _Model, belief: Belief) -> dict[int, Array]:
     return {index: q for index, q in enumerate(found) if q is not None}
 
 
-class _Linearisation(NamedTuple):
+class _Linearization(NamedTuple):
     """Expected responses, their noise R, and the Jacobians J_b, of all outputs or of some."""
 
     mean: Array
@@ -388,7 +388,7 @@ class _Linearisation(NamedTuple):
     jacobians: tuple[Rows, ...]
 
 
-def _linearise(model: _Model, params: PyTree, x: PyTree, rows: Array | None = None) -> _Linearisation:
+def _linearize(model: _Model, params: PyTree, x: PyTree, rows: Array | None = None) -> _Linearization:
     """At the parameters; mean and noise of all outputs, and Jacobians of those in `rows`, None for all."""
 
     def response(params, x):
@@ -404,10 +404,10 @@ def _linearise(model: _Model, params: PyTree, x: PyTree, rows: Array | None = No
     found = jax.tree.map(lambda leaf: leaf.astype(algebra), found)
     places = model.split(structure.unflatten(range(len(leaves))))
     packed = tuple(c.pack([found[i] for i in own]) for c, own in zip(model.covariances, places, strict=True))
-    return _Linearisation(mean.astype(algebra), model.likelihood.cov(output).astype(algebra), packed)
+    return _Linearization(mean.astype(algebra), model.likelihood.cov(output).astype(algebra), packed)
 
 
-def _project_all(model: _Model, belief: Belief, x: PyTree, at: _Linearisation) -> tuple[list[Array], list[bool]]:
+def _project_all(model: _Model, belief: Belief, x: PyTree, at: _Linearization) -> tuple[list[Array], list[bool]]:
     """Products (K, k) of all outputs, and for each block whether they were computed without its Jacobian."""
     products, skipped = [], []
     for index, (covariance, state) in enumerate(zip(model.covariances, belief.blocks, strict=True)):

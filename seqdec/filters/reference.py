@@ -1,6 +1,6 @@
 r"""The filters as their algorithm boxes are printed: read this first.
 
-Every box takes the model linearised at the mean, and returns the new factors of the covariance and the step of the
+Every box takes the model linearized at the mean, and returns the new factors of the covariance and the step of the
 mean. Notation, as in the paper: o observed responses with noise R (o x o) and innovation eps (o,); L and H, the
 Jacobians (o x D) by the last layer's and the hidden layers' parameters; Sigma_l = S_l^T S_l and C^T C, the covariances
 of the two; q_l and q_h, their process noise; K, the gain.
@@ -166,7 +166,7 @@ def make(
             factors[0] = std * jnp.eye(sizes[0], dtype=algebra)
         return Belief(params, tuple(factors))
 
-    def linearise(params, x):
+    def linearize(params, x):
         """Mean, noise, and the Jacobian (K, D) by each block."""
 
         def response(params, x):
@@ -178,16 +178,16 @@ def make(
         return mean, likelihood.cov(output), [whole([found[i] for i in own]) for own in places]
 
     def moments(belief, x):
-        mean, noise, rows = linearise(belief.params, x)
+        mean, noise, rows = linearize(belief.params, x)
         roots = [factor @ jac.T for factor, jac in zip(belief.factors, rows, strict=True)]
         return Predictive(mean, functools.reduce(jnp.add, [root.T @ root for root in roots]), noise)
 
     def update(belief, x, y, observed=None):
-        mean, noise, rows = linearise(belief.params, x)
+        mean, noise, rows = linearize(belief.params, x)
         at = jnp.arange(len(mean)) if observed is None else jnp.atleast_1d(observed)
-        eps, linearised = jnp.atleast_1d(y) - mean[at], (*(jac[at] for jac in rows), noise[at][:, at])
+        eps, linearized = jnp.atleast_1d(y) - mean[at], (*(jac[at] for jac in rows), noise[at][:, at])
         box = {"lrkf": lrkf, "lolofi": lolofi, "hilofi": hilofi}[name]
-        changed = box(*belief.factors, *linearised, eps, *(q for _ in rows), using=JAX)
+        changed = box(*belief.factors, *linearized, eps, *(q for _ in rows), using=JAX)
         factors, steps = changed[: len(rows)], changed[len(rows) :]
         params = move(belief.params, steps)
         return Belief(params, factors), UpdateInfo(eps, jnp.full((), jnp.nan), jnp.bool_(False))

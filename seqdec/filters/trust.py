@@ -1,13 +1,13 @@
-r"""Where to linearise responses whose mean is an unbounded function of the output, such as exp(f) of counts.
+r"""Where to linearize responses whose mean is an unbounded function of the output, such as exp(f) of counts.
 
-The linearisation at the belief's mean extrapolates m(f) by its tangent. With m = e^f, prior variance v of f and count y
+The linearization at the belief's mean extrapolates m(f) by its tangent. With m = e^f, prior variance v of f and count y
 
     step of f = v (y - m) / (1 + v m)
 
 which from m = 1 to y = 100 is up to 99, where log 100 = 4.6 is right; and from m = 1e6 to y = 100 its covariance takes
 the information m, where y is right. Two rules, for likelihoods that tell their `mode`:
 
-1. A response with |step| > 1/2 whose mode g(y) is further than 2 from f, in the direction of the step, is linearised at
+1. A response with |step| > 1/2 whose mode g(y) is further than 2 from f, in the direction of the step, is linearized at
    the mode instead: as a Gaussian observation of f with value g(y) and variance r(y), for counts log(1 + y) and
    1 / (1 + y). The step then ends between f and g(y). A belief that is certain, with small v, never does this, so what
    it settles at is not biased.

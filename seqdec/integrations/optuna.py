@@ -1,9 +1,9 @@
 """An Optuna sampler with the surrogates and acquisitions of `seqdec.bo`.
 
 Everything that it knows of a study comes from its storage. Parameters that occur in the same complete trials form a
-group. Groups are sampled one after the other, those of the most trials first, each by an optimiser of its parameters
+group. Groups are sampled one after the other, those of the most trials first, each by an optimizer of its parameters
 and of those that occur wherever it does, which are held at the values that they have by then. So a parameter of one
-branch of a conditional space is modelled jointly with those of all branches, on the trials of its branch.
+branch of a conditional space is modeled jointly with those of all branches, on the trials of its branch.
 """
 
 import logging
@@ -58,11 +58,11 @@ class Sampler(BaseSampler):
     space are known. Where the range or the step of a parameter changes, which is logged, those of the latest trial are
     searched, and in a trial with others the independent sampler draws it.
 
-    - Trials with a value outside its range, such as an enqueued one, are not modelled.
+    - Trials with a value outside its range, such as an enqueued one, are not modeled.
     - Running trials, also of other processes, enter with their expected value.
-    - Failed trials, and values that are not finite, are not modelled; the scores of points near them are reduced.
+    - Failed trials, and values that are not finite, are not modeled; the scores of points near them are reduced.
     - Pruned trials have their last intermediate value; without one they count as failed.
-    - Constraints (from `constraints_func` or `Trial.set_constraint`) are modelled: a trial is feasible where none is
+    - Constraints (from `constraints_func` or `Trial.set_constraint`) are modeled: a trial is feasible where none is
       greater than 0, and scores are weighted by the probability of this. Trials without one of the study's
       constraints, or with one that is not finite, count as failed.
     - With several directions the front of the study is sought, by the log expected hypervolume improvement; pruned
@@ -176,7 +176,7 @@ class Sampler(BaseSampler):
             self._warned.add((study._study_id, name))
             _logger.warning(
                 "the distribution of %r changes: that of the latest trial is searched, trials with a value outside are "
-                "not modelled, and in a trial with another one the independent sampler draws it",
+                "not modeled, and in a trial with another one the independent sampler draws it",
                 name,
             )
 
@@ -230,7 +230,7 @@ class _Record(NamedTuple):
 
 
 class _Model:
-    """An optimiser of some parameters of a study, which follows its trials."""
+    """An optimizer of some parameters of a study, which follows its trials."""
 
     def __init__(
         self, space: dict[str, BaseDistribution], constraints: tuple[str, ...], options: dict[str, Any]
@@ -335,7 +335,7 @@ def _constraints(trial: FrozenTrial) -> dict[str, float]:
 
 
 def _optimizer_options(seed: int, maximize: list[bool], constraints: int, initial: int | None) -> dict[str, Any]:
-    """Keywords of an optimiser that the sampler's own do not hold."""
+    """Keywords of an optimizer that the sampler's own do not hold."""
     return {
         "constraints": (),
         "seed": seed,

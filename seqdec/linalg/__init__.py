@@ -8,7 +8,7 @@ Covariances are kept as roots, Sigma = C^T C, so that they are positive semi-def
 * `low_rank`: `LowRankFactor`, a rank-d root on a lazy basis, stored by `basis`, with updates in O(D d);
 * `spectral`: spaces of eigenvectors, with derivatives where eigenvalues are equal;
 * `outer`: rows of Jacobians that are outer products, and products with them;
-* `batching`: factorisations, branches and column writes under `jax.vmap`.
+* `batching`: factorizations, branches and column writes under `jax.vmap`.
 """
 
 from seqdec.linalg.basis import Extended, full_columns

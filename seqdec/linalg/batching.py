@@ -1,4 +1,4 @@
-"""Factorisations, branches and column writes that behave well under `jax.vmap`."""
+"""Factorizations, branches and column writes that behave well under `jax.vmap`."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ _T = TypeVar("_T")
 def sequential_vmap(function: Callable[..., _T]) -> Callable[..., _T]:
     """The same function of arrays; on a CPU `jax.vmap` computes it for one member of the batch after the other.
 
-    For factorisations. jaxlib 0.10 spreads a batch of them over the threads of its CPU backend, and waits for it on one
+    For factorizations. jaxlib 0.10 spreads a batch of them over the threads of its CPU backend, and waits for it on one
     of these same threads: as many batches at once as there are threads deadlock.
     """
 

@@ -94,7 +94,7 @@ def symmetric_downdate(
     r"""Root of (I - K H) Sigma (I - K H)^T + K R K^T with K^T = S^{-1} H Sigma: `full_rank_downdate` for q = 0.
 
     With F = H T^T and W = S^{-1} that is T^T (I - F^T X F) T, X = 2 W - W (F F^T + R) W, so that T^T is multiplied by
-    the symmetric root of I - F^T X F: no column is added, and T is never factorised again. For one observation this is
+    the symmetric root of I - F^T X F: no column is added, and T is never factorized again. For one observation this is
     Potter's form; otherwise F^T = Q B reduces it to the root of I - B X B^T (o x o).
 
     Args:

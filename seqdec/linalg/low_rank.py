@@ -209,7 +209,7 @@ def _make_room(state: _Downdated, jacobian: Rows) -> _Downdated:
         factor = factor._replace(coefficients=turn.mT @ factor.coefficients, root=factor.root @ turn)
         appended = turn.mT @ appended
     basis, gram = rewrite(factor.basis, jacobian, factor.coefficients, appended, dtype)
-    # Rows orthonormal up to rounding are orthonormalised: Y = L (L^{-1} Y), T Y = (T L) (L^{-1} Y).
+    # Rows orthonormal up to rounding are orthonormalized: Y = L (L^{-1} Y), T Y = (T L) (L^{-1} Y).
     skew = psd_root(gram)
     straight = solve_transposed(skew, jnp.eye(rank, dtype=dtype))
     fresh = LowRankFactor(
@@ -249,7 +249,7 @@ def _inflated_root(factor: Array, inflation: Array) -> Array:
 
     total = factor @ factor.mT + inflation * jnp.eye(len(factor), dtype=factor.dtype)
     root = lower_cholesky(total).mT
-    # The part of each row's variance that is independent of earlier rows. NaN where the factorisation broke down.
+    # The part of each row's variance that is independent of earlier rows. NaN where the factorization broke down.
     left = jnp.diagonal(root) ** 2
     return cond_any(~jnp.all(left > _SURE * jnp.diagonal(total)), from_rows, root, factor, inflation)
 

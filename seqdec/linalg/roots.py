@@ -32,7 +32,7 @@ def psd_root(cov: Array) -> Array:
         return jnp.sqrt(jnp.maximum(cov, 0))
     largest = jnp.max(jnp.diagonal(cov))
     # Scaled to one first: the ridge of a tiny covariance would be subnormal and flushed to zero. It grows with n as
-    # the rounding of an n x n factorisation does.
+    # the rounding of an n x n factorization does.
     ridge = max(1, len(cov) / 8) * relative_jitter(cov.dtype) * jnp.eye(len(cov), dtype=cov.dtype)
     return jnp.sqrt(largest) * cholesky(cov / largest_magnitude(largest) + ridge).mT
 

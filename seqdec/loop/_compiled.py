@@ -10,10 +10,10 @@ from seqdec.checks import key as check_key
 from seqdec.checks import keys as check_keys
 from seqdec.checks import vector
 from seqdec.core import Agent, Key, PyTree
-from seqdec.runtime import UNFUSED, UNOPTIMISED, check_process, one_blas_thread, step_options, transferring
+from seqdec.runtime import UNFUSED, UNOPTIMIZED, check_process, one_blas_thread, step_options, transferring
 from seqdec.spaces import check_context, check_lesson, stacked
 
-_QUICK: dict[str, str | bool] = {**UNOPTIMISED, **UNFUSED}
+_QUICK: dict[str, str | bool] = {**UNOPTIMIZED, **UNFUSED}
 """A fifth of the compile time; not for `seqdec.run`, because rounding then depends on the number of seeds."""
 
 
@@ -40,14 +40,14 @@ class _Checked:
         return getattr(self._program, name)
 
 
-def compiled(agent: Agent, *, optimise: bool = True, in_place: bool = False) -> Agent:
+def compiled(agent: Agent, *, optimize: bool = True, in_place: bool = False) -> Agent:
     """`agent` with its functions compiled when they are first called.
 
-    As `jax.jit` of each of them, except that `init`, which is called once, is compiled without optimisation.
+    As `jax.jit` of each of them, except that `init`, which is called once, is compiled without optimization.
 
     Args:
         agent: of `seqdec.agents`, or one's own.
-        optimise: False compiles the others without optimisation too: the first decision and the first update
+        optimize: False compiles the others without optimization too: the first decision and the first update
             then come several times as early, and each later one takes several times as long. For short runs, and for
             services in which a decision may take milliseconds.
         in_place: `update` writes into the state it is given, which must not be used again: JAX refuses it. Otherwise
@@ -62,14 +62,14 @@ def compiled(agent: Agent, *, optimise: bool = True, in_place: bool = False) -> 
     if not isinstance(agent, Agent):
         raise TypeError(f"agent must be a seqdec.core.Agent, as seqdec.agents.make builds; got {type(agent).__name__}")
     check_process()
-    options = step_options() if optimise else _QUICK
+    options = step_options() if optimize else _QUICK
     start = jax.jit(agent.init, compiler_options=_QUICK)
 
     @functools.wraps(agent.init)  # for callers that trace it
     def init(key: Key) -> PyTree:
         check_process()
         check_key(key)
-        # The one large factorisation.
+        # The one large factorization.
         with one_blas_thread(), transferring():
             return jax.block_until_ready(start(key))
 

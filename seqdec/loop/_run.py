@@ -40,7 +40,7 @@ def run(
     A functional environment costs two compilations (start and chunk), and device memory does not grow with `num_steps`.
     Its seeds are spread over all of JAX's devices of this process; a CPU is one device unless
     `seqdec.use_all_cores` or the user makes more. The seeds of one device run side by side (`jax.vmap`), or in
-    turns if the agent or the environment factorises matrices with `jnp.linalg` on a CPU (see
+    turns if the agent or the environment factorizes matrices with `jnp.linalg` on a CPU (see
     `seqdec.linalg.sequential_vmap`). A gymnasium.Env is reset with seed + i and after each episode; its `info` may hold
     "action_mask" and "regret", and "unknown_reward" where the reward is none. An environment of Gymnasium's registry
     whose episodes have several steps gets a UserWarning: every step is learned as one of a bandit.

@@ -17,7 +17,7 @@ from seqdec.core import Agent, Environment, Key, PyTree
 from seqdec.envs._check import begun, explained, stepped
 from seqdec.loop.checkpoint import Checkpoint, Progress, load, save
 from seqdec.loop.record import Outcome, Record, RunState, check_action, check_state, rejected, select, split_key
-from seqdec.runtime import UNOPTIMISED, is_eager, scan, step_options
+from seqdec.runtime import UNOPTIMIZED, is_eager, scan, step_options
 
 _LONGEST_CHUNK = 1000
 _CHUNKS = 100
@@ -143,7 +143,7 @@ def _programs(
     placed = {"in_shardings": _placements(mesh), "out_shardings": _placements(mesh)[0]}
 
     def lower(function, states, **options):
-        """Each device runs its own seeds, vectorised if possible; nothing is exchanged between devices."""
+        """Each device runs its own seeds, vectorized if possible; nothing is exchanged between devices."""
 
         def lower_with(over_seeds):
             sharded = jax.shard_map(
@@ -151,8 +151,8 @@ def _programs(
             )
             return jax.jit(sharded, **placed, **options).lower(states, params)
 
-        vectorised = lower_with(lambda function: jax.vmap(function, (0, None)))
-        return lower_with(_sequential) if _BATCHED_LAPACK.search(vectorised.as_text()) else vectorised
+        vectorized = lower_with(lambda function: jax.vmap(function, (0, None)))
+        return lower_with(_sequential) if _BATCHED_LAPACK.search(vectorized.as_text()) else vectorized
 
     starting = lower(begin, keys)
     state = starting.out_info
@@ -162,7 +162,7 @@ def _programs(
         program = functools.partial(_advance, agent, env, names, length)
         return lower(program, state, donate_argnums=0).compile(step_options())
 
-    return _Programs(lambda keys, params: starting.compile(UNOPTIMISED)(keys, params), advance, state)
+    return _Programs(lambda keys, params: starting.compile(UNOPTIMIZED)(keys, params), advance, state)
 
 
 def play(agent: Agent, env: Environment, num_steps: int, key: Key, params: PyTree) -> Record:
@@ -203,7 +203,7 @@ def _advance(
 
 
 _BATCHED_LAPACK = re.compile(r"@lapack_.*: \(tensor<\d+x\d+x\d+x")
-"""A batched LAPACK factorisation on a CPU, which can deadlock: see `seqdec.linalg.sequential_vmap`."""
+"""A batched LAPACK factorization on a CPU, which can deadlock: see `seqdec.linalg.sequential_vmap`."""
 
 
 def _sequential(function: Callable[..., PyTree]) -> Callable[..., PyTree]:

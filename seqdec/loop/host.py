@@ -15,7 +15,7 @@ from seqdec.checks import as_array, real, word
 from seqdec.core import Action, Agent, Array, Key, Masked, PyTree
 from seqdec.envs.gym import FunctionalEnv
 from seqdec.loop.record import Outcome, Record, check_action, rejected, select, split_key
-from seqdec.runtime import UNOPTIMISED, ahead
+from seqdec.runtime import UNOPTIMIZED, ahead
 from seqdec.spaces import as_observation, spaces_of, typed
 
 
@@ -71,7 +71,7 @@ def _compile_host(agent: Agent, env: gymnasium.Env, names: tuple[str, ...], seed
 
     like = jax.tree.map(lambda leaf: np.asarray(jnp.asarray(leaf)), _observation(env, *_reset(env, seed=seed)))
     key, step = jax.random.key(word(seed)), np.uint32(0)
-    init = ahead(jax.jit(agent.init), key, options=UNOPTIMISED)
+    init = ahead(jax.jit(agent.init), key, options=UNOPTIMIZED)
     state = jax.eval_shape(agent.init, key)
     acting = ahead(jax.jit(act), key, step, state, like)
     action = jax.eval_shape(act, key, step, state, like).value

@@ -26,7 +26,7 @@ from seqdec.features import Encoder
 from seqdec.features.values import missing
 from seqdec.introspection import described, html
 from seqdec.online.contexts import WHOLE
-from seqdec.runtime import UNFUSED, UNOPTIMISED
+from seqdec.runtime import UNFUSED, UNOPTIMIZED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -120,7 +120,7 @@ def program(agent: Agent) -> Callable[..., tuple[Assessment, Array | None, Array
         share = varying / jnp.maximum(jnp.sum(varying, axes, keepdims=True), smallest)
         return found, usual, moved + jnp.expand_dims(missed, axes) * share
 
-    return jax.jit(explained, compiler_options={**UNOPTIMISED, **UNFUSED})
+    return jax.jit(explained, compiler_options={**UNOPTIMIZED, **UNFUSED})
 
 
 def made(

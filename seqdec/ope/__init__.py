@@ -47,7 +47,7 @@ from seqdec.ope.files import LogFile, scan_log
 from seqdec.ope.intervals import INTERVALS, bootstrap
 from seqdec.ope.learned import OBJECTIVES, learn
 from seqdec.ope.learning import cross_fit, expected_rewards, prequential
-from seqdec.ope.log import Log, inputs, make_log, standardised
+from seqdec.ope.log import Log, inputs, make_log, standardized
 from seqdec.ope.pictures import estimates_figure, weights_figure
 from seqdec.ope.propensities import estimate_propensities, estimated_policy
 from seqdec.ope.rewards import choose_model, held_out_likelihood, predict_rewards
@@ -120,7 +120,7 @@ __all__ = [
     "prequential",
     "scan_log",
     "select",
-    "standardised",
+    "standardized",
     "target_of",
     "warm_start",
     "weights_figure",

@@ -5,7 +5,7 @@ to one or several ratios of sums,
 
     value = sum_j (sum_i numerator_ij / sum_i denominator_ij)
 
-so that one bootstrap serves all estimators, whether they are means, self-normalised, or both.
+so that one bootstrap serves all estimators, whether they are means, self-normalized, or both.
 """
 
 import functools

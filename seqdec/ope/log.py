@@ -375,7 +375,7 @@ def inputs(log: Log) -> np.ndarray:
     return np.concatenate([context, log.action_features], axis=2, dtype=np.float32)
 
 
-def standardised(log: Log) -> Log:
+def standardized(log: Log) -> Log:
     """The log with every column of its context at mean 0 and standard deviation 1; constant columns become 0."""
     std = log.context.std(axis=0)
     return log._replace(context=(log.context - log.context.mean(axis=0)) / np.where(std > 0, std, 1))

@@ -25,10 +25,10 @@ def estimates_figure(
     axis = figure.subplots()
     values, low, high = (table[name].to_numpy() for name in ("value", "low", "high"))
     figures.intervals(axis, list(table.index), values, np.nan_to_num(np.maximum([values - low, high - values], 0)))
-    for name, colour, line in (("the log itself", "0.35", logged), ("the policy itself", "#D55E00", known)):
+    for name, color, line in (("the log itself", "0.35", logged), ("the policy itself", "#D55E00", known)):
         if line is not None:
-            axis.axvline(line[0], color=colour, lw=1.4, label=name)
-            axis.axvspan(line[0] - 1.96 * line[1], line[0] + 1.96 * line[1], color=colour, alpha=0.12, lw=0)
+            axis.axvline(line[0], color=color, lw=1.4, label=name)
+            axis.axvspan(line[0] - 1.96 * line[1], line[0] + 1.96 * line[1], color=color, alpha=0.12, lw=0)
     axis.set_xlabel("mean reward per decision, 95% intervals")
     figure.legend(loc="outside lower center", ncols=2, frameon=False)
     figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")

@@ -35,7 +35,7 @@ def estimated_policy(log: Log, *, seed: int, folds: int = 5, classifier: Any = N
         log: its propensities, if it has any, are not used.
         seed: of the folds.
         folds: at least 2, at most the number of rows.
-        classifier: of scikit-learn, with `predict_proba`, not fitted; None is logistic regression on standardised
+        classifier: of scikit-learn, with `predict_proba`, not fitted; None is logistic regression on standardized
             features.
 
     Raises:

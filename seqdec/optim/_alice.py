@@ -78,7 +78,7 @@ def switched(key: Key, basis: Array, leading: int, switching: Switching) -> Arra
 
     "complement": by directions of its complement, drawn uniformly without replacement; where there are fewer than
     r - leading of them, more columns are kept. "full_basis": drawn from the replaced columns and the complement
-    together. "gaussian_mix": by normalised Gaussian vectors, not orthogonal. "gaussian": all columns by such vectors.
+    together. "gaussian_mix": by normalized Gaussian vectors, not orthogonal. "gaussian": all columns by such vectors.
     "none": the basis is returned unchanged.
     """
     m, r = basis.shape

@@ -1,4 +1,4 @@
-r"""FISMO: orthogonalised momentum in a Fisher-structured metric.
+r"""FISMO: orthogonalized momentum in a Fisher-structured metric.
 
 For a gradient G (m x n), factors P (m x m) and Q (n x n) with traces m and n, from I, and momentum M, from 0:
 
@@ -65,7 +65,7 @@ def scale_by_fismo(
     interval: int = 20,
     matrices: Matrices | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-    """Whitened, orthogonalised momentum of matrices; see the head of this file. The direction is not negated.
+    """Whitened, orthogonalized momentum of matrices; see the head of this file. The direction is not negated.
 
     The paper states no values for its hyperparameters; the defaults are this library's.
 

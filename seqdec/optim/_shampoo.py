@@ -5,7 +5,7 @@ r"""Shampoo and SWAN: gradients preconditioned by inverse roots of their own sec
 
 By default Shampoo sums second moments, as in the paper, so its steps shrink like AdaGrad's; `b2` averages them
 instead. With eps = 0 the inverse roots are those on the range of L and R. SWAN keeps no state. A row with equal entries
-normalises to zero, and the inverse root is that on the range: (N N^T)^{-1/2} N is the polar factor of N. SWAN discards
+normalizes to zero, and the inverse root is that on the range: (N N^T)^{-1/2} N is the polar factor of N. SWAN discards
 the means of a gradient's rows (along the longer side), so parameters do not change in these directions.
 
 Memory of a matrix: m^2 + n^2 numbers for Shampoo, twice as many where the roots are kept for several steps; none for
@@ -94,7 +94,7 @@ def scale_by_shampoo(
 def scale_by_swan(
     *, polar: linear.Polar = "newton_schulz", polar_steps: int = 5, matrices: Matrices | None = None
 ) -> optax.GradientTransformationExtraArgs:
-    """Normalised and whitened gradients; see the head of this file. The direction is not negated.
+    """Normalized and whitened gradients; see the head of this file. The direction is not negated.
 
     Args:
         polar: "newton_schulz", "cubic" or "exact"; see `seqdec.optim.linear.polar`.
@@ -109,9 +109,9 @@ def scale_by_swan(
 
     def update(gradient, state, step):
         del step
-        centred = gradient - jnp.mean(gradient, 1, keepdims=True)
-        deviation = linear.norm(centred, 1) / gradient.shape[1] ** 0.5
-        return linear.polar(linear.safe_divide(centred, deviation[:, None]), polar, polar_steps), state
+        centered = gradient - jnp.mean(gradient, 1, keepdims=True)
+        deviation = linear.norm(centered, 1) / gradient.shape[1] ** 0.5
+        return linear.polar(linear.safe_divide(centered, deviation[:, None]), polar, polar_steps), state
 
     return matrixwise("swan", SwanState, lambda zeros: SwanState(), update, matrices=matrices)
 

@@ -1,7 +1,7 @@
 r"""Greedy optimizers in closed form: the symmetric Q >= 0 of fastest descent within a trust region.
 
 With gradient moment Sigma = E[g g^T], the flow theta' = -Q grad L lowers the loss at the rate P(Q) = tr(Q Sigma). Each
-function here is a family of trust regions and returns its maximiser Q*, its maximum P*, and its gauge, the least
+function here is a family of trust regions and returns its maximizer Q*, its maximum P*, and its gauge, the least
 multiple of the region that contains a given Q:
 
     frobenius   |Q|_F^2 <= B                  Q* ~ Sigma                            P* = sqrt(B) |Sigma|_F

@@ -29,7 +29,7 @@ Memory: one copy of the parameters per candidate, one for Adam's v. Work: a pass
 Muon a polar factor per candidate and one more. Gradients of several replicas must be summed before the update.
 
 Source: Lee, Lee, "Optimizing Optimizers for Fast Gradient-Based Learning", 2025, Algorithms 1, 2 and 3, Corollaries 5,
-6, 12, 16, 18 and 20. The factor of Corollary 18 is corrected here: the printed one belongs to the normalised average.
+6, 12, 16, 18 and 20. The factor of Corollary 18 is corrected here: the printed one belongs to the normalized average.
 """
 
 import functools
@@ -166,7 +166,7 @@ def scale_by_self_tuning(
     momenta: Sequence[float],
     preconditioner: Preconditioner | None = None,
     *,
-    normalised: bool = False,
+    normalized: bool = False,
     budget_matched: bool = False,
 ) -> optax.GradientTransformationExtraArgs:
     """Momentum chosen in every step, with any preconditioner; see the head of this file. The direction is not negated.
@@ -174,8 +174,8 @@ def scale_by_self_tuning(
     Args:
         momenta: beta_k of the candidates.
         preconditioner: P; None is the identity.
-        normalised: steps (1 - beta_k) P m_k, the average, as Adam's, instead of P m_k.
-        budget_matched: steps of equal length in the metric of the theory; overrides `normalised`.
+        normalized: steps (1 - beta_k) P m_k, the average, as Adam's, instead of P m_k.
+        budget_matched: steps of equal length in the metric of the theory; overrides `normalized`.
 
     Raises:
         ValueError: no candidate, or one outside [0, 1).
@@ -204,7 +204,7 @@ def scale_by_self_tuning(
         # P is symmetric: one application serves all candidates.
         scores = factors * _inner_products(accumulated, metric.apply(scored, kept), len(momenta))
         chosen = jnp.argmax(scores).astype(jnp.int32)
-        length = factors[chosen] if budget_matched else (1 - betas[chosen] if normalised else 1.0)
+        length = factors[chosen] if budget_matched else (1 - betas[chosen] if normalized else 1.0)
         taken = metric.apply(jax.tree.map(lambda m: m[chosen], accumulated), kept)
         steps = jax.tree.map(lambda x, g: (jnp.asarray(length, x.dtype) * x).astype(g.dtype), taken, updates)
         accumulated, negative_steps = _halved_after_patience(accumulated, scores, state.negative_steps)
@@ -285,7 +285,7 @@ def _scale_by_self_tuning_adamw(
         momenta, budget_matched: as in `scale_by_self_tuning`.
         b2, eps: as in `diagonal_ema`.
     """
-    return scale_by_self_tuning(momenta, diagonal_ema(b2, eps), normalised=True, budget_matched=budget_matched)
+    return scale_by_self_tuning(momenta, diagonal_ema(b2, eps), normalized=True, budget_matched=budget_matched)
 
 
 self_tuning_sgd = with_weight_decay(

@@ -32,7 +32,7 @@ def chosen(scores: Array) -> Array:
 
 
 def monte_carlo(score, samples: int):
-    """Probabilities of a randomised score from S more draws of it: `smoothed` counts of the winners.
+    """Probabilities of a randomized score from S more draws of it: `smoothed` counts of the winners.
 
     The bias is at most 1 / (S + 1), the standard error at most 1 / (2 sqrt(S)). Whatever does not depend on the key is
     computed once for all draws.

@@ -115,22 +115,22 @@ def _posterior(hyper: Hyperparameters, x: np.ndarray, good: np.ndarray) -> Poste
         half = solve_triangular(lower, roots[:, None] * cov, lower=True, check_finite=False)
         mean, var = cov @ shifts - half.T @ (half @ shifts), np.maximum(np.diagonal(cov) - np.sum(half**2, 0), _LEAST)
         rest = np.maximum(1 / var - precisions, _LEAST)  # the precision without the own site
-        centre = (mean / var - shifts) / rest
-        z = signs * centre / np.sqrt(1 + 1 / rest)
+        center = (mean / var - shifts) / rest
+        z = signs * center / np.sqrt(1 + 1 / rest)
         logs = log_ndtr(z)
         ratio = np.exp(-0.5 * z**2 - 0.5 * math.log(2 * math.pi) - logs)
         evidence = float(
             np.sum(logs + 0.5 * np.log1p(precisions / rest) - np.log(np.diagonal(lower)))
             + 0.5 * (shifts @ mean - np.sum(shifts**2 / (rest + precisions)))
-            + 0.5 * np.sum(centre * rest / (precisions + rest) * (precisions * centre - 2 * shifts))
+            + 0.5 * np.sum(center * rest / (precisions + rest) * (precisions * center - 2 * shifts))
         )
         if abs(evidence - last) < _CONVERGED or sweep == _SWEEPS:
             break
         last, sweep = evidence, sweep + 1
         slope, shrinkage = signs * ratio / np.sqrt(1 + 1 / rest), ratio * (z + ratio) / (1 + rest)
         target_var = (1 - shrinkage) / rest
-        target = centre + slope / rest
+        target = center + slope / rest
         precisions += _DAMPING * (np.maximum(1 / target_var - rest, _LEAST) - precisions)
-        shifts += _DAMPING * (target / target_var - rest * centre - shifts)
+        shifts += _DAMPING * (target / target_var - rest * center - shifts)
     whiten = solve_triangular(lower, np.diag(roots), lower=True, check_finite=False)
     return Posterior(evidence, shifts - whiten.T @ (whiten @ (cov @ shifts)), whiten)

@@ -45,7 +45,7 @@ def checked(given: Any, space: Space) -> Optimum | None:
     """The densities of `given`, as `seqdec.bo.BayesianOptimizer` takes them.
 
     Raises:
-        ValueError: an unknown parameter or one with a condition; a centre or a choice that is none of its values; a
+        ValueError: an unknown parameter or one with a condition; a center or a choice that is none of its values; a
             width that is not positive, on a logarithmic scale not above 1; a density that is negative, not finite or 0
             everywhere. TypeError: none of the forms.
     """

@@ -51,7 +51,7 @@ def parallel(figure: FigureBase, study: Study) -> None:
 
 
 def _lines(study: Study, heights: np.ndarray) -> LineCollection:
-    """A line for each row of heights (n, coordinates): failures in grey below all others, the best on top."""
+    """A line for each row of heights (n, coordinates): failures in gray below all others, the best on top."""
     done, failed = int(study.done.sum()), int((~study.done).sum())
     order = np.argsort(np.where(study.done, study.values, -np.inf) * (1 if study.maximize else -1))
     order = order[np.argsort(study.done[order], kind="stable")]

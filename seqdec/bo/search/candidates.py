@@ -93,12 +93,12 @@ def candidates(space: Space, search: Search, region: Region, incumbents: np.ndar
     return space.snap(np.concatenate([even, np.clip(near, *region)]))
 
 
-def perturbed(space: Space, region: Region, centres: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """(n, d): a perturbation of each of the points `centres` (n, d), on one of several scales."""
-    shape = centres.shape
+def perturbed(space: Space, region: Region, centers: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """(n, d): a perturbation of each of the points `centers` (n, d), on one of several scales."""
+    shape = centers.shape
     moved = rng.random(shape) < rng.uniform(1 / shape[1], min(1.0, _MOVED / shape[1]), (shape[0], 1))
     scales = np.resize(_SCALES, (shape[0], 1)) * (region.high - region.low)
-    rows = centres + np.where(moved, scales * rng.normal(size=shape), 0)
+    rows = centers + np.where(moved, scales * rng.normal(size=shape), 0)
     for dimension, columns in zip(space.dimensions, space.slices, strict=True):
         if not dimension.continuous and dimension.size > 1:
             redrawn = rng.random(shape[0]) < _REDRAWN

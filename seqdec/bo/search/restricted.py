@@ -110,13 +110,13 @@ def walk(
     space: Space, box: Box, starts: Sequence[Point], count: int, rng: np.random.Generator
 ) -> Iterator[list[Point]]:
     """Points of a box of the space near `starts`, then near those as well, by rounds of at most `count`."""
-    centres = list(starts)
+    centers = list(starts)
     for _ in range(_ROUNDS):
         found = inside(
-            space, box, _perturbed(space, box, [centres[i] for i in rng.integers(len(centres), size=count)], rng)
+            space, box, _perturbed(space, box, [centers[i] for i in rng.integers(len(centers), size=count)], rng)
         )
         yield found
-        centres += found
+        centers += found
 
 
 def inside(space: Space, box: Box, units: np.ndarray) -> list[Point]:
@@ -125,9 +125,9 @@ def inside(space: Space, box: Box, units: np.ndarray) -> list[Point]:
     return [point for point in points if point is not None]
 
 
-def _perturbed(space: Space, box: Box, centres: Sequence[Point], rng: np.random.Generator) -> np.ndarray:
+def _perturbed(space: Space, box: Box, centers: Sequence[Point], rng: np.random.Generator) -> np.ndarray:
     """(n, columns): a perturbation of each of n points; columns of inactive parameters are drawn anew."""
-    units, active = np.array([point.unit for point in centres]), np.array([space.active(p.x) for p in centres])
+    units, active = np.array([point.unit for point in centers]), np.array([space.active(p.x) for p in centers])
     rows = np.where(active, units, rng.random(units.shape))
     return perturbed(space, Region(box.low, box.high), rows, rng)
 

@@ -114,10 +114,10 @@ def calibration_rows(history: History, most: int = _FITTED) -> Known:
 
 def _fit_from_prior(known: Known, iterations: int) -> tuple[Hyperparameters, float]:
     """(hyperparameters, loss there)."""
-    centre = prior_mean(known.x.shape[1])
-    shorter = centre._replace(log_length_scales=centre.log_length_scales - 1)
-    noisy = centre._replace(log_noise=centre.log_noise + 8)
-    ends, losses = zip(*(descend(start, known, iterations) for start in (centre, shorter, noisy)), strict=True)
+    center = prior_mean(known.x.shape[1])
+    shorter = center._replace(log_length_scales=center.log_length_scales - 1)
+    noisy = center._replace(log_noise=center.log_noise + 8)
+    ends, losses = zip(*(descend(start, known, iterations) for start in (center, shorter, noisy)), strict=True)
     penalized = np.add(losses, (0.0, 0.0, _EVIDENCE))
     best = int(np.argmin(np.where(np.isfinite(penalized), penalized, np.inf)))
     return ends[best], losses[best]
@@ -141,9 +141,9 @@ def descend(start: Hyperparameters, known: Known, iterations: int) -> tuple[Hype
 
 def bounds(dim: int) -> list[tuple[float, float]]:
     """Of the flat hyperparameters: so many deviations around the priors' means."""
-    centre = prior_mean(dim)
-    reach = jax.tree.map(lambda mean, var: np.full_like(mean, _DEVIATIONS * math.sqrt(var)), centre, _PRIOR_VARIANCES)
-    low, high = (flatten(jax.tree.map(move, centre, reach)) for move in (np.subtract, np.add))
+    center = prior_mean(dim)
+    reach = jax.tree.map(lambda mean, var: np.full_like(mean, _DEVIATIONS * math.sqrt(var)), center, _PRIOR_VARIANCES)
+    low, high = (flatten(jax.tree.map(move, center, reach)) for move in (np.subtract, np.add))
     return list(zip(low, high, strict=True))
 
 
@@ -162,12 +162,12 @@ def negative_log_prior(hyper: Hyperparameters) -> tuple[float, Hyperparameters]:
 
     The precision of the log length scales is (I - b 1 1') / t, with b = s / (t + d s) for the variance s shared and t.
     """
-    centred = jax.tree.map(np.subtract, hyper, prior_mean(len(hyper.log_length_scales)))
-    lengths = centred.log_length_scales
-    slope = jax.tree.map(np.divide, centred, _PRIOR_VARIANCES)
+    centered = jax.tree.map(np.subtract, hyper, prior_mean(len(hyper.log_length_scales)))
+    lengths = centered.log_length_scales
+    slope = jax.tree.map(np.divide, centered, _PRIOR_VARIANCES)
     common = _SHARED_VARIANCE / (_OWN_VARIANCE + len(lengths) * _SHARED_VARIANCE) * lengths.sum()
     slope = slope._replace(log_length_scales=(lengths - common) / _OWN_VARIANCE)
-    return 0.5 * float(flatten(centred) @ flatten(slope)), slope
+    return 0.5 * float(flatten(centered) @ flatten(slope)), slope
 
 
 def negative_log_likelihood(hyper: Hyperparameters, known: Known) -> tuple[float, Hyperparameters, np.ndarray]:

@@ -9,7 +9,7 @@ hyperparameters (l, s, v) maximize the marginal likelihood times the priors
     log l_i = a + a_i,   a ~ N(log sqrt d - 1/2, 1/10),   a_i ~ N(0, 1),   log s ~ N(0, 1),   log v ~ N(-10, 9)
 
 with the moments (mean, variance) given, by L-BFGS with the gradient in closed form. The length scales share a because
-independent priors alone would fix their mean where there are many columns. The first fit has three starts, the centre
+independent priors alone would fix their mean where there are many columns. The first fit has three starts, the center
 of the priors, shorter length scales and a larger noise, and keeps the best end, that of the larger noise only if it is
 better by five nats; later fits start from the last hyperparameters. At most 512 responses, evenly spaced, are used for
 it. Everything is in double precision, because the kernel matrix is close to singular where many points lie near an

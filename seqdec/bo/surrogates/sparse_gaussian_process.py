@@ -8,7 +8,7 @@ K = k(z, z) = L L' and A = L^-1 k(z, x) D^-1/2,
 
 the variational posterior, which is the exact one where z are all evaluated points. The points z are chosen anew for
 every question: first among the M / 2 best, then among all, always the one whose value is least certain given those
-chosen, which is a pivoted Cholesky factorisation. Hyperparameters are those of the exact process for at most 512
+chosen, which is a pivoted Cholesky factorization. Hyperparameters are those of the exact process for at most 512
 responses. A question costs O(n M^2).
 
 Sources: Titsias, "Variational learning of inducing variables in sparse Gaussian processes", 2009; the choice of points:

@@ -51,7 +51,7 @@ def DR(*, shrinkage: float | str = math.inf) -> Estimator:
 
 @configured
 def SNDR() -> Estimator:
-    """Self-normalised doubly robust: mean of direct, plus the sum of w (r - q) over the sum of w.
+    """Self-normalized doubly robust: mean of direct, plus the sum of w (r - q) over the sum of w.
 
     The direct method where no row has a weight.
 

@@ -36,7 +36,7 @@ def MRDR(*, model: Any = None, folds: int = 5) -> Estimator:
 
 @configured
 def BalancedIPW(*, classifier: Any = None, folds: int = 5) -> Estimator:
-    """Self-normalised inverse propensity scoring with weights estimated by a classifier; needs no propensities.
+    """Self-normalized inverse propensity scoring with weights estimated by a classifier; needs no propensities.
 
     The classifier tells rows of the log, label 0, from the same contexts with an action drawn from the target, label 1.
     Its odds in the log's rows, predicted by the other folds, are the weights: the density ratio of both.

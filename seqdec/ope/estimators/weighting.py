@@ -39,7 +39,7 @@ def IPS(*, max_weight: float | str = math.inf) -> Estimator:
 
 @configured
 def SNIPS(*, max_weight: float = math.inf) -> Estimator:
-    """Self-normalised inverse propensity scoring: sum of min(w, max_weight) r over the sum of min(w, max_weight).
+    """Self-normalized inverse propensity scoring: sum of min(w, max_weight) r over the sum of min(w, max_weight).
 
     NaN where no row has a weight.
 

@@ -1,11 +1,11 @@
 """seqdec beside BoTorch, Optuna's samplers and random search: best value found, and CPU seconds per question.
 
-    OMP_NUM_THREADS=1 python benchmarks/bayesian_optimisation.py [--methods seqdec ...] [--tasks branin ...] [--runs 5]
-    OMP_NUM_THREADS=1 python benchmarks/bayesian_optimisation.py --tasks svc boosting choice forest kernel pipeline
-        network-{digits,tumours,diabetes} --out results/models
-    OMP_NUM_THREADS=1 python benchmarks/bayesian_optimisation.py --tasks plateau{1,2,3,4} --runs 8 --out results/flat
-    OMP_NUM_THREADS=1 python benchmarks/bayesian_optimisation.py --tasks levy20 --runs 3 --out results/levy
-    OMP_NUM_THREADS=1 python benchmarks/bayesian_optimisation.py --tasks bbob-{1..24}-5-1 --runs 1 --out results/bbob
+    OMP_NUM_THREADS=1 python benchmarks/bayesian_optimization.py [--methods seqdec ...] [--tasks branin ...] [--runs 5]
+    OMP_NUM_THREADS=1 python benchmarks/bayesian_optimization.py --tasks svc boosting choice forest kernel pipeline
+        network-{digits,tumors,diabetes} --out results/models
+    OMP_NUM_THREADS=1 python benchmarks/bayesian_optimization.py --tasks plateau{1,2,3,4} --runs 8 --out results/flat
+    OMP_NUM_THREADS=1 python benchmarks/bayesian_optimization.py --tasks levy20 --runs 3 --out results/levy
+    OMP_NUM_THREADS=1 python benchmarks/bayesian_optimization.py --tasks bbob-{1..24}-5-1 --runs 1 --out results/bbob
 
     OUT/METHOD.parquet       every evaluation of the finished runs, which are not repeated
     OUT/summary.csv          best value, regret, cold and warm for each task and method
@@ -16,7 +16,7 @@ The tasks are those of `black_boxes.py`. Methods:
 - seqdec: `BayesianOptimizer` with its defaults.
 - botorch: `SingleTaskGP` and `LogExpectedImprovement` with their defaults, `optimize_acqf` with 10 restarts and 512 raw
   samples, after Sobol points, one for each column but at least five. It sees the flattened cube of seqdec: integers are
-  rounded, categories are one-hot, and inactive parameters have a constant value, after the maximisation.
+  rounded, categories are one-hot, and inactive parameters have a constant value, after the maximization.
 - optuna-gp, optuna-tpe: `GPSampler` and `TPESampler` with their defaults, define-by-run. Of a conditional space
   `GPSampler` models the parameters that every trial has, in `choice` the model alone, and draws the others at random.
 - cma: `CMAEvolutionStrategy` of the package cma from the middle of the cube with a step of .3, for numbers only.
@@ -25,7 +25,7 @@ The tasks are those of `black_boxes.py`. Methods:
 Where values are noisy, what counts is the error that `judge` finds at the point that a method answers with: of seqdec
 that of `recommend`, of the others, as they say, that with the smallest value.
 
-A process plays all runs of a task and a method. `cold` are the CPU seconds of the first modelled question in a new
+A process plays all runs of a task and a method. `cold` are the CPU seconds of the first modeled question in a new
 process, without `import`, that of the packages, and `warm` the median of all others; the threads of the process count.
 The table has the regret, or the smallest error where the minimum is not known: the mean over the runs with the
 half-width of its 95% t-interval. `rank` is the mean over the tasks of the method's rank in it; `cold` and `warm` are
@@ -62,7 +62,7 @@ class Question(NamedTuple):
 
     x: Any
     tell: Callable[[float], Any]
-    modelled: bool
+    modeled: bool
     """Whether a model chose the point, rather than an initial design"""
 
 
@@ -80,13 +80,13 @@ Method = Callable[[Task, int], Player]
 
 
 def seqdec(task: Task, seed: int) -> Player:
-    """The optimiser of this package."""
+    """The optimizer of this package."""
     optimizer = BayesianOptimizer(task.space, seed=seed, capacity=task.calls)
 
     def ask() -> Question:
-        modelled = len(optimizer.trials) >= optimizer.initial
+        modeled = len(optimizer.trials) >= optimizer.initial
         trial = optimizer.ask()
-        return Question(trial.x, lambda value: optimizer.tell(trial, value), modelled)
+        return Question(trial.x, lambda value: optimizer.tell(trial, value), modeled)
 
     return Player(ask, lambda: optimizer.recommend().x)
 
@@ -113,11 +113,11 @@ def botorch(task: Task, seed: int) -> Player:
         return optimize_acqf(acquisition, bounds, q=1, num_restarts=10, raw_samples=512)[0][0]
 
     def ask() -> Question:
-        modelled = len(units) >= initial
-        found = suggested() if modelled else design[len(units)]
+        modeled = len(units) >= initial
+        found = suggested() if modeled else design[len(units)]
         x = space.decode(found.double().numpy())
         units.append(space.encode(x))
-        return Question(x, values.append, modelled)
+        return Question(x, values.append, modeled)
 
     return Player(ask)
 
@@ -132,7 +132,7 @@ def _optuna(kind: str) -> Method:
         study = optuna.create_study(sampler=getattr(optuna.samplers, kind)(seed=seed))
 
         def ask() -> Question:
-            modelled = len(study.trials) >= 10  # both samplers' default
+            modeled = len(study.trials) >= 10  # both samplers' default
             trial, x = study.ask(), {}
             for name, dimension in task.space.items():
                 if isinstance(dimension, Conditional):
@@ -144,7 +144,7 @@ def _optuna(kind: str) -> Method:
                 else:
                     suggest = trial.suggest_int if isinstance(dimension, Integer) else trial.suggest_float
                     x[name] = suggest(name, dimension.low, dimension.high, log=dimension.log)
-            return Question(x, lambda value: study.tell(trial, value), modelled)
+            return Question(x, lambda value: study.tell(trial, value), modeled)
 
         return Player(ask)
 
@@ -216,8 +216,8 @@ def play(name: str, method: str, seed: int) -> pd.DataFrame:
         value = played.fun(question.x)
         question.tell(value)
         points.append(question.x)
-        rows.append((name, method, seed, evaluation + 1, value, question.modelled, seconds))
-    table = pd.DataFrame(rows, columns=["task", "method", "run", "evaluation", "value", "modelled", "seconds"])
+        rows.append((name, method, seed, evaluation + 1, value, question.modeled, seconds))
+    table = pd.DataFrame(rows, columns=["task", "method", "run", "evaluation", "value", "modeled", "seconds"])
     answer = table["value"].min()
     if played.judge is not None:
         answer = played.judge(player.answer() if player.answer else points[int(table["value"].argmin())])
@@ -231,7 +231,7 @@ def play_all(name: str, method: str, seeds: list[int], path: Path) -> None:
         importlib.import_module(package)
     for place, seed in enumerate(seeds):
         table = play(name, method, seed)
-        first = table["modelled"] & ~table["modelled"].shift(fill_value=False)
+        first = table["modeled"] & ~table["modeled"].shift(fill_value=False)
         table["cold"] = first & (place == 0)
         write_table(path, pd.concat([*saved(path), table], ignore_index=True))
 
@@ -241,11 +241,11 @@ def saved(path: Path) -> list[pd.DataFrame]:
     return [read_table(path)[0]] if path.exists() else []
 
 
-def summarise(rows: pd.DataFrame) -> pd.DataFrame:
+def summarize(rows: pd.DataFrame) -> pd.DataFrame:
     """The table that the head of this file describes."""
     found = []
     for (name, method), played in rows.groupby(["task", "method"], sort=False):
-        bests, chosen = played.groupby("run")["answer"].first().to_numpy(), played[played["modelled"]]
+        bests, chosen = played.groupby("run")["answer"].first().to_numpy(), played[played["modeled"]]
         best, margin = mean_and_margin(bests)
         times = [chosen.loc[chosen["cold"] == cold, "seconds"].median() for cold in (True, False)]
         found.append((name, method, len(bests), best, margin, best - task(name).minimum, *times))
@@ -342,7 +342,7 @@ def main(
             ended = "" if process.exitcode == 0 else f", exit code {process.exitcode}"
             print(f"{name} {method}: {time.monotonic() - began:.0f} s{ended}", flush=True)
     rows = pd.concat([table for method in METHODS for table in saved(out / f"{method}.parquet")], ignore_index=True)
-    table = summarise(rows)
+    table = summarize(rows)
     table.to_csv(out / "summary.csv", index=False)
     progress_figure(rows).savefig(out / "progress.png")
     print(readable(table))

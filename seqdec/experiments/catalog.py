@@ -15,7 +15,7 @@ _KINDS: dict[str, Registry[Any]] = {
 }
 
 
-def catalogue() -> dict[str, dict[str, str]]:
+def catalog() -> dict[str, dict[str, str]]:
     """Kind -> name -> one line of description, with the package of names from outside; kinds without names left out."""
     found = {kind: {name: _line(registry, name) for name in _ordered(registry)} for kind, registry in _KINDS.items()}
     ids = [spec for spec in gymnasium.registry.values() if spec.id.startswith("seqdec/")]
