@@ -29,11 +29,12 @@ XLA then leaves out the optimizations of machine code: compilation for a CPU tak
 as long.
 """
 
-UNFUSED: dict[str, str | bool] = {"xla_cpu_use_fusion_emitters": False}
+UNFUSED: dict[str, str | bool] = {"xla_cpu_use_fusion_emitters": False} if jax.__version_info__ < (0, 11, 1) else {}
 """Options of `jax.jit` for a program whose compilation counts and whose calls work on small arrays.
 
 On a CPU XLA then compiles elementwise operations by its older emitter, which takes about two thirds of the time;
-calls of the optimizer's programs are no slower. Rounding may depend on the size of a batch.
+calls of the optimizer's programs are no slower. Rounding may depend on the size of a batch. XLA has the option up to
+JAX 0.11.0.
 """
 
 

@@ -14,6 +14,7 @@ import pytest
 
 import seqdec
 from seqdec import progress
+from seqdec.runtime import UNFUSED, UNOPTIMIZED
 from tests.services import Clock
 from tests.tables import write_open_bandit, write_tables
 
@@ -26,8 +27,8 @@ def pytest_configure() -> None:
     XLA_FLAGS=--xla_backend_optimization_level=3 tests with all of them. Most programs are small, and are compiled in
     one piece. Each core is a device, so that runs of several seeds are spread over them.
     """
-    flags = ("backend_optimization_level=0", "cpu_use_fusion_emitters=false", "cpu_parallel_codegen_split_count=1")
-    os.environ.setdefault("XLA_FLAGS", " ".join(f"--xla_{flag}" for flag in flags))
+    flags = {**UNOPTIMIZED, **UNFUSED, "xla_cpu_parallel_codegen_split_count": 1}
+    os.environ.setdefault("XLA_FLAGS", " ".join(f"--{flag}={value}".lower() for flag, value in flags.items()))
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(pooch.os_cache("seqdec") / "tests"))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")

@@ -188,6 +188,12 @@ def test_every_page_is_in_the_table_of_contents():
     assert pages == {link for link in LINK.findall(index) if link.endswith(".md") and "/" not in link}
 
 
+def test_links_of_the_readme_are_addresses():
+    """The package index shows it too, where relative links lead nowhere."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [link for link in LINK.findall(text) if not link.startswith(("https://", "#"))] == []
+
+
 def test_commands_of_shell_blocks_are_found():
     assert {"run digits", "sweep sweep.toml --workers 4 --out results/sweep"} <= set(commands())
     assert SHELL.findall("    a && .venv/bin/seqdec run x --y\nseqdec sweep z\nor seqdec run not") == [
