@@ -15,15 +15,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Union
+from typing import Annotated, Any, Literal, Union
 
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from seqdec import experiments
+from seqdec import experiments, pages
 from seqdec.experiments.base import Experiment, description, preset
 from seqdec.experiments.catalog import catalog
-from seqdec.experiments.folder import CHECKPOINT, opened, read_manifest, resumed, write_manifest
+from seqdec.experiments.folder import CHECKPOINT, finish, opened, read_manifest, reporting, resumed, write_manifest
 from seqdec.persistence import located, version
 from seqdec.registry import Registry
 from seqdec.runtime import compilation_cache, transferring, use_all_cores
@@ -54,7 +54,13 @@ class Report:
     """Rebuild table and pictures from the runs saved in a folder."""
 
     directory: tyro.conf.Positional[Path]
-    """Folder that `seqdec run` filled."""
+    """Folder that `seqdec run` or another command filled."""
+    html: Path | None = None
+    """Also write one page of HTML with tables, pictures, options and versions to this file."""
+    format: Literal["svg", "pdf"] | None = None
+    """Also write the pictures in this format, for papers."""
+    latex: bool = False
+    """Print the tables in LaTeX, with the rules of the package booktabs."""
 
 
 _RULES = ConstructorRegistry()
@@ -112,7 +118,7 @@ def _execute(argv: Sequence[str]) -> int:
     if isinstance(command, List):
         return _list()
     if isinstance(command, Report):
-        return _report(located(command.directory))
+        return _report(command)
     return _run(command, resuming=known.resume is not None)
 
 
@@ -208,6 +214,7 @@ def _play(experiment: Experiment, plan: Any, resuming: bool) -> int:
                 parts.append(part)
                 experiment.save(parts)
                 saved += 1
+        finish(experiment.out)
     except KeyboardInterrupt:
         code = _complain("interrupted", _INTERRUPTED)
     except Exception as error:  # the parts saved before are reported
@@ -235,10 +242,23 @@ def _uninterrupted() -> Iterator[None]:
         handler(*arguments)
 
 
-def _report(directory: Path) -> int:
+def _report(asked: Report) -> int:
     """Rebuild the report of a saved experiment."""
-    name = read_manifest(directory)["experiment"]
-    print(experiments.EVERY[name].report(directory))  # pyright: ignore[reportFunctionMemberAccess] (a class)
+    from seqdec.experiments import page
+
+    folder, file = located(asked.directory), None if asked.html is None else located(asked.html)
+    if file is not None:
+        try:
+            pages.check_name(file)
+        except ValueError as error:
+            return _complain(error, _USAGE)
+    kind: Any = experiments.EVERY[read_manifest(folder)["experiment"]]
+    with reporting(*([] if asked.format is None else [asked.format])) as reported:
+        text = kind.report(folder)
+    print(page.latex(folder, reported) if asked.latex else text)
+    if file is not None:
+        page.write(file, folder, text, reported)
+        print(f"\nThe page is {file}", file=sys.stderr)
     return 0
 
 

@@ -75,6 +75,30 @@ def test_report_rebuilds_what_run_made(team: Any, tmp_path: Path, capsys: Any) -
     assert files(tmp_path) == BANDIT_FILES and (tmp_path / "summary.csv").read_bytes() == summary
 
 
+def test_report_makes_a_page_vector_pictures_and_latex(team: Any, tmp_path: Path, capsys: Any) -> None:
+    out, page = tmp_path / "a & b", tmp_path / "page.html"
+    assert cli.main(["run", "digits", "--steps", "30", "--seeds", "3", "--out", str(out)]) == 0
+    table = capsys.readouterr().out.split("\n\n")[0]
+    assert cli.main(["report", str(out), "--html", str(page), "--format", "svg", "--latex"]) == 0
+    latex, text = capsys.readouterr().out, page.read_text(encoding="utf-8")
+    assert files(out) == BANDIT_FILES | {"comparison.svg", "regret.svg"}
+    assert r"\toprule" in latex and r"second+greedy & $30$ & $3$ & $" in latex and r" \pm " in latex
+    assert r"optimum\_share" in latex and "±" not in latex
+    assert text.count("data:image/png;base64,") == 2 and "http" not in text
+    shown = ("a &amp; b", table, "--steps 30 --seeds 3", "Cumulative regret", "reward (95%)", jax.__version__)
+    assert all(part in text for part in shown) and "not marked as finished" not in text
+
+    manifest = json.loads((out / "manifest.json").read_text())
+    (out / "manifest.json").write_text(json.dumps(manifest | {"finished": False}))
+    assert cli.main(["report", str(out), "--html", str(page)]) == 0
+    assert (
+        "not marked as finished" in page.read_text(encoding="utf-8")
+        and capsys.readouterr().out.strip() == table.strip()
+    )
+    assert cli.main(["report", str(out), "--html", str(tmp_path / "page.png")]) == 2
+    assert "call it page.html" in one_line(capsys)
+
+
 def test_a_second_run_takes_the_place_of_the_first(team: Any, tmp_path: Path) -> None:
     for steps in (20, 30):
         assert cli.main(["run", "digits", "--steps", str(steps), "--seeds", "1", "--out", str(tmp_path)]) == 0

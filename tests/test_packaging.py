@@ -26,7 +26,7 @@ FOLDERS = {"seqdec": ROOT / "seqdec", "seqdec.envs": ROOT / "envs", "seqdec.agen
 FLOORS = (
     {"introspection", "plugins", "portable", "sparse"},
     {"core", "registry", "persistence", "progress", "statistics"},
-    {"figures", "runtime", "states"},
+    {"figures", "pages", "runtime", "states", "tables"},
     {"checks"},
     {"executors", "linalg", "likelihoods", "params", "memory", "kernels", "data", "features"},
     {"modules"},

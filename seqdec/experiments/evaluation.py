@@ -24,11 +24,11 @@ from seqdec import params as parameters
 from seqdec.checks import choice
 from seqdec.core import Filter, PyTree
 from seqdec.experiments.base import Choice, Located, check_choices, check_minimum, check_path, check_seeds, split_names
-from seqdec.experiments.folder import read_manifest, save_figure, write_manifest
+from seqdec.experiments.folder import read_manifest, save_figure, save_table, write_manifest
 from seqdec.experiments.logs import CAMPAIGNS, as_log, is_table, read_decisions, read_policy
 from seqdec.ope import Log, Overlap
 from seqdec.ope.estimators import parsed
-from seqdec.persistence import located, read_any_table, read_table, write_file, write_table
+from seqdec.persistence import located, read_any_table, read_table, write_table
 
 _LOGGED = ("uniform", "bts")
 """Policies that act without a belief."""
@@ -152,7 +152,7 @@ class Evaluation(Located):
         """Write estimates.csv and the figure of the estimates in `folder`; returns them as text."""
         manifest, table = read_manifest(folder), read_table(folder / "estimates.parquet")[0]
         policy, logged, known = manifest["options"]["policy"], manifest["logged"], manifest["known"]
-        write_file(folder / "estimates.csv", lambda path: table.to_csv(path))
+        save_table(folder / "estimates.csv", table)
         title = f"Mean reward of {Path(policy).name}, estimated from {Path(manifest['log']).name}"
         if ope.MARK in table:
             title += "\nwith estimated propensities"

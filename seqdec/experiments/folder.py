@@ -1,6 +1,6 @@
 """The folder of an experiment: a manifest, results and what is made from them.
 
-DIR/manifest.json              experiment, options, names of the runs, versions
+DIR/manifest.json              experiment, options, names of the runs, versions, whether it has finished
 DIR/runs/NAME/steps.parquet    all steps of one agent
 DIR/summary.csv, *.png         table and figures
 DIR/checkpoint                 the run in progress, with --checkpoint-every
@@ -9,9 +9,10 @@ DIR/checkpoint                 the run in progress, with --checkpoint-every
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args, get_type_hints
 
 from seqdec import experiments
 from seqdec.persistence import (
@@ -126,6 +127,19 @@ def started(folder: Path) -> str | None:
     return read_manifest(folder).get("started") if (folder / "manifest.json").is_file() else None
 
 
+def finish(folder: Path) -> None:
+    """Note in the manifest that the experiment has computed everything that was asked for."""
+    write_json(folder / "manifest.json", read_manifest(folder) | {"finished": True})
+
+
+def finished(folder: Path) -> bool:
+    """Whether the experiment in `folder`, or the one whose part it is, has finished."""
+    command = started(folder)
+    places = [place for place in (folder, folder.parent) if (place / "manifest.json").is_file()]
+    manifests = [read_manifest(place) for place in places]
+    return any(one.get("finished", False) and one.get("started") == command for one in manifests)
+
+
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of an experiment. Raises FileNotFoundError where there is none, ValueError where it is not one."""
     path = folder / "manifest.json"
@@ -142,12 +156,17 @@ def save_run(folder: Path, name: str, run: Run) -> None:
     run.save(folder / "runs" / name)
 
 
+def runs_of(folder: Path) -> list[Path]:
+    """The folders of the saved runs, in order. Raises as `read_manifest`."""
+    return [folder / "runs" / name for name in read_manifest(folder)["runs"]]
+
+
 def load_runs(folder: Path) -> dict[str, Run]:
     """The runs of an experiment, in order. Raises as `Run.load` and `read_manifest`, and ValueError where none is."""
-    names = read_manifest(folder)["runs"]
-    if not names:
+    paths = runs_of(folder)
+    if not paths:
         raise ValueError(f"{folder} holds no finished run yet")
-    return {name: Run.load(folder / "runs" / name) for name in names}
+    return {path.name: Run.load(path) for path in paths}
 
 
 def finished_runs(folder: Path) -> list[tuple[str, Run]]:
@@ -156,16 +175,66 @@ def finished_runs(folder: Path) -> list[tuple[str, Run]]:
     return [(name, run) for name, run in runs.items() if not run.interrupted]
 
 
+class Reported(NamedTuple):
+    """What a report has written."""
+
+    formats: tuple[str, ...]
+    """suffixes of the files in which pictures are written besides PNG: "svg", "pdf" """
+    tables: "dict[Path, pd.DataFrame]"
+    """by file"""
+    pictures: dict[Path, str]
+    """titles by file"""
+
+
+_REPORTED: ContextVar[Reported | None] = ContextVar("reported", default=None)
+_UNDATED: Mapping[str, dict[str, None]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+
+
+@contextmanager
+def reporting(*formats: str) -> Iterator[Reported]:
+    """Notes what is written by `save_table` and `save_figure` in this context, pictures in further formats too."""
+    reported = Reported(formats, {}, {})
+    token = _REPORTED.set(reported)
+    try:
+        yield reported
+    finally:
+        _REPORTED.reset(token)
+
+
 def write_summary(folder: Path, table: "pd.DataFrame", figures: Mapping[str, "Figure"]) -> None:
     """Write the table as summary.csv, and the figures as PNG files of the given names.
 
     Raises OSError when a file cannot be written.
     """
-    write_file(folder / "summary.csv", lambda path: table.to_csv(path))
+    save_table(folder / "summary.csv", table)
     for name, figure in figures.items():
         save_figure(folder / name, figure)
 
 
+def save_table(path: Path, table: "pd.DataFrame", *, index: bool = True) -> None:
+    """Write a table of a report as CSV."""
+    write_file(path, lambda temporary: table.to_csv(temporary, index=index))
+    reported = _REPORTED.get()
+    if reported is not None:
+        reported.tables[path] = table if index else table.reset_index(drop=True)
+
+
 def save_figure(path: Path, figure: "Figure") -> None:
-    """Write `figure` as a PNG."""
-    write_file(path, lambda temporary: figure.savefig(temporary, format="png"))
+    """Write `figure` as a PNG, and beside it in the formats of `reporting`, with letters that remain text in a PDF."""
+    from matplotlib import rc_context
+
+    reported = _REPORTED.get()
+    for suffix in ("png", *(() if reported is None else reported.formats)):
+        with rc_context({"pdf.fonttype": 42, "svg.hashsalt": "seqdec"}):
+            write_file(
+                path.with_suffix(f".{suffix}"),
+                lambda temporary, suffix=suffix: figure.savefig(temporary, format=suffix, metadata=_UNDATED[suffix]),
+            )
+    if reported is not None:
+        reported.pictures[path] = _title_of(figure)
+
+
+def _title_of(figure: "Figure") -> str:
+    """The title of a figure, and those of its panels."""
+    panels = [axis.get_title(loc="left") or axis.get_title() for axis in figure.axes if axis.get_visible()]
+    return ". ".join(dict.fromkeys(part for part in (figure.get_suptitle(), "; ".join(filter(None, panels))) if part))

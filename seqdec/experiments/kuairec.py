@@ -19,8 +19,8 @@ from seqdec.data import WATCH_RATIO, RecommenderLog, load_kuairec, load_random_e
 from seqdec.experiments import contenders
 from seqdec.experiments.bandits import Bandit, Plan, pictures
 from seqdec.experiments.base import Choice, check_path
-from seqdec.experiments.folder import load_runs, write_summary
-from seqdec.persistence import read_table, write_file, write_table
+from seqdec.experiments.folder import load_runs, save_table, write_summary
+from seqdec.persistence import read_table, write_table
 from seqdec.results import Run, compare, readable
 from seqdec.statistics import mean_and_margin
 
@@ -165,7 +165,7 @@ class KuaiRec(Bandit):
         """Write tables and figures, in watch ratios, of the runs in `folder`; returns the table as text."""
         runs = {name: in_watch_ratios(run) for name, run in load_runs(folder).items()}
         table, days = compare(runs), daily(runs, read_table(folder / DAYS)[0])
-        write_file(folder / "daily.csv", lambda path: days.to_csv(path, index=False))
+        save_table(folder / "daily.csv", days, index=False)
         summary, shown = tables(runs, table, readable(table))
         picture = daily_figure(days, table, next(iter(runs.values())).env)
         write_summary(folder, summary, {**pictures(runs), "daily.png": picture})

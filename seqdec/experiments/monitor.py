@@ -8,8 +8,6 @@ DIR/drift.csv              of each number in a context: how far its last part is
 DIR/monitor.png, .html     the same as a figure, and as one page
 """
 
-import base64
-import html
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,12 +19,12 @@ import tyro
 from matplotlib.figure import Figure
 from scipy import special
 
-from seqdec import figures
+from seqdec import figures, pages
 from seqdec.experiments.base import Choice, Located, check_minimum, check_path
-from seqdec.experiments.folder import read_manifest, save_figure, write_manifest
+from seqdec.experiments.folder import read_manifest, save_figure, save_table, write_manifest
 from seqdec.online.reading import is_database, read_history
 from seqdec.online.tables import COLLECTED, REPORTED
-from seqdec.persistence import read_table, write_file, write_table
+from seqdec.persistence import read_table, write_table
 from seqdec.statistics import mean_and_margin
 
 _SHARE = 4
@@ -80,10 +78,13 @@ class Monitor(Located):
         found = summary(history, options["periods"])
         for name, table in (("periods", found.periods), ("arms", found.arms), ("drift", found.drift)):
             if table is not None:
-                write_file(folder / f"{name}.csv", lambda path, table=table: table.to_csv(path))
+                save_table(folder / f"{name}.csv", table)
         save_figure(folder / "monitor.png", monitor_figure(history, found, f"Log of {Path(options['folder']).name}"))
-        page = _page(found, (folder / "monitor.png").read_bytes())
-        write_file(folder / "monitor.html", lambda path: path.write_text(page, encoding="utf-8"))
+        parts = [pages.paragraph(fact) for fact in found.facts]
+        parts.append(pages.picture((folder / "monitor.png").read_bytes()))
+        for title, table in _tables(found):
+            parts += [pages.heading(title), pages.table(table, index=True, digits=4)]
+        pages.write(folder / "monitor.html", "seqdec monitor", parts)
         return "\n\n".join([*found.facts, *(f"{title}\n{_text(table)}" for title, table in _tables(found))])
 
 
@@ -110,7 +111,7 @@ def summary(history: pd.DataFrame, periods: int = 20) -> Summary:
     share = max(1, rows // _SHARE)
     first, last = history.iloc[:share], history.iloc[-share:]
     mean, margin = _mean(reward)
-    reported = history[source.isin([REPORTED, COLLECTED])]  # others come by themselves
+    reported: Any = history[source.isin([REPORTED, COLLECTED])]  # others come by themselves
     delay = (reported["reward_time"] - reported["time"]).dt.total_seconds()
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in source.value_counts().items()) or "none"
     facts = [
@@ -245,14 +246,3 @@ def _tables(found: Summary) -> list[tuple[str, pd.DataFrame]]:
 
 def _text(table: pd.DataFrame) -> str:
     return table.to_string(float_format=lambda value: f"{value:.4g}")
-
-
-def _page(found: Summary, picture: bytes) -> str:
-    """One HTML page without references to other files."""
-    parts = [f"<p>{html.escape(fact)}</p>" for fact in found.facts]
-    parts.append(f'<img alt="" src="data:image/png;base64,{base64.b64encode(picture).decode()}">')
-    for title, table in _tables(found):
-        shown = table.to_html(float_format=lambda value: f"{value:.4g}", border=0)
-        parts.append(f"<h2>{html.escape(title)}</h2>{shown}")
-    style = "body{font-family:sans-serif;margin:2em}img{max-width:100%}td,th{padding:.2em .8em;text-align:right}"
-    return f'<!DOCTYPE html><meta charset="utf-8"><title>seqdec monitor</title><style>{style}</style>{"".join(parts)}'

@@ -44,7 +44,7 @@ from seqdec.checks import word
 from seqdec.core import PyTree
 from seqdec.experiments import tasks
 from seqdec.experiments.base import Choice, Located, check_choices, check_minimum, check_seeds, split_names
-from seqdec.experiments.folder import key_of, save_figure, save_parts, saved_parts, write_manifest
+from seqdec.experiments.folder import key_of, save_figure, save_parts, save_table, saved_parts, write_manifest
 from seqdec.experiments.optimizer_tables import BASELINE, CHUNKS, column, cost_of, end_of, markdown, picture, summary
 from seqdec.experiments.tasks import Task
 from seqdec.optim.common import promoting
@@ -209,7 +209,7 @@ class Optimizers(Located):
         curves = read_table(folder / CURVES)[0]
         table = summary(curves)
         text = "\n\n".join(markdown(str(task), rows) for task, rows in table.groupby("task", sort=False))
-        write_file(folder / "summary.csv", lambda path: table.to_csv(path, index=False))
+        save_table(folder / "summary.csv", table, index=False)
         write_file(folder / "summary.md", lambda path: path.write_text(text + "\n"))
         for task in dict.fromkeys(curves["task"]):
             figure = picture(curves.loc[curves["task"] == task], table.loc[table["task"] == task])

@@ -1,0 +1,104 @@
+"""What the folder of an experiment holds, as one page of HTML, and its tables in LaTeX."""
+
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import pandas as pd
+import tyro
+
+from seqdec import experiments, pages, tables
+from seqdec.experiments.folder import CHECKPOINT, Reported, finished, read_manifest, runs_of
+from seqdec.persistence import as_json
+from seqdec.results import Run
+
+_POSITIONAL = get_args(tyro.conf.Positional[int])[1]
+
+
+def write(file: Path, folder: Path, text: str, reported: Reported) -> None:
+    """Write the page of an experiment, whose report was `text` and wrote what is `reported`.
+
+    Raises as `seqdec.pages.write` and `read_manifest`.
+    """
+    manifest = read_manifest(folder)
+    options, versions = manifest["options"], manifest["versions"]
+    pages.write(
+        file,
+        f"Results of {manifest['experiment']}: {folder.name}",
+        [
+            *(pages.paragraph(line, "warning") for line in warnings(folder)),
+            pages.preformatted(command(manifest)),
+            pages.preformatted(text, "table"),
+            *_pictures(folder, reported),
+            *_tables(folder, reported),
+            pages.heading("Options"),
+            _pairs("option", "value", {name: "" if value is None else str(value) for name, value in options.items()}),
+            pages.heading("Versions"),
+            _pairs("package", "version", versions),
+        ],
+    )  # fmt: skip
+
+
+def latex(folder: Path, reported: Reported) -> str:
+    """All tables of the report, each below a comment with its name."""
+    return "\n\n".join(
+        f"% {path.relative_to(folder)}\n{tables.latex(table)}" for path, table in reported.tables.items()
+    )
+
+
+def warnings(folder: Path) -> Iterator[str]:
+    """What a reader has to know of the results: interrupted or missing runs and rejected updates."""
+    if not finished(folder):
+        state = " A checkpoint of the run in progress is saved." if (folder / CHECKPOINT).exists() else ""
+        yield (
+            f"The experiment is not marked as finished: it runs, was interrupted or has failed.{state} "
+            f"seqdec run --resume {shlex.quote(str(folder))} continues it."
+        )
+    for path in runs_of(folder):
+        run = Run.load(path)
+        if run.interrupted:
+            yield f"{path.name} was interrupted after {run.rewards.shape[1]:,} steps."
+        if run.rejected.any():
+            yield f"{path.name}: {int(run.rejected.sum()):,} of {run.rewards.size:,} updates were rejected."
+
+
+def command(manifest: dict[str, Any]) -> str:
+    """The command with the options that differ from their defaults."""
+    name = manifest["experiment"]
+    kind: Any = experiments.EVERY[name]
+    hints = get_type_hints(kind, include_extras=True)
+    words = ["seqdec", name] if name in experiments.COMMANDS else ["seqdec", "run", name]
+    for field in fields(kind):
+        value, option = manifest["options"].get(field.name), f"--{field.name.replace('_', '-')}"
+        if _POSITIONAL in get_args(hints[field.name])[1:]:
+            words.append(str(value))
+        elif value == as_json(field.default):
+            continue
+        elif isinstance(value, bool):
+            words.append(option if value else f"--no-{option[2:]}")
+        else:
+            words += [option, *map(str, value if isinstance(value, list) else [value])]
+    return shlex.join(words)
+
+
+def _pairs(key: str, value: str, entries: Mapping[str, Any]) -> str:
+    return pages.table(pd.DataFrame(list(entries.items()), columns=[key, value]))
+
+
+def _pictures(folder: Path, reported: Reported) -> Iterator[str]:
+    if reported.pictures:
+        yield pages.heading("Pictures")
+    for path, title in reported.pictures.items():
+        yield pages.picture(path.read_bytes(), f"{path.relative_to(folder)}: {title}")
+
+
+def _tables(folder: Path, reported: Reported) -> Iterator[str]:
+    if reported.tables:
+        yield pages.heading("Tables")
+    for path, table in reported.tables.items():
+        shown = tables.with_intervals(table)
+        told = ", ± the half-width of the 95% interval" if any("(95%)" in name for name in shown) else ""
+        yield pages.heading(f"{path.relative_to(folder)}{told}", 3)
+        yield pages.table(shown)

@@ -1,0 +1,77 @@
+"""Pages of HTML that need no other file: text, tables and pictures, for wide and for narrow screens."""
+
+import base64
+from collections.abc import Iterable
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from seqdec.persistence import write_file
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_STYLE = """
+body { font: 15px/1.45 system-ui, sans-serif; color: #222; max-width: 76rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; overflow-wrap: anywhere; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
+h3 { font-size: 1rem; overflow-wrap: anywhere; }
+figure { margin: 1.4rem 0; } figcaption { font-size: .9rem; color: #555; }
+img { max-width: 100%; height: auto; display: block; margin: 1rem 0; }
+pre { background: #f4f4f4; padding: .7rem; overflow-x: auto; white-space: pre-wrap; overflow-wrap: anywhere; }
+pre.table { white-space: pre; overflow-wrap: normal; }
+.warning { background: #fff3e0; border-left: 4px solid #d55e00; padding: .5rem .8rem; overflow-wrap: anywhere; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; }
+th, td { padding: .25rem .7rem; border-bottom: 1px solid #ddd; text-align: right; white-space: nowrap; }
+th { border-bottom: 2px solid #888; }
+th:first-child, td:first-child { text-align: left; }
+"""
+
+
+def check_name(file: Path) -> None:
+    """Refuse the name of another kind of file for a page, as ValueError."""
+    if file.suffix.lower() not in (".html", ".htm"):
+        raise ValueError(f"{file} would be a page of HTML with another suffix: call it {file.stem}.html")
+
+
+def write(file: Path, title: str, parts: Iterable[str]) -> None:
+    """Write a page of `parts`, which are HTML, atomically.
+
+    Raises ValueError for a suffix other than ".html" or ".htm", and OSError when the file cannot be written.
+    """
+    check_name(file)
+    metadata = (
+        f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
+    )
+    head = f"<head>{metadata}<style>{_STYLE}</style></head>"
+    body = "\n".join([f"<h1>{escape(title)}</h1>", *parts])
+    text = f'<!doctype html>\n<html lang="en">{head}<body>\n{body}\n</body></html>\n'
+    write_file(file, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def heading(text: str, level: int = 2) -> str:
+    """A heading."""
+    return f"<h{level}>{escape(text)}</h{level}>"
+
+
+def paragraph(text: str, kind: str = "") -> str:
+    """A paragraph; of the kind "warning", one that stands out."""
+    return f'<p class="{kind}">{escape(text)}</p>' if kind else f"<p>{escape(text)}</p>"
+
+
+def preformatted(text: str, kind: str = "") -> str:
+    """Lines as they are; of the kind "table", never broken."""
+    return f'<pre class="{kind}">{escape(text)}</pre>' if kind else f"<pre>{escape(text)}</pre>"
+
+
+def picture(png: bytes, caption: str = "") -> str:
+    """A picture within the page."""
+    image = f'<img alt="{escape(caption)}" src="data:image/png;base64,{base64.b64encode(png).decode()}">'
+    return f"<figure>{image}<figcaption>{escape(caption)}</figcaption></figure>" if caption else image
+
+
+def table(rows: "pd.DataFrame", *, index: bool = False, digits: int = 6) -> str:
+    """A table, which scrolls where the screen is narrow; "None." for one without rows."""
+    if not len(rows):
+        return "<p>None.</p>"
+    text = rows.to_html(index=index, border=0, na_rep="", float_format=lambda value: f"{value:.{digits}g}")
+    return f'<div class="wide">{text}</div>'
