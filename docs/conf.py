@@ -16,7 +16,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import seqdec
 
 project = "seqdec"
-author = "the developers of seqdec"
+author = "The seqdec authors"
 version = release = seqdec.__version__
 
 CHAPTERS = {
