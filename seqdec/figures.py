@@ -13,6 +13,7 @@ from scipy.optimize import isotonic_regression
 
 from seqdec.introspection import present
 from seqdec.statistics import mean_and_margin
+from seqdec.ticks import plain_ticks
 
 COLORS: Mapping[str, str] = {
     "hilofi": "#0072B2",
@@ -270,7 +271,7 @@ def summed(possible: Possible, steps: np.ndarray) -> Possible:
 def finish_axis(
     axis: Axes, title: str, x_label: str, y_label: str, empty: str = "not known in this environment"
 ) -> None:
-    """Title, axis labels and a plain style; the note `empty` if there is nothing to draw."""
+    """Title, axis labels and a plain style, integers for a whole x; the note `empty` if there is nothing to draw."""
     axis.set_title(title, **TITLE)
     axis.set_xlabel(x_label)
     axis.set_ylabel(y_label)
@@ -278,9 +279,11 @@ def finish_axis(
     axis.grid(axis="y", color="0.9", lw=0.8)
     axis.set_axisbelow(True)
     axis.margins(x=0.01)
-    axis.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+    places = [np.asarray(line.get_xdata(), float) for line in axis.lines if line.get_transform() == axis.transData]
+    whole = bool(places) and all(np.array_equal(place, np.round(place)) for place in places)
+    axis.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10], integer=whole))
     for direction in (axis.xaxis, axis.yaxis):
-        direction.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+        plain_ticks(direction)
     if not axis.patches and not any(np.isfinite(np.asarray(line.get_ydata(), float)).any() for line in axis.lines):
         axis.text(0.5, 0.5, empty, transform=axis.transAxes, ha="center", color="0.4")
 
@@ -342,8 +345,12 @@ def title(runs: Mapping[str, Run]) -> str:
     environments = sorted({run.env for run in runs.values()})
     steps = max(run.rewards.shape[1] for run in runs.values())
     seeds = max(len(run.seeds) for run in runs.values())
-    bands = f"{seeds} seeds, mean and {'95% band' if seeds > _FEW else 'each'}" if seeds > 1 else "1 seed"
-    return f"{', '.join(environments)} · {steps:,} steps · {bands}"
+    return f"{', '.join(environments)} · {steps:,} steps · {bands(seeds)}"
+
+
+def bands(count: int, what: str = "seed") -> str:
+    """What the curves of `count` seeds, or other repetitions, show."""
+    return f"{count} {what}s, mean and {'95% band' if count > _FEW else 'each'}" if count > 1 else f"1 {what}"
 
 
 present(__name__)

@@ -28,6 +28,7 @@ from seqdec.bo.report import figures, progress
 from seqdec.bo.report.importance import total_effects, units
 from seqdec.bo.report.study import study_of
 from seqdec.experiments import bo
+from seqdec.figures import finish_axis
 
 BOX = [(-5.0, 10.0), (0.0, 15.0)]
 QUICK = Search(raw_samples=64, num_restarts=4, steps=10)
@@ -347,3 +348,18 @@ def test_without_a_feasible_value_the_figure_says_what_is_missing() -> None:
     for trial in optimizer.ask(3):
         optimizer.tell(trial, 1.0, outcomes=[1.0])
     assert "needs two values or more" in texts(drawn(optimizer.plot()))
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [((0.55, 0.9), {"0.6", "0.7", "0.8", "0.9"}), ((300, 2500), {"500", "1,000", "2,000"}), ((1e-3, 1), None)],
+)
+def test_short_logarithmic_axes_have_plain_numbers(limits: tuple[float, float], expected: set[str] | None) -> None:
+    axis = Figure().subplots()
+    axis.set_yscale("log")
+    axis.plot([1, 2, 3], np.geomspace(*limits, 3))
+    finish_axis(axis, "", "step", "")
+    shown = {tick.get_text() for tick in axis.get_yticklabels()}
+    assert {tick.get_text() for tick in axis.get_xticklabels()} >= {"1", "2", "3"}
+    assert any("10^" in text for text in shown) if expected is None else expected <= shown
+    assert not any(tick.get_text() for tick in axis.get_yticklabels(minor=True))

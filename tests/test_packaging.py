@@ -25,7 +25,7 @@ FOLDERS = {"seqdec": ROOT / "seqdec", "seqdec.envs": ROOT / "envs", "seqdec.agen
 # From the ground up; a room may import from floors below its own, and from itself.
 FLOORS = (
     {"introspection", "plugins", "portable", "sparse"},
-    {"core", "registry", "persistence", "progress", "statistics"},
+    {"core", "registry", "persistence", "progress", "statistics", "ticks"},
     {"figures", "pages", "runtime", "states", "tables"},
     {"checks"},
     {"executors", "linalg", "likelihoods", "params", "memory", "kernels", "data", "features"},

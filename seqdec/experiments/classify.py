@@ -270,8 +270,8 @@ def bounds_figure(runs: Mapping[str, Run]) -> "Figure":
         means = figures.rolling(run.rewards, length)
         figures.curve(axes[-1], figures.steps(run)[-means.shape[1] :], means, name, style, (0.0, 1.0))
     for axis, term in zip(axes, terms, strict=False):
-        figures.finish_axis(axis, f"Bound: {_TERMS[term]}", "step", "Frobenius norm")
         axis.set_yscale("log")
+        figures.finish_axis(axis, f"Bound: {_TERMS[term]}", "step", "Frobenius norm")
     figures.finish_axis(axes[-1], "", "step", "")
     figures.accuracy_axis(axes[-1], f"Accuracy, mean of the last {length:,} steps")
     figures.legend(figure, axes, list(bounded))

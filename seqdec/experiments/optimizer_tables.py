@@ -163,6 +163,8 @@ def picture(curves: pd.DataFrame, table: pd.DataFrame) -> "Figure":
     colors = dict(zip([BASELINE, *best], _COLORS, strict=False))
     from matplotlib.figure import Figure
 
+    from seqdec.ticks import plain_ticks
+
     figure = Figure(figsize=(14, 4.6), dpi=140, layout="constrained")
     by_step, by_time, by_rate = figure.subplots(1, 3)
     for name, color in colors.items():
@@ -192,6 +194,9 @@ def picture(curves: pd.DataFrame, table: pd.DataFrame) -> "Figure":
         axes.grid(axis="y", which="both", color="0.92", lw=0.7)
         axes.spines[["top", "right"]].set_visible(False)
     by_rate.set_xscale("log")
+    for axes in (by_step, by_time, by_rate):
+        plain_ticks(axes.xaxis)
+        plain_ticks(axes.yaxis)
     handles, labels = by_step.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
     task = str(curves["task"].iloc[0])

@@ -67,5 +67,5 @@ def rewards_figure(summary: pd.DataFrame) -> "Figure":
         figures.intervals(axis, _labels(best, "agent", "settings"), best["reward"].to_numpy(), margins)
         shown = f"{name}: best {_SHOWN} of {len(group)} cells" if len(group) > _SHOWN else str(name)
         axis.set_title(shown, **figures.TITLE)
-        axis.set_xlabel("reward")
+        axis.set_xlabel(f"reward, mean and 95% interval of {group['seeds'].max()} seeds")
     return figure

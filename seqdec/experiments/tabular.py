@@ -276,7 +276,7 @@ def regret_figure(summary: pd.DataFrame) -> "Figure":
         for place, value in enumerate(regret):
             axis.annotate(f"{value:.1f}", (value, place), (2, 7), textcoords="offset points", fontsize=9)
         axis.set_title(table, **figures.TITLE)
-        axis.set_xlabel("cumulative regret / % of uniform")
+        axis.set_xlabel("cumulative regret / % of uniform, 95% interval")
         axis.set_xlim(0, 1.2 * axis.get_xlim()[1])
     figure.suptitle("Regret, less is better", fontsize=12, fontweight="bold", x=0.01, ha="left")
     return figure

@@ -42,16 +42,20 @@ def weights_figure(weights: np.ndarray, title: str = "Weights of the rows") -> "
     """
     from matplotlib.figure import Figure
 
+    from seqdec.ticks import plain_ticks
+
     figure = Figure(figsize=(8.2, 3.6), dpi=140, layout="constrained")
     left, right = figure.subplots(1, 2)
     left.hist(weights, bins=40, color="#0072B2")
     left.set_yscale("log")
     left.set_ylim(bottom=0.8)
+    plain_ticks(left.yaxis)
     left.set_xlabel("weight")
-    left.set_ylabel("rows")
+    left.set_ylabel("number of rows")
     order = np.sort(weights)[::-1].cumsum()
     right.plot(np.arange(1, len(weights) + 1) / len(weights), order / (order[-1] or 1), color="#0072B2", lw=1.6)
-    right.plot([0, 1], [0, 1], color="0.6", lw=1, ls="--")
+    right.plot([0, 1], [0, 1], color="0.6", lw=1, ls="--", label="equal weights")
+    right.legend(frameon=False, fontsize=8, loc="lower right")
     right.set_xlabel("share of the rows, heaviest first")
     right.set_ylabel("share of all weight")
     figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")

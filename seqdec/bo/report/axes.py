@@ -12,6 +12,7 @@ from seqdec.bo.space.choices import Categorical, Ordinal
 from seqdec.bo.space.dimensions import Dimension
 from seqdec.bo.space.spaces import Space
 from seqdec.figures import finish_axis
+from seqdec.ticks import plain_ticks
 
 _LONGEST = 16
 """Characters of a name that are shown."""
@@ -37,6 +38,7 @@ def scale_values(axis: Axes, study: Study) -> None:
     scale, sizes = scale_of(study), np.abs(study.values[study.done])
     if scale != "linear":
         axis.set_yscale(scale, **({} if scale == "log" else {"linthresh": max(sizes.min(), 1e-30 * sizes.max())}))
+        plain_ticks(axis.yaxis)
 
 
 def positive(study: Study, drawn: np.ndarray) -> np.ndarray:

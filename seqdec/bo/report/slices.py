@@ -26,6 +26,7 @@ from seqdec.bo.report.study import INACTIVE, Study
 from seqdec.bo.space.dimensions import Categorical, Integer, Ordinal, Real
 from seqdec.bo.space.spaces import Space
 from seqdec.figures import finish_axis
+from seqdec.ticks import plain_ticks
 
 _BARS = 15
 """Importances that are shown at most, the largest ones."""
@@ -87,6 +88,7 @@ def _slice(axis: Axes, study: Study, key: Any, values: list[Any], band: np.ndarr
         name_ticks(axis, x, dimension.choices, 26)
     elif isinstance(dimension, Real | Integer) and dimension.log:
         axis.set_xscale("log")
+        plain_ticks(axis.xaxis)
     elif isinstance(dimension, Integer):
         axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))
 
