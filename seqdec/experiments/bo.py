@@ -302,7 +302,8 @@ def progress_figure(trials: pd.DataFrame) -> "Figure":
         figures.optimum(axis, least)
         figures.finish_axis(axis, name, "evaluations after the initial points", "best value so far")
     figures.legend(figure, axes, [*methods, figures.OPTIMUM])
-    title = f"Best value so far, smaller is better · {figures.bands(int(trials['run'].nunique()), 'run')}"
+    runs: Any = trials["run"].nunique()
+    title = f"Best value so far, smaller is better · {figures.bands(runs, 'run')}"
     figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
     return figure
 
@@ -331,7 +332,7 @@ def time_figure(table: pd.DataFrame) -> "Figure":
         axis.margins(x=0.08)
         axis.set_xlim(left=min(0.0, axis.get_xlim()[0]))
     figures.legend(figure, axes, [*methods, figures.OPTIMUM])
-    count = int(table["runs"].max())
+    count: Any = table["runs"].max()
     shown = f"{count} runs, mean and 95% interval" if count > 1 else "1 run"
     title = f"Best value against time, smaller is better · {shown}"
     figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
