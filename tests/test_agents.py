@@ -449,7 +449,7 @@ def test_own_networks_are_taken(name, model):
             ValueError,
             r"output has shape \(5,\); for Discrete\(3\) it must be \(3,\)",
         ),
-        (ARMS, {"model": 3}, TypeError, "model must be a flax"),
+        (ARMS, {"model": 3}, TypeError, "model must be a module of flax"),
         (ARMS, {"policy": "thomson"}, ValueError, "did you mean 'thompson'"),
     ],
 )

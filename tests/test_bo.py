@@ -956,7 +956,7 @@ def test_a_misspelled_keyword_is_answered_with_the_closest(call: Any, keyword: s
         call(**{keyword: 3})
 
 
-@pytest.mark.parametrize("keyword", ["capacity", "maximize"])
+@pytest.mark.parametrize("keyword", ["capacity", "maximizing"])
 def test_keywords_that_minimize_and_maximize_choose_themselves_are_unknown(keyword: str) -> None:
     with pytest.raises(TypeError, match=f"unknown keyword of minimize '{keyword}'"):
         minimum(BRANIN, **{keyword: 16})

@@ -98,8 +98,8 @@ def test_a_run_survives_a_kill_at_any_write(after: bool, monkeypatch: pytest.Mon
     monkeypatch.setattr(bandits.Options, "check", lambda self: bandits.Plan(finite, team, self.steps))
     monkeypatch.setattr(bandits.Options, "pictures", staticmethod(small))
     arguments = ["run", "digits", "--steps", "20", "--seeds", "2", "--checkpoint-every", "12"]
-    # Manifest; checkpoint, steps and manifest of each agent; table and picture.
-    assert survives(monkeypatch, arguments, tmp_path, steps_of, after) == 1 + 2 * 3 + 2
+    # Manifest; checkpoint, steps and manifest of each agent; table and picture; the manifest says that it has finished.
+    assert survives(monkeypatch, arguments, tmp_path, steps_of, after) == 1 + 2 * 3 + 2 + 1
 
 
 @pytest.mark.extended
@@ -118,8 +118,8 @@ def test_a_study_survives_a_kill_at_any_write(after: bool, monkeypatch: pytest.M
     monkeypatch.setattr(tune, "_objective", objective)
     monkeypatch.setattr(tune, "_picture", lambda trials: small()["small.png"])
     arguments = ["tune", "digits", "--agent", "adamw", "--budget", "2", "--steps", "9"]
-    # Manifest; manifest, settings and trials of each trial; the picture.
-    assert survives(monkeypatch, arguments, tmp_path, trials_of, after) == 1 + 2 * 3 + 1
+    # Manifest; manifest, settings and trials of each trial; the picture; the manifest.
+    assert survives(monkeypatch, arguments, tmp_path, trials_of, after) == 1 + 2 * 3 + 1 + 1
     found = read_settings(tmp_path / "whole" / "settings.json", "digits")["adamw"]
     assert found["budget"] == 2 and pd.read_parquet(tmp_path / "whole" / "trials.parquet")["reward"].idxmax() == 1
 
@@ -148,11 +148,11 @@ def test_a_sweep_survives_a_kill_at_any_write(after: bool, monkeypatch: pytest.M
     config.write_text(
         "steps = 9\n[environments]\narms = { environment = 'bernoulli' }\n[agents]\nlinear = {}\nekf = {}"
     )
-    # Manifest, configuration, manifest; two cells; table, summary, picture.
+    # Manifest, configuration, manifest; two cells; table, summary, picture; manifest.
     found = survives(
         monkeypatch, ["sweep", str(config)], tmp_path, lambda out: (out / "sweep.parquet").read_bytes(), after
     )
-    assert found == 3 + 2 + 3
+    assert found == 3 + 2 + 3 + 1
 
 
 KILL = """

@@ -202,7 +202,7 @@ UNKNOWN = LOG._replace(propensity=np.full(600, np.nan))
             ValueError,
             r"output has shape \(4,\); it must be \(3,\)",
         ),
-        (lambda: ope.learn(LOG, seed=0, model=LogisticRegression()), TypeError, "model must be a flax"),  # pyright: ignore[reportArgumentType]
+        (lambda: ope.learn(LOG, seed=0, model=LogisticRegression()), TypeError, "model must be a module of flax"),  # pyright: ignore[reportArgumentType]
         (lambda: ope.learn(LOG, seed=0, optimizer=0.1), TypeError, "optimizer must be one of optax"),  # pyright: ignore[reportArgumentType]
         (lambda: ope.learn(LOG, seed=0, objective="mse"), ValueError, "objective"),
         (lambda: ope.learn(LOG, seed=0, predicted=np.zeros((5, 3))), ValueError, r"\(600, 3\); got \(5, 3\)"),
