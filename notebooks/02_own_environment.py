@@ -71,11 +71,13 @@ def guest(key):
 
 
 def reset(key, params):
+    """The first guest; the state is the context."""
     context = guest(key)
     return context, context
 
 
 def step(key, state, action, params):
+    """Whether the guest buys what is offered, what that costs against the best offer, and the next guest."""
     for_sale, for_next = jax.random.split(key)
     chance, context = chances(state, params), guest(for_next)
     sold = jax.random.bernoulli(for_sale, chance[action]).astype(jnp.float32)

@@ -100,6 +100,7 @@ def cpu_seconds() -> float:
 
 
 def main() -> int:
+    """Execute the sources and write the notebooks without faults; 1 if one has a fault, else 0."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("words", nargs="*", help="parts of names; all notebooks without")
     words, failed = parser.parse_args().words, 0

@@ -534,9 +534,10 @@ def test_a_basis_in_bfloat16_halves_the_memory_and_keeps_the_moments_to_two_digi
     factor = beliefs[1][1].blocks[0].factor
     assert factor.basis[0].dtype == jnp.bfloat16
     assert factor.coefficients.dtype == factor.root.dtype == jnp.float32
-    exact, rough = (jax.vmap(flt.moments, (None, 0))(belief, xs[:20].astype(np.float32)) for flt, belief in beliefs)
-    assert np.all(np.linalg.norm(rough.cov - exact.cov, axis=(1, 2)) <= 0.05 * np.linalg.norm(exact.cov, axis=(1, 2)))
-    assert np.linalg.norm(rough.mean - exact.mean) <= 0.05 * np.linalg.norm(exact.mean)
+    for x in xs[:20].astype(np.float32):
+        exact, rough = (flt.moments(belief, x) for flt, belief in beliefs)
+        assert np.linalg.norm(rough.cov - exact.cov) <= 0.05 * np.linalg.norm(exact.cov)
+        assert np.linalg.norm(rough.mean - exact.mean) <= 0.05 * np.linalg.norm(exact.mean)
     assert np.all(np.isfinite(parameters.ravel(jax.tree.leaves(beliefs[1][0].sample(jax.random.key(3), belief)))))
 
 
