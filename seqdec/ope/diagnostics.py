@@ -175,7 +175,7 @@ def _weakest(log: Log, w: np.ndarray) -> float:
     with threadpool_limits(1):
         clusters = MiniBatchKMeans(_CLUSTERS, random_state=0).fit(sample)
         member = clusters.predict(x)
-    return min(_effective(w[member == one]) / (member == one).sum() for one in np.unique(member))
+    return min(_effective(w[member == one]) / int((member == one).sum()) for one in np.unique(member))
 
 
 def _miscalibration(log: Log) -> float:
