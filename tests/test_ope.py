@@ -387,6 +387,7 @@ def test_overlap_warns() -> None:
     good = ope.overlap(log, target)
     w = ope.check_target(log, target).weights
     assert good.warnings == () and good.effective_sample_size == pytest.approx(w.sum() ** 2 / (w**2).sum())
+    assert {type(field) for field in good} == {int, float, tuple, str}  # no scalars of NumPy, whose repr names them
     wrong = ope.overlap(log._replace(propensity=np.full(5000, 0.25)), target)
     assert any("should be 1" in text for text in wrong.warnings)
     rare = make_log(
