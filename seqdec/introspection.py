@@ -102,6 +102,11 @@ def described(head: str, *lines: str) -> str:
     return "\n  ".join([head, *(line.replace("\n", " ") for line in cut)])
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things, as "1 step" or "2,000 steps"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def listed(values: Mapping[str, Any]) -> str:
     """`name=value` of each entry, in short."""
     return ", ".join(f"{name}={brief(value)}" for name, value in values.items())
@@ -125,7 +130,7 @@ def sized(tree: Any) -> str:
         return "no arrays"
     size = sum(int(leaf.size) * leaf.dtype.itemsize for leaf in leaves)
     amount = f"{size:,} bytes" if size < 100_000 else f"{size / 1e6:,.1f} MB"
-    return f"{len(leaves)} {'array' if len(leaves) == 1 else 'arrays'}, {amount}"
+    return f"{counted(len(leaves), 'array')}, {amount}"
 
 
 def ranged(values: Any) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from seqdec import ope
-from seqdec.introspection import described, html, listed, ranged
+from seqdec.introspection import counted, described, html, listed, ranged
 from seqdec.persistence import check_folder_name, check_format, is_temporary, located, read_table, write_table
 from seqdec.statistics import mean_and_margin, with_margin
 
@@ -63,10 +63,10 @@ class Run(NamedTuple):
         seeds, steps = self.rewards.shape
         rejected = int(np.sum(self.rejected))
         return described(
-            f"Run of {self.agent} in {self.env}: {seeds} {'seed' if seeds == 1 else 'seeds'}, {steps:,} steps"
+            f"Run of {self.agent} in {self.env}: {counted(seeds, 'seed')}, {counted(steps, 'step')}"
             f"{', interrupted' if self.interrupted else ''}",
             f"reward per step: {ranged(self.rewards)}; regret: {ranged(self.regret)}",
-            f"{rejected:,} updates rejected; diagnostics: {', '.join(self.diagnostics) or 'none'}",
+            f"{counted(rejected, 'update')} rejected; diagnostics: {', '.join(self.diagnostics) or 'none'}",
             f"settings: {listed(self.settings)}" if self.settings else "no settings",
             f"{self.compile_seconds:.3g} s of compilation, {self.run_seconds:.3g} s of running",
         )

@@ -4,6 +4,7 @@ import ast
 import importlib
 import inspect
 import pydoc
+import re
 import sys
 from types import ModuleType
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 from gymnasium import spaces
 
@@ -64,6 +66,25 @@ def test_a_repr_has_a_few_lines_with_name_sizes_settings_and_counts(kind: str) -
         assert word in shown, shown
 
 
+def test_one_of_a_kind_is_singular() -> None:
+    one = core.Spaces(spaces.Box(-1, 1, (1,)), spaces.Discrete(1))
+    table = {"context_0": [0.5], "action": [0], "reward": [1.0], "propensity": [1.0]}
+    encoder = seqdec.features.Encoder({"age": seqdec.features.Bool()})
+    service = seqdec.OnlineAgent("random", one, seed=0, capacity=1)
+    service.learn(service.decide(np.ones(1)).token, 1.0)
+    shown = [
+        repr(seqdec.run(toy_agent(), toy_env(), 1, seed=3, progress=False)._replace(rejected=np.ones((1, 1)))),
+        repr(seqdec.ope.Log.from_pandas(pd.DataFrame(table))),
+        repr(bo.BayesianOptimizer([(0.0, 1.0)], seed=0)),
+        repr(encoder),
+        repr(service),
+        repr(service.explain(np.ones(1))),
+        introspection.sized(np.zeros(1)),
+    ]
+    assert all(re.search(r"\b1 [a-z]+", text) for text in shown), shown
+    assert not re.findall(r"(?<![.,])\b1 [a-z]+s\b", "\n".join(shown))
+
+
 @pytest.mark.extended
 def test_counts_follow_what_is_told() -> None:
     optimizer = bo.BayesianOptimizer({"rate": bo.Real(0.1, 1.0)}, seed=0)
@@ -77,7 +98,7 @@ def test_counts_follow_what_is_told() -> None:
     )
     service = seqdec.OnlineAgent(agents.linear, SITE, seed=8)
     service.learn(service.decide(np.ones(4)).token, 1.0)
-    assert "1 decisions and 1 rewards in the log; in this process 1 learned" in repr(service)
+    assert "1 decision and 1 reward in the log; in this process 1 learned" in repr(service)
     service.close()
     assert ", closed" in repr(service)
 

@@ -15,7 +15,7 @@ from seqdec.features.kinds import KINDS, NAMES, Kind, fitted
 from seqdec.features.levels import Ordered
 from seqdec.features.tables import AS_DICT, check_keys, columns_of
 from seqdec.features.transformed import features_of, names_of
-from seqdec.introspection import brief, described
+from seqdec.introspection import brief, counted, described
 from seqdec.registry import unknown
 
 _FORMAT = "seqdec encoder 1"
@@ -211,7 +211,9 @@ class Encoder:
     def __repr__(self) -> str:
         lines = [f"{name}: {brief(kind)}" for name, kind in list(self.kinds.items())[:_SHOWN]]
         more = [f"and {len(self.kinds) - _SHOWN} more"] if len(self.kinds) > _SHOWN else []
-        return described(f"Encoder of {len(self.kinds)} columns, {len(self.names)} features", *lines, *more)
+        return described(
+            f"Encoder of {counted(len(self.kinds), 'column')}, {counted(len(self.names), 'feature')}", *lines, *more
+        )
 
     def _check_row(self, row: Any) -> None:
         if not isinstance(row, Mapping):
@@ -269,7 +271,7 @@ class Transformed(Encoder):
         return _restored, (self.transformer, self.columns, self.names)
 
     def __repr__(self) -> str:
-        head = f"Encoder of {len(self.columns)} columns, {len(self.names)} features"
+        head = f"Encoder of {counted(len(self.columns), 'column')}, {counted(len(self.names), 'feature')}"
         return described(head, " ".join(brief(self.transformer).split()))
 
 

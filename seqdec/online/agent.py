@@ -19,7 +19,7 @@ import numpy as np
 from seqdec import checks
 from seqdec.core import Agent, HasSpaces, PyTree
 from seqdec.features import Encoder
-from seqdec.introspection import brief, described, listed
+from seqdec.introspection import brief, counted, described, listed
 from seqdec.online import contexts, explanation
 from seqdec.online.arguments import pair, parsed, sized
 from seqdec.online.calls import Decision, new_nonces
@@ -122,10 +122,11 @@ class OnlineAgent(Stock):
 
     def __repr__(self) -> str:
         where = "memory" if self._folder is None else str(self._folder)
-        written = f"{self._journal.decisions:,} decisions and {self._journal.rewards:,} rewards in the log"
+        journal, outputs = self._journal, counted(self._learner.outputs, "output")
+        written = f"{counted(journal.decisions, 'decision')} and {counted(journal.rewards, 'reward')} in the log"
         here = ", ".join(f"{count:,} {result}" for result, count in self._counts.items())
-        arms = f"{len(self.arms)} arms of {self._learner.outputs} outputs" if self._arms else "points of a Box"
-        arms = arms if self._catalog is None else f"{len(self.items)} items of a catalog"
+        arms = f"{counted(len(self.arms), 'arm')} of {outputs}" if self._arms else "points of a Box"
+        arms = arms if self._catalog is None else f"{counted(len(self.items), 'item')} of a catalog"
         return described(
             f"OnlineAgent {self.agent.name} in {where}{'' if self._open else ', closed'}",
             f"observations {brief(self._spaces.observation_space)}; actions: {arms}; seed {self._seed}",

@@ -24,7 +24,7 @@ from jax import lax
 from seqdec.core import Agent, Array, Assessment, Masked, PyTree
 from seqdec.features import Encoder
 from seqdec.features.values import missing
-from seqdec.introspection import described, html
+from seqdec.introspection import counted, described, html
 from seqdec.online.contexts import WHOLE
 from seqdec.runtime import UNFUSED, UNOPTIMIZED
 
@@ -60,7 +60,7 @@ class Explanation(NamedTuple):
 
     def __repr__(self) -> str:
         order = np.lexsort((-np.nan_to_num(self.mean), -np.nan_to_num(self.probability)))
-        return described(f"Explanation of {len(self.actions)} actions", *map(self._line, order))
+        return described(f"Explanation of {counted(len(self.actions), 'action')}", *map(self._line, order))
 
     def _line(self, place: int) -> str:
         moved = sorted(zip(self.contributions[place], self.columns, self.values, strict=True), key=lambda c: -abs(c[0]))
@@ -71,7 +71,7 @@ class Explanation(NamedTuple):
         return f"{self.actions[place]}: {mean}played with probability {self.probability[place]:.3g}{because}"
 
     def _repr_html_(self) -> str:
-        return html(f"Explanation of {len(self.actions)} actions", self.to_pandas())
+        return html(f"Explanation of {counted(len(self.actions), 'action')}", self.to_pandas())
 
     def to_pandas(self) -> "pd.DataFrame":
         """A row for each action: its id, mean, deviation, probability, baseline, and each column's contribution."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from seqdec import checks
 from seqdec.features import Encoder
-from seqdec.introspection import described
+from seqdec.introspection import counted, described
 from seqdec.ope.columns import Columns, has_actions, numbers
 from seqdec.ope.contract import Expected, RowEvidence, evidence
 from seqdec.ope.log import Log
@@ -36,7 +36,9 @@ class LogFile(NamedTuple):
     """keywords of `Log.from_pandas`"""
 
     def __repr__(self) -> str:
-        return described(f"Log of {self.rows:,} decisions in {self.file}", f"read in batches of {self.batch_size:,}")
+        return described(
+            f"Log of {counted(self.rows, 'decision')} in {self.file}", f"read in batches of {self.batch_size:,}"
+        )
 
     def batches(self) -> Iterator[Log]:
         """The rows in the order of the file, as validated logs of at most `batch_size` rows.

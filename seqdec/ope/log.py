@@ -24,7 +24,7 @@ import numpy as np
 
 from seqdec import checks
 from seqdec.features import Encoder
-from seqdec.introspection import described, html, ranged
+from seqdec.introspection import counted, described, html, ranged
 from seqdec.ope.columns import (
     ESTIMATED,
     NAMES,
@@ -72,12 +72,12 @@ class Log(NamedTuple):
     def __repr__(self) -> str:
         rows, actions = self.mask.shape
         span = f", {self.timestamp[0]} to {self.timestamp[-1]}" if rows else ""
-        features = self.action_features
+        features = "" if self.action_features is None else counted(self.action_features.shape[2], "feature")
         return described(
-            f"Log of {rows:,} decisions among {actions} actions{span}",
+            f"Log of {counted(rows, 'decision')} among {counted(actions, 'action')}{span}",
             f"actions: {', '.join(self.action_names)}" if self.action_names else "",
-            f"contexts of {self.context.shape[1]} numbers"
-            f"{'' if features is None else f'; {features.shape[2]} features of each action'}"
+            f"contexts of {counted(self.context.shape[1], 'number')}"
+            f"{features and f'; {features} of each action'}"
             f"{'' if self.mask.all() else f'; {self.mask.mean():.1%} of the actions allowed'}",
             f"reward: {ranged(self.reward)}",
             "; ".join(f"{part_column(name)}: {ranged(part)}" for name, part in (self.reward_parts or {}).items()),

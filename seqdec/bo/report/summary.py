@@ -8,7 +8,7 @@ import numpy as np
 from seqdec.bo.fits import Fits
 from seqdec.bo.record import Record, Status
 from seqdec.bo.settings import Settings
-from seqdec.introspection import brief, described
+from seqdec.introspection import brief, counted, described
 
 
 def summary(settings: Settings, fits: Fits, record: Record, best: tuple[Any, float] | None) -> str:
@@ -21,10 +21,10 @@ def summary(settings: Settings, fits: Fits, record: Record, best: tuple[Any, flo
     parts = (f"{name} {brief(kind)}".strip() for name, kind in zip(names, space.dimensions, strict=True))
     return described(
         f"BayesianOptimizer, {outcomes}objectives: {goals}",
-        f"{len(space.dimensions)} parameters: {', '.join(parts)}",
+        f"{counted(len(space.dimensions), 'parameter')}: {', '.join(parts)}",
         f"surrogate {_called(fits.surrogate)} ({fits.reason}), acquisition {_called(fits.acquisition)}, "
         f"seed {settings.seed}",
-        f"{len(record.entries)} trials{f': {counts}' if counts else ''}",
+        f"{counted(len(record.entries), 'trial')}{f': {counts}' if counts else ''}",
         "" if best is None else f"best value {best[1]:.6g} at {brief(best[0])}",
     )
 
