@@ -520,7 +520,7 @@ def test_state_sizes_are_the_papers(shape):
     }
     for transform, wanted in sizes.items():
         rows, columns = int(np.prod(shape[:-1])), shape[-1]
-        wanted = rows * columns + rows**2 + 2 * columns**2 if wanted is None else wanted
+        wanted = rows * columns + rows**2 + 2 * columns**2 + 2 if wanted is None else wanted
         assert size(transform.init(jnp.zeros(shape)).matrices) == wanted
 
 

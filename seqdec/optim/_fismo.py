@@ -12,20 +12,29 @@ L has the units of the squared gradient, while the trace of P is m. Where the en
 mu, as in most networks, P and Q stay close to I, and FISMO close to Muon. `statistics="scale_free"` computes L and R
 from G / rms(G), so that the method does not depend on the scale of the gradient; the default is as in the paper.
 
+With an interval of K, P and Q take one of these steps, with its gradient, in every K-th step, and stay as they are in
+between; K = 1 is as printed. (Renewing only the roots every K steps would not do: L and R, whitened by old roots, grow
+with every direction that these have not seen, and a few gradients of rank one make P and Q singular.)
+
+P is an average of L without its damping, and a known multiple of I. Where the former is a rounding error of P's largest
+eigenvalue, or below the squared precision of the gradient's dtype, no gradient was seen, and P^{-1/2} would multiply
+rounding errors alone: it is limited there, as `linear.power` says. The same holds for Q.
+
 The method is not symmetric: P, the factor of the rows, is updated first. Rows are a flax kernel's inputs. Memory of a
-matrix: m n + 2 m^2 + 2 n^2 numbers, m^2 + n^2 of them the inverse roots; with an interval of 1, m^2 fewer. Work: 7
-products O(m n (m + n)) and the polar factor in every step, and two eigendecompositions O(m^3 + n^3) every `interval`
-steps. In between the last roots are used, which is not in the paper: interval=1 is as printed.
+matrix: m n + 2 m^2 + 2 n^2 + 2 numbers, m^2 + n^2 of them the inverse roots; with an interval of 1, m^2 fewer. Work: 4
+products O(m n (m + n)) and the polar factor in every step, and 3 more and two eigendecompositions O(m^3 + n^3) every K
+steps.
 
 Source: Xu, Yan, Zhang, "FISMO: Fisher-Structured Momentum-Orthogonalized Optimizer", 2026, Algorithm 1.
 """
 
+import functools
 from typing import Any, Literal, NamedTuple, get_args
 
 import jax.numpy as jnp
 import optax
 
-from seqdec import checks
+from seqdec import checks, linalg
 from seqdec.core import Array
 from seqdec.optim import linear
 from seqdec.optim.alias import for_matrices
@@ -38,7 +47,7 @@ Damping = Literal["algorithm", "theorem"]
 
 
 class FismoState(NamedTuple):
-    """m n + 2 m^2 + 2 n^2 numbers of one matrix, m^2 fewer with interval 1; trees of them in the state."""
+    """m n + 2 m^2 + 2 n^2 + 2 numbers of one matrix, m^2 fewer with interval 1; trees of them in the state."""
 
     moment: Array
     """(m, n) average of the whitened gradients"""
@@ -46,6 +55,10 @@ class FismoState(NamedTuple):
     """(m, m) P, of trace m"""
     right: Array
     """(n, n) Q, of trace n"""
+    left_damping: Array
+    """() d, where P - d I is made of gradients"""
+    right_damping: Array
+    """() the same of Q"""
     right_root: Array
     """(n, n) Q^{-1/2}"""
     left_root: Array | None
@@ -73,14 +86,14 @@ def scale_by_fismo(
         b1: beta, decay of the momentum.
         b2: gamma, decay of the factors, at most 1.
         eps: mu, the damping, positive. The theory asks for more than the mean square of the gradient's entries; with
-            much less, directions of small gradients get very large steps, and so do
-            the rounding errors of those without a gradient.
+            much less, directions of small gradients get very large steps.
         polar: "newton_schulz", "cubic" or "exact"; see `seqdec.optim.linear.polar`.
         polar_steps: of the iteration.
         statistics: "printed", or "scale_free"; see the head of this file.
         damping: "algorithm" as printed there, or "theorem": mu tr(Q^{-1}) / n I and mu tr(P^{-1}) / m I, those of the
             paper's Theorem 4.1.
-        interval: steps between two decompositions; 1 as printed. The factors average over about 1 / (1 - gamma) = 20.
+        interval: K, steps between two renewals of the factors; 1 as printed. They average over about 1 / (1 - gamma) =
+            20 renewals.
         matrices: axes of the parameters, where they are not those of `seqdec.optim.matrix_axes`.
 
     Raises:
@@ -98,33 +111,42 @@ def scale_by_fismo(
 
     def init(zeros):
         left, right = (jnp.eye(size, dtype=zeros.dtype) for size in zeros.shape)
-        return FismoState(zeros, left, right, right, left if interval > 1 else None)
+        one = jnp.ones((), zeros.dtype)
+        return FismoState(zeros, left, right, one, one, right, left if interval > 1 else None)
 
-    def inverse_root(matrix, floor):
-        return linear.power(matrix, -0.5, floor)
+    def inverse_trace(matrix, damping):
+        return jnp.sum(1 / jnp.maximum(linalg.eigh(matrix)[0], damping))
 
-    def factor(old, old_root, whitened, other_root, step):
-        """The new factor, from the gradient whitened on its other side (own side, other side), and its inverse root."""
-        size, other = whitened.shape
-        unit = eps * (jnp.sum(jnp.square(other_root)) / other if damping == "theorem" else jnp.trace(old) / size)
-        mixed = b2 * old + (1 - b2) * (whitened @ whitened.T / other + unit * jnp.eye(size, dtype=old.dtype))
-        scale = size / jnp.trace(mixed)
-        fresh = scale * 0.5 * (mixed + mixed.T)
-        floor = (1 - b2) * eps * scale
+    def mixed(settings, old, old_damping, whitened, other, other_damping):
+        """The new factor and the damping in it, from the gradient whitened on its other side (own side, other side)."""
+        decay, unit = settings
+        size, other_size = whitened.shape
+        if damping == "theorem":
+            unit = unit * inverse_trace(other, other_damping) / other_size
+        new = decay * old + (1 - decay) * (whitened @ whitened.T / other_size + unit * jnp.eye(size, dtype=old.dtype))
+        scale = size / jnp.trace(new)
+        return scale * 0.5 * (new + new.T), scale * (decay * old_damping + (1 - decay) * unit)
 
-        if interval == 1:
-            return fresh, inverse_root(fresh, floor)
-        return fresh, step.renewed(interval, old_root, inverse_root, fresh, floor)
+    def inverse_root(matrix, damping, precision):
+        return linear.power(matrix, -0.5, damping, precision**2)
+
+    def renew(precision, settings, gradient, left, right, left_damping, right_damping, right_root, _):
+        if statistics == "scale_free":
+            gradient = linear.safe_divide(gradient, linear.root(jnp.mean(jnp.square(gradient))))
+        left, left_damping = mixed(settings, left, left_damping, gradient @ right_root, right, right_damping)
+        left_root = inverse_root(left, left_damping, precision)
+        right, right_damping = mixed(settings, right, right_damping, (left_root @ gradient).T, left, left_damping)
+        return left, right, left_damping, right_damping, inverse_root(right, right_damping, precision), left_root
 
     def update(gradient, state, step):
-        measured = gradient
-        if statistics == "scale_free":
-            measured = linear.safe_divide(gradient, linear.root(jnp.mean(jnp.square(gradient))))
-        left, left_root = factor(state.left, state.left_root, measured @ state.right_root, state.right_root, step)
-        right, right_root = factor(state.right, state.right_root, (left_root @ measured).T, left_root, step)
+        old, compute = state[1:], functools.partial(renew, step.eps)
+        operands = (b2, eps), gradient, *old
+        factors = compute(*operands) if interval == 1 else step.renewed(interval, old, compute, *operands)
+        left, right, left_damping, right_damping, right_root, left_root = factors
         moment = b1 * state.moment + (1 - b1) * left_root @ gradient @ right_root
         direction = left_root @ linear.polar(moment, polar, polar_steps) @ right_root
-        return direction, FismoState(moment, left, right, right_root, left_root if interval > 1 else None)
+        kept = left_root if interval > 1 else None
+        return direction, FismoState(moment, left, right, left_damping, right_damping, right_root, kept)
 
     return matrixwise("fismo", FismoState, init, update, transpose=False, matrices=matrices)
 

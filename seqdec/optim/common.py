@@ -79,6 +79,8 @@ class Step(NamedTuple):
     """0 for the largest matrix"""
     among: int = 1
     """number of the matrices"""
+    eps: float = 0.0
+    """relative precision of the gradient's dtype"""
 
     def due(self, interval: int) -> Array:
         """() bool: t = 1, or t + phase divisible by the interval K.
@@ -157,14 +159,14 @@ def matrixwise(
         directions, states = [], []
         places = np.argsort(np.argsort([-leaf.size for leaf in leaves], kind="stable")).tolist()
 
-        def move(place, matrix, own, key):
-            return update(matrix, own, Step(number, key, place, len(leaves)))
+        def move(place, eps, matrix, own, key):
+            return update(matrix, own, Step(number, key, place, len(leaves), eps))
 
         wide = jax.tree.leaves(widened(updates))
         for index, (axes, leaf) in enumerate(zip(layouts(updates), leaves, strict=True)):
             matrix, own = axes.matrix(wide[index]), kind(*(values[index] for values in fields))
             own_key = jax.random.fold_in(key, index)
-            placed = functools.partial(move, places[index])
+            placed = functools.partial(move, places[index], float(jnp.finfo(leaf.dtype).eps))
             if axes.stack:
                 direction, own = jax.vmap(placed)(matrix, own, jax.random.split(own_key, len(matrix)))
             else:

@@ -37,42 +37,44 @@ def _(primals, tangents):
     return vectors, vectors @ turn
 
 
-def power(positive: Array, exponent: float, floor: Array | float = 0.0) -> Array:
-    """A^exponent of a symmetric positive semi-definite (m, m) on its range.
+def power(positive: Array, exponent: float, damping: Array | float = 0.0, errors: float = 0.0) -> Array:
+    """A^exponent of a symmetric positive semi-definite A = S + d I (m, m), on the range of S.
 
-    Eigenvalues below `floor` are replaced by it first. Those that are zero up to rounding, relative to the largest,
-    count as zero, and every power of zero is zero.
+    Where S is zero up to rounding, or up to `errors`, relative to the largest eigenvalue of A, the eigenvalue is d, but
+    at least eps^{1/4} times the largest. Errors of a product between two such A^{-1/2}, which is multiplied by both
+    once more, then grow from eps to eps^{1/2} at most. Without a damping d, the power of such eigenvalues is zero.
     """
-    return _power(exponent, positive, jnp.asarray(floor, positive.dtype))
+    return _power(exponent, errors, positive, jnp.asarray(damping, positive.dtype))
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _power(exponent: float, positive: Array, floor: Array) -> Array:
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def _power(exponent: float, errors: float, positive: Array, damping: Array) -> Array:
     values, vectors = linalg.eigh(positive)
-    return (vectors * _powers(values, exponent, floor)[0][None]) @ vectors.T
+    return (vectors * _powers(values, exponent, errors, damping)[0][None]) @ vectors.T
 
 
-def _powers(values: Array, exponent: float, floor: Array) -> tuple[Array, Array]:
-    """Powers of eigenvalues, and the derivatives of these; the latter not of those that `floor` replaces."""
-    raised = jnp.maximum(values, floor)
-    live = raised > len(values) * jnp.finfo(values.dtype).eps * jnp.max(raised)
+def _powers(values: Array, exponent: float, errors: float, damping: Array) -> tuple[Array, Array]:
+    """Powers of eigenvalues, and the derivatives of these."""
+    largest, eps = jnp.max(values), float(jnp.finfo(values.dtype).eps)
+    least = jnp.where(damping > 0, jnp.maximum(damping, eps**0.25 * largest), 0)
+    raised = jnp.where(values - damping > max(len(values) * eps, errors) * largest, values, least)
+    live = raised != 0
     safe = jnp.where(live, raised, 1)
-    return jnp.where(live, safe**exponent, 0), jnp.where(live & (values > floor), exponent * safe ** (exponent - 1), 0)
+    return jnp.where(live, safe**exponent, 0), jnp.where(live, exponent * safe ** (exponent - 1), 0)
 
 
 @_power.defjvp
-def _(exponent, primals, tangents):
+def _(exponent, errors, primals, tangents):
     """V (D * V^T dA V) V^T with the divided differences D of the powers, which are derivatives at equal eigenvalues."""
-    positive, floor = primals
+    positive, damping = primals
     vectors = _eigenvectors(positive)
     values = jnp.sum(vectors * (positive @ vectors), 0)
-    powers, slopes = _powers(values, exponent, floor)
+    powers, slopes = _powers(values, exponent, errors, damping)
     gaps = values[:, None] - values[None]
     apart = jnp.abs(gaps) > jnp.finfo(values.dtype).eps ** (1 / 3) * jnp.maximum(jnp.abs(values)[:, None], values[None])
     differences = (powers[:, None] - powers[None]) / jnp.where(apart, gaps, 1)
     differences = jnp.where(apart, differences, (slopes[:, None] + slopes[None]) / 2)
-    raised = jnp.where((values <= floor) & (powers > 0), exponent * powers / jnp.where(floor > 0, floor, 1), 0)
-    inner = differences * (vectors.T @ tangents[0] @ vectors) + jnp.diag(raised * tangents[1])
+    inner = differences * (vectors.T @ tangents[0] @ vectors)
     return (vectors * powers[None]) @ vectors.T, vectors @ inner @ vectors.T
 
 
