@@ -8,6 +8,7 @@ import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from gymnasium import spaces
 
@@ -42,6 +43,7 @@ UNUSED: list[tuple[str, Spaces, Mapping[str, Any]]] = [
     ("hilofi", ARMS, {"initial_std_table": 0.5}),
     ("lrkf", POINTS, {"initial_std_table": 0.5}),
     ("ekf", ARMS, {"likelihood": likelihoods.bernoulli(), "noise_variance": 0.5}),
+    ("last_layer_laplace", ARMS, {"optimizer": optax.sgd(0.1), "learning_rate": 0.1}),
     ("random", ARMS, {"policy": "greedy"}),
 ]  # fmt: skip
 

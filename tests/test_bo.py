@@ -299,8 +299,12 @@ def test_every_surrogate_learns_a_function(name: str) -> None:
     small: dict[str, dict[str, Any]] = {
         "hilofi": {"units": 64},
         "hilofi_mlp": {"features": (20, 20), "rank": 20},
+        "last_layer_laplace": {"features": (20, 20)},
+        "lofi": {"features": (20, 20), "rank": 20},
         "lolofi": {"features": (20, 20), "rank_hidden": 20, "rank_last": 21},
         "lrkf": {"features": (20, 20), "rank": 20},
+        "on_vbll": {"features": (20, 20)},
+        "vbll": {"features": (20, 20)},
     }
     surrogate = surrogates.make(name, 2, **small.get(name, {}))
     with jax.enable_x64(True):
@@ -515,6 +519,7 @@ def test_an_interrupted_question_can_be_asked_again(monkeypatch: pytest.MonkeyPa
         ("sparse_gp", {"points": 4}),
         ("hilofi", {"units": 16}),
         ("hilofi_mlp", {"features": (8, 8), "rank": 5}),
+        ("vbll", {"features": (8, 8), "inner_steps": 2}),
     ],
 )
 def test_saved_and_loaded_it_goes_on_to_the_bit(surrogate: str, options: dict[str, Any], tmp_path: Any) -> None:

@@ -1,6 +1,7 @@
 """`seqdec run bo`, from arguments to exit codes and files."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,47 @@ def test_a_method_names_its_acquisition_and_rank() -> None:
     assert published["surrogate_options"]["noise_variance"] == 0
 
 
+BASELINES = ["lofi", "last_layer_laplace", "on_vbll", "vbll", "gp"]
+
+
+def test_published_settings_are_those_that_the_page_states() -> None:
+    page = (Path(__file__).resolve().parents[1] / "docs" / "reproduction.md").read_text(encoding="utf-8")
+    (row,) = re.findall(r"^\| `bo` \|.*$", page, re.MULTILINE)
+    stated = {kind: {} for kind in BASELINES}
+    rank, hidden, last = re.findall(
+        r"HiLoFi and LoFi with rank (\S+), R = 0, covariances (\S+) I of the hidden layers and (\S+) I of the last", row
+    )[0]
+    stds = {"initial_std_hidden": float(hidden) ** 0.5, "initial_std_last": float(last) ** 0.5}
+    stated["lofi"] = {"rank": int(rank), **stds}
+    buffer, steps, rate, inner = re.findall(
+        r"LLL and OnVBLL with a buffer of (\d+) and (\d+) steps of AdamW at (\S+), VBLL with all values and (\d+)", row
+    )[0]
+    rates = {"learning_rate": float(rate)}
+    for kind in ("last_layer_laplace", "on_vbll"):
+        stated[kind] = {"buffer": int(buffer), "inner_steps": int(steps)} | rates
+    stated["vbll"] = {"inner_steps": int(inner)} | rates
+    length, last_points = re.findall(r"GP with the length scale (\S+) and a buffer of (\d+)", row)[0]
+    stated["gp"] = {"length_scale": float(length), "buffer": int(last_points)}
+    for kind, settings in stated.items():
+        published = bo._settings(f"{kind}.published")
+        assert published is not None and published["search"].grid and not published["standardize"]
+        options = published["surrogate_options"]
+        assert options == options | settings and options["growth"] == np.inf
+        assert options.get("scale", 0.5) == 0.5 and options.get("noise_variance", 0.0) <= 1e-6
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("kind", BASELINES)
+def test_published_baselines_run_and_repeat(kind: str, tmp_path: Path) -> None:
+    command = ["run", "bo", "--functions", "ackley2", "--methods", f"{kind}.published", "--evaluations", "3"]
+    assert cli.main([*command, "--runs", "2", "--out", str(tmp_path / "both")]) == 0
+    assert cli.main([*command, "--runs", "1", "--seed", "1", "--out", str(tmp_path / "second")]) == 0
+    both, second = (pd.read_parquet(tmp_path / name / "trials.parquet") for name in ("both", "second"))
+    first, again = (both.query("run == @run")["value"].to_numpy() for run in (0, 1))
+    np.testing.assert_array_equal(again, second["value"])
+    assert np.all(first[2:] != again[2:])
+
+
 PUBLISHED = {"ackley2": 1.56, "ackley5": 4.16, "ackley10": 6.24, "ackley50": 8.42, "branin": 0.43, "hartmann6": -2.61}
 """The best value on the grid of the authors' experiments, as the paper's settings give it."""
 
@@ -92,7 +134,7 @@ def test_ctrl_c_keeps_the_runs_that_are_done(tmp_path: Path, capsys: Any, monkey
     [
         (["--functions", "brannin"], "unknown function 'brannin'"),
         (["--methods", "hilofy"], "unknown method 'hilofy'"),
-        (["--methods", "gp.published"], "gp.published: the settings of the paper are known for hilofi, lrkf"),
+        (["--methods", "ekf.published"], "ekf.published: the settings of the paper are known for hilofi, lrkf, lofi"),
         (["--methods", "gp+ei"], "unknown acquisition 'ei': did you mean 'log_expected_improvement'?"),
         (["--methods", "lrkf:many"], "the rank of 'lrkf:many' must be an integer"),
         (["--methods", "lrkf:"], "the rank of 'lrkf:' must be an integer"),

@@ -136,8 +136,12 @@ SMALL: dict[str, dict[str, Any]] = {
     "ekf": {"features": (4,)},
     "hilofi": {"units": 8},
     "hilofi_mlp": {"features": (4,), "rank": 2},
+    "last_layer_laplace": {"features": (4,), "inner_steps": 2},
+    "lofi": {"features": (4,), "rank": 2},
     "lolofi": {"features": (4,), "rank_hidden": 2, "rank_last": 2},
     "lrkf": {"features": (4,), "rank": 2},
+    "on_vbll": {"features": (4,), "inner_steps": 2},
+    "vbll": {"features": (4,), "inner_steps": 2},
 }
 
 

@@ -202,7 +202,7 @@ def test_keywords_of_the_experiments_tables() -> None:
             factory = tabular.linear if name == "linear" else agents.REGISTRY[tabular._KINDS[name]]
             rows.append((factory, settings))
     for name, settings in search._PAPER.items():
-        rows.append((surrogates.REGISTRY["hilofi_mlp" if name == "hilofi" else name], settings))
+        rows.append((surrogates.REGISTRY[search._SURROGATES.get(name, name)], settings))
     for function, settings in rows:
         known = keywords_of(function)
         assert known is not None and set(settings) <= known, (function, settings)

@@ -264,6 +264,17 @@ def test_laplace_has_the_covariance_of_a_linear_model_in_the_features(over, shar
     np.testing.assert_allclose(last_layer.spread(phi, states[-1].belief), expected, rtol=1e-6, atol=1e-9)
 
 
+def test_laplace_is_trained_by_any_optimizer():
+    muon, settings = optax.contrib.muon(1e-2), {"policy": "thompson", "model": NETWORK, "inner_steps": 2}
+    named = agents.last_layer_laplace(ARMS, optimizer=muon, buffer=3, **settings)
+    built = agents.neural(
+        ARMS, optimizer=muon, head=agents.laplace(), memory=memory.last(3), batch_size=None, **settings
+    )
+    ends = [taught(agent)[-1] for agent in (named, built, agents.last_layer_laplace(ARMS, buffer=3, **settings))]
+    assert_same(ends[0], ends[1])
+    assert not np.array_equal(rows_of(ends[0].params, CONTEXT), rows_of(ends[2].params, CONTEXT))
+
+
 def test_draws_from_the_last_layer_have_its_moments():
     agent = agents.neural(
         ARMS, model=NETWORK, optimizer=optax.sgd(0.1), head=agents.laplace(prior_std=0.3), policy="thompson"

@@ -26,6 +26,7 @@ from seqdec import checks, linalg
 from seqdec import memory as memories
 from seqdec.agents._neural.last_layer import by_group, condition, displaced, draw_weights, gram, last_layer, spread
 from seqdec.agents._neural.loop import Head, neural, squared_error
+from seqdec.agents.inputs import refuse_unused
 from seqdec.core import Acquisition, Agent, HasSpaces, Network, Posterior, Predictive
 from seqdec.modules import Model
 
@@ -89,6 +90,7 @@ def last_layer_laplace(
     *,
     policy: str | Acquisition = "epistemic_sampling",
     model: Model | None = None,
+    optimizer: optax.GradientTransformation | None = None,
     learning_rate: float = 1e-4,
     inner_steps: int = 50,
     buffer: int = 20,
@@ -97,12 +99,13 @@ def last_layer_laplace(
     over: str = "memory",
     num_candidates: int | None = None,
 ) -> Agent:
-    """Network trained by AdamW on a buffer of the last observations, with a Laplace approximation of its last layer.
+    """Network trained on a buffer of the last observations, with a Laplace approximation of its last layer.
 
     Args:
         spaces: anything with observation_space and action_space.
         policy: name or acquisition of `seqdec.policies`.
         model: a flax module or `seqdec.models.Network`; None chooses as `seqdec.agents.hilofi` does.
+        optimizer: any optax transformation, such as `optax.contrib.muon(1e-4)`; None is AdamW.
         learning_rate: of AdamW.
         inner_steps: gradient steps per observation, each on the newest and all of the buffer.
         buffer: how many observations are kept.
@@ -113,11 +116,13 @@ def last_layer_laplace(
 
     Raises TypeError or ValueError for a space or a setting that does not fit.
     """
-    told = {"learning_rate": learning_rate, "prior_std": prior_std, "noise_variance": noise_variance, "over": over}
+    told = {"prior_std": prior_std, "noise_variance": noise_variance, "over": over}
     checks.rate("learning_rate", learning_rate)
+    if optimizer is not None:
+        refuse_unused(last_layer_laplace, {"learning_rate": learning_rate}, "with an optimizer, which has its own")
     return neural(
         spaces,
-        optimizer=optax.adamw(learning_rate),
+        optimizer=optax.adamw(learning_rate) if optimizer is None else optimizer,
         head=laplace(prior_std=prior_std, noise_variance=noise_variance, over=over),
         policy=policy,
         model=model,
@@ -126,5 +131,5 @@ def last_layer_laplace(
         inner_steps=inner_steps,
         num_candidates=num_candidates,
         name="last_layer_laplace",
-        settings=told,
+        settings={"learning_rate": learning_rate if optimizer is None else "optimizer", **told},
     )

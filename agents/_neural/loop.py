@@ -97,6 +97,17 @@ class Head(NamedTuple):
     """(key, rows (k, ...)) -> rows with what the head wants remembered of them"""
 
 
+class Trainer(NamedTuple):
+    """A network that learns from rows, as pure functions."""
+
+    init: Callable[[Key], NeuralState]
+    """(key) -> state"""
+    update: Callable[[NeuralState, Experience], tuple[NeuralState, NeuralInfo]]
+    """(state, rows (k, ...)) -> state, info with the innovation (k n,) of n responses in each row"""
+    posterior: Callable[[NeuralState], Posterior]
+    """(state) -> what policies ask"""
+
+
 def neural(
     spaces: HasSpaces,
     *,
@@ -148,51 +159,83 @@ def neural(
     recording = recorder(choices, spaces)
     network = network_for(spaces, model)
     top = point(network) if head is None else head(network)
+    learner = trainer(
+        network, top, recording.example, optimizer=optimizer, memory=memory, batch_size=batch_size,
+        inner_steps=inner_steps,
+    )  # fmt: skip
+
+    def act(key, state, observation):
+        return decide(key, acquisition, learner.posterior(state), choices, observation)
+
+    def update(state, observation, action, feedback):
+        state, info = learner.update(state, recording.rows(observation, action, feedback))
+        if not jnp.ndim(feedback):
+            info = info._replace(innovation=jnp.sum(info.innovation, keepdims=True))
+        return state, info
+
+    told = {"policy": called, "inner_steps": inner_steps, "batch_size": batch_size, "memory": memory.capacity}
+    told |= drawn(num_candidates) | dict(settings or {})
+    assess = assessing(acquisition, learner.posterior, choices, spaces, uncertain=head is not None)
+    return checked(Agent(learner.init, act, update, name, acquisition.exact, told, assess=assess), spaces)
+
+
+def trainer(
+    network: Network,
+    head: Head,
+    example: Experience,
+    *,
+    optimizer: optax.GradientTransformation,
+    memory: Memory,
+    batch_size: int | None,
+    inner_steps: int,
+) -> Trainer:
+    """Network x head x optimizer x memory, wherever the rows come from.
+
+    Args:
+        network: of the head.
+        head: loss and belief.
+        example: shapes of one row.
+        optimizer, memory, batch_size, inner_steps: as in `neural`; a step of it is an update here.
+    """
     transform = promoting(optimizer)
 
     def tagged(key):
-        row = jax.tree.map(lambda leaf: jnp.zeros((1, *leaf.shape), leaf.dtype), recording.example)
-        return first(top.tag(key, row))
+        row = jax.tree.map(lambda leaf: jnp.zeros((1, *leaf.shape), leaf.dtype), example)
+        return first(head.tag(key, row))
 
     def init(key):
         weights, rest, draws = jax.random.split(key, 3)
-        params, belief = top.init(rest, network.init(weights))
+        params, belief = head.init(rest, network.init(weights))
         stored = memory.init(jax.eval_shape(tagged, rest))
         return NeuralState(params, transform.init(params), belief, stored, key_numbers(draws))
 
-    def question(state):
-        return top.posterior(state.params, state.belief)
+    def posterior(state):
+        return head.posterior(state.params, state.belief)
 
-    def act(key, state, observation):
-        return decide(key, acquisition, question(state), choices, observation)
-
-    def update(state, observation, action, feedback):
+    def update(state, rows):
         key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.memory.seen)
         add, draw, tag = jax.random.split(key, 3)
-        newest = top.tag(tag, recording.rows(observation, action, feedback))
+        newest = head.tag(tag, rows)
 
         def batch_of(key):
             return minibatch(memory, key, state.memory, newest, batch_size)
 
         seen = state.memory.seen + len(newest.y)
-        loss = functools.partial(_loss, top, state.belief, seen)
+        loss = functools.partial(_loss, head, state.belief, seen)
         keys = jax.random.split(draw, inner_steps)
         last = jax.random.clone(keys)[-1]  # the belief learns from the rows of the last step
         trained = state.params, state.optimizer
         (params, moments), responses, notes = descend(loss, transform, trained, batch_of, keys)
-        innovation = innovation_of(newest, responses, jnp.ndim(feedback))
+        innovation = innovation_of(newest, responses, 1)
         squares = 0.5 * jnp.sum(innovation**2)
         good = usable(newest) & jnp.isfinite(squares) & finite(params)
         stored = remember(memory, add, state.memory, newest, good)
-        belief = top.update(params, state.belief, Lesson(newest, batch_of(last), notes, stored, good))
+        belief = head.update(params, state.belief, Lesson(newest, batch_of(last), notes, stored, good))
         fresh, old = (params, moments, belief), (*trained, state.belief)
         params, moments, belief = jax.tree.map(lambda new, old: jnp.where(good, new, old), fresh, old)
         return NeuralState(params, moments, belief, stored, state.key), NeuralInfo(innovation, squares, ~good)
 
-    told = {"policy": called, "inner_steps": inner_steps, "batch_size": batch_size, "memory": memory.capacity}
-    told |= drawn(num_candidates) | dict(settings or {})
-    assess = assessing(acquisition, question, choices, spaces, uncertain=head is not None)
-    return checked(Agent(init, act, update, name, acquisition.exact, told, assess=assess), spaces)
+    return Trainer(init, update, posterior)
 
 
 def descend(

@@ -51,10 +51,20 @@ PROBLEMS: dict[str, Problem] = {
 _PAPER: dict[str, dict[str, Any]] = {
     "hilofi": {"noise_variance": 0.0, "initial_std_hidden": 0.01, "initial_std_last": 1.0, "scale": 0.5},
     "lrkf": {"noise_variance": 0.0, "initial_std": 1.0, "process_noise": 0.0, "rank": 50, "scale": 0.5},
-}
+    "lofi": {"noise_variance": 0.0, "initial_std_hidden": 0.01, "initial_std_last": 1.0, "rank": 50, "scale": 0.5},
+    "last_layer_laplace": {
+        "noise_variance": 1e-6, "prior_std": 1.0, "learning_rate": 1e-4, "inner_steps": 50, "buffer": 20, "scale": 0.5,
+    },
+    "on_vbll": {"learning_rate": 1e-4, "inner_steps": 50, "buffer": 20, "regularization": 0.0, "scale": 0.5},
+    "vbll": {"learning_rate": 1e-4, "inner_steps": 100, "regularization": 1.0, "scale": 0.5},
+    "gp": {"noise_variance": 0.0, "length_scale": 0.1, "buffer": 20},
+}  # fmt: skip
+"""Settings of the paper. R = 0 there; the Laplace approximation divides by R, which is 1e-6."""
+_SURROGATES = {"gp": "buffered_gp", "hilofi": "hilofi_mlp"}
+"""Surrogates of the paper that have another name here."""
 _OTHERS = ("random", "evolution")
 _PUBLISHED = ".published"
-_RANKS = {"hilofi": "rank", "hilofi_mlp": "rank", "lolofi": "rank_hidden", "lrkf": "rank"}
+_RANKS = {"hilofi": "rank", "hilofi_mlp": "rank", "lofi": "rank", "lolofi": "rank_hidden", "lrkf": "rank"}
 """Surrogates that have a rank, with its keyword."""
 _PART = ["function", "method", "run"]
 
@@ -72,8 +82,9 @@ class Optimization(Located):
     functions: str = ",".join(PROBLEMS)
     """Functions, separated by commas."""
     methods: str = "auto,hilofi,random,evolution"
-    """Surrogates (auto, ekf, gp, hilofi, hilofi_mlp, lolofi, lrkf, sparse_gp), random, evolution; hilofi+thompson
-    chooses the acquisition, hilofi:200 the rank; hilofi.published and lrkf.published have the settings of the paper:
+    """Surrogates (auto, buffered_gp, ekf, gp, hilofi, hilofi_mlp, last_layer_laplace, lofi, lolofi, lrkf, on_vbll,
+    sparse_gp, vbll), random, evolution; hilofi+thompson chooses the acquisition, hilofi:200 the rank;
+    hilofi.published, and so gp, last_layer_laplace, lofi, lrkf, on_vbll and vbll, have the settings of the paper:
     Thompson sampling on its 1,024 fixed Sobol points, one pass, responses as they are, the unit cube around zero."""
     runs: int = 10
     """Runs of each method on each function."""
@@ -166,7 +177,7 @@ def _settings(method: str) -> dict[str, Any] | None:
     options: dict[str, Any] = {} if keyword is None or not rank else {keyword: int(rank)}
     settings: dict[str, Any] = {"surrogate": kind, "acquisition": acquisition or "auto"}
     if published:
-        settings["surrogate"] = "hilofi_mlp" if kind == "hilofi" else kind
+        settings["surrogate"] = _SURROGATES.get(kind, kind)
         options = {"growth": float("inf"), **_PAPER[kind], **options}
         search = bo.Search(raw_samples=1024, grid=True, repeats=True)
         settings |= {"standardize": False, "trust_region": False, "search": search}

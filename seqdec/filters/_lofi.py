@@ -30,9 +30,10 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from seqdec import linalg
-from seqdec.checks import count, number
+from seqdec.checks import count, known
 from seqdec.core import Array, Filter, Network
 from seqdec.filters import kalman
 from seqdec.filters.covariance import (
@@ -69,6 +70,11 @@ def diagonal_and_low_rank(rank: int, initial_std: Array | float, process_noise: 
         size = sum(leaf.size for leaf in leaves)
         if rank > size:
             raise ValueError(f"rank {rank} exceeds the {size} parameters; choose rank <= {size}")
+        if jnp.shape(initial_std) not in ((), (size,)):
+            raise ValueError(
+                f"initial_std must be one number, or one for each of the {size} parameters; got shape "
+                f"{jnp.shape(initial_std)}"
+            )
         diagonal = jnp.full(size, 1 / jnp.asarray(initial_std, dtype) ** 2)
         return initial_state(Precision(diagonal, jnp.zeros((size, rank), dtype)), dtype, process_noise)
 
@@ -194,7 +200,7 @@ def lofi(
         likelihood: observation model, from `seqdec.likelihoods`. Noise below 1e-6 of the variance J diag(u)^{-1} J^T
             (1e-15 in double precision) is taken as that much, because precisions must be finite.
         rank: d, columns of the precision's factor.
-        initial_std: prior standard deviation of every parameter.
+        initial_std: prior standard deviation of every parameter, or of each, (D,) in the order of `jax.tree.leaves`.
         process_noise: q, variance added to every parameter per step, or a schedule of it, such as
             `seqdec.filters.Annealed`. A Python 0 skips the O(D d^2) time update.
         initial_std_table: prior standard deviation of every number in an embedding table, or of each column, (width,);
@@ -206,7 +212,8 @@ def lofi(
             `init`, the rank exceeds the number of parameters.
     """
     rank = count("rank", rank)
-    number("initial_std", initial_std, exclusive=True)
+    if (stds := known("initial_std", initial_std, 1)) is not None and not np.all((stds > 0) & (stds < np.inf)):
+        raise ValueError(f"initial_std must lie in (0, inf); got {initial_std!r:.200}")
     check_process_noise("process_noise", process_noise)
     covariance = diagonal_and_low_rank(rank, initial_std, process_noise)
     return kalman.single("lofi", network, likelihood, covariance, initial_std_table, numerics)

@@ -101,13 +101,18 @@ def check_growth(growth: Any) -> float:
 REGISTRY: Registry[Surrogate] = Registry(
     "surrogate",
     {
+        "buffered_gp": "seqdec.bo.surrogates.buffered_process:buffered_gp",
         "ekf": "seqdec.bo.surrogates.filtered:ekf",
         "gp": "seqdec.bo.surrogates.mixture:gp",
         "hilofi": "seqdec.bo.surrogates.random_features:hilofi",
         "hilofi_mlp": "seqdec.bo.surrogates.filtered:hilofi_mlp",
+        "last_layer_laplace": "seqdec.bo.surrogates.trained:last_layer_laplace",
+        "lofi": "seqdec.bo.surrogates.filtered:lofi",
         "lolofi": "seqdec.bo.surrogates.filtered:lolofi",
         "lrkf": "seqdec.bo.surrogates.filtered:lrkf",
+        "on_vbll": "seqdec.bo.surrogates.trained:on_vbll",
         "sparse_gp": "seqdec.bo.surrogates.sparse_gaussian_process:sparse_gp",
+        "vbll": "seqdec.bo.surrogates.trained:vbll",
     },
 )
 """Factories (**options) -> Surrogate; those with a parameter `dim` receive the columns of the unit cube."""

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from seqdec import checks, filters, likelihoods, models
+from seqdec import params as parameters
 from seqdec.bo.surrogates.contract import History, Surrogate, check_growth
 from seqdec.core import Array, Filter, Key, Posterior
 from seqdec.registry import spelled
@@ -128,6 +129,42 @@ def lrkf(
     return over_mlp(make, dim, **network)
 
 
+def lofi(
+    dim: int,
+    *,
+    rank: int = 50,
+    initial_std_hidden: float = 0.01,
+    initial_std_last: float = 0.3,
+    process_noise: float = 0.0,
+    **network: Unpack[NetworkOptions],
+) -> Surrogate:
+    """LoFi over an MLP: one belief over all parameters whose precision is a diagonal and a low-rank matrix.
+
+    Args:
+        dim: columns of the unit cube.
+        rank: of the precision's factor.
+        initial_std_hidden: prior standard deviation of every parameter of the hidden layers.
+        initial_std_last: of every parameter of the last layer.
+        process_noise: variance added to every parameter with every chunk of responses.
+        **network: features, noise_variance, scale and growth, as in `over_mlp`.
+
+    Raises:
+        ValueError: a setting is out of its range.
+    """
+    for name, std in (("initial_std_hidden", initial_std_hidden), ("initial_std_last", initial_std_last)):
+        checks.number(name, std, exclusive=True)
+
+    def make(rows: models.Network, likelihood: Any) -> Filter:
+        like = jax.eval_shape(rows.init, jax.random.key(0))
+        hidden, last = parameters.split(like, rows.is_last)
+        hidden = [jnp.full(leaf.size, initial_std_hidden) for leaf in hidden]
+        last = [jnp.full(leaf.size, initial_std_last) for leaf in last]
+        stds = parameters.ravel(jax.tree.leaves(parameters.join(like, rows.is_last, hidden, last)))
+        return filters.lofi(rows, likelihood, rank=rank, initial_std=stds, process_noise=process_noise)
+
+    return over_mlp(make, dim, **network)
+
+
 def ekf(dim: int, *, initial_std: float = 0.3, **network: Unpack[NetworkOptions]) -> Surrogate:
     """EKF over a small MLP: one dense belief over all parameters.
 
@@ -167,25 +204,27 @@ def over_mlp(
     Raises:
         ValueError, TypeError: a setting is out of its range or no number.
     """
+    likelihood = likelihoods.gaussian(checks.real("noise_variance", noise_variance))
+    return filtered(lambda rows: make(rows, likelihood), mlp(dim, features, scale), growth=check_growth(growth))
+
+
+def mlp(dim: int, features: tuple[int, ...], scale: float) -> models.Network:
+    """The network of one response for each row (n, dim) of the unit cube; arguments and errors as in `over_mlp`."""
     features = tuple(checks.count(f"features[{i}]", width) for i, width in enumerate(features))
-    noise_variance, scale = checks.real("noise_variance", noise_variance), checks.real("scale", scale)
+    scale = checks.real("scale", scale)
     checks.number("scale", scale, exclusive=True)
     network = models.network(models.MLP(1, features), jnp.zeros(checks.count("dim", dim)))
-    likelihood = likelihoods.gaussian(noise_variance)
-    return filtered(lambda network: make(network, likelihood), network, scale=scale, growth=check_growth(growth))
+    return models.per_candidate(network._replace(apply=lambda params, x: network.apply(params, scale * (2 * x - 1))))
 
 
-def filtered(
-    make: Callable[[models.Network], Filter], network: models.Network, *, scale: float, growth: float
-) -> Surrogate:
+def filtered(make: Callable[[models.Network], Filter], rows: models.Network, *, growth: float) -> Surrogate:
     """The surrogate of a filter.
 
     Args:
         make: (network with several outputs) -> filter.
-        network: of one output on (d,) inputs.
-        scale, growth: as in `over_mlp`.
+        rows: the network, (n, d) -> (n,).
+        growth: as in `over_mlp`.
     """
-    rows = models.per_candidate(network._replace(apply=lambda params, x: network.apply(params, scale * (2 * x - 1))))
     flt = make(rows)
 
     # Rows beyond the history are multiplied by zero: gradient and innovation vanish, and the update ignores them.
@@ -193,7 +232,7 @@ def filtered(
 
     def init(key: Key, history: History) -> State:
         weights, covariance = jax.random.split(key)
-        return State(key, flt.init(covariance, network.init(weights)), jnp.int32(0))
+        return State(key, flt.init(covariance, rows.init(weights)), jnp.int32(0))
 
     def condition_on(state: State, history: History) -> State:
         def absorb(size: int, count: Array, belief: Any) -> Any:
