@@ -252,7 +252,10 @@ def _report(asked: Report) -> int:
             pages.check_name(file)
         except ValueError as error:
             return _complain(error, _USAGE)
-    kind: Any = experiments.EVERY[read_manifest(folder)["experiment"]]
+    try:
+        kind: Any = experiments.EVERY[read_manifest(folder)["experiment"]]
+    except FileNotFoundError as error:
+        return _complain(error, _USAGE)
     with reporting(*([] if asked.format is None else [asked.format])) as reported:
         text = kind.report(folder)
     print(page.latex(folder, reported) if asked.latex else text)

@@ -144,7 +144,10 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of an experiment. Raises FileNotFoundError where there is none, ValueError where it is not one."""
     path = folder / "manifest.json"
     if not path.is_file():
-        raise FileNotFoundError(f"{folder} holds no experiment: there is no manifest.json in it")
+        reason = "there is no manifest.json in it" if folder.is_dir() else "there is no such folder"
+        raise FileNotFoundError(
+            f"{folder} holds no experiment: {reason}; give the folder that `seqdec run` or `seqdec sweep` filled"
+        )
     manifest = read_json(path)
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise ValueError(f"{path} is not the manifest of a {FORMAT!r}")
