@@ -118,6 +118,7 @@ class HiLoFi(Protocol):
         initial_std_last: Array | float = ...,
         process_noise_hidden: ProcessNoise = ...,
         process_noise_last: ProcessNoise = ...,
+        initial_span: str = ...,
         per_output: bool = ...,
         **options: Unpack[FilterOptions],
     ) -> Agent:
@@ -140,6 +141,7 @@ class LoLoFi(Protocol):
         initial_std_last: Array | float = ...,
         process_noise_hidden: ProcessNoise = ...,
         process_noise_last: ProcessNoise = ...,
+        initial_span: str = ...,
         **options: Unpack[FilterOptions],
     ) -> Agent:
         """The agent."""

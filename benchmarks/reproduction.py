@@ -47,16 +47,6 @@ TABLE_2 = {
     "last_layer_laplace": 13_922.3,
     "last_layer_laplace+thompson": 7_201.9,
 }
-MINUTES = {
-    "hilofi": 8.44,
-    "lolofi": 3.67,
-    "lrkf": 2.51,
-    "lofi": 4.76,
-    "lofi+thompson": 38.90,
-    "last_layer_laplace": 1.36,
-    "last_layer_laplace+thompson": 191.55,
-}
-"""For ten seeds of 40,000 steps, on a TPU v4-8."""
 FINAL_BEST = {
     "ackley2": (2.59, 6.23),
     "ackley5": (4.73, 7.71),
@@ -98,18 +88,15 @@ def cells(summary: pd.DataFrame, names: list[str], column: str, factor: float = 
 
 
 def bandit(summary: pd.DataFrame) -> pd.DataFrame:
-    """Rewards and times of agents with the paper's settings and with ours, beside the paper's."""
+    """Rewards of agents with the paper's settings and with ours, beside the paper's."""
     agents = list(dict.fromkeys(name.removesuffix(PUBLISHED) for name in summary.index))
     theirs = [f"{name}{PUBLISHED}" for name in agents]
-    milliseconds = {"its settings, ms a step": theirs, "ours, ms a step": agents}
     return pd.DataFrame(
         {
             "agent": [named(name) for name in agents],
             "paper": [f"{TABLE_2[name]:,.0f}" if name in TABLE_2 else "" for name in agents],
             "its settings": cells(summary, theirs, "reward"),
             "ours": cells(summary, agents, "reward"),
-            "paper, ms a step": [f"{MINUTES[name] * 60 / 400:.2f}" if name in MINUTES else "" for name in agents],
-            **{title: cells(summary, names, "seconds_per_1000_steps") for title, names in milliseconds.items()},
         }
     )
 

@@ -53,6 +53,7 @@ def hilofi(
     initial_std_last: Array | float = 1.0,
     process_noise_hidden: ProcessNoise = 0.0,
     process_noise_last: ProcessNoise = 0.0,
+    initial_span: str = "random",
     initial_std_table: TableStd = 1.0,
     per_output: bool = False,
     numerics: Numerics = Numerics(),
@@ -64,11 +65,13 @@ def hilofi(
             (`seqdec.filters.embeddings`).
         likelihood: observation model, from `seqdec.likelihoods`.
         rank: d, rows of the hidden layers' factor.
-        initial_std_hidden: prior standard deviation of the hidden layers along each of d random orthonormal directions.
+        initial_std_hidden: prior standard deviation of the hidden layers along each of d directions.
         initial_std_last: prior standard deviation of every parameter of the last layer.
         process_noise_hidden: q_h, variance added to every hidden parameter per step, or a schedule of it, such as
             `seqdec.filters.Annealed`. A Python 0 keeps the span fixed.
         process_noise_last: q_l, likewise for the last layer.
+        initial_span: the d directions: "random" orthonormal ones, or "first", the first parameters themselves,
+            as in the published experiments.
         initial_std_table: prior standard deviation of every number in an embedding table, or of each column, (width,);
             a dict has one for each table by name.
         per_output: keep Sigma_l by output, K blocks instead of one matrix K times as wide: O(D_l^2 / K) instead of
@@ -88,7 +91,7 @@ def hilofi(
     non_negative("initial_std_last", initial_std_last)
     check_process_noise("process_noise_hidden", process_noise_hidden)
     check_process_noise("process_noise_last", process_noise_last)
-    hidden = low_rank(rank, initial_std_hidden, process_noise_hidden, numerics)
+    hidden = low_rank(rank, initial_std_hidden, process_noise_hidden, initial_span, numerics)
     last = (by_output if per_output else full_rank)(initial_std_last, process_noise_last, buffer=numerics.buffer)
     return kalman.layered("hilofi", network, likelihood, hidden, last, initial_std_table, numerics)
 

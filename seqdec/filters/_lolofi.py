@@ -34,6 +34,7 @@ def lolofi(
     initial_std_last: Array | float = 1.0,
     process_noise_hidden: ProcessNoise = 0.0,
     process_noise_last: ProcessNoise = 0.0,
+    initial_span: str = "random",
     initial_std_table: TableStd = 1.0,
     numerics: Numerics = Numerics(),
 ) -> Filter:
@@ -45,11 +46,13 @@ def lolofi(
         likelihood: observation model, from `seqdec.likelihoods`.
         rank_hidden: d_h, rows of the hidden layers' factor.
         rank_last: d_l, rows of the last layer's factor; None is 100, or as many as a smaller last layer has parameters.
-        initial_std_hidden: prior standard deviation of the hidden layers along each of d_h random directions.
-        initial_std_last: prior standard deviation of the last layer along each of d_l random directions.
+        initial_std_hidden: prior standard deviation of the hidden layers along each of d_h directions.
+        initial_std_last: prior standard deviation of the last layer along each of d_l directions.
         process_noise_hidden: q_h, variance added to every hidden parameter per step, or a schedule of it, such as
             `seqdec.filters.Annealed`. A Python 0 keeps the span fixed.
         process_noise_last: q_l, likewise for the last layer.
+        initial_span: the directions of both: "random" orthonormal ones, or "first", the first parameters themselves,
+            as in the published experiments.
         initial_std_table: prior standard deviation of every number in an embedding table, or of each column, (width,);
             a dict has one for each table by name.
         numerics: numerical options.
@@ -66,6 +69,6 @@ def lolofi(
     non_negative("initial_std_last", initial_std_last)
     check_process_noise("process_noise_hidden", process_noise_hidden)
     check_process_noise("process_noise_last", process_noise_last)
-    hidden = low_rank(rank_hidden, initial_std_hidden, process_noise_hidden, numerics)
-    last = low_rank(rank_last, initial_std_last, process_noise_last, numerics)
+    hidden = low_rank(rank_hidden, initial_std_hidden, process_noise_hidden, initial_span, numerics)
+    last = low_rank(rank_last, initial_std_last, process_noise_last, initial_span, numerics)
     return kalman.layered("lolofi", network, likelihood, hidden, last, initial_std_table, numerics)

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 
 from seqdec import linalg
 from seqdec import params as parameters
-from seqdec.checks import count, non_negative
+from seqdec.checks import choice, count, non_negative
 from seqdec.core import Array, Filter, Network
 from seqdec.filters import bounds, kalman
 from seqdec.filters.covariance import (
@@ -44,19 +44,26 @@ from seqdec.likelihoods import Likelihood
 from seqdec.linalg import Outer, Rows
 
 
-def low_rank(rank: int, initial_std: Array | float, process_noise: ProcessNoise, numerics: Numerics) -> Covariance:
+_SPANS = ("random", "first")
+
+
+def low_rank(
+    rank: int, initial_std: Array | float, process_noise: ProcessNoise, span: str, numerics: Numerics
+) -> Covariance:
     """Sigma = C^T C, with the products H B. Process noise turns the span of C unless it is known to be zero.
 
     The box, line by line: `variance` is H C^T C H^T, to which `seqdec.filters.kalman` adds q H H^T and R for S;
     `mean_update` is K eps; `covariance_update` is C <- P_{d,+q}(...), with K in `linalg.low_rank_downdate`.
     """
+    choice("initial_span", span, _SPANS)
     numerics, static_span = checked_numerics(numerics), known_zero(process_noise)
 
     def init(key, leaves, dtype, like):
         size = sum(leaf.size for leaf in leaves)
         if rank > size:
             raise ValueError(f"rank {rank} exceeds the {size} parameters it is to span; choose rank <= {size}")
-        rows = linalg.random_orthonormal_rows(key, rank, size, dtype)
+        first = span == "first"
+        rows = jnp.eye(rank, size, dtype=dtype) if first else linalg.random_orthonormal_rows(key, rank, size, dtype)
         rows = parameters.pieces(parameters.unravel(rows, [leaf.astype(dtype) for leaf in leaves]), 1)
         root = initial_std * jnp.eye(rank, dtype=dtype)
         spare = 0 if static_span else _spare_columns(rank, numerics.buffer, like)
@@ -158,6 +165,7 @@ def lrkf(
     rank: int,
     initial_std: Array | float = 1.0,
     process_noise: ProcessNoise = 0.0,
+    initial_span: str = "random",
     initial_std_table: TableStd = 1.0,
     numerics: Numerics = Numerics(),
 ) -> Filter:
@@ -167,9 +175,11 @@ def lrkf(
         network: of any kind; its tables get a belief for each row (`seqdec.filters.embeddings`).
         likelihood: observation model, from `seqdec.likelihoods`.
         rank: d, rows of the factor.
-        initial_std: prior standard deviation along each of d random orthonormal directions.
+        initial_std: prior standard deviation along each of d directions.
         process_noise: q, variance added to every parameter per step, or a schedule of it, such as
             `seqdec.filters.Annealed`. A Python 0 keeps the span fixed.
+        initial_span: the d directions: "random" orthonormal ones, or "first", the first parameters themselves,
+            as in the published experiments.
         initial_std_table: prior standard deviation of every number in an embedding table, or of each column, (width,);
             a dict has one for each table by name.
         numerics: numerical options.
@@ -181,5 +191,5 @@ def lrkf(
     rank = count("rank", rank)
     non_negative("initial_std", initial_std)
     check_process_noise("process_noise", process_noise)
-    covariance = low_rank(rank, initial_std, process_noise, numerics)
+    covariance = low_rank(rank, initial_std, process_noise, initial_span, numerics)
     return kalman.single("lrkf", network, likelihood, covariance, initial_std_table, numerics)
