@@ -1,6 +1,7 @@
 """Every filter against the printed boxes, the dense Kalman filter, Monte Carlo and the error bounds."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -234,6 +235,26 @@ def run(flt, xs, ys, arms, params=None):
 
     belief = flt.init(jax.random.key(1), NETWORK.init(jax.random.key(0)) if params is None else params)
     return jax.jit(lambda b, data: jax.lax.scan(step, b, data))(belief, (xs, ys, arms))
+
+
+@pytest.mark.parametrize(
+    ("make", "blocks"),
+    [
+        (filters.lrkf, {"rank": (5, 0.5)}),
+        (filters.hilofi, {"rank": (5, 0.4)}),
+        (filters.lolofi, {"rank_hidden": (5, 0.4), "rank_last": (3, 0.6)}),
+    ],
+)
+def test_the_first_parameters_can_be_the_initial_span(make: Any, blocks: dict[str, tuple[int, float]]) -> None:
+    stds = {"initial_std": 0.5} if make is filters.lrkf else {"initial_std_hidden": 0.4, "initial_std_last": 0.6}
+    options = {name: rank for name, (rank, _) in blocks.items()} | stds
+    flt = make(NETWORK, LIKELIHOODS["gaussian"], initial_span="first", numerics=DOUBLE, **options)
+    belief = flt.init(jax.random.key(1), NETWORK.init(jax.random.key(0)))
+    for state, (rank, std) in zip(belief.blocks, blocks.values(), strict=False):
+        variances = std**2 * (np.arange(len(dense_of(state))) < rank)
+        assert np.allclose(dense_of(state), np.diag(variances), rtol=1e-12, atol=0)
+    with pytest.raises(ValueError, match="unknown initial_span 'frist': did you mean 'first'"):
+        make(NETWORK, LIKELIHOODS["gaussian"], initial_span="frist", **options)
 
 
 def test_lrkf_of_full_rank_is_the_dense_filter():

@@ -25,7 +25,6 @@ from seqdec.experiments import contenders
 from seqdec.experiments.bandits import Options, noted
 from seqdec.experiments.base import Choice, split_names
 from seqdec.experiments.folder import load_runs, write_summary
-from seqdec.experiments.mnist import LAYERS
 from seqdec.filters import Numerics
 from seqdec.results import Run, compare, readable
 from seqdec.statistics import mean_and_margin, with_margin
@@ -34,6 +33,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DATASETS = ("digits", "mnist", "fashion-mnist")
+_FIRST = {"initial_span": "first"}
+_LAYERS = {"process_noise_hidden": 0.01, "process_noise_last": 0.01, "initial_std_hidden": 1.0, "initial_std_last": 1.0}
 _TERMS = {
     "error_bound.process_noise": "process noise",
     "error_bound.truncation": "eigenvalues beyond the rank",
@@ -77,7 +78,7 @@ class Classification(Options):
         stated = super().of_paper(kind, env)
         if agents.capabilities(kind).kind == "network":
             return {**stated, "head": cross_entropy, "policy": "greedy"}
-        return {**stated, "likelihood": likelihoods.categorical()}
+        return {"likelihood": likelihoods.categorical(), **stated}
 
     def response(self) -> dict[str, Any]:
         """Error bounds, if they are asked for."""
@@ -138,13 +139,18 @@ class Classify(Classification):
     }  # fmt: skip
 
     paper: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "hilofi": {"rank": 50, **LAYERS},
-        "lolofi": {"rank_hidden": 50, "rank_last": 50, **LAYERS},
-        "lrkf": {"rank": 50, "initial_std": 1.0, "process_noise": 1e-6},
-        "lofi": {"rank": 50, "initial_std": math.exp(-4.0), "process_noise": 0.0},
+        "hilofi": {"rank": 50, **_LAYERS, **_FIRST},
+        "lolofi": {"rank_hidden": 100, "rank_last": 50, **_LAYERS, **_FIRST},
+        "lrkf": {
+            "rank": 50, "initial_std": 1.0, "process_noise": 0.01, "likelihood": likelihoods.categorical(0.1), **_FIRST,
+        },
+        "lofi": {
+            "rank": 50, "initial_std": math.exp(-4.0), "process_noise": 0.0, "likelihood": likelihoods.categorical(0.01),
+        },
         "adamw": {"learning_rate": 1e-4, "inner_steps": 1},
-    }
-    """The paper states the ranks; covariances and learning rate are those of its bandit."""
+    }  # fmt: skip
+    """The paper states the ranks; covariances, process noise and jitter are those of its code, AdamW's rate that of the
+    bandit."""
     published_options: ClassVar[Mapping[str, Any]] = {
         "agents": "hilofi,hilofi.published,lolofi,lolofi.published,lrkf,lrkf.published,lofi.published,adamw.published"
     }

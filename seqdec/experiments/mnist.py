@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 _RESPONSE = Likelihood(jax.nn.sigmoid, lambda f: 1e-4 * jnp.eye(len(f), dtype=f.dtype))
 _FILTER = {"likelihood": _RESPONSE, "policy": "predictive_sampling"}
-LAYERS = {
+_LAYERS = {
     "initial_std_hidden": 0.1, "initial_std_last": 0.1, "process_noise_hidden": 1e-6, "process_noise_last": 1e-6,
 }  # fmt: skip
 """Standard deviations and process noise of HiLoFi and LoLoFi in the paper's code."""
 PAPER: Mapping[str, Mapping[str, Any]] = {
-    "hilofi": {"rank": 50, "initial_span": "first", **LAYERS, **_FILTER},
-    "lolofi": {"rank_hidden": 50, "rank_last": 100, "initial_span": "first", **LAYERS, **_FILTER},
+    "hilofi": {"rank": 50, "initial_span": "first", **_LAYERS, **_FILTER},
+    "lolofi": {"rank_hidden": 50, "rank_last": 100, "initial_span": "first", **_LAYERS, **_FILTER},
     "lrkf": {"rank": 50, "initial_std": 1.0, "process_noise": 1e-6, "initial_span": "first", **_FILTER},
     "lofi": {"rank": 50, "initial_std": math.exp(-4.0), "process_noise": 0.0, **_FILTER},
     "last_layer_laplace": {"learning_rate": 1e-4, "inner_steps": 5, "buffer": 1, "policy": "predictive_sampling"},

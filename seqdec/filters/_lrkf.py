@@ -43,7 +43,6 @@ from seqdec.filters.embeddings import TableStd
 from seqdec.likelihoods import Likelihood
 from seqdec.linalg import Outer, Rows
 
-
 _SPANS = ("random", "first")
 
 
