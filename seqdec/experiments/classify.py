@@ -145,7 +145,8 @@ class Classify(Classification):
             "rank": 50, "initial_std": 1.0, "process_noise": 0.01, "likelihood": likelihoods.categorical(0.1), **_FIRST,
         },
         "lofi": {
-            "rank": 50, "initial_std": math.exp(-4.0), "process_noise": 0.0, "likelihood": likelihoods.categorical(0.01),
+            "rank": 50, "initial_std": math.exp(-4.0), "process_noise": 0.0,
+            "likelihood": likelihoods.categorical(0.01),
         },
         "adamw": {"learning_rate": 1e-4, "inner_steps": 1},
     }  # fmt: skip
