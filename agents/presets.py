@@ -20,11 +20,12 @@ from seqdec.agents._neural.loop import neural
 from seqdec.agents.inputs import refuse_unused
 from seqdec.agents.networks import network_for
 from seqdec.agents.signatures import (
+    LRKF,
     Dense,
     FilterAgent,
     HiLoFi,
+    LoFi,
     LoLoFi,
-    Ranked,
     Replay,
     ReplayOptions,
     Subspace,
@@ -234,12 +235,12 @@ hilofi: HiLoFi = from_filter(
     initial_std_last=math.sqrt(0.1), process_noise_hidden=1e-6, process_noise_last=1e-6,
     initial_std_table=math.sqrt(0.1),
 )  # fmt: skip
-lofi: Ranked = from_filter("seqdec.filters._lofi:lofi", "predictive_sampling", rank=50, initial_std=0.1)
+lofi: LoFi = from_filter("seqdec.filters._lofi:lofi", "predictive_sampling", rank=50, initial_std=0.1)
 lolofi: LoLoFi = from_filter(
     "seqdec.filters._lolofi:lolofi", "predictive_sampling", rank_hidden=50, process_noise_hidden=1e-4,
     process_noise_last=1e-6, initial_std_table=math.sqrt(0.1),
 )  # fmt: skip
-lrkf: Ranked = from_filter(
+lrkf: LRKF = from_filter(
     "seqdec.filters._lrkf:lrkf", "predictive_sampling", rank=50, process_noise=1e-4, initial_std_table=math.sqrt(0.1)
 )
 subspace: Subspace = from_filter("seqdec.filters._subspace:subspace", "predictive_sampling", rank=100)

@@ -69,8 +69,8 @@ class Dense(Protocol):
         ...
 
 
-class Ranked(Protocol):
-    """`seqdec.agents.lofi` and `lrkf`."""
+class LoFi(Protocol):
+    """`seqdec.agents.lofi`."""
 
     __name__: str
 
@@ -81,6 +81,25 @@ class Ranked(Protocol):
         rank: int = ...,
         initial_std: Array | float = ...,
         process_noise: ProcessNoise = ...,
+        **options: Unpack[FilterOptions],
+    ) -> Agent:
+        """The agent."""
+        ...
+
+
+class LRKF(Protocol):
+    """`seqdec.agents.lrkf`."""
+
+    __name__: str
+
+    def __call__(
+        self,
+        spaces: HasSpaces,
+        *,
+        rank: int = ...,
+        initial_std: Array | float = ...,
+        process_noise: ProcessNoise = ...,
+        initial_span: str = ...,
         **options: Unpack[FilterOptions],
     ) -> Agent:
         """The agent."""

@@ -61,7 +61,9 @@ def test_ctrl_c_keeps_the_finished_runs(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_exit_codes_of_the_installed_command(tmp_path: Path) -> None:
-    for arguments, code in ((("list",), 0), (("run", "digitz"), 2), (("report", str(tmp_path)), 1)):
+    missing, damaged = ("report", str(tmp_path / "missing")), ("report", str(tmp_path))
+    (tmp_path / "manifest.json").write_text("{")
+    for arguments, code in ((("list",), 0), (("run", "digitz"), 2), (missing, 2), (damaged, 1)):
         with start(*arguments) as process:
             out, err = process.communicate(timeout=100)
         assert process.returncode == code and len(err.splitlines()) == (code > 0) and bool(out) == (code == 0)

@@ -32,9 +32,9 @@ def expanded(function: Any) -> dict[str, Any]:
 DECLARED: dict[str, tuple[Any, Any]] = {
     "ekf": (agents.ekf, signatures.Dense.__call__),
     "hilofi": (agents.hilofi, signatures.HiLoFi.__call__),
-    "lofi": (agents.lofi, signatures.Ranked.__call__),
+    "lofi": (agents.lofi, signatures.LoFi.__call__),
     "lolofi": (agents.lolofi, signatures.LoLoFi.__call__),
-    "lrkf": (agents.lrkf, signatures.Ranked.__call__),
+    "lrkf": (agents.lrkf, signatures.LRKF.__call__),
     "replay_adamw": (agents.replay_adamw, signatures.Replay.__call__),
     "replay_koala_plus_plus": (agents.replay_koala_plus_plus, signatures.Replay.__call__),
     "replay_muon": (agents.replay_muon, signatures.Replay.__call__),
