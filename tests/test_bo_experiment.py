@@ -83,7 +83,7 @@ def test_published_settings_are_those_that_the_page_states() -> None:
         assert options.get("scale", 0.5) == 0.5 and options.get("noise_variance", 0.0) <= 1e-6
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", BASELINES)
 def test_published_baselines_run_and_repeat(kind: str, tmp_path: Path) -> None:
     command = ["run", "bo", "--functions", "ackley2", "--methods", f"{kind}.published", "--evaluations", "3"]
