@@ -213,8 +213,8 @@ def test_bad_bounds_are_refused(bounds: Any, error: type, message: str) -> None:
         (NESTED, {"optimizer": {"rat": 1}}, "unknown parameter 'optimizer.rat': did you mean 'optimizer.rate'"),
         (NESTED, {"optimizer": {"rate": 0.1}, "optimizer.rate": 0.2}, "holds 'optimizer.rate' twice"),
         (NESTED, {"optimizer": 3, "depth": 1}, "unknown parameter 'optimizer'"),
-        (CONSTANTS, VALUES | {"real": 2.1}, r"x\['real'\] = 2.1 is none of \(2.0,\)"),
-        (CONSTANTS, VALUES | {"choice": "b"}, r"x\['choice'\] = 'b' is none of \('a',\)"),
+        (CONSTANTS, VALUES | {"real": 2.1}, r"x\['real'\] = 2.1 is not one of \(2.0,\)"),
+        (CONSTANTS, VALUES | {"choice": "b"}, r"x\['choice'\] = 'b' is not one of \('a',\)"),
     ],
 )
 def test_bad_points_are_refused(bounds: Any, x: Any, message: str) -> None:

@@ -103,7 +103,7 @@ def test_a_belief_of_nested_parameters() -> None:
         ({"rate": (2.0, 2)}, ValueError, r"optimum\['rate'\]: the center = 2.0 lies outside the bounds"),
         ({"rate": (0.1, 0.5)}, ValueError, "the width must be a factor above 1 on a logarithmic scale; got 0.5"),
         ({"layers": (3, 0)}, ValueError, "the width must be a positive number; got 0"),
-        ({"kind": {"z": 1}}, ValueError, r"optimum\['kind'\] = 'z' is none of"),
+        ({"kind": {"z": 1}}, ValueError, r"optimum\['kind'\] = 'z' is not one of"),
         ({"kind": ("a", 1)}, TypeError, r"must be a pair \(center, width\) for numbers, a dict from values to weights"),
         ({"width": lambda width: -1}, ValueError, "densities must be finite, not negative and not all zero; got .*-1"),
         ({"rate": lambda rate: math.nan}, ValueError, "densities must be finite"),

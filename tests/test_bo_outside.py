@@ -158,7 +158,7 @@ def test_what_cannot_inform_is_refused(x: Any, outside: Any, error: type, messag
 
 def test_choices_have_no_outside_and_points_to_evaluate_are_inside() -> None:
     study = BayesianOptimizer(MIXED, seed=0)
-    with pytest.raises(ValueError, match=r"x\['kind'\] = 'c' is none of \('a', 'b'\)"):
+    with pytest.raises(ValueError, match=r"x\['kind'\] = 'c' is not one of \('a', 'b'\)"):
         study.tell({"rate": 0.01, "kind": "c", "layers": 3}, 1.0, outside=True)
     with pytest.raises(ValueError, match=r"x\['rate'\] = -1.0 lies outside"):
         study.tell({"rate": -1.0, "kind": "a", "layers": 3}, 1.0, outside=True)

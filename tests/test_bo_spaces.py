@@ -525,7 +525,7 @@ def test_bad_spaces_are_refused(bounds: Any, error: type, message: str) -> None:
         ({"rate": 0.1, "kernel": "rbf", "degree": 3}, ValueError, r"x\['degree'\] = 3 is inactive at 'kernel' = 'rbf'"),
         ({"rate": 2.0, "kernel": "rbf"}, ValueError, r"x\['rate'\] = 2.0 lies outside the bounds \[0.0001, 1.0\]"),
         ({"rate": "0.1", "kernel": "rbf"}, TypeError, r"x\['rate'\] must be a number; got '0.1'"),
-        ({"rate": 0.1, "kernel": "linear"}, ValueError, r"x\['kernel'\] = 'linear' is none of \('rbf', 'poly'\)"),
+        ({"rate": 0.1, "kernel": "linear"}, ValueError, r"x\['kernel'\] = 'linear' is not one of \('rbf', 'poly'\)"),
     ],
 )
 def test_bad_points_are_refused(x: Any, error: type, message: str) -> None:
@@ -542,7 +542,7 @@ def test_bad_points_are_refused(x: Any, error: type, message: str) -> None:
         ({"rat": 0.1}, ValueError, "fixed: unknown parameter 'rat': did you mean 'rate'"),
         ({0: 0.1}, ValueError, "fixed: unknown parameter 0"),
         ({"rate": 2.0}, ValueError, r"fixed\['rate'\] = 2.0 lies outside the bounds"),
-        ({"kernel": "linear"}, ValueError, r"fixed\['kernel'\] = 'linear' is none of"),
+        ({"kernel": "linear"}, ValueError, r"fixed\['kernel'\] = 'linear' is not one of"),
         ({"rate": None}, TypeError, r"fixed\['rate'\] must be a number; got None"),
         ([("rate", 0.1)], TypeError, "fixed must be a dict from names, or indices, to values; got"),
     ],

@@ -323,7 +323,7 @@ def test_values_that_do_not_fit_are_refused_and_change_nothing() -> None:
         (lambda: optimizer.propose([0, 0], fidelity=2), "one of the levels 3, 9; got 2"),
         (lambda: optimizer.tell([0, 0], 1.0, fidelity=4), "one of the levels 3, 9; got 4"),
         (lambda: optimizer.tell(trial, 1.0, fidelity=9), "for a point; trial 0 has a level"),
-        (lambda: optimizer.tell(trial, [1.0, 2.0]), "the 3 to 9 first values of a learning curve; got 2"),
+        (lambda: optimizer.tell(trial, [1.0, 2.0]), "the first 3 to 9 values of a learning curve; got 2"),
         (lambda: optimizer.tell(trial, [1.0] * 10), "learning curve; got 10"),
         (lambda: BayesianOptimizer(BOX, seed=0).ask(fidelity=3), "needs levels"),
         (lambda: BayesianOptimizer(BOX, seed=0, fidelity=Fidelity(0.5, 1)).tell([0, 0], [1.0]), "integers"),

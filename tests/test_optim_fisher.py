@@ -560,7 +560,7 @@ def test_bad_settings(make, options, message):
 
 def test_vectors_are_refused_by_the_matrix_methods():
     with pytest.raises(
-        ValueError, match=r"scale_by_racs takes matrices, and the parameter 'bias' of shape \(3,\) is none; use racs"
+        ValueError, match=r"scale_by_racs takes matrices, but the parameter 'bias' of shape \(3,\) is not one; use racs"
     ):
         optim.scale_by_racs().init({"bias": jnp.zeros(3)})
 

@@ -210,8 +210,8 @@ def test_the_head_is_taken_on_request(head):
         ({"hidden": MuonDimensionNumbers(0, 3)}, ValueError, r"\(2, 2, 6\); got MuonDimensionNumbers\(.*=3\)"),
         ({"hidden": MuonDimensionNumbers((), 1)}, ValueError, "reduction_axis and output_axis must be different axes"),
         ({"hidden": "yes"}, TypeError, "True, False, None and MuonDimensionNumbers; got 'yes' at 'hidden'"),
-        ({"hiden": True}, ValueError, "says nothing of the parameter 'hidden/kernel'; it names: hiden"),
-        ({"hidden": False}, ValueError, r"'hidden/kernel' of shape \(2, 2, 6\) is none; use racs"),
+        ({"hiden": True}, ValueError, "does not cover the parameter 'hidden/kernel'; it names: hiden"),
+        ({"hidden": False}, ValueError, r"'hidden/kernel' of shape \(2, 2, 6\) is not one; use racs"),
     ],
 )
 def test_choices_that_do_not_fit_are_refused(matrices, error, message):

@@ -1,4 +1,4 @@
-"""What an optimizer answers."""
+"""Answers of an optimizer."""
 
 from typing import Any, Literal, NamedTuple
 
@@ -8,7 +8,7 @@ import numpy as np
 class Prediction(NamedTuple):
     """Belief about the function at a point, without noise, in the units of its values.
 
-    Numbers; with several objectives arrays, one number for each.
+    The fields are numbers, or with several objectives arrays with one number for each.
     """
 
     mean: Any
@@ -20,12 +20,12 @@ class Prediction(NamedTuple):
 
 
 class Recommendation(NamedTuple):
-    """The evaluated point to be used."""
+    """The evaluated point to use."""
 
     x: Any
     """One of the evaluated points."""
     value: Any
-    """Of the function there: as told, or the mean of the prediction."""
+    """The function at `x`: as told, or the mean of the prediction."""
     low: Any
     """The function lies between `low` and `high` with probability 95%; both are `value` where it was observed."""
     high: Any

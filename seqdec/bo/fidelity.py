@@ -95,7 +95,7 @@ class Grid(NamedTuple):
             return bad[0], 0, ()
         if not self.levels[-1] <= len(curve) <= self.levels[0]:
             raise ValueError(
-                f"{name} must hold the {self.levels[-1]} to {self.levels[0]} first values of a learning curve; got "
+                f"{name} must hold the first {self.levels[-1]} to {self.levels[0]} values of a learning curve; got "
                 f"{len(curve)}"
             )
         *lower, last = self.reached(curve)
@@ -106,13 +106,13 @@ class Grid(NamedTuple):
 class Fidelity(NamedTuple):
     """Levels at which a function can be evaluated: epochs of training, or the share of the data.
 
-    Raises ValueError or TypeError where it is used, if the limits or the costs do not fit.
+    Functions that take it raise ValueError or TypeError if the limits or the costs do not fit.
     """
 
     low: float
     """The lowest level, above 0."""
     high: float
-    """Full fidelity, at which the function is optimized. Where both are integers, all levels are."""
+    """Full fidelity, at which the function is optimized. If `low` and `high` are integers, all levels are."""
     levels: int | None = None
     """Number of levels, equally spaced on a logarithmic scale; None: about a factor of three apart."""
     cost: Callable[[float], float] | None = None
@@ -142,9 +142,9 @@ class Fidelity(NamedTuple):
 
 
 class Forecast(NamedTuple):
-    """The learning curve that is expected of a trial: Gaussian in the warped values at the levels.
+    """The expected learning curve of a trial: Gaussian in the warped values at the levels.
 
-    It can be pickled, so that a process that trains a model decides with it.
+    It can be pickled, so that a process that trains a model can decide when to stop.
     """
 
     levels: tuple[int, ...]
@@ -172,10 +172,10 @@ class Forecast(NamedTuple):
         """The probability that the last value of a learning curve is better than the best one known so far.
 
         Args:
-            curve: its values after the units 1, 2, ..., so far, of which those at levels count.
+            curve: its values so far, after the units 1, 2, ...; only those at levels count.
 
         Raises:
-            ValueError, TypeError: no such values.
+            ValueError, TypeError: a value is not a number.
         """
         from scipy.special import ndtr
 

@@ -65,7 +65,7 @@ class Findings:
 
     @property
     def reason(self) -> str:
-        """Why it is this surrogate."""
+        """Why this surrogate is in use."""
         return self._fits.reason
 
     @property
@@ -83,7 +83,7 @@ class Findings:
     def evaluations(self) -> tuple[list[Any], np.ndarray]:
         """Points and values of all trials that were told, in the order of their numbers; NaN for failures.
 
-        Those outside of the bounds are only in `trials` and `trials_dataframe`.
+        Trials outside the bounds are only in `trials` and `trials_dataframe`.
 
         The values are (n,), with several objectives (n, objectives).
         """
@@ -105,8 +105,8 @@ class Findings:
 
         The columns of the point are x_0, x_1, ..., or the names; where a parameter is inactive, its value is missing.
         With several objectives the values are value_0, value_1, ...; with outcome constraints outcome_0, ... and
-        feasible, which is False for trials that are not complete, follow them. seconds is what the evaluation took, NaN
-        where `tell` was not given it.
+        feasible, which is False for trials that are not complete, follow them. seconds is the duration of the
+        evaluation, NaN if `tell` was not given it.
         """
         return self._record.dataframe()
 
@@ -115,7 +115,7 @@ class Findings:
     def best(self) -> tuple[Any, float]:
         """(x, value) of the best feasible trial, the first of equals.
 
-        Raises ValueError when no trial is complete and feasible, and with several objectives, which `front` is for.
+        Raises ValueError when no trial is complete and feasible, and with several objectives: see `front`.
         """
         if self.outputs.objectives > 1:
             raise ValueError(f"with {self.outputs.objectives} objectives there is no best trial: use front()")
@@ -124,7 +124,7 @@ class Findings:
 
     @one_at_a_time
     def front(self) -> Front:
-        """The feasible trials that none dominates, in the order of their first values; equal ones are all kept.
+        """The feasible trials that no other one dominates, ordered by their first values; equal ones are all kept.
 
         A trial dominates another if it is at least as good in all objectives and better in one. Raises ValueError when
         no trial is complete and feasible.
@@ -138,7 +138,7 @@ class Findings:
     @property
     @one_at_a_time
     def is_feasible(self) -> bool:
-        """Whether a trial is complete and feasible."""
+        """Whether any trial is complete and feasible."""
         return any(entry.feasible for entry in self._record.entries)
 
     @property
@@ -154,7 +154,7 @@ class Findings:
 
         Raises:
             ValueError: `x` lies outside the bounds, or fewer than two values are known.
-            TypeError: `x` is no point of the space.
+            TypeError: `x` is not a point of the space.
         """
         unit = self.space.point(x).unit
         if len(self._record.order) < 2:
@@ -165,14 +165,14 @@ class Findings:
 
     @one_at_a_time
     def recommend(self) -> Recommendation:
-        """The evaluated point to be used, among the feasible ones.
+        """The evaluated point to use, among the feasible ones.
 
-        With noise it is the one with the best posterior mean in warped units, and its `value` is "predicted"; without,
-        it is `best`, and "observed". Values are noisy where `noise_std` says so. Where it is not given, the surrogate
-        must estimate noise of more than a thousandth of the warped values' variance, and the values must show it: they
-        differ where a point repeats or, if none does, a Gaussian process with noise explains them at least 10 nats
-        better than one without, and no rough function does as well, see
-        `seqdec.bo.surrogates.evidence.shows_noise`. A surrogate that has no model of the noise finds none. Raises
+        With noise it is the point with the best posterior mean in warped units, and its `kind` is "predicted"; without
+        noise it is `best`, and its `kind` is "observed". Values count as noisy if `noise_std` says so. If it is not
+        given, the surrogate must estimate that more than a thousandth of the warped values' variance is noise, and the
+        values must show it: they differ where a point repeats or, if none repeats, a Gaussian process with noise
+        explains them at least 10 nats better than one without, and no rough function does as well, see
+        `seqdec.bo.surrogates.evidence.shows_noise`. A surrogate without a model of the noise finds none. Raises
         ValueError as `best` does.
         """
         observed = Recommendation.observed(*self.best)
@@ -197,10 +197,10 @@ class Findings:
                 "importances": total-effect Sobol indices of the posterior mean, `seqdec.bo.importances`.
                 With several objectives there is one panel, "front": the values of each pair of them.
             minimum: of the function, if it is known and values are minimized.
-            maximum: likewise where they are maximized.
+            maximum: likewise, if values are maximized.
 
         Raises:
-            ValueError: an unknown panel, no trial was told, or the other one of `minimum` and `maximum` is given.
+            ValueError: an unknown panel, no trial was told, or the wrong one of `minimum` and `maximum` is given.
         """
         from seqdec.bo.report import figures  # matplotlib is slow to import
 
@@ -210,7 +210,7 @@ class Findings:
     def report(
         self, path: str | os.PathLike[str], *, minimum: float | None = None, maximum: float | None = None
     ) -> Path:
-        """Write one page of HTML that needs no other file, atomically; returns its path.
+        """Write one self-contained page of HTML, atomically; returns its path.
 
         It has the figure of `plot`, the best trials or the front, the failures by reason, settings and versions.
 

@@ -42,10 +42,10 @@ class BayesianOptimizer(Findings):
         optimizer.best
 
     Trials may be told in any order, or never; points that were not asked for can be told as well. Pending trials enter
-    the next question with their expected value. A value that is not finite, or `failed=True`, marks a failed trial: the
-    surrogate is not conditioned on it. Where failures depend on the point, the scores of points that are likely to fail
-    are reduced, see `seqdec.bo.acquisition.failures`. Several threads may share an optimizer. A pickled one goes on
-    with the same suggestions.
+    the next suggestion with their expected value. A value that is not finite, or `failed=True`, marks a failed trial:
+    the surrogate is not conditioned on it. If failures depend on the point, the scores of points that are likely to
+    fail are reduced, see `seqdec.bo.acquisition.failures`. Several threads may share an optimizer. A pickled optimizer
+    continues with the same suggestions.
 
     The first `initial` points form a Sobol sequence; then the surrogate, fitted to all values, scores candidates. Equal
     arguments, calls and values give equal suggestions.
@@ -53,59 +53,60 @@ class BayesianOptimizer(Findings):
     Args:
         bounds: as `seqdec.bo.space_from` takes them: pairs (low, high), Real, Integer, Ordinal, Categorical, a dict
             from names to these, to Conditional and to further dicts, scipy Bounds, a gymnasium Box or Discrete. With
-            names a point is a dict, nested as the bounds are.
+            names a point is a dict, nested like the bounds.
         constraints: `seqdec.bo.Linear`, and functions (x) -> bool, which hold at every point. A function is called for
-            about a thousand candidates with every question.
+            about a thousand candidates per suggestion.
         seed: of everything random, an integer in [0, 2**63).
-        maximize: whether large values are wanted; else small ones. With several objectives for all, or for each.
+        maximize: whether large values are wanted, instead of small ones; with several objectives one bool for all, or
+            one for each.
         objectives: number of values of the function. With several, the search is for their front, see `front`.
-        outcome_constraints: number of outcomes that are told with each value, and are to be at most 0.
-        reference_point: values of several objectives that points have to improve on in all of them to count; None is
-            the front's worst values, each worsened by a tenth of the range of all values, in warped units, at every
-            question.
+        outcome_constraints: number of outcomes told with each value; a point is feasible if all are at most 0.
+        reference_point: with several objectives, the values that a point must improve on in all objectives in order to
+            count. None: the front's worst values at the time of the suggestion, each worsened by a tenth of the range
+            of all values, in warped units.
         surrogate: one of `seqdec.bo.surrogate_names()`, such as "gp", "sparse_gp" or "hilofi"; a Surrogate; or "auto":
             "gp", and "sparse_gp" once more than a thousand values have been told. The attributes `surrogate` and
-            `reason` say which it is and why.
+            `reason` say which one is in use and why.
         surrogate_options: keywords of the surrogate's function, for example `seqdec.bo.hilofi`; not with "auto".
         acquisition: one of `seqdec.bo.acquisition_names()`, such as "thompson", "log_expected_improvement" or "ucb", an
             Acquisition of `seqdec.policies`, or "auto": the surrogate's default. With outcome constraints "auto" is
-            "log_expected_improvement", and log P(feasible) is added to any of them, see
-            `seqdec.bo.acquisition.feasibility`. With several objectives it is "log_expected_hypervolume_improvement",
-            see `seqdec.bo.acquisition.pareto`, and no other.
-        initial: points before the surrogate is used; None is one for each column of the unit cube, but at least two.
+            "log_expected_improvement", and log P(feasible) is added to any acquisition, see
+            `seqdec.bo.acquisition.feasibility`. With several objectives the only one is
+            "log_expected_hypervolume_improvement", see `seqdec.bo.acquisition.pareto`.
+        initial: number of points before the surrogate is used; None: one for each column of the unit cube, but at least
+            two.
         capacity: expected number of trials; exceeding it costs a new compilation.
-        trust_region: search a box around the best point that grows with success and shrinks without; None does so
-            with more than 20 columns and one objective. It needs one objective.
-        standardize: responses to mean 0 and variance 1 before the surrogate is fitted.
-        warp: fit an increasing transform of the responses before they are standardized, and leave outliers out, as
-            `seqdec.bo.output_warp` says; without effect where `standardize` is False.
-        input_warp: fit an increasing transform of each column of the unit cube, as
-            `seqdec.bo.surrogates.input_warp` says, for functions that change much faster at one end of a range than at
-            the other.
+        trust_region: search a box around the best point, which grows with success and shrinks without. None: only with
+            more than 20 columns and one objective. It needs one objective.
+        standardize: scale responses to mean 0 and variance 1 before the surrogate is fitted.
+        warp: fit an increasing transform of the responses before they are standardized, and leave outliers out, see
+            `seqdec.bo.output_warp`. Without effect if `standardize` is False.
+        input_warp: fit an increasing transform of each column of the unit cube, see `seqdec.bo.surrogates.input_warp`,
+            for functions that change much faster at one end of a range than at the other.
         noise_std: standard deviation of the noise of the values; 0: they are exact; None: it is estimated. `tell` takes
-            that of a single value. With several objectives it is that of each; the noise of outcomes is estimated.
+            that of a single value. With several objectives it applies to each; the noise of outcomes is estimated.
             Needs a surrogate with a model of the noise: "gp", "sparse_gp", "hilofi".
         search: how the acquisition is maximized.
-        optimum: where you believe the optimum to lie: a dict from names, or indices, of some parameters to a pair
-            (center, width), a normal density on the scale of search, whose width is a factor where that is logarithmic;
-            a dict from values to weights; or a function from a value to its density, or what has one as `pdf` or `pmf`,
-            such as the distributions of scipy. It guides the first questions and fades, see
-            `seqdec.bo.acquisition.optimum`; it is of no parameter with a condition.
-        monotone: which way the value goes with some parameters: a dict from names, or indices, to 1, it rises, or -1,
-            it falls, for numbers and Ordinal. With outcome constraints or several objectives a list of such dicts, or
-            None, one for each objective and outcome; a dict alone is of the only objective. It is the prior mean of the
-            function, see `seqdec.bo.surrogates.trend`, and values overrule it.
+        optimum: where you believe the optimum to lie: a dict from names, or indices, of some parameters to densities. A
+            density is a pair (center, width), normal on the scale of search, whose width is a factor if that scale is
+            logarithmic; a dict from values to weights; or a function from a value to its density, or an object that has
+            one as `pdf` or `pmf`, such as the distributions of scipy. It guides the first suggestions and fades, see
+            `seqdec.bo.acquisition.optimum`. A parameter with a condition cannot have one.
+        monotone: which way the value goes with some parameters: a dict from names, or indices, of numbers and Ordinals
+            to 1, if the value rises, or -1, if it falls. With outcome constraints or several objectives a list with
+            such a dict, or None, for each objective and outcome; a single dict is for the only objective. It is the
+            prior mean of the function, see `seqdec.bo.surrogates.trend`, and values overrule it.
         fidelity: the levels at which the function can be evaluated, such as `seqdec.bo.Fidelity(1, 30)` for epochs of
-            training. Then a question is a point and a level; the search is for the best value at full fidelity, the
-            highest level, and only values there are best or recommended. See `seqdec.bo.fidelity`. Needs one objective,
-            no outcome constraints, and the surrogate "auto", "gp" or "sparse_gp".
+            training. A suggestion is then a point and a level. The search is for the best value at full fidelity, the
+            highest level, and only values there can be best or recommended. See `seqdec.bo.fidelity`. Needs one
+            objective, no outcome constraints, and the surrogate "auto", "gp" or "sparse_gp".
         earlier: an earlier study of the same or of a similar function, or a list of them: a result of
             `seqdec.minimize`, an optimizer, a table like its `trials_dataframe()` in any container, or the path of the
-            file of a study. Their values are no part of this search; how much they say of the function is learned, see
-            `seqdec.bo.earlier`. The first questions are their best points, and after one more the surrogate is used;
-            as long as it uses none of the studies, after `initial` points. Numbers may lie outside of the bounds as
-            with `outside` of `tell`; other points that do not fit are left out, as are the worse values of a study with
-            more than 128. Needs the surrogate "auto", "gp" or "sparse_gp".
+            file of a study. Their values are not part of this search; how much they say about the function is learned,
+            see `seqdec.bo.earlier`. The first suggestions are their best points. The surrogate is used after one more
+            point, or after `initial` points while it uses none of the studies. Numbers may lie outside the bounds as
+            with `outside` of `tell`. Other points that do not fit are left out, as are some of the worse values of a
+            study with more than 128. Needs the surrogate "auto", "gp" or "sparse_gp".
 
     Raises:
         ValueError, TypeError: an argument does not fit; the message names it.
@@ -189,15 +190,15 @@ class BayesianOptimizer(Findings):
 
         Args:
             n: number of trials; None is one, without a list.
-            fixed: values that some parameters have there, by name, or by index in a space without names; the
-                acquisition is maximized over the others.
-            fidelity: the level; None is the one that says most of the value at full fidelity for its cost, or full
+            fixed: values of some parameters, by name or, in a space without names, by index; the acquisition is
+                maximized over the others.
+            fidelity: the level; None: the one that says most about the value at full fidelity for its cost, or full
                 fidelity once lower levels have cost as much as an evaluation there.
 
         Raises:
             Exhausted: no new point is left.
-            ValueError, TypeError: `fixed` holds an unknown name or a value outside, or was found to contradict the
-                conditions or constraints; `fidelity` is none of the levels.
+            ValueError, TypeError: `fixed` holds an unknown name or a value outside the bounds, or was found to
+                contradict the conditions or constraints; `fidelity` is not one of the levels.
         """
         held, level = self.space.fixed(fixed), self._level(fidelity)
         if n is None:
@@ -208,7 +209,7 @@ class BayesianOptimizer(Findings):
     def propose(self, x: Any, *, fidelity: float | None = None) -> Trial:
         """A pending trial at a given point, at a level or at full fidelity.
 
-        Raises ValueError or TypeError if it is not one of the space, or not one of the levels.
+        Raises ValueError or TypeError if the point is not in the space, or `fidelity` is not one of the levels.
         """
         level = self._level(fidelity) or 0
         return self._record.trial(self._add(self.space.point(x)._replace(level=level)))
@@ -242,28 +243,28 @@ class BayesianOptimizer(Findings):
 
         Args:
             trial: a pending Trial, or a point.
-            value: of the function there, a number, with several objectives a sequence of as many; None, NaN or
-                infinite: the trial failed. With levels that are integers also a learning curve, a sequence of
-                the values after the units 1, 2, ..., such as epochs; its values at levels are recorded.
+            value: of the function at the point: a number, or with several objectives a sequence with one for each.
+                None, NaN or infinity: the trial failed. If the levels are integers, it may be a learning curve: a
+                sequence of the values after the units 1, 2, ..., such as epochs; those at levels are recorded.
             outcomes: one number for each of `outcome_constraints`; the trial is feasible if all are at most 0. NaN or
-                infinite: the trial failed.
-            noise_std: standard deviation of the noise of `value`; None is that of the optimizer. Trials with and
-                without one may be mixed: where neither is given, one variance is estimated for all of them.
+                infinity: the trial failed.
+            noise_std: standard deviation of the noise of `value`; None: that of the optimizer. Trials with and without
+                one may be mixed: those for which neither is given share one estimated variance.
             failed: the trial failed, whatever `value` is.
-            reason: for the failure.
-            seconds: that the evaluation took, for the table of trials.
-            outside: whether a point may violate the constraints, and its numbers lie outside of the bounds, by at most
-                their range on the scale of search, as in data of an earlier search. Such a value informs the belief;
-                the point is never asked for, best or recommended. Its state in the table of trials is "outside".
-            fidelity: the level of a point that was not asked for; None is full fidelity. The state of a value at
-                a lower level is "partial", that of a learning curve that ends before the level asked for "stopped".
+            reason: of the failure, for the table of trials.
+            seconds: duration of the evaluation, for the table of trials.
+            outside: accept a point that violates the constraints, or whose numbers lie outside the bounds by at most
+                their range on the scale of search, as in data of an earlier search. Its value informs the belief; the
+                point is never asked for, best or recommended. Its state in the table of trials is "outside".
+            fidelity: the level of a point that was not asked for; None: full fidelity. The state of a value at a lower
+                level is "partial"; that of a learning curve that ends before the level asked for is "stopped".
 
         Raises:
             ValueError: the trial was not asked from this optimizer, was changed or has been told before, or the point
-                is outside the bounds; `value` or `outcomes` has another number of parts; `fidelity` is none of the
-                levels or given for a trial; `noise_std` or `seconds` is negative, or the surrogate has no model of the
-                noise.
-            TypeError: `value`, `outcomes`, `noise_std`, `seconds` or the point is not of numbers.
+                is outside the bounds; `value` or `outcomes` has another number of parts; `fidelity` is not one of the
+                levels, or is given for a trial; `noise_std` or `seconds` is negative, or the surrogate has no model of
+                the noise.
+            TypeError: `value`, `outcomes`, `noise_std`, `seconds` or the point does not consist of numbers.
         """
         outside = checks.flag("outside", outside)
         if seconds is not None:
@@ -321,12 +322,12 @@ class BayesianOptimizer(Findings):
 
     @one_at_a_time
     def expected_gain(self) -> float:
-        """How much the point asked last is expected to improve on the best one, as was known when it was asked.
+        """The expected improvement of the last suggested point on the best one, as known when it was suggested.
 
-        E max(y* - y, 0), with E max(y - y*, 0) where values are maximized, in their units: y is the function at the
-        point, without noise, and y* the one of the best posterior mean among the points told. Feasibility and failures
-        do not enter. NaN where no question was asked, or the last one by the initial design. Raises ValueError with
-        several objectives.
+        E max(y* - y, 0), or E max(y - y*, 0) if values are maximized, in their units: y is the function at the
+        suggested point, without noise, and y* its value at the told point with the best posterior mean. Feasibility and
+        failures do not enter. NaN if no point was suggested yet, or the last one came from the initial design. Raises
+        ValueError with several objectives.
         """
         if self.outputs.objectives > 1:
             raise ValueError(f"with {self.outputs.objectives} objectives there is no best point to improve on")
@@ -365,11 +366,11 @@ class BayesianOptimizer(Findings):
 
         Args:
             path: of the file.
-            constraints: the functions among the study's constraints, in their order, because a file holds none.
+            constraints: the functions among the study's constraints, in their order, because a file does not hold them.
 
         Raises:
             FileNotFoundError: there is no file.
-            ValueError: it is damaged, or the study has another number of functions as constraints.
+            ValueError: the file is damaged, or the study has another number of functions as constraints.
         """
         return checkpoint.load(path, cls._from_study, constraints)
 

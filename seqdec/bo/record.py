@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Status = Literal["complete", "failed", "pending", "outside", "partial", "stopped"]
-"""Of a trial; "outside": a value told of a point that is none of the space; "partial": below full fidelity; "stopped":
+"""Of a trial; "outside": a value told of a point that is not in the space; "partial": below full fidelity; "stopped":
 a learning curve that ended before the level asked for."""
 
 
 class Trial(NamedTuple):
-    """A point to be evaluated, or evaluated."""
+    """A point that is to be evaluated, or has been."""
 
     number: int
-    """From 0, in the order of asking."""
+    """Counted from 0, in the order of asking."""
     x: Any
-    """A read-only numpy array where all dimensions are Real, else a list of its own; with names a dict of its own."""
+    """A read-only numpy array if all dimensions are Real, else a list of its own; with names a dict of its own."""
     fidelity: Any = None
-    """The level at which to evaluate, or the last one of a learning curve; None without several levels."""
+    """The level at which to evaluate, or the last one reached by a learning curve; None without several levels."""
     forecast: Forecast | None = None
-    """Of the learning curve, which says when to end it; None without several levels, and before the surrogate is
-    used."""
+    """The expected learning curve, which says when to end the evaluation; None without several levels, and before the
+    surrogate is used."""
 
 
 class Exhausted(RuntimeError):

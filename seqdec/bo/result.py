@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 class SearchResult(OptimizeResult):
-    """scipy's OptimizeResult with a figure: what `seqdec.minimize` returns."""
+    """The result of `seqdec.minimize`: scipy's OptimizeResult with figures."""
 
     x: Any
     """The recommended point; with several objectives the points of the front."""
     fun: Any
-    """The function there, see `kind`; with several objectives one row for each point."""
+    """The function at `x`, see `kind`; with several objectives one row for each point."""
     fun_interval: tuple[Any, Any]
     """The function at `x` lies between these with probability 95%."""
     kind: str
@@ -32,30 +32,30 @@ class SearchResult(OptimizeResult):
     nfev: int
     """Calls made."""
     cost: float
-    """Of the calls, in calls at full fidelity; without `fidelity` their number."""
+    """Cost of the calls, in calls at full fidelity; without `fidelity` their number."""
     success: bool
-    """Whether a call was feasible, and the search ended by `n_calls`, `time_limit`, `target` or `patience`, or with all
-    points of a finite space evaluated."""
+    """Whether a call was feasible, and the search ended by `n_calls`, `time_limit`, `target` or `patience`, or because
+    all points of a finite space were evaluated."""
     status: int
-    """The reason of the end, as `message` says it."""
+    """The reason for the end, as a number; `message` has it in words."""
     message: str
-    """The reason of the end, the surrogate, the acquisition and the seed."""
+    """The reason for the end, the surrogate, the acquisition and the seed."""
     traceback: str | None
-    """Of the first exception of `catch`."""
+    """Traceback of the first exception of `catch`, as text."""
     x_iters: list[Any]
     """The points evaluated at full fidelity."""
     func_vals: np.ndarray
-    """Their values."""
+    """The values at these points."""
     seconds: np.ndarray
-    """(n,) that the calls took; NaN for given values, and where the end of a worker ended the call."""
+    """(n,) durations of the calls; NaN for given values, and for calls that ended with their worker."""
     surrogate: str
-    """Its name."""
+    """Name of the surrogate."""
     acquisition: str
-    """Its name."""
+    """Name of the acquisition."""
     seed: int
-    """Of the search."""
+    """Seed of the search."""
     optimizer: "BayesianOptimizer"
-    """The optimizer, for further questions."""
+    """The optimizer, for further suggestions."""
 
     @classmethod
     def of(cls, optimizer: "BayesianOptimizer", final: bool, message: str, **fields: Any) -> Self:

@@ -113,7 +113,7 @@ def checked(
     wide = space.columns > _MANY_DIMENSIONS and outputs.objectives == 1 and grid is None
     region = wide if trust_region is None else checks.flag("trust_region", trust_region)
     if region and outputs.objectives > 1:
-        raise ValueError("trust_region needs one objective, a best point to be around: leave it out")
+        raise ValueError("trust_region needs one objective, because it surrounds the best point: leave it out")
     if isinstance(surrogate, str):
         checks.choice("surrogate", surrogate, ["auto", *surrogates.names()])
     options = _hashable({} if surrogate_options is None else surrogate_options)

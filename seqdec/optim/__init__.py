@@ -1,29 +1,29 @@
 """Optimizers of recent papers as optax transformations.
 
 `scale_by_x` is the direction, for chains; `x` adds the learning rate, weight decay and the groups of parameters, and
-replaces `optax.adamw`. Which parameters are matrices is said in `seqdec.optim.groups`. KOALA needs the loss too,
+replaces `optax.adamw`. `seqdec.optim.groups` defines which parameters are matrices. KOALA needs the loss too,
 `update(grads, state, params, value=loss)`; the others ignore it, so one training loop fits all.
-`optax.inject_hyperparams` keeps integers (rank, interval, sweeps, polar_steps, seed), which determine shapes, and
+`optax.inject_hyperparams` leaves integers (rank, interval, sweeps, polar_steps, seed), which determine shapes, and
 functions that are masks out of its state.
 
 Settings have the names of optax, and their descriptions the papers' letters: b1 is the decay of the first moment or
 momentum, b2 that of second moments, b3 that of products G G^T where squares are averaged too; eps is added to
 denominators or diagonals; scale multiplies the direction.
 
-Weight decay falls on all parameters, as in optax; `mask=` chooses, as `optim.hidden_matrices` does. `update` needs the
-parameters for weight decay only. `optim.explain` shows what an optimizer does with each parameter.
+Weight decay applies to all parameters, as in optax; `mask=` selects some, as `optim.hidden_matrices` does. `update`
+needs the parameters only for weight decay. `optim.explain` shows what an optimizer does with each parameter.
 
 Bases and roots that are renewed every `interval` steps are computed for all matrices in the first step, and then for
 the matrices in turn, the largest first, so that the work is spread over the steps.
 
-State and arithmetic are in float32 at least, whatever the parameters' dtype; updates have that of the gradients. A
-parameter's gradient with a norm above 2.6e14 (max^{3/8} of float32) counts as one of that norm, because its square
-would stay in the state as an infinity; KOALA, which needs no squares, filters gradients of any length. NaN
-gradients make NaN updates, as with optax's own methods: `optax.apply_if_finite` guards against them. Muon is in
-`optax.contrib`.
+State and arithmetic are in float32 at least, whatever the parameters' dtype; updates have the dtype of the gradients. A
+parameter's gradient with a norm above 2.6e14 (max^{3/8} of float32) is scaled down to that norm, because its square
+would stay in the state as an infinity; KOALA, which needs no squares, filters gradients of any length. NaN gradients
+make NaN updates, as with optax's own methods: `optax.apply_if_finite` guards against them. Muon is in `optax.contrib`.
 
-Updates have derivatives by the gradients and by settings that are floats, also where gradients are zero or have equal
-singular values. `optax.adam`, which takes what is no hidden matrix, has none by a gradient that is exactly zero.
+Updates have derivatives with respect to the gradients and to settings that are floats, also where gradients are zero or
+have equal singular values. `optax.adam`, which treats all parameters but hidden matrices, has no derivative with
+respect to a gradient that is exactly zero.
 """
 
 import optax

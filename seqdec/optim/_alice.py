@@ -166,13 +166,13 @@ def scale_by_alice(
     """Low-rank Eigen-Adam of matrices; see the head of this file. The direction is not negated.
 
     Args:
-        rank: r; a matrix with a shorter side takes that.
-        leading: l, columns that a switch keeps, at most the rank; None is 5/16 of the rank, but 40 between 128 and 256,
-            as the authors' 40, 40 and 160 of 128, 256 and 512.
+        rank: r; for a matrix with a shorter side, the length of that side.
+        leading: l, number of columns that a switch keeps, at most the rank; None: 5/16 of the rank, but 40 between
+            ranks of 128 and 256, which gives the authors' 40, 40 and 160 for 128, 256 and 512.
         interval: K, steps between two switches.
         b1: decay of the first moment and of p.
         b2: decay of the second moment in the subspace.
-        b3: decay of the tracked second moment; a Python 0 is Alice-0, which keeps none.
+        b3: decay of the tracked second moment; a Python 0 gives Alice-0, which keeps no such moment.
         scale: alpha.
         compensation_scale: alpha_c.
         growth: the norm of the compensation may grow by this factor per step.
@@ -180,10 +180,10 @@ def scale_by_alice(
         compensation: "optimal" as in the paper; "fira" scales the residual's columns as the subspace scales its own;
             "fira_plus" then gives it the Frobenius norm of the low-rank update, and no limiter; "none".
         seed: of the switches. Replicas with the same seed make the same switches.
-        matrices: axes of the parameters, where they are not those of `seqdec.optim.matrix_axes`.
+        matrices: axes of the parameters, if they are not those of `seqdec.optim.matrix_axes`.
 
     Raises:
-        ValueError: a setting is out of its range; in `init`, a parameter is no matrix.
+        ValueError: a setting is out of its range; in `init`, a parameter is not a matrix.
     """
     rank, interval = checks.count("rank", rank), checks.count("interval", interval)
     leading = default_leading(rank) if leading is None else checks.count("leading", leading)
@@ -233,8 +233,8 @@ def scale_by_alice(
 
 alice = for_matrices(
     scale_by_alice,
-    "Alice for hidden matrices, Adam for all other parameters. The authors' learning rate is 0.02, warmed up, Adam's "
-    "0.001.",
+    "Alice for hidden matrices, Adam for all other parameters. The authors' learning rate is 0.02, with warm-up, "
+    "and Adam's 0.001.",
 )
 
 alice_0 = for_matrices(

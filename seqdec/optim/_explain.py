@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 def explain(
     optimizer: str | Callable[..., optax.GradientTransformationExtraArgs], params: PyTree, **settings: Any
 ) -> pd.DataFrame:
-    """What an optimizer does with each parameter: a table with a row for each, and one for what they share.
+    """A table of what an optimizer does with each parameter: a row for each parameter, and one for shared state.
 
     Args:
         optimizer: of this package, such as `seqdec.optim.alice`, or its name. A finished transformation does not say
             what it was made from.
         params: parameters, or their shapes as from `jax.eval_shape`.
-        settings: of the optimizer, but its learning rate.
+        settings: settings of the optimizer, except its learning rate.
 
     Returns:
-        By the names along the path of the parameter: its `shape`; its `group`, as `partition` has it; the `rule`, which
-        is "matrix m x n" (inputs x outputs), "Adam", or the name of an optimizer that treats all parameters alike; its
-        `rank`, where the optimizer has one; `decay`, whether it decays; `state_bytes`.
+        The table, by the names along the path of each parameter: its `shape`; its `group`, as in `partition`; the
+        `rule`, which is "matrix m x n" (inputs x outputs), "Adam", or the name of an optimizer that treats all
+        parameters alike; its `rank`, if the optimizer has one; `decay`, whether it decays; `state_bytes`.
 
     Raises:
-        TypeError: no optimizer of this package.
-        ValueError: no name of one.
+        TypeError: `optimizer` is not an optimizer of this package.
+        ValueError: `optimizer` is not the name of one.
     """
     import pandas as pd
 

@@ -88,16 +88,16 @@ def scale_by_fismo(
         eps: mu, the damping, positive. The theory asks for more than the mean square of the gradient's entries; with
             much less, directions of small gradients get very large steps.
         polar: "newton_schulz", "cubic" or "exact"; see `seqdec.optim.linear.polar`.
-        polar_steps: of the iteration.
+        polar_steps: number of steps of the iteration.
         statistics: "printed", or "scale_free"; see the head of this file.
         damping: "algorithm" as printed there, or "theorem": mu tr(Q^{-1}) / n I and mu tr(P^{-1}) / m I, those of the
             paper's Theorem 4.1.
         interval: K, steps between two renewals of the factors; 1 as printed. They average over about 1 / (1 - gamma) =
             20 renewals.
-        matrices: axes of the parameters, where they are not those of `seqdec.optim.matrix_axes`.
+        matrices: axes of the parameters, if they are not those of `seqdec.optim.matrix_axes`.
 
     Raises:
-        ValueError: a setting is out of its range; in `init`, a parameter is no matrix.
+        ValueError: a setting is out of its range; in `init`, a parameter is not a matrix.
     """
     checks.number("b1", b1, 0, 1)
     if checks.known("b2", b2) != 1:

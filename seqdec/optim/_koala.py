@@ -7,7 +7,7 @@ the approximation of P:
 
 * `koala_v`: P = p I, a scalar;
 * `koala_m`: a 2 x 2 covariance of position and velocity, the same for every coordinate;
-* `koala_plus_plus`: the row v = H P that the update needs, and the matrix of least norm that gives the last one.
+* `koala_plus_plus`: the row v = H P that the update needs, and the matrix of least norm that gives the last such row.
 
 Every method takes the loss as an extra argument of optax: `update(grads, state, params, value=loss)`, and optionally
 the variance of the loss over the minibatch as `value_variance=`, which `noise=None` then tracks instead of the squared
@@ -95,7 +95,7 @@ def observe(
     """
     if value is None:
         raise ValueError(
-            "KOALA filters the loss, and got none: call update(grads, state, params, value=loss), with "
+            "KOALA filters the loss, but did not get it: call update(grads, state, params, value=loss), with "
             "loss, grads = jax.value_and_grad(loss_fn)(params)"
         )
     rows = [leaf.astype(accumulator(leaf)) for leaf in jax.tree.leaves(updates)]

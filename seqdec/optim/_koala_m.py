@@ -56,7 +56,7 @@ def scale_by_koala_m(
 
     Args:
         b1: kappa, decay of the velocity.
-        initial_variance: of position and of velocity.
+        initial_variance: initial variance of position and of velocity.
         process_noise: q_theta per step.
         velocity_noise: q_p per step.
         noise, noise_decay, initial_noise, weight_decay, mask, per_tensor: as in `scale_by_koala_v`.

@@ -45,15 +45,15 @@ def scale_by_koala_v(
         initial_variance: p_0.
         process_noise: q, variance that every parameter gains per step.
         noise: R, observation variance of the loss; None tracks it.
-        noise_decay: of the moving average that tracks R.
+        noise_decay: decay of the moving average that tracks R.
         initial_noise: initial value of that average.
         weight_decay: coupled; see `seqdec.optim._koala`.
-        mask: which parameters decay, as in `optax.adamw`: a tree of bools like the parameters, or a function that makes
-            one of them; None is all, biases and norms too.
-        per_tensor: scalars per parameter array; see `seqdec.optim._koala`.
+        mask: which parameters decay, as in `optax.adamw`: a tree of bools like the parameters, or a function that
+            returns such a tree; None: all, including biases and norms.
+        per_tensor: compute the scalars of each parameter array from that array; see `seqdec.optim._koala`.
 
     Raises:
-        ValueError: a setting is out of its range; in `update`, `value=` is missing or no scalar.
+        ValueError: a setting is out of its range; in `update`, `value=` is missing or not a scalar.
     """
     check_settings(initial_variance, process_noise, noise, noise_decay, initial_noise, weight_decay)
 

@@ -77,11 +77,11 @@ def scale_by_racs(
         b2: beta, decay of the averages of s and q.
         scale: alpha.
         growth: the norm of the direction may grow by this factor per step.
-        sweeps: of the fixed-point iteration.
-        matrices: axes of the parameters, where they are not those of `seqdec.optim.matrix_axes`.
+        sweeps: number of sweeps of the fixed-point iteration.
+        matrices: axes of the parameters, if they are not those of `seqdec.optim.matrix_axes`.
 
     Raises:
-        ValueError: a setting is out of its range; in `init`, a parameter is no matrix.
+        ValueError: a setting is out of its range; in `init`, a parameter is not a matrix.
     """
     checks.number("b2", b2, 0, 1)
     checks.number("scale", scale, exclusive=True)
@@ -106,6 +106,6 @@ def scale_by_racs(
 
 racs = for_matrices(
     scale_by_racs,
-    "RACS for hidden matrices, Adam for all other parameters. The authors' learning rate is 0.02, warmed up, Adam's "
-    "0.001.",
+    "RACS for hidden matrices, Adam for all other parameters. The authors' learning rate is 0.02, with warm-up, "
+    "and Adam's 0.001.",
 )

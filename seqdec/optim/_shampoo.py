@@ -55,13 +55,13 @@ def scale_by_shampoo(
     """The gradient times inverse fourth roots on both sides; see the head of this file. The direction is not negated.
 
     Args:
-        eps: of the initial eps I.
+        eps: L and R are eps I at first.
         b2: None sums the second moments, as in the paper; a number averages them with that decay.
         interval: steps between two computations of the roots; 1 as in the paper.
-        matrices: axes of the parameters, where they are not those of `seqdec.optim.matrix_axes`.
+        matrices: axes of the parameters, if they are not those of `seqdec.optim.matrix_axes`.
 
     Raises:
-        ValueError: a setting is out of its range; in `init`, a parameter is no matrix.
+        ValueError: a setting is out of its range; in `init`, a parameter is not a matrix.
     """
     checks.number("eps", eps)
     if b2 is not None:
@@ -98,11 +98,11 @@ def scale_by_swan(
 
     Args:
         polar: "newton_schulz", "cubic" or "exact"; see `seqdec.optim.linear.polar`.
-        polar_steps: of the iteration.
-        matrices: axes of the parameters, where they are not those of `seqdec.optim.matrix_axes`.
+        polar_steps: number of steps of the iteration.
+        matrices: axes of the parameters, if they are not those of `seqdec.optim.matrix_axes`.
 
     Raises:
-        ValueError: a setting is out of its range; in `init`, a parameter is no matrix.
+        ValueError: a setting is out of its range; in `init`, a parameter is not a matrix.
     """
     checks.choice("polar", polar, get_args(linear.Polar))
     polar_steps = checks.count("polar_steps", polar_steps)

@@ -227,8 +227,8 @@ def _decoupled(
         transform: the direction.
         learning_rate: a number or a schedule.
         weight_decay: decoupled: this share of the parameters, times the learning rate, is subtracted in every step.
-        mask: which parameters decay, as in `optax.adamw`: a tree of bools like the parameters, or a function that makes
-            one of them; None is all, biases and norms too.
+        mask: which parameters decay, as in `optax.adamw`: a tree of bools like the parameters, or a function that
+            returns such a tree; None: all, including biases and norms.
     """
     return optax.chain(transform, _decay(weight_decay, mask), _rate(learning_rate))
 
@@ -246,8 +246,8 @@ def _coupled(
         transform: the direction.
         learning_rate: a number or a schedule.
         weight_decay: of an L2 penalty: this share of the parameters is added to the gradient.
-        mask: which parameters decay, as in `optax.adamw`: a tree of bools like the parameters, or a function that makes
-            one of them; None is all, biases and norms too.
+        mask: which parameters decay, as in `optax.adamw`: a tree of bools like the parameters, or a function that
+            returns such a tree; None: all, including biases and norms.
     """
     return optax.chain(_decay(weight_decay, mask), transform, _rate(learning_rate))
 
@@ -268,11 +268,12 @@ def routed(
         learning_rate: a number or a schedule.
         weight_decay: decoupled: this share of the parameters, times the learning rate of their group, is subtracted in
             every step.
-        mask: which parameters decay, as in `optax.adamw`: a tree of bools like the parameters, or a function that makes
-            one of them; None is all, biases and norms too.
+        mask: which parameters decay, as in `optax.adamw`: a tree of bools like the parameters, or a function that
+            returns such a tree; None: all, including biases and norms.
         adam_ratio: Adam's learning rate as a multiple of `learning_rate`.
         matrices: which parameters are matrices, and by which of their axes: a tree like the parameters, or a function
-            that makes it, of True, False or `optax.contrib.MuonDimensionNumbers`; None is `seqdec.optim.matrix_axes`.
+            that returns such a tree, with the leaves True, False or `optax.contrib.MuonDimensionNumbers`; None: as in
+            `seqdec.optim.matrix_axes`.
     """
     checks.number("adam_ratio", adam_ratio)
 

@@ -27,7 +27,7 @@ def accumulator(leaf: Array) -> jnp.dtype:
     if jnp.issubdtype(dtype, jnp.complexfloating):
         raise TypeError(
             f"parameters must be real numbers; got {dtype} of shape {jnp.shape(leaf)}: pass their real and "
-            "imaginary parts as parameters of their own"
+            "imaginary parts as separate parameters"
         )
     return at_least_float32(dtype)
 

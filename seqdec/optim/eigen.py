@@ -90,10 +90,10 @@ def scale_by_eigen_adam(
         b3: decay of G G^T; 0 uses only the current gradient (AdaDiag).
         eps: added to the denominator; 0 is as printed.
         interval: K, steps between two bases.
-        matrices: axes of the parameters, where they are not those of `seqdec.optim.matrix_axes`.
+        matrices: axes of the parameters, if they are not those of `seqdec.optim.matrix_axes`.
 
     Raises:
-        ValueError: a setting is out of its range; in `init`, a parameter is no matrix.
+        ValueError: a setting is out of its range; in `init`, a parameter is not a matrix.
     """
     _check(b1, b2, b3, eps)
     interval = checks.count("interval", interval)
@@ -133,10 +133,10 @@ def scale_by_soap(
 
     Args:
         b1, b2, b3, eps, interval: as in `scale_by_eigen_adam`; b3 also of G^T G.
-        matrices: axes of the parameters, where they are not those of `seqdec.optim.matrix_axes`.
+        matrices: axes of the parameters, if they are not those of `seqdec.optim.matrix_axes`.
 
     Raises:
-        ValueError: a setting is out of its range; in `init`, a parameter is no matrix.
+        ValueError: a setting is out of its range; in `init`, a parameter is not a matrix.
     """
     _check(b1, b2, b3, eps)
     interval = checks.count("interval", interval)

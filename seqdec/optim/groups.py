@@ -40,7 +40,7 @@ from seqdec.params import path_names
 
 Matrices = Callable[[PyTree], PyTree] | PyTree
 """Which parameters are matrices, and by which axes: a tree like the parameters, or like their upper part, or a function
-from them to it. Its leaves are True for a matrix by the rule, False or None for none, or
+from them to it. Its leaves are True for a matrix by the rule, False or None for a parameter that is not one, or
 `optax.contrib.MuonDimensionNumbers`, whose axes that are neither reduction nor output count separate matrices."""
 
 _VECTORS = {"bias", "scale", "offset"}
@@ -127,7 +127,7 @@ def axes_of(method: str, params: PyTree, matrices: Matrices | None) -> list[Axes
         shape, choice = np.shape(leaf), True if chosen is None else _choice(chosen, path)
         if len(shape) < 2 or not choice:
             raise ValueError(
-                f"scale_by_{method} takes matrices, and the parameter {'/'.join(names)!r} of shape {shape} is none; "
+                f"scale_by_{method} takes matrices, but the parameter {'/'.join(names)!r} of shape {shape} is not one; "
                 f"use {method}, which sends such parameters to Adam, or optax.partition"
             )
         result.append(_rule(names, shape) if choice is True else _given(choice, names, shape))
@@ -211,7 +211,7 @@ def _choice(chosen: dict[tuple, Any], path: tuple) -> Any:
             return value if isinstance(value, MuonDimensionNumbers) else bool(value)
     known = ", ".join("/".join(path_names(part)) for part in chosen)
     raise ValueError(
-        f"matrices says nothing of the parameter {'/'.join(path_names(path))!r}; it names: {known or 'none'}"
+        f"matrices does not cover the parameter {'/'.join(path_names(path))!r}; it names: {known or 'none'}"
     )
 
 

@@ -112,14 +112,14 @@ def scale_by_galore(
     """Adam in the leading subspace of the gradient; see the head of this file. The direction is not negated.
 
     Args:
-        rank: r; a matrix with a shorter side takes that.
+        rank: r; for a matrix with a shorter side, the length of that side.
         interval: K, steps between two projections.
-        b1, b2, eps: of Adam.
+        b1, b2, eps: as in Adam.
         scale: alpha.
-        matrices: axes of the parameters, where they are not those of `seqdec.optim.matrix_axes`.
+        matrices: axes of the parameters, if they are not those of `seqdec.optim.matrix_axes`.
 
     Raises:
-        ValueError: a setting is out of its range; in `init`, a parameter is no matrix.
+        ValueError: a setting is out of its range; in `init`, a parameter is not a matrix.
     """
     rank, interval = checks.count("rank", rank), checks.count("interval", interval)
     _check(b1, b2, eps, scale)
@@ -150,15 +150,15 @@ def scale_by_fira(
     """GaLore with a full-rank compensation; see the head of this file. The direction is not negated.
 
     Args:
-        rank: r; a matrix with a shorter side takes that.
+        rank: r; for a matrix with a shorter side, the length of that side.
         interval: K, steps between two projections.
-        b1, b2, eps: of Adam.
+        b1, b2, eps: as in Adam.
         scale: alpha.
         growth: the norm of the compensation may grow by this factor per step.
-        matrices: axes of the parameters, where they are not those of `seqdec.optim.matrix_axes`.
+        matrices: axes of the parameters, if they are not those of `seqdec.optim.matrix_axes`.
 
     Raises:
-        ValueError: a setting is out of its range; in `init`, a parameter is no matrix.
+        ValueError: a setting is out of its range; in `init`, a parameter is not a matrix.
     """
     rank, interval = checks.count("rank", rank), checks.count("interval", interval)
     _check(b1, b2, eps, scale)
@@ -194,16 +194,16 @@ def scale_by_apollo(
     """The gradient, scaled as Adam scales it in a projection; see the head of this file. The direction is not negated.
 
     Args:
-        rank: r; a matrix with a shorter side takes that. 1 is APOLLO-Mini.
+        rank: r; for a matrix with a shorter side, the length of that side. 1 is APOLLO-Mini.
         interval: K, steps between two projections.
-        b1, b2, eps: of Adam.
+        b1, b2, eps: as in Adam.
         scale: alpha.
         projection: "random", or "svd" for the leading left singular vectors of the gradient.
         seed: of the random projections. Replicas with the same seed use the same projections.
-        matrices: axes of the parameters, where they are not those of `seqdec.optim.matrix_axes`.
+        matrices: axes of the parameters, if they are not those of `seqdec.optim.matrix_axes`.
 
     Raises:
-        ValueError: a setting is out of its range; in `init`, a parameter is no matrix.
+        ValueError: a setting is out of its range; in `init`, a parameter is not a matrix.
     """
     rank, interval = checks.count("rank", rank), checks.count("interval", interval)
     _check(b1, b2, eps, scale)

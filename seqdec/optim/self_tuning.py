@@ -174,8 +174,9 @@ def scale_by_self_tuning(
     Args:
         momenta: beta_k of the candidates.
         preconditioner: P; None is the identity.
-        normalized: steps (1 - beta_k) P m_k, the average, as Adam's, instead of P m_k.
-        budget_matched: steps of equal length in the metric of the theory; overrides `normalized`.
+        normalized: take steps (1 - beta_k) P m_k, an average as in Adam, instead of P m_k.
+        budget_matched: give the steps of all candidates equal length in the metric of the theory; overrides
+            `normalized`.
 
     Raises:
         ValueError: no candidate, or one outside [0, 1).
@@ -228,11 +229,11 @@ def scale_by_self_tuning_muon(
     Args:
         momenta: beta_k of the candidates.
         polar: "newton_schulz", "cubic" or "exact"; see `seqdec.optim.linear.polar`.
-        polar_steps: of the iteration.
-        matrices: axes of the parameters, where they are not those of `seqdec.optim.matrix_axes`.
+        polar_steps: number of steps of the iteration.
+        matrices: axes of the parameters, if they are not those of `seqdec.optim.matrix_axes`.
 
     Raises:
-        ValueError: no candidate, or one outside [0, 1); in `init`, a parameter is no matrix.
+        ValueError: no candidate, or one outside [0, 1); in `init`, a parameter is not a matrix.
     """
     momenta = _checked_momenta(momenta)
     checks.choice("polar", polar, get_args(linear.Polar))

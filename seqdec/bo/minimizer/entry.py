@@ -51,58 +51,60 @@ def minimize(
     progress: bool | None = None,
     **options: Unpack[MinimizeOptions],
 ) -> "SearchResult":
-    """Find the smallest value of an expensive function on a box, in few calls.
+    """Find the minimum of an expensive function on a box, in few calls.
 
         result = seqdec.minimize(fun, [(-5, 10), (0, 15)], n_calls=40)
         result.x, result.fun
 
     Args:
-        fun: (x) -> value. x is a numpy array where all dimensions are Real, else a list, and with names a dict. NaN or
-            infinity make a failed call, which counts as a call and has no value for the surrogate; so does an exception
-            of `catch`. With several objectives the value is a sequence of as many numbers; with outcome constraints fun
-            returns a pair (value, outcomes), and x is feasible if no outcome is above 0. With `fidelity` it is
-            (x, fidelity) -> value, at the level asked for, the last ones at full fidelity; or (x) -> a generator that
-            yields the value after each unit, 1, 2, ..., such as epochs, and is closed at the level asked for, or where,
-            given its values so far, the one at full fidelity is better than the best one with probability below 5%.
+        fun: (x) -> value. x is a numpy array if all dimensions are Real, else a list, and with names a dict. A call
+            that returns NaN or infinity, or raises an exception of `catch`, fails: it counts as a call and has no value
+            for the surrogate. With several objectives the value is a sequence with one number for each; with outcome
+            constraints fun returns a pair (value, outcomes), and x is feasible if no outcome is above 0. With
+            `fidelity` it is (x, fidelity) -> value at the level asked for, which is full fidelity in the last calls; or
+            (x) -> a generator that yields the value after each unit, 1, 2, ..., such as epochs. The generator is closed
+            at the level asked for, or where, given its values so far, its value at full fidelity is better than the
+            best one with probability below 5%.
         bounds: (low, high) pairs, `seqdec.bo.Real` (also logarithmic), `Integer`, `Ordinal` and `Categorical`; or a
             dict from names to these, to `Conditional` and to further dicts; or scipy Bounds, or a gymnasium Box or
             Discrete.
-        n_calls: number of calls of `fun`; with `fidelity` the evaluations at full fidelity that the calls may cost, one
-            at a lower level or a curve that ended counting as its share of the cost.
+        n_calls: number of calls of `fun`. With `fidelity` it is the cost that the calls may have together, in
+            evaluations at full fidelity; a call at a lower level, or a curve that ended early, counts with its share of
+            the cost.
         surrogate, acquisition: as in `seqdec.bo.BayesianOptimizer`; the result says what "auto" chose.
-        batch_size: points chosen at a time, before any of their values is known; None is one. With an executor, points
-            under evaluation at a time; None is the number of its workers.
+        batch_size: points chosen at a time, before any of their values is known; None: one. With an executor, points
+            under evaluation at a time; None: the number of its workers.
         x0: a point or several to start from: lists, dicts, arrays, rows or tables of pandas, Polars, Arrow or NumPy
             (columns by name, or in their order where dimensions have no names), or an iterator.
-        y0: their known values, one number or several in a container of any kind; then `fun` is not called for them.
-            With several objectives a row for each point; with outcome constraints a list of what fun returns.
-        outside: whether points of x0 with known values may violate constraints and lie outside of the bounds, by at
-            most their range on the scale of search: these inform the search, but are no part of the result. The table
-            of trials has them.
-        callback: called after every call of `fun`, as scipy does: with the result so far if its one argument is named
+        y0: known values of the points of x0, one number or several in a container of any kind; then `fun` is not called
+            for them. With several objectives a row for each point; with outcome constraints a list of what fun returns.
+        outside: accept points of x0 with known values that violate constraints, or lie outside the bounds by at most
+            their range on the scale of search. They inform the search and are in the table of trials, but not in the
+            result.
+        callback: called after every call of `fun`, as in scipy: with the result so far if its one argument is named
             `intermediate_result`, else with the best x so far. Returning True, or raising StopIteration, ends the
-            search; so does any other exception, which becomes a warning, and `error` of the result, so that no
+            search. So does any other exception, which becomes a warning, and `error` of the result, so that no
             evaluation is lost.
-        workers: who calls `fun`. A number: processes, through joblib, which evaluate a batch; -1 is one for each core.
+        workers: what calls `fun`. A number: processes, through joblib, which evaluate a batch; -1 is one for each core.
             A function like `map`, such as `multiprocessing.Pool.map`: it evaluates a batch. A
             `concurrent.futures.Executor`, such as those of `seqdec.executors`: each worker that is done gets its next
             point at once, chosen with all values known by then. The points then depend on the order in which the calls
-            end, and so on their durations: equal seeds give equal searches only where that order is equal. `fun` must
-            be picklable by processes.
-        call_timeout: seconds that a call may take, with `workers` of at least 2: a call that takes longer is ended with
-            its process, which is replaced, and counts as a failed call, as an exception of `catch`. An executor has a
-            limit of its own, `seqdec.executors.Local(workers, call_timeout=...)`. None: no limit.
+            end, and so on their durations: equal seeds give equal searches only if that order is equal. Processes need
+            a `fun` that can be pickled.
+        call_timeout: seconds that a call may take, with `workers` of at least 2. A call that takes longer is ended with
+            its process, which is replaced, and counts as failed, like an exception of `catch`. An executor has a limit
+            of its own, `seqdec.executors.Local(workers, call_timeout=...)`. None: no limit.
         time_limit: seconds after which no call of `fun` begins; those that have begun are completed. None: no limit.
         target: value that ends the search once a feasible call is at least as good, as observed; with several
-            objectives a sequence of as many, all of which one call must reach. A batch is completed first.
-        patience: calls, counted as in `n_calls`, without an improvement that end the search, from the first feasible
-            value on: a feasible value that is better than all earlier ones, with several objectives one that no earlier
-            call matches or beats in all of them. Failed and infeasible calls count as ones without. A batch is
-            completed first.
+            objectives a sequence with one value for each, all of which one call must reach. A batch is completed first.
+        patience: calls without an improvement that end the search, counted as in `n_calls`, from the first feasible
+            value on. An improvement is a feasible value that is better than all earlier ones; with several objectives,
+            one that no earlier call matches or beats in all of them. Failed and infeasible calls are not improvements.
+            A batch is completed first.
         checkpoint: path of a file, replaced whenever points were chosen, a value was told or `callback` has returned.
-            If it exists, the search goes on from it, also after its process was killed: with equal arguments the result
-            is that of an uninterrupted search, to the bit, where that does not depend on the order in which calls end.
-            Points that were under evaluation are evaluated again. `n_calls`, the other limits, `workers`,
+            If it exists, the search continues from it, also after its process was killed: with equal arguments the
+            result is that of an uninterrupted search, to the bit, if it does not depend on the order in which calls
+            end. Points that were under evaluation are evaluated again. `n_calls`, the other limits, `workers`,
             `batch_size`, `catch`, `callback` and `fun` may differ; a `seed` of None is that of the file. It is a study,
             which `BayesianOptimizer.load` reads. One process at a time may use it. None: no file.
         seed: of everything random; None draws one, which the result contains.
@@ -117,28 +119,28 @@ def minimize(
             search, optimum, monotone, fidelity, earlier.
 
     Returns:
-        A scipy OptimizeResult: x and fun, with kind "observed" those of the best call (None and NaN when all failed);
-        where values are known or found to be noisy (`BayesianOptimizer.recommend` says when), kind "predicted", x is
-        the evaluated point with the best posterior mean, fun the mean there and fun_interval its 95% interval, as the
-        message says; a callback receives the best call so far. With outcome constraints only feasible calls count (None
-        and NaN where none is). With several objectives x is the list of the points of the front and fun (k, objectives)
-        their values, as in `BayesianOptimizer.front`, both empty where no call is feasible. Then nfev, cost (of the
-        calls, as n_calls counts it), success, status (0 all calls made, 1 too many failures in a row, 2 callback
-        returned True or raised StopIteration, 3 Ctrl-C, 4 every point of a finite space evaluated, 5 the executor broke
-        or was shut down, 6 callback raised another exception, which is then `error`, 7 no call was feasible, 8 an
-        exception was raised, 9 `time_limit`, 10 `target`, 11 `patience`), of which 0, 4, 9, 10 and 11 are a success if
-        a call was feasible, message, traceback (of the first exception of `catch`, as text, else None), x_iters and
-        func_vals of all points (given values first, NaN for failures), seconds (that each call took, NaN for given
-        values), surrogate, acquisition, seed, and the `optimizer`, with its `trials_dataframe()` and with ask and tell
-        to continue. Its `plot()` draws the search, as `BayesianOptimizer.plot`.
+        A scipy OptimizeResult. x and fun are, with kind "observed", those of the best call (None and NaN if all
+        failed). If values are known or found to be noisy (`BayesianOptimizer.recommend` says when), kind is
+        "predicted": x is the evaluated point with the best posterior mean, fun the mean there and fun_interval its 95%
+        interval, as the message says; a callback receives the best call so far. With outcome constraints only feasible
+        calls count (None and NaN if there is none). With several objectives x is the list of the points of the front
+        and fun (k, objectives) their values, as in `BayesianOptimizer.front`; both are empty if no call is feasible.
+        Further fields: nfev, cost (of the calls, as n_calls counts it), success, status (0 all calls made, 1 too many
+        failures in a row, 2 callback returned True or raised StopIteration, 3 Ctrl-C, 4 every point of a finite space
+        evaluated, 5 the executor broke or was shut down, 6 callback raised another exception, which is then `error`, 7
+        no call was feasible, 8 an exception was raised, 9 `time_limit`, 10 `target`, 11 `patience`), of which 0, 4, 9,
+        10 and 11 are a success if a call was feasible, message, traceback (of the first exception of `catch`, as text,
+        else None), x_iters and func_vals of all points (given values first, NaN for failures), seconds (that each call
+        took, NaN for given values), surrogate, acquisition, seed, and the `optimizer`, with its `trials_dataframe()`
+        and with ask and tell to continue. Its `plot()` draws the search, as `BayesianOptimizer.plot`.
 
     Raises:
         ValueError, TypeError: an argument does not fit; the message names it. The checkpoint is damaged, of another
             search, or cannot hold this one, see `BayesianOptimizer.save`.
         OSError: the checkpoint cannot be written.
         KeyboardInterrupt: Ctrl-C before the first value.
-        Exception: of `fun`, unless it is one of `catch`; or of a worker, which could not call it. All calls made by
-            then are in the result that is the exception's attribute `search_result`.
+        Exception: of `fun`, unless it is one of `catch`; or of a worker that could not call `fun`. The attribute
+            `search_result` of the exception is the result with all calls made by then.
     """
     from seqdec.progress import bar
 
@@ -194,7 +196,7 @@ def minimize(
 
 @spelled(minimize, BayesianOptimizer, hidden=("capacity", "maximize"))
 def maximize(fun: Callable[[Any], Any], bounds: Any, **options: Unpack[MaximizeOptions]) -> "SearchResult":
-    """Find the largest value of an expensive function: as `seqdec.minimize`, the signs of all values kept."""
+    """Find the maximum of an expensive function: as `seqdec.minimize`; values keep their signs."""
     return minimize(fun, bounds, **options, maximize=True)
 
 

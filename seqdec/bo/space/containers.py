@@ -69,7 +69,7 @@ def among(choices: tuple[Any, ...], given: Any, name: str) -> Any:
     try:
         return choices[place(choices, given)]
     except (KeyError, TypeError):  # TypeError: it has no hash
-        raise ValueError(f"{name} = {given!r} is none of {choices!r}") from None
+        raise ValueError(f"{name} = {given!r} is not one of {choices!r}") from None
 
 
 def place(choices: tuple[Any, ...], value: Any) -> int:
