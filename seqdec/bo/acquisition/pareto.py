@@ -64,14 +64,14 @@ def hypervolume(values: Any, reference_point: Any, *, maximize: bool | Sequence[
     """Volume of the points that some of `values` dominate and that dominate the reference point.
 
     Args:
-        values: (n, m) objectives of n points; those that are not better than the reference point in all of them count
-            for nothing.
+        values: (n, m) objectives of n points; those that are not better than the reference point in all objectives do
+            not count.
         reference_point: (m,)
-        maximize: whether large values are wanted, for all objectives or for each; else small ones.
+        maximize: whether large values are wanted, instead of small ones; for all objectives or for each.
 
     Raises:
         ValueError: the shapes differ, or a number is NaN.
-        TypeError: not of numbers.
+        TypeError: an argument does not consist of numbers.
     """
     reference = _numbers("reference_point", reference_point, 1)
     values = _numbers("values", values, 2) if np.size(values) else np.zeros((0, len(reference)))

@@ -36,11 +36,11 @@ class Search(NamedTuple):
     steps: int = 60
     """Steps of each ascent; 0 for none."""
     grid: bool = False
-    """Whether all queries choose from the same Sobol points, scrambled with seed 0, without ascent: setting and
+    """Whether all suggestions come from the same Sobol points, scrambled with seed 0, without ascent: setting and
     points of the paper's experiments."""
     repeats: bool | None = None
-    """Whether a point may be suggested again, as in the paper's setting; None: where all points of a finite space have
-    been suggested, if the values are noisy, see `seqdec.bo.BayesianOptimizer.recommend`."""
+    """Whether a point may be suggested again, as in the paper's setting; None: only if all points of a finite space
+    have been suggested and the values are noisy, see `seqdec.bo.BayesianOptimizer.recommend`."""
 
 
 class Region(NamedTuple):

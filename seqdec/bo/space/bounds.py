@@ -18,18 +18,18 @@ _COLUMNS = ("number", "state", "value", "reason", "seconds")
 
 @spelled_fields
 class Conditional(NamedTuple):
-    """A parameter of a space with names that is active only where another has one of some values.
+    """A parameter of a space with names that is active only where another parameter has given values.
 
-    Where that parameter is inactive itself, so is this one.
+    Where the other parameter is inactive, so is this one.
     """
 
     dimension: Dimension
-    """Of the parameter, where it is active."""
+    """Dimension of the parameter where it is active."""
     on: str
-    """name of the other parameter, which is an Integer, an Ordinal or a Categorical; in nested dicts one of the same
-    dict, else of a dict around it"""
+    """Name of the other parameter, which is an Integer, an Ordinal or a Categorical; in nested dicts one of the same
+    dict, else of an enclosing dict."""
     values: tuple[Any, ...]
-    """Of the other parameter, for which this one is active."""
+    """Values of the other parameter for which this one is active."""
 
 
 def space_from(bounds: Any, constraints: Any = ()) -> Space:

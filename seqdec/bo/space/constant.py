@@ -1,4 +1,4 @@
-"""A dimension of one value, which is part of every point and of no question."""
+"""A dimension of one value, which is in every point and takes no part in the search."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from seqdec.registry import spelled_fields
 
 @spelled_fields
 class Constant(NamedTuple):
-    """What a Real, an Integer, an Ordinal or a Categorical with one value becomes."""
+    """A Real, an Integer, an Ordinal or a Categorical with one value."""
 
     only: Any
     """The value."""

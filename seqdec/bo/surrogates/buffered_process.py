@@ -29,14 +29,14 @@ def buffered_gp(
 
     Args:
         dim: columns of the unit cube.
-        buffer: B, responses that are kept.
+        buffer: B, number of responses that are kept.
         length_scale: l, in units of the unit cube.
         variance: s, prior variance of the function around its mean, whose prior variance is 1.
-        noise_variance: of the responses; 1e-8 is added.
+        noise_variance: noise variance of the responses; 1e-8 is added.
         growth: as in `Surrogate`.
 
     Raises:
-        ValueError, TypeError: a setting is out of its range or no number.
+        ValueError, TypeError: a setting is out of its range or not a number.
     """
     dim, buffer = checks.count("dim", dim), checks.count("buffer", buffer)
     checks.number("length_scale", length_scale, exclusive=True)

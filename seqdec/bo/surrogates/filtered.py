@@ -53,7 +53,7 @@ def hilofi_mlp(
 
     Args:
         dim: columns of the unit cube.
-        rank: of the hidden layers' covariance.
+        rank: rank of the hidden layers' covariance.
         initial_std_hidden: prior standard deviation along each of its directions.
         initial_std_last: prior standard deviation of every parameter of the last layer.
         process_noise_hidden: variance added to every hidden parameter with every chunk of responses.
@@ -86,8 +86,8 @@ def lolofi(
 
     Args:
         dim: columns of the unit cube.
-        rank_hidden: of the hidden layers' covariance.
-        rank_last: of the last layer's covariance, at most its number of parameters, features[-1] + 1.
+        rank_hidden: rank of the hidden layers' covariance.
+        rank_last: rank of the last layer's covariance, at most its number of parameters, features[-1] + 1.
         initial_std_hidden, initial_std_last, process_noise_hidden: as in `hilofi_mlp`.
         **network: features, noise_variance, scale and growth, as in `over_mlp`.
 
@@ -117,7 +117,7 @@ def lrkf(
 
     Args:
         dim: columns of the unit cube.
-        rank: of the covariance.
+        rank: rank of the covariance.
         initial_std: prior standard deviation along each of its directions.
         process_noise: variance added to every parameter with every chunk of responses.
         **network: features, noise_variance, scale and growth, as in `over_mlp`.
@@ -142,9 +142,9 @@ def lofi(
 
     Args:
         dim: columns of the unit cube.
-        rank: of the precision's factor.
+        rank: rank of the precision's factor.
         initial_std_hidden: prior standard deviation of every parameter of the hidden layers.
-        initial_std_last: of every parameter of the last layer.
+        initial_std_last: prior standard deviation of every parameter of the last layer.
         process_noise: variance added to every parameter with every chunk of responses.
         **network: features, noise_variance, scale and growth, as in `over_mlp`.
 
@@ -197,12 +197,12 @@ def over_mlp(
         make: (network with n outputs, likelihood) -> filter.
         dim: columns of the unit cube.
         features: widths of the hidden layers.
-        noise_variance: of the responses.
+        noise_variance: noise variance of the responses.
         scale: a; the network's inputs lie in [-a, a].
         growth: as in `Surrogate`.
 
     Raises:
-        ValueError, TypeError: a setting is out of its range or no number.
+        ValueError, TypeError: a setting is out of its range or not a number.
     """
     likelihood = likelihoods.gaussian(checks.real("noise_variance", noise_variance))
     return filtered(lambda rows: make(rows, likelihood), mlp(dim, features, scale), growth=check_growth(growth))

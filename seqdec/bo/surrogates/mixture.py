@@ -61,10 +61,10 @@ def gp(*, iterations: int = 30, growth: float = 1.1, draws: int = 8) -> Surrogat
         iterations: largest number of L-BFGS iterations from each of three starts after responses were standardized
             again; a quarter of it, from the last hyperparameters, after a response was appended.
         growth: as in `Surrogate`.
-        draws: of the hyperparameters, at most; 1: the most likely ones.
+        draws: largest number of draws of the hyperparameters; 1: the most likely hyperparameters.
 
     Raises:
-        ValueError, TypeError: a setting is out of its range or no number.
+        ValueError, TypeError: a setting is out of its range or not a number.
     """
     iterations, draws = checks.count("iterations", iterations), checks.count("draws", draws)
 

@@ -82,13 +82,13 @@ def hilofi(
     Args:
         dim: columns of the unit cube.
         units: K, an even number.
-        rank: of the covariance of the first layer's scales, at most `dim`.
+        rank: rank of the covariance of the first layer's scales, at most `dim`.
         initial_std_hidden: prior standard deviation of their logarithms, along each of its directions.
-        iterations: of L-BFGS, as in `seqdec.bo.gp`.
+        iterations: number of L-BFGS iterations, as in `seqdec.bo.gp`.
         growth: as in `Surrogate`.
 
     Raises:
-        ValueError, TypeError: a setting is out of its range or no number.
+        ValueError, TypeError: a setting is out of its range or not a number.
     """
     dim, units, iterations = (
         checks.count("dim", dim),

@@ -36,11 +36,11 @@ def sparse_gp(*, points: int = 512, iterations: int = 30, growth: float = 1.1) -
     """Sparse Gaussian process with Matern-5/2 kernel.
 
     Args:
-        points: M, at most.
+        points: the largest M.
         iterations, growth: as in `seqdec.bo.gp`.
 
     Raises:
-        ValueError, TypeError: a setting is out of its range or no number.
+        ValueError, TypeError: a setting is out of its range or not a number.
     """
     points, iterations = checks.count("points", points, 2), checks.count("iterations", iterations)
 

@@ -61,15 +61,15 @@ def last_layer_laplace(
 
     Args:
         dim: columns of the unit cube.
-        learning_rate: of AdamW.
-        inner_steps: gradient steps for each response, on it and all of the buffer.
-        buffer: responses that are kept.
+        learning_rate: learning rate of AdamW.
+        inner_steps: gradient steps for each response, on it and the whole buffer.
+        buffer: number of responses that are kept.
         prior_std: prior standard deviation of every parameter of the last layer.
-        noise_variance: of the responses.
+        noise_variance: noise variance of the responses.
         **network: features, scale and growth, as in `over_trained_mlp`.
 
     Raises:
-        ValueError, TypeError: a setting is out of its range or no number.
+        ValueError, TypeError: a setting is out of its range or not a number.
     """
     head = laplace(prior_std=prior_std, noise_variance=noise_variance)
     return over_trained_mlp(head, dim, learning_rate, inner_steps, buffer, **network)
@@ -87,14 +87,14 @@ def vbll(
 
     Args:
         dim: columns of the unit cube.
-        learning_rate: of AdamW.
+        learning_rate: learning rate of AdamW.
         inner_steps: gradient steps for each response, on all responses so far.
         regularization: factor of the prior's terms.
         **options: prior_std, noise_variance and degrees of `seqdec.agents.variational`, its `scale` as wishart_scale;
             features, scale and growth, as in `over_trained_mlp`.
 
     Raises:
-        ValueError, TypeError: a setting is out of its range or no number.
+        ValueError, TypeError: a setting is out of its range or not a number.
     """
     return _variational(dim, learning_rate, inner_steps, None, regularization, **options)
 
@@ -112,14 +112,14 @@ def on_vbll(
 
     Args:
         dim: columns of the unit cube.
-        learning_rate: of AdamW.
-        inner_steps: gradient steps for each response, on it and all of the buffer.
-        buffer: responses that are kept.
+        learning_rate: learning rate of AdamW.
+        inner_steps: gradient steps for each response, on it and the whole buffer.
+        buffer: number of responses that are kept.
         regularization: factor of the prior's terms.
         **options: as in `vbll`.
 
     Raises:
-        ValueError, TypeError: a setting is out of its range or no number.
+        ValueError, TypeError: a setting is out of its range or not a number.
     """
     return _variational(dim, learning_rate, inner_steps, buffer, regularization, **options)
 
@@ -160,7 +160,7 @@ def over_trained_mlp(
     Args:
         head: (network) -> loss and belief.
         dim: columns of the unit cube.
-        learning_rate: of AdamW.
+        learning_rate: learning rate of AdamW.
         inner_steps: gradient steps for each response.
         buffer: responses that are kept; None: all.
         features: widths of the hidden layers.
@@ -168,7 +168,7 @@ def over_trained_mlp(
         growth: as in `Surrogate`.
 
     Raises:
-        ValueError, TypeError: a setting is out of its range or no number.
+        ValueError, TypeError: a setting is out of its range or not a number.
     """
     checks.rate("learning_rate", learning_rate)
     inner_steps, growth = checks.count("inner_steps", inner_steps), check_growth(growth)
