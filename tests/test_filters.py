@@ -169,6 +169,42 @@ def test_equals_printed_box(name, q):
         assert relative(dense_of(state), cov) < 1e-10
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("name", ["hilofi", "lolofi", "lrkf"])
+def test_a_step_is_the_kalman_filter_s_of_the_blocks_and_keeps_the_best_low_rank(name):
+    """Propositions D.1 to D.3, F.1 and F.2, as corrected, by dense matrices."""
+    q, noise, flt = 1e-4, 0.1, MAKERS[name](NETWORK, LIKELIHOODS["gaussian"], 1e-4, dtype=jnp.float64)
+    belief = flt.init(jax.random.key(1), NETWORK.init(jax.random.key(0)))
+    step = jax.jit(lambda belief, x, y, arm: flt.update(flt.predict(belief), x, y, arm))
+    jacobian, output = jax.jit(jax.jacrev(NETWORK.apply)), jax.jit(NETWORK.apply)
+
+    def split(tree):
+        return (jax.tree.leaves(tree),) if name == "lrkf" else parameters.split(tree, NETWORK.is_last)
+
+    for x, y, arm in zip(*stream(8, 15), strict=True):
+        rows = [np.asarray(parameters.ravel(leaves, 1))[arm] for leaves in split(jacobian(belief.params, x))]
+        old, own = [dense_of(state) for state in belief.blocks], [q, 2 * q][: len(rows)]
+        priors = [cov + extra * np.eye(len(cov)) for cov, extra in zip(old, own, strict=True)]
+        total = sum(row @ prior @ row for row, prior in zip(rows, priors, strict=True)) + noise
+        eps = y[arm] - output(belief.params, x)[arm]
+        before = [parameters.ravel(leaves) for leaves in split(belief.params)]
+        belief, info = step(belief, x, y[arm], arm)
+        np.testing.assert_allclose(info.log_density, -0.5 * (eps**2 / total + np.log(2 * np.pi * total)), rtol=1e-10)
+        after = [parameters.ravel(leaves) for leaves in split(belief.params)]
+        for place, (state, cov, prior, row) in enumerate(zip(belief.blocks, old, priors, rows, strict=True)):
+            gain = prior @ row / total
+            np.testing.assert_allclose(after[place] - before[place], gain * eps, atol=1e-11)
+            left = np.eye(len(row)) - np.outer(gain, row)
+            surrogate, kept = left @ cov @ left.T + noise * np.outer(gain, gain), dense_of(state)
+            if isinstance(state.factor, linalg.FullRankFactor):
+                np.testing.assert_allclose(kept, surrogate, atol=1e-11)
+                continue
+            surrogate, rank = surrogate + own[place] * np.eye(len(row)), len(state.factor.root)
+            assert np.linalg.matrix_rank(kept, 1e-10) == rank
+            least = np.linalg.norm(np.linalg.eigvalsh(surrogate)[:-rank])
+            np.testing.assert_allclose(np.linalg.norm(surrogate - kept), least, rtol=1e-7)
+
+
 @pytest.mark.sampled(12)
 @pytest.mark.parametrize(
     ("name", "likelihood"), [("hilofi", name) for name in sorted(LIKELIHOODS)] + [("lrkf", "categorical")]

@@ -94,6 +94,18 @@ def test_low_rank_projection(dtype, seed, scale, rank, rows, columns, true_rank,
     assert difference <= 100 * tolerance(dtype) * (np.max(np.abs(want.T @ want)) + inflation) + spurious
 
 
+@pytest.mark.parametrize("inflation", [0.0, 0.5])
+def test_the_projection_is_the_nearest_matrix_of_its_rank(inflation):
+    """Its distance from sum_i W_i^T W_i + a I is the norm of the smallest eigenvalues: no rank d comes nearer."""
+    blocks = [matrix(seed, 3, 9) for seed in range(3)]
+    total = sum(block.T @ block for block in blocks) + inflation * np.eye(9)
+    for rank in (1, 4, 8):
+        root = np.asarray(linalg.low_rank_projection(rank, *map(jnp.asarray, blocks), inflation=inflation))
+        assert root.shape == (rank, 9)
+        least = np.linalg.norm(np.linalg.eigvalsh(total)[: 9 - rank])
+        np.testing.assert_allclose(np.linalg.norm(total - root.T @ root), least, rtol=1e-10)
+
+
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 def test_inflation_adds_exactly_a_in_the_row_space(dtype):
     rows = jnp.asarray(matrix(0, 3, 8), dtype)

@@ -1,4 +1,4 @@
-"""Statements of docs/mathematics.md that no other test makes, and that the tests which it names exist."""
+"""Statements of docs/mathematics.md and of the paper that no other test makes; the tests that the pages name exist."""
 
 import re
 from pathlib import Path
@@ -7,9 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.linalg
+import scipy.stats
 
 from seqdec import filters, likelihoods, models
 from seqdec import params as parameters
+from seqdec.filters import reference
+from tests.toys import network_of
 
 ROOT = Path(__file__).resolve().parents[1]
 NETWORK = models.network(models.MLP(3, (3,)), jnp.zeros(2))
@@ -27,8 +31,8 @@ def rows_of(function, params):
     return np.asarray(parameters.ravel(jax.tree.leaves(jax.jacrev(function)(params)), 1))
 
 
-def dense(belief):
-    factor = belief.blocks[0].factor
+def dense(belief, block=0):
+    factor = belief.blocks[block].factor
     root = factor.columns.T if hasattr(factor, "columns") else factor.root @ factor.coefficients @ factor.basis[0].T
     return np.asarray(root.T @ root)
 
@@ -77,8 +81,112 @@ def test_at_full_rank_only_the_surrogate_of_the_process_noise_is_left():
     np.testing.assert_allclose(dense(ours) - dense(theirs), neglected, atol=1e-10)
 
 
-def test_every_test_that_the_page_names_exists():
-    named = re.findall(r"`(tests/\w+\.py)::(\w+)`", (ROOT / "docs" / "mathematics.md").read_text(encoding="utf-8"))
+def test_the_ekf_of_a_linear_model_is_the_best_linear_predictor_and_the_posterior():
+    """Propositions B.1 and B.2 by the covariance of all responses, Corollary B.4 by the precision of all states."""
+    count, std, q, noise, generator = 5, 0.7, 0.1, 0.2, np.random.default_rng(0)
+    flt = filters.ekf(
+        network_of(lambda params, x: params["weight"] @ x),
+        likelihoods.gaussian(noise),
+        initial_std=std,
+        process_noise=q,
+        numerics=filters.Numerics(dtype=jnp.float64),
+    )
+    belief, density = flt.init(jax.random.key(0), {"weight": jnp.zeros((2, 3))}), 0.0
+    inputs, responses = generator.normal(size=(count, 3)), generator.normal(size=(count, 2))
+    for x, y in zip(inputs, responses, strict=True):
+        belief, info = flt.update(flt.predict(belief), x, y)
+        density += info.log_density
+    mean, seen = np.ravel(belief.params["weight"]), responses.ravel()
+
+    rows = np.concatenate([np.kron(np.eye(2), x) for x in inputs])
+    walk = std**2 + q * np.minimum.outer(np.arange(1, count + 1), np.arange(1, count + 1))
+    total = np.kron(walk, np.ones((2, 2))) * (rows @ rows.T) + noise * np.eye(len(seen))
+    across = np.repeat(walk[-1], 2) * rows.T
+    best = across @ np.linalg.inv(total)
+    errors = walk[-1, -1] * np.eye(6) - best @ total @ best.T
+    np.testing.assert_allclose(mean, best @ seen, atol=1e-12)
+    np.testing.assert_allclose(dense(belief), errors, atol=1e-12)
+
+    def squared_error(weights):
+        return 6 * walk[-1, -1] + np.trace(weights @ total @ weights.T - 2 * weights @ across.T)
+
+    np.testing.assert_allclose(squared_error(best), np.trace(errors))
+    others = best + 0.01 * generator.normal(size=(20, *best.shape))
+    assert min(map(squared_error, others)) > squared_error(best)
+
+    steps, observed = np.eye(count) - np.eye(count, k=-1), scipy.linalg.block_diag(*np.split(rows, count))
+    precision = np.diag([1 / (std**2 + q)] + [1 / q] * (count - 1))
+    posterior = np.linalg.inv(np.kron(steps.T @ precision @ steps, np.eye(6)) + observed.T @ observed / noise)
+    np.testing.assert_allclose(mean, (posterior @ observed.T @ seen / noise)[-6:], atol=1e-12)
+    np.testing.assert_allclose(dense(belief), posterior[-6:, -6:], atol=1e-12)
+    np.testing.assert_allclose(density, scipy.stats.multivariate_normal(np.zeros(len(seen)), total).logpdf(seen))
+
+
+def test_the_joint_update_couples_the_blocks_through_the_variance_of_the_innovation():
+    """Equation (72) and Proposition 4.1, corrected and, without process noise and at full rank, as printed."""
+    flt = filters.hilofi(
+        NETWORK,
+        likelihoods.gaussian(0.01),
+        rank=9,
+        initial_std_hidden=0.7,
+        initial_std_last=0.5,
+        numerics=filters.Numerics(dtype=jnp.float64, error_bounds=True),
+    )
+    before, noise = started(flt), 0.01 * np.eye(3)
+    after, info = flt.update(before, INPUT, jnp.array([1.0, -1.0, 0.5]))
+    jacobian = jax.jacrev(lambda params: NETWORK.apply(params, INPUT))(before.params)
+    rows = [np.asarray(parameters.ravel(leaves, 1)) for leaves in parameters.split(jacobian, NETWORK.is_last)]
+    priors = [dense(before, block) for block in range(2)]
+    parts = [jac @ prior @ jac.T for jac, prior in zip(rows, priors, strict=True)]
+    total = sum(parts) + noise
+    gains = [prior @ jac.T @ np.linalg.inv(total) for jac, prior in zip(rows, priors, strict=True)]
+    joint, _ = reference.ekf(scipy.linalg.block_diag(*priors), np.hstack(rows), noise, np.zeros(3), 0.0)
+    own = []
+    for jac, prior, gain, other in zip(rows, priors, gains, parts[::-1], strict=True):
+        left = np.eye(len(prior)) - gain @ jac
+        own.append(left @ prior @ left.T + gain @ (noise + other) @ gain.T)
+    between = -gains[0] @ total @ gains[1].T
+    np.testing.assert_allclose(joint, np.block([[own[0], between], [between.T, own[1]]]), atol=1e-12)
+
+    error = np.linalg.norm(joint - scipy.linalg.block_diag(*(dense(after, block) for block in range(2))))
+    printed = 2 * np.linalg.norm(gains[1] @ noise @ gains[0].T) ** 2
+    assert 100 * printed < error <= sum(map(float, info.error_bound))
+
+
+def one_step(sigma, root, x, noise):
+    """||theta - theta_hat|| after an innovation of one, and the bound (109), a function of sigma_{d+1} and sigma_1."""
+    seen = x[None], noise * np.eye(1), np.ones(1), 0.0
+    difference = np.linalg.norm(reference.ekf(sigma, *seen)[1] - reference.lrkf(root, *seen)[1])
+    length, least = np.linalg.norm(x), min(x @ sigma @ x, np.sum((root @ x) ** 2)) + noise
+    return difference, lambda dropped, largest: dropped * length * (1 / least + largest * length**2 / least**2)
+
+
+def test_the_step_of_lrkf_is_as_near_the_kalman_filter_s_as_its_covariance():
+    """Proposition F.4 for the best approximation of Sigma, and with ||Sigma - Sigma_hat|| for that of a later step."""
+    generator = np.random.default_rng(1)
+    for _ in range(10):
+        half = generator.normal(size=(6, 6))
+        sigma = half.T @ half
+        values, vectors = np.linalg.eigh(sigma)
+        for dropped in range(6):  # of the six directions
+            root = np.sqrt(values[dropped:, None]) * vectors[:, dropped:].T
+            norms = values[dropped - 1] if dropped else 0.0, values[-1]
+            difference, bound = one_step(sigma, root, generator.normal(size=6), generator.uniform(0.1, 1))
+            assert difference <= bound(*norms) + 1e-12
+            if dropped:  # sharp along the largest of them, where the noise is large
+                difference, bound = one_step(sigma, root, vectors[:, dropped - 1], 1e4 * values[-1])
+                np.testing.assert_allclose(difference, bound(*norms), rtol=1e-3)
+
+    sigma, root, first = np.diag([100.0, 90.0]), np.array([[10.0, 0.0]]), (np.eye(1, 2), np.eye(1), np.ones(1), 0.0)
+    sigma, root = reference.ekf(sigma, *first)[0], reference.lrkf(root, *first)[0]
+    difference, bound = one_step(sigma, root, np.array([0.0, 0.1]), 1.0)
+    assert difference > 10 * bound(*np.linalg.eigvalsh(sigma))
+    assert difference <= bound(np.linalg.norm(sigma - root.T @ root, 2), np.linalg.norm(root, 2) ** 2)
+
+
+@pytest.mark.parametrize("page", ["mathematics", "reproduction"])
+def test_every_test_that_a_page_names_exists(page):
+    named = re.findall(r"`(tests/\w+\.py)::(\w+)`", (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"))
     assert len(named) > 15
     for path, name in named:
         assert f"\ndef {name}(" in (ROOT / path).read_text(encoding="utf-8"), name

@@ -91,6 +91,17 @@ def test_the_objective_of_one_observation_worked_by_hand():
     np.testing.assert_allclose(penalty, divergence - log_prior, rtol=1e-12)
 
 
+def test_the_bound_of_an_observation_is_below_its_log_density_and_exact_without_variance():
+    """Equation (114) of the paper, whose density is N(y | m, phi^T Sigma phi + R)."""
+    random = np.random.default_rng(0)
+    y, mean, variance, noise = *random.normal(size=(2, 50)), *random.uniform(0.1, 1, size=(2, 50))
+    for spread, gap in ((variance, 1e-4), (np.zeros(50), 0.0)):
+        bound = vbll.regression_bound(y, mean, spread, jnp.log(noise))
+        density = jax.scipy.stats.norm.logpdf(y, mean, np.sqrt(spread + noise))
+        assert np.all(density - bound >= gap - 1e-12)
+    np.testing.assert_allclose(bound, density, rtol=1e-10)
+
+
 def test_the_bound_of_a_class_is_below_its_expectation_and_exact_without_variance():
     random = np.random.default_rng(0)
     mean, variance = jnp.asarray(random.normal(size=4)), jnp.asarray(random.uniform(0.1, 1, 4))
