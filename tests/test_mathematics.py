@@ -187,6 +187,6 @@ def test_the_step_of_lrkf_is_as_near_the_kalman_filter_s_as_its_covariance():
 @pytest.mark.parametrize("page", ["mathematics", "reproduction"])
 def test_every_test_that_a_page_names_exists(page):
     named = re.findall(r"`(tests/\w+\.py)::(\w+)`", (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"))
-    assert len(named) > 15
+    assert len(named) > 5
     for path, name in named:
         assert f"\ndef {name}(" in (ROOT / path).read_text(encoding="utf-8"), name
