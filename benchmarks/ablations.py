@@ -1,23 +1,25 @@
 """Ablations of the papers on optimizers, small enough for two cores, with the papers' figures beside.
 
-    python benchmarks/ablations.py [koala] [alice] [memory] [self_tuning] [condition] [--seeds 3] [--rates 3]
+    python benchmarks/ablations.py [NAME ...] [--seeds 3] [--rates 3] [--steps 400]
 
 koala        KOALA++ symmetric or not, its initial variance, and the eigenvalues of its covariance; LeNet5 on MNIST
+koala_runs   batch sizes, with the same number of images, and schedules of KOALA++ and SGD; LeNet5 on MNIST
 alice        tracking, switching and compensation of Alice; a transformer of 0.1 million parameters on source code
-memory       parameters and state of LLaMA from 60 million to 1.3 billion parameters, by the shapes of the state
+alice_basis  how far the eigenvectors of Alice move at a renewal; the same transformer
 self_tuning  fixed momenta and self-tuning ones, SGD and Adam, and gradients of other minibatches; LeNet5 on MNIST
 condition    condition numbers of the updates of Adam, FISMO and Muon; LeNet5 on MNIST
 
-Runs have warm-up over a tenth and a cosine to a tenth of the learning rate. Each variant has its own learning rate, the
-best of `--rates`, half a decade apart, on held-out data and a seed that is not reported; the figures of the reported
-seeds are on the same data. "Ahead" is by how much a variant is better than the first of its table, paired over seeds,
-with 95% intervals. The papers' figures are those of their own models and data, so that only their order compares.
+Runs have warm-up over a tenth and a cosine to a tenth of the learning rate, if not said otherwise. Each variant has
+its own learning rate, the best of `--rates`, half a decade apart, on held-out data and a seed that is not reported; the
+figures of the reported seeds are on the same data. "Ahead" is by how much a variant is better than the first of its
+table, paired over seeds, with 95% intervals. The papers' figures are those of their own models and data, so that only
+their order compares.
 """
 
 import argparse
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -32,23 +34,38 @@ from seqdec.statistics import mean_and_margin
 Make = Callable[[optax.Schedule], optax.GradientTransformationExtraArgs]
 
 
-def training(task: Task, make: Make, steps: int, others: str = "") -> Callable[[float, int], jax.Array]:
-    """A program (rate, seed) -> loss, and error or perplexity on held-out data at the end.
+class Variant(NamedTuple):
+    """A line of a table."""
 
-    With `others` the optimizer also gets gradients of a second minibatch as `validation_grads`: "alone", or "added" to
-    those of the first.
-    """
-    schedule = optax.warmup_cosine_decay_schedule(0.0, 1.0, steps // 10, steps, 0.1)
-    transform = optax.with_extra_args_support(make(schedule))
+    make: Make
+    rate: float
+    """middle of the learning rates"""
+    published: str
+    """figure of the paper"""
+    others: str = ""
+    """gradients of a second minibatch as `validation_grads` too: "alone", or "added" to those of the first"""
+    schedule: Callable[[int], optax.Schedule] = lambda steps: optax.warmup_cosine_decay_schedule(
+        0.0, 1.0, steps // 10, steps, 0.1
+    )
+    """number of steps -> multiples of the learning rate"""
+    batch: int | None = None
+    """of a minibatch in the place of the task's, with as many fewer or more steps"""
+
+
+def training(task: Task, variant: Variant, steps: int) -> Callable[[float, int], jax.Array]:
+    """A program (rate, seed) -> loss, and error or perplexity on held-out data at the end."""
+    size, others = variant.batch or task.batch, variant.others
+    steps = steps * task.batch // size
+    transform = optax.with_extra_args_support(variant.make(variant.schedule(steps)))
     gradient = jax.value_and_grad(lambda params, batch: task.loss(params, batch)[0])
 
     def step(carry, number, data, rate, seed):
         params, state = carry
         keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), number))
-        loss, gradients = gradient(params, task.draw(keys[0], data, task.batch))
+        loss, gradients = gradient(params, task.draw(keys[0], data, size))
         extra = {}
         if others:
-            _, second = gradient(params, task.draw(keys[1], data, task.batch))
+            _, second = gradient(params, task.draw(keys[1], data, size))
             extra["validation_grads"] = optax.tree.add(gradients, second) if others == "added" else second
         updates, state = transform.update(gradients, state, params, value=loss, **extra)
         return (jax.tree.map(lambda p, u: p + rate * u, params, updates), state), None
@@ -64,25 +81,22 @@ def training(task: Task, make: Make, steps: int, others: str = "") -> Callable[[
     return lambda rate, seed: run(task.data, task.held_out, rate, seed)
 
 
-def table(title: str, task: Task, variants: Mapping[str, tuple], steps: int, options: argparse.Namespace) -> None:
-    """Print the figures of variants by name, each compared with the first.
-
-    A variant is (make, middle of the learning rates, figure of the paper), and perhaps `others` of `training`.
-    """
+def table(title: str, task: Task, variants: Mapping[str, Variant], steps: int, options: argparse.Namespace) -> None:
+    """Print the figures of variants by name, each compared with the first."""
     what = "perplexity" if task.perplexity else "error / %"
     print(f"\n{title}: {task.name}, {steps} steps, {options.seeds} seeds\n")
     print(f"| variant | rate | held-out loss | {what} | ahead | paper |\n|---|---|---|---|---|---|")
     first = None
-    for name, (make, middle, published, *others) in variants.items():
-        run = training(task, make, steps, *others)
-        grid = middle * 10 ** (0.5 * (np.arange(options.rates) - (options.rates - 1) / 2))
+    for name, variant in variants.items():
+        run = training(task, variant, steps)
+        grid = variant.rate * 10 ** (0.5 * (np.arange(options.rates) - (options.rates - 1) / 2))
         sweep = [np.nan_to_num(float(run(rate, options.seeds)[1]), nan=np.inf) for rate in grid]
         best = grid[int(np.argmin(sweep))]
         ends = np.array([run(best, seed) for seed in range(options.seeds)], float)
         first = ends if first is None else first
         cells = [mean_and_margin(values) for values in (ends[:, 0], ends[:, 1], first[:, 1] - ends[:, 1])]
         loss, figure, ahead = (f"{mean:.3f} ± {margin:.3f}" for mean, margin in cells)
-        print(f"| {name} | {best:.2g} | {loss} | {figure} | {ahead} | {published} |", flush=True)
+        print(f"| {name} | {best:.2g} | {loss} | {figure} | {ahead} | {variant.published} |", flush=True)
 
 
 def koala(options: argparse.Namespace) -> None:
@@ -93,14 +107,46 @@ def koala(options: argparse.Namespace) -> None:
         return lambda schedule: optim.koala_plus_plus(schedule, **settings)
 
     variants = {
-        "symmetric, p0 = 0.1": (make(), 1.0, "the better late in training"),
-        "not symmetric": (make(symmetric=False), 1.0, "competitive, less stable"),
+        "symmetric, p0 = 0.1": Variant(make(), 1.0, "the better late in training"),
+        "not symmetric": Variant(make(symmetric=False), 1.0, "competitive, less stable"),
     }
     table("KOALA++, symmetric or not (Figure 2)", task, variants, options.steps, options)
-    errors = {0.05: 22.95, 0.1: 22.04, 0.2: 21.80}
-    variants = {f"p0 = {p}": (make(initial_variance=p, process_noise=0.2), 1.0, errors[p]) for p in errors}
+    errors = {0.05: "22.95", 0.1: "22.04", 0.2: "21.80"}
+    variants = {f"p0 = {p}": Variant(make(initial_variance=p, process_noise=0.2), 1.0, errors[p]) for p in errors}
     table("KOALA++, initial variance with q = 0.2 (Table 8)", task, variants, options.steps, options)
     _eigenvalues(task, options.steps)
+
+
+def _steps(steps: int) -> optax.Schedule:
+    """Falls by a factor of ten after 30, 60 and 90% of the steps."""
+    return optax.piecewise_constant_schedule(1.0, {int(part * steps): 0.1 for part in (0.3, 0.6, 0.9)})
+
+
+def koala_runs(options: argparse.Namespace) -> None:
+    """Tables 6 and 7 of KOALA++: errors with other batches and schedules, and those of SGD beside."""
+    task = tasks.make("mnist")
+    methods = {
+        "KOALA++": (lambda schedule: optim.koala_plus_plus(schedule), 1.0),
+        "SGD": (functools.partial(optax.sgd, momentum=0.9), 0.1),
+    }
+    batches = {64: "20.27", 128: "20.38", 256: "21.78", 512: "23.63"}
+    schedules = {
+        "steps": (_steps, "21.80"),
+        "cosine": (lambda steps: optax.cosine_decay_schedule(1.0, steps), "20.57"),
+        "warm-up, then a cosine": (Variant._field_defaults["schedule"], "ahead of a cosine with Swin-T: 32.18, 35.05"),
+    }
+    for method, (make, rate) in methods.items():
+        own = method == "KOALA++"
+        variants = {
+            f"{size} images": Variant(make, rate, published if own else "", batch=size)
+            for size, published in batches.items()
+        }
+        table(f"{method}, batch size (Table 6)", task, variants, options.steps, options)
+        variants = {
+            name: Variant(make, rate, published if own else "", schedule=schedule)
+            for name, (schedule, published) in schedules.items()
+        }
+        table(f"{method}, schedule (Table 7)", task, variants, options.steps, options)
 
 
 def _eigenvalues(task: Task, steps: int) -> None:
@@ -157,74 +203,62 @@ def alice(options: argparse.Namespace) -> None:
 
     bare = {"switching": "none", "compensation": "none"}
     variants = {
-        "Alice": (make(), 0.06, "21.95"),
-        "without compensation": (make(compensation="none"), 0.06, "25.11"),
-        "without switching and compensation": (make(**bare), 0.06, "27.35"),
-        "without tracking, switching and compensation": (make(b3=0, **bare), 0.06, "26.96"),
-        "without tracking": (make(b3=0), 0.06, "21.99"),
-        "compensation fira_plus": (make(compensation="fira_plus"), 0.06, "behind Alice"),
-        "compensation fira": (make(compensation="fira"), 0.06, "behind Alice"),
+        "Alice": Variant(make(), 0.06, "21.95"),
+        "without compensation": Variant(make(compensation="none"), 0.06, "25.11"),
+        "without switching and compensation": Variant(make(**bare), 0.06, "27.35"),
+        "without tracking, switching and compensation": Variant(make(b3=0, **bare), 0.06, "26.96"),
+        "without tracking": Variant(make(b3=0), 0.06, "21.99"),
+        "compensation fira_plus": Variant(make(compensation="fira_plus"), 0.06, "behind Alice"),
+        "compensation fira": Variant(make(compensation="fira"), 0.06, "behind Alice"),
     }
     for switching in ("full_basis", "gaussian_mix", "gaussian"):
         settings = {"switching": switching, "compensation": "none"}
-        variants[f"without compensation, {switching}"] = (make(**settings), 0.06, "behind 25.11")
+        variants[f"without compensation, {switching}"] = Variant(make(**settings), 0.06, "behind 25.11")
     table("Alice, its parts (Table 5, Figure 5)", task, variants, options.steps, options)
 
 
-LLAMA = {
-    "60M": (512, 1376, 8, 128),
-    "130M": (768, 2048, 12, 256),
-    "350M": (1024, 2736, 24, 256),
-    "1.3B": (2048, 5461, 24, 512),
-}
-"""Width, width of the MLP, layers, and the authors' rank."""
-VOCABULARY = 32_000
-MEMORY = {
-    "adam": (0.32, 0.75, 2.05, 7.48),
-    "galore": (0.26, 0.57, 1.29, 4.43),
-    "fira": (0.26, 0.57, 1.29, 4.43),
-    "apollo, mini": (0.23, 0.43, 0.93, 2.98),
-    "apollo, svd": (0.26, 0.57, 1.29, 4.43),
-    "racs": (0.23, 0.43, 0.93, 2.98),
-    "alice_0": (0.26, 0.57, 1.29, 4.44),
-    "alice": (0.26, 0.59, 1.33, 4.60),
-}
-"""Table 3, last layer by Adam, in GiB."""
+def alice_basis(options: argparse.Namespace) -> None:
+    """Figure 6 of Alice: |cosine| between an eigenvector before and after a renewal, without switching."""
+    task, interval, turns = small_text(), 20, options.steps // 20
+    make = functools.partial(optim.alice, 0.06, rank=8, leading=3, interval=interval, switching="none")
+    print(f"\nEigenvectors of Alice, rank 8, a renewal in every {interval} steps: |cosine| between one and the next")
+    print("(Figure 6: the leading ones of LLaMA hardly move); means over matrices, renewals and seeds\n")
+    ranges = [(1, turns // 4), (turns // 4, turns // 2), (turns // 2, turns)]
+    print("| eigenvector |", " | ".join(f"steps {a * interval} to {b * interval}" for a, b in ranges), "| moment |")
+    print("|---" * (len(ranges) + 2) + "|")
+    for title, b3 in {"tracked": 0.999, "of the last gradient": 0.0}.items():
+        bases = [_bases(task, make(b3=b3, compensation="none"), interval, turns, seed) for seed in range(options.seeds)]
+        for index in (1, 2, 4, 8):
+            cells = [
+                np.mean(
+                    [
+                        np.abs(np.sum(basis[a - 1 : b - 1, ..., index - 1] * basis[a:b, ..., index - 1], -1)).mean()
+                        for run in bases
+                        for basis in run
+                    ]
+                )
+                for a, b in ranges
+            ]
+            print(f"| {index} |", " | ".join(f"{cell:.2f}" for cell in cells), f"| {title} |", flush=True)
 
 
-def llama(size: str) -> dict[str, Any]:
-    """Shapes of the parameters."""
-    width, inner, layers, _ = LLAMA[size]
-    attention = dict.fromkeys(("query", "key", "value", "merge"), (width, width))
-    layer = attention | {"gate": (width, inner), "up": (width, inner), "down": (inner, width)}
-    layer |= {"norm_0": (width,), "norm_1": (width,)}
-    shapes: dict[str, Any] = {f"layer_{index}": layer for index in range(layers)}
-    shapes |= {"embed": (VOCABULARY, width), "head": (width, VOCABULARY), "norm": (width,)}
-    return jax.tree.map(
-        lambda shape: jax.ShapeDtypeStruct(shape, jnp.bfloat16), shapes, is_leaf=lambda leaf: isinstance(leaf, tuple)
-    )
+def _bases(task: Task, transform: optax.GradientTransformationExtraArgs, interval: int, turns: int, seed: int):
+    """(turns, ..., m, r) of each matrix, after every `interval` steps."""
 
+    def step(carry, number):
+        params, state = carry
+        batch = task.draw(jax.random.fold_in(jax.random.key(seed), number), task.data, task.batch)
+        gradients = jax.grad(lambda params: task.loss(params, batch)[0])(params)
+        updates, state = transform.update(gradients, state, params)
+        return (optax.apply_updates(params, updates), state), None
 
-def memory(options: argparse.Namespace) -> None:
-    """Table 3 of Alice: GiB of parameters and state at two bytes for each number, by the shapes of the state."""
-    del options
-    print("\nMemory of LLaMA / GiB at two bytes for each number, here / paper (Table 3, where r^2 takes four)\n")
-    print("| |", " | ".join(LLAMA), "|\n|---" + "|---" * len(LLAMA) + "|")
-    for name, published in MEMORY.items():
-        cells = []
-        for size, figure in zip(LLAMA, published, strict=True):
-            params, rank = llama(size), LLAMA[size][-1]
-            numbers = sum(leaf.size for leaf in jax.tree.leaves(params))
-            state = 2 * numbers if name == "adam" else _state_numbers(name, params, rank)
-            cells.append(f"{2 * (numbers + state) / 2**30:.2f} / {figure:.2f}")
-        print(f"| {name} |", " | ".join(cells), "|", flush=True)
+    def turn(carry, number):
+        carry, _ = jax.lax.scan(step, carry, number * interval + jnp.arange(interval))
+        return carry, optax.tree.get(carry[1], "basis")
 
-
-def _state_numbers(name: str, params: Any, rank: int) -> int:
-    name, _, kind = name.partition(", ")
-    settings: dict[str, Any] = {} if name == "racs" else {"rank": 1 if kind == "mini" else rank}
-    settings |= {"projection": "svd"} if kind == "svd" else {}
-    return int(optim.explain(optim.REGISTRY[name], params, **settings)["state_bytes"].sum()) // 4
+    params = task.init(jax.random.key(seed))
+    _, bases = jax.jit(lambda carry: jax.lax.scan(turn, carry, jnp.arange(turns)))((params, transform.init(params)))
+    return [np.asarray(basis) for basis in jax.tree.leaves(bases)]
 
 
 SGD = {0.01: 74.93, 0.1: 75.76, 0.2: 75.89, 0.5: 76.21, 0.8: 77.26, 0.9: 77.57, 0.95: 76.57, 0.98: 69.79, 0.99: 55.62}
@@ -242,26 +276,26 @@ def self_tuning(options: argparse.Namespace) -> None:
     def adam(*momenta: float) -> Make:
         return lambda schedule: optim.self_tuning_adamw(schedule, momenta=momenta)
 
-    variants: dict[str, tuple] = {
-        "0.01, 0.99 (self-tuning)": (sgd(0.01, 0.99), 0.3, "21.94"),
-        "0.9, 0.95, 0.98, 0.99, 0.995": (sgd(0.9, 0.95, 0.98, 0.99, 0.995), 0.06, "21.67"),
+    variants = {
+        "0.01, 0.99 (self-tuning)": Variant(sgd(0.01, 0.99), 0.3, "21.94"),
+        "0.9, 0.95, 0.98, 0.99, 0.995": Variant(sgd(0.9, 0.95, 0.98, 0.99, 0.995), 0.06, "21.67"),
     }
     for beta, accuracy in SGD.items():
-        variants[f"{beta}"] = (
+        variants[f"{beta}"] = Variant(
             functools.partial(optax.sgd, momentum=beta),
             0.3 * (1 - beta) ** 0.5,
             f"{100 - accuracy:.2f}",
         )
     table("Self-tuning SGD and fixed momenta (Table 13)", task, variants, options.steps, options)
-    variants = {"0.8, 0.99 (self-tuning)": (adam(0.8, 0.99), 6e-3, "26.74")}
+    variants = {"0.8, 0.99 (self-tuning)": Variant(adam(0.8, 0.99), 6e-3, "26.74")}
     for beta, accuracy in ADAM.items():
         make = functools.partial(optax.adamw, b1=beta, weight_decay=0.0)
-        variants[f"{beta}"] = (make, 1e-2, f"{100 - accuracy:.2f}")
+        variants[f"{beta}"] = Variant(make, 1e-2, f"{100 - accuracy:.2f}")
     table("Self-tuning AdamW and fixed first moments (Table 14)", task, variants, options.steps, options)
     variants = {
-        "the gradient itself": (sgd(0.01, 0.99), 0.3, "21.94"),
-        "that of another minibatch": (sgd(0.01, 0.99), 0.1, "22.90", "alone"),
-        "their sum": (sgd(0.01, 0.99), 0.1, "21.70", "added"),
+        "the gradient itself": Variant(sgd(0.01, 0.99), 0.3, "21.94"),
+        "that of another minibatch": Variant(sgd(0.01, 0.99), 0.1, "22.90", "alone"),
+        "their sum": Variant(sgd(0.01, 0.99), 0.1, "21.70", "added"),
     }
     table("Self-tuning SGD, gradients that choose (Table 18)", task, variants, options.steps, options)
 
@@ -306,7 +340,7 @@ def _label(matrix: bool) -> str:
     return "matrix" if matrix else "rest"
 
 
-ABLATIONS = {"koala": koala, "alice": alice, "memory": memory, "self_tuning": self_tuning, "condition": condition}
+ABLATIONS = {method.__name__: method for method in (koala, koala_runs, alice, alice_basis, self_tuning, condition)}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
