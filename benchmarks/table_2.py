@@ -1,0 +1,68 @@
+"""Milliseconds of a step of every agent of Table 2, with the paper's settings, measured in turns.
+
+    OMP_NUM_THREADS=1 taskset -c 0 python benchmarks/table_2.py [--steps 100] [--turns 5]
+
+A step draws an image, chooses an arm and learns from the reward; the first call of each agent, which compiles, is not
+counted. CPU time of all threads, which other programs lengthen less than time by the clock: the median of the turns,
+with the least and the most. The paper has minutes of ten trials of 40,000 steps that run together on a TPU v4-8, which
+are divided by the number of steps of all trials.
+"""
+
+import time
+
+import jax
+import numpy as np
+import pandas as pd
+import tyro
+
+import seqdec
+from seqdec.experiments.mnist import MNIST
+
+MINUTES = {
+    ("hilofi", ""): 8.44,
+    ("lolofi", ""): 3.67,
+    ("lrkf", ""): 2.51,
+    ("lofi", ""): 4.76,
+    ("lofi", "thompson"): 38.90,
+    ("last_layer_laplace", ""): 1.36,
+    ("last_layer_laplace", "thompson"): 191.55,
+    ("adamw", ""): None,
+    ("muon", ""): None,
+}
+"""Of the paper, by agent and policy; "" is predictive sampling, and epsilon-greedy for AdamW and Muon."""
+
+
+def main(steps: int = 100, turns: int = 5) -> None:
+    """Print the table.
+
+    Args:
+        steps: of each turn.
+        turns: of each agent.
+    """
+    options = MNIST(published=True, agents=",".join(dict.fromkeys(f"{kind}.published" for kind, _ in MINUTES)))
+    env = options.environment()
+    agents = {
+        (kind, policy): options.agent(f"{kind}.published", env, **({"policy": policy} if policy else {}))
+        for kind, policy in MINUTES
+    }
+    states = {name: seqdec.run(agent, env, steps, seed=0, progress=False).state for name, agent in agents.items()}
+    taken: dict[tuple, list[float]] = {name: [] for name in agents}
+    for _ in range(turns + 1):
+        for name, agent in agents.items():
+            began = time.process_time()
+            run = seqdec.run(agent, env, steps, seed=0, state=states[name], progress=False)
+            jax.block_until_ready(run.state)
+            taken[name].append(1e3 * (time.process_time() - began) / steps)
+            states[name] = run.state
+    rows = []
+    for (kind, policy), every in taken.items():
+        times, minutes = np.asarray(every[1:]), MINUTES[kind, policy]
+        cells = [f"{np.median(times):.2f} ({times.min():.2f} to {times.max():.2f})"]
+        cells.append("" if minutes is None else f"{minutes * 60e3 / (10 * 40_000):.2f}")
+        rows.append((kind, policy, *cells))
+    columns = ["agent", "policy", "ms of a step", "of the paper"]
+    print(pd.DataFrame(rows, columns=columns).to_string(index=False))
+
+
+if __name__ == "__main__":
+    tyro.cli(main, description=__doc__)
