@@ -54,7 +54,7 @@ team = {
     "linear, epsilon-greedy": seqdec.agents.ekf(env, model=linear, policy="epsilon_greedy"),
 }
 runs = {name: seqdec.run(agent, env, 1000, seed=0, num_seeds=5) for name, agent in team.items()}
-results.readable(results.compare(runs))[["reward", "regret", "of optimum"]]
+results.readable(results.compare(runs))[["reward", "regret", "% of optimum"]]
 
 # %% [markdown]
 # Reward and regret are sums over 1,000 steps, averaged over five seeds, with 95% intervals. Regret is the reward that

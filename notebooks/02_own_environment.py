@@ -112,11 +112,11 @@ runs = {
     name: seqdec.run(agent, cafe, 1500, seed=0, num_seeds=4, diagnostics=("observation",))
     for name, agent in team.items()
 }
-results.readable(results.compare(runs))[["reward", "regret", "of optimum"]]
+results.readable(results.compare(runs))[["reward", "regret", "% of optimum"]]
 
 # %% [markdown]
-# Reward and regret are sums over 1,500 guests, averaged over four seeds, with 95% intervals; "of optimum" is the share
-# of what the best recommendations would have earned.
+# Reward and regret are sums over 1,500 guests, averaged over four seeds, with 95% intervals; "% of optimum" is the
+# share of what the best recommendations would have earned.
 
 # %%
 results.plot_comparison(runs)

@@ -65,7 +65,7 @@ runs = {
     name: seqdec.run(agent, env, 1500, seed=0, num_seeds=3, diagnostics=("observation",))
     for name, agent in team.items()
 }
-results.readable(results.compare(runs))[["reward", "regret", "of optimum"]]
+results.readable(results.compare(runs))[["reward", "regret", "% of optimum"]]
 
 # %% [markdown]
 # Guessing earns 150 in 1,500 steps. Intervals from three seeds are wide, and 1,500 images are few: this does not say

@@ -21,7 +21,7 @@
 #
 # A log in which the reward of every candidate is known can be replayed by any agent: a step offers a user's next ten
 # videos, the agent chooses one, and the log says for how long it was watched. KuaiRec is such a log. Its files are not
-# needed here: without them the log is **synthetic**, with the same schema, and every table and picture says so.
+# needed here: without them the log is **synthetic**, with the same schema, and every table and figure says so.
 
 # %%
 # %matplotlib inline

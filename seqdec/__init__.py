@@ -20,6 +20,7 @@ from seqdec import (
     results,
     runtime,
     states,
+    tables,
 )
 from seqdec.bo import maximize, minimize
 from seqdec.loop._compiled import compiled
@@ -60,6 +61,7 @@ __all__ = [
     "runtime",
     "save",
     "states",
+    "tables",
     "use_all_cores",
 ]
 

@@ -41,7 +41,7 @@ continues the experiment in DIR after any interruption, with the same result as 
 
 @dataclass(frozen=True)
 class Run:
-    """Run an experiment: prints a table, fills a folder with runs, pictures and a summary."""
+    """Run an experiment: prints a table, fills a folder with runs, figures and a summary."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +51,14 @@ class List:
 
 @dataclass(frozen=True)
 class Report:
-    """Rebuild table and pictures from the runs saved in a folder."""
+    """Rebuild table and figures from the runs saved in a folder."""
 
     directory: tyro.conf.Positional[Path]
     """Folder that `seqdec run` or another command filled."""
     html: Path | None = None
-    """Also write one page of HTML with tables, pictures, options and versions to this file."""
+    """Also write one page of HTML with tables, figures, options and versions to this file."""
     format: Literal["svg", "pdf"] | None = None
-    """Also write the pictures in this format, for papers."""
+    """Also write the figures in this format, for papers."""
     latex: bool = False
     """Print the tables in LaTeX, with the rules of the package booktabs."""
 
@@ -221,7 +221,7 @@ def _play(experiment: Experiment, plan: Any, resuming: bool) -> int:
         code = _complain(error, _FAILED)
     if saved:
         print(experiment.report(experiment.out))
-        print(f"\nResults, tables and pictures are in {experiment.out}")
+        print(f"\nResults, tables and figures are in {experiment.out}")
     return code
 
 

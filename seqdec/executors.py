@@ -380,13 +380,17 @@ class Ray(_Workers):
         with warnings.catch_warnings():
             # Ray's processes replace the forked one at once, so that JAX's threads do not matter.
             warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
-            ray.init(
-                address or "local",
-                runtime_env={"env_vars": worker_environment()},
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                **own,
-            )
+            try:
+                ray.init(
+                    address or "local",
+                    runtime_env={"env_vars": worker_environment()},
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                    **own,
+                )
+            except ConnectionError as error:
+                remedy = "a cluster with token authentication needs RAY_AUTH_MODE=token in the environment"
+                raise ConnectionError(f"no Ray cluster answers at {address!r}: {error}; {remedy}") from error
         self.workers = max(1, int(ray.cluster_resources().get("CPU", 1)))
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:

@@ -2,7 +2,7 @@
 
 import itertools
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -178,11 +178,19 @@ def optimum(axis: Axes, value: float) -> None:
         axis.axhline(value, color="0.2", ls="--", lw=1, label=OPTIMUM, zorder=1)
 
 
-def intervals(axis: Axes, names: list[str], values: np.ndarray, errors: np.ndarray) -> None:
-    """One row for each name, from the top: a dot and its interval; `errors` are (n,) or (2, n)."""
+def intervals(
+    axis: Axes, names: list[str], values: np.ndarray, errors: np.ndarray, everywhere: Sequence[str] = ()
+) -> None:
+    """One row for each name, from the top: a dot and its interval; `errors` are (n,) or (2, n).
+
+    `everywhere` are the names in all panels of a figure, where the rows of a panel are not the same in each.
+    """
     rows, below_above = np.arange(len(names)), np.broadcast_to(errors, (2, len(names)))
-    for style, row in zip(styles(names), rows, strict=True):
-        axis.errorbar(values[row], row, xerr=below_above[:, row, None], fmt="o", capsize=3, color=style["color"])
+    colors = {
+        name: style["color"] for name, style in zip(everywhere or names, styles(everywhere or names), strict=True)
+    }
+    for name, row in zip(names, rows, strict=True):
+        axis.errorbar(values[row], row, xerr=below_above[:, row, None], fmt="o", capsize=3, color=colors[name])
     axis.set_yticks(rows, names)
     axis.invert_yaxis()
     axis.margins(y=0.12)
@@ -351,6 +359,11 @@ def title(runs: Mapping[str, Run]) -> str:
 def bands(count: int, what: str = "seed") -> str:
     """What the curves of `count` seeds, or other repetitions, show."""
     return f"{count} {what}s, mean and {'95% band' if count > _FEW else 'each'}" if count > 1 else f"1 {what}"
+
+
+def mean_and_interval(count: int) -> str:
+    """What a dot and its interval show, which are of `count` seeds."""
+    return f"{count} seeds, mean and 95% interval" if count > 1 else "1 seed"
 
 
 present(__name__)

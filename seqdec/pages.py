@@ -1,10 +1,12 @@
-"""Pages of HTML that need no other file: text, tables and pictures, for wide and for narrow screens."""
+"""Pages of HTML that need no other file: text, tables and figures, for wide and for narrow screens."""
 
 import base64
 from collections.abc import Iterable
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from seqdec.persistence import write_file
 
@@ -20,10 +22,10 @@ img { max-width: 100%; height: auto; display: block; margin: 1rem 0; }
 pre { background: #f4f4f4; padding: .7rem; overflow-x: auto; white-space: pre-wrap; overflow-wrap: anywhere; }
 pre.table { white-space: pre; overflow-wrap: normal; }
 .warning { background: #fff3e0; border-left: 4px solid #d55e00; padding: .5rem .8rem; overflow-wrap: anywhere; }
-.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; }
-th, td { padding: .25rem .7rem; border-bottom: 1px solid #ddd; text-align: right; white-space: nowrap; }
+.wide { overflow-x: auto; } .wide img { min-width: 36rem; } table { border-collapse: collapse; font-size: .9rem; }
+th, td { padding: .25rem .55rem; border-bottom: 1px solid #ddd; text-align: left; white-space: nowrap; }
 th { border-bottom: 2px solid #888; }
-th:first-child, td:first-child { text-align: left; }
+.number { text-align: right; font-variant-numeric: tabular-nums; }
 """
 
 
@@ -63,15 +65,43 @@ def preformatted(text: str, kind: str = "") -> str:
     return f'<pre class="{kind}">{escape(text)}</pre>' if kind else f"<pre>{escape(text)}</pre>"
 
 
-def picture(png: bytes, caption: str = "") -> str:
-    """A picture within the page."""
-    image = f'<img alt="{escape(caption)}" src="data:image/png;base64,{base64.b64encode(png).decode()}">'
+def figure(png: bytes, caption: str = "") -> str:
+    """A figure, which scrolls where the screen is narrow."""
+    source = f"data:image/png;base64,{base64.b64encode(png).decode()}"
+    image = f'<div class="wide"><img alt="{escape(caption)}" src="{source}"></div>'
     return f"<figure>{image}<figcaption>{escape(caption)}</figcaption></figure>" if caption else image
 
 
 def table(rows: "pd.DataFrame", *, index: bool = False, digits: int = 6) -> str:
-    """A table, which scrolls where the screen is narrow; "None." for one without rows."""
+    """A table, numbers to the right, which scrolls where the screen is narrow; "None." for one without rows."""
     if not len(rows):
         return "<p>None.</p>"
-    text = rows.to_html(index=index, border=0, na_rep="", float_format=lambda value: f"{value:.{digits}g}")
-    return f'<div class="wide">{text}</div>'
+    shown = rows.reset_index(names=rows.index.name or "") if index else rows
+    columns = [[_text(value, digits) for value in shown[name]] for name in shown]
+    kinds = [' class="number"' if all(map(_is_number, cells)) else "" for cells in columns]
+    lines = [
+        _row("th", map(str, shown.columns), kinds),
+        *(_row("td", cells, kinds) for cells in zip(*columns, strict=True)),
+    ]
+    return f'<div class="wide"><table>{"".join(lines)}</table></div>'
+
+
+def _row(tag: str, cells: Iterable[str], kinds: list[str]) -> str:
+    filled = (f"<{tag}{kind}>{escape(cell)}</{tag}>" for cell, kind in zip(cells, kinds, strict=True))
+    return f"<tr>{''.join(filled)}</tr>\n"
+
+
+def _text(value: Any, digits: int) -> str:
+    """A value in a cell; an unknown one is empty."""
+    if isinstance(value, float | np.floating):
+        return "" if np.isnan(value) else f"{value:.{digits}g}"
+    return "" if value is None else str(value)
+
+
+def _is_number(text: str) -> bool:
+    """Whether a cell holds a number, with or without a half-width, or nothing."""
+    try:
+        float(text.partition(" ± ")[0].replace(",", "") or 0)
+    except ValueError:
+        return text == "-"
+    return True

@@ -196,14 +196,17 @@ def compare(runs: Mapping[str, Run]) -> "pd.DataFrame":
 
 
 def readable(table: "pd.DataFrame") -> "pd.DataFrame":
-    """The table of `compare` as strings: "mean ± half-width", shares in percent, "-" for unknown values."""
+    """The table of `compare` as strings: "mean ± half-width", shares in percent, "-" for unknown values.
+
+    "% of optimum" is 100 reward / (reward + regret).
+    """
     import pandas as pd
 
     share = table["optimum_share"].to_numpy()
     rows = {
         "reward": with_margin(table["reward"].to_numpy(), table["reward_95"].to_numpy()),
         "regret": with_margin(table["regret"].to_numpy(), table["regret_95"].to_numpy()),
-        "of optimum": [cell + " %" * (cell != "-") for cell in with_margin(100 * share, np.full_like(share, np.nan))],
+        "% of optimum": with_margin(100 * share, np.full_like(share, np.nan)),
         "s / 1,000 steps": [f"{seconds:.2f}" for seconds in table["seconds_per_1000_steps"]],
         "compile s": [f"{seconds:.1f}" for seconds in table["compile_seconds"]],
         "rejected": [f"{count:,}" for count in table["rejected"]],

@@ -17,7 +17,7 @@ _MARGIN = "_95"
 _LATEX = str.maketrans({
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
-    "±": r"$\pm$", "·": r"$\cdot$",
+    "[": "{[}", "]": "{]}", "|": r"\textbar{}", "±": r"$\pm$", "·": r"$\cdot$",
 })  # fmt: skip
 
 
@@ -78,6 +78,7 @@ def _number(cell: str) -> str:
     """A number, or a mean and its half-width, in mathematics; thousands without the space after a comma."""
     if cell == "-":
         return "--"
+    cell = cell.replace("inf", r"\infty")
     mantissa, power, exponent = cell.partition("e")
     text = mantissa.replace(",", "{,}").replace("±", r"\pm")
     return f"${text}" + (rf" \cdot 10^{{{int(exponent)}}}$" if power else "$")

@@ -75,7 +75,7 @@ def test_report_rebuilds_what_run_made(team: Any, tmp_path: Path, capsys: Any) -
     assert files(tmp_path) == BANDIT_FILES and (tmp_path / "summary.csv").read_bytes() == summary
 
 
-def test_report_makes_a_page_vector_pictures_and_latex(team: Any, tmp_path: Path, capsys: Any) -> None:
+def test_report_makes_a_page_vector_figures_and_latex(team: Any, tmp_path: Path, capsys: Any) -> None:
     out, page = tmp_path / "a & b", tmp_path / "page.html"
     assert cli.main(["run", "digits", "--steps", "30", "--seeds", "3", "--out", str(out)]) == 0
     table = capsys.readouterr().out.split("\n\n")[0]

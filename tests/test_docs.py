@@ -26,7 +26,7 @@ EXTRAS = {"seqdec.integrations.optuna": "optuna"}
 GROUPS = ("bench", "ope", "report", "run", "sweep")
 
 PATH = re.compile(rf"(?<![\w/.$-])(?:{'|'.join(FOLDERS)})/(?:[\w.-]+/)*[\w-]+\.(?:py|md|png|toml|yaml)\b")
-NAME = re.compile(r"`(seqdec(?:\.\w+)+)")
+SPAN, NAME = re.compile(r"`([^`\n]+)`"), re.compile(r"(?<![\w./-])(seqdec(?:\.[A-Za-z_]\w*)+)(?![\w/-])")
 COMMAND = re.compile(r"`seqdec ((?:run|sweep|ope|bench|list|report)\b[^`]*)`")
 SHELL = re.compile(r"^(?:    .*?)?(?<![\w-])seqdec ((?:run|sweep|tune|ope|bench|list|report)\b.*)$", re.MULTILINE)
 TOML = re.compile(r"^```toml\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -65,8 +65,9 @@ def missing_names(text):
 
     Names of a module whose extra is not installed are left out.
     """
+    names = {name for span in SPAN.findall(text) for name in NAME.findall(span)}
     absent = tuple(module for module, extra in EXTRAS.items() if not importlib.util.find_spec(extra))
-    return sorted(name for name in set(NAME.findall(text)) if not name.startswith(absent) and not resolves(name))
+    return sorted(name for name in names if not name.startswith(absent) and not resolves(name))
 
 
 def resolves(name):
@@ -204,7 +205,7 @@ def test_commands_of_shell_blocks_are_found():
 
 def test_what_does_not_exist_is_found():
     assert missing_paths("see `benchmarks/nothing.py` and seqdec/core.py") == ["benchmarks/nothing.py"]
-    assert missing_names("`seqdec.core.Agent` or `seqdec.core.Nobody`") == ["seqdec.core.Nobody"]
+    assert missing_names("`seqdec.core.Agent(x)` or `print(seqdec.core.Nobody)`") == ["seqdec.core.Nobody"]
     page = ROOT / "docs" / "index.md"
     assert broken_links(page, "[a](data.md), [b](none.md), [c](bandits.md#none)") == ["none.md", "bandits.md#none"]
     blob, raw = "https://github.com/seqdec/seqdec/blob/main", "https://raw.githubusercontent.com/seqdec/seqdec/main"

@@ -4,12 +4,13 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib import pyplot
 from pyarrow import parquet
 from scipy import stats
 
-from seqdec import figures, persistence, results
+from seqdec import figures, pages, persistence, results, tables
 from seqdec.experiments import classify
 from seqdec.results import Run
 
@@ -160,9 +161,26 @@ def test_unknown_regret_stays_unknown() -> None:
 def test_table_for_people() -> None:
     table = results.compare({"hilofi": make_run(num_steps=4000), "one": make_run(1, 4000)})
     lines = results.readable(table).to_string().splitlines()
-    assert " ".join(lines[0].split()) == "reward regret of optimum s / 1,000 steps compile s rejected"
-    assert lines[1].startswith("hilofi") and " ± " in lines[1] and " % " in lines[1] and ",0" in lines[1]
+    assert " ".join(lines[0].split()) == "reward regret % of optimum s / 1,000 steps compile s rejected"
+    assert lines[1].startswith("hilofi") and " ± " in lines[1] and ",0" in lines[1]
+    assert f" {100 * table.loc['hilofi', 'optimum_share']:.1f} " in lines[1]
     assert " ± " not in lines[2]
+
+
+def test_latex_of_any_text_and_number() -> None:
+    table = pd.DataFrame({"a_b": ["100% & #1 ± $x^2~", "[0] {\\} | <y>"], "x": [1.5e-9, -np.inf]})
+    lines = tables.latex(table).splitlines()
+    assert lines[0] == r"\begin{tabular}{lr}" and lines[2] == r"a\_b & x \\"
+    first = r"100\% \& \#1 $\pm$ \$x\textasciicircum{}2\textasciitilde{} & $1.5 \cdot 10^{-9}$ \\"
+    second = r"{[}0{]} \{\textbackslash{}\} \textbar{} \textless{}y\textgreater{} & $-\infty$ \\"
+    assert lines[4:6] == [first, second]
+
+
+def test_cells_of_a_page_are_whole() -> None:
+    text = pages.table(pd.DataFrame({"path": ["x" * 80], "seen": [0.123456789], "reward": ["1,234.5 ± 3.0"]}))
+    assert f"<td>{'x' * 80}</td>" in text
+    assert '<td class="number">0.123457</td>' in text
+    assert '<td class="number">1,234.5 ± 3.0</td>' in text
 
 
 def test_rolling_mean_against_a_loop() -> None:

@@ -48,7 +48,7 @@ class Options(Located):
     quick_options: ClassVar[Mapping[str, Any]] = {"seeds": 1}
     """What --quick sets the options to that are not given."""
     captions: ClassVar[Mapping[str, str]] = {}
-    """What the figure of the paper that belongs to a picture shows, in words, by the file name of the picture."""
+    """What the paper's figure beside ours shows, in words, by the file name of ours."""
     tuned: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Settings of agents that do better here than those of their presets."""
     paper: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
@@ -74,7 +74,7 @@ class Options(Located):
     seed: int = 0
     """First seed."""
     out: Path
-    """Folder for the runs, the table and the pictures."""
+    """Folder for the runs, the table and the figures."""
     logs: bool = False
     """Also write observations, actions and rewards of each agent as logs for `seqdec ope`:
     OUT/logs/AGENT-SEED.parquet."""

@@ -42,7 +42,7 @@ _LONG = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class Bench(Located):
-    """Measure time and memory on this machine: prints a table, fills a folder with it and a picture."""
+    """Measure time and memory on this machine: prints a table, fills a folder with it and a figure."""
 
     name: ClassVar[str] = "bench"
     choices: ClassVar[Mapping[str, Choice]] = {

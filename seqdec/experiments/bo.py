@@ -95,7 +95,7 @@ class Optimization(Located):
     published: bool = False
     """Methods with the settings of the paper beside ours."""
     out: Path = Path("results/bo")
-    """Folder for the trials, the table and the pictures."""
+    """Folder for the trials, the table and the figures."""
     quick: bool = False
     """A small run for two cores: other defaults, named at the top of this help."""
     quick_options: ClassVar[Mapping[str, Any]] = {"functions": "ackley2,branin", "evaluations": 15, "runs": 2}

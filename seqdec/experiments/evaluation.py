@@ -41,7 +41,7 @@ _HIDDEN = (32,)
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation(Located):
-    """Value a policy from the log of another: prints estimates, fills a folder with table and picture."""
+    """Value a policy from the log of another: prints estimates, fills a folder with table and figure."""
 
     name: ClassVar[str] = "ope"
     choices: ClassVar[Mapping[str, Choice]] = {
@@ -81,7 +81,7 @@ class Evaluation(Located):
     seed: int = 0
     """Seed of folds, beliefs, bootstrap and replay."""
     out: Path = Path("results/ope")
-    """Folder for the table and the picture."""
+    """Folder for the table and the figure."""
 
     def __post_init__(self) -> None:
         """The log and the policy may be files too."""

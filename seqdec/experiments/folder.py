@@ -182,10 +182,10 @@ class Reported(NamedTuple):
     """What a report has written."""
 
     formats: tuple[str, ...]
-    """suffixes of the files in which pictures are written besides PNG: "svg", "pdf" """
+    """suffixes of the files in which figures are written besides PNG: "svg", "pdf" """
     tables: "dict[Path, pd.DataFrame]"
     """by file"""
-    pictures: dict[Path, str]
+    figures: dict[Path, str]
     """titles by file"""
 
 
@@ -195,7 +195,7 @@ _UNDATED: Mapping[str, dict[str, None]] = {"png": {}, "svg": {"Date": None}, "pd
 
 @contextmanager
 def reporting(*formats: str) -> Iterator[Reported]:
-    """Notes what is written by `save_table` and `save_figure` in this context, pictures in further formats too."""
+    """Notes what is written by `save_table` and `save_figure` in this context, figures in further formats too."""
     reported = Reported(formats, {}, {})
     token = _REPORTED.set(reported)
     try:
@@ -234,7 +234,7 @@ def save_figure(path: Path, figure: "Figure") -> None:
                 lambda temporary, suffix=suffix: figure.savefig(temporary, format=suffix, metadata=_UNDATED[suffix]),
             )
     if reported is not None:
-        reported.pictures[path] = _title_of(figure)
+        reported.figures[path] = _title_of(figure)
 
 
 def _title_of(figure: "Figure") -> str:

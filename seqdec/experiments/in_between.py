@@ -142,7 +142,7 @@ class InBetween(Located):
     seed: int = 0
     """First seed."""
     out: Path = Path("results/in-between")
-    """Folder for the bands, the table and the pictures."""
+    """Folder for the bands, the table and the figures."""
     quick: bool = False
     """A small run for two cores: other defaults, named at the top of this help."""
     quick_options: ClassVar[Mapping[str, Any]] = {"filters": "hilofi:1,hilofi:50,lrkf:50", "seeds": 2}

@@ -45,7 +45,7 @@ class Monitor(Located):
     periods: int = 20
     """Parts of equally many decisions that the log is cut into."""
     out: Path = Path("results/monitor")
-    """Folder for the tables, the picture and the page."""
+    """Folder for the tables, the figure and the page."""
 
     def check(self) -> None:
         """Raises ValueError for wrong options, and where there is no log."""
@@ -81,7 +81,7 @@ class Monitor(Located):
                 save_table(folder / f"{name}.csv", table)
         save_figure(folder / "monitor.png", monitor_figure(history, found, f"Log of {Path(options['folder']).name}"))
         parts = [pages.paragraph(fact) for fact in found.facts]
-        parts.append(pages.picture((folder / "monitor.png").read_bytes()))
+        parts.append(pages.figure((folder / "monitor.png").read_bytes()))
         for title, table in _tables(found):
             parts += [pages.heading(title), pages.table(table, index=True, digits=4)]
         pages.write(folder / "monitor.html", "seqdec monitor", parts)

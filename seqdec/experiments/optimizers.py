@@ -148,7 +148,7 @@ class Optimizers(Located):
     seed: int = 0
     """First seed."""
     out: Path = Path("results/optimizers")
-    """Folder for the curves, the table and the pictures."""
+    """Folder for the curves, the table and the figures."""
     quick: bool = False
     """A small run for two cores: other defaults, named at the top of this help."""
     quick_options: ClassVar[Mapping[str, Any]] = {

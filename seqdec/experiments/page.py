@@ -11,7 +11,7 @@ import tyro
 
 from seqdec import experiments, pages, tables
 from seqdec.experiments.folder import CHECKPOINT, Reported, finished, read_manifest, runs_of
-from seqdec.persistence import as_json
+from seqdec.persistence import as_json, read_text
 from seqdec.results import Run
 
 _POSITIONAL = get_args(tyro.conf.Positional[int])[1]
@@ -31,8 +31,9 @@ def write(file: Path, folder: Path, text: str, reported: Reported) -> None:
             *(pages.paragraph(line, "warning") for line in warnings(folder)),
             pages.preformatted(command(manifest)),
             pages.preformatted(text, "table"),
-            *_pictures(folder, reported),
+            *_figures(folder, reported),
             *_tables(folder, reported),
+            *_configuration(manifest),
             pages.heading("Options"),
             _pairs("option", "value", {name: "" if value is None else str(value) for name, value in options.items()}),
             pages.heading("Versions"),
@@ -87,11 +88,18 @@ def _pairs(key: str, value: str, entries: Mapping[str, Any]) -> str:
     return pages.table(pd.DataFrame(list(entries.items()), columns=[key, value]))
 
 
-def _pictures(folder: Path, reported: Reported) -> Iterator[str]:
-    if reported.pictures:
-        yield pages.heading("Pictures")
-    for path, title in reported.pictures.items():
-        yield pages.picture(path.read_bytes(), f"{path.relative_to(folder)}: {title}")
+def _figures(folder: Path, reported: Reported) -> Iterator[str]:
+    if reported.figures:
+        yield pages.heading("Figures")
+    for path, title in reported.figures.items():
+        yield pages.figure(path.read_bytes(), f"{path.relative_to(folder)}: {title}")
+
+
+def _configuration(manifest: dict[str, Any]) -> Iterator[str]:
+    """The file of a sweep that names its agents and environments."""
+    if "config" in manifest["options"]:
+        yield pages.heading("Configuration")
+        yield pages.preformatted(read_text(Path(manifest["options"]["config"])))
 
 
 def _tables(folder: Path, reported: Reported) -> Iterator[str]:

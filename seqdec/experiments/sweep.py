@@ -185,7 +185,8 @@ class Sweep(Located):
         table = table.sort_values([*CELL, "seed"], ignore_index=True)
         write_table(folder / "sweep.parquet", table)
         summary = summarize(table)
-        write_summary(folder, summary, {"rewards.png": rewards_figure(summary)})
+        words = {name: summary[name].map(short) for name in CELL if name.endswith("settings")}
+        write_summary(folder, summary.assign(**words), {"rewards.png": rewards_figure(summary)})
         missing = len(planned) - len(files)
         text = readable(summary).to_string(index=False)
         return f"{text}\n\n{missing} of {len(planned)} cells are not finished." if missing else text

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 CELL = ["environment", "environment_settings", "agent", "settings"]
 """The columns that tell one cell from another."""
 _MEASURES = {"reward": "reward", "last_reward": "reward a step, last tenth", "regret": "regret"}
-_SHOWN = 20
-"""Cells of an environment that the figure shows."""
+_CELLS, _ENVIRONMENTS = 20, 30
+"""The largest number of cells of an environment, and of environments, that the figure shows."""
 
 
 def summarize(table: pd.DataFrame) -> pd.DataFrame:
@@ -57,15 +57,25 @@ def _labels(table: pd.DataFrame, name: str, settings: str) -> list[str]:
 
 def rewards_figure(summary: pd.DataFrame) -> "Figure":
     """Reward of each cell (mean, 95% interval), a panel for each environment, the best cells from the top."""
+    from matplotlib.figure import Figure
+
     from seqdec import figures
 
-    groups = dict(list(summary.groupby(_labels(summary, "environment", "environment_settings"), sort=False)))
-    figure, axes = figures.panels(list(map(str, groups)))
-    for axis, (name, group) in zip(axes, groups.items(), strict=True):
-        best = group.nlargest(_SHOWN, "reward")
+    labels = _labels(summary, "environment", "environment_settings")
+    groups = list(summary.groupby(labels, sort=False))
+    sizes = [min(_CELLS, len(group)) for _, group in groups[:_ENVIRONMENTS]]
+    height = 0.8 + sum(0.9 + 0.24 * size for size in sizes)
+    figure = Figure(figsize=(8.2, height), dpi=140, layout="constrained")
+    axes = figure.subplots(len(sizes), squeeze=False, height_ratios=[2 + size for size in sizes])[:, 0]
+    everywhere = list(dict.fromkeys(_labels(summary, "agent", "settings")))
+    for axis, (name, group) in zip(axes, groups, strict=False):
+        best = group.nlargest(_CELLS, "reward")
         margins = np.nan_to_num(best["reward_95"].to_numpy())
-        figures.intervals(axis, _labels(best, "agent", "settings"), best["reward"].to_numpy(), margins)
-        shown = f"{name}: best {_SHOWN} of {len(group)} cells" if len(group) > _SHOWN else str(name)
+        figures.intervals(axis, _labels(best, "agent", "settings"), best["reward"].to_numpy(), margins, everywhere)
+        shown = f"{name}: best {_CELLS} of {len(group)} cells" if len(group) > _CELLS else str(name)
         axis.set_title(shown, **figures.TITLE)
-        axis.set_xlabel(f"reward, mean and 95% interval of {group['seeds'].max()} seeds")
+        axis.set_xlabel("reward of all steps")
+    title = f"Sweep · {figures.mean_and_interval(int(summary['seeds'].to_numpy().max()))}"
+    title += f" · {_ENVIRONMENTS} of {len(groups)} environments" if len(groups) > _ENVIRONMENTS else ""
+    figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
     return figure

@@ -114,7 +114,7 @@ class Tabular(Located):
     seed: int = 0
     """First seed."""
     out: Path = Path("results/tabular")
-    """Folder for the runs, the tables and the pictures."""
+    """Folder for the runs, the tables and the figures."""
     checkpoint_every: int | None = None
     """Steps between two checkpoints of the run in progress, from the last of which --resume OUT continues it; without
     them it starts again, and only finished runs are kept."""
@@ -232,7 +232,8 @@ def summarize(runs: Mapping[str, Mapping[str, Run]]) -> pd.DataFrame:
     """One row for each table and agent.
 
     Columns: `regret`, cumulative regret in percent of that of uniform play with the same seed, over the steps that both
-    have done, and the half-width `regret_95` of its 95% t-interval over seeds; steps; seconds_per_1000_steps of a seed.
+    have done, and the half-width `regret_95` of its 95% t-interval over seeds; seeds, steps; seconds_per_1000_steps of
+    a seed.
     """
     rows = []
     for table, team in runs.items():
@@ -241,8 +242,8 @@ def summarize(runs: Mapping[str, Mapping[str, Run]]) -> pd.DataFrame:
             own, even = (one.regret[: len(done.seeds), :steps].sum(axis=1) for one in (done, team[UNIFORM]))
             mean, margin = mean_and_margin(percent(own, even))
             seconds = 1000 * done.run_seconds / done.rewards.size
-            rows.append((table, name, float(mean), float(margin), steps, seconds))
-    names = ("table", "agent", "regret", "regret_95", "steps", "seconds_per_1000_steps")
+            rows.append((table, name, float(mean), float(margin), len(done.seeds), steps, seconds))
+    names = ("table", "agent", "regret", "regret_95", "seeds", "steps", "seconds_per_1000_steps")
     return pd.DataFrame(rows, columns=pd.Index(names)).set_index(["table", "agent"])
 
 
@@ -263,20 +264,22 @@ def _readable(summary: pd.DataFrame) -> pd.DataFrame:
 def regret_figure(summary: pd.DataFrame) -> "Figure":
     """Regret in percent of that of uniform play (mean, 95% interval), a panel for each table; left is better.
 
-    `summary` is indexed by table and agent, with the columns regret and regret_95.
+    `summary` is indexed by table and agent, with the columns regret, regret_95 and seeds.
     """
     from seqdec import figures
 
     tables = list(dict.fromkeys(summary.index.get_level_values("table")))
+    agents = list(dict.fromkeys(summary.index.get_level_values("agent")))
+    title = f"Regret, less is better · {figures.mean_and_interval(int(summary['seeds'].to_numpy().max()))}"
     figure, axes = figures.panels(tables)
     for table, axis in zip(tables, axes, strict=True):
         rows = summary.xs(table, level="table")
         regret, margin = rows["regret"].to_numpy(), np.nan_to_num(rows["regret_95"].to_numpy())
-        figures.intervals(axis, list(rows.index), regret, np.stack([np.minimum(margin, regret), margin]))
+        figures.intervals(axis, list(rows.index), regret, np.stack([np.minimum(margin, regret), margin]), agents)
         for place, value in enumerate(regret):
             axis.annotate(f"{value:.1f}", (value, place), (2, 7), textcoords="offset points", fontsize=9)
         axis.set_title(table, **figures.TITLE)
-        axis.set_xlabel("cumulative regret / % of uniform, 95% interval")
+        axis.set_xlabel("cumulative regret / % of uniform play")
         axis.set_xlim(0, 1.2 * axis.get_xlim()[1])
-    figure.suptitle("Regret, less is better", fontsize=12, fontweight="bold", x=0.01, ha="left")
+    figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
     return figure

@@ -71,7 +71,7 @@ class Tune(Located):
     seeds: int = 1
     """Orders of a trial: SEED, SEED + 1, ..., whose mean counts."""
     out: Path = Path("results/tune")
-    """Folder for settings, trials and the picture; agents tuned one after the other may share it."""
+    """Folder for settings, trials and the figure; agents tuned one after the other may share it."""
 
     def check(self) -> Plan:
         """The search space and the program of a trial.
@@ -164,7 +164,7 @@ class Tune(Located):
 
     @staticmethod
     def report(folder: Path) -> str:
-        """Write the picture of the trials in `folder`; returns the best settings as text."""
+        """Write the figure of the trials in `folder`; returns the best settings as text."""
         trials = read_table(folder / _TRIALS)[0]
         save_figure(folder / "tuning.png", _picture(trials))
         groups = trials.groupby("agent", sort=False)

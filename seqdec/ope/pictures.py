@@ -1,4 +1,4 @@
-"""Pictures of off-policy evaluation: estimates with their intervals, and the weights behind them."""
+"""Figures of off-policy evaluation: estimates with their intervals, and the weights behind them."""
 
 from typing import TYPE_CHECKING
 

@@ -36,11 +36,11 @@ def write(optimizer: Searched, path: str | os.PathLike[str], message: str, minim
 
 def _parts(optimizer: Searched, message: str, minimum: Any, maximum: Any) -> list[str]:
     """What the page consists of."""
-    picture, table = figures.plot(optimizer, None, minimum, maximum), optimizer.trials_dataframe()
+    figure, table = figures.plot(optimizer, None, minimum, maximum), optimizer.trials_dataframe()
     counts = table.loc[table["state"] == "failed", "reason"].value_counts(sort=True)[:_FAILURES]
     return [
         *(pages.preformatted(text) for text in (message, repr(optimizer)) if text),
-        _picture(picture),
+        _embedded(figure),
         pages.heading("Best trials") if optimizer.outputs.objectives == 1 else pages.heading("Front"),
         pages.table(_best(optimizer, table).drop(columns=["state", "reason"])),
         pages.heading("Failures"),
@@ -60,11 +60,11 @@ def _listed(settings: Mapping[str, Any]) -> pd.DataFrame:
     return pd.DataFrame([(name, brief(value)) for name, value in rows], columns=["keyword", "value"])
 
 
-def _picture(figure: Any) -> str:
+def _embedded(figure: Any) -> str:
     """A figure as PNG within the page."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
-    return pages.picture(buffer.getvalue())
+    return pages.figure(buffer.getvalue())
 
 
 def _best(optimizer: Searched, table: pd.DataFrame) -> pd.DataFrame:
