@@ -26,7 +26,8 @@ EXTRAS = {"seqdec.integrations.optuna": "optuna"}
 GROUPS = ("bench", "ope", "report", "run", "sweep")
 
 PATH = re.compile(rf"(?<![\w/.$-])(?:{'|'.join(FOLDERS)})/(?:[\w.-]+/)*[\w-]+\.(?:py|md|png|toml|yaml)\b")
-SPAN, NAME = re.compile(r"`([^`\n]+)`"), re.compile(r"(?<![\w./-])(seqdec(?:\.[A-Za-z_]\w*)+)(?![\w/-])")
+SPAN = re.compile(r"`([^`\n]+)`")
+NAME = re.compile(r"^seqdec(?:\.\w+)+|(?<![\w./-])seqdec(?:\.\w+)+(?=\()")  # at the start, or called
 COMMAND = re.compile(r"`seqdec ((?:run|sweep|ope|bench|list|report)\b[^`]*)`")
 SHELL = re.compile(r"^(?:    .*?)?(?<![\w-])seqdec ((?:run|sweep|tune|ope|bench|list|report)\b.*)$", re.MULTILINE)
 TOML = re.compile(r"^```toml\n(.*?)^```", re.DOTALL | re.MULTILINE)
