@@ -206,7 +206,7 @@ def test_commands_of_shell_blocks_are_found():
 
 def test_what_does_not_exist_is_found():
     assert missing_paths("see `benchmarks/nothing.py` and seqdec/core.py") == ["benchmarks/nothing.py"]
-    assert missing_names("`seqdec.core.Agent(x)` or `print(seqdec.core.Nobody)`") == ["seqdec.core.Nobody"]
+    assert missing_names("`seqdec.core.Agent(x)` or `print(seqdec.core.nobody(1))`") == ["seqdec.core.nobody"]
     page = ROOT / "docs" / "index.md"
     assert broken_links(page, "[a](data.md), [b](none.md), [c](bandits.md#none)") == ["none.md", "bandits.md#none"]
     blob, raw = "https://github.com/seqdec/seqdec/blob/main", "https://raw.githubusercontent.com/seqdec/seqdec/main"
