@@ -153,10 +153,10 @@ def regret_against_time(axis: Axes, runs: Mapping[str, Run]) -> None:
 
 
 def panels(names: list[str]) -> tuple[Figure, list[Axes]]:
-    """A figure with a panel for each name, at most four in a row."""
+    """A figure with a panel for each name, at most four in a row; wide enough for a title of 70 letters."""
     columns = min(4, len(names))
     rows = -(-len(names) // columns)
-    figure = Figure(figsize=(1.2 + 3.7 * columns, 1.0 + 3.2 * rows), dpi=140, layout="constrained")
+    figure = Figure(figsize=(max(7.0, 1.2 + 3.7 * columns), 1.0 + 3.2 * rows), dpi=140, layout="constrained")
     axes = list(np.atleast_1d(figure.subplots(rows, columns)).ravel())
     for axis in axes[len(names) :]:
         axis.set_visible(False)

@@ -103,12 +103,14 @@ def bands_figure(bands: pd.DataFrame, data: str, kind: str) -> "Figure":
             axis.plot(grid["x"], grid["mean"], color=color, lw=1.6)
             axis.plot(seen["x"], seen["y"], "k.", ms=3)
             figures.finish_axis(axis, f"rank {name.partition(':')[2].replace('.', ', ')}, {stage} observations", "", "")
+    for axis in axes[-1]:
+        axis.set_xlabel("input")
+    for axis in axes[:, 0]:
+        axis.set_ylabel("response")
     reach = 3 * float(np.abs(first.loc[first["where"] == "data", "y"]).max())
     axes[0, 0].set_ylim(-reach, reach)
-    figure.suptitle(
-        f"{data} · {kind} · mean, 95% bands of the mean and of an observation", fontsize=12, fontweight="bold", x=0.01,
-        ha="left",
-    )  # fmt: skip
+    title = f"{data} · {kind} · first seed, mean, 95% bands of the mean and of an observation"
+    figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
     figures.note(figure, _PUBLISHED[kind])
     return figure
 
@@ -140,5 +142,6 @@ def deviation_figure(bands: pd.DataFrame) -> "Figure":
         figures.finish_axis(axis, data, "input; ticks: data", "epistemic deviation")
         axis.set_ylim(bottom=0)
     figures.legend(figure, axes, filters_shown)
-    figure.suptitle("Deviation of the expected response", fontsize=12, fontweight="bold", x=0.01, ha="left")
+    title = f"Deviation of the expected response · {figures.bands(final['seed'].nunique())}"
+    figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
     return figure

@@ -223,7 +223,7 @@ def daily_figure(days: pd.DataFrame, table: pd.DataFrame, log: str) -> "Figure":
     """Watch ratio day by day: mean of each day, sum so far (both with 95% bands over seeds), and time per 1,000 steps.
 
     `days` has the columns agent, period, mean, mean_95, cumulative, cumulative_95; `table`, indexed by agent,
-    seconds_per_1000_steps.
+    seconds_per_1000_steps and seeds.
     """
     from matplotlib.dates import DateFormatter
     from matplotlib.figure import Figure
@@ -260,5 +260,6 @@ def daily_figure(days: pd.DataFrame, table: pd.DataFrame, log: str) -> "Figure":
         axis.xaxis.set_major_formatter(DateFormatter("%d %b"))
     clock.yaxis.set_major_formatter(FixedFormatter(names))
     figures.legend(figure, [mean, total], names)
-    figure.suptitle(log, fontsize=12, fontweight="bold", x=0.01, ha="left")
+    title = f"{log} · {figures.bands(int(table['seeds'].to_numpy().max()))}"
+    figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
     return figure

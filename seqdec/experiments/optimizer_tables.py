@@ -163,6 +163,7 @@ def picture(curves: pd.DataFrame, table: pd.DataFrame) -> "Figure":
     colors = dict(zip([BASELINE, *best], _COLORS, strict=False))
     from matplotlib.figure import Figure
 
+    from seqdec import figures
     from seqdec.ticks import plain_ticks
 
     figure = Figure(figsize=(14, 4.6), dpi=140, layout="constrained")
@@ -200,7 +201,8 @@ def picture(curves: pd.DataFrame, table: pd.DataFrame) -> "Figure":
     handles, labels = by_step.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
     task = str(curves["task"].iloc[0])
-    figure.suptitle(f"{task}: mean and 95% interval over seeds", fontsize=12, fontweight="bold", x=0.01, ha="left")
+    seeds = curves.loc[~curves["sweep"], "seed"].nunique()
+    figure.suptitle(f"{task} · {figures.mean_and_interval(seeds)}", fontsize=12, fontweight="bold", x=0.01, ha="left")
     return figure
 
 

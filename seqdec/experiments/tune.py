@@ -223,11 +223,15 @@ def _picture(trials: pd.DataFrame) -> "Figure":
     """Reward of each trial, and the best so far, by agent."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6, 3.6), layout="constrained")
+    from seqdec import figures
+
+    figure = Figure(figsize=(8.2, 4.8), dpi=140, layout="constrained")
     axis = figure.subplots()
-    for name, own in trials.groupby("agent", sort=False):
-        (line,) = axis.step(own["trial"], own["reward"].cummax(), where="post", label=str(name))
-        axis.plot(own["trial"], own["reward"], "o", markersize=3, alpha=0.6, color=line.get_color())
-    axis.set(xlabel="trial", ylabel="mean reward", title="Reward of each trial, and the best so far")
-    axis.legend(frameon=False)
+    groups = {str(name): own for name, own in trials.groupby("agent", sort=False)}
+    for style, (name, own) in zip(figures.styles(groups), groups.items(), strict=True):
+        axis.step(own["trial"], own["reward"].cummax(), where="post", label=name, **style)
+        axis.plot(own["trial"], own["reward"], "o", markersize=3, alpha=0.6, color=style["color"])
+    title = "Reward of each trial (dots) and the best so far (line)"
+    figures.finish_axis(axis, title, "trial", "reward per step, mean over the seeds of a trial")
+    figures.legend(figure, [axis], list(groups))
     return figure

@@ -48,7 +48,7 @@ def weights_figure(weights: np.ndarray, title: str = "Weights of the rows") -> "
     left, right = figure.subplots(1, 2)
     left.hist(weights, bins=40, color="#0072B2")
     left.set_yscale("log")
-    left.set_ylim(bottom=0.8)
+    left.set_ylim(bottom=0.8, top=2.0 * len(weights))
     plain_ticks(left.yaxis)
     left.set_xlabel("weight")
     left.set_ylabel("number of rows")
@@ -58,5 +58,7 @@ def weights_figure(weights: np.ndarray, title: str = "Weights of the rows") -> "
     right.legend(frameon=False, fontsize=8, loc="lower right")
     right.set_xlabel("share of the rows, heaviest first")
     right.set_ylabel("share of all weight")
+    for axis in (left, right):
+        axis.spines[["top", "right"]].set_visible(False)
     figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
     return figure
