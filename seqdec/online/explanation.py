@@ -44,7 +44,7 @@ class Explanation(NamedTuple):
     actions: tuple[Any, ...]
     """ids of the arms that are not removed, or of items, or indices of candidates"""
     mean: np.ndarray
-    """(n,) expected reward, which may lie beyond the range of the rewards; NaN where the agent has no belief about it"""
+    """(n,) expected reward, which may lie beyond the range of rewards; NaN where the agent has no belief about it"""
     deviation: np.ndarray
     """(n,) epistemic standard deviation of the expected reward; NaN where the agent does not know its own"""
     probability: np.ndarray
