@@ -2,7 +2,9 @@
 
 import contextlib
 import functools
+import hashlib
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -156,6 +158,32 @@ def is_eager() -> bool:
 def ahead(program: Any, *arguments: Any, options: dict[str, str | bool] | None = None) -> Callable[..., Any]:
     """What `jax.jit` returned, compiled for these arguments or their shapes; as it is where `jax.disable_jit` holds."""
     return program if is_eager() else program.lower(*arguments).compile(options)
+
+
+_programs: dict[tuple[Any, ...], Any] = {}
+"""Compiled programs by what they compute, the latest used last."""
+_PROGRAMS = 16
+_ELSEWHERE = re.compile(r"callback|infeed|outfeed|stablehlo\.(send|recv)")
+"""What a program computes outside its text."""
+
+
+def compile_once(lowered: Any, options: dict[str, str | bool] | None, devices: tuple[Any, ...]) -> Any:
+    """`lowered.compile(options)`, or the program of the same text for the same devices, if it is among the last 16.
+
+    The text has the values of all constants. Programs that call Python, whose text does not tell which function, are
+    compiled anew, and so are all programs where JAX is set to keep constants out of the text.
+    """
+    text = lowered.as_text()
+    if _ELSEWHERE.search(text) or getattr(jax.config, "jax_use_simplified_jaxpr_constants", True):
+        return lowered.compile(options)
+    forms = lowered.in_tree, lowered.out_tree, str(lowered.in_avals), str(lowered.out_info)
+    settings = None if options is None else tuple(sorted(options.items()))
+    key = (hashlib.sha256(text.encode()).digest(), *forms, settings, devices)
+    found = _programs.pop(key, None) or lowered.compile(options)
+    _programs[key] = found
+    while len(_programs) > _PROGRAMS:
+        _programs.pop(next(iter(_programs)), None)
+    return found
 
 
 def step_options() -> dict[str, str | bool] | None:

@@ -16,6 +16,7 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 
 import seqdec.loop.device
+import seqdec.runtime
 from seqdec.core import Action, Agent, Environment
 from seqdec.loop._run import run
 from seqdec.loop.device import chunk_length
@@ -121,12 +122,9 @@ def test_chunks_are_short_and_divide_the_run_where_they_can(num_steps: int) -> N
     assert num_steps % length == 0 or num_steps in (1009, 99_991, 1_000_003)
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize(("num_steps", "programs"), [(100, 2), (1003, 2), (1009, 3)])
-def test_two_programs_and_one_for_a_shorter_last_chunk(
-    num_steps: int, programs: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    compiled = []
+def count_compilations(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """A list that grows with every compilation from now on; the programs compiled before are forgotten."""
+    compiled: list[Any] = []
     original = jax.stages.Lowered.compile
 
     def counting(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -134,6 +132,16 @@ def test_two_programs_and_one_for_a_shorter_last_chunk(
         return original(self, *args, **kwargs)
 
     monkeypatch.setattr(jax.stages.Lowered, "compile", counting)
+    monkeypatch.setattr(seqdec.runtime, "_programs", {})
+    return compiled
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize(("num_steps", "programs"), [(100, 2), (1003, 2), (1009, 3)])
+def test_two_programs_and_one_for_a_shorter_last_chunk(
+    num_steps: int, programs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = count_compilations(monkeypatch)
     traces = {"act": 0, "step": 0}
     agent, env = toy_agent(), toy_env()
 
@@ -148,6 +156,49 @@ def test_two_programs_and_one_for_a_shorter_last_chunk(
     run(agent._replace(act=act), env._replace(step=step), num_steps, seed=0, num_seeds=2)
     assert len(compiled) == programs
     assert traces["act"] == traces["step"] <= 2 * (programs - 1)
+
+
+def test_equal_runs_share_their_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = count_compilations(monkeypatch)
+    first = run(toy_agent(), toy_env(), 100, seed=0)
+    again = run(toy_agent(), toy_env(), 100, seed=0)
+    other = run(toy_agent(), toy_env(), 100, seed=7)
+    longer = run(toy_agent(), toy_env(), 200, seed=0)  # chunks of two steps
+    assert len(compiled) == 3
+    np.testing.assert_array_equal(first.rewards, again.rewards)
+    assert not np.array_equal(first.rewards, other.rewards)
+    assert longer.rewards.shape == (1, 200)
+
+
+def test_runs_that_differ_in_a_constant_or_a_callback_share_no_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = count_compilations(monkeypatch)
+    env = toy_env(noise=0.0)
+    plain = run(toy_agent(), env, 100, seed=0).rewards
+
+    def raised(amount: Any) -> Environment:
+        def step(*args: Any) -> Any:
+            state, timestep = env.step(*args)
+            return state, timestep._replace(reward=timestep.reward + amount())
+
+        return env._replace(step=step)
+
+    def told(value: float) -> Environment:
+        shape = jax.ShapeDtypeStruct((), jnp.float32)
+        return raised(lambda: jax.pure_callback(lambda: np.float32(value), shape, vmap_method="sequential"))
+
+    for amounts in (lambda value: raised(lambda: value), lambda value: raised(lambda: jnp.full(5, value)[2]), told):
+        for value in (1.0, 2.0):
+            rewards = run(toy_agent(), amounts(value), 100, seed=0).rewards
+            np.testing.assert_allclose(rewards[0, 0], plain[0, 0] + value, rtol=1e-6)
+    # A start and a chunk for each but the start of those that differ in the step alone.
+    assert len(compiled) == 2 + 6
+
+
+def test_the_programs_kept_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    count_compilations(monkeypatch)
+    for length in range(1, 12):
+        run(toy_agent(), toy_env(noise=float(length)), 5, seed=0)
+    assert len(seqdec.runtime._programs) <= 16
 
 
 def test_nothing_compiles_between_the_chunks(caplog: pytest.LogCaptureFixture) -> None:

@@ -37,7 +37,9 @@ def run(
 ) -> Run:
     """Let `agent` act in `env` for `num_steps` steps, once for each of `num_seeds` seeds from `seed` on.
 
-    A functional environment costs two compilations (start and chunk), and device memory does not grow with `num_steps`.
+    A functional environment costs two compilations (start and chunk). A later run in the same process, of an equal
+    agent in an environment of equal shapes and with equally long chunks, costs none. Device memory does not grow with
+    `num_steps`.
     Its seeds are spread over all of JAX's devices of this process; a CPU is one device unless
     `seqdec.use_all_cores` or the user makes more. The seeds of one device run side by side (`jax.vmap`), or in
     turns if the agent or the environment factorizes matrices with `jnp.linalg` on a CPU (see

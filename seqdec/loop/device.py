@@ -17,7 +17,7 @@ from seqdec.core import Agent, Environment, Key, PyTree
 from seqdec.envs._check import begun, explained, stepped
 from seqdec.loop.checkpoint import Checkpoint, Progress, load, save
 from seqdec.loop.record import Outcome, Record, RunState, check_action, check_state, rejected, select, split_key
-from seqdec.runtime import UNOPTIMIZED, is_eager, scan, step_options
+from seqdec.runtime import UNOPTIMIZED, compile_once, is_eager, scan, step_options
 
 _LONGEST_CHUNK = 1000
 _CHUNKS = 100
@@ -154,15 +154,15 @@ def _programs(
         vectorized = lower_with(lambda function: jax.vmap(function, (0, None)))
         return lower_with(_sequential) if _BATCHED_LAPACK.search(vectorized.as_text()) else vectorized
 
-    starting = lower(begin, keys)
+    starting, devices = lower(begin, keys), tuple(mesh.devices.flat)
     state = starting.out_info
 
     @functools.cache
     def advance(length: int):
         program = functools.partial(_advance, agent, env, names, length)
-        return lower(program, state, donate_argnums=0).compile(step_options())
+        return compile_once(lower(program, state, donate_argnums=0), step_options(), devices)
 
-    return _Programs(lambda keys, params: starting.compile(UNOPTIMIZED)(keys, params), advance, state)
+    return _Programs(lambda keys, params: compile_once(starting, UNOPTIMIZED, devices)(keys, params), advance, state)
 
 
 def play(agent: Agent, env: Environment, num_steps: int, key: Key, params: PyTree) -> Record:
