@@ -160,9 +160,10 @@ def ahead(program: Any, *arguments: Any, options: dict[str, str | bool] | None =
     return program if is_eager() else program.lower(*arguments).compile(options)
 
 
+_programs_lock = threading.Lock()
 _programs: dict[tuple[Any, ...], Any] = {}
 """Compiled programs by what they compute, the latest used last."""
-_PROGRAMS = 16
+_PROGRAMS, _LONGEST_TEXT = 16, 2**24
 _ELSEWHERE = re.compile(r"callback|infeed|outfeed|stablehlo\.(send|recv)")
 """What a program computes outside its text."""
 
@@ -171,18 +172,22 @@ def compile_once(lowered: Any, options: dict[str, str | bool] | None, devices: t
     """`lowered.compile(options)`, or the program of the same text for the same devices, if it is among the last 16.
 
     The text has the values of all constants. Programs that call Python, whose text does not tell which function, are
-    compiled anew, and so are all programs where JAX is set to keep constants out of the text.
+    compiled anew. So are those with constants of many megabytes, which would stay in memory, and all programs where JAX
+    is set to keep constants out of the text.
     """
     text = lowered.as_text()
-    if _ELSEWHERE.search(text) or getattr(jax.config, "jax_use_simplified_jaxpr_constants", True):
+    elsewhere = getattr(jax.config, "jax_use_simplified_jaxpr_constants", True) or _ELSEWHERE.search(text)
+    if elsewhere or len(text) > _LONGEST_TEXT:
         return lowered.compile(options)
     forms = lowered.in_tree, lowered.out_tree, str(lowered.in_avals), str(lowered.out_info)
     settings = None if options is None else tuple(sorted(options.items()))
     key = (hashlib.sha256(text.encode()).digest(), *forms, settings, devices)
-    found = _programs.pop(key, None) or lowered.compile(options)
-    _programs[key] = found
-    while len(_programs) > _PROGRAMS:
-        _programs.pop(next(iter(_programs)), None)
+    found = _programs.get(key) or lowered.compile(options)
+    with _programs_lock:
+        _programs.pop(key, None)
+        _programs[key] = found
+        while len(_programs) > _PROGRAMS:
+            del _programs[next(iter(_programs))]
     return found
 
 
