@@ -348,14 +348,6 @@ def _spread(values: np.ndarray, gap: float) -> np.ndarray:
     return places
 
 
-def title(runs: Mapping[str, Run]) -> str:
-    """Environments, and the largest number of steps and of seeds."""
-    environments = sorted({run.env for run in runs.values()})
-    steps = max(run.rewards.shape[1] for run in runs.values())
-    seeds = max(len(run.seeds) for run in runs.values())
-    return f"{', '.join(environments)} · {steps:,} steps · {bands(seeds)}"
-
-
 def bands(count: int, what: str = "seed") -> str:
     """What the curves of `count` seeds, or other repetitions, show."""
     return f"{count} {what}s, mean and {'95% band' if count > _FEW else 'each'}" if count > 1 else f"1 {what}"
@@ -364,6 +356,14 @@ def bands(count: int, what: str = "seed") -> str:
 def mean_and_interval(count: int) -> str:
     """What a dot and its interval show, which are of `count` seeds."""
     return f"{count} seeds, mean and 95% interval" if count > 1 else "1 seed"
+
+
+def title(runs: Mapping[str, Run], shown: Callable[[int], str] = bands) -> str:
+    """Environments, the largest number of steps, and what is `shown` of the largest number of seeds."""
+    environments = sorted({run.env for run in runs.values()})
+    steps = max(run.rewards.shape[1] for run in runs.values())
+    seeds = max(len(run.seeds) for run in runs.values())
+    return f"{', '.join(environments)} · {steps:,} steps · {shown(seeds)}"
 
 
 present(__name__)

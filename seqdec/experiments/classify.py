@@ -255,9 +255,12 @@ def ranks_figure(runs: Mapping[str, Run]) -> "Figure":
     figures.finish_axis(accuracy, "", "rank", "")
     figures.accuracy_axis(accuracy, f"Accuracy of the last {recent(runs):,} steps")
     figures.finish_axis(clock, "Time of a run", "rank", "seconds, without compilation")
-    clock.set_ylim(bottom=0)
+    clock.set_ylim(0, 1.1 * clock.dataLim.y1)
+    for axis in (accuracy, clock):
+        axis.margins(x=0.05)
     figures.legend(figure, [accuracy], list(groups))
-    figure.suptitle(figures.title(runs), fontsize=12, fontweight="bold", x=0.01, ha="left")
+    title = figures.title(runs, figures.mean_and_interval)
+    figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
     return figure
 
 
