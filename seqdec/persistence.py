@@ -215,9 +215,12 @@ def _read_text_table(path: Path) -> "pd.DataFrame":
     """The table in a text file, as `read_any_table`."""
     import pandas as pd
 
+    # pandas reads decimal numbers to the last bit by itself from 3.1 on.
+    version = tuple(int(part) for part in pd.__version__.split(".")[:2])
+    exact: Any = {"float_precision": "round_trip"} if version < (3, 1) else {}
     try:
         with reading(path):
-            table = pd.read_csv(path, sep="\t" if _unpacked_name(path).endswith(".tsv") else ",")
+            table = pd.read_csv(path, sep="\t" if _unpacked_name(path).endswith(".tsv") else ",", **exact)
     except ValueError as error:
         if isinstance(error.__cause__, UnicodeDecodeError):
             raise ValueError(_not_utf8(path, error.__cause__.object)) from error
