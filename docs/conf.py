@@ -52,6 +52,8 @@ napoleon_numpy_docstring = False
 html_theme = "furo"
 html_title = f"seqdec {version}"
 html_extra_path = ["_extra"]
+html_static_path = ["_static"]
+html_css_files = ["tables.css"]
 html_theme_options = {
     "source_repository": "https://github.com/seqdec/seqdec/",
     "source_branch": "main",
