@@ -25,7 +25,7 @@ from seqdec import params as parameters
 from seqdec.core import Array, Filter
 from seqdec.experiments.base import Choice, Located, check_choices, check_minimum, split_names
 from seqdec.experiments.bench_tables import NAMES
-from seqdec.experiments.folder import save_figure, write_manifest
+from seqdec.experiments.folder import read_manifest, save_figure, write_manifest
 from seqdec.filters import jacobians, reference
 from seqdec.filters._lrkf import pack_pieces
 from seqdec.linalg import Pieces, Rows
@@ -106,7 +106,7 @@ class Bench(Located):
         table = read_table(folder / _TABLE)[0]
         shown = text(table)
         write_file(folder / "filters.md", lambda path: path.write_text(shown + "\n"))
-        save_figure(folder / "filters.png", picture(table))
+        save_figure(folder / "filters.png", picture(table, read_manifest(folder)["options"]["repeats"]))
         return shown
 
 

@@ -69,7 +69,7 @@ def _markdown(table: pd.DataFrame) -> str:
     return "\n".join([lines[0], "|" + "|".join("-" * (width + 1) + ":" for width in widths) + "|", *lines[1:]])
 
 
-def picture(table: pd.DataFrame) -> "Figure":
+def picture(table: pd.DataFrame, repeats: int) -> "Figure":
     """Milliseconds a step against what varies of D and d, on log axes; the boxes dashed."""
     colors = dict(zip(NAMES, ("#0072B2", "#009E73", "#D55E00"), strict=True))
     mlp = table.loc[table["network"] == "MLP"]
@@ -91,6 +91,8 @@ def picture(table: pd.DataFrame) -> "Figure":
         axes.set_title(f"{within} = {value:,}", fontsize=11, loc="left")
         axes.grid(True, which="major", alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
+    title = f"Time of a step · median of {repeats} measurement{'' if repeats == 1 else 's'}"
+    figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
     return figure

@@ -165,8 +165,8 @@ class Tune(Located):
     @staticmethod
     def report(folder: Path) -> str:
         """Write the figure of the trials in `folder`; returns the best settings as text."""
-        trials = read_table(folder / _TRIALS)[0]
-        save_figure(folder / "tuning.png", _picture(trials))
+        trials, options = read_table(folder / _TRIALS)[0], read_manifest(folder)["options"]
+        save_figure(folder / "tuning.png", _picture(trials, options))
         groups = trials.groupby("agent", sort=False)
         table = pd.DataFrame(
             {
@@ -177,7 +177,7 @@ class Tune(Located):
                 "first s": groups["seconds"].first(),
             }
         )
-        chosen = _experiment(read_manifest(folder)["options"]["experiment"])
+        chosen = _experiment(options["experiment"])
         found = read_settings(folder / "settings.json", chosen.name)
         return f"{table.to_string(float_format=lambda value: f'{value:.4g}')}\n\n{described(found)}"
 
@@ -219,8 +219,8 @@ def _objective(make: Callable[..., Agent], env: Environment, asked: Tune) -> Cal
     return reward
 
 
-def _picture(trials: pd.DataFrame) -> "Figure":
-    """Reward of each trial, and the best so far, by agent."""
+def _picture(trials: pd.DataFrame, options: Mapping[str, Any]) -> "Figure":
+    """Reward of each trial, and the best so far, by agent; the options are those of the last tuning."""
     from matplotlib.figure import Figure
 
     from seqdec import figures
@@ -234,4 +234,7 @@ def _picture(trials: pd.DataFrame) -> "Figure":
     title = "Reward of each trial (dots) and the best so far (line)"
     figures.finish_axis(axis, title, "trial", "reward per step, mean over the seeds of a trial")
     figures.legend(figure, [axis], list(groups))
+    seeds = f"{options['seeds']} seed{'' if options['seeds'] == 1 else 's'}"
+    title = f"{options['experiment']} · {options['steps']:,} steps · {seeds}"
+    figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
     return figure
