@@ -78,6 +78,8 @@ def picture(table: pd.DataFrame, repeats: int) -> "Figure":
     panels = [panel for panel in panels if len(set(mlp[panel[0]])) > 1] or panels[:1]
     from matplotlib.figure import Figure
 
+    from seqdec.ticks import plain_ticks
+
     figure = Figure(figsize=(5.4 * len(panels), 4.4), dpi=140, layout="constrained")
     for axes, (by, within, label) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         values = sorted(set(mlp[within]))
@@ -88,6 +90,8 @@ def picture(table: pd.DataFrame, repeats: int) -> "Figure":
             if group["ms_boxes"].notna().any():
                 axes.plot(group[by], group["ms_boxes"], "o--", color=colors[name], mfc="white", label=f"{name}, boxes")
         axes.set(xscale="log", yscale="log", xlabel=label, ylabel="ms per step")
+        plain_ticks(axes.xaxis)
+        plain_ticks(axes.yaxis)
         axes.set_title(f"{within} = {value:,}", fontsize=11, loc="left")
         axes.grid(True, which="major", alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
