@@ -29,6 +29,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
+def row(title: str, name: str, rewards: np.ndarray) -> dict[str, str]:
+    """Reward of all steps and of the last 1,000, of rewards (seeds, steps), as cells with 95% intervals."""
+    sums = np.stack([rewards.sum(axis=1), rewards[:, -1000:].sum(axis=1)], axis=1)
+    whole, last = with_margin(*mean_and_margin(sums))
+    return {title: name, f"reward in {rewards.shape[1]:,} steps": whole, "in the last 1,000": last}
+
+
 def main(steps: int = 6000, seeds: int = 3) -> None:
     """Print the reward of each variant.
 
@@ -42,11 +49,7 @@ def main(steps: int = 6000, seeds: int = 3) -> None:
     for name, changes in VARIANTS.items():
         agent = options.agent("hilofi.published", env, **changes)
         rewards = seqdec.run(agent, env, steps, seed=0, num_seeds=seeds).rewards
-        sums = np.stack([rewards.sum(axis=1), rewards[:, -1000:].sum(axis=1)], axis=1)
-        cells = with_margin(*mean_and_margin(sums))
-        rows.append(
-            dict(zip(("settings", f"reward in {steps:,} steps", "in the last 1,000"), (name, *cells), strict=True))
-        )
+        rows.append(row("settings", name, rewards))
         print(pd.DataFrame(rows).to_string(index=False), flush=True)
 
 

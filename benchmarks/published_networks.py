@@ -19,18 +19,17 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 import pandas as pd
 import tyro
+from published_mnist import row
 
 import seqdec
 from seqdec.agents import neural
-from seqdec.agents._neural.last_layer import last_layer
+from seqdec.agents._neural.last_layer import displaced, last_layer
 from seqdec.agents._neural.loop import Head, mean_of_rows
 from seqdec.core import Network, Posterior, Predictive
 from seqdec.experiments.mnist import MNIST
-from seqdec.statistics import mean_and_margin, with_margin
 
 JITTER = 1e-4
 
@@ -58,7 +57,9 @@ def logistic(network: Network) -> Head:
             return Predictive(outputs, jnp.diag(variances), noise)
 
         def draw(key):
-            raise NotImplementedError("Thompson sampling is not measured here")
+            along, around = jax.random.split(key)
+            shift = unit * jax.random.normal(along) + jnp.sqrt(JITTER) * jax.random.normal(around, unit.shape)
+            return displaced(layer, network, params, layer.get(params) + shift)
 
         return Posterior(lambda candidates: network.apply(params, candidates), joint, draw)
 
@@ -101,11 +102,7 @@ def main(agents: tuple[str, ...] = tuple(SETTINGS), steps: int = 40_000, seeds: 
             env, optimizer=own.optimizer, head=logistic, policy=own.policy, model=model, inner_steps=own.inner_steps
         )
         rewards = seqdec.run(agent, env, steps, seed=0, num_seeds=seeds).rewards
-        sums = np.stack([rewards.sum(axis=1), rewards[:, -1000:].sum(axis=1)], axis=1)
-        cells = with_margin(*mean_and_margin(sums))
-        rows.append(
-            dict(zip(("agent", f"reward in {steps:,} steps", "in the last 1,000"), (name, *cells), strict=True))
-        )
+        rows.append(row("agent", name, rewards))
         print(pd.DataFrame(rows).to_string(index=False), flush=True)
 
 

@@ -138,6 +138,14 @@ def test_finished_cells_are_skipped(quick: Path, tmp_path: Path, capsys: pytest.
     assert "noise_std" in capsys.readouterr().out
 
 
+def test_the_page_of_a_folder_that_was_moved_has_its_configuration(quick: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    assert main(["sweep", written(tmp_path / "a.toml"), "--out", str(tmp_path / "out"), "--workers", "1"]) == 0
+    moved = (tmp_path / "out").rename(tmp_path / "moved")
+    assert main(["report", str(moved), "--html", str(page)]) == 0
+    assert "noise_std = [0.1, 0.5]" in page.read_text(encoding="utf-8")
+
+
 @pytest.mark.extended
 @pytest.mark.parametrize("backend", ["local", pytest.param("ray", marks=[needs_ray, pytest.mark.slow])])
 def test_cells_of_a_dead_worker_run_again(backend: str, quick: Path, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def write(file: Path, folder: Path, text: str, reported: Reported) -> None:
             pages.preformatted(text, "table"),
             *_figures(folder, reported),
             *_tables(folder, reported),
-            *_configuration(manifest),
+            *_configuration(folder, manifest),
             pages.heading("Options"),
             _pairs("option", "value", {name: "" if value is None else str(value) for name, value in options.items()}),
             pages.heading("Versions"),
@@ -95,11 +95,11 @@ def _figures(folder: Path, reported: Reported) -> Iterator[str]:
         yield pages.figure(path.read_bytes(), f"{path.relative_to(folder)}: {title}")
 
 
-def _configuration(manifest: dict[str, Any]) -> Iterator[str]:
-    """The file of a sweep that names its agents and environments."""
+def _configuration(folder: Path, manifest: dict[str, Any]) -> Iterator[str]:
+    """The file of a sweep that names its agents and environments, wherever its folder is by now."""
     if "config" in manifest["options"]:
         yield pages.heading("Configuration")
-        yield pages.preformatted(read_text(Path(manifest["options"]["config"])))
+        yield pages.preformatted(read_text(folder / Path(manifest["options"]["config"]).name))
 
 
 def _tables(folder: Path, reported: Reported) -> Iterator[str]:
