@@ -81,6 +81,7 @@ class LoFi(Protocol):
         rank: int = ...,
         initial_std: Array | float = ...,
         process_noise: ProcessNoise = ...,
+        spare: int = ...,
         **options: Unpack[FilterOptions],
     ) -> Agent:
         """The agent."""

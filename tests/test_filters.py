@@ -36,11 +36,18 @@ def stream(seed, steps=STEPS, inputs=3, outputs=4):
     )
 
 
+def precision_of(factor):
+    """LoFi's u and W."""
+    diagonal = np.asarray(factor.diagonal)
+    return diagonal, np.sqrt(diagonal)[:, None] * np.asarray(factor.factor)
+
+
 def dense_of(state):
     """Covariance kept by a block."""
     factor = state.factor
     if isinstance(factor, Precision):
-        return np.linalg.inv(np.diag(factor.diagonal) + factor.factor @ factor.factor.T)
+        diagonal, columns = precision_of(factor)
+        return np.linalg.inv(np.diag(diagonal) + columns @ columns.T)
     if isinstance(factor, linalg.FullRankFactor):
         return np.asarray(factor.columns @ factor.columns.T)
     rows = factor.root @ factor.coefficients @ np.concatenate(factor.basis).T
@@ -51,7 +58,7 @@ def factor_of(state):
     """A square (or d x D) root to start a box from; of LoFi the two parts of the precision."""
     factor = state.factor
     if isinstance(factor, Precision):
-        return np.asarray(factor.diagonal), np.asarray(factor.factor)
+        return precision_of(factor)
     if isinstance(factor, linalg.FullRankFactor):
         return np.asarray(factor.columns[:, : len(factor.columns)].T)
     return np.asarray(factor.root @ factor.coefficients @ np.concatenate(factor.basis).T)

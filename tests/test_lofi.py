@@ -10,7 +10,7 @@ import pytest
 from seqdec import filters, likelihoods, models
 from seqdec import params as parameters
 from seqdec.filters import Numerics
-from seqdec.filters._lofi import Precision, diagonal_and_low_rank
+from seqdec.filters._lofi import diagonal_and_low_rank, precision_of
 from seqdec.filters.covariance import initial_state
 from tests.toys import compiled
 
@@ -42,8 +42,9 @@ def run(flt, data):
 
 
 def dense(state):
-    diagonal, factor = state.factor
-    return np.linalg.inv(np.diag(diagonal) + np.asarray(factor @ factor.T))
+    diagonal, factor = state.factor[:2]
+    root = np.sqrt(diagonal)[:, None]
+    return np.linalg.inv(root * (np.eye(len(root)) + np.asarray(factor @ factor.T)) * root.T)
 
 
 def mean_of(belief):
@@ -77,7 +78,8 @@ def random_state(size=12, rank=4, seed=0):
     generator = np.random.default_rng(seed)
     factor = generator.normal(size=(size, rank)) * np.array([30.0, 3.0, 1.0, 0.01])
     diagonal = jnp.asarray(10 ** generator.uniform(-1, 1, size))
-    return initial_state(Precision(diagonal, jnp.asarray(factor)), jnp.float64, 0.0)
+    factor = jnp.asarray(factor) / jnp.sqrt(diagonal)[:, None]
+    return initial_state(precision_of(diagonal, factor, factor.T @ factor, jnp.int32(0)), jnp.float64, 0.0)
 
 
 def test_draws_have_the_inverse_of_the_precision_as_covariance():

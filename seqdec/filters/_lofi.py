@@ -14,13 +14,17 @@ so what does not fit the rank is kept on the diagonal: Sigma^{-1} has the right 
 of the d largest directions. Nothing is dropped, and the filter is the extended Kalman filter with Sigma_0 = I / u_0,
 while W has d columns for all observed values, hence always for d >= D, with or without process noise.
 
-Sigma is applied through a root C, Sigma = C C^T, so that no variance is a difference of large numbers and none is
-negative. With E = diag(u)^{-1/2} W diag(n)^{-1}, whose columns of norms n >= 1 have norm one, and the Cholesky factor
-G^T G = diag(n)^{-2} + E^T E,
+The state holds A = diag(u)^{-1/2} W and A^T A. Sigma is applied through a root C, Sigma = C C^T, so that no variance is
+a difference of large numbers and none is negative. With n >= 1, the norms of the columns of A or one, and the Cholesky
+factor G^T G = diag(n)^{-1} (I + A^T A) diag(n)^{-1},
 
-    C = diag(u)^{-1/2} (I - E G^{-1} (diag(n)^{-1} + G)^{-T} E^T)
+    C = diag(u)^{-1/2} (I - A diag(n)^{-1} G^{-1} (diag(n)^{-1} + G)^{-T} diag(n)^{-1} A^T)
 
-A sample is theta + C z with z ~ N(0, I). An observation costs O(D (d + o)^2), process noise as much again.
+A sample is theta + C z with z ~ N(0, I). An observation costs O(D (d + o)^2), and process noise as much again.
+
+With m spare columns W may have d + m, and is only cut back to d when they are full. Until then u does not change, so
+that A^T A gets a row and a column in O(D (d + m) o): without process noise an observation costs O(D (d + m) o) on
+average, for m of the size of d.
 
 Source: Chang, Duran-Martin, Shestopaloff, Jones, Murphy, "Low-rank extended Kalman filtering for online learning of
 neural networks from streaming data", CoLLAs 2023. The root is our own.
@@ -31,6 +35,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from seqdec import linalg
 from seqdec.checks import count, known
@@ -51,18 +56,36 @@ from seqdec.filters.covariance import (
 )
 from seqdec.filters.embeddings import TableStd
 from seqdec.likelihoods import Likelihood
+from seqdec.linalg.batching import advance_filled, columns_from, put_columns
 
 
 class Precision(NamedTuple):
-    """Sigma^{-1} = diag(u) + W W^T."""
+    """Sigma^{-1} = diag(u)^{1/2} (I + A A^T) diag(u)^{1/2}, with A = diag(u)^{-1/2} W."""
 
     diagonal: Array
     """u (D,)"""
     factor: Array
-    """W (D, d)"""
+    """A (D, d + m); the columns that are not in use are zero"""
+    gram: Array
+    """A^T A (d + m, d + m)"""
+    core: Array
+    """(d + m, d + m), what stands between A and A^T in the root C. Kept, because XLA does not see that factorizations for
+    acting and updating are the same, and would repeat all products after them."""
+    filled: Array
+    """() int32, columns in use beyond the d first"""
 
 
-def diagonal_and_low_rank(rank: int, initial_std: Array | float, process_noise: ProcessNoise) -> Covariance:
+def precision_of(diagonal: Array, factor: Array, gram: Array, filled: Array) -> Precision:
+    """With the core that belongs to A^T A."""
+    inverse_norms, root = _normalized_cholesky(gram)
+    one = jnp.eye(len(root), dtype=root.dtype)
+    inner = linalg.solve_triangular(root, linalg.solve_transposed(jnp.diag(inverse_norms) + root, one))
+    return Precision(diagonal, factor, gram, inverse_norms[:, None] * inner * inverse_norms[None], filled)
+
+
+def diagonal_and_low_rank(
+    rank: int, initial_std: Array | float, process_noise: ProcessNoise, spare: int = 0
+) -> Covariance:
     """Sigma^{-1} = diag(u) + W W^T, with the products F = J C (K, D), so that J Sigma J^T = F F^T."""
 
     def init(key, leaves, dtype, like):
@@ -75,23 +98,28 @@ def diagonal_and_low_rank(rank: int, initial_std: Array | float, process_noise: 
                 f"initial_std must be one number, or one for each of the {size} parameters; got shape "
                 f"{jnp.shape(initial_std)}"
             )
-        diagonal = jnp.full(size, 1 / jnp.asarray(initial_std, dtype) ** 2)
-        return initial_state(Precision(diagonal, jnp.zeros((size, rank), dtype)), dtype, process_noise)
+        diagonal = jnp.full(size, jnp.minimum(1 / jnp.asarray(initial_std, dtype) ** 2, _largest_precision(dtype)))
+        width = rank + spare
+        none = jnp.zeros((width, width), dtype)
+        precision = Precision(diagonal, jnp.zeros((size, width), dtype), none, none, jnp.int32(0))
+        return initial_state(precision, dtype, process_noise)
 
     def predict(state):
-        """(Sigma + q I)^{-1}, exactly; diag(rho) W (I + A^T A)^{-1/2} with A = (q diag(rho))^{1/2} W."""
+        """(Sigma + q I)^{-1}, exactly: A <- diag(rho)^{1/2} A (I + q W^T diag(rho) W)^{-1/2}."""
         arrived, state = arrival(process_noise, state)
-        diagonal, factor = state.factor
-        kept = 1 / (1 + arrived * diagonal)
-        _, inverse_norms, root = _scaled(jnp.sqrt(arrived * kept)[:, None] * factor)
-        shrunk = linalg.solve_transposed(root, (kept[:, None] * factor * inverse_norms[None]).mT).mT
-        return state._replace(factor=Precision(kept * diagonal, shrunk))
+        before = state.factor
+        kept = 1 / (1 + arrived * before.diagonal)
+        inverse_norms, root = _normalized_cholesky(_gram(before.factor, arrived * kept * before.diagonal))
+        shrunk = linalg.solve_transposed(root, (jnp.sqrt(kept)[:, None] * before.factor * inverse_norms[None]).mT).mT
+        after = precision_of(kept * before.diagonal, shrunk, _gram(shrunk), before.filled)
+        return state._replace(factor=after)
 
     def project(state, jacobian):
         """J C."""
-        scale, unit, inner = _root(state.factor)
-        rows = whole(jacobian) * scale[None]
-        return rows - rows @ unit @ inner @ unit.mT
+        precision = state.factor
+        rows = whole(jacobian) / jnp.sqrt(precision.diagonal)[None]
+        # In this order, because the other one is slower under `jax.vmap` on a CPU.
+        return rows - (precision.factor @ (rows @ precision.factor @ precision.core).mT).mT
 
     def variance(state, products):
         del state
@@ -104,21 +132,27 @@ def diagonal_and_low_rank(rank: int, initial_std: Array | float, process_noise: 
         return (move,), move @ move, None
 
     def covariance_update(state, observation):
-        """W and u with the rows R^{-1/2} J; what exceeds the rank goes to the diagonal."""
-        accept, observed, before = observation.accept, len(observation.products), state.factor
-        rows = zero_where_rejected(observation, whole(observation.jacobian))
-        stack = jnp.concatenate([before.factor, _whitened(rows, before, observation).mT], axis=1)
-        parts = linalg.parted_eigenvectors(stack.mT @ stack, observed)
-        lost, kept = stack @ parts.least, stack @ parts.kept
-        grown = before.diagonal + jnp.sum(lost**2, axis=1)
-        after = Precision(*(jnp.where(accept, new, old) for new, old in zip((grown, kept), before, strict=True)))
+        """W with the columns J^T R^{-1/2}; what exceeds the rank goes to the diagonal, at once or when the spare columns
+        are full."""
+        before, observed = state.factor, len(observation.products)
+        rows = _whitened(before, observation)
+        if observed > spare:
+            cut, truncation = _truncated(before, rows, rank)
+            after = jax.tree.map(lambda new, old: jnp.where(observation.accept, new, old), cut, before)
+        else:
+            full = observation.accept & (before.filled + observed > spare)
+            after, truncation = linalg.cond_any(full, make_room, (before, jnp.zeros_like(before.gram[0, 0])), full)
+            after = _appended(after, rows, rank, observation.accept)
         return CovarianceUpdate(
             state._replace(factor=after),
             gain_gram=_gain_gram(before, observation),
-            process_noise=jnp.zeros((), grown.dtype),
-            truncation=_truncation(lost) / (jnp.min(before.diagonal) * jnp.min(grown)),
-            finite=jnp.all(jnp.isfinite(grown)) & jnp.all(jnp.isfinite(kept)),
+            process_noise=jnp.zeros_like(truncation),
+            truncation=truncation,
         )
+
+    def make_room(operand, full):
+        cut = _truncated(operand[0], operand[0].factor[:, :0].mT, rank)
+        return jax.tree.map(lambda new, old: jnp.where(full, new, old), cut, operand)
 
     def draw(key, state):
         diagonal = state.factor.diagonal
@@ -135,52 +169,92 @@ def diagonal_and_low_rank(rank: int, initial_std: Array | float, process_noise: 
     )
 
 
-def _scaled(columns: Array) -> tuple[Array, Array, Array]:
-    """A diag(n)^{-1}, 1/n (d,) and upper triangular G with diag(n) G^T G diag(n) = I + A^T A, for columns A (D, d).
+def _largest_precision(dtype) -> float:
+    """Of a single parameter, so that products with a few rows of the factor do not overflow."""
+    return float(jnp.finfo(dtype).max) ** 0.5
+
+
+def _gram(columns: Array, weights: Array | float = 1.0) -> Array:
+    """A^T diag(w) A, for columns A (D, n) and weights w (D,)."""
+    scaled = jnp.sqrt(jnp.asarray(weights))[..., None] * columns
+    return scaled.mT @ scaled
+
+
+def _normalized_cholesky(gram: Array) -> tuple[Array, Array]:
+    """1/n (d,) and upper triangular G with diag(n) G^T G diag(n) = I + A^T A, from A^T A.
 
     The norms n >= 1 are those of the columns or one, so that large precisions do not drown small ones in G. The jitter
     is for columns that are nearly parallel; it vanishes with the columns.
     """
-    inverse_norms = 1 / jnp.sqrt(jnp.maximum(jnp.sum(columns**2, axis=0), 1))
-    unit, least = columns * inverse_norms[None], inverse_norms**2
-    ridge = least + linalg.relative_jitter(columns.dtype) * (1 - least)
-    return unit, inverse_norms, linalg.lower_cholesky(unit.mT @ unit + jnp.diag(ridge)).mT
+    inverse_norms = 1 / jnp.sqrt(jnp.maximum(jnp.diagonal(gram), 1))
+    least = inverse_norms**2
+    ridge = least + linalg.relative_jitter(gram.dtype) * (1 - least)
+    unit = inverse_norms[:, None] * gram * inverse_norms[None]
+    return inverse_norms, linalg.lower_cholesky(unit + jnp.diag(ridge)).mT
 
 
-def _root(state: Precision) -> tuple[Array, Array, Array]:
-    """diag(u)^{-1/2} (D,), E (D, d) and G^{-1} (diag(n)^{-1} + G)^{-T} (d, d) of C."""
-    scale = 1 / jnp.sqrt(state.diagonal)
-    unit, inverse_norms, root = _scaled(scale[:, None] * state.factor)
-    one = jnp.eye(len(root), dtype=root.dtype)
-    inner = linalg.solve_triangular(root, linalg.solve_transposed(jnp.diag(inverse_norms) + root, one))
-    return scale, unit, inner
-
-
-def _times(state: Precision, vector: Array) -> Array:
+def _times(precision: Precision, vector: Array) -> Array:
     """C times a vector (D,)."""
-    scale, unit, inner = _root(state)
-    return scale * (vector - unit @ (inner @ (vector @ unit)))
+    along = precision.core @ (vector @ precision.factor)
+    return (vector - precision.factor @ along) / jnp.sqrt(precision.diagonal)
 
 
-def _whitened(rows: Array, state: Precision, observation: Observation) -> Array:
-    """R^{-1/2} J (o, D). Exact observations would have infinite precision: R is 1e-6 of J diag(u)^{-1} J^T at least."""
-    noise = observation.noise_root.mT @ observation.noise_root
-    floor = linalg.relative_jitter(rows.dtype) * jnp.sum(rows**2 / state.diagonal[None]) / len(rows)
-    return linalg.solve_transposed(linalg.psd_root(noise + floor * jnp.eye(len(rows), dtype=rows.dtype)), rows)
+def _whitened(precision: Precision, observation: Observation) -> Array:
+    """R^{-1/2} J diag(u)^{-1/2} (o, D), the new columns of A; zero where the observation is rejected.
 
-
-def _gain_gram(state: Precision, observation: Observation) -> Array:
-    """K^T K (o, o), of K^T = S^{-1} F C^T."""
-    gain = linalg.solve_psd(observation.innovation_root, jax.vmap(lambda row: _times(state, row))(observation.products))
-    return gain @ gain.mT
-
-
-def _truncation(lost: Array) -> Array:
-    """||N N^T - diag(N N^T)||_F for the dropped columns N (D, o).
-
-    Divided by the least of u before and after it bounds the error of Sigma, Sigma_kept (N N^T - diag) Sigma_exact.
+    Exact observations would have infinite precision: R is 1e-6 of J diag(u)^{-1} J^T at least.
     """
-    return jnp.sqrt(jnp.maximum(jnp.sum((lost.mT @ lost) ** 2) - jnp.sum(jnp.sum(lost**2, axis=1) ** 2), 0))
+    rows = zero_where_rejected(observation, whole(observation.jacobian)) / jnp.sqrt(precision.diagonal)[None]
+    noise = observation.noise_root.mT @ observation.noise_root
+    floor = linalg.relative_jitter(rows.dtype) * jnp.sum(rows**2) / len(rows)
+    root = linalg.psd_root(noise + floor * jnp.eye(len(rows), dtype=rows.dtype))
+    whitened = linalg.solve_transposed(root, rows)
+    usable = observation.accept & observation.reads_done & jnp.all(jnp.isfinite(whitened))
+    return jnp.where(usable, whitened, 0)
+
+
+def _appended(precision: Precision, rows: Array, rank: int, accept: Array) -> Precision:
+    """With the rows (o, D) as columns of A; there is room for them if the observation is accepted."""
+    observed, first = len(rows), rank + precision.filled
+    here = columns_from(first, observed, precision.factor.shape[1]).astype(rows.dtype)
+    crossed = here.mT @ (rows @ precision.factor + rows @ rows.mT @ here / 2)
+    current = lax.dynamic_slice_in_dim(precision.factor, first, observed, 1)
+    return precision_of(
+        precision.diagonal,
+        put_columns(precision.factor, jnp.where(accept, rows.mT, current), first),
+        precision.gram + crossed + crossed.mT,
+        advance_filled(precision.filled, observed, accept),
+    )
+
+
+def _truncated(precision: Precision, rows: Array, rank: int) -> tuple[Precision, Array]:
+    """The d largest directions of [W, diag(u)^{1/2} A'], A' (o, D)^T; the diagonal takes the others.
+
+    And the bound of the error of Sigma that this makes, Sigma_kept (N N^T - diag) Sigma_exact for the N that is dropped:
+    ||N N^T - diag(N N^T)||_F over the least of u before and after it.
+    """
+    width, before = precision.factor.shape[1], precision.diagonal
+    stack = jnp.sqrt(before)[:, None] * jnp.concatenate([precision.factor, rows.mT], axis=1)
+    parts = linalg.parted_eigenvectors(_gram(stack), stack.shape[1] - rank)
+    lost, kept = stack @ parts.least, stack @ parts.kept
+    grown = jnp.minimum(before + jnp.sum(lost**2, axis=1), _largest_precision(before.dtype))
+    factor = kept / jnp.sqrt(grown)[:, None]
+    beyond = width - rank
+    cut = precision_of(
+        grown,
+        jnp.pad(factor, ((0, 0), (0, beyond))),
+        jnp.pad(_gram(factor), (0, beyond)),
+        jnp.zeros_like(precision.filled),
+    )
+    off_diagonal = jnp.sum(_gram(lost) ** 2) - jnp.sum(jnp.sum(lost**2, axis=1) ** 2)
+    return cut, jnp.sqrt(jnp.maximum(off_diagonal, 0)) / (jnp.min(before) * jnp.min(grown))
+
+
+def _gain_gram(precision: Precision, observation: Observation) -> Array:
+    """K^T K (o, o), of K^T = S^{-1} F C^T."""
+    moves = jax.vmap(lambda row: _times(precision, row))(observation.products)
+    gain = linalg.solve_psd(observation.innovation_root, moves)
+    return gain @ gain.mT
 
 
 def lofi(
@@ -191,6 +265,7 @@ def lofi(
     initial_std: Array | float = 1.0,
     process_noise: ProcessNoise = 0.0,
     initial_std_table: TableStd = 1.0,
+    spare: int = 0,
     numerics: Numerics = Numerics(),
 ) -> Filter:
     """LoFi: one belief over all parameters whose precision is a diagonal and a low-rank matrix.
@@ -205,6 +280,9 @@ def lofi(
             `seqdec.filters.Annealed`. A Python 0 skips the O(D d^2) time update.
         initial_std_table: prior standard deviation of every number in an embedding table, or of each column, (width,);
             a dict has one for each table by name.
+        spare: m, columns that the factor may have beyond the rank; when they are full, all but the d largest directions
+            go to the diagonal. 0, as published, cuts after each observation. Without process noise, m of d / 2 or so
+            takes less than half the time of a step, and less is lost.
         numerics: buffer and basis_dtype have no effect. The error bound is that of the dropped directions.
 
     Raises:
@@ -215,5 +293,5 @@ def lofi(
     if (stds := known("initial_std", initial_std, 1)) is not None and not np.all((stds > 0) & (stds < np.inf)):
         raise ValueError(f"initial_std must lie in (0, inf); got {initial_std!r:.200}")
     check_process_noise("process_noise", process_noise)
-    covariance = diagonal_and_low_rank(rank, initial_std, process_noise)
+    covariance = diagonal_and_low_rank(rank, initial_std, process_noise, count("spare", spare, 0))
     return kalman.single("lofi", network, likelihood, covariance, initial_std_table, numerics)

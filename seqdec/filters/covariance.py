@@ -98,9 +98,6 @@ class CovarianceUpdate(NamedTuple):
     """() see `seqdec.core.ErrorBound`"""
     truncation: Array
     """() likewise"""
-    finite: Array | None = None
-    """() bool, False: the state is not finite, and the observation must be rejected after all; None where a finite
-    innovation and step of the mean leave it finite"""
     groups: tuple[Array, Array] | None = None
     """K^T K and J (Sigma + q I) J^T, (g, o, o) each, of g groups of parameters whose correlation the block neglects"""
 

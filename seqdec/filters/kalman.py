@@ -36,7 +36,7 @@ from seqdec.checks import fitting, integers, keyed, numbers, vector
 from seqdec.core import Array, Filter, Key, Marginals, Network, Predictive, PyTree, UpdateInfo
 from seqdec.filters import batches, embeddings, jacobians, trust
 from seqdec.filters.bounds import error_bound
-from seqdec.filters.covariance import Belief, Covariance, CovarianceUpdate, Numerics, Observation, checked_numerics
+from seqdec.filters.covariance import Belief, Covariance, Numerics, Observation, checked_numerics
 from seqdec.filters.embeddings import TableStd
 from seqdec.likelihoods import Likelihood
 from seqdec.linalg import Outer, Pieces, Rows
@@ -339,19 +339,9 @@ def _condition(
         c.covariance_update(state, observation)
         for c, state, observation in zip(model.covariances, belief.blocks, observations, strict=True)
     ]
-    blocks, accept = _finite(belief, done, accept)
     params = _moved(model, belief, [tuple(jnp.where(accept, part, 0) for part in step) for step in steps])
     bound = error_bound(done, parts, total, noise) if model.numerics.error_bounds else None
-    return Belief(params, blocks), UpdateInfo(expected, log_density, ~accept, bound)
-
-
-def _finite(belief: Belief, done: list[CovarianceUpdate], accept: Array) -> tuple[tuple[Any, ...], Array]:
-    """The states after an update, or those before it if one is not finite, and whether it is accepted."""
-    blocks, told = tuple(d.state for d in done), [d.finite for d in done if d.finite is not None]
-    if told:
-        accept &= jnp.all(jnp.stack(told))
-        blocks = jax.tree.map(lambda new, old: jnp.where(accept, new, old), blocks, belief.blocks)
-    return blocks, accept
+    return Belief(params, tuple(d.state for d in done)), UpdateInfo(expected, log_density, ~accept, bound)
 
 
 def _sample(model: _Model, key: Key, belief: Belief) -> PyTree:
