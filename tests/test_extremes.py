@@ -12,6 +12,7 @@ FILTERS = {
     "ekf": {},
     "hilofi": {"rank": 2},
     "lofi": {"rank": 1},
+    "lofi with spare columns": {"rank": 1, "spare": 4},
     "lolofi": {"rank_hidden": 2, "rank_last": 3},
     "lrkf": {"rank": 2},
     "subspace": {"rank": 2},
@@ -29,7 +30,7 @@ def finite(tree):
 @pytest.mark.parametrize("name", FILTERS)
 def test_huge_contexts_and_hardly_any_noise_leave_a_finite_belief(name: str, many: bool) -> None:
     def final(noise, scale):
-        flt = getattr(filters, name)(NETWORK, likelihoods.gaussian(noise), **FILTERS[name])
+        flt = getattr(filters, name.split()[0])(NETWORK, likelihoods.gaussian(noise), **FILTERS[name])
 
         def step(belief, contexts):
             xs, ys = contexts * scale, jnp.sum(contexts, 1)

@@ -1,6 +1,7 @@
 """LoFi against the dense filter and the dense inverse of its precision; the printed box is in `test_filters`."""
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -54,14 +55,15 @@ def mean_of(belief):
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("q", [0.0, 1e-3])
 @pytest.mark.parametrize(
-    ("rank", "steps", "exact"),
-    [(SIZE, 60, True), (5, 5, True), (5, 40, False)],
-    ids=["full rank", "few observations", "rank too low"],
+    ("rank", "spare", "steps", "exact"),
+    [(SIZE, 0, 60, True), (SIZE, 7, 60, True), (5, 0, 5, True), (3, 4, 7, True), (5, 0, 40, False), (5, 4, 40, False)],
+    ids=["full rank", "with spare", "few values", "few with spare", "many values", "many with spare"],
 )
-def test_nothing_is_lost_while_the_rank_suffices(rank, steps, exact, q):
+def test_nothing_is_lost_while_the_columns_suffice(rank, spare, steps, exact, q):
     """The dense filter's mean, covariance and densities: with all D columns, or with one for each value so far."""
     likelihood, data = likelihoods.gaussian(0.1), stream(steps)
-    low = filters.lofi(NETWORK, likelihood, rank=rank, initial_std=0.5, process_noise=q, numerics=DOUBLE)
+    settings = {"rank": rank, "spare": spare, "initial_std": 0.5, "process_noise": q}
+    low = filters.lofi(NETWORK, likelihood, numerics=DOUBLE, **settings)
     full = filters.ekf(NETWORK, likelihood, initial_std=0.5, process_noise=q, numerics=DOUBLE)
     (ours, seen), (theirs, expected) = run(low, data), run(full, data)
     factor = theirs.blocks[0].factor.columns
@@ -114,6 +116,81 @@ def test_the_precision_keeps_its_diagonal_when_directions_are_dropped():
     want = np.diag(np.linalg.inv(dense(belief.blocks[0])) + jacobian.T @ jacobian / 0.1)
     after, _ = flt.update(belief, xs[0], ys[0])
     np.testing.assert_allclose(np.diag(np.linalg.inv(dense(after.blocks[0]))), want, rtol=1e-9)
+
+
+SPARE = 4
+
+
+def test_full_spare_columns_leave_the_largest_directions_of_all_columns():
+    """The printed precision, cut back once in `SPARE` observations by a dense SVD; several values at once included."""
+    likelihood = likelihoods.gaussian(0.1)
+    flt = filters.lofi(NETWORK, likelihood, rank=3, spare=SPARE, initial_std=0.5, numerics=DOUBLE)
+    belief = flt.init(jax.random.key(1), NETWORK.init(jax.random.key(0)))
+    diagonal, columns, cuts = np.full(SIZE, 4.0), np.zeros((SIZE, 0)), 0
+    for x, y, arm in zip(*stream(30), strict=True):
+        rows = np.array([0, 1]) if arm else np.array([1])
+        jacobian = np.asarray(parameters.ravel(jax.tree.leaves(jax.jacrev(NETWORK.apply)(belief.params, x)), 1))[rows]
+        if columns.shape[1] + len(rows) > 3 + SPARE:
+            left, values, _ = np.linalg.svd(columns, full_matrices=False)
+            lost = left[:, 3:] * values[3:]
+            diagonal, columns, cuts = diagonal + np.sum(lost**2, 1), left[:, :3] * values[:3], cuts + 1
+        columns = np.concatenate([columns, jacobian.T / np.sqrt(0.1)], axis=1)
+        belief, _ = flt.update(belief, x, y[rows], rows)
+        want = np.linalg.inv(np.diag(diagonal) + columns @ columns.T)
+        np.testing.assert_allclose(dense(belief.blocks[0]), want, rtol=1e-8, atol=1e-12)
+    assert cuts > 5
+
+
+def test_members_of_a_batch_cut_back_when_their_own_spare_columns_are_full():
+    """Under `jax.vmap` too, where one of them has rejected observations and so has more room."""
+    flt = compiled(filters.lofi)(NETWORK, likelihoods.gaussian(0.1), rank=3, spare=SPARE, numerics=DOUBLE)
+    xs, ys, _ = stream(12)
+    bad = np.array([[False, True], [False, False]])[:, (np.arange(12) % 5 == 2).astype(int)]
+    both = np.where(bad, np.nan, ys[None, :, 0])
+    belief = flt.init(jax.random.key(1), NETWORK.init(jax.random.key(0)))
+
+    def step(belief, seen):
+        return flt.update(belief, seen[0], seen[1], 0)[0], None
+
+    def final(y):
+        return jax.lax.scan(step, belief, (xs, y))[0]
+
+    together = jax.jit(jax.vmap(final))(both)
+    assert together.blocks[0].factor.filled.tolist() == [6, 4]
+    for member, y in enumerate(both):
+        alone = jax.jit(final)(y)
+        for one, other in zip(jax.tree.leaves(alone), jax.tree.leaves(together), strict=True):
+            np.testing.assert_allclose(one, other[member], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("spare", [0, 4])
+def test_acting_and_updating_share_every_product_with_the_parameters(spare):
+    """Both in one scan, under `jax.vmap`, have as many of them as an update alone, and one more for the moments."""
+    with jax.enable_x64(False):
+        network = models.network(models.MLP(4, (23,)), jnp.zeros(5))
+        flt = filters.lofi(network, likelihoods.gaussian(0.1), rank=3, spare=spare)
+        belief = flt.init(jax.random.key(1), network.init(jax.random.key(0)))
+
+        def act_and_update(belief, x):
+            at = flt.moments(belief, x)
+            return flt.update(belief, x, 1.0, jnp.argmax(at.mean + jnp.diagonal(at.cov)))[0], None
+
+        def update(belief, x):
+            return flt.update(belief, x, 1.0, 2)[0], None
+
+        def products(step):
+            """With an operand or a result that is as long as all parameters."""
+            many = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), belief)
+            loop = jax.vmap(lambda start: jax.lax.scan(step, start, jnp.ones((3, 5)))[0])
+            text = jax.jit(loop).lower(many).compile().as_text()
+            shapes = dict(re.findall(r"(%[\w.-]+) = \w+\[([\d,]*)\]", text))
+            found = re.findall(r"(%[\w.-]+) = \w+\[[\d,]*\]\S* dot\((%[\w.-]+), (%[\w.-]+)\)", text)
+            size = str(5 * 23 + 23 + 24 * 4)
+            return sum(any(size in shapes[name].split(",") for name in names) for names in found)
+
+        both, alone = products(act_and_update), products(update)
+    assert 0 < alone <= both <= alone + 1
 
 
 def test_exact_observations_stay_finite():

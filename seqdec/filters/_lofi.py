@@ -69,10 +69,10 @@ class Precision(NamedTuple):
     gram: Array
     """A^T A (d + m, d + m)"""
     core: Array
-    """(d + m, d + m), what stands between A and A^T in the root C. Kept, because XLA does not see that factorizations for
-    acting and updating are the same, and would repeat all products after them."""
+    """(d + m, d + m), what stands between A and A^T in the root C. It is kept because XLA does not see that acting and
+    updating factorize the same matrix, and would repeat all products that follow."""
     filled: Array
-    """() int32, columns in use beyond the d first"""
+    """() int32, columns in use"""
 
 
 def precision_of(diagonal: Array, factor: Array, gram: Array, filled: Array) -> Precision:
@@ -132,17 +132,15 @@ def diagonal_and_low_rank(
         return (move,), move @ move, None
 
     def covariance_update(state, observation):
-        """W with the columns J^T R^{-1/2}; what exceeds the rank goes to the diagonal, at once or when the spare columns
-        are full."""
+        """W with columns J^T R^{-1/2}; what exceeds the rank goes to the diagonal, at once or if no column is left."""
         before, observed = state.factor, len(observation.products)
-        rows = _whitened(before, observation)
         if observed > spare:
-            cut, truncation = _truncated(before, rows, rank)
+            cut, truncation = _truncated(before, _whitened(before, observation), rank)
             after = jax.tree.map(lambda new, old: jnp.where(observation.accept, new, old), cut, before)
         else:
-            full = observation.accept & (before.filled + observed > spare)
+            full = observation.accept & (before.filled + observed > rank + spare)
             after, truncation = linalg.cond_any(full, make_room, (before, jnp.zeros_like(before.gram[0, 0])), full)
-            after = _appended(after, rows, rank, observation.accept)
+            after = _appended(after, _whitened(after, observation), observation.accept)
         return CovarianceUpdate(
             state._replace(factor=after),
             gain_gram=_gain_gram(before, observation),
@@ -213,9 +211,9 @@ def _whitened(precision: Precision, observation: Observation) -> Array:
     return jnp.where(usable, whitened, 0)
 
 
-def _appended(precision: Precision, rows: Array, rank: int, accept: Array) -> Precision:
+def _appended(precision: Precision, rows: Array, accept: Array) -> Precision:
     """With the rows (o, D) as columns of A; there is room for them if the observation is accepted."""
-    observed, first = len(rows), rank + precision.filled
+    observed, first = len(rows), precision.filled
     here = columns_from(first, observed, precision.factor.shape[1]).astype(rows.dtype)
     crossed = here.mT @ (rows @ precision.factor + rows @ rows.mT @ here / 2)
     current = lax.dynamic_slice_in_dim(precision.factor, first, observed, 1)
@@ -230,7 +228,7 @@ def _appended(precision: Precision, rows: Array, rank: int, accept: Array) -> Pr
 def _truncated(precision: Precision, rows: Array, rank: int) -> tuple[Precision, Array]:
     """The d largest directions of [W, diag(u)^{1/2} A'], A' (o, D)^T; the diagonal takes the others.
 
-    And the bound of the error of Sigma that this makes, Sigma_kept (N N^T - diag) Sigma_exact for the N that is dropped:
+    And the bound of the error that this makes in Sigma, Sigma_kept (N N^T - diag) Sigma_exact for the dropped N:
     ||N N^T - diag(N N^T)||_F over the least of u before and after it.
     """
     width, before = precision.factor.shape[1], precision.diagonal
@@ -244,7 +242,7 @@ def _truncated(precision: Precision, rows: Array, rank: int) -> tuple[Precision,
         grown,
         jnp.pad(factor, ((0, 0), (0, beyond))),
         jnp.pad(_gram(factor), (0, beyond)),
-        jnp.zeros_like(precision.filled),
+        jnp.full_like(precision.filled, rank),
     )
     off_diagonal = jnp.sum(_gram(lost) ** 2) - jnp.sum(jnp.sum(lost**2, axis=1) ** 2)
     return cut, jnp.sqrt(jnp.maximum(off_diagonal, 0)) / (jnp.min(before) * jnp.min(grown))
