@@ -100,8 +100,8 @@ def diagonal_and_low_rank(
             )
         diagonal = jnp.full(size, jnp.minimum(1 / jnp.asarray(initial_std, dtype) ** 2, _largest_precision(dtype)))
         width = rank + spare
-        none = jnp.zeros((width, width), dtype)
-        precision = Precision(diagonal, jnp.zeros((size, width), dtype), none, none, jnp.int32(0))
+        squares = (jnp.zeros((width, width), dtype) for _ in ("gram", "core"))
+        precision = Precision(diagonal, jnp.zeros((size, width), dtype), *squares, jnp.int32(0))
         return initial_state(precision, dtype, process_noise)
 
     def predict(state):
@@ -109,9 +109,10 @@ def diagonal_and_low_rank(
         arrived, state = arrival(process_noise, state)
         before = state.factor
         kept = 1 / (1 + arrived * before.diagonal)
-        inverse_norms, root = _normalized_cholesky(_gram(before.factor, arrived * kept * before.diagonal))
+        grown = jnp.sqrt(arrived * kept * before.diagonal)[:, None] * before.factor
+        inverse_norms, root = _normalized_cholesky(grown.mT @ grown)
         shrunk = linalg.solve_transposed(root, (jnp.sqrt(kept)[:, None] * before.factor * inverse_norms[None]).mT).mT
-        after = precision_of(kept * before.diagonal, shrunk, _gram(shrunk), before.filled)
+        after = precision_of(kept * before.diagonal, shrunk, shrunk.mT @ shrunk, before.filled)
         return state._replace(factor=after)
 
     def project(state, jacobian):
@@ -172,12 +173,6 @@ def _largest_precision(dtype) -> float:
     return float(jnp.finfo(dtype).max) ** 0.5
 
 
-def _gram(columns: Array, weights: Array | float = 1.0) -> Array:
-    """A^T diag(w) A, for columns A (D, n) and weights w (D,)."""
-    scaled = jnp.sqrt(jnp.asarray(weights))[..., None] * columns
-    return scaled.mT @ scaled
-
-
 def _normalized_cholesky(gram: Array) -> tuple[Array, Array]:
     """1/n (d,) and upper triangular G with diag(n) G^T G diag(n) = I + A^T A, from A^T A.
 
@@ -233,7 +228,7 @@ def _truncated(precision: Precision, rows: Array, rank: int) -> tuple[Precision,
     """
     width, before = precision.factor.shape[1], precision.diagonal
     stack = jnp.sqrt(before)[:, None] * jnp.concatenate([precision.factor, rows.mT], axis=1)
-    parts = linalg.parted_eigenvectors(_gram(stack), stack.shape[1] - rank)
+    parts = linalg.parted_eigenvectors(stack.mT @ stack, stack.shape[1] - rank)
     lost, kept = stack @ parts.least, stack @ parts.kept
     grown = jnp.minimum(before + jnp.sum(lost**2, axis=1), _largest_precision(before.dtype))
     factor = kept / jnp.sqrt(grown)[:, None]
@@ -241,10 +236,10 @@ def _truncated(precision: Precision, rows: Array, rank: int) -> tuple[Precision,
     cut = precision_of(
         grown,
         jnp.pad(factor, ((0, 0), (0, beyond))),
-        jnp.pad(_gram(factor), (0, beyond)),
+        jnp.pad(factor.mT @ factor, (0, beyond)),
         jnp.full_like(precision.filled, rank),
     )
-    off_diagonal = jnp.sum(_gram(lost) ** 2) - jnp.sum(jnp.sum(lost**2, axis=1) ** 2)
+    off_diagonal = jnp.sum((lost.mT @ lost) ** 2) - jnp.sum(jnp.sum(lost**2, axis=1) ** 2)
     return cut, jnp.sqrt(jnp.maximum(off_diagonal, 0)) / (jnp.min(before) * jnp.min(grown))
 
 
