@@ -2,12 +2,12 @@
 
     seqdec run in-between --published --out results/in-between
     seqdec run mnist --published --seeds 3 --agents AGENTS --out results/mnist
-    seqdec run bo --published --out results/bo
+    seqdec run bo --published --methods METHODS --runs 10 --out results/bo
     python benchmarks/reproduction.py --results results
 
-AGENTS are those of the page. The summary of each finished run among them is kept as
-benchmarks/reproduction/RUN.parquet, with the options and the versions of the run in its manifest. The tables of the
-page, each after a line `<!-- RUN -->`, are made of these; without --results that is all that is done.
+The folder of a run has its name in `RUNS`, and the command is the one there. The summary of each finished run is kept
+as benchmarks/reproduction/NAME.parquet, with the options and the versions of the run in its manifest. The tables of the
+page, each after a line `<!-- NAME -->`, are made of these; without --results that is all that is done.
 """
 
 import re
@@ -52,36 +52,50 @@ MNIST = [
     *("last_layer_laplace.published", "adamw.published", "muon.published"),
 ]
 """The agents of the paper but LoFi, whose runs take hours on a core."""
+EXPLORED = {"lofi": 23_304.3, "last_layer_laplace": 7_201.9}
+"""Rewards of Thompson sampling in Table 2."""
 FINAL_BEST = {
-    "ackley2": (2.59, 6.23),
-    "ackley5": (4.73, 7.71),
-    "ackley10": (6.70, 7.74),
-    "ackley50": (8.72, 8.95),
-    "branin": (3.43, 4.79),
-    "hartmann6": (-1.71, -1.01),
-    "drawnn50": (-278.0, -141.0),
-    "drawnn200": (-805.0, 0.0),
-}
-"""HiLoFi's and LRKF's of the paper, as minima."""
+    "ackley2": {"hilofi": 2.59, "lrkf": 6.23, "lofi": 5.91, "last_layer_laplace": 5.83, "on_vbll": 3.98, "gp": 2.43},
+    "ackley5": {"hilofi": 4.73, "lrkf": 7.71, "lofi": 7.71, "last_layer_laplace": 7.71, "on_vbll": 6.30, "gp": 4.20},
+    "ackley10": {"hilofi": 6.70, "lrkf": 7.74, "lofi": 7.74, "last_layer_laplace": 7.73, "on_vbll": 7.25, "gp": 7.31},
+    "ackley50": {"hilofi": 8.72, "lrkf": 8.95, "lofi": 8.78, "last_layer_laplace": 8.82, "on_vbll": 8.58, "gp": 8.90},
+    "branin": {"hilofi": 3.43, "lrkf": 4.79, "lofi": 9.45, "last_layer_laplace": 6.86, "on_vbll": 1.07, "gp": 2.84},
+    "hartmann6": {
+        "hilofi": -1.71, "lrkf": -1.01, "lofi": -1.23, "last_layer_laplace": -1.27, "on_vbll": -1.86, "gp": -2.06,
+    },
+}  # fmt: skip
+"""By function and method, as minima."""
+TABLE_5 = {
+    1: (656.6, 26.2), 10: (630.6, 38.4), 20: (670.9, 28.9), 50: (684.0, 30.6), 100: (782.2, 34.5), 150: (864.8, 40.8),
+    200: (921.1, 48.2),
+}  # fmt: skip
+"""HiLoFi on DrawNN by rank: the largest value found, and seconds."""
 
 
-class Report(NamedTuple):
-    """A run that is compared with the paper."""
+class Run(NamedTuple):
+    """A run that is kept."""
 
     command: str
     """whose options, but the folder, are those of the run"""
     index: list[str]
     """columns of summary.csv that name a row"""
-    table: Callable[[pd.DataFrame], pd.DataFrame]
-    """of strings, from the summary"""
+
+
+class Table(NamedTuple):
+    """A table of the page."""
+
+    runs: list[str]
+    """whose rows it has"""
+    form: Callable[[pd.DataFrame], pd.DataFrame]
+    """of strings, from the summaries one below the other"""
 
 
 def named(agent: str) -> str:
-    """An agent's name for people: "hilofi+thompson" is "HiLoFi, Thompson sampling"."""
+    """An agent's name for people: "hilofi:20+thompson" is "HiLoFi, rank 20, thompson"."""
     kind, _, policy = agent.partition("+")
     filter_, _, rank = kind.partition(":")
     parts = [NAMES.get(filter_, filter_)] + [f"rank {rank}"] * bool(rank)
-    return ", ".join(parts + ["Thompson sampling"] * (policy == "thompson"))
+    return ", ".join(parts + [policy.replace("_", " ")] * bool(policy))
 
 
 def cells(summary: pd.DataFrame, names: list[str], column: str, factor: float = 1) -> list[str]:
@@ -119,55 +133,166 @@ def bands(summary: pd.DataFrame) -> pd.DataFrame:
     return table.sort_values("data", kind="stable")
 
 
+def exploration(summary: pd.DataFrame) -> pd.DataFrame:
+    """Rewards of agents with the paper's settings under three policies."""
+    agents = ["hilofi", "lolofi", "lrkf", "lofi", "last_layer_laplace"]
+    kinds = {"predictive sampling": "", "epsilon-greedy": "+epsilon_greedy", "Thompson sampling": "+thompson"}
+    table = pd.DataFrame({"agent": [named(name) for name in agents]})
+    for title, policy in kinds.items():
+        table[title] = cells(summary, [f"{name}{policy}{PUBLISHED}" for name in agents], "reward")
+    table["Thompson sampling, paper"] = [f"{EXPLORED[name]:,.0f}" if name in EXPLORED else "" for name in agents]
+    return table
+
+
+def accuracies(summary: pd.DataFrame) -> pd.DataFrame:
+    """One-step-ahead accuracy of all images, and of the last 10,000."""
+    every = list(summary.index)
+    return pd.DataFrame(
+        {
+            "filter": [named(name.removesuffix(PUBLISHED)) for name in every],
+            "accuracy / %": cells(summary, every, "accuracy", 100),
+            "of the last 10,000 / %": cells(summary, every, "recent_accuracy", 100),
+        }
+    )
+
+
+def ranks(summary: pd.DataFrame) -> pd.DataFrame:
+    """Accuracy and time of each filter by rank."""
+    filters = list(dict.fromkeys(name.partition(":")[0] for name in summary.index))
+    found = list(dict.fromkeys(name.partition(":")[2].removesuffix(PUBLISHED) for name in summary.index))
+    table = pd.DataFrame({"rank": found})
+    for name in filters:
+        rows = [f"{name}:{rank}{PUBLISHED}" for rank in found]
+        accuracy = cells(summary, rows, "recent_accuracy", 100)
+        times = summary["seconds_per_1000_steps"].reindex(rows)
+        table[f"{NAMES[name]} / % (ms)"] = [f"{a} ({t:.1f})" for a, t in zip(accuracy, times, strict=True)]
+    return table
+
+
+def watched(summary: pd.DataFrame) -> pd.DataFrame:
+    """Watch ratio of a step, and time, with the paper's settings and with ours."""
+    agents = list(dict.fromkeys(name.removesuffix(PUBLISHED) for name in summary.index))
+    table = pd.DataFrame({"agent": [named(name) for name in agents]})
+    for title, suffix in {"its settings": PUBLISHED, "ours": ""}.items():
+        rows = [f"{name}{suffix}" for name in agents]
+        table[title] = cells(summary, rows, "per_step")
+        times = summary["seconds_per_1000_steps"].reindex(rows)
+        table[f"ms per step, {title}"] = ["" if np.isnan(t) else f"{t:.2f}" for t in times]
+    return table
+
+
 def searches(summary: pd.DataFrame) -> pd.DataFrame:
-    """Best values of the two filters with the paper's settings, of the default and of random search."""
-    columns: dict[str, list[str]] = {"function": [], "HiLoFi, paper": [], "its settings": [], "LRKF, paper": []}
-    columns |= {"its settings ": [], "`auto`": [], "random": []}
-    methods = {
-        "its settings": "hilofi.published",
-        "its settings ": "lrkf.published",
-        "`auto`": "auto",
-        "random": "random",
-    }
-    for function in dict.fromkeys(summary.index.get_level_values(0)):
-        columns["function"].append(function)
-        for column, number in zip(("HiLoFi, paper", "LRKF, paper"), FINAL_BEST[function], strict=True):
-            columns[column].append(f"{number:,.4g}")
-        for column, method in methods.items():
-            columns[column] += cells(summary, [(function, method)], "best")
-    return pd.DataFrame(columns)
+    """Best values of methods with the paper's settings, the published ones in brackets where there are some."""
+    table = pd.DataFrame({"function": list(dict.fromkeys(summary.index.get_level_values(0)))})
+    for method in dict.fromkeys(summary.index.get_level_values(1)):
+        kind = method.removesuffix(PUBLISHED).partition("+")[0]
+        found = cells(summary, [(function, method) for function in table["function"]], "best")
+        if "+" not in method:
+            published = [FINAL_BEST[function].get(kind) for function in table["function"]]
+            found = [f"{a} ({b})" if b is not None else a for a, b in zip(found, published, strict=True)]
+        table[NAMES.get(kind, kind)] = found
+    return table
 
 
-REPORTS = {
-    "in-between": Report("seqdec run in-between --published", ["data", "filter"], bands),
-    "mnist": Report(f"seqdec run mnist --published --seeds 3 --agents {','.join(MNIST)}", ["agent"], bandit),
-    "bo": Report("seqdec run bo --published", ["function", "method"], searches),
+def by_rank(summary: pd.DataFrame) -> pd.DataFrame:
+    """Largest value that HiLoFi found on DrawNN200, and seconds, by rank."""
+    rows: list[Any] = list(summary.index)
+    found = [int(method.removesuffix(PUBLISHED).partition(":")[2]) for _, method in rows]
+    return pd.DataFrame(
+        {
+            "rank": [str(rank) for rank in found],
+            "paper": [f"{TABLE_5[rank][0]:,.0f}" for rank in found],
+            "ours": [text.lstrip("-") for text in cells(summary, rows, "best")],
+            "s, paper": [f"{TABLE_5[rank][1]:.0f}" for rank in found],
+            "s, ours": [f"{seconds:.0f}" for seconds in summary["seconds"]],
+        }
+    )
+
+
+BASELINES = ["lofi", "last_layer_laplace", "on_vbll", "gp"]
+SMALL = "ackley2,branin,hartmann6,ackley5,ackley10,ackley50"
+
+
+def methods(acquisition: str = "") -> str:
+    """Of the paper's settings, and random search."""
+    return ",".join([*(f"{name}{acquisition}{PUBLISHED}" for name in ("hilofi", "lrkf", *BASELINES)), "random"])
+
+
+RUNS = {
+    "in-between": Run("seqdec run in-between --published", ["data", "filter"]),
+    "mnist": Run(f"seqdec run mnist --published --seeds 3 --agents {','.join(MNIST)}", ["agent"]),
+    "lofi": Run("seqdec run mnist --published --seeds 3 --agents lofi.published --checkpoint-every 5000", ["agent"]),
+    "exploration": Run(
+        "seqdec run mnist --published --seeds 3 --checkpoint-every 5000 --agents hilofi+epsilon_greedy.published,"
+        "lolofi+epsilon_greedy.published,lrkf+epsilon_greedy.published,last_layer_laplace+thompson.published,"
+        "last_layer_laplace+epsilon_greedy.published",
+        ["agent"],
+    ),
+    "classify": Run(
+        "seqdec run classify --published --agents hilofi.published,lolofi.published --checkpoint-every 5000", ["agent"]
+    ),
+    "bounds": Run(
+        "seqdec run classify --published --agents lrkf.published --error-bounds --checkpoint-every 5000", ["agent"]
+    ),
+    "ranks": Run(
+        "seqdec run classify --published --agents hilofi.published,lolofi.published,lrkf.published,lofi.published "
+        "--ranks 1,5,10,20,50 --steps 10000",
+        ["agent"],
+    ),
+    "kuairec": Run(
+        "seqdec run kuairec --published --agents hilofi,hilofi.published,lrkf,lrkf.published,lofi.published,"
+        "last_layer_laplace.published,on_vbll.published,popularity,random --checkpoint-every 5000",
+        ["agent"],
+    ),
+    "bo": Run(f"seqdec run bo --published --functions {SMALL} --methods {methods()}", ["function", "method"]),
+    "expected": Run(
+        f"seqdec run bo --published --functions {SMALL} --methods {methods('+log_expected_improvement')}",
+        ["function", "method"],
+    ),
+    "table5": Run(
+        "seqdec run bo --published --functions drawnn200 --runs 3 --methods "
+        + ",".join(f"hilofi:{rank}{PUBLISHED}" for rank in TABLE_5),
+        ["function", "method"],
+    ),
+}
+TABLES = {
+    "mnist": Table(["mnist", "lofi"], bandit),
+    "exploration": Table(["mnist", "lofi", "exploration"], exploration),
+    "in-between": Table(["in-between"], bands),
+    "classify": Table(["classify", "bounds"], accuracies),
+    "ranks": Table(["ranks"], ranks),
+    "kuairec": Table(["kuairec"], watched),
+    "bo": Table(["bo"], searches),
+    "expected": Table(["expected"], searches),
+    "table5": Table(["table5"], by_rank),
 }
 
 
 def collect(results: Path) -> None:
     """Keep the summaries of the runs in `results` that are there."""
-    for name, report in REPORTS.items():
+    for name, run in RUNS.items():
         if (results / name / "summary.csv").is_file():
             manifest = read_manifest(results / name)
-            summary = pd.read_csv(results / name / "summary.csv").set_index(report.index)
+            summary = pd.read_csv(results / name / "summary.csv").set_index(run.index)
             options = {key: value for key, value in manifest["options"].items() if key != "out"}
             write_table(STORE / f"{name}.parquet", summary, {"options": options, "versions": manifest["versions"]})
 
 
 def rendered(name: str) -> str:
-    """The table of a run and its command, as Markdown."""
-    table = REPORTS[name].table(read_table(STORE / f"{name}.parquet")[0])
-    rows = [table.columns.str.strip(), ["---"] * table.shape[1], *table.to_numpy()]
-    return "\n".join([f"`{REPORTS[name].command}`:", "", *(f"| {' | '.join(row)} |" for row in rows)])
+    """The table and the commands of its runs, as Markdown."""
+    own = TABLES[name]
+    table = own.form(pd.concat([read_table(STORE / f"{run}.parquet")[0] for run in own.runs]))
+    commands = "\n".join(f"`{RUNS[run].command}`" for run in own.runs)
+    rows = [table.columns, ["---"] * table.shape[1], *table.to_numpy()]
+    return "\n".join([f"{commands}:", "", *(f"| {' | '.join(row)} |" for row in rows)])
 
 
 def page(text: str) -> str:
-    """The text with the tables of the runs that are kept, each after its mark and up to the next empty line but one."""
-    for name in REPORTS:
-        if (STORE / f"{name}.parquet").is_file():
+    """The text with the tables of the runs that are kept, each after its mark."""
+    for name, own in TABLES.items():
+        if all((STORE / f"{run}.parquet").is_file() for run in own.runs):
             mark = f"<!-- {name} -->"
-            pattern = rf"{mark}\n(?:`seqdec[^\n]*\n\n(?:\|[^\n]*\n)+)?"
+            pattern = rf"{mark}\n(?:(?:`seqdec[^\n]*\n)+\n(?:\|[^\n]*\n)+)?"
             text, found = re.subn(pattern, f"{mark}\n{rendered(name)}\n", text)
             if found != 1:
                 raise ValueError(f"{PAGE.name} must have one line {mark}; got {found}")

@@ -14,7 +14,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "benchmarks")]
 
 import reproduction  # noqa: E402  # pyright: ignore[reportMissingImports]
 
-KEPT = [name for name in reproduction.REPORTS if (reproduction.STORE / f"{name}.parquet").is_file()]
+KEPT = [name for name in reproduction.RUNS if (reproduction.STORE / f"{name}.parquet").is_file()]
 
 
 def test_the_page_is_up_to_date() -> None:
@@ -24,7 +24,7 @@ def test_the_page_is_up_to_date() -> None:
 
 @pytest.mark.parametrize("name", KEPT)
 def test_a_run_had_the_options_of_its_command(name: str) -> None:
-    words = reproduction.REPORTS[name].command.split()[1:]
+    words = reproduction.RUNS[name].command.split()[1:]
     asked = {key: str(value) for key, value in asdict(cli._parse(words)).items()}
     kept = read_table(reproduction.STORE / f"{name}.parquet")[1]["options"]
     assert {key: str(value) for key, value in kept.items()} == {key: asked[key] for key in kept}

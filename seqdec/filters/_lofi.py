@@ -269,6 +269,7 @@ def lofi(
             (1e-15 in double precision) is taken as that much, because precisions must be finite.
         rank: d, columns of the precision's factor.
         initial_std: prior standard deviation of every parameter, or of each, (D,) in the order of `jax.tree.leaves`.
+            Precisions are 2e19 at most (1e154 in double precision).
         process_noise: q, variance added to every parameter per step, or a schedule of it, such as
             `seqdec.filters.Annealed`. A Python 0 skips the O(D d^2) time update.
         initial_std_table: prior standard deviation of every number in an embedding table, or of each column, (width,);
