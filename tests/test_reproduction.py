@@ -39,3 +39,47 @@ def test_numbers_of_the_paper_stand_beside_those_of_agents_with_its_settings_and
     lrkf, muon = reproduction.bandit(summary).to_numpy()
     assert list(lrkf) == ["LRKF", "28,355", "20.0 ± 2.0", "30.0 ± 1.0"]
     assert list(muon) == ["Muon", "", "10.0", ""]
+
+
+def summary_of(column: str, rows: dict, names: list[str]) -> pd.DataFrame:
+    """Means without margins, by agent or by function and method; a time for each."""
+    index = pd.MultiIndex.from_tuples(rows, names=names) if len(names) > 1 else pd.Index(list(rows), name=names[0])
+    times = [10.0 * value for value in rows.values()]
+    return pd.DataFrame({column: list(rows.values()), "seconds": times, "seconds_per_1000_steps": times}, index=index)
+
+
+def test_policies_stand_in_their_own_columns() -> None:
+    rows = {"lofi.published": 1.0, "lofi+epsilon_greedy.published": 2.0, "lofi+thompson.published": 3.0, "lofi": 4.0}
+    table = reproduction.exploration(summary_of("reward", rows, ["agent"])).set_index("agent")
+    assert list(table.loc["LoFi"]) == ["1.000", "2.000", "3.000", "23,304"]
+    assert list(table.loc["HiLoFi"]) == ["", "", "", ""]
+
+
+def test_a_search_stands_beside_the_published_value_of_its_function_where_there_is_one() -> None:
+    rows = {("branin", "gp.published"): 2.0, ("branin", "random"): 3.0, ("hartmann6", "gp.published"): -1.0}
+    table = reproduction.searches(summary_of("best", rows, ["function", "method"]))
+    assert table.to_numpy().tolist() == [["branin", "2.000 (2.84)", "3.000"], ["hartmann6", "-1.000 (-2.06)", ""]]
+    rows = {("branin", "gp+log_expected_improvement.published"): 2.0}
+    assert reproduction.searches(summary_of("best", rows, ["function", "method"])).to_numpy().tolist() == [
+        ["branin", "2.000"]
+    ]
+
+
+def test_ranks_have_their_own_rows() -> None:
+    rows = {("drawnn200", "hilofi:10.published"): -600.0, ("drawnn200", "hilofi:200.published"): -900.0}
+    table = reproduction.by_rank(summary_of("best", rows, ["function", "method"]))
+    assert table.to_numpy().tolist() == [["10", "631", "600.0", "38", "-6000"], ["200", "921", "900.0", "48", "-9000"]]
+    rows = {"lofi:1.published": 0.5, "lofi:20.published": 0.75, "lrkf:1.published": 0.25}
+    table = reproduction.ranks(summary_of("recent_accuracy", rows, ["agent"]))
+    assert table["LoFi / % (ms)"].tolist() == ["50.0 (5.0)", "75.0 (7.5)"]
+    assert table["rank"].tolist() == ["1", "20"]
+    assert table["LRKF / % (ms)"].tolist()[0] == "25.0 (2.5)"
+
+
+def test_watch_ratios_with_the_paper_s_settings_and_with_ours() -> None:
+    rows = {"hilofi": 1.5, "hilofi.published": 1.25, "random": 0.5}
+    table = reproduction.watched(summary_of("per_step", rows, ["agent"]))
+    assert table.to_numpy().tolist() == [
+        ["HiLoFi", "1.250", "12.50", "1.500", "15.00"],
+        ["random", "", "", "0.500", "5.00"],
+    ]
