@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.textpath import TextPath
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from scipy.optimize import isotonic_regression
 
@@ -94,8 +95,7 @@ def comparison(runs: Mapping[str, Run]) -> Figure:
     average_reward(axes[0, 1], runs)
     cumulative_regret(axes[1, 0], runs)
     regret_against_time(axes[1, 1], runs)
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 5), frameon=False, fontsize=10)
+    legend(figure, [axes[0, 0]], list(runs))
     figure.suptitle(title(runs), fontsize=12, fontweight="bold", x=0.01, ha="left")
     return figure
 
@@ -164,11 +164,25 @@ def panels(names: list[str]) -> tuple[Figure, list[Axes]]:
 
 
 def legend(figure: Figure, axes: list[Axes], names: list[str]) -> None:
-    """One legend below all panels."""
+    """One legend below all panels, in as many columns as the figure's width has room for."""
     entries = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
     shown = [name for name in names if name in entries]
+    size = 10.0
+    widths = [TextPath((0, 0), name, size=size).get_extents().width for name in shown]
+
+    def width(columns: int) -> float:
+        """In points, with matplotlib's distances: a handle and its distance to each text, two ems between columns."""
+        texts = sum(part.max() for part in np.array_split(widths, columns))
+        return texts + size * (2.8 * columns + 2 * (columns - 1) + 2)
+
+    fitting = [columns for columns in range(2, len(shown) + 1) if width(columns) <= 72 * figure.get_figwidth()]
     figure.legend(
-        [entries[name] for name in shown], shown, loc="outside lower center", ncols=min(len(shown), 6), frameon=False
+        [entries[name] for name in shown],
+        shown,
+        loc="outside lower center",
+        ncols=max(fitting, default=1),
+        frameon=False,
+        fontsize=size,
     )
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib import pyplot
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from pyarrow import parquet
 from scipy import stats
 
@@ -202,6 +203,19 @@ def test_comparison_draws_what_the_runs_hold() -> None:
     assert time.get_xlabel().endswith("/ s")
     assert [text.get_text() for text in figure.legends[0].texts] == list(runs)
     assert pyplot.get_fignums() == []
+
+
+@pytest.mark.parametrize("count", [1, 3, 9])
+@pytest.mark.parametrize("length", [4, 25, 60])
+def test_a_legend_stays_within_its_figure(count: int, length: int) -> None:
+    """In as few rows as that allows: short names stand side by side."""
+    figure = results.plot_comparison({f"{index}{'m' * length}": make_run() for index in range(count)})
+    FigureCanvasAgg(figure).draw()
+    legend = figure.legends[0]
+    box = legend.get_window_extent()
+    assert box.x0 >= 0 and box.x1 <= figure.bbox.width
+    rows = len({round(text.get_window_extent().y0) for text in legend.texts})
+    assert rows == 1 if count * length < 30 else rows <= count
 
 
 def test_bands_are_t_intervals() -> None:

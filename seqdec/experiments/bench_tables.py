@@ -78,6 +78,7 @@ def picture(table: pd.DataFrame, repeats: int) -> "Figure":
     panels = [panel for panel in panels if len(set(mlp[panel[0]])) > 1] or panels[:1]
     from matplotlib.figure import Figure
 
+    from seqdec import figures
     from seqdec.ticks import plain_ticks
 
     figure = Figure(figsize=(5.4 * len(panels), 4.4), dpi=140, layout="constrained")
@@ -97,6 +98,5 @@ def picture(table: pd.DataFrame, repeats: int) -> "Figure":
         axes.spines[["top", "right"]].set_visible(False)
     title = f"Time of a step · median of {repeats} measurement{'' if repeats == 1 else 's'}"
     figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+    figures.legend(figure, figure.axes[:1], figure.axes[0].get_legend_handles_labels()[1])
     return figure

@@ -198,8 +198,7 @@ def picture(curves: pd.DataFrame, table: pd.DataFrame) -> "Figure":
     for axes in (by_step, by_time, by_rate):
         plain_ticks(axes.xaxis)
         plain_ticks(axes.yaxis)
-    handles, labels = by_step.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+    figures.legend(figure, [by_step], list(colors))
     task = str(curves["task"].iloc[0])
     seeds = curves.loc[~curves["sweep"], "seed"].nunique()
     figure.suptitle(f"{task} · {figures.mean_and_interval(seeds)}", fontsize=12, fontweight="bold", x=0.01, ha="left")
