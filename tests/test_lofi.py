@@ -122,9 +122,10 @@ SPARE = 4
 
 
 def test_full_spare_columns_leave_the_largest_directions_of_all_columns():
-    """The printed precision, cut back once in `SPARE` observations by a dense SVD; several values at once included."""
+    """The printed precision, cut back once in `SPARE` values or so by a dense SVD; the error is below its bound."""
     likelihood = likelihoods.gaussian(0.1)
-    flt = filters.lofi(NETWORK, likelihood, rank=3, spare=SPARE, initial_std=0.5, numerics=DOUBLE)
+    numerics = DOUBLE._replace(error_bounds=True)
+    flt = filters.lofi(NETWORK, likelihood, rank=3, spare=SPARE, initial_std=0.5, numerics=numerics)
     belief = flt.init(jax.random.key(1), NETWORK.init(jax.random.key(0)))
     diagonal, columns, cuts = np.full(SIZE, 4.0), np.zeros((SIZE, 0)), 0
     for x, y, arm in zip(*stream(30), strict=True):
@@ -135,9 +136,13 @@ def test_full_spare_columns_leave_the_largest_directions_of_all_columns():
             lost = left[:, 3:] * values[3:]
             diagonal, columns, cuts = diagonal + np.sum(lost**2, 1), left[:, :3] * values[:3], cuts + 1
         columns = np.concatenate([columns, jacobian.T / np.sqrt(0.1)], axis=1)
-        belief, _ = flt.update(belief, x, y[rows], rows)
+        exact = np.linalg.inv(np.linalg.inv(dense(belief.blocks[0])) + jacobian.T @ jacobian / 0.1)
+        belief, info = flt.update(belief, x, y[rows], rows)
         want = np.linalg.inv(np.diag(diagonal) + columns @ columns.T)
         np.testing.assert_allclose(dense(belief.blocks[0]), want, rtol=1e-8, atol=1e-12)
+        error = np.linalg.norm(dense(belief.blocks[0]) - exact)
+        assert error <= info.error_bound.truncation + 1e-12
+        assert (info.error_bound.truncation > 0) == (columns.shape[1] == 3 + len(rows))
     assert cuts > 5
 
 
