@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.textpath import TextPath
 from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -235,16 +236,25 @@ def steps(run: Run) -> np.ndarray:
 
 
 def styles(names: Iterable[str]) -> list[dict[str, Any]]:
-    """Color and dash of each agent: those of `COLORS`, other names in order; a dash tells those of one color."""
+    """Color and dash of each agent: those of `COLORS`, other names in order.
+
+    Those of one color differ in their dashes, and where there are more of them than dashes in how light the color is.
+    """
     names = list(names)
     kinds = [max((kind for kind in COLORS if _is_kind(name, kind)), key=len, default="") for name in names]
     used = {COLORS[kind] for kind in kinds if kind}
     others = itertools.cycle([color for color in _OTHERS if color not in used] or _OTHERS)
     colors = [COLORS[kind] if kind else next(others) for kind in kinds]
+    cycles = [divmod(colors[:place].count(color), len(_DASHES)) for place, color in enumerate(colors)]
     return [
-        {"color": color, "ls": _DASHES[colors[:place].count(color) % len(_DASHES)]}
-        for place, color in enumerate(colors)
+        {"color": _lighter(color, times), "ls": _DASHES[dash]}
+        for color, (times, dash) in zip(colors, cycles, strict=True)
     ]
+
+
+def _lighter(color: str, times: int) -> str:
+    """The color, half as far from white each time."""
+    return to_hex(1 - (1 - np.array(to_rgb(color))) * 0.5**times).upper()
 
 
 def _is_kind(name: str, kind: str) -> bool:

@@ -114,6 +114,9 @@ def test_an_agent_has_one_color_in_every_figure() -> None:
     assert team[2] == alone and team[1]["color"] == team[3]["color"] == figures.COLORS["hilofi"]
     assert team[1]["ls"] != team[3]["ls"] and team[5]["color"] == figures.COLORS["koala++"]
     assert figures.styles(["lrkf.rehearsal"])[0] == alone
+    many = figures.styles([f"hilofi:{rank}" for rank in range(1, 13)])
+    assert many[0] == figures.styles(["hilofi"])[0]
+    assert len({(style["color"], str(style["ls"])) for style in many}) == 12
     assert len({style["color"] for style in team}) == 5  # other names take colors that are free
 
 
