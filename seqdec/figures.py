@@ -254,7 +254,8 @@ def styles(names: Iterable[str]) -> list[dict[str, Any]]:
 
 def _lighter(color: str, times: int) -> str:
     """The color, half as far from white each time."""
-    return to_hex(1 - (1 - np.array(to_rgb(color))) * 0.5**times).upper()
+    red, green, blue = (1 - (1 - part) * 0.5**times for part in to_rgb(color))
+    return to_hex((red, green, blue)).upper()
 
 
 def _is_kind(name: str, kind: str) -> bool:

@@ -100,8 +100,8 @@ def diagonal_and_low_rank(
             )
         diagonal = jnp.full(size, jnp.minimum(1 / jnp.asarray(initial_std, dtype) ** 2, _largest_precision(dtype)))
         width = rank + spare
-        squares = (jnp.zeros((width, width), dtype) for _ in ("gram", "core"))
-        precision = Precision(diagonal, jnp.zeros((size, width), dtype), *squares, jnp.int32(0))
+        gram, core = jnp.zeros((width, width), dtype), jnp.zeros((width, width), dtype)
+        precision = Precision(diagonal, jnp.zeros((size, width), dtype), gram, core, jnp.int32(0))
         return initial_state(precision, dtype, process_noise)
 
     def predict(state):
