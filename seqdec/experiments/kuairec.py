@@ -251,7 +251,7 @@ def daily_figure(days: pd.DataFrame, table: pd.DataFrame, log: str) -> "Figure":
     unit = "day" if dated else "fiftieth of the run"
     figures.finish_axis(mean, f"Mean watch ratio of each {unit}", unit, "watch ratio per step")
     figures.finish_axis(total, "Watch ratio, summed", unit, "watch ratio")
-    figures.finish_axis(clock, "Running time", "seconds per 1,000 steps of a seed", "")
+    figures.finish_axis(clock, "Running time", "s per 1,000 steps", "")
     clock.margins(x=0.15)
     clock.grid(visible=False)
     every = days["period"].unique()
