@@ -183,12 +183,12 @@ def watched(summary: pd.DataFrame) -> pd.DataFrame:
 
 
 def searches(summary: pd.DataFrame) -> pd.DataFrame:
-    """Best values of methods with the paper's settings; those of Thompson sampling beside the published ones."""
+    """Best values of methods with the paper's settings, and the published ones in brackets."""
     table = pd.DataFrame({"function": list(dict.fromkeys(summary.index.get_level_values(0)))})
     for method in dict.fromkeys(summary.index.get_level_values(1)):
-        kind = method.removesuffix(PUBLISHED).partition("+")[0]
+        kind = method.removesuffix(PUBLISHED)
         found = cells(summary, [(function, method) for function in table["function"]], "best")
-        if kind in FINAL_BEST and "+" not in method:
+        if kind in FINAL_BEST:
             published = dict(zip(FUNCTIONS, FINAL_BEST[kind], strict=True))
             found = [f"{text} ({published[name]:.2f})" for text, name in zip(found, table["function"], strict=True)]
         table[NAMES.get(kind, kind)] = found
@@ -210,14 +210,11 @@ def by_rank(summary: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-BASELINES = ["lofi", "last_layer_laplace", "on_vbll", "gp"]
+METHODS = [
+    *(f"{name}{PUBLISHED}" for name in ("hilofi", "lrkf", "lofi", "last_layer_laplace", "on_vbll", "gp")),
+    "random",
+]
 SMALL = ",".join(FUNCTIONS)
-
-
-def methods(acquisition: str = "") -> str:
-    """Of the paper's settings, and random search."""
-    return ",".join([*(f"{name}{acquisition}{PUBLISHED}" for name in ("hilofi", "lrkf", *BASELINES)), "random"])
-
 
 RUNS = {
     "in-between": Run("seqdec run in-between --published", ["data", "filter"]),
@@ -245,13 +242,8 @@ RUNS = {
         "last_layer_laplace.published,on_vbll.published,popularity,random --checkpoint-every 5000",
         ["agent"],
     ),
-    "bo": Run(f"seqdec run bo --published --functions {SMALL} --methods {methods()}", ["function", "method"]),
+    "bo": Run(f"seqdec run bo --published --functions {SMALL} --methods {','.join(METHODS)}", ["function", "method"]),
     "vbll": Run(f"seqdec run bo --published --functions {SMALL} --methods vbll.published", ["function", "method"]),
-    "expected": Run(
-        "seqdec run bo --published --functions branin --runs 3 "
-        f"--methods {methods('+log_expected_improvement')}",
-        ["function", "method"],
-    ),
     "table5": Run(
         "seqdec run bo --published --functions drawnn200 --runs 3 --methods "
         + ",".join(f"hilofi:{rank}{PUBLISHED}" for rank in TABLE_5),
@@ -266,7 +258,6 @@ TABLES = {
     "ranks": Table(["ranks"], ranks),
     "kuairec": Table(["kuairec"], watched),
     "bo": Table(["bo", "vbll"], searches),
-    "expected": Table(["expected"], searches),
     "table5": Table(["table5"], by_rank),
 }
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.collections import LineCollection
 
 from seqdec import bo as package
 from seqdec import cli
@@ -149,3 +150,20 @@ def test_ctrl_c_keeps_the_runs_that_are_done(tmp_path: Path, capsys: Any, monkey
 def test_nonsense_is_refused(arguments: list[str], message: str, tmp_path: Path, capsys: Any) -> None:
     assert cli.main(["run", "bo", *arguments, "--out", str(tmp_path / "out")]) == 2
     assert capsys.readouterr().err.startswith(f"seqdec: {message}") and not (tmp_path / "out").exists()
+
+
+def test_one_run_has_no_interval() -> None:
+    rows = pd.DataFrame(
+        {
+            "function": ["branin"] * 2,
+            "method": ["gp", "random"],
+            "runs": 1,
+            "best": [1.0, 2.0],
+            "regret": [0.6, 1.6],
+            "seconds": 1.0,
+        }
+    ).set_index(["function", "method"])
+    for margins, lengths in (([np.nan, np.nan], [0.0, 0.0]), ([0.5, 3.0], [1.0, 4.6])):
+        (axis,) = bo.time_figure(rows.assign(best_95=margins)).axes
+        drawn = [np.ptp(bars.get_segments()[0][:, 1]) for bars in axis.collections if isinstance(bars, LineCollection)]
+        np.testing.assert_allclose(drawn, lengths)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.collections import LineCollection
 
 from seqdec import cli, experiments, figures, models
 from seqdec.agents._neural.experience import Batch, Experience
@@ -171,6 +172,11 @@ def test_classify_shows_ranks_and_bounds(tmp_path: Path) -> None:
     _, clock = classify.ranks_figure(runs).axes
     times = [runs[f"lrkf:{rank}"].run_seconds / 3 for rank in (2, 10)]
     np.testing.assert_allclose(np.asarray(clock.lines[0].get_xydata()), np.stack([[2, 10], times], axis=1))
+    single = {name: make_run(num_seeds=1)._replace(env=run.env) for name, run in runs.items()}
+    for team, drawn in ((runs, True), (single, False)):  # no interval of one seed
+        (bars,) = classify.ranks_figure(team).axes[0].collections
+        assert isinstance(bars, LineCollection)
+        assert any(np.ptp(segment[:, 1]) > 0 for segment in bars.get_segments()) == drawn
     assert len(classify.bounds_figure(runs).axes) == 3  # two terms that are not zero, and accuracy
 
 

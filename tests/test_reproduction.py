@@ -59,10 +59,6 @@ def test_a_search_stands_beside_the_published_value_of_its_function_where_there_
     rows = {("branin", "gp.published"): 2.0, ("branin", "random"): 3.0, ("hartmann6", "gp.published"): -1.0}
     table = reproduction.searches(summary_of("best", rows, ["function", "method"]))
     assert table.to_numpy().tolist() == [["branin", "2.000 (2.84)", "3.000"], ["hartmann6", "-1.000 (-2.06)", ""]]
-    rows = {("branin", "gp+log_expected_improvement.published"): 2.0}
-    assert reproduction.searches(summary_of("best", rows, ["function", "method"])).to_numpy().tolist() == [
-        ["branin", "2.000"]
-    ]
 
 
 def test_ranks_have_their_own_rows() -> None:

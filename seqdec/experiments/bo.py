@@ -333,10 +333,16 @@ def time_figure(table: pd.DataFrame) -> "Figure":
         for style, method in zip(figures.styles(methods), methods, strict=True):
             if (name, method) in table.index:
                 row: Any = table.loc[(name, method)]
-                below = np.fmin(row["best_95"], row["regret"])  # no value lies below the minimum
-                error = np.nan_to_num([[below], [row["best_95"]]])
+                margin = np.nan_to_num(row["best_95"])
+                below = np.fmin(margin, row["regret"])  # no value lies below the minimum, where that is known
                 axis.errorbar(
-                    row["seconds"], row["best"], yerr=error, fmt="o", capsize=3, color=style["color"], label=method
+                    row["seconds"],
+                    row["best"],
+                    yerr=[[below], [margin]],
+                    fmt="o",
+                    capsize=3,
+                    color=style["color"],
+                    label=method,
                 )
         figures.optimum(axis, float((table.loc[name, "best"] - table.loc[name, "regret"]).iloc[0]))
         figures.finish_axis(axis, name, "time to choose all points of a run / s", "best value at the end")

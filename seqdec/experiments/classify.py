@@ -248,7 +248,7 @@ def ranks_figure(runs: Mapping[str, Run]) -> "Figure":
         ranks = [rank for rank, _ in group]
         samples = np.stack([run.rewards[:, -recent(runs) :].mean(axis=1, dtype=np.float64) for _, run in group], axis=1)
         mean, margin = mean_and_margin(samples)
-        error = np.nan_to_num([np.fmin(margin, mean), np.fmin(margin, 1 - mean)])
+        error = np.nan_to_num([np.minimum(margin, mean), np.minimum(margin, 1 - mean)])
         accuracy.errorbar(ranks, mean, yerr=error, marker="o", ms=4, capsize=3, label=name, **style)
         seconds = [run.run_seconds / len(run.seeds) for _, run in group]
         clock.plot(ranks, seconds, marker="o", ms=4, label=name, **style)

@@ -72,7 +72,7 @@ def last_layer_laplace(
         ValueError, TypeError: a setting is out of its range or not a number.
     """
     head = laplace(prior_std=prior_std, noise_variance=noise_variance)
-    return over_trained_mlp(head, dim, learning_rate, inner_steps, buffer, **network)
+    return over_trained_mlp(head, dim, learning_rate, inner_steps, checks.count("buffer", buffer), **network)
 
 
 def vbll(
@@ -121,7 +121,7 @@ def on_vbll(
     Raises:
         ValueError, TypeError: a setting is out of its range or not a number.
     """
-    return _variational(dim, learning_rate, inner_steps, buffer, regularization, **options)
+    return _variational(dim, learning_rate, inner_steps, checks.count("buffer", buffer), regularization, **options)
 
 
 def _variational(
