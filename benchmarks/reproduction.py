@@ -76,7 +76,7 @@ class Run(NamedTuple):
 
     command: str
     """whose options, but the folder, are those of the run"""
-    index: list[str]
+    keys: list[str]
     """columns of summary.csv that name a row"""
 
 
@@ -95,7 +95,7 @@ def named(agent: str) -> str:
     return NAMES.get(kind, kind) + (f", rank {rank}" if rank else "")
 
 
-def cells(summary: pd.DataFrame, names: list[str], column: str, factor: float = 1) -> list[str]:
+def cells(summary: pd.DataFrame, names: list[Any], column: str, factor: float = 1) -> list[str]:
     """Means with margins of a column, "" where there is no such row."""
     rows = summary.reindex(names)
     margins = rows[f"{column}_95"] if f"{column}_95" in rows else np.full(len(rows), np.nan)
@@ -264,7 +264,7 @@ def collect(results: Path) -> None:
     for name, run in RUNS.items():
         if (results / name / "summary.csv").is_file():
             manifest = read_manifest(results / name)
-            summary = pd.read_csv(results / name / "summary.csv").set_index(run.index)
+            summary = pd.read_csv(results / name / "summary.csv").set_index(run.keys)
             options = {key: value for key, value in manifest["options"].items() if key != "out"}
             write_table(STORE / f"{name}.parquet", summary, {"options": options, "versions": manifest["versions"]})
 
