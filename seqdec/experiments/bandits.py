@@ -76,8 +76,8 @@ class Options(Located):
     out: Path
     """Folder for the runs, the table and the figures."""
     logs: bool = False
-    """Also write observations, actions and rewards of each agent as logs for `seqdec ope`:
-    OUT/logs/AGENT-SEED.parquet."""
+    """Also write observations, actions, rewards and propensities of each agent as logs for `seqdec ope`:
+    OUT/logs/AGENT-SEED.parquet. Without it, propensities that a policy can only estimate are not computed."""
     checkpoint_every: int | None = None
     """Steps between two checkpoints of the run in progress, from the last of which --resume OUT continues it; without
     them it starts again, and only finished runs are kept."""
@@ -140,7 +140,8 @@ class Options(Located):
         if policy or (self.policy and agents.capabilities(kind).uncertain):
             settings["policy"] = policy or self.policy
         settings |= contenders.rehearsal(contender)
-        return contenders.checked(agents.make(kind, env, **{**settings, **other}), name)
+        agent = contenders.checked(agents.make(kind, env, **{**settings, **other}), name)
+        return agent if self.logs or agent.exact_propensity else contenders.without_estimate(agent)
 
     def network_of(self, kind: str, env: Environment) -> nn.Module | Network | None:
         """The network of the agents called `kind`; None leaves it to them."""

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import optax
 
 from seqdec import agents, memory
@@ -95,3 +96,12 @@ def checked(agent: Agent, name: str) -> Agent:
     """The agent under `name`. Raises ValueError where a setting does not fit the network, without computing."""
     jax.eval_shape(agent.init, jax.random.key(0))
     return agent._replace(name=name)
+
+
+def without_estimate(agent: Agent) -> Agent:
+    """The agent without the estimate of its propensity, which then costs nothing in a compiled loop."""
+
+    def act(key, state, observation):
+        return agent.act(key, state, observation)._replace(propensity=jnp.full((), jnp.nan))
+
+    return agent._replace(act=act)
