@@ -212,11 +212,15 @@ METHODS = [
     "random",
 ]
 SMALL = ",".join(FUNCTIONS)
+EXPECTED = ",".join(f"{name}+log_expected_improvement{PUBLISHED}" for name in ("hilofi", "lrkf", "lofi", "on_vbll"))
+LOFI = "seqdec run mnist --published --seeds {} --agents {}.published --checkpoint-every 5000"
 
 RUNS = {
     "in-between": Run("seqdec run in-between --published", ["data", "filter"]),
     "mnist": Run(f"seqdec run mnist --published --seeds 3 --agents {','.join(MNIST)}", ["agent"]),
-    "lofi": Run("seqdec run mnist --published --seeds 3 --agents lofi.published --checkpoint-every 5000", ["agent"]),
+    "lofi": Run(LOFI.format(3, "lofi"), ["agent"]),
+    "lofi-thompson": Run(LOFI.format(1, "lofi+thompson"), ["agent"]),
+    "lofi-greedy": Run(LOFI.format(1, "lofi+epsilon_greedy"), ["agent"]),
     "exploration": Run(
         "seqdec run mnist --published --seeds 3 --checkpoint-every 5000 --agents hilofi+epsilon_greedy.published,"
         "lolofi+epsilon_greedy.published,lrkf+epsilon_greedy.published,last_layer_laplace+thompson.published,"
@@ -234,6 +238,11 @@ RUNS = {
         "--ranks 1,5,10,20,50 --steps 10000",
         ["agent"],
     ),
+    "vbll-kuairec": Run(
+        "seqdec run kuairec --published --steps 5000 --agents hilofi.published,lrkf.published,lofi.published,"
+        "last_layer_laplace.published,on_vbll.published,vbll.published,popularity,random",
+        ["agent"],
+    ),
     "kuairec": Run(
         "seqdec run kuairec --published --agents hilofi,hilofi.published,lrkf,lrkf.published,lofi.published,"
         "last_layer_laplace.published,on_vbll.published,popularity,random --checkpoint-every 5000",
@@ -241,6 +250,9 @@ RUNS = {
     ),
     "bo": Run(f"seqdec run bo --published --functions {SMALL} --methods {','.join(METHODS)}", ["function", "method"]),
     "vbll": Run(f"seqdec run bo --published --functions {SMALL} --methods vbll.published", ["function", "method"]),
+    "expected": Run(
+        f"seqdec run bo --published --functions branin --runs 3 --methods {EXPECTED},random", ["function", "method"]
+    ),
     "table5": Run(
         "seqdec run bo --published --functions drawnn200 --runs 3 --methods "
         + ",".join(f"hilofi:{rank}{PUBLISHED}" for rank in TABLE_5),

@@ -37,7 +37,10 @@ OWN = re.compile(
 )
 SITE = re.compile(r"https://seqdec\.github\.io/seqdec/(.*)\.html$")
 
-COPIES = ("README", "docs/choosing", "docs/comparison", "docs/reproduction-optimizers", "docs/when-not")
+COPIES = (
+    *("README", "docs/choosing", "docs/comparison", "docs/reproduction", "docs/reproduction-optimizers"),
+    "docs/when-not",
+)
 """Pages whose tables with the columns "figure" and "details" copy figures from where the details lead."""
 
 NUMBER = r"(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)(?:e[+-]?\d+)?"

@@ -26,6 +26,7 @@ from seqdec.experiments import (
     outliers,
 )
 from seqdec.experiments.base import description
+from seqdec.experiments.digits import Digits
 from seqdec.results import Run
 from tests.test_results import make_run
 
@@ -105,6 +106,16 @@ def test_names_of_agents() -> None:
     for name in ("hilofi:many", "hilofi:", "adamw:5"):
         with pytest.raises(ValueError, match=r"rank is an integer after a colon, as in hilofi:20"):
             contenders.split(name, known)
+
+
+def test_propensities_are_estimated_for_logs_only() -> None:
+    env = Digits().environment()
+    key, image = jax.random.key(0), jnp.zeros(env.observation_space.shape)
+    for name, estimated in {"linear+thompson": True, "linear+epsilon_greedy": False}.items():
+        without, with_logs = (Digits(logs=logs).agent(name, env) for logs in (False, True))
+        ours, theirs = (agent.act(key, agent.init(key), image) for agent in (without, with_logs))
+        assert ours.value == theirs.value and 0 < theirs.propensity <= 1
+        assert np.isnan(ours.propensity) == estimated
 
 
 def test_an_agent_has_one_color_in_every_figure() -> None:
