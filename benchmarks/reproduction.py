@@ -180,7 +180,7 @@ def watched(summary: pd.DataFrame) -> pd.DataFrame:
 
 
 def searches(summary: pd.DataFrame) -> pd.DataFrame:
-    """Best values of methods with the paper's settings, and the published ones in brackets."""
+    """Best values of methods with the paper's settings; of Thompson sampling the published ones too, in brackets."""
     table = pd.DataFrame({"function": list(dict.fromkeys(summary.index.get_level_values(0)))})
     for method in dict.fromkeys(summary.index.get_level_values(1)):
         kind = method.removesuffix(PUBLISHED)
@@ -188,7 +188,7 @@ def searches(summary: pd.DataFrame) -> pd.DataFrame:
         if kind in FINAL_BEST:
             published = dict(zip(FUNCTIONS, FINAL_BEST[kind], strict=True))
             found = [f"{text} ({published[name]:.2f})" for text, name in zip(found, table["function"], strict=True)]
-        table[NAMES.get(kind, kind)] = found
+        table[named(kind.partition("+")[0])] = found
     return table
 
 
@@ -230,6 +230,10 @@ RUNS = {
     "classify": Run(
         "seqdec run classify --published --agents hilofi.published,lolofi.published --checkpoint-every 5000", ["agent"]
     ),
+    "less-noise": Run(
+        "seqdec run classify --published --agents lolofi.published --process-noise 0.0001 --checkpoint-every 5000",
+        ["agent"],
+    ),
     "bounds": Run(
         "seqdec run classify --published --agents lrkf.published --error-bounds --checkpoint-every 5000", ["agent"]
     ),
@@ -261,12 +265,15 @@ RUNS = {
 }
 TABLES = {
     "mnist": Table(["mnist", "lofi"], bandit),
-    "exploration": Table(["mnist", "lofi", "exploration"], exploration),
+    "exploration": Table(["mnist", "lofi", "lofi-thompson", "lofi-greedy", "exploration"], exploration),
     "in-between": Table(["in-between"], bands),
     "classify": Table(["classify", "bounds"], accuracies),
+    "less-noise": Table(["less-noise"], accuracies),
     "ranks": Table(["ranks"], ranks),
     "kuairec": Table(["kuairec"], watched),
+    "vbll-kuairec": Table(["vbll-kuairec"], watched),
     "bo": Table(["bo", "vbll"], searches),
+    "expected": Table(["expected"], searches),
     "table5": Table(["table5"], by_rank),
 }
 

@@ -295,7 +295,7 @@ def test_measures_of_bands_by_hand() -> None:
     """Data on [0, 3], deviation 0.1 there, 1 in the gap, and x elsewhere; R = 0.03, so a band of 0.39 at the data."""
     places = {"data": [0.0, 3.0], "held out": [1.0, 2.0], "gap": [1.4, 1.6], "grid": np.linspace(-3, 6, 10)}
     parts = [pd.DataFrame({"where": where, "x": x}) for where, x in places.items()]
-    bands = pd.concat(parts, ignore_index=True).assign(data="d", filter="f", seed=0, observations=120)
+    bands = pd.concat(parts, ignore_index=True).assign(data="d", filter="f", seed=0, observations=120, epochs=1)
     bands["std"] = np.where(bands["where"] == "gap", 1.0, np.where(bands["where"] == "grid", np.abs(bands["x"]), 0.1))
     bands = bands.assign(mean=0.0, noise=0.03, y=[0.0, 0.0, 0.38, 0.4, 3.0, -1.0, *[np.nan] * 10])
     row = in_between_tables.summarize(bands).loc[("d", "f")]
@@ -308,23 +308,40 @@ def test_measures_of_bands_by_hand() -> None:
 def test_in_between_from_options_to_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     small = models.network(models.MLP(1, (6,)), jnp.zeros(1))
     monkeypatch.setattr(in_between, "network", lambda published: small)
-    arguments = ["--data", "clusters", "--filters", "hilofi:2,lrkf:2.published", "--seeds", "2"]
+    monkeypatch.setattr(in_between, "plain", lambda: small)
+    monkeypatch.setattr(in_between, "_EPOCHS", (1, 3000))
+    filters = "hilofi:2,lrkf:2.published,vbll.published"
+    arguments = ["--data", "clusters", "--filters", filters, "--seeds", "2"]
     assert cli.main(["run", "in-between", *arguments, "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     assert "gap / data" in printed
     bands = pd.read_parquet(tmp_path / "bands.parquet")
     assert np.isfinite(bands[["mean", "std"]]).all(axis=None) and set(bands["observations"]) == {10, 30, 120}
     grid = bands[bands["where"] == "grid"]
-    early, late = (grid.loc[grid["observations"] == count, "std"].mean() for count in (10, 120))
+    filtered = grid[grid["filter"] != "vbll.published"]
+    early, late = (filtered.loc[filtered["observations"] == count, "std"].mean() for count in (10, 120))
     assert early > late
+    trained = bands[(bands["filter"] == "vbll.published") & (bands["where"] == "data")]
+    assert set(trained["observations"]) == {120} and set(trained["epochs"]) == {1, 3000}
+    first, last = (part for _, part in trained.groupby("epochs"))
+    assert np.mean((last["mean"] - last["y"]) ** 2) < 0.9 * np.mean((first["mean"] - first["y"]) ** 2)
     assert {path.name for path in tmp_path.glob("*.png")} == {
-        "clusters-hilofi.png", "clusters-lrkf.png", "deviation.png",
+        "clusters-hilofi.png", "clusters-lrkf.png", "clusters-vbll.png", "deviation.png",
     }  # fmt: skip
     assert cli.main(["report", str(tmp_path)]) == 0
     assert capsys.readouterr().out.strip() == printed.split("\n\n")[0].strip()
 
 
-@pytest.mark.parametrize("options", [{"filters": "hilofi"}, {"filters": "adamw:5"}, {"data": "snelsn"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"filters": "hilofi"},
+        {"filters": "vbll:5"},
+        {"filters": "vbll+greedy"},
+        {"filters": "adamw:5"},
+        {"data": "snelsn"},
+    ],
+)
 def test_in_between_refuses(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"rank|did you mean"):
         in_between.InBetween(**{"data": "clusters", **options}).check()

@@ -267,7 +267,7 @@ def values_of(name: str, option: str) -> Iterator[str]:
     choice = kind.choices[option]
     known, default = list(choice.known), str(getattr(kind, option, "")).split(",")
     if (name, option) == ("in-between", "filters"):
-        known = [f"{one}:2" for one in known]
+        known = [one if one == "vbll" else f"{one}:2" for one in known]
     elif (name, option) == ("bo", "methods"):
         known.append("lrkf:2+ucb")
     elif (name, option) == ("digits", "agents"):

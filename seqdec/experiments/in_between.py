@@ -1,13 +1,15 @@
 """In-between uncertainty: predictive bands of filters on one-dimensional data with a gap, after a single pass.
 
 Data are cut into points to learn from, held-out points among them, and a gap from which nothing is learned. The
-deviation of the expected response should be small at the data, and large in the gap and outside.
+deviation of the expected response should be small at the data, and large in the gap and outside. For comparison, a
+variational last layer is trained on all observations at once, in many epochs.
 
 DIR/manifest.json              options
-DIR/bands.parquet              predictive of every filter and seed, after each number of observations, on a grid and at
-                               the points: data, filter, seed, observations, where, x, y, mean, std (epistemic), noise
+DIR/bands.parquet              predictive of every filter and seed, after each number of observations or epochs, on a
+                               grid and at the points: data, filter, seed, observations, epochs, where, x, y, mean, std
+                               (epistemic), noise (its variance)
 DIR/summary.csv                deviations, their ratios, coverage of 95% bands, errors, with 95% intervals over seeds
-DIR/DATA-KIND.png              bands of one seed: a row for each rank, a column for each number of observations
+DIR/DATA-KIND.png              bands of one seed: a row for each filter, a column for each stage
 DIR/deviation.png              deviation against input after all observations
 """
 
@@ -19,10 +21,13 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pandas as pd
 from jax.flatten_util import ravel_pytree
 
 from seqdec import checks, filters, likelihoods, models
+from seqdec.agents._neural.experience import Batch, Experience
+from seqdec.agents._neural.vbll import variational
 from seqdec.core import Filter
 from seqdec.data import load_snelson
 from seqdec.experiments import contenders
@@ -32,11 +37,13 @@ from seqdec.experiments.folder import key_of, read_manifest, save_parts, saved_p
 from seqdec.persistence import read_table
 
 _TRAIN = 120
+"""Observations of a run, as in the paper."""
 _BANDS = "bands.parquet"
 _PART = ["data", "filter"]
-"""Observations of a run, as in the paper."""
 _STAGES = (10, 30, _TRAIN)
-"""Observations after which the predictive is recorded."""
+"""Observations after which the predictive of a filter is recorded."""
+_EPOCHS = (100, 1000, 10_000)
+"""Epochs after which that of the variational last layer is recorded."""
 _GAIN, _BIAS_STD, _INPUT_STD = 1.5, 1.0, 2.0
 """Initial hidden weights N(0, gain^2 / inputs), biases N(0, 1), and inputs scaled to this standard deviation: features
 of the network that bend within the data, without which no belief over weights is uncertain between them."""
@@ -58,6 +65,9 @@ _PAPER: dict[str, Callable[..., Filter]] = {
 }
 """The filters of the paper: covariances I / 2, no process noise; initial parameters N(0, 1/4), R = 0, inputs as they
 are."""
+_TRAINED = "vbll"
+"""The variational last layer: AdamW with 1e-3 on all observations at once. The published one has flax's initialization,
+inputs as they are, and sigma^2 = 1 at first."""
 
 
 class Data(NamedTuple):
@@ -127,14 +137,14 @@ class InBetween(Located):
     name: ClassVar[str] = "in-between"
     choices: ClassVar[Mapping[str, Choice]] = {
         "data": Choice("data set", _DATA, several=True),
-        "filters": Choice("filter", _KINDS, several=True, free=True),
+        "filters": Choice("filter", (*_KINDS, _TRAINED), several=True, free=True),
     }
 
     data: str = "snelson,clusters"
     """Data sets, separated by commas: snelson, from $SEQDEC_DATA/snelson; clusters, generated."""
     filters: str = "hilofi:1,hilofi:10,hilofi:50,lrkf:1,lrkf:10,lrkf:50,lrkf:200"
     """Filters with their ranks, separated by commas: hilofi, whose rank is that of the hidden layers, and lrkf;
-    hilofi:50.published has the settings of the paper."""
+    hilofi:50.published has the settings of the paper. vbll is a variational last layer trained in many epochs."""
     published: bool = False
     """Filters with the settings of the paper beside ours."""
     seeds: int = 5
@@ -148,7 +158,7 @@ class InBetween(Located):
     quick_options: ClassVar[Mapping[str, Any]] = {"filters": "hilofi:1,hilofi:50,lrkf:50", "seeds": 2}
     published_options: ClassVar[Mapping[str, Any]] = {
         "filters": "hilofi:50,hilofi:1.published,hilofi:50.published,lrkf:10.published,lrkf:50.published,"
-        "lrkf:200.published"
+        "lrkf:200.published,vbll.published"
     }
 
     def check(self) -> None:
@@ -193,52 +203,59 @@ class InBetween(Located):
         table = tables.summarize(bands)
         shown = {"deviation.png": tables.deviation_figure(bands)}
         for data in dict.fromkeys(bands["data"]):
-            kinds = dict.fromkeys(name.partition(":")[0] for name in bands["filter"])
+            kinds = dict.fromkeys(tables.kind_of(name) for name in bands["filter"])
             shown |= {f"{data}-{kind}.png": tables.bands_figure(bands, data, kind) for kind in kinds}
         write_summary(folder, table, shown)
         return tables.readable(table).to_string()
 
 
-def _filter(name: str) -> tuple[str, int, bool]:
+def _filter(name: str) -> tuple[str, int | None, bool]:
     """Kind, rank, and whether it is that of the paper. Raises ValueError where one of them is missing or unknown."""
-    kind, rank, policy, variant = contenders.split(name, tuple(_KINDS))
-    checks.choice("filter", kind, _KINDS)
-    if rank is None or rank < 1 or policy or variant == "rehearsal":
-        raise ValueError(f"a filter needs a rank and nothing else but .published, as in hilofi:50; got {name!r}")
+    kind, rank, policy, variant = contenders.split(name, (*_KINDS, _TRAINED))
+    checks.choice("filter", kind, (*_KINDS, _TRAINED))
+    ranked = rank is None if kind == _TRAINED else rank is not None and rank >= 1
+    if not ranked or policy or variant == "rehearsal":
+        raise ValueError(
+            f"a filter needs a rank and nothing else but .published, as in hilofi:50, and vbll no rank; got {name!r}"
+        )
     return kind, rank, variant == "published"
 
 
-def network(published: bool = False) -> models.Network:
-    """An MLP of four hidden layers of 128 ELUs on one number, with wide initial weights and biases.
+def plain() -> models.Network:
+    """An MLP of four hidden layers of 128 ELUs on one number, with flax's initialization."""
+    return models.network(models.MLP(1, (128,) * 4), jnp.zeros(1))
 
-    The parameters of the paper's are N(0, 1/4).
-    """
-    plain = models.network(models.MLP(1, (128,) * 4), jnp.zeros(1))
+
+def network(published: bool = False) -> models.Network:
+    """That of `plain`, with wide initial weights and biases; the initial parameters of the paper are N(0, 1/4)."""
+    net = plain()
 
     def normal(key):
-        values, unravel = ravel_pytree(plain.init(key))
+        values, unravel = ravel_pytree(net.init(key))
         return unravel(0.5 * jax.random.normal(key, values.shape))
 
     def init(key):
-        params, biases = plain.init(key), jax.random.fold_in(key, 1)
+        params, biases = net.init(key), jax.random.fold_in(key, 1)
         for place, (name, layer) in enumerate(sorted(params.items())):
             if name != "output":
                 noise = jax.random.normal(jax.random.fold_in(biases, place), layer["bias"].shape)
                 params = {**params, name: {"kernel": _GAIN * layer["kernel"], "bias": _BIAS_STD * noise}}
         return params
 
-    return plain._replace(init=normal if published else init)
+    return net._replace(init=normal if published else init)
+
+
+Stages = Iterator[tuple[int, int, Any]]
+"""(observations, epochs, belief), from the first stage that is recorded on"""
 
 
 class Programs(NamedTuple):
     """A filter: its compiled functions, and what it is given."""
 
-    start: Callable[..., Any]
-    """(key) -> belief"""
-    learn: Callable[..., Any]
-    """(belief, x, y, R) -> belief"""
+    stages: Callable[[Any, np.ndarray, np.ndarray, float], Stages]
+    """(key, x (n,), y (n,), R) -> the beliefs to record"""
     predict: Callable[..., Any]
-    """(belief, inputs (n,)) -> mean and epistemic variance, (n,) each"""
+    """(belief, inputs (n,), R) -> mean, epistemic variance and variance of the noise, (n,) each"""
     published: bool
     """whether inputs are given as they are, and R = 0"""
 
@@ -246,30 +263,91 @@ class Programs(NamedTuple):
 def programs(name: str) -> Programs:
     """Those of a filter by name."""
     kind, rank, published = _filter(name)
+    return _trained(published) if kind == _TRAINED else _filtered(kind, rank, published)
+
+
+def _filtered(kind: str, rank: int | None, published: bool) -> Programs:
+    """A filter, which sees the observations one after the other."""
     net = network(published)
 
     def build(noise):
         return (_PAPER if published else _KINDS)[kind](net, likelihoods.gaussian(noise), rank=rank)
 
+    @jax.jit
     def start(key):
         weights, belief = jax.random.split(key)
         return build(1.0).init(belief, net.init(weights))
 
+    @jax.jit
     def learn(belief, x, y, noise):
         return build(noise).update(belief, x[None], y[None])[0]
 
-    def predict(belief, inputs):
-        def at(x):
-            moments = build(1.0).moments(belief, x[None])
-            return moments.mean[0], moments.cov[0, 0]
+    def stages(key, x, y, noise):
+        belief = start(key)
+        for count, (one, response) in enumerate(zip(x, y, strict=True), 1):
+            belief = learn(belief, one, response, jnp.float32(noise))
+            if count in _STAGES:
+                yield count, 1, belief
 
-        return jax.vmap(at)(inputs)
+    @jax.jit
+    def predict(belief, inputs, noise):
+        return _moments(lambda x: build(noise).moments(belief, x), inputs)
 
-    return Programs(jax.jit(start), jax.jit(learn), jax.jit(predict), published)
+    return Programs(stages, predict, published)
+
+
+def _trained(published: bool) -> Programs:
+    """A variational last layer, which sees all observations in every gradient step."""
+    net = plain() if published else network(False)
+    head = variational(noise_variance=1.0)(net)
+    optimizer = optax.adamw(1e-3)
+
+    @jax.jit
+    def start(key):
+        weights, belief = jax.random.split(key)
+        params, _ = head.init(belief, net.init(weights))
+        return params, optimizer.init(params)
+
+    @jax.jit
+    def train(state, x, y, epochs):
+        rows = Experience(x[:, None], y[:, None], jnp.ones((len(y), 1), bool))
+        batch = Batch(rows, jnp.ones(len(y)))
+
+        def epoch(_, state):
+            params, moments = state
+            gradient, _ = jax.grad(head.loss, has_aux=True)(params, (), batch, jnp.int32(len(y)))
+            updates, moments = optimizer.update(gradient, moments, params)
+            return optax.apply_updates(params, updates), moments
+
+        return jax.lax.fori_loop(0, epochs, epoch, state)
+
+    def stages(key, x, y, noise):
+        del noise  # is learned
+        state, before = start(key), 0
+        for epochs in _EPOCHS:
+            state, before = train(state, x, y, epochs - before), epochs
+            yield len(x), epochs, state
+
+    @jax.jit
+    def predict(state, inputs, noise):
+        del noise
+        return _moments(head.posterior(state[0], ()).joint, inputs)
+
+    return Programs(stages, predict, published)
+
+
+def _moments(joint: Callable[[Any], Any], inputs: Any) -> tuple[Any, Any, Any]:
+    """Mean, epistemic variance and variance of the noise at inputs (n,), from the predictive at one (1,)."""
+
+    def at(x):
+        moments = joint(x[None])
+        return moments.mean[0], moments.cov[0, 0], moments.noise[0, 0]
+
+    return jax.vmap(at)(inputs)
 
 
 def single_pass(data: Data, seed: int, filter_programs: Programs) -> pd.DataFrame:
-    """The bands of one filter and seed after each of the numbers of observations."""
+    """The bands of one filter and seed at each stage."""
     if filter_programs.published:
         center, scale, data = 0.0, 1.0, data._replace(noise=0.0)
     else:
@@ -279,12 +357,13 @@ def single_pass(data: Data, seed: int, filter_programs: Programs) -> pd.DataFram
     where = np.repeat(list(places), [len(x) for x, _ in places.values()])
     inputs, responses = (np.concatenate(parts) for parts in zip(*places.values(), strict=True))
     padded = np.resize((inputs - center) / scale, -(-len(inputs) // 512) * 512).astype(np.float32)
-    belief, tables = filter_programs.start(jax.random.key(checks.word(seed))), []
-    for count, (x, y) in enumerate(zip(data.x, data.y, strict=True), 1):
-        scaled = jnp.float32((x - center) / scale)
-        belief = filter_programs.learn(belief, scaled, jnp.float32(y), jnp.float32(data.noise))
-        if count in _STAGES:
-            mean, variance = (np.asarray(part)[: len(inputs)] for part in filter_programs.predict(belief, padded))
-            band = {"mean": mean, "std": np.sqrt(variance), "noise": data.noise}
-            tables.append(pd.DataFrame({"observations": count, "where": where, "x": inputs, "y": responses, **band}))
-    return pd.concat(tables, ignore_index=True)
+    scaled = ((data.x - center) / scale).astype(np.float32)
+    key, learned = jax.random.key(checks.word(seed)), data.y.astype(np.float32)
+    parts = []
+    for observations, epochs, belief in filter_programs.stages(key, scaled, learned, data.noise):
+        shown = filter_programs.predict(belief, padded, jnp.float32(data.noise))
+        mean, variance, noise = (np.asarray(part)[: len(inputs)] for part in shown)
+        band = {"mean": mean, "std": np.sqrt(variance), "noise": noise}
+        stage = {"observations": observations, "epochs": epochs}
+        parts.append(pd.DataFrame({**stage, "where": where, "x": inputs, "y": responses, **band}))
+    return pd.concat(parts, ignore_index=True)
