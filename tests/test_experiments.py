@@ -318,7 +318,7 @@ def test_in_between_from_options_to_pictures(tmp_path: Path, monkeypatch: pytest
     bands = pd.read_parquet(tmp_path / "bands.parquet")
     assert np.isfinite(bands[["mean", "std"]]).all(axis=None) and set(bands["observations"]) == {10, 30, 120}
     grid = bands[bands["where"] == "grid"]
-    filtered = grid[grid["filter"] != "vbll.published"]
+    filtered: Any = grid[grid["filter"] != "vbll.published"]
     early, late = (filtered.loc[filtered["observations"] == count, "std"].mean() for count in (10, 120))
     assert early > late
     trained = bands[(bands["filter"] == "vbll.published") & (bands["where"] == "data")]

@@ -62,9 +62,12 @@ def test_a_search_stands_beside_the_published_value_of_its_function_where_there_
 
 
 def test_ranks_have_their_own_rows() -> None:
-    rows = {("drawnn200", "hilofi:10.published"): -600.0, ("drawnn200", "hilofi:200.published"): -900.0}
+    rows = {("drawnn200", "hilofi:10.published"): -600.0, ("drawnn200", "lrkf:200.published"): -900.0}
     table = reproduction.by_rank(summary_of("best", rows, ["function", "method"]))
-    assert table.to_numpy().tolist() == [["10", "631", "600.0", "38", "-6000"], ["200", "921", "900.0", "48", "-9000"]]
+    assert table.to_numpy().tolist() == [
+        ["HiLoFi", "10", "631", "600.0", "38", "-6000"],
+        ["LRKF", "200", "", "900.0", "", "-9000"],
+    ]
     rows = {"lofi:1.published": 0.5, "lofi:20.published": 0.75, "lrkf:1.published": 0.25}
     table = reproduction.ranks(summary_of("recent_accuracy", rows, ["agent"]))
     assert table["LoFi / % (ms)"].tolist() == ["50.0 (5.0)", "75.0 (7.5)"]
