@@ -68,8 +68,7 @@ TABLE_5 = {
     1: (656.6, 26.2), 10: (630.6, 38.4), 20: (670.9, 28.9), 50: (684.0, 30.6), 100: (782.2, 34.5), 150: (864.8, 40.8),
     200: (921.1, 48.2),
 }  # fmt: skip
-DRAWNN = {("hilofi", rank): shown for rank, shown in TABLE_5.items()}
-"""By filter and rank: the largest value found, and seconds."""
+"""HiLoFi on DrawNN by rank: the largest value found, and seconds."""
 
 
 class Run(NamedTuple):
@@ -155,6 +154,13 @@ def accuracies(summary: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def first_images(summary: pd.DataFrame) -> pd.DataFrame:
+    """One-step-ahead accuracy of the images of a short run."""
+    every = list(summary.index)
+    names = [named(name.removesuffix(PUBLISHED)) for name in every]
+    return pd.DataFrame({"filter": names, "accuracy / %": cells(summary, every, "accuracy", 100)})
+
+
 def ranks(summary: pd.DataFrame) -> pd.DataFrame:
     """Accuracy and time of each filter by rank."""
     filters = list(dict.fromkeys(name.partition(":")[0] for name in summary.index))
@@ -197,7 +203,7 @@ def by_rank(summary: pd.DataFrame) -> pd.DataFrame:
     """Largest value found on DrawNN200, and seconds, by filter and rank."""
     rows: list[Any] = list(summary.index)
     found = [method.removesuffix(PUBLISHED).partition(":")[::2] for _, method in rows]
-    published = [DRAWNN.get((kind, int(rank))) for kind, rank in found]
+    published = [TABLE_5.get(int(rank)) if kind == "hilofi" else None for kind, rank in found]
     return pd.DataFrame(
         {
             "filter": [named(kind) for kind, _ in found],
@@ -244,6 +250,7 @@ RUNS = {
     "bounds": Run(
         "seqdec run classify --published --agents lrkf.published --error-bounds --checkpoint-every 5000", ["agent"]
     ),
+    "cifar": Run("seqdec run cifar --published --steps 2000 --agents lrkf:1.published,adamw.published", ["agent"]),
     "ranks": Run(
         "seqdec run classify --published --agents hilofi.published,lolofi.published,lrkf.published,lofi.published "
         "--ranks 1,5,10,20,50 --steps 10000",
@@ -289,6 +296,7 @@ TABLES = {
     "classify": Table(["classify", "bounds"], accuracies),
     "less-noise": Table(["less-noise"], accuracies),
     "ranks": Table(["ranks"], ranks),
+    "cifar": Table(["cifar"], first_images),
     "kuairec": Table(["kuairec"], watched),
     "vbll-kuairec": Table(["vbll-kuairec"], watched),
     "bo": Table(["bo", "vbll"], searches),

@@ -10,7 +10,7 @@ DIR/bands.parquet              predictive of every filter and seed, after each n
                                (epistemic), noise (its variance)
 DIR/summary.csv                deviations, their ratios, coverage of 95% bands, errors, with 95% intervals over seeds
 DIR/DATA-KIND.png              bands of one seed: a row for each filter, a column for each stage
-DIR/deviation.png              deviation against input after all observations
+DIR/deviation.png              deviation against input at the last stage
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
