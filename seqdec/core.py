@@ -132,6 +132,26 @@ class Posterior(NamedTuple):
 
 
 @portable
+class Learner(NamedTuple):
+    """What learns: a belief about the responses to inputs x, as pure functions."""
+
+    init: Callable[[Key], Any]
+    """(key) -> state, before any observation."""
+    update: Callable[..., tuple[Any, Any]]
+    """(state, x, y, observed=None) -> (state, info): one time step passes, and the responses y (o,) to x arrive.
+    `observed` (o,) indexes the responses that y holds; a scalar index goes with a scalar y; None means all. What is not
+    finite teaches nothing: `info.rejected` () bool."""
+    posterior: Callable[[Any], Posterior]
+    """(state) -> posterior of the responses to an input, or to rows of inputs where x has one response."""
+    update_batch: Callable[..., tuple[Any, Any]] | None = None
+    """(state, xs (b, ...), ys, observed=None) -> (state, info): one time step with b observations; ys and `observed` are
+    (b, o), or (b,) for one response each. None where it is missing."""
+    widened: Callable[[Any], Any] | None = None
+    """(state) -> state: that of a learner of fewer responses, the first of these, as a state of this one. None where
+    only the observations can tell."""
+
+
+@portable
 class Acquisition(NamedTuple):
     """Scores candidates; the largest score acts, the k largest make a slate."""
 
