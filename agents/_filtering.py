@@ -29,7 +29,6 @@ from seqdec.core import (
 from seqdec.filters import posterior
 from seqdec.params import at_least_float32
 from seqdec.policies.common import marginals
-from seqdec.runtime import transferring
 from seqdec.spaces import is_sound, moderate, refused_actions, refused_observations, spaces_of
 
 _WHOLE = 2**24
@@ -161,7 +160,6 @@ def box_choices(
     return Choices(candidates, action, evidence, sound, indexed=False)
 
 
-@transferring()
 def limits(space: gym_spaces.Box) -> tuple[Array, Array]:
     """The least and the largest points of a box of floats among those of 32 bits."""
     low, high = (bound.astype(np.float32) for bound in (space.low, space.high))

@@ -12,7 +12,6 @@ from gymnasium import spaces as gym_spaces
 from seqdec import models
 from seqdec.core import Array, HasSpaces
 from seqdec.modules import Model, Module
-from seqdec.runtime import transferring
 from seqdec.spaces import refused_actions, refused_observations, spaces_of
 
 
@@ -40,7 +39,6 @@ def network_for(spaces: HasSpaces, model: Model | None = None) -> models.Network
     return network
 
 
-@transferring()
 def network_of_one(spaces: HasSpaces, model: Model | None = None) -> models.Network:
     """`network_for` before it is applied to rows: of one candidate, or of one observation and Box action.
 
@@ -62,7 +60,6 @@ def network_of_one(spaces: HasSpaces, model: Model | None = None) -> models.Netw
     return _checked(model, example, outputs, actions)
 
 
-@transferring()
 def scorer(
     spaces: HasSpaces,
     module: Module | None = None,

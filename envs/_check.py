@@ -14,7 +14,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 
 from seqdec import checks
 from seqdec.core import Environment, Key, Masked, PyTree, TimeStep
-from seqdec.runtime import UNOPTIMIZED, transferring
+from seqdec.runtime import UNOPTIMIZED
 from seqdec.states import described, named_leaves
 
 _TRACING = (
@@ -29,7 +29,6 @@ _TOLERANCE = 1e-4
 """By how much a regret may be below zero, as a share of the largest number in it: rounding of float32."""
 
 
-@transferring()
 def check(env: Environment, *, steps: int = 16, seed: int = 0) -> None:
     """Try an environment, as `gymnasium.utils.env_checker.check_env` tries those of Gymnasium.
 

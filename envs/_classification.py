@@ -18,7 +18,6 @@ from seqdec.core import Array, Environment, Key, TimeStep
 from seqdec.data import Dataset, load_digits, load_fashion_mnist, load_idx_folder, load_mnist
 from seqdec.envs.outcomes import in_range, reward_and_regret
 from seqdec.registry import spelled
-from seqdec.runtime import transferring
 
 
 class Examples(NamedTuple):
@@ -50,7 +49,6 @@ class State(NamedTuple):
     """(n,) int32 for order="shuffle": the examples already shown in this pass, then those to come."""
 
 
-@transferring()
 def classification(
     images: np.ndarray,
     labels: np.ndarray,

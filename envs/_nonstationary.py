@@ -16,7 +16,6 @@ from seqdec.checks import keyed
 from seqdec.core import Array, Environment, Key, Masked, PyTree, TimeStep
 from seqdec.envs.outcomes import in_range
 from seqdec.envs.registry import resolve
-from seqdec.runtime import transferring
 
 
 class Changing(NamedTuple):
@@ -41,7 +40,6 @@ class State(NamedTuple):
     """() int32 steps done since reset, over all episodes."""
 
 
-@transferring()
 def nonstationary(
     env: Environment, change_points: Sequence[int], *, kind: str = "permute", drift_std: float | None = None
 ) -> Environment:

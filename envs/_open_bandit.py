@@ -19,7 +19,6 @@ from seqdec import data
 from seqdec.checks import keyed
 from seqdec.core import Array, Environment, Key, TimeStep
 from seqdec.envs.outcomes import in_range
-from seqdec.runtime import transferring
 
 
 class Impressions(NamedTuple):
@@ -33,7 +32,6 @@ class Impressions(NamedTuple):
     """(n,) float32"""
 
 
-@transferring()
 def open_bandit(*, root: str | os.PathLike[str] | None = None) -> Environment:
     """The Open Bandit log of the uniform policy, replayed: 80 items, reward 1 for a click, NaN for items not shown.
 

@@ -19,7 +19,6 @@ from seqdec.data.tabular import Root, standardize
 from seqdec.envs._classification import State as Place
 from seqdec.envs._classification import choose
 from seqdec.envs.outcomes import in_range, reward_and_regret
-from seqdec.runtime import transferring
 
 
 class Rows(NamedTuple):
@@ -53,7 +52,6 @@ def tables() -> tuple[str, ...]:
     return ("adult", "census", "covertype", "financial", "jester", "mushroom", "statlog")
 
 
-@transferring()
 def tabular(
     table: data.Table, *, order: str = "shuffle", horizon: int | None = None, name: str = "tabular"
 ) -> Environment:
@@ -116,7 +114,6 @@ def jester(*, root: Root = None, order: str = "shuffle") -> Environment:
     return tabular(data.load_jester(root), order=order, name="jester")
 
 
-@transferring()
 def financial(
     *, root: Root = None, num_arms: int = 8, noise_std: float = 0.01, order: str = "shuffle", horizon: int | None = None
 ) -> Environment:

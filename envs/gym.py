@@ -25,7 +25,7 @@ from seqdec.core import Array, Environment, Key, Masked, PyTree, TimeStep
 from seqdec.envs._check import contract
 from seqdec.envs.registry import REGISTRY, make
 from seqdec.portable import portable
-from seqdec.runtime import check_process, transferring
+from seqdec.runtime import check_process
 
 _TITLES = {
     "bernoulli": "BernoulliBandit",
@@ -116,7 +116,6 @@ class FunctionalEnv(gymnasium.Env):
         self._course: _Course | None = None
         self._ended = True
 
-    @transferring()
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[PyTree, dict[str, Any]]:
         """The first observation of an episode."""
         super().reset(seed=None if seed is None else checks.seed("seed", seed))
@@ -128,7 +127,6 @@ class FunctionalEnv(gymnasium.Env):
         observation, mask = _to_numpy(course.observation)
         return observation, _info(mask)
 
-    @transferring()
     def step(self, action: Any) -> tuple[PyTree, float, bool, bool, dict[str, Any]]:
         """Play one action."""
         if self._course is None or self._ended:
@@ -178,7 +176,6 @@ class FunctionalVectorEnv(VectorEnv):
         self._shown: PyTree = None
         self._ended = np.ones(self.num_envs, bool)
 
-    @transferring()
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[PyTree, dict[str, Any]]:
@@ -204,7 +201,6 @@ class FunctionalVectorEnv(VectorEnv):
         shown, mask = _to_numpy(self._shown)
         return shown, _infos(chosen, action_mask=mask)
 
-    @transferring()
     def step(self, actions: Any) -> tuple[PyTree, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Play one action in every copy; copies whose next-step reset is due are reset instead."""
         if self._course is None:

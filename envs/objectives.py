@@ -17,7 +17,6 @@ from gymnasium.spaces import Box
 from seqdec import checks
 from seqdec.checks import keyed
 from seqdec.core import Array, Environment, Key, PyTree, TimeStep
-from seqdec.runtime import transferring
 
 
 class Objective(NamedTuple):
@@ -59,7 +58,6 @@ def _point(x: Any, dim: int) -> np.ndarray:
     return point
 
 
-@transferring()
 def _evaluate(value: Callable[[PyTree, Array], Array], params: PyTree, x: np.ndarray) -> Array:
     with jax.enable_x64(True):
         return _compiled(value, params, x)
@@ -152,7 +150,6 @@ class _Random(nn.Module):
         return nn.Dense(1, kernel_init=normal, bias_init=normal)(x)[0]
 
 
-@transferring()
 def drawnn(dim: int = 50, *, seed: int = 3141) -> Objective:
     """DrawNN: minus a random ReLU network on [0, 1]^d, two hidden layers of 50, weights and biases N(0, 1).
 
@@ -210,7 +207,6 @@ class QueryParams(NamedTuple):
     """()"""
 
 
-@transferring()
 def query(objective: Objective, *, horizon: int = 100) -> Environment:
     """The environment in which a step is a query of `objective`: actions are points of its box.
 

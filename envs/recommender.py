@@ -18,7 +18,6 @@ from seqdec.checks import keyed
 from seqdec.core import Array, Environment, Key, Masked, PyTree, TimeStep
 from seqdec.data import RecommenderLog, check_log, load_kuairec, load_random_exposures, synthetic_kuairec
 from seqdec.envs.outcomes import in_range, reward_and_regret
-from seqdec.runtime import transferring
 
 
 class Blocks(NamedTuple):
@@ -45,7 +44,6 @@ class State(NamedTuple):
     """(blocks,) int32 for order="shuffled": the blocks in this seed's order"""
 
 
-@transferring()
 def recommender_log(
     log: RecommenderLog, *, order: str = "chronological", standardize: bool = True, horizon: int | None = None
 ) -> Environment:

@@ -15,7 +15,6 @@ import numpy as np
 from jax.core import Tracer
 
 from seqdec.registry import unknown
-from seqdec.runtime import transferring
 from seqdec.sparse import dense
 
 P = ParamSpec("P")
@@ -439,7 +438,7 @@ def fitting(value: Any, like: Callable[[], Any], otherwise: str, remedy: str) ->
         yield
     except Exception as error:
         found = None
-        with transferring(), contextlib.suppress(Exception):  # of the user's code
+        with contextlib.suppress(Exception):  # of the user's code
             found = _difference(like(), value)
         if found is None:
             raise
@@ -474,7 +473,6 @@ def _described(tree: Any, parts: Mapping[str, Any] | None) -> str:
     return f"shape {np.shape(tree)}" if hasattr(tree, "shape") or is_number(tree) else type(tree).__name__
 
 
-@transferring()
 def array(name: str, values: Any, ndim: int, low: float = -math.inf, high: float = math.inf) -> jax.Array:
     """A copy of `values`, of any kind of container, as a float32 array.
 

@@ -26,7 +26,7 @@ from seqdec.experiments.catalog import catalog
 from seqdec.experiments.folder import CHECKPOINT, finish, opened, read_manifest, reporting, resumed, write_manifest
 from seqdec.persistence import located, version
 from seqdec.registry import Registry
-from seqdec.runtime import compilation_cache, transferring, use_all_cores
+from seqdec.runtime import compilation_cache, use_all_cores
 
 _FAILED, _USAGE, _INTERRUPTED, _UNREAD = 1, 2, 130, 141
 _DEFAULT = object()
@@ -98,7 +98,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _complain(error, _FAILED)
 
 
-@transferring()
 def _execute(argv: Sequence[str]) -> int:
     arguments, known = _split_global_options(argv)
     if known.version:

@@ -144,8 +144,8 @@ class Learner(NamedTuple):
     posterior: Callable[[Any], Posterior]
     """(state) -> posterior of the responses to an input, or to rows of inputs where x has one response."""
     update_batch: Callable[..., tuple[Any, Any]] | None = None
-    """(state, xs (b, ...), ys, observed=None) -> (state, info): one time step with b observations; ys and `observed` are
-    (b, o), or (b,) for one response each. None where it is missing."""
+    """(state, xs (b, ...), ys, observed=None) -> (state, info): one time step with b observations; ys and `observed`
+    are (b, o), or (b,) for one response each. None where it is missing."""
     widened: Callable[[Any], Any] | None = None
     """(state) -> state: that of a learner of fewer responses, the first of these, as a state of this one. None where
     only the observations can tell."""

@@ -33,7 +33,7 @@ import jax
 
 from seqdec.checks import count, positive
 from seqdec.persistence import located
-from seqdec.runtime import available_cores, transferring
+from seqdec.runtime import available_cores
 
 _RETRIES = 3
 _CONNECT_SECONDS = 20
@@ -315,7 +315,6 @@ def _kill_group(leader: int) -> None:
         os.kill(leader, signal.SIGTERM)
 
 
-@transferring()
 def answer(task: bytes, begin: Callable[[], Any] = lambda: None) -> bytes:
     """Call the function of a task, pickled (function, args, kwargs), after `begin`: pickled (result, exception)."""
     try:

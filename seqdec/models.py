@@ -17,7 +17,7 @@ from seqdec.checks import fitting, flag, keyed
 from seqdec.core import Array, IsLast, Key, Network, PyTree
 from seqdec.modules import Model, Module
 from seqdec.portable import portable
-from seqdec.runtime import UNOPTIMIZED, permissive, transferring
+from seqdec.runtime import UNOPTIMIZED
 
 __all__ = [
     "MLP",
@@ -34,13 +34,9 @@ __all__ = [
 ]
 
 
-_Dense = functools.partial(nn.Dense, promote_dtype=permissive(promote_dtype))
-"""A dense layer whose input and parameters may have different dtypes, also where JAX's promotion is strict."""
-
-
 def _output(out: int, *, use_bias: bool = True) -> nn.Dense:
     """The last layer, initially zero: all responses are equal, and hidden units get no gradient, before any data."""
-    return _Dense(out, use_bias, kernel_init=nn.initializers.zeros_init(), name="output")
+    return nn.Dense(out, use_bias, kernel_init=nn.initializers.zeros_init(), name="output")
 
 
 @portable
@@ -61,7 +57,7 @@ class MLP(nn.Module):
         """Responses (out,) to one input of any shape."""
         x = given = jnp.ravel(x) if x.size else jnp.ones(1)
         for index, width in enumerate(self.features):
-            x = self.activation(_Dense(width, name=f"hidden_{index}")(x))
+            x = self.activation(nn.Dense(width, name=f"hidden_{index}")(x))
         return _output(self.out)(jnp.concatenate([given.astype(x.dtype), x]) if self.skip else x)
 
 
@@ -87,7 +83,7 @@ class PatchConv(nn.Module):
         # One axis after the other: a reverse pass then adds 2 k shifted images, not k^2.
         x = jnp.stack([x[:, j : j + width : step] for j in range(self.size)], axis=2)
         x = jnp.stack([x[i : i + height : step] for i in range(self.size)], axis=2)
-        return _Dense(self.features, self.use_bias, name="kernel")(x.reshape(*x.shape[:2], -1))
+        return nn.Dense(self.features, self.use_bias, name="kernel")(x.reshape(*x.shape[:2], -1))
 
 
 def _halve(x: Array) -> Array:
@@ -118,12 +114,11 @@ class LeNet5(nn.Module):
         x = x.reshape(28, 28, -1)
         x = _halve(nn.elu(PatchConv(6, 5, name="conv_0")(x)))
         x = _halve(nn.elu(PatchConv(16, 5, name="conv_1")(x)))
-        x = nn.elu(_Dense(120, name="hidden_0")(jnp.ravel(x)))
-        x = nn.elu(_Dense(80, name="hidden_1")(x))
+        x = nn.elu(nn.Dense(120, name="hidden_0")(jnp.ravel(x)))
+        x = nn.elu(nn.Dense(80, name="hidden_1")(x))
         return _output(self.out)(x)
 
 
-@transferring()
 def network(
     module: Module | Callable[..., Any], example: PyTree, *, batched: bool = False, is_last: IsLast | None = None
 ) -> Network:
@@ -200,7 +195,7 @@ def per_candidate(scalar: Network) -> Network:
 def _alike(candidate: dict[str, Array]) -> dict[str, Array]:
     """The parts of a candidate, "features" always among them, in one dtype of floats."""
     parts = {"features": jnp.zeros(0), **candidate}
-    return dict(zip(parts, permissive(promote_dtype)(*parts.values()), strict=True))
+    return dict(zip(parts, promote_dtype(*parts.values()), strict=True))
 
 
 class Score(nn.Module):
@@ -237,7 +232,7 @@ class Score(nn.Module):
         if self.product and parts:
             direct.append(jnp.sum(math.prod(parts[1:], start=parts[0]), keepdims=True))
         if candidate["features"].size:
-            parts.append(_Dense(self.dense, name="dense")(candidate["features"]))
+            parts.append(nn.Dense(self.dense, name="dense")(candidate["features"]))
         if self.linear:
             direct.append(_output(1, use_bias=False)(jnp.append(candidate["features"], self.level)))
         return sum(direct, MLP(1, self.hidden, name="score")(jnp.concatenate([*parts, candidate["features"][:0]])))
@@ -254,7 +249,6 @@ class Linear(nn.Module):
         return sum((candidate[name] for name in sorted(candidate) if name != "features"), weighted)
 
 
-@transferring()
 def embedded(
     module: Module,
     example: dict[str, Array],

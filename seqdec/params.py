@@ -7,12 +7,11 @@ import jax
 import jax.numpy as jnp
 
 from seqdec.core import Array, IsLast, PyTree
-from seqdec.runtime import permissive
 
 
 def at_least_float32(*dtypes: Any) -> Any:
-    """Dtypes promoted with float32, also where JAX's promotion of dtypes is strict."""
-    return permissive(jnp.result_type)(jnp.float32, *dtypes)
+    """Dtypes promoted with float32."""
+    return jnp.result_type(jnp.float32, *dtypes)
 
 
 def path_names(path) -> tuple[str, ...]:

@@ -13,10 +13,8 @@ from typing import Any, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.core import Tracer
 from jax.experimental.compilation_cache import compilation_cache as jax_cache
-from jax.sharding import Mesh
 
 from seqdec.persistence import check_writable, located
 
@@ -68,38 +66,9 @@ def check_process() -> None:
 
 
 @contextlib.contextmanager
-def transferring() -> Iterator[None]:
-    """Within this context NumPy arrays and Python numbers may go to the device, whatever `jax.transfer_guard` says.
-
-    For what is called from Python and takes and returns such values. It does not hold in functions that users compile.
-    """
-    with jax.transfer_guard("allow"):
-        yield
-
-
-@contextlib.contextmanager
 def apart() -> Iterator[None]:
-    """As `transferring`; and no mesh of `jax.set_mesh` holds within.
-
-    For objects that keep arrays between calls, of which one may be made within a mesh and the next without.
-    """
-    meshed = not jax.sharding.get_abstract_mesh().empty
-    with jax.set_mesh(Mesh(np.empty((), object), ())) if meshed else contextlib.nullcontext(), transferring():
-        yield
-
-
-def permissive(function: Callable[P, R]) -> Callable[P, R]:
-    """`function` of another library, which JAX's strict promotion of dtypes and ranks would refuse.
-
-    Optax divides floats by counts, flax multiplies images by integers.
-    """
-
-    @functools.wraps(function)
-    def permitted(*arguments: P.args, **options: P.kwargs) -> R:
-        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-            return function(*arguments, **options)
-
-    return permitted
+    """Nothing; its users are to leave it out."""
+    yield
 
 
 def alike(tree: T, *others: Any) -> T:
@@ -145,9 +114,7 @@ def scan(step: Callable[..., Any], carry: Any, rows: Any) -> tuple[Any, Any]:
 
 def is_traced(tree: Any) -> bool:
     """Whether this is called within `jax.jit`, or an array of the tree belongs to a transformation of JAX."""
-    with transferring():
-        made = jnp.zeros(())
-    return any(isinstance(leaf, Tracer) for leaf in [made, *jax.tree.leaves(tree)])
+    return any(isinstance(leaf, Tracer) for leaf in [jnp.zeros(()), *jax.tree.leaves(tree)])
 
 
 def is_eager() -> bool:

@@ -16,7 +16,7 @@ from jax.core import Tracer
 from seqdec.checks import as_array, numbers, vector
 from seqdec.core import Agent, Array, HasSpaces, Masked, PyTree, Spaces
 from seqdec.params import at_least_float32
-from seqdec.runtime import check_process, permissive
+from seqdec.runtime import check_process
 from seqdec.sparse import is_sparse, only_row
 
 LARGEST = 1e15
@@ -134,7 +134,7 @@ def typed(space: gym_spaces.Space, arrays: PyTree) -> PyTree:
         return {entry: typed(space[entry], part) for entry, part in arrays.items()}
     if not isinstance(space, gym_spaces.Box | gym_spaces.Discrete):
         return arrays
-    dtype = jax.dtypes.canonicalize_dtype(permissive(jnp.promote_types)(arrays.dtype, space.dtype))
+    dtype = jax.dtypes.canonicalize_dtype(jnp.promote_types(arrays.dtype, space.dtype))
     with np.errstate(over="ignore"):  # infinite numbers are dealt with as such
         return arrays.astype(dtype, copy=False)
 

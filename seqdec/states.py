@@ -53,7 +53,6 @@ def save(path: str | os.PathLike[str], state: PyTree, agent: Agent | None = None
     write_arrays(file, arrays, manifest)
 
 
-@jax.transfer_guard("allow")
 def load(path: str | os.PathLike[str], like: Agent | PyTree) -> PyTree:
     """The state in a file that `save` wrote, to the bit, on JAX's default device.
 

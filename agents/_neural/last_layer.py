@@ -17,7 +17,7 @@ import numpy as np
 from seqdec import linalg
 from seqdec import params as parameters
 from seqdec.core import Array, Key, Network, PyTree
-from seqdec.runtime import UNOPTIMIZED, transferring
+from seqdec.runtime import UNOPTIMIZED
 
 
 class LastLayer(NamedTuple):
@@ -35,7 +35,6 @@ class LastLayer(NamedTuple):
     """(params, weights) -> params with these weights"""
 
 
-@transferring()
 def last_layer(network: Network) -> LastLayer:
     """The last layer of a network.
 

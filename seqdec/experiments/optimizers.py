@@ -50,7 +50,7 @@ from seqdec.experiments.tasks import Task
 from seqdec.optim.common import promoting
 from seqdec.persistence import read_table, write_file
 from seqdec.progress import advance, bar, compiling
-from seqdec.runtime import ahead, permissive
+from seqdec.runtime import ahead
 
 CURVES = "curves.parquet"
 _PART = ["task", "optimizer"]
@@ -257,7 +257,7 @@ class _Trial:
     def __init__(self, task: Task, make: Callable, steps: int, options: Optimizers) -> None:
         # Every optimizer here is linear in its learning rate, so the peak can multiply its updates, as data.
         steps = steps // CHUNKS * CHUNKS
-        shape = permissive(_shape(options, steps))
+        shape = _shape(options, steps)
         self._task, self.steps = task, steps
         self._transform = promoting(make(shape))
         params = jax.eval_shape(task.init, jax.random.key(0))

@@ -17,7 +17,6 @@ from seqdec import params as parameters
 from seqdec.checks import count, flag, non_negative, number
 from seqdec.core import Array, Key, PyTree
 from seqdec.linalg import Outer, Pieces, Rows
-from seqdec.runtime import permissive
 
 
 class Numerics(NamedTuple):
@@ -187,7 +186,7 @@ def arrival(process_noise: ProcessNoise, state: CovarianceState) -> tuple[Array 
     if not callable(process_noise):
         return process_noise, state
     steps = jnp.asarray(state.steps)
-    arrived = jnp.asarray(permissive(process_noise)(steps), state.accumulated_noise.dtype)
+    arrived = jnp.asarray(process_noise(steps), state.accumulated_noise.dtype)
     return arrived, state._replace(steps=steps + (steps < jnp.iinfo(steps.dtype).max).astype(steps.dtype))
 
 

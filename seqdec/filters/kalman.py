@@ -40,7 +40,7 @@ from seqdec.filters.covariance import Belief, Covariance, Numerics, Observation,
 from seqdec.filters.embeddings import TableStd
 from seqdec.likelihoods import Likelihood
 from seqdec.linalg import Outer, Pieces, Rows
-from seqdec.runtime import alike, permissive
+from seqdec.runtime import alike
 
 
 def single(
@@ -163,7 +163,7 @@ def _init(model: _Model, key: Key, params: PyTree) -> Belief:
     dtype, example = model.numerics.dtype, model.network.example
     params = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype if dtype is not None else jnp.result_type(leaf)), params)
     leaves, keys = model.split(params), jax.random.split(key, len(model.covariances))
-    algebra = permissive(jnp.result_type)(*jax.tree.leaves(params))
+    algebra = jnp.result_type(*jax.tree.leaves(params))
     if jnp.finfo(algebra).bits < 32:
         raise TypeError(
             f"a filter computes in 32 bits or more, and its parameters are {algebra}: "
@@ -390,7 +390,7 @@ def _linearize(model: _Model, params: PyTree, x: PyTree, rows: Array | None = No
     mean, output, found = jacobians.rows(response, params, x, rows)
     leaves, structure = jax.tree.flatten(params)
     # The dtype of the parameters: inputs of a wider type must not widen the belief.
-    algebra = permissive(jnp.result_type)(*leaves)
+    algebra = jnp.result_type(*leaves)
     found = jax.tree.map(lambda leaf: leaf.astype(algebra), found)
     places = model.split(structure.unflatten(range(len(leaves))))
     packed = tuple(c.pack([found[i] for i in own]) for c, own in zip(model.covariances, places, strict=True))

@@ -10,7 +10,7 @@ from seqdec.checks import key as check_key
 from seqdec.checks import keys as check_keys
 from seqdec.checks import vector
 from seqdec.core import Agent, Key, PyTree
-from seqdec.runtime import UNFUSED, UNOPTIMIZED, check_process, one_blas_thread, step_options, transferring
+from seqdec.runtime import UNFUSED, UNOPTIMIZED, check_process, one_blas_thread, step_options
 from seqdec.spaces import check_context, check_lesson, stacked
 
 _QUICK: dict[str, str | bool] = {**UNOPTIMIZED, **UNFUSED}
@@ -28,10 +28,9 @@ class _Checked:
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         check_process()
-        with transferring():
-            if self._arrays is None:
-                return self._program(*arguments, **named)
-            return self._program(*self._arrays(*arguments, **named))
+        if self._arrays is None:
+            return self._program(*arguments, **named)
+        return self._program(*self._arrays(*arguments, **named))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _Checked, (self._program, self._arrays)
@@ -70,7 +69,7 @@ def compiled(agent: Agent, *, optimize: bool = True, in_place: bool = False) -> 
         check_process()
         check_key(key)
         # The one large factorization.
-        with one_blas_thread(), transferring():
+        with one_blas_thread():
             return jax.block_until_ready(start(key))
 
     spaces: Any = agent.spaces

@@ -18,7 +18,7 @@ from seqdec.loop.host import on_host
 from seqdec.loop.record import Outcome, RunState
 from seqdec.persistence import as_json, check_arrays_name, check_replaceable, located, remove, versions
 from seqdec.results import COLUMNS, Run
-from seqdec.runtime import check_process, is_traced, one_blas_thread, transferring
+from seqdec.runtime import check_process, is_traced, one_blas_thread
 from seqdec.spaces import check_environment
 
 
@@ -97,13 +97,11 @@ def run(
         check_arrays_name(kept.path)
         check_replaceable(kept.path)
     total = num_steps if isinstance(env, Environment) else num_steps * num_seeds
-    with bar(total, agent.name, "step", show=progress) as shown, one_blas_thread(), transferring():
+    with bar(total, agent.name, "step", show=progress) as shown, one_blas_thread():
         compiling(shown)
         tick = functools.partial(advance, shown)
         if isinstance(env, Environment):
-            mesh = mesh_for(num_seeds)
-            with jax.set_mesh(mesh):  # in place of the user's, within which `jax.shard_map` refuses this one
-                outcome = on_device(agent, env, num_steps, seeds, names, tick, mesh, state, kept)
+            outcome = on_device(agent, env, num_steps, seeds, names, tick, mesh_for(num_seeds), state, kept)
         else:
             outcome = on_host(agent, env, num_steps, seeds, names, tick)
     if kept is not None and not outcome.interrupted:

@@ -11,10 +11,8 @@ from seqdec.core import Agent, Array, HasSpaces
 from seqdec.ope.fixed import fixed_agent, space_for, standardized_inputs
 from seqdec.ope.log import Log
 from seqdec.ope.rewards import unfitted
-from seqdec.runtime import transferring
 
 
-@transferring()
 def learn_by_classification(
     log: Log, classifier: Any = None, *, spaces: HasSpaces | None = None, epsilon: float = 0.0
 ) -> Agent:

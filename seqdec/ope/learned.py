@@ -26,7 +26,6 @@ from seqdec.ope.contract import check_predicted
 from seqdec.ope.fixed import fixed_agent, space_for, standardized_inputs
 from seqdec.ope.log import Log
 from seqdec.ope.rewards import predict_rewards
-from seqdec.runtime import permissive, transferring
 
 OBJECTIVES: dict[str, Callable[[Array, Array, Array, Array], Array]] = {
     "ips": lambda w, reward, own, direct: jnp.mean(w * reward),
@@ -45,7 +44,6 @@ class _Rows(NamedTuple):
     predicted: Any
 
 
-@transferring()
 def learn(
     log: Log,
     *,
@@ -119,8 +117,8 @@ def learn(
     def step(carry: Any, at: Array) -> Any:
         params, state = carry
         slope = jax.grad(lambda params: -value(params, jax.tree.map(lambda part: part[at], train)))(params)
-        change, state = permissive(optimizer.update)(slope, state, params)
-        return (permissive(optax.apply_updates)(params, change), state), None
+        change, state = optimizer.update(slope, state, params)
+        return (optax.apply_updates(params, change), state), None
 
     @jax.jit
     def epoch(params: PyTree, state: PyTree, batches: Array) -> Any:

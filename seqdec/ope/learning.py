@@ -15,7 +15,6 @@ import numpy as np
 from seqdec import checks
 from seqdec.core import Array, Filter, Key, PyTree
 from seqdec.ope.log import Log, check_log, inputs
-from seqdec.runtime import transferring
 
 Predict = Callable[[Key, Any, Array, Array], PyTree]
 """(key, belief, x, mask (k,)) -> predictions for one row."""
@@ -28,7 +27,6 @@ def expected_rewards(flt: Filter) -> Predict:
     return lambda key, belief, x, mask: flt.response(flt.mean(belief), x)
 
 
-@transferring()
 def prequential(flt: Filter, params: PyTree, log: Log, predict: Predict, *, seed: int) -> PyTree:
     """Predictions (n, ...) for each row by a belief updated with the earlier rows only.
 
@@ -55,7 +53,6 @@ def prequential(flt: Filter, params: PyTree, log: Log, predict: Predict, *, seed
     return in_chunks(scanned(step), flt.init(start, params), rows, "learning")[1]
 
 
-@transferring()
 def cross_fit(flt: Filter, params: PyTree, log: Log, predict: Predict, *, seed: int, folds: int = 5) -> PyTree:
     """Predictions (n, ...) for each row by a belief updated with the other folds only.
 

@@ -14,7 +14,6 @@ from seqdec.ope.contract import Estimator, check_predicted, check_target
 from seqdec.ope.estimators import SNDR, SNIPS
 from seqdec.ope.evaluation import evaluate
 from seqdec.ope.log import Log, check_log, inputs
-from seqdec.runtime import transferring
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +30,6 @@ class Selection(NamedTuple):
     """what `evaluate` returns of each candidate, indexed by name, by falling lower bound"""
 
 
-@transferring()
 def observations(agent: Agent, log: Log) -> np.ndarray:
     """(n, ...) what an agent observes in the rows of a log: rows of `seqdec.ope.inputs`, reshaped.
 

@@ -9,10 +9,8 @@ from seqdec.core import Agent
 from seqdec.ope.learning import in_chunks, scanned
 from seqdec.ope.log import Log
 from seqdec.ope.selection import observations
-from seqdec.runtime import transferring
 
 
-@transferring()
 def warm_start(agent: Agent, log: Log, *, seed: int) -> Agent:
     """The agent in the state that it has after the rows of a log, in their order, as if it had played them itself.
 

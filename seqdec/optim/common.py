@@ -15,7 +15,6 @@ from seqdec.linalg import cond_any
 from seqdec.optim import linear
 from seqdec.optim.groups import Axes, Matrices, axes_of
 from seqdec.params import at_least_float32
-from seqdec.runtime import permissive
 
 
 def accumulator(leaf: Array) -> jnp.dtype:
@@ -54,15 +53,14 @@ def widened(gradients: PyTree) -> PyTree:
 
 
 def promoting(transform: optax.GradientTransformation) -> optax.GradientTransformationExtraArgs:
-    """A transformation of optax whose updates keep their dtype, also where JAX's promotion of dtypes is strict.
+    """A transformation of optax whose updates keep their dtype.
 
     Settings that are arrays, of float32 say, would widen updates of bfloat16.
     """
     inner = optax.with_extra_args_support(transform)
-    widening = permissive(inner.update)
 
     def update(updates, state, params=None, **extra):
-        new, state = widening(updates, state, params, **extra)
+        new, state = inner.update(updates, state, params, **extra)
         return jax.tree.map(lambda value, old: value.astype(old.dtype), new, updates), state
 
     return optax.GradientTransformationExtraArgs(inner.init, update)
