@@ -17,7 +17,7 @@ from seqdec.checks import fitting, flag, keyed
 from seqdec.core import Array, IsLast, Key, Network, PyTree
 from seqdec.modules import Model, Module
 from seqdec.portable import portable
-from seqdec.runtime import UNOPTIMIZED
+from seqdec.runtime import computed
 
 __all__ = [
     "MLP",
@@ -318,14 +318,12 @@ def _output_layer(own: modules.Pure, example: PyTree) -> IsLast:
     params = jax.tree.map(lambda leaf: random.standard_normal(leaf.shape, np.float32), shapes)
     paths: list[modules.Path] = []
 
-    @functools.partial(jax.jit, compiler_options=UNOPTIMIZED)
     def call(params, example):
         out, made = own.calls(params, example)
         paths.extend(path for path, value in made if isinstance(value, jax.Array))
         return out, [value for _, value in made if isinstance(value, jax.Array)]
 
-    with jax.ensure_compile_time_eval():  # also while another function is traced
-        out, values = jax.device_get(call(params, example))
+    out, values = jax.device_get(computed(call, params, example))
     same = [path for path, value in zip(paths, values, strict=True) if np.array_equal(np.ravel(value), np.ravel(out))]
     prefix = max(same, key=len, default=())
     return lambda path: bool(prefix) and path[: len(prefix)] == prefix

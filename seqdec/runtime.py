@@ -38,6 +38,12 @@ JAX 0.11.0.
 """
 
 
+def computed(function: Callable[..., Any], *arguments: Any) -> Any:
+    """`function(*arguments)` of NumPy arrays, once; its result is arrays also while another function is traced."""
+    with jax.disable_jit(False):
+        return jax.jit(function).lower(*arguments).compile(UNOPTIMIZED)(*arguments)
+
+
 @functools.cache
 def _first_process() -> int:
     """The process in which this is first called; a forked one has the answer of its parent."""

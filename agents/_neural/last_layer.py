@@ -17,7 +17,7 @@ import numpy as np
 from seqdec import linalg
 from seqdec import params as parameters
 from seqdec.core import Array, Key, Network, PyTree
-from seqdec.runtime import UNOPTIMIZED
+from seqdec.runtime import computed
 
 
 class LastLayer(NamedTuple):
@@ -89,8 +89,7 @@ def _groups(network: Network, shapes: PyTree, leaves: list) -> int:
     params, x = jax.tree.map(
         lambda leaf: random.standard_normal(leaf.shape).astype(leaf.dtype), (shapes, network.example)
     )
-    with jax.ensure_compile_time_eval():  # an agent may be made inside a compiled function
-        slopes = jax.jit(jax.jacobian(network.apply), compiler_options=UNOPTIMIZED)(params, x)
+    slopes = computed(jax.jacobian(network.apply), params, x)
     others = ~np.eye(outputs, dtype=bool)
     crossed = [np.moveaxis(np.asarray(slope), -1, 1)[others] for slope in parameters.split(slopes, network.is_last)[1]]
     return 1 if any(np.any(slope) for slope in crossed) else outputs
