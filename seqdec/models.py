@@ -1,6 +1,5 @@
 """Flax networks of the experiments, and flax modules as a `Network`, pure functions."""
 
-import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
