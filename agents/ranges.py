@@ -6,8 +6,6 @@ its settings by the usual names. All ranges are searched on a logarithmic scale.
 
 from collections.abc import Mapping
 
-from seqdec.introspection import present
-
 RANGES: Mapping[str, tuple[float, float]] = {
     "noise_variance": (1e-4, 1.0),
     "initial_std": (1e-2, 10.0),
@@ -41,6 +39,3 @@ def ranges(kind: str, defaults: Mapping[str, object]) -> dict[str, tuple[float, 
     known = {**RANGES, **_OWN.get(kind, {})}
     numbers = [name for name, value in defaults.items() if isinstance(value, float | int) and value > 0]
     return {name: known[name] for name in known if name in numbers}
-
-
-present(__name__)

@@ -9,7 +9,6 @@ from seqdec import (
     executors,
     features,
     filters,
-    introspection,
     likelihoods,
     memory,
     models,
@@ -64,5 +63,3 @@ __all__ = [
     "tables",
     "use_all_cores",
 ]
-
-introspection.present_all("seqdec")

@@ -13,7 +13,6 @@ from matplotlib.textpath import TextPath
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from scipy.optimize import isotonic_regression
 
-from seqdec.introspection import present
 from seqdec.statistics import mean_and_margin
 from seqdec.ticks import plain_ticks
 
@@ -389,6 +388,3 @@ def title(runs: Mapping[str, Run], shown: Callable[[int], str] = bands) -> str:
     steps = max(run.rewards.shape[1] for run in runs.values())
     seeds = max(len(run.seeds) for run in runs.values())
     return f"{', '.join(environments)} · {steps:,} steps · {shown(seeds)}"
-
-
-present(__name__)

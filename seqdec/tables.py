@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seqdec.introspection import present
 from seqdec.statistics import with_margin
 
 if TYPE_CHECKING:
@@ -82,6 +81,3 @@ def _number(cell: str) -> str:
     mantissa, power, exponent = cell.partition("e")
     text = mantissa.replace(",", "{,}").replace("±", r"\pm")
     return f"${text}" + (rf" \cdot 10^{{{int(exponent)}}}$" if power else "$")
-
-
-present(__name__)

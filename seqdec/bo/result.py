@@ -10,7 +10,7 @@ import pandas as pd
 from scipy.optimize import OptimizeResult
 
 from seqdec.bo.answers import Front, Recommendation
-from seqdec.introspection import html, present
+from seqdec.introspection import html
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -125,6 +125,3 @@ def _best(optimizer: "BayesianOptimizer", final: bool) -> Recommendation:
     if not optimizer.is_feasible:
         return Recommendation.observed(None, math.nan)
     return optimizer.recommend() if final and optimizer.is_fitted else Recommendation.observed(*optimizer.best)
-
-
-present(__name__)

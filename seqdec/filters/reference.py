@@ -29,7 +29,6 @@ from seqdec.checks import keyed
 from seqdec.core import Filter, Key, Network, Predictive, PyTree, UpdateInfo
 from seqdec.filters import jacobians
 from seqdec.filters.covariance import whole
-from seqdec.introspection import present
 from seqdec.likelihoods import Likelihood
 
 
@@ -207,6 +206,3 @@ def make(
         init, lambda belief: belief, update, moments, sample, lambda belief: belief.params,
         lambda params, x: likelihood.mean(network.apply(params, x)),
     )  # fmt: skip
-
-
-present(__name__)

@@ -20,7 +20,7 @@ from seqdec.bo import BayesianOptimizer, Categorical, Exhausted, Integer, Real, 
 from seqdec.bo.options import SamplerOptions
 from seqdec.bo.space.dimensions import Dimension
 from seqdec.bo.space.spaces import identity
-from seqdec.introspection import described, listed, present
+from seqdec.introspection import described, listed
 from seqdec.registry import spelled
 
 try:
@@ -385,6 +385,3 @@ def _external(distribution: Any, value: Any) -> Any:
 
 def _is_stepped(distribution: Any) -> bool:
     return not isinstance(distribution, CategoricalDistribution) and bool(distribution.step) and not distribution.log
-
-
-present(__name__)

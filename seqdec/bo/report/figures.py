@@ -14,7 +14,6 @@ from seqdec.bo.report import parallel, progress, slices
 from seqdec.bo.report.axes import lost
 from seqdec.bo.report.searched import Searched
 from seqdec.bo.report.study import Study, study_of
-from seqdec.introspection import present
 from seqdec.registry import unknown
 
 
@@ -81,6 +80,3 @@ PANELS: Mapping[str, Panel] = {
     "parallel": Panel(parallel.parallel, 11.0, lambda study: 3.6),
 }
 _LAYOUT = (("progress", "importances"), ("slices",), ("parallel",))
-
-
-present(__name__)
