@@ -18,41 +18,35 @@ Baselines of the papers, which train on a memory:
     ensemble                    networks trained on bootstrap samples: uncertainty by disagreement
     gp                          a Gaussian process on the last observations: few, expensive decisions
 
-`capabilities(name)` says on which spaces each acts. `averaging`, `filtering`, `from_filter`, `neural` and `Rehearsal`
-make others of them.
+`capabilities(name)` says on which spaces each acts. `agent` makes one of any `seqdec.core.Learner` and policy,
+`from_filter` of a filter, `neural` of a network and an optimizer.
 """
 
 if __name__ != "seqdec.agents":
     raise ImportError(f"import this package as seqdec.agents, not as {__name__}; is the repository's root on sys.path?")
 
-from seqdec.agents._filtering import filtering
 from seqdec.agents._gp import gp
 from seqdec.agents._neural.ensemble import ensemble, members_head
 from seqdec.agents._neural.laplace import laplace, last_layer_laplace
 from seqdec.agents._neural.loop import neural
 from seqdec.agents._neural.neural_linear import neural_linear, neural_linear_head
 from seqdec.agents._neural.vbll import on_vbll, variational, vbll
+from seqdec.agents.assembly import agent
+from seqdec.agents.filtered import ekf, from_filter, hilofi, lofi, lolofi, lrkf, subspace
 from seqdec.agents.networks import scorer
-from seqdec.agents.presets import (
+from seqdec.agents.recommender import popularity, random
+from seqdec.agents.registry import REGISTRY, Capabilities, capabilities, make, names
+from seqdec.agents.regression.auto import auto
+from seqdec.agents.regression.linear import linear
+from seqdec.agents.trained import (
     adamw,
-    ekf,
-    from_filter,
-    hilofi,
     koala_plus_plus,
-    lofi,
-    lolofi,
-    lrkf,
     muon,
     replay_adamw,
     replay_koala_plus_plus,
     replay_muon,
     replay_sgd,
-    subspace,
 )
-from seqdec.agents.recommender import popularity, random
-from seqdec.agents.registry import REGISTRY, Capabilities, capabilities, make, names
-from seqdec.agents.regression.auto import auto
-from seqdec.agents.regression.linear import linear
 from seqdec.agents.wrappers.averaging import averaging
 from seqdec.agents.wrappers.rehearsal import Rehearsal, rehearsing
 
@@ -61,12 +55,12 @@ __all__ = [
     "Capabilities",
     "Rehearsal",
     "adamw",
+    "agent",
     "auto",
     "averaging",
     "capabilities",
     "ekf",
     "ensemble",
-    "filtering",
     "from_filter",
     "gp",
     "hilofi",

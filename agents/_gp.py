@@ -20,13 +20,12 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
-from seqdec import checks, kernels, linalg, policies
+from seqdec import checks, kernels, linalg
 from seqdec import memory as memories
-from seqdec.agents._filtering import assessing, choices_for, decide, drawn
-from seqdec.agents._neural.experience import Experience, recorder, remember, usable
+from seqdec.agents._neural.experience import Experience, remember, rows_of, usable
 from seqdec.agents._neural.loop import NeuralInfo, innovation_of
-from seqdec.agents.inputs import checked
-from seqdec.core import Acquisition, Agent, Array, HasSpaces, Posterior, Predictive, PyTree
+from seqdec.agents.assembly import agent
+from seqdec.core import Acquisition, Agent, Array, HasSpaces, Learner, Posterior, Predictive, PyTree
 from seqdec.memory import MemoryState
 
 
@@ -81,9 +80,7 @@ def gp(
     buffer = checks.count("buffer", buffer)
     for setting, value in (("length_scale", length_scale), ("scale", scale), ("noise_variance", noise_variance)):
         checks.positive(setting, value)
-    acquisition, called = policies.resolve(policy)
-    choices = choices_for(spaces, num_candidates)
-    recording, memory = recorder(choices, spaces), memories.last(buffer)
+    recording, memory = rows_of(spaces), memories.last(buffer)
     kernel = Kernel(length_scale, scale, noise_variance)
     by_row = not isinstance(spaces.action_space, gym_spaces.Discrete) or isinstance(
         spaces.observation_space, gym_spaces.Dict
@@ -94,16 +91,13 @@ def gp(
         del key
         return condition(kernel, memory.init(recording.example))
 
-    def question(state):
+    def posterior(state):
         return _posterior(kernel, state, by_row)
 
-    def act(key, state, observation):
-        return decide(key, acquisition, question(state), choices, observation)
-
-    def update(state, observation, action, feedback):
-        newest = recording.rows(observation, action, feedback)
-        ask = jax.vmap(_posterior(kernel, state, by_row).mean)
-        innovation = innovation_of(newest, ask(newest.x), jnp.ndim(feedback))
+    def update(state, x, y, observed=None, allowed=None):
+        newest = recording.rows(x, y, observed)
+        ask = jax.vmap(posterior(state).mean)
+        innovation = innovation_of(newest, ask(newest.x), single=observed is not None)
         loss = 0.5 * jnp.sum(innovation**2)
         good = usable(newest) & jnp.isfinite(loss)
         # The last rows are kept without a draw, so the key is not used.
@@ -114,9 +108,9 @@ def gp(
         )
         return Process(fresh.memory, roots, weights), NeuralInfo(innovation, loss, ~good)
 
-    told = {"policy": called, "buffer": buffer, **kernel._asdict(), **drawn(num_candidates)}
-    assess = assessing(acquisition, question, choices, spaces)
-    return checked(Agent(init, act, update, "gp", acquisition.exact, told, assess=assess), spaces)
+    settings = {"buffer": buffer, **kernel._asdict()}
+    learner = Learner(init, update, posterior)
+    return agent(learner, policy, spaces, name="gp", settings=settings, num_candidates=num_candidates)
 
 
 def _check_numbers(spaces: HasSpaces) -> None:

@@ -6,18 +6,12 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from seqdec.checks import fitting, keyed
 from seqdec.checks import keys as check_keys
 from seqdec.core import Agent, Array, HasSpaces, Key, PyTree
 from seqdec.runtime import alike, check_process
 from seqdec.spaces import check_context, check_lesson, spaces_of
-
-
-def as_floats(feedback: Any) -> Array:
-    """Feedback in JAX's default dtype of floats, in which agents keep and average it."""
-    return jnp.asarray(feedback).astype(float)
 
 
 def refuse_unused(factory: Callable[..., Any], given: Mapping[str, Any], where: str) -> None:

@@ -1,6 +1,6 @@
 """Baselines: random play, and for bandits with candidates popularity and a linear Kalman filter."""
 
-from typing import NamedTuple, Unpack
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -8,13 +8,10 @@ import numpy as np
 from gymnasium import spaces as gym_spaces
 
 from seqdec import checks, models, policies
-from seqdec.agents._filtering import assessing, choices_for, decide
-from seqdec.agents.inputs import checked
+from seqdec.agents.assembly import agent
+from seqdec.agents.filtered import ekf
 from seqdec.agents.networks import row_count, scorer
-from seqdec.agents.presets import ekf
-from seqdec.agents.signatures import ScorerOptions
-from seqdec.core import Acquisition, Agent, Array, HasSpaces, Masked, Posterior
-from seqdec.registry import spelled
+from seqdec.core import Acquisition, Agent, Array, HasSpaces, Learner, Posterior
 from seqdec.spaces import spaces_of
 
 
@@ -44,25 +41,26 @@ def random(spaces: HasSpaces) -> Agent:
     """
     actions = spaces_of(spaces).action_space
     discrete = isinstance(actions, gym_spaces.Discrete)
-    choices = choices_for(spaces, None if discrete else 1)
-    acquisition, count = policies.epsilon_greedy(1.0), int(actions.n) if discrete else 1
-    question = Posterior(lambda candidates: jnp.zeros(count), _unknown, _unknown)
-
-    def act(key, state, observation):
-        return decide(key, acquisition, question, choices, observation)
-
-    def update(state, observation, action, feedback):
-        return state, Info(jnp.bool_(False))
-
-    played = assessing(acquisition, lambda state: question, choices, spaces, uncertain=False)
+    count = int(actions.n) if discrete else 1
+    posterior = Posterior(lambda candidates: jnp.zeros(count), _unknown, _unknown)
+    learner = Learner(
+        lambda key: (),
+        lambda state, x, y, observed=None, allowed=None: (state, Info(jnp.bool_(False))),
+        lambda state: posterior,
+        uncertain=False,
+    )
+    made = agent(
+        learner, policies.epsilon_greedy(1.0), spaces, name="random", num_candidates=None if discrete else 1
+    )._replace(settings={})
+    if made.assess is None:
+        return made
+    played = made.assess
 
     def assess(key, state, observation):
-        assert played is not None
         found = played(key, state, observation)
         return found._replace(mean=jnp.full_like(found.mean, jnp.nan))
 
-    made = Agent(lambda key: (), act, update, "random", True, {}, assess=assess if discrete else None)
-    return checked(made, spaces)
+    return made._replace(assess=assess)
 
 
 def popularity(
@@ -88,15 +86,12 @@ def popularity(
     if not isinstance(rows, gym_spaces.Box) or not np.issubdtype(rows.dtype, np.integer):
         raise TypeError(f"the observations must be a Dict with row numbers under {item!r}; got {parts}")
     checks.positive("prior_plays", prior_plays)
-    acquisition, called = policies.resolve(policy)
-    if acquisition.needs != "mean":
-        raise ValueError(f"popularity has no uncertainty, and the policy needs {acquisition.needs!r} of it")
-    choices, size = choices_for(spaces), row_count(item, rows)
+    size = row_count(item, rows)
 
     def init(key):
         return Counts(jnp.zeros(size), jnp.zeros(size))
 
-    def question(state):
+    def posterior(state):
         average = jnp.sum(state.totals) / jnp.maximum(jnp.sum(state.plays), 1)
 
         def mean(candidates):
@@ -105,27 +100,20 @@ def popularity(
 
         return Posterior(mean, _unknown, _unknown)
 
-    def act(key, state, observation):
-        return decide(key, acquisition, question(state), choices, observation)
-
-    def update(state, observation, action, feedback):
-        obs = observation.observation if isinstance(observation, Masked) else observation
-        x, reward, index = choices.evidence(obs, action, feedback)
-        row, good = x[item][index], jnp.all(jnp.isfinite(reward))
-        fresh = Counts(state.totals.at[row].add(reward.astype(state.totals.dtype)), state.plays.at[row].add(1))
+    def update(state, x, y, observed=None, allowed=None):
+        row, good = x[item][observed], jnp.all(jnp.isfinite(y))
+        fresh = Counts(state.totals.at[row].add(y.astype(state.totals.dtype)), state.plays.at[row].add(1))
         return jax.tree.map(lambda new, old: jnp.where(good, new, old), fresh, state), Info(~good)
 
-    told = {"prior_plays": prior_plays, "policy": called}
-    assess = assessing(acquisition, question, choices, spaces, uncertain=False)
-    return checked(Agent(init, act, update, "popularity", acquisition.exact, told, assess=assess), spaces)
+    learner = Learner(init, update, posterior, uncertain=False)
+    return agent(learner, policy, spaces, name="popularity", settings={"prior_plays": prior_plays})
 
 
 def _unknown(_):
     raise TypeError("this agent has no uncertainty")
 
 
-@spelled(ekf, hidden=("model",))
-def linear(spaces: HasSpaces, *, intercepts: bool = True, **options: Unpack[ScorerOptions]) -> Agent:
+def linear(spaces: HasSpaces, *, intercepts: bool = True, **options: Any) -> Agent:
     """A Kalman filter on a linear model: LinTS with a sampling policy, LinUCB with `policy="ucb"`.
 
     The response is weights . features + c, with `intercepts` also + one number for each row of every table, such as

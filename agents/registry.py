@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from seqdec.agents import presets
+from seqdec.agents import filtered, trained
 from seqdec.core import Agent, HasSpaces
 from seqdec.registry import Outside, Registry
 
@@ -57,28 +57,28 @@ _LAYERS = ("process_noise_hidden", "process_noise_last")
 _OF_FILTERS = frozenset({"policy", "likelihood", "noise_variance", "standardize"})
 
 AGENTS: Mapping[str, Entry] = {
-    "adamw": Entry(presets.adamw, NETWORK),
+    "adamw": Entry(trained.adamw, NETWORK),
     "auto": Entry("seqdec.agents.regression.auto:auto", Capabilities("regression", model=True, learning_rate=True)),
-    "ekf": Entry(presets.ekf, FILTER._replace(process_noise=("process_noise",))),
+    "ekf": Entry(filtered.ekf, FILTER._replace(process_noise=("process_noise",))),
     "ensemble": Entry("seqdec.agents._neural.ensemble:ensemble", HEAD),
     "gp": Entry("seqdec.agents._gp:gp", Capabilities("process", frozenset({"contexts", "points", "features"}))),
-    "hilofi": Entry(presets.hilofi, _RANKED._replace(process_noise=_LAYERS)),
+    "hilofi": Entry(filtered.hilofi, _RANKED._replace(process_noise=_LAYERS)),
     "last_layer_laplace": Entry("seqdec.agents._neural.laplace:last_layer_laplace", HEAD),
-    "koala++": Entry(presets.koala_plus_plus, NETWORK),
+    "koala++": Entry(trained.koala_plus_plus, NETWORK),
     "linear": Entry("seqdec.agents.regression.linear:linear", Capabilities("regression")),
-    "lofi": Entry(presets.lofi, _DRIFTING),
-    "lolofi": Entry(presets.lolofi, FILTER._replace(rank="rank_hidden", process_noise=_LAYERS)),
-    "lrkf": Entry(presets.lrkf, _DRIFTING),
-    "muon": Entry(presets.muon, NETWORK),
+    "lofi": Entry(filtered.lofi, _DRIFTING),
+    "lolofi": Entry(filtered.lolofi, FILTER._replace(rank="rank_hidden", process_noise=_LAYERS)),
+    "lrkf": Entry(filtered.lrkf, _DRIFTING),
+    "muon": Entry(trained.muon, NETWORK),
     "neural_linear": Entry("seqdec.agents._neural.neural_linear:neural_linear", HEAD),
     "on_vbll": Entry("seqdec.agents._neural.vbll:on_vbll", HEAD),
     "popularity": Entry("seqdec.agents.recommender:popularity", Capabilities("baseline", frozenset({"ids"}))),
     "random": Entry("seqdec.agents.recommender:random", Capabilities("baseline", policy=False)),
-    "replay_adamw": Entry(presets.replay_adamw, NETWORK),
-    "replay_koala++": Entry(presets.replay_koala_plus_plus, NETWORK),
-    "replay_muon": Entry(presets.replay_muon, NETWORK),
-    "replay_sgd": Entry(presets.replay_sgd, NETWORK),
-    "subspace": Entry(presets.subspace, _RANKED),
+    "replay_adamw": Entry(trained.replay_adamw, NETWORK),
+    "replay_koala++": Entry(trained.replay_koala_plus_plus, NETWORK),
+    "replay_muon": Entry(trained.replay_muon, NETWORK),
+    "replay_sgd": Entry(trained.replay_sgd, NETWORK),
+    "subspace": Entry(filtered.subspace, _RANKED),
     "vbll": Entry("seqdec.agents._neural.vbll:vbll", HEAD),
 }
 """A new agent is one row here."""

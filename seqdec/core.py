@@ -133,22 +133,30 @@ class Posterior(NamedTuple):
 
 @portable
 class Learner(NamedTuple):
-    """What learns: a belief about the responses to inputs x, as pure functions."""
+    """What learns: a belief about the responses to inputs x, as pure functions.
+
+    An input is a context with n responses, or n candidates with one response each: a tree of arrays (n, ...).
+    """
 
     init: Callable[[Key], Any]
     """(key) -> state, before any observation."""
     update: Callable[..., tuple[Any, Any]]
-    """(state, x, y, observed=None) -> (state, info): one time step passes, and the responses y (o,) to x arrive.
-    `observed` (o,) indexes the responses that y holds; a scalar index goes with a scalar y; None means all. What is not
-    finite teaches nothing: `info.rejected` () bool."""
+    """(state, x, y, observed=None, allowed=None) -> (state, info): one time step passes, and the responses y (o,) to x
+    arrive. `observed` (o,) indexes the responses that y holds; a scalar index goes with a scalar y; None means all.
+    `allowed` (n,) bool marks the candidates in x that could be chosen; None means all. What is not finite teaches
+    nothing: `info.rejected` () bool."""
     posterior: Callable[[Any], Posterior]
-    """(state) -> posterior of the responses to an input, or to rows of inputs where x has one response."""
+    """(state) -> posterior of the responses to an input."""
     update_batch: Callable[..., tuple[Any, Any]] | None = None
-    """(state, xs (b, ...), ys, observed=None) -> (state, info): one time step with b observations; ys and `observed`
-    are (b, o), or (b,) for one response each. None where it is missing."""
+    """(state, xs (b, ...), ys, observed=None, allowed=None) -> (state, info): one time step with b observations; ys and
+    `observed` are (b, o), or (b,) for one response each; `info.rejected` (b,). None where it is missing."""
+    prepared: Callable[[Any], Posterior] | None = None
+    """(state) -> posterior for many inputs: what does not depend on them is computed once. None: `posterior`."""
     widened: Callable[[Any], Any] | None = None
     """(state) -> state: that of a learner of fewer responses, the first of these, as a state of this one. None where
     only the observations can tell."""
+    uncertain: bool = True
+    """Whether the posterior has more than means."""
 
 
 @portable

@@ -8,7 +8,7 @@ from flax import linen as nn
 from gymnasium.spaces import Box, Dict, Discrete
 
 from seqdec import agents, filters, likelihoods, models
-from seqdec.agents import _filtering
+from seqdec.agents import filtered
 from seqdec.core import Spaces
 
 OUTPUTS, SIZE = 3, 4
@@ -61,8 +61,8 @@ def test_a_decision_among_many_candidates_takes_memory_in_proportion(name, table
     if tables:
         parts["item"], x["item"] = Box(0, 9, (count,), np.int32), np.arange(count, dtype=np.int32) % 10
     spaces, found = Spaces(Dict(parts), Discrete(count)), []
-    for many in (count, _filtering._MANY):
-        monkeypatch.setattr(_filtering, "_MANY", many)
+    for many in (count, filtered._MANY):
+        monkeypatch.setattr(filtered, "_MANY", many)
         agent = agents.make(name, spaces)
         state = agent.init(jax.random.key(0))
         lowered = jax.jit(agent.act).lower(jax.random.key(1), state, x)

@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 
 import seqdec
-from seqdec import agents, filters, likelihoods, memory, models, policies
+from seqdec import agents, filters, likelihoods, memory, models
 from seqdec.agents import Rehearsal
 from tests.test_agents import ARMS, NUM_ARMS, NUM_FEATURES, Spaces, assert_same, contexts
 from tests.toys import toy_env
@@ -99,8 +99,8 @@ def plain():
 def rehearsed_once(rehearsal, flt=None):
     """The agent, and its states before and after its first update."""
     flt = plain()[0] if flt is None else flt
-    agent = agents.filtering(flt, policies.greedy(), NETWORK.init, ARMS, name="mine", settings={})
-    agent = agents.rehearsing(agent, flt, rehearsal, ARMS)
+    learner = agents.rehearsing(filters.learner(flt, NETWORK.init), flt, rehearsal, ARMS)
+    agent = agents.agent(learner, "greedy", ARMS, name="mine")
     before = jax.jit(agent.init)(jax.random.key(0))
     after, info = jax.jit(agent.update)(before, CONTEXT, jnp.int32(2), jnp.float32(0.7))
     assert not info.rejected
@@ -220,7 +220,7 @@ def test_wrong_settings_are_refused(rehearsal, error, message):
 
 def test_a_belief_without_a_free_mean_cannot_be_moved():
     flt = plain()[0]._replace(recenter=None)
-    agent = agents.filtering(flt, policies.greedy(), NETWORK.init, ARMS, name="mine", settings={})
+    learner = filters.learner(flt, NETWORK.init)
     with pytest.raises(ValueError, match=r"no mean that could be moved: leave out rehearsal.optimizer"):
-        agents.rehearsing(agent, flt, Rehearsal(memory.last(9), optimizer=optax.sgd(0.1)), ARMS)
-    assert agents.rehearsing(agent, flt, Rehearsal(memory.last(9)), ARMS).settings["rehearsal"]["memory"] == 9
+        agents.rehearsing(learner, flt, Rehearsal(memory.last(9), optimizer=optax.sgd(0.1)), ARMS)
+    assert agents.ekf(ARMS, rehearsal=Rehearsal(memory.last(9))).settings["rehearsal"]["memory"] == 9

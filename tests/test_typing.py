@@ -14,7 +14,6 @@ import pytest
 
 import seqdec
 from seqdec import agents
-from seqdec.agents import signatures
 from tests.test_readme import BLOCKS, ROOT
 
 
@@ -30,22 +29,10 @@ def expanded(function: Any) -> dict[str, Any]:
 
 
 DECLARED: dict[str, tuple[Any, Any]] = {
-    "ekf": (agents.ekf, signatures.Dense.__call__),
-    "hilofi": (agents.hilofi, signatures.HiLoFi.__call__),
-    "lofi": (agents.lofi, signatures.LoFi.__call__),
-    "lolofi": (agents.lolofi, signatures.LoLoFi.__call__),
-    "lrkf": (agents.lrkf, signatures.LRKF.__call__),
-    "replay_adamw": (agents.replay_adamw, signatures.Replay.__call__),
-    "replay_koala_plus_plus": (agents.replay_koala_plus_plus, signatures.Replay.__call__),
-    "replay_muon": (agents.replay_muon, signatures.Replay.__call__),
-    "replay_sgd": (agents.replay_sgd, signatures.Replay.__call__),
-    "subspace": (agents.subspace, signatures.Subspace.__call__),
     **{
         name: (function, inspect.unwrap(function))
         for name, function in {
-            "adamw": agents.adamw, "koala_plus_plus": agents.koala_plus_plus, "linear": agents.linear,
-            "maximize": seqdec.maximize, "minimize": seqdec.minimize, "muon": agents.muon, "on_vbll": agents.on_vbll,
-            "vbll": agents.vbll,
+            "linear": agents.linear, "maximize": seqdec.maximize, "minimize": seqdec.minimize,
         }.items()
     },
 }  # fmt: skip

@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium import spaces as gym_spaces
 
 from seqdec import memory as memories
-from seqdec.agents._filtering import Choices
+from seqdec.agents.choices import Choices, choices_for
 from seqdec.core import Array, HasSpaces, Key, Masked, PyTree
 from seqdec.memory import Memory, MemoryState
 from seqdec.runtime import scan
@@ -39,12 +39,40 @@ class Experience(NamedTuple):
 
 
 class Recorder(NamedTuple):
-    """How the feedback of a step becomes rows."""
+    """How what a learner is told becomes rows."""
 
     example: Experience
     """shapes of one row"""
-    rows: Callable[[PyTree, Array, Array], Experience]
-    """(observation, action, feedback) -> (k, ...) rows: k = n under full information on a Dict, else 1"""
+    rows: Callable[..., Experience]
+    """(x, y, observed) -> (k, ...) rows: k = n under full information on a Dict, else 1"""
+
+
+def rows_of(spaces: HasSpaces) -> Recorder:
+    """The `Recorder` of an agent in these spaces."""
+    choices = choices_for(spaces)
+    by_row = isinstance(spaces.observation_space, gym_spaces.Dict)
+    outputs = int(spaces.action_space.n) if isinstance(spaces.action_space, gym_spaces.Discrete) else 1
+
+    def rows(x, y, observed):
+        if by_row:
+            x = jax.tree.map(lambda leaf: leaf[:, None] if observed is None else leaf[observed][None, None], x)
+            y = jnp.reshape(y, (-1, 1))
+            return Experience(x, y, jnp.ones(y.shape, bool))
+        seen = jnp.ones(outputs, bool) if observed is None else jnp.arange(outputs) == observed.astype(int)
+        return jax.tree.map(lambda leaf: leaf[None], Experience(x, jnp.where(seen, y, 0), seen))
+
+    def zeros():
+        return first(
+            rows(*choices.evidence(_zeros(spaces.observation_space), _zeros(spaces.action_space), jnp.zeros(())))
+        )
+
+    example = jax.eval_shape(zeros)
+
+    def alike(x, y, observed):
+        """The rows in the dtypes of the example, in which a memory keeps them."""
+        return jax.tree.map(lambda leaf, kept: leaf.astype(kept.dtype), rows(x, y, observed), example)
+
+    return Recorder(example, alike)
 
 
 def recorder(choices: Choices, spaces: HasSpaces) -> Recorder:

@@ -19,8 +19,6 @@ import jax.numpy as jnp
 import optax
 
 from seqdec import memory as memories
-from seqdec import policies
-from seqdec.agents._filtering import assessing, choices_for, decide, drawn
 from seqdec.agents._neural.experience import (
     Batch,
     Experience,
@@ -28,14 +26,14 @@ from seqdec.agents._neural.experience import (
     first,
     key_numbers,
     minibatch,
-    recorder,
     remember,
+    rows_of,
     usable,
 )
-from seqdec.agents.inputs import checked
+from seqdec.agents.assembly import agent
 from seqdec.agents.networks import network_for
 from seqdec.checks import count
-from seqdec.core import Acquisition, Agent, Array, HasSpaces, Key, Network, Posterior, PyTree
+from seqdec.core import Acquisition, Agent, Array, HasSpaces, Key, Learner, Network, Posterior, PyTree
 from seqdec.memory import Memory, MemoryState
 from seqdec.modules import Model
 from seqdec.optim.common import promoting
@@ -145,38 +143,26 @@ def neural(
         TypeError: spaces of other kinds than Box, Discrete and a Dict of candidates.
         ValueError: a policy that needs uncertainty without a head, or a setting out of its range.
     """
-    acquisition, called = policies.resolve(policy)
-    if acquisition.needs != "mean" and head is None:
-        raise ValueError(
-            f"a plain network has no uncertainty, and the policy needs {acquisition.needs!r} of it; use epsilon_greedy "
-            "or pass a head, such as seqdec.agents.laplace()"
-        )
     inner_steps = count("inner_steps", inner_steps)
     if batch_size is not None:
         batch_size = count("batch_size", batch_size)
     memory = memories.last(1) if memory is None else memory
-    choices = choices_for(spaces, num_candidates)
-    recording = recorder(choices, spaces)
-    network = network_for(spaces, model)
+    recording, network = rows_of(spaces), network_for(spaces, model)
     top = point(network) if head is None else head(network)
-    learner = trainer(
+    learns = trainer(
         network, top, recording.example, optimizer=optimizer, memory=memory, batch_size=batch_size,
         inner_steps=inner_steps,
     )  # fmt: skip
 
-    def act(key, state, observation):
-        return decide(key, acquisition, learner.posterior(state), choices, observation)
-
-    def update(state, observation, action, feedback):
-        state, info = learner.update(state, recording.rows(observation, action, feedback))
-        if not jnp.ndim(feedback):
+    def update(state, x, y, observed=None, allowed=None):
+        state, info = learns.update(state, recording.rows(x, y, observed))
+        if observed is not None:
             info = info._replace(innovation=jnp.sum(info.innovation, keepdims=True))
         return state, info
 
-    told = {"policy": called, "inner_steps": inner_steps, "batch_size": batch_size, "memory": memory.capacity}
-    told |= drawn(num_candidates) | dict(settings or {})
-    assess = assessing(acquisition, learner.posterior, choices, spaces, uncertain=head is not None)
-    return checked(Agent(learner.init, act, update, name, acquisition.exact, told, assess=assess), spaces)
+    learner = Learner(learns.init, update, learns.posterior, uncertain=head is not None)
+    told = {"inner_steps": inner_steps, "batch_size": batch_size, "memory": memory.capacity, **(settings or {})}
+    return agent(learner, policy, spaces, name=name, settings=told, num_candidates=num_candidates)
 
 
 def trainer(
@@ -226,7 +212,7 @@ def trainer(
         last = jax.random.clone(keys)[-1]  # the belief learns from the rows of the last step
         trained = state.params, state.optimizer
         (params, moments), responses, notes = descend(loss, transform, trained, batch_of, keys)
-        innovation = innovation_of(newest, responses, 1)
+        innovation = innovation_of(newest, responses, single=False)
         squares = 0.5 * jnp.sum(innovation**2)
         good = usable(newest) & jnp.isfinite(squares) & finite(params)
         stored = remember(memory, add, state.memory, newest, good)
@@ -299,10 +285,10 @@ def _loss(head: Head, belief: Any, seen: Array, params: PyTree, batch: Batch) ->
     return head.loss(params, belief, batch, seen)
 
 
-def innovation_of(newest: Experience, responses: Array, feedback_axes: int) -> Array:
-    """Observed minus predicted: (1,) for the reward of one action, (n,) under full information."""
+def innovation_of(newest: Experience, responses: Array, *, single: bool) -> Array:
+    """Observed minus predicted: (1,) where one response was observed, else those of all rows."""
     error = jnp.where(newest.observed, newest.y - responses[: len(newest.y)].astype(newest.y.dtype), 0)
-    return jnp.ravel(error) if feedback_axes else jnp.sum(error, keepdims=True).reshape(1)
+    return jnp.sum(error, keepdims=True).reshape(1) if single else jnp.ravel(error)
 
 
 def _no_uncertainty(_):

@@ -25,7 +25,7 @@ Source: Harrison, Willes, Snoek, "Variational Bayesian last layers", 2024.
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -35,10 +35,8 @@ from seqdec import checks
 from seqdec import memory as memories
 from seqdec.agents._neural.last_layer import LastLayer, displaced, draw_weights, last_layer, spread, variances
 from seqdec.agents._neural.loop import Head, mean_of_rows, neural
-from seqdec.agents.signatures import RegularizedOptions, VariationalOptions
 from seqdec.core import Acquisition, Agent, Array, HasSpaces, Network, Posterior, Predictive, PyTree
 from seqdec.modules import Model
-from seqdec.registry import spelled
 
 _HEADS = ("regression", "classification")
 
@@ -171,7 +169,6 @@ def _posterior(network: Network, layer: LastLayer, softmax: bool) -> Callable[[V
     return posterior
 
 
-@spelled(variational)
 def vbll(
     spaces: HasSpaces,
     *,
@@ -182,7 +179,12 @@ def vbll(
     batch_size: int | None = 32,
     capacity: int = 1000,
     num_candidates: int | None = None,
-    **options: Unpack[RegularizedOptions],
+    head: str = "regression",
+    prior_std: float = 1.0,
+    noise_variance: float = 0.01,
+    degrees: float = 1.0,
+    scale: float = 0.01,
+    regularization: float = 1.0,
 ) -> Agent:
     """Variational Bayesian last layer, trained by AdamW on minibatches of all that was seen.
 
@@ -198,27 +200,22 @@ def vbll(
         batch_size: rows of a minibatch, the newest included; None is the whole memory.
         capacity: rows of the reservoir, a uniform sample of all observations.
         num_candidates: points drawn per decision, for Box actions only; None is 256.
-        **options: of `variational`.
+        head: and all others, as in `variational`.
 
     Raises TypeError or ValueError for a space or a setting that does not fit.
     """
     checks.rate("learning_rate", learning_rate)
+    own = {
+        "head": head, "prior_std": prior_std, "noise_variance": noise_variance, "degrees": degrees, "scale": scale,
+        "regularization": regularization,
+    }  # fmt: skip
     return neural(
-        spaces,
-        optimizer=optax.adamw(learning_rate),
-        head=variational(**options),
-        policy=policy,
-        model=model,
-        memory=memories.reservoir(capacity),
-        batch_size=batch_size,
-        inner_steps=inner_steps,
-        num_candidates=num_candidates,
-        name="vbll",
-        settings={"learning_rate": learning_rate, **options},
-    )
+        spaces, optimizer=optax.adamw(learning_rate), head=variational(**own), policy=policy, model=model,
+        memory=memories.reservoir(capacity), batch_size=batch_size, inner_steps=inner_steps,
+        num_candidates=num_candidates, name="vbll", settings={"learning_rate": learning_rate, **own},
+    )  # fmt: skip
 
 
-@spelled(variational)
 def on_vbll(
     spaces: HasSpaces,
     *,
@@ -227,9 +224,13 @@ def on_vbll(
     learning_rate: float = 1e-3,
     inner_steps: int = 50,
     buffer: int = 10,
-    regularization: float = 0.0,
     num_candidates: int | None = None,
-    **options: Unpack[VariationalOptions],
+    head: str = "regression",
+    prior_std: float = 1.0,
+    noise_variance: float = 0.01,
+    degrees: float = 1.0,
+    scale: float = 0.01,
+    regularization: float = 0.0,
 ) -> Agent:
     """Variational Bayesian last layer, trained by AdamW on a buffer of the last observations, without regularization.
 
@@ -240,23 +241,18 @@ def on_vbll(
         learning_rate: of AdamW.
         inner_steps: gradient steps per observation, each on the newest and all of the buffer.
         buffer: how many observations are kept.
-        regularization: as in `variational`.
         num_candidates: points drawn per decision, for Box actions only; None is 256.
-        **options: of `variational`.
+        head: and all others, as in `variational`.
 
     Raises TypeError or ValueError for a space or a setting that does not fit.
     """
     checks.rate("learning_rate", learning_rate)
+    own = {
+        "head": head, "prior_std": prior_std, "noise_variance": noise_variance, "degrees": degrees, "scale": scale,
+        "regularization": regularization,
+    }  # fmt: skip
     return neural(
-        spaces,
-        optimizer=optax.adamw(learning_rate),
-        head=variational(regularization=regularization, **options),
-        policy=policy,
-        model=model,
-        memory=memories.last(checks.count("buffer", buffer)),
-        batch_size=None,
-        inner_steps=inner_steps,
-        num_candidates=num_candidates,
-        name="on_vbll",
-        settings={"learning_rate": learning_rate, "regularization": regularization, **options},
-    )
+        spaces, optimizer=optax.adamw(learning_rate), head=variational(**own), policy=policy, model=model,
+        memory=memories.last(checks.count("buffer", buffer)), batch_size=None, inner_steps=inner_steps,
+        num_candidates=num_candidates, name="on_vbll", settings={"learning_rate": learning_rate, **own},
+    )  # fmt: skip

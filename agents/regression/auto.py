@@ -183,7 +183,7 @@ def auto(
         add, draw, again = jax.random.split(key, 3)
         good = usable(newest)
         means = jax.vmap(lambda x: mixed(answers_of(parts, state, x), state.log_weights).mean)(newest.x)
-        error = innovation_of(newest, means, jnp.ndim(feedback))
+        error = innovation_of(newest, means, single=jnp.ndim(feedback) == 0)
         contexts, x = measured(parts, state.contexts, observation, newest.x, good)
         count, observed = len(newest.y), newest.observed.ravel()
         seen, y = rewards.measured(state.rewards, newest.y.ravel(), good & observed)

@@ -22,9 +22,9 @@ from seqdec import checks, memory, models, policies
 from seqdec.agents import recommender
 from seqdec.agents._filtering import assessing, choices_for, decide
 from seqdec.agents._neural.experience import first, recorder, usable
+from seqdec.agents.filtered import ekf
 from seqdec.agents.inputs import checked
 from seqdec.agents.networks import check_candidates
-from seqdec.agents.presets import ekf
 from seqdec.agents.regression import nig, rewards, units
 from seqdec.agents.regression.nig import Regression
 from seqdec.agents.regression.rewards import Rewards

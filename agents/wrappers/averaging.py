@@ -1,4 +1,4 @@
-r"""Averaging: an agent that acts by the average of its parameters over its last steps.
+r"""Averaging: a learner that answers by the average of its parameters over its last steps.
 
     theta_bar <- a_t theta_bar + (1 - a_t) theta,     a_t = min(a, t / (t + 100))
 
@@ -16,31 +16,33 @@ import jax
 import jax.numpy as jnp
 
 from seqdec.checks import number
-from seqdec.core import Agent, Array, PyTree
+from seqdec.core import Array, Learner, PyTree
 
 _START = 100
 """Updates after which the horizon of the average is 2, and up to which it hardly differs from the latest parameters."""
 
 
 class Averaged(NamedTuple):
-    """The state of an agent and the average of its parameters."""
+    """The state of a learner and the average of its parameters."""
 
     state: Any
-    """of the agent"""
+    """of the learner"""
     average: PyTree
     """theta_bar"""
     updates: Array
     """() float, updates so far; those rejected are not counted"""
 
 
-def averaging(agent: Agent, decay: float, get: Callable[[Any], PyTree], put: Callable[[Any, PyTree], Any]) -> Agent:
-    """`agent`, acting by the average of its parameters.
+def averaging(
+    learner: Learner, decay: float, get: Callable[[Any], PyTree], put: Callable[[Any, PyTree], Any]
+) -> Learner:
+    """`learner`, whose posterior is that of the average of its parameters.
 
     Args:
-        agent: any that learns parameters.
+        learner: any that learns parameters.
         decay: a in [0, 1); the average reaches over the last 1 / (1 - a) updates.
-        get: (state of the agent) -> theta.
-        put: (state of the agent, theta) -> state with these parameters.
+        get: (state of the learner) -> theta.
+        put: (state of the learner, theta) -> state with these parameters.
 
     Raises:
         ValueError: the decay is out of range.
@@ -48,31 +50,18 @@ def averaging(agent: Agent, decay: float, get: Callable[[Any], PyTree], put: Cal
     number("average", decay, 0, 1)
 
     def init(key):
-        state = agent.init(key)
+        state = learner.init(key)
         return Averaged(state, jax.tree.map(jnp.copy, get(state)), jnp.zeros(()))
 
-    def act(key, state, observation):
-        return agent.act(key, put(state.state, state.average), observation)
-
-    def assess(key, state, observation):
-        assert agent.assess is not None
-        return agent.assess(key, put(state.state, state.average), observation)
-
-    def update(state, observation, action, feedback):
-        inner, info = agent.update(state.state, observation, action, feedback)
+    def update(state, x, y, observed=None, allowed=None):
+        inner, info = learner.update(state.state, x, y, observed, allowed)
         taken = ~jnp.any(info.rejected)
         updates = state.updates + taken.astype(state.updates.dtype)
         average = moved(state.average, get(inner), updates, decay, taken)
         return Averaged(inner, average, updates), info
 
-    return agent._replace(
-        init=init,
-        act=act,
-        update=update,
-        update_batch=None,
-        act_batch=None,
-        assess=None if agent.assess is None else assess,
-        settings={**agent.settings, "average": decay},
+    return Learner(
+        init, update, lambda state: learner.posterior(put(state.state, state.average)), uncertain=learner.uncertain
     )
 
 

@@ -21,16 +21,15 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from seqdec.agents._filtering import choices_for
-from seqdec.agents._neural.experience import Experience, finite, key_numbers, recorder, remember
+from seqdec.agents._neural.experience import Experience, finite, key_numbers, remember, rows_of
 from seqdec.checks import count
-from seqdec.core import Agent, Array, Filter, HasSpaces
+from seqdec.core import Array, Filter, HasSpaces, Learner
 from seqdec.memory import Memory, MemoryState
 from seqdec.optim.common import promoting
 
 
 class Rehearsal(NamedTuple):
-    """What an agent does with past observations at each step: see `seqdec.agents.wrappers.rehearsal`.
+    """What a learner does with past observations at each step: see `seqdec.agents.wrappers.rehearsal`.
 
     Each replayed update counts its observation once more, which makes the belief overconfident.
     """
@@ -46,7 +45,7 @@ class Rehearsal(NamedTuple):
 
 
 class RehearsalState(NamedTuple):
-    """The state of an agent that rehearses."""
+    """The state of a learner that rehearses."""
 
     belief: Any
     """of the filter"""
@@ -58,40 +57,33 @@ class RehearsalState(NamedTuple):
     """data of the key of all draws from the memory, never changed"""
 
 
-def rehearsing(agent: Agent, flt: Filter, rehearsal: Rehearsal, spaces: HasSpaces) -> Agent:
-    """`agent`, each of whose updates is followed by rehearsal.
+def rehearsing(learner: Learner, flt: Filter, rehearsal: Rehearsal, spaces: HasSpaces) -> Learner:
+    """`learner`, each of whose updates is followed by rehearsal.
 
     What a rejected update brought is not stored, and nothing is learned in its step.
 
     Args:
-        agent: of `seqdec.agents.filtering`, whose state is the belief of `flt`.
+        learner: whose state is the belief of `flt`, as of `seqdec.filters.learner`.
         flt: its filter.
         rehearsal: what to do.
-        spaces: those of the agent.
+        spaces: in which it learns.
 
     Raises:
         ValueError, TypeError: a setting is out of its range or does not fit the filter.
     """
     rehearsal = _checked(flt, rehearsal)
-    record, memory = recorder(choices_for(spaces), spaces), rehearsal.memory
+    record, memory = rows_of(spaces), rehearsal.memory
     transform = None if rehearsal.optimizer is None else promoting(rehearsal.optimizer)
 
     def init(key):
-        belief, draws = agent.init(key), key_numbers(jax.random.fold_in(key, 2))
+        belief, draws = learner.init(key), key_numbers(jax.random.fold_in(key, 2))
         optimizer = None if transform is None else transform.init(flt.mean(belief))
         return RehearsalState(belief, memory.init(record.example), optimizer, draws)
 
-    def act(key, state, observation):
-        return agent.act(key, state.belief, observation)
-
-    def assess(key, state, observation):
-        assert agent.assess is not None
-        return agent.assess(key, state.belief, observation)
-
-    def update(state, observation, action, feedback):
-        belief, info = agent.update(state.belief, observation, action, feedback)
+    def update(state, x, y, observed=None, allowed=None):
+        belief, info = learner.update(state.belief, x, y, observed, allowed)
         accept = ~jnp.any(info.rejected)
-        newest = record.rows(observation, action, feedback)
+        newest = record.rows(x, y, observed)
         key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.memory.seen)
         placing, replaying, batching = jax.random.split(key, 3)
         # Written before it is read, so that XLA need not keep the memory as it was.
@@ -99,23 +91,14 @@ def rehearsing(agent: Agent, flt: Filter, rehearsal: Rehearsal, spaces: HasSpace
         state = state._replace(belief=belief, memory=stored)
         if rehearsal.updates:
             rows = memory.draw(replaying, stored, rehearsal.updates)
-            state = state._replace(belief=_replay(flt, belief, rows, accept, every=jnp.ndim(feedback) == 1))
+            state = state._replace(belief=_replay(flt, belief, rows, accept, every=observed is None))
         if transform is not None:
             rows = memory.draw(batching, stored, max(rehearsal.batch_size - len(newest.y), 0))
             rows = jax.tree.map(lambda *parts: jnp.concatenate(parts), newest, rows)
             state = _descend(flt, transform, state, rows, accept)
         return state, info
 
-    told = {**rehearsal._asdict(), "memory": memory.capacity}
-    return agent._replace(
-        init=init,
-        act=act,
-        update=update,
-        update_batch=None,
-        act_batch=None,
-        assess=None if agent.assess is None else assess,
-        settings={**agent.settings, "rehearsal": told},
-    )
+    return Learner(init, update, lambda state: learner.posterior(state.belief))
 
 
 def _checked(flt: Filter, rehearsal: Rehearsal) -> Rehearsal:

@@ -1,4 +1,4 @@
-r"""Standard units: an agent that sees numbers by their means and standard deviations, whatever their units.
+r"""Standard units: a learner that sees numbers by their means and standard deviations, whatever their units.
 
     contexts, vectors or single numbers     (x - mean) / std, running (`seqdec.agents.regression.units`), cut off at 5
     numbers of candidates, likewise         each column over all candidates allowed
@@ -9,7 +9,9 @@ stay as they are. The units are those of all contexts learned from, the newest i
 units of its time: they move as 1 / n.
 """
 
+import functools
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -17,33 +19,31 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
-from seqdec.agents._filtering import choices_for
-from seqdec.agents.inputs import checked
 from seqdec.agents.regression import units
 from seqdec.agents.regression.units import Units
-from seqdec.core import Agent, Array, HasSpaces, Masked, Network, PyTree, Spaces
-from seqdec.spaces import moderate, spaces_of
+from seqdec.core import Array, HasSpaces, Learner, Network, Posterior, PyTree, Spaces
+from seqdec.spaces import spaces_of
 
 _CONTEXT = "context"
 """Name of the units of a context that is not a Dict."""
 
 
 class Standardized(NamedTuple):
-    """The state of an agent that sees contexts in standard units."""
+    """The state of a learner that sees contexts in standard units."""
 
     state: Any
-    """of the agent"""
+    """of the learner"""
     contexts: dict[str, Units]
     """by name of the entry of a Dict, or of "context\""""
 
     @property
     def params(self) -> PyTree:
-        """Those of the agent."""
+        """Those of the learner."""
         return self.state.params
 
 
 def standard_spaces(spaces: HasSpaces) -> Spaces:
-    """The spaces with contexts in standard units, for which the agent inside is built."""
+    """The spaces with contexts in standard units, for which the learner inside is built."""
     observations, actions = spaces_of(spaces)
     if isinstance(observations, gym_spaces.Dict):
         fresh = {name: _free(part) if _is_numeric(part, 1) else part for name, part in observations.items()}
@@ -51,77 +51,88 @@ def standard_spaces(spaces: HasSpaces) -> Spaces:
     return Spaces(_free(observations) if _is_numeric(observations, 0) else observations, actions)
 
 
-def standardizing(agent: Agent, spaces: HasSpaces) -> Agent:
-    """`agent`, which was built for `standard_spaces(spaces)`, in an environment with these spaces.
+def standardized(learner: Learner, spaces: HasSpaces) -> Learner:
+    """`learner`, which was built for `standard_spaces(spaces)`, in these spaces.
 
-    It is the agent itself where all contexts stay as they are.
+    It is the learner itself where all contexts stay as they are.
     """
-    own, sound = spaces_of(spaces), choices_for(spaces).sound
-    by_row, shapes = isinstance(own.observation_space, gym_spaces.Dict), _shapes(own.observation_space)
+    observations, actions = spaces_of(spaces)
+    shapes, named = _shapes(observations), isinstance(observations, gym_spaces.Dict)
+    boxes = isinstance(actions, gym_spaces.Box)
     if not shapes:
-        return agent
+        return learner
 
-    def rows(context):
-        """Numbers of a context by name, (1, ...), or of candidates, (n, ...)."""
-        parts = context if by_row else {_CONTEXT: jnp.asarray(context)[None]}
+    def parts_of(x):
+        """Numbers by name: of a context (1, ...), also one before the points of a box, or of candidates (n, ...)."""
+        if boxes:
+            x = x[0, : math.prod(shapes[_CONTEXT])].reshape(shapes[_CONTEXT])
+        parts = x if named else {_CONTEXT: x[None]}
         return {name: jnp.asarray(parts[name], float) for name in shapes}
 
-    def lesson(observation, feedback):
-        """What the units are measured on: rows, and which of them count."""
-        context, mask = observation if isinstance(observation, Masked) else (observation, None)
-        parts = rows(context)
-        count = len(next(iter(parts.values())))
-        allowed = jnp.ones(count, bool) if mask is None or not by_row else jnp.asarray(mask, bool)
-        return parts, allowed & sound(context) & jnp.all(moderate(feedback))
+    def seen(contexts, x):
+        parts = {name: jax.vmap(units.bounded, (None, 0))(contexts[name], part) for name, part in parts_of(x).items()}
+        if named:
+            return {**x, **parts}
+        if not boxes:
+            return parts[_CONTEXT][0]
+        context = parts[_CONTEXT].reshape(1, -1)
+        context = jnp.broadcast_to(context, (len(x), context.size))
+        wide = jnp.result_type(context, x)
+        return jnp.concatenate([context.astype(wide), x[:, context.shape[1] :].astype(wide)], axis=1)
 
-    def measured(contexts, parts, counted):
-        return {name: units.measured(contexts[name], parts[name], counted) for name in shapes}
+    def counted(x, y, allowed):
+        """The numbers that the units are measured on, and which of their rows count."""
+        parts = parts_of(x)
+        rows = jnp.ones(len(next(iter(parts.values()))), bool)
+        return parts, (rows if allowed is None or not named else jnp.asarray(allowed, bool)) & jnp.all(jnp.isfinite(y))
 
-    def seen(contexts, observation):
-        context = observation.observation if isinstance(observation, Masked) else observation
-        good = sound(context)  # those that are not stay so, whatever they are cut off at
-        parts = {name: jax.vmap(units.bounded, (None, 0))(contexts[name], part) for name, part in rows(context).items()}
-        parts = {name: jnp.where(good, part, jnp.nan) for name, part in parts.items()}
-        context = {**context, **parts} if by_row else parts[_CONTEXT][0]
-        return observation._replace(observation=context) if isinstance(observation, Masked) else context
+    def measured(contexts, parts, present):
+        return {name: units.measured(contexts[name], parts[name], present) for name in shapes}
 
     def init(key):
-        return Standardized(agent.init(key), {name: units.unknown(shape) for name, shape in shapes.items()})
+        return Standardized(learner.init(key), {name: units.unknown(shape) for name, shape in shapes.items()})
 
-    def act(key, state, observation):
-        return agent.act(key, state.state, seen(state.contexts, observation))
-
-    def update(state, observation, action, feedback):
-        contexts = measured(state.contexts, *lesson(observation, feedback))
-        inner, info = agent.update(state.state, seen(contexts, observation), action, feedback)
+    def update(state, x, y, observed=None, allowed=None):
+        contexts = measured(state.contexts, *counted(x, y, allowed))
+        inner, info = learner.update(state.state, seen(contexts, x), y, observed, allowed)
         return Standardized(inner, _unless(info.rejected, contexts, state.contexts)), info
 
-    def update_batch(state, observations, actions, rewards):
-        assert agent.update_batch is not None
-        parts, counted = jax.vmap(lesson)(observations, rewards)
+    def update_batch(state, xs, ys, observed=None, allowed=None):
+        assert learner.update_batch is not None
+        parts, present = jax.vmap(counted)(xs, ys, allowed)
         parts = jax.tree.map(lambda part: part.reshape(-1, *part.shape[2:]), parts)
-        contexts = measured(state.contexts, parts, counted.ravel())
-        shown = jax.vmap(seen, (None, 0))(contexts, observations)
-        inner, info = agent.update_batch(state.state, shown, actions, rewards)
+        contexts = measured(state.contexts, parts, present.ravel())
+        shown = jax.vmap(seen, (None, 0))(contexts, xs)
+        inner, info = learner.update_batch(state.state, shown, ys, observed, allowed)
         return Standardized(inner, _unless(info.rejected, contexts, state.contexts)), info
 
-    def act_batch(keys, state, observations):
-        assert agent.act_batch is not None
-        return agent.act_batch(keys, state.state, jax.vmap(seen, (None, 0))(state.contexts, observations))
+    def asked(posterior_of):
+        return lambda state: on_inputs(posterior_of(state.state), functools.partial(seen, state.contexts))
 
-    def assess(key, state, observation):
-        assert agent.assess is not None
-        return agent.assess(key, state.state, seen(state.contexts, observation))
-
-    fresh = agent._replace(
+    return learner._replace(
         init=init,
-        act=act,
         update=update,
-        update_batch=None if agent.update_batch is None else update_batch,
-        act_batch=None if agent.act_batch is None else act_batch,
-        assess=None if agent.assess is None else assess,
+        posterior=asked(learner.posterior),
+        update_batch=None if learner.update_batch is None else update_batch,
+        prepared=None if learner.prepared is None else asked(learner.prepared),
+        widened=None,
     )
-    return checked(fresh, own)
+
+
+def on_inputs(posterior: Posterior, change: Callable[[PyTree], PyTree]) -> Posterior:
+    """The posterior of candidates of which `posterior` sees what `change` makes of them."""
+    marginals = posterior.marginals
+
+    def draw(key):
+        function = posterior.draw(key)
+        return lambda candidates: function(change(candidates))
+
+    return Posterior(
+        lambda candidates: posterior.mean(change(candidates)),
+        lambda candidates: posterior.joint(change(candidates)),
+        draw,
+        None if marginals is None else lambda candidates: marginals(change(candidates)),
+    )
 
 
 def standard_actions(network: Network, spaces: HasSpaces) -> Network:

@@ -201,10 +201,9 @@ def linear(env: Environment, *, noise: float = 0.01, initial_std: float = 0.3) -
 
     network = models.Network(init, apply, lambda path: False)
     flt = filters.ekf(network, likelihoods.gaussian(noise), initial_std=initial_std)
-    return agents.filtering(
-        filters.independent(flt, count),
+    return agents.agent(
+        filters.learner(filters.independent(flt, count), init),
         policies.epistemic_sampling(),
-        init,
         env,
         name="linear",
         settings={"noise": noise, "initial_std": initial_std},

@@ -1,0 +1,136 @@
+"""An agent from what learns and a policy: the policy scores actions by the posterior, and feedback is learned from."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from gymnasium import spaces as gym_spaces
+
+from seqdec import policies
+from seqdec.agents.choices import Choices, choices_for, near_best
+from seqdec.agents.inputs import checked
+from seqdec.core import (
+    Acquisition,
+    Action,
+    Agent,
+    Array,
+    Assessment,
+    HasSpaces,
+    Key,
+    Learner,
+    Masked,
+    Posterior,
+    PyTree,
+)
+from seqdec.policies.common import marginals
+
+
+def agent(
+    learner: Learner,
+    policy: str | Acquisition,
+    spaces: HasSpaces,
+    *,
+    name: str,
+    settings: Mapping[str, Any] | None = None,
+    num_candidates: int | None = None,
+    refine: bool = False,
+) -> Agent:
+    """Learner x policy.
+
+    Scalar feedback is the response of the action, a vector that of every action. Feedback for an action out of range,
+    or with numbers that are not finite or as large as 1e15, is NaN for the learner, which rejects it.
+
+    Args:
+        learner: of one response per Discrete action; where observations are a Dict of candidates, of one for each of
+            them; for Box actions, of one for each row of observation and action, concatenated.
+        policy: name or acquisition of `seqdec.policies`.
+        spaces: anything with observation_space and action_space.
+        name: shown in tables and figures.
+        settings: recorded in the manifest of a run, with the name of the policy unless they have it.
+        num_candidates: points drawn per decision, for Box actions only; None is 256.
+        refine: for Box actions, offer as many points again near the best of those drawn.
+
+    Raises:
+        TypeError: spaces of other kinds than Box, Discrete and a Dict of candidates.
+        ValueError: an unbounded box of actions; or a policy that needs uncertainty where the learner has none.
+    """
+    acquisition, called = policies.resolve(policy)
+    if acquisition.needs != "mean" and not learner.uncertain:
+        raise ValueError(
+            f"{name} has no uncertainty, and the policy needs {acquisition.needs!r} of it; use greedy or epsilon_greedy"
+        )
+    choices, actions = choices_for(spaces, num_candidates), spaces.action_space
+
+    def act(key, state, observation):
+        posterior, offered = learner.posterior(state), choices
+        if refine and isinstance(actions, gym_spaces.Box):
+            offered = near_best(choices, posterior, actions)
+        return decide(key, acquisition, posterior, offered, observation)
+
+    def act_batch(keys, state, observations):
+        assert learner.prepared is not None
+        posterior = learner.prepared(state)
+        return jax.vmap(lambda key, seen: decide(key, acquisition, posterior, choices, seen))(keys, observations)
+
+    def assess(key, state, observation):
+        obs, mask = _unmasked(observation)
+        offer, _, estimate = jax.random.split(key, 3)
+        posterior, candidates = learner.posterior(state), choices.candidates(offer, obs)
+        mean = posterior.mean(candidates)
+        variance = probability = jnp.full_like(mean, jnp.nan)
+        if learner.uncertain:
+            variance = marginals(posterior, candidates).variance
+        if acquisition.probabilities is not None:
+            probability = acquisition.probabilities(estimate, posterior, candidates, mask)
+        return Assessment(mean, variance, probability)
+
+    def update(state, observation, action, feedback):
+        obs, mask = _unmasked(observation)
+        return learner.update(state, *choices.evidence(obs, action, feedback), mask)
+
+    def update_batch(state, observations, actions, rewards):
+        assert learner.update_batch is not None
+        obs, masks = _unmasked(observations)
+        return learner.update_batch(state, *jax.vmap(choices.evidence)(obs, actions, rewards), masks)
+
+    told = {"policy": called, **(settings or {})}
+    if num_candidates is not None:
+        told["num_candidates"] = num_candidates
+    made = Agent(
+        learner.init,
+        act,
+        update,
+        name,
+        acquisition.exact,
+        told,
+        update_batch=None if learner.update_batch is None else update_batch,
+        act_batch=None if learner.prepared is None else act_batch,
+        widened=learner.widened,
+        assess=assess if choices.indexed else None,
+    )
+    return checked(made, spaces)
+
+
+def decide(key: Key, acquisition: Acquisition, question: Posterior, choices: Choices, observation: PyTree) -> Action:
+    """Score the candidates of the observation and play the best; see `Action.propensity` for what has no score."""
+    obs, mask = _unmasked(observation)
+    offer, score, estimate = jax.random.split(key, 3)
+    candidates = choices.candidates(offer, obs)
+    scores = acquisition.score(score, question, candidates, mask)
+    index = jnp.argmax(scores)
+    every = None
+    if acquisition.probabilities is None:
+        propensity = jnp.full((), jnp.nan)
+    else:
+        if acquisition.probability is None:
+            every = acquisition.probabilities(estimate, question, candidates, mask)
+            propensity = every[index]
+        else:
+            propensity = acquisition.probability(estimate, question, candidates, mask, index)
+        propensity = jnp.where(choices.sound(obs) & jnp.isfinite(scores[index]), propensity, jnp.nan)
+    return Action(choices.action(candidates, index), propensity, every if choices.indexed else None)
+
+
+def _unmasked(observation: PyTree) -> tuple[PyTree, Array | None]:
+    return observation if isinstance(observation, Masked) else (observation, None)

@@ -1,0 +1,349 @@
+"""The agents of the filters: Kalman filters over the weights of a network, with settings for rewards of order one.
+
+Ranks are those of the paper's MNIST bandit, and so are HiLoFi's initial covariances. Its observation noise is not
+stated, and its process noise is too small for hidden layers that are to learn in a low-rank belief.
+"""
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gymnasium import spaces as gym_spaces
+
+from seqdec import checks, filters, likelihoods, policies
+from seqdec.agents.assembly import agent
+from seqdec.agents.inputs import refuse_unused
+from seqdec.agents.networks import network_for
+from seqdec.agents.wrappers.averaging import averaging
+from seqdec.agents.wrappers.rehearsal import Rehearsal, rehearsing
+from seqdec.agents.wrappers.standard import standard_actions, standard_spaces, standardized
+from seqdec.core import Acquisition, Agent, Array, Filter, HasSpaces
+from seqdec.filters import Numerics
+from seqdec.filters.covariance import ProcessNoise
+from seqdec.filters.embeddings import TableStd
+from seqdec.likelihoods import Likelihood
+from seqdec.modules import Model
+from seqdec.plugins import load
+
+NOISE_VARIANCE, STD = 0.01, math.sqrt(0.1)
+_MANY = 64
+"""Candidates beyond which their covariance is not computed for the sake of its diagonal."""
+
+
+def hilofi(
+    spaces: HasSpaces,
+    *,
+    policy: str | Acquisition = "epistemic_sampling",
+    model: Model | None = None,
+    likelihood: Likelihood | None = None,
+    noise_variance: float = NOISE_VARIANCE,
+    num_candidates: int | None = None,
+    rehearsal: Rehearsal | None = None,
+    average: float = 0.0,
+    standardize: bool = True,
+    rank: int = 50,
+    initial_std_hidden: Array | float = STD,
+    initial_std_last: Array | float = STD,
+    process_noise_hidden: ProcessNoise = 1e-6,
+    process_noise_last: ProcessNoise = 1e-6,
+    initial_span: str = "random",
+    initial_std_table: TableStd = STD,
+    per_output: bool = False,
+    numerics: Numerics = Numerics(),
+) -> Agent:
+    """HiLoFi: full-rank belief over the last layer, low-rank over the hidden layers.
+
+    Args:
+        spaces: anything with observation_space and action_space: an Environment, a gymnasium.Env.
+        policy: name or acquisition of `seqdec.policies`.
+        model: flax module or `seqdec.models.Network` with one output per action; None is LeNet5 for 28 x 28 images,
+            `seqdec.agents.scorer` for candidates, else an MLP with two hidden layers of 50 units. Its output layer is
+            detected, or given by a Network's `is_last`.
+        likelihood: of `seqdec.likelihoods`; None is gaussian(noise_variance).
+        noise_variance: observation variance R.
+        num_candidates: points drawn per decision, for Box actions only; None is 256.
+        rehearsal: of past observations; None keeps none.
+        average: a in [0, 1), decay of the moving average of the means, which acts (`seqdec.agents.averaging`); 0: the
+            latest mean acts.
+        standardize: give the model contexts of at most 256 numbers, numbers of candidates, and Box actions in standard
+            units (`seqdec.agents.wrappers.standard`). False gives it all as they are.
+        rank: and all others, as in `seqdec.filters.hilofi`.
+
+    Raises:
+        ValueError, TypeError: a setting or a space does not fit; the message names it.
+    """
+    own = {
+        "rank": rank, "initial_std_hidden": initial_std_hidden, "initial_std_last": initial_std_last,
+        "process_noise_hidden": process_noise_hidden, "process_noise_last": process_noise_last, "initial_span":
+        initial_span, "initial_std_table": initial_std_table, "per_output": per_output, "numerics": numerics,
+    }  # fmt: skip
+    return _of_filter(
+        hilofi, filters.hilofi, own, spaces, policy, model, likelihood, noise_variance, num_candidates, rehearsal,
+        average, standardize,
+    )  # fmt: skip
+
+
+def lolofi(
+    spaces: HasSpaces,
+    *,
+    policy: str | Acquisition = "predictive_sampling",
+    model: Model | None = None,
+    likelihood: Likelihood | None = None,
+    noise_variance: float = NOISE_VARIANCE,
+    num_candidates: int | None = None,
+    rehearsal: Rehearsal | None = None,
+    average: float = 0.0,
+    standardize: bool = True,
+    rank_hidden: int = 50,
+    rank_last: int | None = None,
+    initial_std_hidden: Array | float = 1.0,
+    initial_std_last: Array | float = 1.0,
+    process_noise_hidden: ProcessNoise = 1e-4,
+    process_noise_last: ProcessNoise = 1e-6,
+    initial_span: str = "random",
+    initial_std_table: TableStd = STD,
+    numerics: Numerics = Numerics(),
+) -> Agent:
+    """LoLoFi: low-rank beliefs over the last layer and over the hidden layers.
+
+    Arguments up to `standardize` are those of `seqdec.agents.hilofi`, the others those of `seqdec.filters.lolofi`.
+    """
+    own = {
+        "rank_hidden": rank_hidden, "rank_last": rank_last, "initial_std_hidden": initial_std_hidden,
+        "initial_std_last": initial_std_last, "process_noise_hidden": process_noise_hidden, "process_noise_last":
+        process_noise_last, "initial_span": initial_span, "initial_std_table": initial_std_table, "numerics":
+        numerics,
+    }  # fmt: skip
+    return _of_filter(
+        lolofi, filters.lolofi, own, spaces, policy, model, likelihood, noise_variance, num_candidates, rehearsal,
+        average, standardize,
+    )  # fmt: skip
+
+
+def lofi(
+    spaces: HasSpaces,
+    *,
+    policy: str | Acquisition = "predictive_sampling",
+    model: Model | None = None,
+    likelihood: Likelihood | None = None,
+    noise_variance: float = NOISE_VARIANCE,
+    num_candidates: int | None = None,
+    rehearsal: Rehearsal | None = None,
+    average: float = 0.0,
+    standardize: bool = True,
+    rank: int = 50,
+    initial_std: Array | float = 0.1,
+    process_noise: ProcessNoise = 0.0,
+    initial_std_table: TableStd = 1.0,
+    spare: int = 0,
+    numerics: Numerics = Numerics(),
+) -> Agent:
+    """LoFi: one belief over all parameters whose precision is a diagonal and a low-rank matrix.
+
+    Arguments up to `standardize` are those of `seqdec.agents.hilofi`, the others those of `seqdec.filters.lofi`.
+    """
+    own = {
+        "rank": rank, "initial_std": initial_std, "process_noise": process_noise, "initial_std_table":
+        initial_std_table, "spare": spare, "numerics": numerics,
+    }  # fmt: skip
+    return _of_filter(
+        lofi, filters.lofi, own, spaces, policy, model, likelihood, noise_variance, num_candidates, rehearsal,
+        average, standardize,
+    )  # fmt: skip
+
+
+def lrkf(
+    spaces: HasSpaces,
+    *,
+    policy: str | Acquisition = "predictive_sampling",
+    model: Model | None = None,
+    likelihood: Likelihood | None = None,
+    noise_variance: float = NOISE_VARIANCE,
+    num_candidates: int | None = None,
+    rehearsal: Rehearsal | None = None,
+    average: float = 0.0,
+    standardize: bool = True,
+    rank: int = 50,
+    initial_std: Array | float = 1.0,
+    process_noise: ProcessNoise = 1e-4,
+    initial_span: str = "random",
+    initial_std_table: TableStd = STD,
+    numerics: Numerics = Numerics(),
+) -> Agent:
+    """LRKF: one low-rank belief over all parameters.
+
+    Arguments up to `standardize` are those of `seqdec.agents.hilofi`, the others those of `seqdec.filters.lrkf`.
+    """
+    own = {
+        "rank": rank, "initial_std": initial_std, "process_noise": process_noise, "initial_span": initial_span,
+        "initial_std_table": initial_std_table, "numerics": numerics,
+    }  # fmt: skip
+    return _of_filter(
+        lrkf, filters.lrkf, own, spaces, policy, model, likelihood, noise_variance, num_candidates, rehearsal,
+        average, standardize,
+    )  # fmt: skip
+
+
+def ekf(
+    spaces: HasSpaces,
+    *,
+    policy: str | Acquisition = "epistemic_sampling",
+    model: Model | None = None,
+    likelihood: Likelihood | None = None,
+    noise_variance: float = NOISE_VARIANCE,
+    num_candidates: int | None = None,
+    rehearsal: Rehearsal | None = None,
+    average: float = 0.0,
+    standardize: bool = True,
+    initial_std: Array | float = STD,
+    process_noise: ProcessNoise = 0.0,
+    initial_std_table: TableStd = STD,
+    numerics: Numerics = Numerics(),
+) -> Agent:
+    """EKF: one dense belief over all parameters, for small networks.
+
+    Arguments up to `standardize` are those of `seqdec.agents.hilofi`, the others those of `seqdec.filters.ekf`.
+    """
+    own = {
+        "initial_std": initial_std, "process_noise": process_noise, "initial_std_table": initial_std_table,
+        "numerics": numerics,
+    }  # fmt: skip
+    return _of_filter(
+        ekf, filters.ekf, own, spaces, policy, model, likelihood, noise_variance, num_candidates, rehearsal,
+        average, standardize,
+    )  # fmt: skip
+
+
+def subspace(
+    spaces: HasSpaces,
+    *,
+    policy: str | Acquisition = "predictive_sampling",
+    model: Model | None = None,
+    likelihood: Likelihood | None = None,
+    noise_variance: float = NOISE_VARIANCE,
+    num_candidates: int | None = None,
+    rehearsal: Rehearsal | None = None,
+    average: float = 0.0,
+    standardize: bool = True,
+    rank: int = 100,
+    initial_std: Array | float = 1.0,
+    initial_std_table: TableStd = 1.0,
+    numerics: Numerics = Numerics(),
+) -> Agent:
+    """Subspace EKF: a dense belief over random directions of parameter space, all others are fixed.
+
+    Arguments up to `standardize` are those of `seqdec.agents.hilofi`, the others those of `seqdec.filters.subspace`.
+    """
+    own = {
+        "rank": rank, "initial_std": initial_std, "initial_std_table": initial_std_table, "numerics": numerics,
+    }  # fmt: skip
+    return _of_filter(
+        subspace, filters.subspace, own, spaces, policy, model, likelihood, noise_variance, num_candidates, rehearsal,
+        average, standardize,
+    )  # fmt: skip
+
+
+def from_filter(factory: Callable[..., Filter] | str, policy: str, **presets: Any) -> Callable[..., Agent]:
+    """The agent factory of a filter: (spaces, *, keywords of `hilofi` up to standardize and of the filter) -> agent.
+
+    Args:
+        factory: (network, likelihood, *, keywords) -> Filter, or "module:function". Where it takes `numerics`, the
+            linearization is shared between acting and learning if the policy linearizes too.
+        policy: the default.
+        **presets: values of the filter's keywords.
+    """
+    make_filter = load(factory) if isinstance(factory, str) else factory
+    default_policy = policy
+
+    def make(
+        spaces: HasSpaces,
+        *,
+        policy: str | Acquisition = default_policy,
+        model: Model | None = None,
+        likelihood: Likelihood | None = None,
+        noise_variance: float = NOISE_VARIANCE,
+        num_candidates: int | None = None,
+        rehearsal: Rehearsal | None = None,
+        average: float = 0.0,
+        standardize: bool = True,
+        **settings: Any,
+    ) -> Agent:
+        return _of_filter(
+            make, make_filter, {**presets, **settings}, spaces, policy, model, likelihood, noise_variance,
+            num_candidates, rehearsal, average, standardize,
+        )  # fmt: skip
+
+    own = [
+        part.replace(default=presets.get(key, part.default))
+        for key, part in inspect.signature(make_filter).parameters.items()
+        if part.kind is part.KEYWORD_ONLY
+    ]
+    common = list(inspect.signature(make).parameters.values())[:-1]
+    # What commands and `make` know of the keywords of a filter from outside.
+    make.__signature__ = inspect.Signature([*common, *own])  # pyright: ignore[reportFunctionMemberAccess]
+    make.__name__, make.__doc__ = make_filter.__name__, make_filter.__doc__
+    return make
+
+
+def _of_filter(
+    public: Callable[..., Agent],
+    make_filter: Callable[..., Filter],
+    own: Mapping[str, Any],
+    spaces: HasSpaces,
+    policy: str | Acquisition,
+    model: Model | None,
+    likelihood: Likelihood | None,
+    noise_variance: float,
+    num_candidates: int | None,
+    rehearsal: Rehearsal | None,
+    average: float,
+    standardize: bool,
+) -> Agent:
+    """What the function `public` returns: (network, likelihood, **own) -> filter, as a learner in its wrappers."""
+    name, settings = public.__name__, dict(own)
+    if likelihood is not None:
+        refuse_unused(public, {"noise_variance": noise_variance}, "with a likelihood, which has its own")
+    acquisition, called = policies.resolve(policy)
+    inside = standard_spaces(spaces) if checks.flag("standardize", standardize) else spaces
+    network = network_for(inside, model)
+    network = standard_actions(network, inside) if standardize else network
+    if "initial_std_table" in own and not network.tables:
+        table = {"initial_std_table": own["initial_std_table"]}
+        refuse_unused(public, table, "on a network without embedding tables")
+    if "numerics" in inspect.signature(make_filter).parameters:
+        # An average of means acts elsewhere than the filter linearizes.
+        share = acquisition.needs == "joint" and not average
+        settings["numerics"] = own.get("numerics", Numerics())._replace(share_linearization=share)
+    flt = make_filter(network, likelihoods.gaussian(noise_variance) if likelihood is None else likelihood, **settings)
+    actions = spaces.action_space
+    many = isinstance(actions, gym_spaces.Discrete) and int(actions.n) > _MANY
+    row_by_row = many and isinstance(spaces.observation_space, gym_spaces.Dict)
+    learner = filters.learner(flt, network.init, row_by_row=row_by_row)
+    told = {"policy": called, "noise_variance": noise_variance if likelihood is None else "likelihood", **own}
+    told["standardize"] = standardize
+    if told.get("numerics") == Numerics():
+        del told["numerics"]
+    if rehearsal is not None:
+        learner = rehearsing(learner, flt, rehearsal, inside)
+        told["rehearsal"] = {**rehearsal._asdict(), "memory": rehearsal.memory.capacity}
+    if average != 0:
+        if flt.recenter is None:
+            raise ValueError(f"the belief of {name} has no mean that could be moved: leave out average={average}")
+        learner = averaging(learner, average, *_mean_of(flt, rehearsal is not None))
+        told["average"] = average
+    if standardize:
+        learner = standardized(learner, spaces)
+    return agent(learner, acquisition, spaces, name=name, settings=told, num_candidates=num_candidates)
+
+
+def _mean_of(flt: Filter, rehearses: bool) -> tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]:
+    """How `averaging` gets and puts the mean of the belief in the state of the learner."""
+    recenter = flt.recenter
+    assert recenter is not None
+    if not rehearses:
+        return flt.mean, recenter
+    return (
+        lambda state: flt.mean(state.belief),
+        lambda state, params: state._replace(belief=recenter(state.belief, params)),
+    )
