@@ -75,6 +75,20 @@ def _muon(schedule: optax.Schedule) -> optax.GradientTransformation:
     )
 
 
+def _galore(schedule: optax.Schedule) -> optax.GradientTransformation:
+    """Optax's GaLore, which projects the longer side, on these matrices too."""
+
+    def axes(params: Any) -> Any:
+        return jax.tree.map(
+            lambda own: contrib.GaLoreDimensionNumbers(*own),
+            optim.matrix_axes(params),
+            is_leaf=lambda value: isinstance(value, contrib.MuonDimensionNumbers),
+        )
+
+    direction = contrib.scale_by_galore(rank=32, update_proj_gap=100, scale=0.3, weight_dimension_numbers=axes)
+    return optim.routed(direction, schedule)
+
+
 def _sgd(momentum: float) -> Callable[[optax.Schedule], optax.GradientTransformation]:
     return lambda schedule: optax.sgd(schedule, momentum=momentum)
 
@@ -105,7 +119,7 @@ CONTENDERS: dict[str, Contender] = {
     "koala_m": Contender(optim.koala_m, 0.6),
     "swan": Contender(optim.swan, 0.2),
     "fira": Contender(functools.partial(optim.fira, **_LOW_RANK), 0.06),
-    "galore": Contender(functools.partial(optim.galore, **_LOW_RANK), 0.06),
+    "galore": Contender(_galore, 0.06),
     "apollo": Contender(functools.partial(optim.apollo, **_LOW_RANK), 0.02),
     "apollo_svd": Contender(functools.partial(optim.apollo, **_LOW_RANK, projection="svd"), 0.02),
     "apollo_mini": Contender(functools.partial(optim.apollo, rank=1, interval=100, scale=128**0.5), 0.003),

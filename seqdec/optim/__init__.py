@@ -1,8 +1,8 @@
 """Optimizers of recent papers as optax transformations.
 
-`scale_by_x` is the direction, for chains; `x` adds the learning rate, weight decay and the groups of parameters, and
-replaces `optax.adamw`. `seqdec.optim.groups` defines which parameters are matrices. KOALA needs the loss too,
-`update(grads, state, params, value=loss)`; the others ignore it, so one training loop fits all.
+`x` replaces `optax.adamw`; `scale_by_x` is its direction, not negated, for chains. Directions of matrices refuse other
+parameters in `init`: `routed` sends those to Adam. `seqdec.optim.groups` defines which parameters are matrices. KOALA
+needs the loss too, `update(grads, state, params, value=loss)`; the others ignore it, so one training loop fits all.
 `optax.inject_hyperparams` leaves integers (rank, interval, sweeps, polar_steps, seed), which determine shapes, and
 functions that are masks out of its state.
 
@@ -19,16 +19,18 @@ the matrices in turn, the largest first, so that the work is spread over the ste
 State and arithmetic are in float32 at least, whatever the parameters' dtype; updates have the dtype of the gradients. A
 parameter's gradient with a norm above 2.6e14 (max^{3/8} of float32) is scaled down to that norm, because its square
 would stay in the state as an infinity; KOALA, which needs no squares, filters gradients of any length. NaN gradients
-make NaN updates, as with optax's own methods: `optax.apply_if_finite` guards against them. Muon is in `optax.contrib`.
+make NaN updates, as with optax's own methods: `optax.apply_if_finite` guards against them. Muon and GaLore are
+in `optax.contrib`.
 
 Updates have derivatives with respect to the gradients and to settings that are floats, also where gradients are zero or
 have equal singular values. `optax.adam`, which treats all parameters but hidden matrices, has no derivative with
 respect to a gradient that is exactly zero.
 """
 
+import inspect as _inspect
+
 import optax
 
-from seqdec.optim import alias as _alias
 from seqdec.optim import greedy as greedy
 from seqdec.optim._alice import alice as alice
 from seqdec.optim._alice import alice_0 as alice_0
@@ -48,6 +50,7 @@ from seqdec.optim._shampoo import scale_by_shampoo as scale_by_shampoo
 from seqdec.optim._shampoo import scale_by_swan as scale_by_swan
 from seqdec.optim._shampoo import shampoo as shampoo
 from seqdec.optim._shampoo import swan as swan
+from seqdec.optim.chains import routed as routed
 from seqdec.optim.eigen import eigen_adam as eigen_adam
 from seqdec.optim.eigen import scale_by_eigen_adam as scale_by_eigen_adam
 from seqdec.optim.eigen import scale_by_soap as scale_by_soap
@@ -57,10 +60,8 @@ from seqdec.optim.groups import matrix_axes as matrix_axes
 from seqdec.optim.groups import partition as partition
 from seqdec.optim.lowrank import apollo as apollo
 from seqdec.optim.lowrank import fira as fira
-from seqdec.optim.lowrank import galore as galore
 from seqdec.optim.lowrank import scale_by_apollo as scale_by_apollo
 from seqdec.optim.lowrank import scale_by_fira as scale_by_fira
-from seqdec.optim.lowrank import scale_by_galore as scale_by_galore
 from seqdec.optim.self_tuning import Preconditioner as Preconditioner
 from seqdec.optim.self_tuning import diagonal_ema as diagonal_ema
 from seqdec.optim.self_tuning import diagonal_sum as diagonal_sum
@@ -73,6 +74,11 @@ from seqdec.optim.self_tuning import self_tuning_sgd as self_tuning_sgd
 from seqdec.registry import Registry
 
 REGISTRY: Registry[optax.GradientTransformationExtraArgs] = Registry(
-    "optimizer", {name: value for name, value in dict(vars()).items() if _alias.is_optimizer(value)}
+    "optimizer",
+    {
+        name: value
+        for name, value in dict(vars()).items()
+        if _inspect.isfunction(value) and next(iter(_inspect.signature(value).parameters), "") == "learning_rate"
+    },
 )
-"""All optimizers imported above, by name."""
+"""Every function imported above whose first parameter is `learning_rate`, by name."""

@@ -1,27 +1,4 @@
-r"""Alice: Eigen-Adam in a low-rank subspace, with tracking, subspace switching and full-rank compensation.
-
-For a gradient G (m x n), m <= n, with orthonormal U (m x r) and sigma = U^T G (r x n):
-
-    in step 1 and every K steps     Q = b3 U Q~ U^T + (1 - b3) G G^T,  U <- switch(Q, U)
-    Q~ = b3 Q~ + (1 - b3) sigma sigma^T        m = b1 m + (1 - b1) sigma        v = b2 v + (1 - b2) sigma^2
-    p  = b1 p + (1 - b1) colsum((G - U sigma)^2)
-    C  = limit( sqrt(m - r) (G - U sigma) diag(p)^{-1/2} )
-    u  = alpha ( U m / sqrt(v) + alpha_c C )
-
-The switch moves U towards the leading eigenvectors of Q by one step of subspace iteration, keeps the first l columns,
-and draws the other r - l from an orthonormal basis of the complement of all r, uniformly without replacement, so that
-directions outside the subspace are explored. The first step, which has no U yet, uses the eigenvectors of G G^T. Q is
-never formed. C is the best diagonal scaling, in the Fisher sense, of the residual G - U sigma; `limit` bounds the
-growth of its norm. After a switch Q~, m and v keep the coordinates of the old basis, as in the paper. There is no bias
-correction and no epsilon: 0 / 0 counts as 0, and so does a component of the gradient that is a rounding error of its
-column. Where r = m the residual is zero.
-
-Memory of a matrix: 2 n r + m r + n + r^2 numbers and one for the limiter; Alice-0 (b3 = 0) omits the r^2. Work:
-O(m n r) per step, and a QR decomposition of an m x m basis, O(m^3), every K steps.
-
-Source: Gong, Scetbon, Ma, Meeds, "Towards Efficient Optimizer Design for LLM via Structured Fisher Approximation with a
-Low-Rank Extension", 2025, Algorithms 2, 3, 4 and 10.
-"""
+"""Alice: Eigen-Adam in a low-rank subspace, with tracking, subspace switching and full-rank compensation."""
 
 import functools
 from collections.abc import Callable
@@ -31,12 +8,13 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import lax
+from optax import ScalarOrSchedule
 
 from seqdec import checks, linalg
 from seqdec.core import Array, Key
 from seqdec.optim import linear
-from seqdec.optim.alias import for_matrices
-from seqdec.optim.common import Step, matrixwise
+from seqdec.optim.chains import routed
+from seqdec.optim.common import Mask, Step, matrixwise
 from seqdec.optim.groups import Matrices
 from seqdec.optim.injection import injectable
 from seqdec.runtime import alike
@@ -45,8 +23,204 @@ Switching = Literal["complement", "full_basis", "gaussian_mix", "gaussian", "non
 Compensation = Literal["optimal", "fira_plus", "fira", "none"]
 
 
+@injectable
+def alice(
+    learning_rate: ScalarOrSchedule,
+    *,
+    rank: int = 128,
+    leading: int | None = None,
+    interval: int = 200,
+    b1: Any = 0.9,
+    b2: Any = 0.9,
+    b3: Any = 0.999,
+    scale: Any = 0.3,
+    compensation_scale: Any = 0.4,
+    growth: Any = 1.01,
+    switching: Switching = "complement",
+    compensation: Compensation = "optimal",
+    seed: int = 0,
+    weight_decay: Any = 0.0,
+    mask: Mask | None = None,
+    adam_ratio: Any = 0.05,
+    matrices: Matrices | None = None,
+) -> optax.GradientTransformationExtraArgs:
+    """Alice for hidden matrices, Adam for all other parameters.
+
+    For a gradient G (m x n), m <= n, with orthonormal U (m x r) and sigma = U^T G (r x n):
+
+        in step 1 and every K steps     Q = b3 U Q~ U^T + (1 - b3) G G^T,  U <- switch(Q, U)
+        Q~ = b3 Q~ + (1 - b3) sigma sigma^T        m = b1 m + (1 - b1) sigma        v = b2 v + (1 - b2) sigma^2
+        p  = b1 p + (1 - b1) colsum((G - U sigma)^2)
+        C  = limit( sqrt(m - r) (G - U sigma) diag(p)^{-1/2} )
+        u  = scale ( U m / sqrt(v) + compensation_scale C )
+
+    The switch moves U towards the leading eigenvectors of Q by one step of subspace iteration, keeps the first l
+    columns, and draws the other r - l from an orthonormal basis of the complement of all r, uniformly without
+    replacement. The first step, which has no U yet, uses the eigenvectors of G G^T. C is the best diagonal scaling, in
+    the Fisher sense, of the residual; `limit` bounds the growth of its norm. After a switch Q~, m and v keep the
+    coordinates of the old basis, as in the paper. There is no bias correction and no epsilon: 0 / 0 counts as 0, and so
+    does a component of the gradient that is a rounding error of its column.
+
+    Memory of a matrix: 2 n r + m r + n + r^2 + 1 numbers. Work: O(m n r) per step, and a QR decomposition of an m x m
+    basis, O(m^3), every K steps.
+
+    Args:
+        learning_rate: a number or a schedule; the authors' is 0.02, with warm-up, and Adam's 0.001.
+        rank: r; for a matrix with a shorter side, the length of that side.
+        leading: l, number of columns that a switch keeps, at most the rank; None: 5/16 of the rank, but 40 between
+            ranks of 128 and 256, which gives the authors' 40, 40 and 160 for 128, 256 and 512.
+        interval: K, steps between two switches.
+        b1: decay of the first moment and of p.
+        b2: decay of the second moment in the subspace.
+        b3: decay of the tracked second moment; a Python 0 gives Alice-0, which keeps no such moment.
+        scale, compensation_scale: the paper's alpha and alpha_c.
+        growth: the norm of the compensation may grow by this factor per step.
+        switching: how the other columns are replaced; all but "complement" are ablations. "full_basis": drawn from the
+            replaced columns and the complement together. "gaussian_mix": normalized Gaussian vectors, not orthogonal.
+            "gaussian": all columns by such vectors. "none": not at all.
+        compensation: "optimal" as in the paper; "fira" scales the residual's columns as the subspace scales its own;
+            "fira_plus" then gives it the Frobenius norm of the low-rank update, and no limiter; "none".
+        seed: of the switches. Replicas with the same seed make the same switches.
+        weight_decay, mask, adam_ratio, matrices: as in `routed`.
+
+    Raises:
+        ValueError: a setting is out of its range.
+
+    Source: Gong, Scetbon, Ma, Meeds, "Towards Efficient Optimizer Design for LLM via Structured Fisher Approximation
+    with a Low-Rank Extension", 2025, Algorithms 2, 3, 4 and 10.
+    """
+    direction = scale_by_alice(
+        rank=rank,
+        leading=leading,
+        interval=interval,
+        b1=b1,
+        b2=b2,
+        b3=b3,
+        scale=scale,
+        compensation_scale=compensation_scale,
+        growth=growth,
+        switching=switching,
+        compensation=compensation,
+        seed=seed,
+        matrices=matrices,
+    )
+    return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
+
+
+@injectable
+def alice_0(
+    learning_rate: ScalarOrSchedule,
+    *,
+    rank: int = 128,
+    leading: int | None = None,
+    interval: int = 200,
+    b1: Any = 0.9,
+    b2: Any = 0.9,
+    scale: Any = 0.3,
+    compensation_scale: Any = 0.4,
+    growth: Any = 1.01,
+    switching: Switching = "complement",
+    compensation: Compensation = "optimal",
+    seed: int = 0,
+    weight_decay: Any = 0.0,
+    mask: Mask | None = None,
+    adam_ratio: Any = 0.05,
+    matrices: Matrices | None = None,
+) -> optax.GradientTransformationExtraArgs:
+    """Alice-0: `alice` without tracking, b3 = 0, which saves its r^2 numbers per matrix; settings as there."""
+    return alice(
+        learning_rate,
+        rank=rank,
+        leading=leading,
+        interval=interval,
+        b1=b1,
+        b2=b2,
+        b3=0,
+        scale=scale,
+        compensation_scale=compensation_scale,
+        growth=growth,
+        switching=switching,
+        compensation=compensation,
+        seed=seed,
+        weight_decay=weight_decay,
+        mask=mask,
+        adam_ratio=adam_ratio,
+        matrices=matrices,
+    )
+
+
+@injectable
+def scale_by_alice(
+    *,
+    rank: int = 128,
+    leading: int | None = None,
+    interval: int = 200,
+    b1: Any = 0.9,
+    b2: Any = 0.9,
+    b3: Any = 0.999,
+    scale: Any = 0.3,
+    compensation_scale: Any = 0.4,
+    growth: Any = 1.01,
+    switching: Switching = "complement",
+    compensation: Compensation = "optimal",
+    seed: int = 0,
+    matrices: Matrices | None = None,
+) -> optax.GradientTransformationExtraArgs:
+    """The direction of `alice`, not negated, for trees of matrices."""
+    rank, interval = checks.count("rank", rank), checks.count("interval", interval)
+    leading = default_leading(rank) if leading is None else checks.count("leading", leading)
+    if leading > rank:
+        raise ValueError(f"leading must not exceed the rank {rank}; got {leading}")
+    for name, decay in (("b1", b1), ("b2", b2), ("b3", b3)):
+        checks.number(name, decay, 0, 1)
+    checks.number("scale", scale, exclusive=True)
+    checks.number("compensation_scale", compensation_scale)
+    checks.number("growth", growth, 1)
+    checks.choice("switching", switching, get_args(Switching))
+    checks.choice("compensation", compensation, get_args(Compensation))
+    tracking = not isinstance(b3, int | float) or b3 > 0
+
+    def init(zeros):
+        r = min(rank, len(zeros))
+        tracked = jnp.zeros((r, r), zeros.dtype) if tracking else None
+        residual = zeros[0] if compensation == "optimal" else None
+        return AliceState(zeros[:, :r], tracked, zeros[:r], zeros[:r], residual, zeros[0, 0])
+
+    def update(gradient, state, step):
+        m, r = state.basis.shape
+
+        def new_basis(basis, step, gradient, tracked, b3):
+            return switched(step.key, _turned(basis, step, gradient, tracked, b3), min(leading, r), switching)
+
+        decay = jnp.asarray(b3, gradient.dtype)  # an operand: it may be traced
+        own = step._replace(key=jax.random.fold_in(step.key, step.number))
+        basis = step.renewed(interval, state.basis, new_basis, state.basis, own, gradient, state.tracked, decay)
+        inner = basis.T @ gradient
+        tracked = None if state.tracked is None else b3 * state.tracked + (1 - b3) * inner @ inner.T
+        moment = b1 * state.moment + (1 - b1) * inner
+        square = b2 * state.square + (1 - b2) * jnp.square(inner)
+        within = linear.adaptive(moment, square, 0.0, 0)
+        direction, residual, norm = basis @ within, linear.remainder(gradient, basis @ inner), state.norm
+        average = state.residual
+        if average is not None:
+            average = b1 * average + (1 - b1) * jnp.sum(jnp.square(residual), 0)
+        if compensation != "none" and r < m:
+            if average is not None:
+                extra = compensation_of(residual, average, m - r)
+            else:
+                extra = residual * linear.column_ratios(within, inner)[None]
+            if compensation == "fira_plus":
+                extra = extra * linear.safe_divide(linear.norm(direction), linear.norm(extra))
+            else:
+                extra, norm = linear.limit_growth(extra, norm, growth)
+            direction = direction + compensation_scale * extra
+        return scale * direction, AliceState(basis, tracked, moment, square, average, norm)
+
+    return matrixwise("alice", AliceState, init, update, seed=seed, matrices=matrices)
+
+
 class AliceState(NamedTuple):
-    """2 n r + m r + n + r^2 + 1 numbers of one matrix; trees of them in the transformation's state."""
+    """Of one matrix."""
 
     basis: Array
     """(m, r) U"""
@@ -74,12 +248,9 @@ def subspace_iteration(apply: Callable[[Array], Array], basis: Array) -> Array:
 
 
 def switched(key: Key, basis: Array, leading: int, switching: Switching) -> Array:
-    """Replace all but the first `leading` columns of an orthonormal basis (m, r).
+    """Replace all but the first `leading` columns of an orthonormal basis (m, r), as in `alice`.
 
-    "complement": by directions of its complement, drawn uniformly without replacement; where there are fewer than
-    r - leading of them, more columns are kept. "full_basis": drawn from the replaced columns and the complement
-    together. "gaussian_mix": by normalized Gaussian vectors, not orthogonal. "gaussian": all columns by such vectors.
-    "none": the basis is returned unchanged.
+    Where the complement has fewer than r - leading directions, more columns are kept.
     """
     m, r = basis.shape
     if switching in ("gaussian", "gaussian_mix"):
@@ -134,112 +305,3 @@ def default_leading(rank: int) -> int:
     """The authors' l for a rank, from their 40, 40 and 160 for ranks of 128, 256 and 512."""
     share = max(1, 5 * rank // 16)
     return share if rank > 256 else min(share, 40)
-
-
-def _check_alice(rank, leading, b1, b2, b3, scale, compensation_scale, growth) -> None:
-    if leading > rank:
-        raise ValueError(f"leading must not exceed the rank {rank}; got {leading}")
-    for name, decay in (("b1", b1), ("b2", b2), ("b3", b3)):
-        checks.number(name, decay, 0, 1)
-    checks.number("scale", scale, exclusive=True)
-    checks.number("compensation_scale", compensation_scale)
-    checks.number("growth", growth, 1)
-
-
-@injectable
-def scale_by_alice(
-    *,
-    rank: int = 128,
-    leading: int | None = None,
-    interval: int = 200,
-    b1: Any = 0.9,
-    b2: Any = 0.9,
-    b3: Any = 0.999,
-    scale: Any = 0.3,
-    compensation_scale: Any = 0.4,
-    growth: Any = 1.01,
-    switching: Switching = "complement",
-    compensation: Compensation = "optimal",
-    seed: int = 0,
-    matrices: Matrices | None = None,
-) -> optax.GradientTransformationExtraArgs:
-    """Low-rank Eigen-Adam of matrices; see the head of this file. The direction is not negated.
-
-    Args:
-        rank: r; for a matrix with a shorter side, the length of that side.
-        leading: l, number of columns that a switch keeps, at most the rank; None: 5/16 of the rank, but 40 between
-            ranks of 128 and 256, which gives the authors' 40, 40 and 160 for 128, 256 and 512.
-        interval: K, steps between two switches.
-        b1: decay of the first moment and of p.
-        b2: decay of the second moment in the subspace.
-        b3: decay of the tracked second moment; a Python 0 gives Alice-0, which keeps no such moment.
-        scale: alpha.
-        compensation_scale: alpha_c.
-        growth: the norm of the compensation may grow by this factor per step.
-        switching: how the other columns are replaced; see `switched`. All but "complement" are ablations.
-        compensation: "optimal" as in the paper; "fira" scales the residual's columns as the subspace scales its own;
-            "fira_plus" then gives it the Frobenius norm of the low-rank update, and no limiter; "none".
-        seed: of the switches. Replicas with the same seed make the same switches.
-        matrices: axes of the parameters, if they are not those of `seqdec.optim.matrix_axes`.
-
-    Raises:
-        ValueError: a setting is out of its range; in `init`, a parameter is not a matrix.
-    """
-    rank, interval = checks.count("rank", rank), checks.count("interval", interval)
-    leading = default_leading(rank) if leading is None else checks.count("leading", leading)
-    _check_alice(rank, leading, b1, b2, b3, scale, compensation_scale, growth)
-    checks.choice("switching", switching, get_args(Switching))
-    checks.choice("compensation", compensation, get_args(Compensation))
-    tracking = not isinstance(b3, int | float) or b3 > 0
-
-    def init(zeros):
-        r = min(rank, len(zeros))
-        tracked = jnp.zeros((r, r), zeros.dtype) if tracking else None
-        residual = zeros[0] if compensation == "optimal" else None
-        return AliceState(zeros[:, :r], tracked, zeros[:r], zeros[:r], residual, zeros[0, 0])
-
-    def update(gradient, state, step):
-        m, r = state.basis.shape
-
-        def new_basis(basis, step, gradient, tracked, b3):
-            return switched(step.key, _turned(basis, step, gradient, tracked, b3), min(leading, r), switching)
-
-        decay = jnp.asarray(b3, gradient.dtype)  # an operand: it may be traced
-        own = step._replace(key=jax.random.fold_in(step.key, step.number))
-        basis = step.renewed(interval, state.basis, new_basis, state.basis, own, gradient, state.tracked, decay)
-        inner = basis.T @ gradient
-        tracked = None if state.tracked is None else b3 * state.tracked + (1 - b3) * inner @ inner.T
-        moment = b1 * state.moment + (1 - b1) * inner
-        square = b2 * state.square + (1 - b2) * jnp.square(inner)
-        within = linear.adaptive(moment, square, 0.0, 0)
-        direction, residual, norm = basis @ within, linear.remainder(gradient, basis @ inner), state.norm
-        average = state.residual
-        if average is not None:
-            average = b1 * average + (1 - b1) * jnp.sum(jnp.square(residual), 0)
-        if compensation != "none" and r < m:
-            if average is not None:
-                extra = compensation_of(residual, average, m - r)
-            else:
-                extra = residual * linear.column_ratios(within, inner)[None]
-            if compensation == "fira_plus":
-                extra = extra * linear.safe_divide(linear.norm(direction), linear.norm(extra))
-            else:
-                extra, norm = linear.limit_growth(extra, norm, growth)
-            direction = direction + compensation_scale * extra
-        return scale * direction, AliceState(basis, tracked, moment, square, average, norm)
-
-    return matrixwise("alice", AliceState, init, update, seed=seed, matrices=matrices)
-
-
-alice = for_matrices(
-    scale_by_alice,
-    "Alice for hidden matrices, Adam for all other parameters. The authors' learning rate is 0.02, with warm-up, "
-    "and Adam's 0.001.",
-)
-
-alice_0 = for_matrices(
-    scale_by_alice,
-    "Alice-0: `alice` without tracking, b3 = 0, which saves its r^2 numbers per matrix.",
-    name="alice_0",
-    fixed={"b3": 0},
-)

@@ -12,7 +12,6 @@ import numpy as np
 import optax
 
 from seqdec.core import PyTree
-from seqdec.optim.alias import is_optimizer
 from seqdec.optim.common import Mask, mask_tree
 from seqdec.optim.groups import axes_of, is_matrix, leaf_names, partition
 
@@ -46,7 +45,7 @@ def explain(
 
     if isinstance(optimizer, str):
         optimizer = REGISTRY[optimizer]
-    if not is_optimizer(optimizer):
+    if optimizer not in [REGISTRY[name] for name in REGISTRY]:
         raise TypeError(
             "explain takes an optimizer of seqdec.optim that has not been called, and its settings, such as "
             f"explain(optim.alice, params, rank=8); got {optimizer!r:.80}"

@@ -1,44 +1,17 @@
-r"""FISMO: orthogonalized momentum in a Fisher-structured metric.
-
-For a gradient G (m x n), factors P (m x m) and Q (n x n) with traces m and n, from I, and momentum M, from 0:
-
-    L = G Q^{-1} G^T / n + mu I        P <- m P~ / tr P~,   P~ = gamma P + (1 - gamma) L
-    R = G^T P^{-1} G / m + mu I        Q <- n Q~ / tr Q~,   Q~ = gamma Q + (1 - gamma) R        (with the new P)
-    M <- beta M + (1 - beta) P^{-1/2} G Q^{-1/2}            u = P^{-1/2} polar(M) Q^{-1/2}
-
-This is the steepest descent step under |P^{1/2} D Q^{1/2}|_2 <= 1. With gamma = 1 it is Muon with an averaged momentum.
-
-L has the units of the squared gradient, while the trace of P is m. Where the entries of G are much smaller than 1 and
-mu, as in most networks, P and Q stay close to I, and FISMO close to Muon. `statistics="scale_free"` computes L and R
-from G / rms(G), so that the method does not depend on the scale of the gradient; the default is as in the paper.
-
-With an interval of K, P and Q take one of these steps, with its gradient, in every K-th step, and stay as they are in
-between; K = 1 is as printed. (Renewing only the roots every K steps would not do: L and R, whitened by old roots, grow
-with every direction that these have not seen, and a few gradients of rank one make P and Q singular.)
-
-P is an average of L without its damping, and a known multiple of I. Where the former is a rounding error of P's largest
-eigenvalue, or below the squared precision of the gradient's dtype, no gradient was seen, and P^{-1/2} would multiply
-rounding errors alone: it is limited there, as `linear.power` says. The same holds for Q.
-
-The method is not symmetric: P, the factor of the rows, is updated first. Rows are a flax kernel's inputs. Memory of a
-matrix: m n + 2 m^2 + 2 n^2 + 2 numbers, m^2 + n^2 of them the inverse roots; with an interval of 1, m^2 fewer. Work: 4
-products O(m n (m + n)) and the polar factor in every step, and 3 more and two eigendecompositions O(m^3 + n^3) every K
-steps.
-
-Source: Xu, Yan, Zhang, "FISMO: Fisher-Structured Momentum-Orthogonalized Optimizer", 2026, Algorithm 1.
-"""
+"""FISMO: orthogonalized momentum in a Fisher-structured metric."""
 
 import functools
 from typing import Any, Literal, NamedTuple, get_args
 
 import jax.numpy as jnp
 import optax
+from optax import ScalarOrSchedule
 
 from seqdec import checks, linalg
 from seqdec.core import Array
 from seqdec.optim import linear
-from seqdec.optim.alias import for_matrices
-from seqdec.optim.common import matrixwise
+from seqdec.optim.chains import routed
+from seqdec.optim.common import Mask, matrixwise
 from seqdec.optim.groups import Matrices
 from seqdec.optim.injection import injectable
 
@@ -46,23 +19,73 @@ Statistics = Literal["printed", "scale_free"]
 Damping = Literal["algorithm", "theorem"]
 
 
-class FismoState(NamedTuple):
-    """m n + 2 m^2 + 2 n^2 + 2 numbers of one matrix, m^2 fewer with interval 1; trees of them in the state."""
+@injectable
+def fismo(
+    learning_rate: ScalarOrSchedule,
+    *,
+    b1: Any = 0.95,
+    b2: Any = 0.95,
+    eps: Any = 1e-3,
+    polar: linear.Polar = "newton_schulz",
+    polar_steps: int = 5,
+    statistics: Statistics = "printed",
+    damping: Damping = "algorithm",
+    interval: int = 20,
+    weight_decay: Any = 0.0,
+    mask: Mask | None = None,
+    adam_ratio: Any = 0.05,
+    matrices: Matrices | None = None,
+) -> optax.GradientTransformationExtraArgs:
+    """FISMO for hidden matrices, Adam for all other parameters; learning rates are those of Muon.
 
-    moment: Array
-    """(m, n) average of the whitened gradients"""
-    left: Array
-    """(m, m) P, of trace m"""
-    right: Array
-    """(n, n) Q, of trace n"""
-    left_damping: Array
-    """() d, where P - d I is made of gradients"""
-    right_damping: Array
-    """() the same of Q"""
-    right_root: Array
-    """(n, n) Q^{-1/2}"""
-    left_root: Array | None
-    """(m, m) P^{-1/2} where it is kept for several steps"""
+    For a gradient G (m x n), factors P (m x m) and Q (n x n) with traces m and n, from I, and momentum M, from 0:
+
+        L = G Q^{-1} G^T / n + mu I        P <- m P~ / tr P~,   P~ = gamma P + (1 - gamma) L
+        R = G^T P^{-1} G / m + mu I        Q <- n Q~ / tr Q~,   Q~ = gamma Q + (1 - gamma) R        (with the new P)
+        M <- beta M + (1 - beta) P^{-1/2} G Q^{-1/2}            u = P^{-1/2} polar(M) Q^{-1/2}
+
+    This is the steepest descent step under |P^{1/2} D Q^{1/2}|_2 <= 1. With gamma = 1 it is Muon with an averaged
+    momentum. L has the units of the squared gradient, while the trace of P is m: where the entries of G are much
+    smaller than 1 and mu, as in most networks, P and Q stay close to I, and FISMO close to Muon. P, the factor of the
+    rows (a flax kernel's inputs), is updated first.
+
+    With an interval of K, P and Q take one of these steps, with its gradient, in every K-th step. (Renewing only the
+    roots would not do: L and R, whitened by old roots, grow with every direction that these have not seen.) Where P is
+    made of damping and rounding errors, so that no gradient was seen, P^{-1/2} is limited as `linear.power` says.
+
+    Memory of a matrix: m n + 2 m^2 + 2 n^2 + 2 numbers, with an interval of 1 m^2 fewer. Work: 4 products
+    O(m n (m + n)) and the polar factor in every step, and 3 more and two eigendecompositions O(m^3 + n^3) every K.
+
+    Args:
+        learning_rate: a number or a schedule. The paper states no hyperparameters; the defaults are this library's.
+        b1: beta, decay of the momentum.
+        b2: gamma, decay of the factors, at most 1. They average over about 1 / (1 - gamma) renewals.
+        eps: mu, the damping, positive. The theory asks for more than the mean square of the gradient's entries; with
+            much less, directions of small gradients get very large steps.
+        polar, polar_steps: "newton_schulz", "cubic" or "exact", and steps of the iteration; see `linear.polar`.
+        statistics: "printed"; "scale_free" computes L and R from G / rms(G), whatever the scale of the gradient.
+        damping: "algorithm" as printed, or "theorem": mu tr(Q^{-1}) / n I and mu tr(P^{-1}) / m I, those of the paper's
+            Theorem 4.1.
+        interval: K, steps between two renewals of the factors; 1 as printed.
+        weight_decay, mask, adam_ratio, matrices: as in `routed`.
+
+    Raises:
+        ValueError: a setting is out of its range.
+
+    Source: Xu, Yan, Zhang, "FISMO: Fisher-Structured Momentum-Orthogonalized Optimizer", 2026, Algorithm 1.
+    """
+    direction = scale_by_fismo(
+        b1=b1,
+        b2=b2,
+        eps=eps,
+        polar=polar,
+        polar_steps=polar_steps,
+        statistics=statistics,
+        damping=damping,
+        interval=interval,
+        matrices=matrices,
+    )
+    return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
 
 
 @injectable
@@ -78,27 +101,7 @@ def scale_by_fismo(
     interval: int = 20,
     matrices: Matrices | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-    """Whitened, orthogonalized momentum of matrices; see the head of this file. The direction is not negated.
-
-    The paper states no values for its hyperparameters; the defaults are this library's.
-
-    Args:
-        b1: beta, decay of the momentum.
-        b2: gamma, decay of the factors, at most 1.
-        eps: mu, the damping, positive. The theory asks for more than the mean square of the gradient's entries; with
-            much less, directions of small gradients get very large steps.
-        polar: "newton_schulz", "cubic" or "exact"; see `seqdec.optim.linear.polar`.
-        polar_steps: number of steps of the iteration.
-        statistics: "printed", or "scale_free"; see the head of this file.
-        damping: "algorithm" as printed there, or "theorem": mu tr(Q^{-1}) / n I and mu tr(P^{-1}) / m I, those of the
-            paper's Theorem 4.1.
-        interval: K, steps between two renewals of the factors; 1 as printed. They average over about 1 / (1 - gamma) =
-            20 renewals.
-        matrices: axes of the parameters, if they are not those of `seqdec.optim.matrix_axes`.
-
-    Raises:
-        ValueError: a setting is out of its range; in `init`, a parameter is not a matrix.
-    """
+    """The direction of `fismo`, not negated, for trees of matrices."""
     checks.number("b1", b1, 0, 1)
     if checks.known("b2", b2) != 1:
         checks.number("b2", b2, 0, 1)
@@ -151,7 +154,20 @@ def scale_by_fismo(
     return matrixwise("fismo", FismoState, init, update, transpose=False, matrices=matrices)
 
 
-fismo = for_matrices(
-    scale_by_fismo,
-    "FISMO for hidden matrices, Adam for all other parameters; learning rates are those of Muon.",
-)
+class FismoState(NamedTuple):
+    """Of one matrix."""
+
+    moment: Array
+    """(m, n) average of the whitened gradients"""
+    left: Array
+    """(m, m) P, of trace m"""
+    right: Array
+    """(n, n) Q, of trace n"""
+    left_damping: Array
+    """() d, where P - d I is made of gradients"""
+    right_damping: Array
+    """() the same of Q"""
+    right_root: Array
+    """(n, n) Q^{-1/2}"""
+    left_root: Array | None
+    """(m, m) P^{-1/2} where it is kept for several steps"""

@@ -12,11 +12,18 @@ the approximation of P:
 Every method takes the loss as an extra argument of optax: `update(grads, state, params, value=loss)`, and optionally
 the variance of the loss over the minibatch as `value_variance=`, which `noise=None` then tracks instead of the squared
 loss. `optax.MultiSteps` passes on the loss of its last minibatch (by `update`; its `gradient_transformation()` drops
-extra arguments).
+extra arguments). Settings of all three:
 
-`per_tensor` computes the scalars of every parameter array from that array alone, with the full loss as its innovation,
-as in the authors' experiments; False treats the parameters as one vector, as in their text. Weight decay w is coupled:
-H + w theta^T and L + w |theta|^2 / 2 replace gradient and loss, tensor by tensor, of all parameters or those of `mask`.
+    initial_variance    p_0, variance of every parameter at first
+    process_noise       q, variance that every parameter gains per step
+    noise               R, observation variance of the loss; None tracks it
+    noise_decay         decay of the moving average that tracks R
+    initial_noise       initial value of that average
+    weight_decay        w, coupled: H + w theta^T and L + w |theta|^2 / 2 replace gradient and loss, tensor by tensor
+    mask                which parameters decay, as in `optax.adamw`; None: all, including biases and norms
+    per_tensor          compute the scalars of every array from it alone, with the full loss as its innovation, as in
+                        the authors' experiments; False treats the parameters as one vector, as in their text
+
 A tensor whose gradient (without `per_tensor`, the whole gradient) is zero is not updated in that step, nor is its
 state. NaN gradients or losses make NaN parameters, as with optax's own methods; wrap in `optax.apply_if_finite`.
 

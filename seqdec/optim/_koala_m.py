@@ -5,25 +5,71 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from optax import ScalarOrSchedule
 
 from seqdec import checks
 from seqdec.core import Array, PyTree
-from seqdec.optim import _koala
 from seqdec.optim._koala import check_settings, innovation, observe, scaled, state_scalar, tracked_noise, unflatten_like
-from seqdec.optim.alias import with_learning_rate
+from seqdec.optim.chains import scale_by_rate
 from seqdec.optim.common import Mask, zeros_like_state
 from seqdec.optim.injection import injectable
 
 
-class ScaleByKoalaMState(NamedTuple):
-    """One copy of the parameters and four numbers."""
+@injectable
+def koala_m(
+    learning_rate: ScalarOrSchedule,
+    *,
+    b1: Any = 0.9,
+    initial_variance: Any = 0.1,
+    process_noise: Any = 0.01,
+    velocity_noise: Any = 0.01,
+    noise: Any = None,
+    noise_decay: Any = 0.9,
+    initial_noise: Any = 1.0,
+    weight_decay: Any = 0.0,
+    mask: Mask | None = None,
+    per_tensor: bool = True,
+) -> optax.GradientTransformationExtraArgs:
+    """KOALA-M: a Kalman filter of the loss over position and velocity. Call `update(grads, state, params, value=loss)`.
 
-    velocity: PyTree
-    """minus the velocity over the learning rate"""
-    covariance: Array
-    """(2, 2) of position and velocity, after the last update"""
-    noise: Array
-    """() R"""
+    theta' = theta + p, p' = kappa p, covariance (2 x 2) (x) I. The filter predicts first and takes the gradient at the
+    prediction. An optax update ends at the parameters where the next gradient is taken, so here the order is: correct
+    with the gradient, then predict. With F = [[1, 1], [0, kappa]]
+
+        P <- F P F^T + diag(q_theta, q_p)       S_l = P_11 |H_l|^2 + R
+        w_l <- kappa w_l + L P_21 H_l / S_l     u_l = L P_11 H_l / S_l + w_l
+        P <- P - max_l(|H_l|^2 / S_l) P e_1 e_1^T P
+
+    where w is minus the velocity over the learning rate. The parameters in the training loop are therefore the
+    predicted ones; theta after the correction is params + learning_rate * state.velocity. As in `optax.trace`, a change
+    of the learning rate scales the whole velocity. Memory: one copy of the parameters. The authors' code estimates
+    q_theta from the motion of the parameters, which needs a second copy; here it is a number.
+
+    Args:
+        learning_rate: a number or a schedule; the authors' is 1.
+        b1: kappa, decay of the velocity.
+        velocity_noise: q_p per step; `process_noise` is q_theta.
+        initial_variance, process_noise, noise, noise_decay, initial_noise, weight_decay, mask, per_tensor: see
+            `seqdec.optim._koala`.
+
+    Raises:
+        ValueError: a setting is out of its range; in `update`, `value=` is missing or not a scalar.
+
+    Source: Davtyan et al., "KOALA: A Kalman Optimization Algorithm with Loss Adaptivity", 2022.
+    """
+    direction = scale_by_koala_m(
+        b1=b1,
+        initial_variance=initial_variance,
+        process_noise=process_noise,
+        velocity_noise=velocity_noise,
+        noise=noise,
+        noise_decay=noise_decay,
+        initial_noise=initial_noise,
+        weight_decay=weight_decay,
+        mask=mask,
+        per_tensor=per_tensor,
+    )
+    return optax.chain(direction, scale_by_rate(learning_rate))
 
 
 @injectable
@@ -40,30 +86,7 @@ def scale_by_koala_m(
     mask: Mask | None = None,
     per_tensor: bool = True,
 ) -> optax.GradientTransformationExtraArgs:
-    r"""KOALA with position and velocity: theta' = theta + p, p' = kappa p, covariance (2 x 2) (x) I.
-
-    The filter predicts first and takes the gradient at the prediction. An optax update ends at the parameters where the
-    next gradient is taken, so here the order is: correct with the gradient, then predict. With F = [[1, 1], [0, kappa]]
-
-        P <- F P F^T + diag(q_theta, q_p)       S_l = P_11 |H_l|^2 + R
-        w_l <- kappa w_l + L P_21 H_l / S_l     u_l = L P_11 H_l / S_l + w_l
-        P <- P - max_l(|H_l|^2 / S_l) P e_1 e_1^T P
-
-    where w is minus the velocity over the learning rate. The parameters in the training loop are therefore the
-    predicted ones; theta after the correction is params + learning_rate * state.velocity. As in `optax.trace`, a change
-    of the learning rate scales the whole velocity. Memory: one copy of the parameters. The authors' code estimates
-    q_theta from the motion of the parameters, which needs a second copy; here it is a number.
-
-    Args:
-        b1: kappa, decay of the velocity.
-        initial_variance: initial variance of position and of velocity.
-        process_noise: q_theta per step.
-        velocity_noise: q_p per step.
-        noise, noise_decay, initial_noise, weight_decay, mask, per_tensor: as in `scale_by_koala_v`.
-
-    Raises:
-        ValueError: as `scale_by_koala_v`.
-    """
+    """The direction of `koala_m`, not negated."""
     check_settings(initial_variance, process_noise, noise, noise_decay, initial_noise, weight_decay)
     checks.number("velocity_noise", velocity_noise)
     checks.number("b1", b1, 0, 1)
@@ -102,10 +125,12 @@ def scale_by_koala_m(
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-koala_m = with_learning_rate(
-    scale_by_koala_m,
-    """KOALA-M: a Kalman filter over position and velocity; the authors' learning rate is 1.
+class ScaleByKoalaMState(NamedTuple):
+    """One copy of the parameters and four numbers."""
 
-Call `update(grads, state, params, value=loss)`.""",
-    family=_koala.__doc__,
-)
+    velocity: PyTree
+    """minus the velocity over the learning rate"""
+    covariance: Array
+    """(2, 2) of position and velocity, after the last update"""
+    noise: Array
+    """() R"""

@@ -1,38 +1,14 @@
-r"""KOALA++: of the covariance only the product v_k = H_k P_{k-1} is stored.
-
-P_{k-1} = (I - K H_{k-1}) (P_{k-2} + q I), with the unknown P_{k-2} replaced by the matrix of least Frobenius norm
-for which H_{k-1} P_{k-2} = v_{k-1}, symmetric or not. With H' = H_{k-1}, v' = v_{k-1}, S' = S_{k-1}:
-
-    lambda = (H.v' + q H.H') / S'                              alpha = H.H' / |H'|^2
-    omega  = (H.v' |H'|^2 - H'.v' H.H') / |H'|^4               (0 for symmetric=False)
-    v = (alpha - lambda) v' + q (H - lambda H') + omega H'
-    S = H.v + q |H|^2 + R                                      u = L (v + q H) / S
-
-Computed with h = H / |H| and h P = v / |H|, whose variance is h P h^T = H.v / |H|^2. Memory: 2 copies of the
-parameters and 3 numbers per tensor. Work: three inner products and two passes.
-
-The first step, of a filter with covariance p_0 I, has v = p_0 H. The authors' code filters the first gradient twice
-(`first_twice`): once without a move, and then as if the same gradient came again, with
-
-    v = (1 - lambda) (p_0 + q) H = (p_0 + q) R / ((p_0 + q) |H|^2 + R) H
-
-In the text of the paper the first gradient moves nothing.
-
-The symmetric matrix of least norm is in general indefinite. Where the variance H (P + q I) H^T that it predicts for
-the loss is not positive, the step would go uphill or divide by S <= 0; there the tensor starts anew, with v of the
-first step. The paper does not treat this case.
-
-The loss, weight decay and `per_tensor` are described in `seqdec.optim._koala`.
-"""
+"""KOALA++: the Kalman filter of the loss that keeps only a product with its covariance; see `seqdec.optim._koala`."""
 
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
+from optax import ScalarOrSchedule
 
 from seqdec.core import Array, PyTree
-from seqdec.optim import _koala, linear
+from seqdec.optim import linear
 from seqdec.optim._koala import (
     check_settings,
     inner_products,
@@ -44,9 +20,145 @@ from seqdec.optim._koala import (
     tracked_noise,
     unflatten_like,
 )
-from seqdec.optim.alias import with_learning_rate
+from seqdec.optim.chains import scale_by_rate
 from seqdec.optim.common import Mask, zeros_like_state
 from seqdec.optim.injection import injectable
+
+
+@injectable
+def koala_plus_plus(
+    learning_rate: ScalarOrSchedule,
+    *,
+    initial_variance: Any = 0.1,
+    process_noise: Any = 0.1,
+    noise: Any = None,
+    noise_decay: Any = 0.9,
+    initial_noise: Any = 1.0,
+    weight_decay: Any = 0.0,
+    mask: Mask | None = None,
+    symmetric: bool = True,
+    per_tensor: bool = True,
+    first_twice: bool = False,
+) -> optax.GradientTransformationExtraArgs:
+    """KOALA++: a Kalman filter of the loss that stores H P. Call `update(grads, state, params, value=loss)`.
+
+    Of the covariance only the product v_k = H_k P_{k-1} is stored. P_{k-1} = (I - K H_{k-1}) (P_{k-2} + q I), with the
+    unknown P_{k-2} replaced by the matrix of least Frobenius norm for which H_{k-1} P_{k-2} = v_{k-1}, symmetric or
+    not. With H' = H_{k-1}, v' = v_{k-1}, S' = S_{k-1}:
+
+        lambda = (H.v' + q H.H') / S'                              alpha = H.H' / |H'|^2
+        omega  = (H.v' |H'|^2 - H'.v' H.H') / |H'|^4               (0 for symmetric=False)
+        v = (alpha - lambda) v' + q (H - lambda H') + omega H'
+        S = H.v + q |H|^2 + R                                      u = L (v + q H) / S
+
+    The first step, of a filter with covariance p_0 I, has v = p_0 H. The authors' code filters the first gradient twice
+    (`first_twice`): once without a move, and then as if the same gradient came again, with
+
+        v = (1 - lambda) (p_0 + q) H = (p_0 + q) R / ((p_0 + q) |H|^2 + R) H
+
+    The symmetric matrix of least norm is in general indefinite. Where the variance H (P + q I) H^T that it predicts for
+    the loss is not positive, the step would go uphill or divide by S <= 0; there the tensor starts anew, with v of the
+    first step. The paper does not treat this case. Memory: 2 copies of the parameters and 3 numbers per tensor. Work:
+    three inner products and two passes.
+
+    Args:
+        learning_rate: a number or a schedule; the authors' are 1 to 2 for images and 2e-3 for language models. With
+            initial_variance = process_noise = 10 and rates from 0.1 to 0.3 the first hundreds of steps learn faster:
+            q |H|^2 then outweighs R, and the length of a step follows from the loss. Figures are in docs/optimizers.md.
+        symmetric: the symmetric matrix of least norm; False is the paper's "NS".
+        first_twice: filter the first gradient once before the first step, as the authors' code does.
+        initial_variance, process_noise, noise, noise_decay, initial_noise, weight_decay, mask, per_tensor: see
+            `seqdec.optim._koala`.
+
+    Raises:
+        ValueError: a setting is out of its range; in `update`, `value=` is missing or not a scalar.
+
+    Source: Xia, Davtyan, Favaro, "KOALA++: Efficient Kalman-Based Optimization of Neural Networks with
+    Gradient-Covariance Products", 2025.
+    """
+    direction = scale_by_koala_plus_plus(
+        initial_variance=initial_variance,
+        process_noise=process_noise,
+        noise=noise,
+        noise_decay=noise_decay,
+        initial_noise=initial_noise,
+        weight_decay=weight_decay,
+        mask=mask,
+        symmetric=symmetric,
+        per_tensor=per_tensor,
+        first_twice=first_twice,
+    )
+    return optax.chain(direction, scale_by_rate(learning_rate))
+
+
+@injectable
+def scale_by_koala_plus_plus(
+    *,
+    initial_variance: Any = 0.1,
+    process_noise: Any = 0.1,
+    noise: Any = None,
+    noise_decay: Any = 0.9,
+    initial_noise: Any = 1.0,
+    weight_decay: Any = 0.0,
+    mask: Mask | None = None,
+    symmetric: bool = True,
+    per_tensor: bool = True,
+    first_twice: bool = False,
+) -> optax.GradientTransformationExtraArgs:
+    """The direction of `koala_plus_plus`, not negated."""
+    check_settings(initial_variance, process_noise, noise, noise_decay, initial_noise, weight_decay)
+
+    def init(params):
+        count = len(jax.tree.leaves(params))
+        initial = state_scalar(initial_noise, params)
+
+        def zeros():
+            return jnp.zeros(count if per_tensor else min(count, 1), initial.dtype)
+
+        return ScaleByKoalaPlusPlusState(
+            zeros_like_state(params), zeros_like_state(params), zeros(), zeros(), zeros(), initial
+        )
+
+    def update(updates, state, params=None, *, value=None, value_variance=None, **extra):
+        del extra
+        observed = observe(per_tensor, updates, params, value, weight_decay, mask)
+        noise_variance = tracked_noise(state.noise, noise, noise_decay, value, value_variance)
+        rows_then, products_then = jax.tree.leaves(state.row), jax.tree.leaves(state.product)
+        inverse = linear.reciprocal(state.norm)
+        crossed = inverse * inner_products(per_tensor, observed.rows, products_then)
+        along = inverse * inner_products(per_tensor, observed.rows, rows_then)
+        first = initial_variance
+        if first_twice:
+            prior = initial_variance + process_noise
+            first = prior * innovation(observed.norm, prior, noise_variance).remaining
+        weights = _weights(crossed, along, state, first, process_noise, symmetric)
+        ratios = innovation(observed.norm, weights.variance + process_noise, noise_variance)
+        gain = jnp.where(observed.nonzero, observed.loss * ratios.gain, 0)
+
+        terms = zip(
+            scaled(inverse * weights.product, products_then),
+            scaled(weights.row, observed.rows),
+            scaled(inverse * weights.last_row, rows_then),
+            strict=True,
+        )
+        products = [of_product + of_row + of_last_row for of_product, of_row, of_last_row in terms]
+        moved = [product + process_noise * row for product, row in zip(products, observed.rows, strict=True)]
+
+        def updated(new, old):
+            return [jnp.where(s, a, b) for s, a, b in zip(per_leaf(observed.nonzero, new), new, old, strict=True)]
+
+        structure = jax.tree.structure(state.row)
+        fresh = ScaleByKoalaPlusPlusState(
+            structure.unflatten(updated(scaled(observed.norm, observed.rows), rows_then)),
+            structure.unflatten(updated(scaled(observed.norm, products), products_then)),
+            jnp.where(observed.nonzero, observed.norm, state.norm),
+            jnp.where(observed.nonzero, weights.variance, state.variance),
+            jnp.where(observed.nonzero, ratios.information, state.information),
+            noise_variance,
+        )
+        return unflatten_like(updates, scaled(gain, moved)), fresh
+
+    return optax.GradientTransformationExtraArgs(init, update)
 
 
 class ScaleByKoalaPlusPlusState(NamedTuple):
@@ -106,106 +218,3 @@ def _weights(
         jnp.where(restart, 0, last_row),
         jnp.where(restart, first, variance),
     )
-
-
-@injectable
-def scale_by_koala_plus_plus(
-    *,
-    initial_variance: Any = 0.1,
-    process_noise: Any = 0.1,
-    noise: Any = None,
-    noise_decay: Any = 0.9,
-    initial_noise: Any = 1.0,
-    weight_decay: Any = 0.0,
-    mask: Mask | None = None,
-    symmetric: bool = True,
-    per_tensor: bool = True,
-    first_twice: bool = False,
-) -> optax.GradientTransformationExtraArgs:
-    """KOALA++; see the head of this file. The direction is not negated.
-
-    Args:
-        initial_variance: p_0, variance of every parameter at first.
-        process_noise: q, variance that every parameter gains per step.
-        noise: R, observation variance of the loss; None tracks it.
-        noise_decay: decay of the moving average that tracks R.
-        initial_noise: initial value of that average.
-        weight_decay: coupled; see `seqdec.optim._koala`.
-        mask: which parameters decay, as in `optax.adamw`: a tree of bools like the parameters, or a function that
-            returns such a tree; None: all, including biases and norms.
-        symmetric: the symmetric matrix of least norm; False is the paper's "NS".
-        per_tensor: compute the scalars of each parameter array from that array; see `seqdec.optim._koala`.
-        first_twice: filter the first gradient once before the first step, as the authors' code does.
-
-    Raises:
-        ValueError: a setting is out of its range; in `update`, `value=` is missing or not a scalar.
-    """
-    check_settings(initial_variance, process_noise, noise, noise_decay, initial_noise, weight_decay)
-
-    def init(params):
-        count = len(jax.tree.leaves(params))
-        initial = state_scalar(initial_noise, params)
-
-        def zeros():
-            return jnp.zeros(count if per_tensor else min(count, 1), initial.dtype)
-
-        return ScaleByKoalaPlusPlusState(
-            zeros_like_state(params), zeros_like_state(params), zeros(), zeros(), zeros(), initial
-        )
-
-    def update(updates, state, params=None, *, value=None, value_variance=None, **extra):
-        del extra
-        observed = observe(per_tensor, updates, params, value, weight_decay, mask)
-        noise_variance = tracked_noise(state.noise, noise, noise_decay, value, value_variance)
-        rows_then, products_then = jax.tree.leaves(state.row), jax.tree.leaves(state.product)
-        inverse = linear.reciprocal(state.norm)
-        crossed = inverse * inner_products(per_tensor, observed.rows, products_then)
-        along = inverse * inner_products(per_tensor, observed.rows, rows_then)
-        first = initial_variance
-        if first_twice:
-            prior = initial_variance + process_noise
-            first = prior * innovation(observed.norm, prior, noise_variance).remaining
-        weights = _weights(crossed, along, state, first, process_noise, symmetric)
-        ratios = innovation(observed.norm, weights.variance + process_noise, noise_variance)
-        gain = jnp.where(observed.nonzero, observed.loss * ratios.gain, 0)
-
-        terms = zip(
-            scaled(inverse * weights.product, products_then),
-            scaled(weights.row, observed.rows),
-            scaled(inverse * weights.last_row, rows_then),
-            strict=True,
-        )
-        products = [of_product + of_row + of_last_row for of_product, of_row, of_last_row in terms]
-        moved = [product + process_noise * row for product, row in zip(products, observed.rows, strict=True)]
-
-        def updated(new, old):
-            return [jnp.where(s, a, b) for s, a, b in zip(per_leaf(observed.nonzero, new), new, old, strict=True)]
-
-        structure = jax.tree.structure(state.row)
-        fresh = ScaleByKoalaPlusPlusState(
-            structure.unflatten(updated(scaled(observed.norm, observed.rows), rows_then)),
-            structure.unflatten(updated(scaled(observed.norm, products), products_then)),
-            jnp.where(observed.nonzero, observed.norm, state.norm),
-            jnp.where(observed.nonzero, weights.variance, state.variance),
-            jnp.where(observed.nonzero, ratios.information, state.information),
-            noise_variance,
-        )
-        return unflatten_like(updates, scaled(gain, moved)), fresh
-
-    return optax.GradientTransformationExtraArgs(init, update)
-
-
-koala_plus_plus = with_learning_rate(
-    scale_by_koala_plus_plus,
-    """KOALA++: a Kalman filter that stores H P.
-
-The authors' learning rates are 1 to 2 for image classification and 2e-3 for language models. Over the first few hundred
-steps initial_variance = process_noise = 10 with learning rates from 0.1 to 0.3 learn faster: q |H|^2 then outweighs R,
-and the length of every tensor's step follows from the loss, not from the length of its gradient.
-
-On a transformer of characters the authors' settings are far behind AdamW, and a variance of 10 is level or behind: the
-steps follow the current gradient and average nothing. Figures are in docs/optimizers.md.
-
-Call `update(grads, state, params, value=loss)`.""",
-    family=_koala.__doc__,
-)

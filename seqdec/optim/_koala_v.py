@@ -4,22 +4,55 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import optax
+from optax import ScalarOrSchedule
 
 from seqdec.core import Array
-from seqdec.optim import _koala
 from seqdec.optim._koala import check_settings, innovation, observe, scaled, state_scalar, tracked_noise, unflatten_like
-from seqdec.optim.alias import with_learning_rate
+from seqdec.optim.chains import scale_by_rate
 from seqdec.optim.common import Mask
 from seqdec.optim.injection import injectable
 
 
-class ScaleByKoalaVState(NamedTuple):
-    """Two numbers."""
+@injectable
+def koala_v(
+    learning_rate: ScalarOrSchedule,
+    *,
+    initial_variance: Any = 0.1,
+    process_noise: Any = 1.0,
+    noise: Any = None,
+    noise_decay: Any = 0.9,
+    initial_noise: Any = 1.0,
+    weight_decay: Any = 0.0,
+    mask: Mask | None = None,
+    per_tensor: bool = True,
+) -> optax.GradientTransformationExtraArgs:
+    """KOALA-V: a Kalman filter of the loss with covariance p I. Call `update(grads, state, params, value=loss)`.
 
-    variance: Array
-    """() p"""
-    noise: Array
-    """() R"""
+        p' = p + q      S_l = p' |H_l|^2 + R      u_l = L p' H_l / S_l      p <- p' min_l(R / S_l)
+
+    over the tensors l. Memory: 2 numbers. Work: one pass over the gradient for the norms and one for the step.
+
+    Args:
+        learning_rate: a number or a schedule; the authors' are 0.1 and 1.
+        initial_variance, process_noise, noise, noise_decay, initial_noise, weight_decay, mask, per_tensor: see
+            `seqdec.optim._koala`.
+
+    Raises:
+        ValueError: a setting is out of its range; in `update`, `value=` is missing or not a scalar.
+
+    Source: Davtyan et al., "KOALA: A Kalman Optimization Algorithm with Loss Adaptivity", 2022.
+    """
+    direction = scale_by_koala_v(
+        initial_variance=initial_variance,
+        process_noise=process_noise,
+        noise=noise,
+        noise_decay=noise_decay,
+        initial_noise=initial_noise,
+        weight_decay=weight_decay,
+        mask=mask,
+        per_tensor=per_tensor,
+    )
+    return optax.chain(direction, scale_by_rate(learning_rate))
 
 
 @injectable
@@ -34,27 +67,7 @@ def scale_by_koala_v(
     mask: Mask | None = None,
     per_tensor: bool = True,
 ) -> optax.GradientTransformationExtraArgs:
-    r"""KOALA with a scalar covariance p I.
-
-        p' = p + q      S_l = p' |H_l|^2 + R      u_l = L p' H_l / S_l      p <- p' min_l(R / S_l)
-
-    over the tensors l. Memory: 2 numbers. Work: one pass over the gradient for the norms and one for the step. The
-    returned direction is not negated.
-
-    Args:
-        initial_variance: p_0.
-        process_noise: q, variance that every parameter gains per step.
-        noise: R, observation variance of the loss; None tracks it.
-        noise_decay: decay of the moving average that tracks R.
-        initial_noise: initial value of that average.
-        weight_decay: coupled; see `seqdec.optim._koala`.
-        mask: which parameters decay, as in `optax.adamw`: a tree of bools like the parameters, or a function that
-            returns such a tree; None: all, including biases and norms.
-        per_tensor: compute the scalars of each parameter array from that array; see `seqdec.optim._koala`.
-
-    Raises:
-        ValueError: a setting is out of its range; in `update`, `value=` is missing or not a scalar.
-    """
+    """The direction of `koala_v`, not negated."""
     check_settings(initial_variance, process_noise, noise, noise_decay, initial_noise, weight_decay)
 
     def init(params):
@@ -74,10 +87,10 @@ def scale_by_koala_v(
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-koala_v = with_learning_rate(
-    scale_by_koala_v,
-    """KOALA-V: a Kalman filter with covariance p I; the authors' learning rates are 0.1 and 1.
+class ScaleByKoalaVState(NamedTuple):
+    """Two numbers."""
 
-Call `update(grads, state, params, value=loss)`.""",
-    family=_koala.__doc__,
-)
+    variance: Array
+    """() p"""
+    noise: Array
+    """() R"""

@@ -1,68 +1,61 @@
-r"""Shampoo and SWAN: gradients preconditioned by inverse roots of their own second moments.
-
-    Shampoo   L <- L + G G^T,  R <- R + G^T G,  from eps I        u = L^{-1/4} G R^{-1/4}
-    SWAN      N = (G - row means) / row standard deviations       u = (N N^T)^{-1/2} N
-
-By default Shampoo sums second moments, as in the paper, so its steps shrink like AdaGrad's; `b2` averages them
-instead. With eps = 0 the inverse roots are those on the range of L and R. SWAN keeps no state. A row with equal entries
-normalizes to zero, and the inverse root is that on the range: (N N^T)^{-1/2} N is the polar factor of N. SWAN discards
-the means of a gradient's rows (along the longer side), so parameters do not change in these directions.
-
-Memory of a matrix: m^2 + n^2 numbers for Shampoo, twice as many where the roots are kept for several steps; none for
-SWAN. Work: Shampoo two eigendecompositions, O(m^3 + n^3), every `interval` steps; SWAN O(m^2 n).
-
-Sources: Gupta, Koren, Singer, "Shampoo: Preconditioned Stochastic Tensor Optimization", 2018; Ma, Gong, Scetbon, Meeds,
-"SWAN: SGD with Normalization and Whitening Enables Stateless LLM Training", 2024; both as stated in Gong, Scetbon, Ma,
-Meeds, "Towards Efficient Optimizer Design for LLM via Structured Fisher Approximation with a Low-Rank Extension", 2025,
-Algorithm 5 and Appendix B.
-"""
+"""Shampoo and SWAN: gradients preconditioned by inverse roots of their own second moments."""
 
 from typing import Any, NamedTuple, get_args
 
 import jax.numpy as jnp
 import optax
+from optax import ScalarOrSchedule
 
 from seqdec import checks
 from seqdec.core import Array
 from seqdec.optim import linear
-from seqdec.optim.alias import for_matrices
-from seqdec.optim.common import matrixwise
+from seqdec.optim.chains import routed
+from seqdec.optim.common import Mask, matrixwise
 from seqdec.optim.groups import Matrices
 from seqdec.optim.injection import injectable
 
 
-class ShampooState(NamedTuple):
-    """m^2 + n^2 numbers of one matrix, twice as many with an interval; trees of them in the transformation's state."""
+@injectable
+def shampoo(
+    learning_rate: ScalarOrSchedule,
+    *,
+    eps: Any = 1e-6,
+    b2: Any = None,
+    interval: int = 1,
+    weight_decay: Any = 0.0,
+    mask: Mask | None = None,
+    adam_ratio: Any = 0.05,
+    matrices: Matrices | None = None,
+) -> optax.GradientTransformationExtraArgs:
+    """Shampoo for hidden matrices, Adam for all other parameters.
 
-    left: Array
-    """(m, m) L"""
-    right: Array
-    """(n, n) R"""
-    left_root: Array | None
-    """(m, m) L^{-1/4} where it is kept for several steps"""
-    right_root: Array | None
-    """(n, n) R^{-1/4} where it is kept for several steps"""
+        L <- L + G G^T,  R <- R + G^T G,  from eps I        u = L^{-1/4} G R^{-1/4}
 
+    The second moments are sums, so steps shrink like AdaGrad's; `b2` averages them instead. With eps = 0 the inverse
+    roots are those on the range of L and R. Memory of a matrix m x n: m^2 + n^2 numbers, twice as many with an interval
+    above 1. Work: two eigendecompositions, O(m^3 + n^3), every `interval` steps.
 
-class SwanState(NamedTuple):
-    """Empty."""
+    Args:
+        learning_rate: a number or a schedule.
+        eps: L and R are eps I at first.
+        b2: None sums the second moments, as in the paper; a number averages them with that decay.
+        interval: steps between two computations of the roots; 1 as in the paper.
+        weight_decay, mask, adam_ratio, matrices: as in `routed`.
+
+    Raises:
+        ValueError: a setting is out of its range.
+
+    Source: Gupta, Koren, Singer, "Shampoo: Preconditioned Stochastic Tensor Optimization", 2018.
+    """
+    direction = scale_by_shampoo(eps=eps, b2=b2, interval=interval, matrices=matrices)
+    return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
 
 
 @injectable
 def scale_by_shampoo(
     *, eps: Any = 1e-6, b2: Any = None, interval: int = 1, matrices: Matrices | None = None
 ) -> optax.GradientTransformationExtraArgs:
-    """The gradient times inverse fourth roots on both sides; see the head of this file. The direction is not negated.
-
-    Args:
-        eps: L and R are eps I at first.
-        b2: None sums the second moments, as in the paper; a number averages them with that decay.
-        interval: steps between two computations of the roots; 1 as in the paper.
-        matrices: axes of the parameters, if they are not those of `seqdec.optim.matrix_axes`.
-
-    Raises:
-        ValueError: a setting is out of its range; in `init`, a parameter is not a matrix.
-    """
+    """The direction of `shampoo`, not negated, for trees of matrices."""
     checks.number("eps", eps)
     if b2 is not None:
         checks.number("b2", b2, 0, 1)
@@ -91,19 +84,45 @@ def scale_by_shampoo(
 
 
 @injectable
+def swan(
+    learning_rate: ScalarOrSchedule,
+    *,
+    polar: linear.Polar = "newton_schulz",
+    polar_steps: int = 5,
+    weight_decay: Any = 0.0,
+    mask: Mask | None = None,
+    adam_ratio: Any = 0.05,
+    matrices: Matrices | None = None,
+) -> optax.GradientTransformationExtraArgs:
+    """SWAN for hidden matrices, Adam for all other parameters; learning rates are those of Muon.
+
+        N = (G - row means) / row standard deviations       u = (N N^T)^{-1/2} N
+
+    There is no state. A row (along the longer side) with equal entries normalizes to zero, and the inverse root is that
+    on the range: u is the polar factor of N. The means of a gradient's rows are discarded, so parameters do not change
+    in these directions. Work: O(m^2 n).
+
+    Args:
+        learning_rate: a number or a schedule.
+        polar, polar_steps: "newton_schulz", "cubic" or "exact", and steps of the iteration; see `linear.polar`.
+        weight_decay, mask, adam_ratio, matrices: as in `routed`.
+
+    Raises:
+        ValueError: a setting is out of its range.
+
+    Source: Ma, Gong, Scetbon, Meeds, "SWAN: SGD with Normalization and Whitening Enables Stateless LLM Training", 2024,
+    as stated in Gong, Scetbon, Ma, Meeds, "Towards Efficient Optimizer Design for LLM via Structured Fisher
+    Approximation with a Low-Rank Extension", 2025, Appendix B.
+    """
+    direction = scale_by_swan(polar=polar, polar_steps=polar_steps, matrices=matrices)
+    return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
+
+
+@injectable
 def scale_by_swan(
     *, polar: linear.Polar = "newton_schulz", polar_steps: int = 5, matrices: Matrices | None = None
 ) -> optax.GradientTransformationExtraArgs:
-    """Normalized and whitened gradients; see the head of this file. The direction is not negated.
-
-    Args:
-        polar: "newton_schulz", "cubic" or "exact"; see `seqdec.optim.linear.polar`.
-        polar_steps: number of steps of the iteration.
-        matrices: axes of the parameters, if they are not those of `seqdec.optim.matrix_axes`.
-
-    Raises:
-        ValueError: a setting is out of its range; in `init`, a parameter is not a matrix.
-    """
+    """The direction of `swan`, not negated, for trees of matrices."""
     checks.choice("polar", polar, get_args(linear.Polar))
     polar_steps = checks.count("polar_steps", polar_steps)
 
@@ -116,9 +135,18 @@ def scale_by_swan(
     return matrixwise("swan", SwanState, lambda zeros: SwanState(), update, matrices=matrices)
 
 
-shampoo = for_matrices(scale_by_shampoo, "Shampoo for hidden matrices, Adam for all other parameters.")
+class ShampooState(NamedTuple):
+    """Of one matrix."""
 
-swan = for_matrices(
-    scale_by_swan,
-    "SWAN for hidden matrices, Adam for all other parameters; learning rates are those of Muon.",
-)
+    left: Array
+    """(m, m) L"""
+    right: Array
+    """(n, n) R"""
+    left_root: Array | None
+    """(m, m) L^{-1/4} where it is kept for several steps"""
+    right_root: Array | None
+    """(n, n) R^{-1/4} where it is kept for several steps"""
+
+
+class SwanState(NamedTuple):
+    """Empty."""

@@ -14,7 +14,6 @@ from seqdec.core import Array, PyTree
 from seqdec.linalg import cond_any
 from seqdec.optim import linear
 from seqdec.optim.groups import Axes, Matrices, axes_of
-from seqdec.params import at_least_float32
 
 
 def accumulator(leaf: Array) -> jnp.dtype:
@@ -28,7 +27,7 @@ def accumulator(leaf: Array) -> jnp.dtype:
             f"parameters must be real numbers; got {dtype} of shape {jnp.shape(leaf)}: pass their real and "
             "imaginary parts as separate parameters"
         )
-    return at_least_float32(dtype)
+    return jnp.promote_types(jnp.float32, dtype)
 
 
 Mask = Callable[[PyTree], PyTree] | PyTree

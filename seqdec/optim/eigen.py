@@ -1,75 +1,65 @@
-r"""Eigen-Adam and SOAP: Adam in the eigenbasis of the gradient's second moments.
-
-For a gradient G (m x n), m <= n, with L an average of G G^T, R one of G^T G, and their eigenvectors U_L, U_R renewed in
-step 1 and every K steps:
-
-    Eigen-Adam   v = b2 v + (1 - b2) (U_L^T G)^2            u = U_L ( U_L^T m / (sqrt(v) + eps) )
-    SOAP         v = b2 v + (1 - b2) (U_L^T G U_R)^2        u = U_L ( U_L^T m U_R / (sqrt(v) + eps) ) U_R^T
-
-m averages G. It is kept as U_L^T m, or U_L^T m U_R, and turned when the bases change, which saves a product in each
-step. v is in the coordinates of the basis too and is not transformed when the basis changes. There is no bias
-correction. Eigen-Adam is one-sided SOAP; with b3 = 0 the two are AdaDiag and AdaDiag++. 0 / 0 counts as 0, so eps = 0,
-as in the paper's algorithms, is allowed. Where gradients have no component in a basis, m and v are rounding errors and
-the step is zero: sqrt(v) counts as zero below 10 sqrt(m + n) times the precision of the dtype, relative to the largest
-of the matrix (SOAP) or of the column (Eigen-Adam). SOAP's first step, whose bases make U_L^T G U_R diagonal, needs
-this most.
-
-Memory of a matrix: 2 m n + 2 m^2 numbers for Eigen-Adam, 2 n^2 more for SOAP. Work: 3 products O(m^2 n), for SOAP 6
-O(m n (m + n)), and one eigendecomposition O(m^3), for SOAP O(n^3) too, every K steps.
-
-Sources: Gong, Scetbon, Ma, Meeds, "Towards Efficient Optimizer Design for LLM via Structured Fisher Approximation with
-a Low-Rank Extension", 2025, Algorithms 6 and 7; Vyas et al., "SOAP: Improving and Stabilizing Shampoo using Adam",
-2024.
-"""
+"""Eigen-Adam and SOAP: Adam in the eigenbasis of the gradient's second moments."""
 
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import optax
+from optax import ScalarOrSchedule
 
 from seqdec import checks
 from seqdec.core import Array
 from seqdec.optim import linear
-from seqdec.optim.alias import for_matrices
-from seqdec.optim.common import matrixwise
+from seqdec.optim.chains import routed
+from seqdec.optim.common import Mask, matrixwise
 from seqdec.optim.groups import Matrices
 from seqdec.optim.injection import injectable
 
 
-class EigenAdamState(NamedTuple):
-    """2 m n + 2 m^2 numbers of one matrix; trees of them in the transformation's state."""
+@injectable
+def eigen_adam(
+    learning_rate: ScalarOrSchedule,
+    *,
+    b1: Any = 0.9,
+    b2: Any = 0.999,
+    b3: Any = 0.999,
+    eps: Any = 1e-8,
+    interval: int = 10,
+    weight_decay: Any = 0.0,
+    mask: Mask | None = None,
+    adam_ratio: Any = 1.0,
+    matrices: Matrices | None = None,
+) -> optax.GradientTransformationExtraArgs:
+    """Eigen-Adam for hidden matrices, Adam for all other parameters; learning rates are those of Adam.
 
-    moment: Array
-    """(m, n) average of the gradient in the basis"""
-    square: Array
-    """(m, n) average of its squares in the basis"""
-    left: Array
-    """(m, m) average of G G^T"""
-    basis: Array
-    """(m, m) eigenvectors of `left`, largest eigenvalue first"""
+    For a gradient G (m x n), m <= n, and eigenvectors U of an average of G G^T, renewed in step 1 and every K steps:
 
+        v = b2 v + (1 - b2) (U^T G)^2            u = U ( U^T m / (sqrt(v) + eps) )
 
-class SoapState(NamedTuple):
-    """2 m n + 2 m^2 + 2 n^2 numbers of one matrix; trees of them in the transformation's state."""
+    m averages G; it is kept as U^T m and turned when the basis changes. v is in the coordinates of the basis too and is
+    not transformed. There is no bias correction. With b3 = 0 it is AdaDiag. 0 / 0 counts as 0, so that eps = 0, as in
+    the paper's algorithms, is allowed. Where gradients have no component in the basis, m and v are rounding errors and
+    the step is zero: sqrt(v) counts as zero below 10 sqrt(m + n) times the precision of the dtype, relative to the
+    largest of the column.
 
-    moment: Array
-    """(m, n) average of the gradient in both bases"""
-    square: Array
-    """(m, n) average of its squares in both bases"""
-    left: Array
-    """(m, m) average of G G^T"""
-    left_basis: Array
-    """(m, m)"""
-    right: Array
-    """(n, n) average of G^T G"""
-    right_basis: Array
-    """(n, n)"""
+    Memory of a matrix: 2 m n + 2 m^2 numbers. Work: 3 products O(m^2 n), and one eigendecomposition O(m^3) every K.
 
+    Args:
+        learning_rate: a number or a schedule.
+        b1: decay of the first moment.
+        b2: decay of the second moment in the basis.
+        b3: decay of G G^T; 0 uses only the current gradient.
+        eps: added to the denominator; 0 is as printed.
+        interval: K, steps between two bases.
+        weight_decay, mask, adam_ratio, matrices: as in `routed`.
 
-def _check(b1, b2, b3, eps) -> None:
-    for name, value in (("b1", b1), ("b2", b2), ("b3", b3)):
-        checks.number(name, value, 0, 1)
-    checks.number("eps", eps)
+    Raises:
+        ValueError: a setting is out of its range.
+
+    Source: Gong, Scetbon, Ma, Meeds, "Towards Efficient Optimizer Design for LLM via Structured Fisher Approximation
+    with a Low-Rank Extension", 2025, Algorithm 7.
+    """
+    direction = scale_by_eigen_adam(b1=b1, b2=b2, b3=b3, eps=eps, interval=interval, matrices=matrices)
+    return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
 
 
 @injectable
@@ -82,19 +72,7 @@ def scale_by_eigen_adam(
     interval: int = 10,
     matrices: Matrices | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-    """Adam in the eigenbasis of the short side; see the head of this file. The direction is not negated.
-
-    Args:
-        b1: decay of the first moment.
-        b2: decay of the second moment in the basis.
-        b3: decay of G G^T; 0 uses only the current gradient (AdaDiag).
-        eps: added to the denominator; 0 is as printed.
-        interval: K, steps between two bases.
-        matrices: axes of the parameters, if they are not those of `seqdec.optim.matrix_axes`.
-
-    Raises:
-        ValueError: a setting is out of its range; in `init`, a parameter is not a matrix.
-    """
+    """The direction of `eigen_adam`, not negated, for trees of matrices."""
     _check(b1, b2, b3, eps)
     interval = checks.count("interval", interval)
 
@@ -120,6 +98,43 @@ def scale_by_eigen_adam(
 
 
 @injectable
+def soap(
+    learning_rate: ScalarOrSchedule,
+    *,
+    b1: Any = 0.9,
+    b2: Any = 0.999,
+    b3: Any = 0.999,
+    eps: Any = 1e-8,
+    interval: int = 10,
+    weight_decay: Any = 0.0,
+    mask: Mask | None = None,
+    adam_ratio: Any = 1.0,
+    matrices: Matrices | None = None,
+) -> optax.GradientTransformationExtraArgs:
+    """SOAP for hidden matrices, Adam for all other parameters; learning rates are those of Adam.
+
+    `eigen_adam` in the eigenbases of both sides, U_L of an average of G G^T and U_R of one of G^T G:
+
+        v = b2 v + (1 - b2) (U_L^T G U_R)^2        u = U_L ( U_L^T m U_R / (sqrt(v) + eps) ) U_R^T
+
+    sqrt(v) counts as zero relative to the largest of the matrix; the first step, whose bases make U_L^T G U_R diagonal,
+    needs this most. With b3 = 0 it is AdaDiag++. Memory of a matrix: 2 m n + 2 m^2 + 2 n^2 numbers. Work: 6 products
+    O(m n (m + n)), and two eigendecompositions O(m^3 + n^3) every K steps.
+
+    Args:
+        learning_rate, b1, b2, b3, eps, interval: as in `eigen_adam`; b3 also of G^T G.
+        weight_decay, mask, adam_ratio, matrices: as in `routed`.
+
+    Raises:
+        ValueError: a setting is out of its range.
+
+    Source: Vyas et al., "SOAP: Improving and Stabilizing Shampoo using Adam", 2024.
+    """
+    direction = scale_by_soap(b1=b1, b2=b2, b3=b3, eps=eps, interval=interval, matrices=matrices)
+    return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)
+
+
+@injectable
 def scale_by_soap(
     *,
     b1: Any = 0.9,
@@ -129,15 +144,7 @@ def scale_by_soap(
     interval: int = 10,
     matrices: Matrices | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-    """Adam in the eigenbases of both sides; see the head of this file. The direction is not negated.
-
-    Args:
-        b1, b2, b3, eps, interval: as in `scale_by_eigen_adam`; b3 also of G^T G.
-        matrices: axes of the parameters, if they are not those of `seqdec.optim.matrix_axes`.
-
-    Raises:
-        ValueError: a setting is out of its range; in `init`, a parameter is not a matrix.
-    """
+    """The direction of `soap`, not negated, for trees of matrices."""
     _check(b1, b2, b3, eps)
     interval = checks.count("interval", interval)
 
@@ -164,14 +171,37 @@ def scale_by_soap(
     return matrixwise("soap", SoapState, init, update, matrices=matrices)
 
 
-eigen_adam = for_matrices(
-    scale_by_eigen_adam,
-    "Eigen-Adam for hidden matrices, Adam for all other parameters; learning rates are those of Adam.",
-    adam_ratio=1.0,
-)
+class EigenAdamState(NamedTuple):
+    """Of one matrix."""
 
-soap = for_matrices(
-    scale_by_soap,
-    "SOAP for hidden matrices, Adam for all other parameters; learning rates are those of Adam.",
-    adam_ratio=1.0,
-)
+    moment: Array
+    """(m, n) average of the gradient in the basis"""
+    square: Array
+    """(m, n) average of its squares in the basis"""
+    left: Array
+    """(m, m) average of G G^T"""
+    basis: Array
+    """(m, m) eigenvectors of `left`, largest eigenvalue first"""
+
+
+class SoapState(NamedTuple):
+    """Of one matrix."""
+
+    moment: Array
+    """(m, n) average of the gradient in both bases"""
+    square: Array
+    """(m, n) average of its squares in both bases"""
+    left: Array
+    """(m, m) average of G G^T"""
+    left_basis: Array
+    """(m, m)"""
+    right: Array
+    """(n, n) average of G^T G"""
+    right_basis: Array
+    """(n, n)"""
+
+
+def _check(b1, b2, b3, eps) -> None:
+    for name, value in (("b1", b1), ("b2", b2), ("b3", b3)):
+        checks.number(name, value, 0, 1)
+    checks.number("eps", eps)

@@ -36,7 +36,6 @@ import numpy as np
 from optax.contrib import MuonDimensionNumbers
 
 from seqdec.core import Array, PyTree
-from seqdec.params import path_names
 
 Matrices = Callable[[PyTree], PyTree] | PyTree
 """Which parameters are matrices, and by which axes: a tree like the parameters, or like their upper part, or a function
@@ -156,7 +155,12 @@ def _names(params: PyTree) -> list[list[str]]:
 
     variables = {path for path, leaf in flat(is_leaf=is_variable) if is_variable(leaf)}
     paths = [path[:-1] if path[:-1] in variables else path for path, _ in flat()]
-    return [[name for name in re.split(r"[/.~]+", "/".join(path_names(path))) if name] for path in paths]
+    return [[name for name in re.split(r"[/.~]+", _text(path)) if name] for path in paths]
+
+
+def _text(path: tuple) -> str:
+    """The names along a path, joined by slashes."""
+    return jax.tree_util.keystr(path, simple=True, separator="/")
 
 
 def _plain(name: str) -> str:
@@ -198,7 +202,7 @@ def _choices(matrices: Matrices, params: PyTree) -> dict[tuple, Any]:
         if not _is_choice(value):
             raise TypeError(
                 f"matrices must consist of True, False, None and MuonDimensionNumbers; got {value!r:.80} at "
-                f"{'/'.join(path_names(path))!r}"
+                f"{_text(path)!r}"
             )
     return chosen
 
@@ -209,10 +213,8 @@ def _choice(chosen: dict[tuple, Any], path: tuple) -> Any:
         if path[:length] in chosen:
             value = chosen[path[:length]]
             return value if isinstance(value, MuonDimensionNumbers) else bool(value)
-    known = ", ".join("/".join(path_names(part)) for part in chosen)
-    raise ValueError(
-        f"matrices does not cover the parameter {'/'.join(path_names(path))!r}; it names: {known or 'none'}"
-    )
+    known = ", ".join(map(_text, chosen))
+    raise ValueError(f"matrices does not cover the parameter {_text(path)!r}; it names: {known or 'none'}")
 
 
 def _given(choice: MuonDimensionNumbers, names: Sequence[str], shape: tuple[int, ...]) -> Axes:

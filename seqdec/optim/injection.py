@@ -3,7 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from optax import ScalarOrSchedule
 
@@ -11,15 +11,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class _Static:
+class _Static(NamedTuple):
     """A value that is neither a number nor a function."""
 
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __repr__(self) -> str:
-        """That of the value."""
-        return repr(self.value)
+    value: Any
 
 
 class _Signature(inspect.Signature):
@@ -30,7 +25,6 @@ class _Signature(inspect.Signature):
     """
 
     def bind(self, *args: Any, **kwargs: Any) -> inspect.BoundArguments:
-        """All arguments, those with defaults too."""
         bound = super().bind(*args, **kwargs)
         bound.apply_defaults()
         for name, value in bound.arguments.items():
@@ -40,18 +34,15 @@ class _Signature(inspect.Signature):
         return bound
 
 
-def injectable(function: Callable[P, R], signature: inspect.Signature | None = None) -> Callable[P, R]:
-    """`function` for `optax.inject_hyperparams` without `static_args`; None is its own signature."""
-    signature = inspect.signature(function) if signature is None else signature
+def injectable(function: Callable[P, R]) -> Callable[P, R]:
+    """`function`, which `optax.inject_hyperparams` takes without `static_args`."""
     inner: Any = function  # any names of arguments
 
     @functools.wraps(function)
     def injected(*args: P.args, **kwargs: P.kwargs) -> R:
-        def plain(value: Any) -> Any:
-            return value.value if isinstance(value, _Static) else value
+        plain: Any = {key: value.value if isinstance(value, _Static) else value for key, value in kwargs.items()}
+        return inner(*args, **plain)
 
-        return inner(*map(plain, args), **{name: plain(value) for name, value in kwargs.items()})
-
-    bound = _Signature(list(signature.parameters.values()), return_annotation=signature.return_annotation)
-    vars(injected)["__signature__"] = bound
+    signature = inspect.signature(function)
+    vars(injected)["__signature__"] = _Signature(list(signature.parameters.values()))
     return injected

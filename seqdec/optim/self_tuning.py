@@ -40,12 +40,13 @@ from typing import Any, NamedTuple, get_args
 import jax
 import jax.numpy as jnp
 import optax
+from optax import ScalarOrSchedule
 
 from seqdec import checks
 from seqdec.core import Array, PyTree
 from seqdec.optim import linear
-from seqdec.optim.alias import for_matrices, with_weight_decay
-from seqdec.optim.common import widened, zeros_like_state
+from seqdec.optim.chains import add_decay, routed, scale_by_rate
+from seqdec.optim.common import Mask, widened, zeros_like_state
 from seqdec.optim.groups import Matrices, axes_of
 from seqdec.optim.injection import injectable
 
@@ -266,44 +267,83 @@ def scale_by_self_tuning_muon(
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-def _scale_by_self_tuning_sgd(
-    *, momenta: Sequence[float] = (0.01, 0.99), budget_matched: bool = False
+@injectable
+def self_tuning_sgd(
+    learning_rate: ScalarOrSchedule,
+    *,
+    momenta: Sequence[float] = (0.01, 0.99),
+    budget_matched: bool = False,
+    weight_decay: Any = 0.0,
+    mask: Mask | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-    """Algorithm 2.
+    """SGD with a momentum chosen in every step (Algorithm 2); see `seqdec.optim.self_tuning`.
 
     Args:
+        learning_rate: a number or a schedule, as for SGD with momentum.
         momenta, budget_matched: as in `scale_by_self_tuning`.
+        weight_decay: of an L2 penalty: this share of the parameters is added to the gradient.
+        mask: which parameters decay, as in `optax.adamw`; None: all, including biases and norms.
+
+    Raises:
+        ValueError: a setting is out of its range.
     """
-    return scale_by_self_tuning(momenta, budget_matched=budget_matched)
+    direction = scale_by_self_tuning(momenta, budget_matched=budget_matched)
+    return optax.chain(add_decay(weight_decay, mask), direction, scale_by_rate(learning_rate))
 
 
-def _scale_by_self_tuning_adamw(
-    *, momenta: Sequence[float] = (0.8, 0.99), b2: Any = 0.999, eps: Any = 1e-8, budget_matched: bool = False
+@injectable
+def self_tuning_adamw(
+    learning_rate: ScalarOrSchedule,
+    *,
+    momenta: Sequence[float] = (0.8, 0.99),
+    b2: Any = 0.999,
+    eps: Any = 1e-8,
+    budget_matched: bool = False,
+    weight_decay: Any = 0.0,
+    mask: Mask | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-    """Algorithm 3.
+    """AdamW without bias correction, with a first moment chosen in every step; see `seqdec.optim.self_tuning`.
+
+    Algorithm 3. The candidates share b2, as in all experiments of the paper: with different ones their scores would
+    belong to different trust regions.
 
     Args:
+        learning_rate: a number or a schedule.
         momenta, budget_matched: as in `scale_by_self_tuning`.
         b2, eps: as in `diagonal_ema`.
+        weight_decay: decoupled: this share of the parameters, times the learning rate, is subtracted in every step.
+        mask: which parameters decay, as in `optax.adamw`; None: all, including biases and norms.
+
+    Raises:
+        ValueError: a setting is out of its range.
     """
-    return scale_by_self_tuning(momenta, diagonal_ema(b2, eps), normalized=True, budget_matched=budget_matched)
+    metric = diagonal_ema(b2, eps)
+    direction = scale_by_self_tuning(momenta, metric, normalized=True, budget_matched=budget_matched)
+    return optax.chain(direction, add_decay(weight_decay, mask), scale_by_rate(learning_rate))
 
 
-self_tuning_sgd = with_weight_decay(
-    _scale_by_self_tuning_sgd,
-    "SGD with a momentum chosen in every step (Algorithm 2); learning rates are those of SGD with momentum.",
-    coupled=True,
-)
+@injectable
+def self_tuning_muon(
+    learning_rate: ScalarOrSchedule,
+    *,
+    momenta: Sequence[float] = (0.8, 0.99),
+    polar: linear.Polar = "newton_schulz",
+    polar_steps: int = 5,
+    weight_decay: Any = 0.0,
+    mask: Mask | None = None,
+    adam_ratio: Any = 0.05,
+    matrices: Matrices | None = None,
+) -> optax.GradientTransformationExtraArgs:
+    """Muon with a momentum chosen in every step for hidden matrices, Adam for all other parameters.
 
-self_tuning_adamw = with_weight_decay(
-    _scale_by_self_tuning_adamw,
-    """AdamW without bias correction, with a first moment chosen in every step (Algorithm 3).
+    Args:
+        learning_rate: a number or a schedule.
+        momenta: beta_k of the candidates; see `seqdec.optim.self_tuning`.
+        polar, polar_steps: "newton_schulz", "cubic" or "exact", and steps of the iteration; see `linear.polar`.
+        weight_decay, mask, adam_ratio, matrices: as in `routed`.
 
-The candidates share b2, as in all experiments of the paper: with different ones their scores would belong to different
-trust regions.""",
-)
-
-self_tuning_muon = for_matrices(
-    scale_by_self_tuning_muon,
-    "Muon with a momentum chosen in every step for hidden matrices, Adam for all other parameters.",
-)
+    Raises:
+        ValueError: a setting is out of its range.
+    """
+    direction = scale_by_self_tuning_muon(momenta, polar=polar, polar_steps=polar_steps, matrices=matrices)
+    return routed(direction, learning_rate, weight_decay, mask, adam_ratio, matrices)

@@ -1,0 +1,73 @@
+"""From a direction to an optimizer: learning rate, weight decay, and Adam for what is no matrix."""
+
+from collections.abc import Hashable
+from typing import Any
+
+import jax
+import optax
+from optax import GradientTransformation, GradientTransformationExtraArgs, ScalarOrSchedule
+
+from seqdec import checks
+from seqdec.optim.common import Mask, mask_tree, promoting, widened, zeros_like_state
+from seqdec.optim.groups import Matrices, is_matrix
+
+
+def routed(
+    direction: GradientTransformation,
+    learning_rate: ScalarOrSchedule,
+    weight_decay: Any = 0.0,
+    mask: Mask | None = None,
+    adam_ratio: Any = 0.05,
+    matrices: Matrices | None = None,
+) -> GradientTransformationExtraArgs:
+    """A direction for matrices, Adam for all other parameters; both with decoupled weight decay.
+
+    Args:
+        direction: of the matrices.
+        learning_rate: a number or a schedule.
+        weight_decay: this share of the parameters, times the learning rate of their group, is subtracted in each step.
+        mask: which parameters decay, as in `optax.adamw`: a tree of bools like the parameters, or a function that
+            returns such a tree; None: all, including biases and norms.
+        adam_ratio: Adam's learning rate as a multiple of `learning_rate`.
+        matrices: which parameters are matrices, and by which of their axes: a tree like the parameters, or a function
+            that returns such a tree, with the leaves True, False or `optax.contrib.MuonDimensionNumbers`; None: as in
+            `seqdec.optim.matrix_axes`.
+    """
+    checks.number("adam_ratio", adam_ratio)
+
+    def labels(params):
+        return jax.tree.map(lambda matrix: "matrix" if matrix else "adam", is_matrix(params, matrices))
+
+    def others(params):
+        return jax.tree.map(lambda label: label == "adam", labels(params))
+
+    groups: dict[Hashable, GradientTransformation] = {"matrix": direction, "adam": _wide(optax.scale_by_adam())}
+    parted, decay = optax.partition(groups, labels), add_decay(weight_decay, mask)
+    ratio = optax.masked(promoting(optax.scale(adam_ratio)), others)
+    return optax.chain(parted, decay, scale_by_rate(learning_rate), ratio)
+
+
+def add_decay(weight_decay: Any, mask: Mask | None) -> GradientTransformationExtraArgs:
+    """Plus a share of the parameters, of those that the mask names; a Python 0 needs no parameters."""
+    checks.number("weight_decay", weight_decay)
+    if isinstance(weight_decay, int | float) and not weight_decay:
+        return optax.with_extra_args_support(optax.identity())
+    named = None if mask is None else lambda params: mask_tree(mask, params)
+    return promoting(optax.add_decayed_weights(weight_decay, named))
+
+
+def scale_by_rate(learning_rate: ScalarOrSchedule) -> GradientTransformationExtraArgs:
+    """Times minus the learning rate."""
+    checks.rate("learning_rate", learning_rate)
+    return promoting(optax.scale_by_learning_rate(learning_rate))
+
+
+def _wide(transform: GradientTransformation) -> GradientTransformationExtraArgs:
+    """A transformation of optax with state and arithmetic as those of the methods here, in float32 at least."""
+    inner = promoting(transform)
+
+    def update(updates, state, params=None, **extra):
+        new, state = inner.update(widened(updates), state, params, **extra)
+        return jax.tree.map(lambda value, old: value.astype(old.dtype), new, updates), state
+
+    return GradientTransformationExtraArgs(lambda params: inner.init(zeros_like_state(params)), update)
