@@ -23,7 +23,8 @@ def main() -> int:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell
         return _command()
     signal.signal(signal.SIGINT, _leave_at_once)
-    import seqdec.cli  # noqa: F401
+    with suppress(ModuleNotFoundError):  # `_command` says so
+        import seqdec.cli  # noqa: F401
 
     interrupts = _Interrupts()
     try:
@@ -76,8 +77,11 @@ class _Dropping(io.FileIO):
 
 
 def _command() -> int:
-    from seqdec.cli import main
-
+    try:
+        from seqdec.cli import main
+    except ModuleNotFoundError as error:
+        print(f"seqdec: {error}: the command needs the extra `full`: pip install 'seqdec[full]'", file=sys.stderr)
+        return 2
     return main()
 
 

@@ -273,9 +273,7 @@ def compilation_cache(folder: str | os.PathLike[str] | None = None) -> Path:
         OSError: the folder cannot be created or written.
     """
     if folder is None:
-        import pooch
-
-        folder = Path(pooch.os_cache("seqdec")) / "programs"
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "seqdec" / "programs"
     path = located(folder)
     check_writable(path)
     jax.config.update("jax_compilation_cache_dir", str(path))
