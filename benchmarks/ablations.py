@@ -26,9 +26,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from reproduction import tasks
+from reproduction.tasks import Task
 from seqdec import optim
-from seqdec.experiments import tasks
-from seqdec.experiments.tasks import Task
 from seqdec.statistics import mean_and_margin
 
 Make = Callable[[optax.Schedule], optax.GradientTransformationExtraArgs]

@@ -19,8 +19,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from seqdec import filters, likelihoods, linalg, models, policies
+from seqdec.commands.folder import save_figure
 from seqdec.core import Acquisition, Filter, Posterior, Predictive
-from seqdec.experiments.folder import save_figure
 from seqdec.figures import finish_axis
 
 NOISE_STD, REACH, STAGES = 0.2, 3.0, (0, 10, 60)

@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from reproduction import tasks
 from seqdec import optim
-from seqdec.experiments import tasks
 
 MOMENTA = (0.01, 0.9, 0.99)
 

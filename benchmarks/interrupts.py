@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from seqdec.experiments.folder import load_runs, read_manifest
+from seqdec.commands.folder import load_runs, read_manifest
 
 TIMES = (0.1, 0.3, 0.6, 1.0, 2.0, 4.0, 8.0, 12.0, 16.0, 20.0, 25.0)
 PATIENCE = 60.0

@@ -17,7 +17,7 @@ import numpy as np
 
 from seqdec import linalg
 from seqdec import params as parameters
-from seqdec.experiments import bench
+from seqdec.commands import bench
 from seqdec.filters import jacobians
 from seqdec.filters._lrkf import pack_pieces
 

@@ -23,8 +23,8 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 
 from seqdec import data, ope
+from seqdec.commands.ope import as_log
 from seqdec.data import load_digits
-from seqdec.experiments.logs import as_log
 
 TRAIN = 1000
 FOLDS = 5

@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from reproduction.optimizers import CONTENDERS
 from seqdec import models, optim
-from seqdec.experiments.optimizers import CONTENDERS
 
 STEPS = 200
 MAKERS = {name: functools.partial(contender.make, contender.rate) for name, contender in CONTENDERS.items()} | {

@@ -18,8 +18,8 @@ from sklearn.datasets import load_digits
 
 from seqdec import filters, likelihoods, linalg, models
 from seqdec import params as parameters
-from seqdec.experiments import bench
-from seqdec.experiments.digits import Digits
+from seqdec.commands import bench
+from seqdec.commands.digits import Digits
 from seqdec.filters import reference
 
 NAMES = ("lrkf", "lolofi", "hilofi")

@@ -14,7 +14,7 @@ import pandas as pd
 import tyro
 
 import seqdec
-from seqdec.experiments.mnist import MNIST
+from reproduction.images import MNIST
 from seqdec.statistics import mean_and_margin, with_margin
 
 WIDE = {"initial_std_hidden": math.sqrt(0.1), "initial_std_last": math.sqrt(0.1)}

@@ -25,11 +25,11 @@ import tyro
 from published_mnist import row
 
 import seqdec
+from reproduction.images import MNIST
 from seqdec.agents import neural
 from seqdec.agents._neural.last_layer import displaced, last_layer
 from seqdec.agents._neural.loop import Head, mean_of_rows
 from seqdec.core import Network, Posterior, Predictive
-from seqdec.experiments.mnist import MNIST
 
 JITTER = 1e-4
 

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 import numpy as np
 
 import seqdec
+from reproduction import kuairec
 from seqdec import agents, models
 from seqdec.core import Agent, Environment
 from seqdec.data import load_kuairec, synthetic_kuairec
-from seqdec.experiments import kuairec
 
 
 def contenders(env: Environment) -> Iterator[tuple[str, Agent]]:

@@ -14,8 +14,8 @@ import jax
 import optax
 
 import seqdec
+from reproduction.images import MNIST
 from seqdec.agents import Rehearsal
-from seqdec.experiments.mnist import MNIST
 
 SETTINGS = ["0:0:0", "1:0:0", "4:0:0", "8:0:0", "0:3e-4:32", "1:3e-4:8", "1:3e-4:32", "1:3e-4:128"]
 

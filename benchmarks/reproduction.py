@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 import tyro
 
-from seqdec.experiments.folder import read_manifest
+from seqdec.commands.folder import read_manifest
 from seqdec.persistence import read_table, write_table
 from seqdec.statistics import with_margin
 

@@ -13,7 +13,7 @@ import pandas as pd
 import tyro
 
 import seqdec
-from seqdec.experiments.mnist import MNIST
+from reproduction.images import MNIST
 
 IMAGES = 64
 

@@ -9,7 +9,7 @@ programs can only slow them down.
 import numpy as np
 
 import seqdec
-from seqdec.experiments.digits import Digits
+from seqdec.commands.digits import Digits
 
 AGENTS = "lrkf,lolofi,hilofi"
 STEPS, TURNS = 2000, 3

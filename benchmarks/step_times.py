@@ -20,9 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from reproduction.optimizers import CONTENDERS
+from reproduction.tasks import Transformer
 from seqdec import optim
-from seqdec.experiments.optimizers import CONTENDERS
-from seqdec.experiments.tasks import Transformer
 
 CHARACTERS, WINDOW, WINDOWS, BATCH = 65, 256, 8, 64
 SETTINGS = {"shampoo": {"interval": 20}}

@@ -21,7 +21,7 @@ from pathlib import Path
 import pandas as pd
 
 from seqdec.cli import main
-from seqdec.experiments import sweep
+from seqdec.commands import sweep
 
 LOG = "SEQDEC_SWEEP_LOG"  # workers have all variables that begin like this
 CONFIG = """

@@ -14,7 +14,7 @@ import pandas as pd
 import tyro
 
 import seqdec
-from seqdec.experiments.mnist import MNIST
+from reproduction.images import MNIST
 
 MINUTES = {
     ("hilofi", ""): 8.44,

@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from reproduction import tabular
 from seqdec import envs, models
-from seqdec.experiments import tabular
 from seqdec.runtime import use_all_cores
 
 STEPS, SEEDS = {"adult": 50_000}, (100, 101)

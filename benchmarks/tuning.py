@@ -20,13 +20,13 @@ from collections.abc import Callable
 from typing import Any
 
 import seqdec
+from reproduction import kuairec
+from reproduction.cifar import CIFAR
+from reproduction.images import MNIST
+from reproduction.kuairec import KuaiRec
+from seqdec.commands.digits import Digits
 from seqdec.core import Agent, Environment
 from seqdec.data import load_random_exposures, synthetic_kuairec
-from seqdec.experiments import kuairec
-from seqdec.experiments.cifar import CIFAR
-from seqdec.experiments.digits import Digits
-from seqdec.experiments.kuairec import KuaiRec
-from seqdec.experiments.mnist import MNIST
 
 
 def grid(**values: Any) -> list[dict[str, Any]]:

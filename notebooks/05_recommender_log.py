@@ -30,8 +30,8 @@ import tempfile
 import pandas as pd
 
 import seqdec
+from reproduction import kuairec
 from seqdec import agents, data, envs, models, results
-from seqdec.experiments import kuairec
 
 # %% [markdown]
 # ## The files and the log

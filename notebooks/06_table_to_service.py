@@ -34,8 +34,8 @@ from gymnasium import spaces
 
 import seqdec
 from seqdec import ope
+from seqdec.commands.monitor import monitor_figure, summary
 from seqdec.core import Spaces
-from seqdec.experiments.monitor import monitor_figure, summary
 from seqdec.features import Encoder, Text
 
 random = np.random.default_rng(0)

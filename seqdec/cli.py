@@ -20,10 +20,10 @@ from typing import Annotated, Any, Literal, Union
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from seqdec import experiments, pages
-from seqdec.experiments.base import Experiment, description, preset
-from seqdec.experiments.catalog import catalog
-from seqdec.experiments.folder import CHECKPOINT, finish, opened, read_manifest, reporting, resumed, write_manifest
+from seqdec import commands, pages
+from seqdec.commands.base import Experiment, description, preset
+from seqdec.commands.catalog import catalog
+from seqdec.commands.folder import CHECKPOINT, finish, opened, read_manifest, reporting, resumed, write_manifest
 from seqdec.persistence import located, version
 from seqdec.registry import Registry
 from seqdec.runtime import compilation_cache, use_all_cores
@@ -41,7 +41,10 @@ continues the experiment in DIR after any interruption, with the same result as 
 
 @dataclass(frozen=True)
 class Run:
-    """Run an experiment: prints a table, fills a folder with runs, figures and a summary."""
+    """Run an experiment: prints a table, fills a folder with runs, figures and a summary.
+
+    The experiments of the papers are found in the working directory, where that is a clone of the source.
+    """
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,7 @@ def _path(option: PrimitiveTypeInfo) -> "PrimitiveConstructorSpec[Path] | None":
     )
 
 
-COMMANDS: Registry[Any] = Registry("command", {"run": Run}, experiments.COMMANDS, {"list": List, "report": Report})
+COMMANDS: Registry[Any] = Registry("command", {"run": Run}, commands.COMMANDS, {"list": List, "report": Report})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -148,7 +151,7 @@ def _resumed(arguments: list[str], folder: Path) -> Experiment:
             f"--resume continues the {name} of {folder} with the options that it was started with: "
             f"leave out {' '.join(arguments[1:] or arguments)!r}"
         )
-    return resumed(experiments.EVERY[name], folder)  # pyright: ignore[reportArgumentType] (a class)
+    return resumed(commands.EVERY[name], folder)  # pyright: ignore[reportArgumentType] (a class)
 
 
 def _parse(arguments: list[str]) -> Any:
@@ -163,9 +166,13 @@ def _parse(arguments: list[str]) -> Any:
     while isinstance(entry, Registry) and arguments and not arguments[0].startswith("-"):
         name, *arguments = arguments
         entry, program = entry[name], f"{program} {name}"
-        entry = experiments.REGISTRY if entry is Run else entry
+        entry = commands.REGISTRY if entry is Run else entry
     text = description(entry) if hasattr(entry, "quick_options") else inspect.getdoc(entry)
     if isinstance(entry, Registry):
+        if not {"-h", "--help"} & set(arguments):
+            raise ValueError(
+                f"{program} needs the name of {entry.kind}; known: {', '.join(entry)}; see {program} --help"
+            )
         text = _DESCRIPTION if entry is COMMANDS else Run.__doc__
         entry = Union[tuple(_subcommands(entry))]  # noqa: UP007 (made of a list)
     config = (tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes)
@@ -243,7 +250,7 @@ def _uninterrupted() -> Iterator[None]:
 
 def _report(asked: Report) -> int:
     """Rebuild the report of a saved experiment."""
-    from seqdec.experiments import page
+    from seqdec.commands import page
 
     folder, file = located(asked.directory), None if asked.html is None else located(asked.html)
     if file is not None:
@@ -252,7 +259,7 @@ def _report(asked: Report) -> int:
         except ValueError as error:
             return _complain(error, _USAGE)
     try:
-        kind: Any = experiments.EVERY[read_manifest(folder)["experiment"]]
+        kind: Any = commands.EVERY[read_manifest(folder)["experiment"]]
     except FileNotFoundError as error:
         return _complain(error, _USAGE)
     with reporting(*([] if asked.format is None else [asked.format])) as reported:

@@ -1,7 +1,9 @@
-"""Factories from outside the library: names that installed packages declare, and "module:function".
+"""Factories from outside the library: names that packages and folders declare, and "module:function".
 
 A package declares names as entry points of the groups seqdec.agents, seqdec.environments, seqdec.policies and
-seqdec.experiments. They are read once, when a name is asked for that the library does not have, or all names are.
+seqdec.experiments; a folder that is searched for modules, such as the working directory of the command, in the tables
+[tool.seqdec.agents], ... of its pyproject.toml. They are read once, when a name is asked for that the library does not
+have, or all names are.
 """
 
 import difflib
@@ -10,6 +12,8 @@ import hashlib
 import importlib
 import re
 import sys
+import tomllib
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,24 +27,46 @@ _LOADED: dict[str, str] = {}
 
 
 class Declared(NamedTuple):
-    """A name that an installed package declares."""
+    """A name that a package or a folder declares."""
 
     name: str
     reference: str
     """"module:function\""""
     package: str
+    """or the path of the pyproject.toml of a folder"""
     version: str
+    """"" for a folder"""
 
     def __str__(self) -> str:
-        return f"{self.package} {self.version}, {self.reference}"
+        return f"{self.origin}, {self.reference}"
+
+    @property
+    def origin(self) -> str:
+        """Package and version, or the path."""
+        return f"{self.package} {self.version}".strip()
 
 
 @functools.cache
 def declared(group: str) -> tuple[Declared, ...]:
-    """What the installed packages declare in a group of entry points, sorted."""
+    """What packages and folders declare in a group, sorted."""
     found = metadata.entry_points(group=group)
     known = [(point, point.dist.name, point.dist.version) for point in found if point.dist is not None]
-    return tuple(sorted({Declared(point.name, f"{point.module}:{point.attr}", *dist) for point, *dist in known}))
+    installed = {Declared(point.name, f"{point.module}:{point.attr}", *dist) for point, *dist in known}
+    return tuple(sorted(installed.union(_of_folders(group))))
+
+
+def _of_folders(group: str) -> Iterator[Declared]:
+    """What the folders declare. Raises ValueError for a pyproject.toml that is damaged."""
+    for path in (Path(folder, "pyproject.toml") for folder in sys.path):
+        if not path.is_file():
+            continue
+        try:
+            table = tomllib.loads(path.read_text("utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{path} is not TOML: {error}") from error
+        for key in ("tool", *group.split(".")):
+            table = table.get(key, {})
+        yield from (Declared(name, reference, str(path.absolute()), "") for name, reference in table.items())
 
 
 def is_name(text: str) -> bool:
@@ -94,11 +120,10 @@ def load_declared(points: tuple[Declared, ...], kind: str) -> Any:
     try:
         found = load(first.reference)
     except ValueError as error:
-        raise ValueError(
-            f"the {kind} {first.name!r} of the package {first.package} {first.version} cannot be loaded: {error}; "
-            f"update the package, or pip uninstall {first.package}"
-        ) from error
-    _LOADED[first.package] = first.version
+        remedy = f"update the package, or pip uninstall {first.package}" if first.version else "correct that file"
+        raise ValueError(f"the {kind} {first.name!r} of {first.origin} cannot be loaded: {error}; {remedy}") from error
+    if first.version:
+        _LOADED[first.package] = first.version
     return found
 
 

@@ -40,6 +40,8 @@ class Outside(NamedTuple):
     """what a factory returns"""
     fits: Callable[[Any], bool] = callable
     """whether something may be a factory"""
+    hint: str = ""
+    """where further names are found, in messages"""
 
 
 class Registry(Generic[T]):
@@ -83,7 +85,8 @@ class Registry(Generic[T]):
         """The factory of a name that is not the registry's own."""
         points = self._points(name)
         if self._outside is None or not (points or plugins.is_reference(name)):
-            raise ValueError(unknown(self.kind, name, self.names()))
+            hint = self._outside.hint if self._outside else ""
+            raise ValueError(f"{unknown(self.kind, name, self.names())}{hint}")
         found = plugins.load_declared(points, self.kind) if points else load(name)
         if not self._outside.fits(found):
             raise ValueError(f"{name!r} is no {self.kind}, but {found!r:.80}: it must be {self._outside.form}")
@@ -127,7 +130,7 @@ class Registry(Generic[T]):
         points = plugins.declared(self._outside.group) if self._outside else ()
         taken, bad = "seqdec has this name itself", "a name consists of letters, digits, _, + and -"
         return {
-            point.name: f"{self.kind} of {point.package} {point.version}: "
+            point.name: f"{self.kind} of {point.origin}: "
             f"{taken if point.name in self._factories else bad}; use {point.reference}"
             for point in points
             if point.name in self._factories or not plugins.is_name(point.name)

@@ -13,8 +13,8 @@ import pytest
 from gymnasium import spaces
 
 from seqdec import agents, likelihoods, models
+from seqdec.commands import contenders
 from seqdec.core import Masked
-from seqdec.experiments import contenders
 
 
 class Spaces(NamedTuple):

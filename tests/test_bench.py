@@ -14,7 +14,7 @@ import pytest
 from seqdec import likelihoods, models
 from seqdec import params as parameters
 from seqdec.cli import main
-from seqdec.experiments import bench, bench_tables
+from seqdec.commands import bench, bench_tables
 from seqdec.filters import reference
 
 NAMES = ("lrkf", "lolofi", "hilofi")

@@ -12,10 +12,10 @@ import pandas as pd
 import pytest
 from matplotlib.collections import LineCollection
 
+from reproduction import bo
 from seqdec import bo as package
 from seqdec import cli
 from seqdec.bo.search.candidates import sobol
-from seqdec.experiments import bo
 
 FILES = {"manifest.json", "trials.parquet", "summary.csv", "progress.png", "time.png"}
 TINY = ["run", "bo", "--functions", "branin,drawnn50", "--methods", "random,evolution", "--runs", "2"]

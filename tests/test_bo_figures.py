@@ -11,6 +11,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 import seqdec
+from reproduction import bo
 from seqdec.bo import (
     BayesianOptimizer,
     Categorical,
@@ -27,7 +28,6 @@ from seqdec.bo import (
 from seqdec.bo.report import figures, progress
 from seqdec.bo.report.importance import total_effects, units
 from seqdec.bo.report.study import study_of
-from seqdec.experiments import bo
 from seqdec.figures import finish_axis
 
 BOX = [(-5.0, 10.0), (0.0, 15.0)]

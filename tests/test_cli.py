@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from seqdec import agents, cli, envs, experiments, policies
+from seqdec import agents, cli, commands, envs, policies
+from seqdec.commands import bandits, folder
 from seqdec.core import Agent
-from seqdec.experiments import bandits, folder
 from seqdec.results import Run
 from tests.toys import toy_agent, toy_env
 
@@ -248,7 +248,7 @@ def test_missing_data_is_a_failure(tmp_path: Path, capsys: Any, monkeypatch: pyt
 def test_list_names_everything(capsys: Any) -> None:
     assert cli.main(["list"]) == 0
     out = capsys.readouterr().out
-    for name in (*agents.names(), *policies.names(), *envs.names(), "seqdec/Digits-v0", *experiments.EVERY):
+    for name in (*agents.names(), *policies.names(), *envs.names(), "seqdec/Digits-v0", *commands.EVERY):
         assert re.search(rf"^  {re.escape(name)}  +\w", out, re.MULTILINE), name
 
 

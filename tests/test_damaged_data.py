@@ -9,6 +9,7 @@ import numpy as np
 import pooch
 import pytest
 
+from reproduction.data import load_cifar10, load_snelson
 from seqdec import data
 from seqdec.data import digits, kuairec
 from seqdec.data.kuairec_synthetic import write_kuairec
@@ -81,14 +82,14 @@ READERS = {
     **{name: Reader(write_tables, file, getattr(data, f"load_{name}")) for name, file in TABLES.items()},
     "open bandit": Reader(write_open_bandit, "bts_all/all.csv", lambda place: data.load_open_bandit("bts", place)),
     "items": Reader(write_open_bandit, "bts_all/item_context.csv", lambda place: data.load_open_bandit("bts", place)),
-    "snelson": Reader(_folder(_snelson_text), "train_inputs", data.load_snelson, cuts=False),
+    "snelson": Reader(_folder(_snelson_text), "train_inputs", load_snelson, cuts=False),
     "snelson npz": Reader(
         _folder(lambda place: np.savez(place / "snelson.npz", x_train=np.ones(9), y_train=np.ones(9))),
         "snelson.npz",
-        data.load_snelson,
+        load_snelson,
     ),
-    "cifar": Reader(_folder(_cifar), "data_batch_3.bin", data.load_cifar10),
-    "cifar excerpt": Reader(_folder(_excerpt), "train_first4000.npz", data.load_cifar10),
+    "cifar": Reader(_folder(_cifar), "data_batch_3.bin", load_cifar10),
+    "cifar excerpt": Reader(_folder(_excerpt), "train_first4000.npz", load_cifar10),
     "idx": Reader(_folder(_idx), "train-images", data.load_idx_folder),
     "small matrix": Reader(
         _kuairec, "small_matrix.csv", lambda place: data.load_kuairec(place, size=2, cache=False), cuts=False

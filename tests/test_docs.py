@@ -10,7 +10,7 @@ import pytest
 from seqdec import cli
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ("agents", "benchmarks", "docs", "envs", "examples", "notebooks", "seqdec", "tests")
+FOLDERS = ("agents", "benchmarks", "docs", "envs", "examples", "notebooks", "reproduction", "seqdec", "tests")
 PAGES = sorted(
     [
         *ROOT.glob("*.md"),

@@ -11,22 +11,13 @@ import pandas as pd
 import pytest
 from matplotlib.collections import LineCollection
 
-from seqdec import cli, experiments, figures, models
+from reproduction import cifar, classify, in_between, in_between_tables, mnist, nonstationary, outliers
+from reproduction.data import load_snelson
+from seqdec import cli, commands, figures, models
 from seqdec.agents._neural.experience import Batch, Experience
-from seqdec.data import load_snelson
-from seqdec.experiments import (
-    cifar,
-    classify,
-    contenders,
-    folder,
-    in_between,
-    in_between_tables,
-    mnist,
-    nonstationary,
-    outliers,
-)
-from seqdec.experiments.base import description
-from seqdec.experiments.digits import Digits
+from seqdec.commands import contenders, folder
+from seqdec.commands.base import description
+from seqdec.commands.digits import Digits
 from seqdec.results import Run
 from tests.test_results import make_run
 
@@ -41,9 +32,9 @@ def written(options: Any, runs: dict[str, Run], out: Path) -> str:
     return printed
 
 
-@pytest.mark.parametrize("name", experiments.EXPERIMENTS)
+@pytest.mark.parametrize("name", commands.EXPERIMENTS)
 def test_quick_changes_defaults_only_and_the_help_says_which(name: str) -> None:
-    options: Any = experiments.REGISTRY[name]
+    options: Any = commands.REGISTRY[name]
     small = options.quick_options
     assert small and set(small) <= {field.name for field in fields(options)}
     quick = cli._parse(["run", name, "--quick"])
@@ -58,10 +49,10 @@ def test_quick_changes_defaults_only_and_the_help_says_which(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in experiments.EXPERIMENTS if hasattr(experiments.REGISTRY[name], "published_options")]
+    "name", [name for name in commands.EXPERIMENTS if hasattr(commands.REGISTRY[name], "published_options")]
 )
 def test_published_changes_defaults_only(name: str) -> None:
-    options: Any = experiments.REGISTRY[name]
+    options: Any = commands.REGISTRY[name]
     changed = options.published_options
     published, both = (cli._parse(["run", name, "--published", *more]) for more in ([], ["--quick"]))
     assert all(getattr(published, key) == value for key, value in changed.items())
@@ -75,7 +66,7 @@ def test_published_changes_defaults_only(name: str) -> None:
 @pytest.mark.usefixtures("image_home")
 @pytest.mark.parametrize("name", ["mnist", "fashion-mnist", "classify", "cifar"])
 def test_published_agents_are_those_of_the_paper(name: str) -> None:
-    chosen: Any = experiments.REGISTRY[name]
+    chosen: Any = commands.REGISTRY[name]
     every = ",".join(f"{kind}.published" for kind in chosen.paper)
     team = chosen(agents=every).check().agents
     for kind, settings in chosen.paper.items():
@@ -86,7 +77,7 @@ def test_published_agents_are_those_of_the_paper(name: str) -> None:
     with pytest.raises(ValueError, match=f"the paper states no settings of random in {name}, but those of "):
         chosen(agents="random.published").check()
     with pytest.raises(ValueError, match="states no settings of lrkf in digits, nor of any other agent: take lrkf"):
-        experiments.REGISTRY["digits"](agents="lrkf.published").check()
+        commands.REGISTRY["digits"](agents="lrkf.published").check()
 
 
 def test_published_mnist_shows_the_images_of_the_paper(image_home: Path) -> None:

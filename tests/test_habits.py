@@ -385,8 +385,8 @@ def nowhere(tmp_path: Path) -> Iterator[None]:
 
 @pytest.mark.usefixtures("image_home", "nowhere")
 def test_a_working_directory_that_was_deleted(tmp_path: Path) -> None:
-    tables = data.load_adult, data.load_mushroom, data.load_statlog, data.load_stocks, data.load_cifar10
-    for load in (data.load_digits, data.load_snelson, data.load_mnist, data.load_open_bandit, *tables):
+    tables = data.load_adult, data.load_mushroom, data.load_statlog, data.load_stocks
+    for load in (data.load_digits, data.load_mnist, data.load_open_bandit, *tables):
         assert len(load())
     with pytest.raises(FileNotFoundError, match="'x' is relative to a working directory that was deleted"):
         LOG.save("x")

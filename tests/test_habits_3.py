@@ -14,8 +14,8 @@ from jax.sharding import AxisType
 
 import seqdec
 from seqdec import agents, cli, envs, filters, likelihoods, models, optim, policies
+from seqdec.commands.folder import FORMAT
 from seqdec.core import Posterior, Predictive
-from seqdec.experiments.folder import FORMAT
 from seqdec.persistence import write_json
 
 NOISY: dict[str, dict[str, Any]] = {

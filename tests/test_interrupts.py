@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from seqdec.experiments.folder import load_runs, read_manifest
+from seqdec.commands.folder import load_runs, read_manifest
 
 # The child calls a function before it starts the command, so it is forked, of which JAX warns.
 pytestmark = pytest.mark.filterwarnings("ignore:os.fork.. was called:RuntimeWarning")

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from seqdec import agents, envs, experiments, policies
+from seqdec import agents, commands, envs, policies
 from seqdec.bo.surrogates import contract as surrogates
 from seqdec.registry import Registry, load
 from tests.test_packaging import MODULES, ROOT
@@ -191,11 +191,11 @@ def test_keywords_in_scripts(path: Path) -> None:
 
 def test_keywords_of_the_experiments_tables() -> None:
     """Settings by the name of an agent or a surrogate."""
-    from seqdec.experiments import bo as search
-    from seqdec.experiments import tabular
+    from reproduction import bo as search
+    from reproduction import tabular
 
     own = ("tuned", "paper")
-    tables = [getattr(experiments.EVERY[name], table, {}) for name in experiments.EVERY for table in own]
+    tables = [getattr(commands.EVERY[name], table, {}) for name in commands.EVERY for table in own]
     rows = [(agents.REGISTRY[name], settings) for table in tables for name, settings in table.items()]
     for table in (tabular._ALL, *tabular.TUNED.values()):
         for name, settings in table.items():

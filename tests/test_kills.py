@@ -19,8 +19,8 @@ from matplotlib.figure import Figure
 import seqdec
 from seqdec import persistence
 from seqdec.cli import main
-from seqdec.experiments import bandits, folder, sweep, tune
-from seqdec.experiments.found import read_settings
+from seqdec.commands import bandits, folder, sweep, tune
+from seqdec.commands.folder import read_settings
 from seqdec.results import Run
 from tests.toys import toy_agent, toy_env
 

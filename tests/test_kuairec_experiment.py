@@ -7,9 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from reproduction import kuairec
 from seqdec import cli
+from seqdec.commands import folder
 from seqdec.data import synthetic_kuairec, write_kuairec
-from seqdec.experiments import folder, kuairec
 
 QUICK = "popularity,random"
 

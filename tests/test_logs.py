@@ -330,7 +330,7 @@ def test_the_command_reads_columns_of_any_name(propensity: str, tmp_path: Path, 
 
 
 def test_the_picture_says_that_propensities_are_estimated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from seqdec.experiments import evaluation
+    from seqdec.commands import ope as evaluation
 
     titles = []
     monkeypatch.setattr(ope, "estimates_figure", lambda *arguments: titles.append(arguments[-1]))

@@ -25,17 +25,18 @@ from gymnasium import spaces
 from matplotlib.figure import Figure
 
 import seqdec
-from seqdec import agents, cli, experiments, models, ope
+from reproduction import bo, cifar, in_between, kuairec, optimizers, tasks
+from reproduction.classify import Classify
+from reproduction.images import MNIST
+from seqdec import agents, cli, commands, models, ope
 from seqdec.bo.search import ascent
 from seqdec.bo.surrogates import programs as surrogate_programs
+from seqdec.commands import bandits, bench, tune
+from seqdec.commands.digits import Digits
+from seqdec.commands.sweep import Sweep
 from seqdec.core import Spaces
 from seqdec.data import Dataset, load_mnist, synthetic_kuairec, write_kuairec
 from seqdec.envs import _classification
-from seqdec.experiments import bandits, bench, bo, cifar, in_between, kuairec, optimizers, tasks, tune
-from seqdec.experiments.classify import Classify
-from seqdec.experiments.digits import Digits
-from seqdec.experiments.mnist import MNIST
-from seqdec.experiments.sweep import Sweep
 from seqdec.loop import device
 from seqdec.ope import learning
 
@@ -233,7 +234,7 @@ def traced(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def command(name: str, *positional: str) -> list[str]:
     """The words before the options."""
-    if name not in experiments.COMMANDS:
+    if name not in commands.COMMANDS:
         return ["run", name]
     return [name, *(positional or POSITIONAL[name].values())]
 
@@ -245,7 +246,7 @@ def flag(option: str) -> str:
 def sizes(name: str, given: tuple[str, ...] | list[str] = ()) -> list[str]:
     """The options that make a command small, but for those that are given."""
     others = {"sweep_steps", *(["ranks"] if name in ("classify", "cifar") else [])}  # these run with their default
-    known = [field.name for field in fields(experiments.EVERY[name]) if field.name in SMALL.keys() - others]  # pyright: ignore
+    known = [field.name for field in fields(commands.EVERY[name]) if field.name in SMALL.keys() - others]  # pyright: ignore
     return [part for one in known if flag(one) not in given for part in (flag(one), str(size(name, one)))]
 
 
@@ -264,7 +265,7 @@ def done(arguments: list[str], capsys: Any) -> str:
 
 def values_of(name: str, option: str) -> Iterator[str]:
     """The values to try: every name that is not a default, all in one where an option takes several."""
-    kind: Any = experiments.EVERY[name]
+    kind: Any = commands.EVERY[name]
     choice = kind.choices[option]
     known, default = list(choice.known), str(getattr(kind, option, "")).split(",")
     if (name, option) == ("in-between", "filters"):
@@ -282,7 +283,7 @@ def values_of(name: str, option: str) -> Iterator[str]:
 
 def shared(name: str, option: str) -> Iterator[str]:
     """The values of an option that all bandits have, dealt out to those whose agents act on the same kind of space."""
-    kinds = [one for one in experiments.EXPERIMENTS if issubclass(experiments.EVERY[one], bandits.Options)]  # pyright: ignore
+    kinds = [one for one in commands.EXPERIMENTS if issubclass(commands.EVERY[one], bandits.Options)]  # pyright: ignore
     space = SPACE.get(name, "contexts")
     peers = [one for one in kinds if SPACE.get(one, "contexts") == space or option != "agents"]
     for index, value in enumerate(bandits.Options.choices[option].known):
@@ -299,7 +300,7 @@ def composed(kind: str) -> str:
 
 def lines(name: str) -> Iterator[list[str]]:
     """The options of every line that tries a command: each value of each choice, each flag, and all others together."""
-    kind: Any = experiments.EVERY[name]
+    kind: Any = commands.EVERY[name]
     hints, together = get_type_hints(kind), []
     for field in fields(kind):
         option, hint = flag(field.name), hints[field.name]
@@ -319,7 +320,7 @@ def lines(name: str) -> Iterator[list[str]]:
 def with_others(name: str, line: list[str]) -> list[str]:
     """A line with what its options belong to, and one agent where agents are not what it tries."""
     others: list[str] = []
-    if issubclass(experiments.EVERY[name], bandits.Options):  # pyright: ignore[reportArgumentType] (a class)
+    if issubclass(commands.EVERY[name], bandits.Options):  # pyright: ignore[reportArgumentType] (a class)
         others = ["--agents", "hilofi" if "--error-bounds" in line else "lrkf"]
     elif name == "in-between":
         others = ["--filters", "hilofi:1"]
@@ -346,7 +347,7 @@ def words(name: str, line: list[str]) -> list[str]:
     return [*command(name, *positional), *given, *sizes(name, given), "--out", "out"]
 
 
-CASES = [(name, line) for name in experiments.EVERY for line in lines(name)]
+CASES = [(name, line) for name in commands.EVERY for line in lines(name)]
 
 
 @pytest.mark.sampled(28)
@@ -383,10 +384,10 @@ def test_a_quick_run_of_every_command_on_reproduction(line: str, traced: Path, c
 
 
 @pytest.mark.sampled(6)
-@pytest.mark.parametrize("name", experiments.EVERY)
+@pytest.mark.parametrize("name", commands.EVERY)
 def test_the_defaults_of_every_command(name: str, traced: Path, capsys: Any) -> None:
     needed = ["--agent", "adamw"] if name == "tune" else []
     printed = done([*command(name), *needed, *sizes(name), "--out", "out"], capsys)
     assert done(["report", "out"], capsys).strip() == printed.split("\n\nResults")[0].strip()
-    if name in experiments.EXPERIMENTS:  # the other commands begin again, or are done
+    if name in commands.EXPERIMENTS:  # the other commands begin again, or are done
         assert done(["run", "--resume", "out"], capsys).strip() == printed.strip()

@@ -10,8 +10,8 @@ from gymnasium import spaces
 
 import seqdec
 from seqdec import cli
+from seqdec.commands.monitor import monitor_figure, summary
 from seqdec.core import Spaces
-from seqdec.experiments.monitor import monitor_figure, summary
 from seqdec.features import Categorical, Encoder, Numeric
 from seqdec.online import read_history
 from seqdec.ope import make_log

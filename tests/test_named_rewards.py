@@ -180,7 +180,7 @@ def test_weights_that_are_refused(options: Any, error: Any, message: str) -> Non
 
 
 def test_the_monitor_tells_the_mean_of_each_name(clock: Clock, tmp_path: Path) -> None:
-    from seqdec.experiments.monitor import summary
+    from seqdec.commands.monitor import summary
 
     with service(tmp_path, reward_weights=WEIGHTS) as one:
         for number, decision in enumerate(one.decide_many(np.tile(X, (2, 1)))):

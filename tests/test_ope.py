@@ -19,7 +19,8 @@ from sklearn.dummy import DummyRegressor
 
 import seqdec
 from seqdec import cli, envs, filters, likelihoods, models, ope
-from seqdec.experiments import evaluation, logs
+from seqdec.commands import logs
+from seqdec.commands import ope as evaluation
 from seqdec.ope import Log, make_log
 from tests.toys import toy_agent, toy_env
 

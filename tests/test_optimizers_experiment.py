@@ -11,11 +11,11 @@ import pandas as pd
 import pooch
 import pytest
 
+from reproduction import optimizer_tables, optimizers, tasks
+from reproduction.data import load_cifar10
+from reproduction.tasks import Task
 from seqdec import models
 from seqdec.cli import main
-from seqdec.data import load_cifar10
-from seqdec.experiments import optimizer_tables, optimizers, tasks
-from seqdec.experiments.tasks import Task
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
-from seqdec import cli, experiments
-from seqdec.experiments.bandits import Options
+from seqdec import cli, commands
+from seqdec.commands.bandits import Options
 
 NEEDED = {
     "tune": ["digits", "--agent", "hilofi"],
@@ -38,8 +38,8 @@ MEANINGFUL = {("classify", "ranks", ""), ("cifar", "ranks", "")}
 
 
 def cases() -> Iterator[tuple[str, str, str]]:
-    for name in experiments.EVERY:
-        kind = experiments.EVERY[name]
+    for name in commands.EVERY:
+        kind = commands.EVERY[name]
         hints = get_type_hints(kind)
         for field in fields(kind):  # pyright: ignore[reportArgumentType] (a dataclass)
             if field.name not in ("out", "log", "experiment", "what", "config", "folder"):
@@ -53,8 +53,8 @@ def never(self: Any, plan: Any, finished: Any) -> Any:
 
 def refused(arguments: list[str], capsys: Any, monkeypatch: pytest.MonkeyPatch) -> str:
     """The complaint about arguments, which must be a usage error of one line."""
-    for name in experiments.EVERY:
-        monkeypatch.setattr(experiments.EVERY[name], "play", never)
+    for name in commands.EVERY:
+        monkeypatch.setattr(commands.EVERY[name], "play", never)
     code = cli.main(arguments)
     out, err = capsys.readouterr()
     assert code == 2 and out == "" and err.startswith("seqdec: ") and len(err.splitlines()) == 1, (code, err)
@@ -62,7 +62,7 @@ def refused(arguments: list[str], capsys: Any, monkeypatch: pytest.MonkeyPatch) 
 
 
 def command(name: str) -> list[str]:
-    return [name] if name in experiments.COMMANDS else ["run", name]
+    return [name] if name in commands.COMMANDS else ["run", name]
 
 
 @pytest.mark.sampled(6)
@@ -74,7 +74,7 @@ def test_a_wrong_value_is_refused(
     (tmp_path / "sweep.toml").write_text("steps = 5\nseeds = 1\n[environments]\nlinear = {}\n[agents]\nlinear = {}\n")
     (tmp_path / "log.csv").write_text("timestamp,action,reward,propensity\n0,0,1,0.5\n1,1,0,0.5\n")
     given = NEEDED.get(name, [])
-    if Options in experiments.EVERY[name].__mro__ and option != "agents":  # pyright: ignore
+    if Options in commands.EVERY[name].__mro__ and option != "agents":  # pyright: ignore
         given = ["--agents", "lrkf"]
     given = [part for i, part in enumerate(given) if not (option == "agent" and i)]
     flag = f"--{option.replace('_', '-')}"
@@ -117,16 +117,16 @@ def test_other_wrong_arguments(
 
 def test_names_are_text() -> None:
     with pytest.raises(TypeError, match=r"tables must be a text of names separated by commas; got \('nope',\)"):
-        experiments.EVERY["tabular"](tables=("nope",)).check()  # pyright: ignore
+        commands.EVERY["tabular"](tables=("nope",)).check()  # pyright: ignore
 
 
-@pytest.mark.parametrize("name", list(experiments.EVERY))
+@pytest.mark.parametrize("name", list(commands.EVERY))
 def test_an_empty_path_is_refused(name: str, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """As of a shell variable that is not set, in each option of a path; nothing is written."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(experiments.EVERY[name], "play", never)
-    hints = get_type_hints(experiments.EVERY[name])
-    options = [field.name for field in fields(experiments.EVERY[name]) if "Path" in str(hints[field.name])]  # pyright: ignore
+    monkeypatch.setattr(commands.EVERY[name], "play", never)
+    hints = get_type_hints(commands.EVERY[name])
+    options = [field.name for field in fields(commands.EVERY[name]) if "Path" in str(hints[field.name])]  # pyright: ignore
     assert "out" in options
     needed = NEEDED.get(name, [])
     for option in (*options, "compilation_cache"):

@@ -207,7 +207,7 @@ def test_command_and_types_are_installed():
     (command,) = importlib.metadata.entry_points(group="console_scripts", name="seqdec")
     assert callable(command.load())
     assert (Path(seqdec.__file__).parent / "py.typed").is_file()
-    assert PROJECT["tool"]["setuptools"]["package-data"] == {"seqdec": ["py.typed", "experiments/settings/*.json"]}
+    assert PROJECT["tool"]["setuptools"]["package-data"] == {"seqdec": ["py.typed"]}
 
 
 def test_importing_and_the_digits_change_no_configuration_and_import_nothing_heavy(tmp_path):

@@ -18,7 +18,7 @@ import pytest
 from gymnasium import spaces
 
 import seqdec
-from seqdec import cli, data, envs, executors, experiments, ope
+from seqdec import cli, commands, data, envs, executors, ope
 from seqdec.data.folders import data_folder
 from seqdec.persistence import located
 from seqdec.runtime import compilation_cache
@@ -234,10 +234,10 @@ def test_the_folder_of_data_sets(image_files: Path, places: tuple[Path, Path], m
     assert data_folder("mnist") is None
 
 
-@pytest.mark.parametrize("name", list(experiments.EVERY))
+@pytest.mark.parametrize("name", list(commands.EVERY))
 def test_paths_among_the_options_of_a_command(name: str, places: tuple[Path, Path]) -> None:
     home, work = places
-    kind: Any = experiments.EVERY[name]
+    kind: Any = commands.EVERY[name]
     needed = {
         "ope": {"log": "~/log"},
         "tune": {"experiment": "digits", "agent": "linear"},

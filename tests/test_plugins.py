@@ -12,8 +12,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from seqdec import agents, cli, envs, experiments, plugins, policies
-from seqdec.experiments import folder, sweep
+from seqdec import agents, cli, commands, envs, plugins, policies
+from seqdec.commands import folder, sweep
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import seqdec
-from seqdec.experiments.bandits import Bandit
+from seqdec.commands.bandits import Bandit
 
 
 def narrow(network, likelihood, *, rank: int = 2):
@@ -108,7 +108,7 @@ def test_declared_names_are_found_wherever_a_name_is_taken(mine: Path) -> None:
     assert agents.capabilities("narrow") == agents.capabilities("lrkf")._replace(process_noise=())
     assert agent.settings["rank"] == 1 and agent.settings["policy"] == "calm" and agent.exact_propensity
     assert {"narrow", "world", "calm"} <= {*agents.names(), *envs.names(), *policies.names()}
-    assert experiments.EVERY["three-arms"] is experiments.REGISTRY["mine:Three"]  # pyright: ignore
+    assert commands.EVERY["three-arms"] is commands.REGISTRY["mine:Three"]  # pyright: ignore
     assert agents.REGISTRY["linear"] is agents.linear, "a name of the library keeps its meaning"
     with pytest.raises(ValueError, match=r"unknown agent 'narow': did you mean 'narrow'\?"):
         agents.make("narow", env)
@@ -117,7 +117,7 @@ def test_declared_names_are_found_wherever_a_name_is_taken(mine: Path) -> None:
 
 
 def test_a_package_that_cannot_be_used_breaks_no_other(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ValueError, match=r"'lost' of the package bad 0\.1 cannot be loaded: .*pip uninstall bad"):
+    with pytest.raises(ValueError, match=r"'lost' of bad 0\.1 cannot be loaded: .*pip uninstall bad"):
         agents.REGISTRY["lost"]
     with pytest.raises(ValueError, match=r"'twice' is declared by several packages \(bad 0\.1, .*; good 1\.5, mine:ag"):
         agents.REGISTRY["twice"]
@@ -166,7 +166,7 @@ def test_an_experiment_from_outside_is_recorded_resumed_and_reported(
     printed = capsys.readouterr().out
     assert cli.main(["run", "--resume", str(out)]) == 0 == cli.main(["report", str(out)])
     assert capsys.readouterr().out.count(printed.splitlines()[1]) == 2
-    assert experiments.EVERY.name_of(experiments.EVERY["mine:Three"]) == "three-arms"  # pyright: ignore
+    assert commands.EVERY.name_of(commands.EVERY["mine:Three"]) == "three-arms"  # pyright: ignore
 
 
 def test_a_sweep_takes_references_and_notices_a_changed_file(mine: Path, tmp_path: Path) -> None:

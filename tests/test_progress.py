@@ -16,9 +16,9 @@ import pytest
 
 import seqdec
 from seqdec import cli, progress
+from seqdec.commands import tune
+from seqdec.commands.digits import Digits
 from seqdec.data.downloads import downloader
-from seqdec.experiments import tune
-from seqdec.experiments.digits import Digits
 from tests.toys import toy_agent, toy_env
 
 

@@ -11,8 +11,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from pyarrow import parquet
 from scipy import stats
 
+from reproduction import classify
 from seqdec import figures, pages, persistence, results, tables
-from seqdec.experiments import classify
 from seqdec.results import Run
 
 

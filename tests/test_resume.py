@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import seqdec
+from reproduction.bo import Optimization
 from seqdec import envs, persistence, states
 from seqdec.cli import main
-from seqdec.experiments import folder
-from seqdec.experiments.bo import Optimization
+from seqdec.commands import folder
 from seqdec.results import Run
 from tests.toys import toy_agent, toy_env
 

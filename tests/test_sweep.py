@@ -19,7 +19,7 @@ import pytest
 
 import seqdec
 from seqdec.cli import main
-from seqdec.experiments import folder, sweep
+from seqdec.commands import folder, sweep
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = """

@@ -12,10 +12,10 @@ import pandas as pd
 import pooch
 import pytest
 
+from reproduction import tabular
 from seqdec import cli, data, envs, filters, likelihoods
 from seqdec.core import Environment, TimeStep
 from seqdec.data import Table
-from seqdec.experiments import tabular
 from seqdec.results import Run
 from tests.tables import OCCUPATIONS, write_tables
 from tests.test_results import make_run

@@ -5,10 +5,10 @@ import pytest
 
 from seqdec.agents.ranges import ranges
 from seqdec.cli import main
-from seqdec.experiments import found
-from seqdec.experiments.bandits import Options
-from seqdec.experiments.digits import Digits
-from seqdec.experiments.folder import read_manifest
+from seqdec.commands import found
+from seqdec.commands.bandits import Options
+from seqdec.commands.digits import Digits
+from seqdec.commands.folder import read_manifest
 from seqdec.results import Run
 
 
@@ -51,15 +51,6 @@ def test_an_experiment_takes_the_settings_and_names_them(tuned, tmp_path, capsys
     assert Run.load(tmp_path / "runs" / "adamw").settings["learning_rate"] == pytest.approx(rate)
     assert read_manifest(tmp_path)["tuned"]["adamw"]["settings"]["learning_rate"] == rate
     assert f"adamw: learning_rate {rate:.3g} (best of 2 trials of 30 steps" in capsys.readouterr().out
-
-
-def test_settings_stored_with_an_experiment_are_the_default(tmp_path, monkeypatch):
-    monkeypatch.setattr(found, "STORED", tmp_path)
-    assert Digits().found() == {}
-    entry = {"adamw": {"settings": {"learning_rate": 0.5}}}
-    found.write_settings(tmp_path / "digits.json", "digits", entry)
-    assert Digits().found() == entry
-    assert Digits().agent("adamw", Digits().environment()).settings["learning_rate"] == 0.5
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Data sets: read from disk or downloaded, verified, parsed."""
 
-from seqdec.data.cifar import load_cifar10
 from seqdec.data.digits import load_digits
 from seqdec.data.idx import Dataset, Split, load_idx_folder, read_idx
 from seqdec.data.kuairec import WATCH_RATIO, load_kuairec, load_random_exposures
@@ -8,7 +7,6 @@ from seqdec.data.kuairec_synthetic import synthetic_kuairec, write_kuairec
 from seqdec.data.mnist import load_fashion_mnist, load_mnist
 from seqdec.data.open_bandit import OpenBandit, average_policy, load_open_bandit
 from seqdec.data.recommender import RecommenderLog, RewardUnit, check_log, form_blocks
-from seqdec.data.snelson import load_snelson
 from seqdec.data.tabular import (
     Table,
     load_adult,
@@ -33,7 +31,6 @@ __all__ = [
     "form_blocks",
     "load_adult",
     "load_census",
-    "load_cifar10",
     "load_covertype",
     "load_digits",
     "load_fashion_mnist",
@@ -44,7 +41,6 @@ __all__ = [
     "load_mushroom",
     "load_open_bandit",
     "load_random_exposures",
-    "load_snelson",
     "load_statlog",
     "load_stocks",
     "read_idx",

@@ -18,10 +18,10 @@ import pandas as pd
 from scipy.optimize import differential_evolution
 
 from seqdec import bo, policies
+from seqdec.commands.base import Choice, Located, check_choices, check_minimum, check_seeds, split_names
+from seqdec.commands.folder import key_of, save_parts, saved_parts, write_manifest, write_summary
 from seqdec.envs import objectives
 from seqdec.envs.objectives import Objective
-from seqdec.experiments.base import Choice, Located, check_choices, check_minimum, check_seeds, split_names
-from seqdec.experiments.folder import key_of, save_parts, saved_parts, write_manifest, write_summary
 from seqdec.persistence import read_table
 from seqdec.progress import bar
 from seqdec.registry import unknown

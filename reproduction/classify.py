@@ -20,11 +20,11 @@ import numpy as np
 
 from seqdec import agents, envs, likelihoods
 from seqdec.agents._neural.loop import Head, mean_of_rows, point
+from seqdec.commands import contenders
+from seqdec.commands.bandits import Options, noted
+from seqdec.commands.base import Choice, split_names
+from seqdec.commands.folder import load_runs, write_summary
 from seqdec.core import Environment, Network
-from seqdec.experiments import contenders
-from seqdec.experiments.bandits import Options, noted
-from seqdec.experiments.base import Choice, split_names
-from seqdec.experiments.folder import load_runs, write_summary
 from seqdec.filters import Numerics
 from seqdec.results import Run, compare, readable
 from seqdec.statistics import mean_and_margin, with_margin

@@ -11,9 +11,10 @@ import numpy as np
 import optax
 from flax import linen as nn
 
+from reproduction.data import load_cifar10
 from seqdec import models
 from seqdec.core import Array, Key, PyTree
-from seqdec.data import load_cifar10, load_mnist
+from seqdec.data import load_mnist
 
 _TEST = 1000
 """Test images of a batch, or windows over eight: enough for the second digit of an accuracy."""

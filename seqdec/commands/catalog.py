@@ -4,11 +4,11 @@ from typing import Any
 
 import gymnasium
 
-from seqdec import agents, envs, experiments, policies
+from seqdec import agents, commands, envs, policies
 from seqdec.registry import Registry
 
 _KINDS: dict[str, Registry[Any]] = {
-    "experiments": experiments.EVERY,
+    "experiments": commands.EVERY,
     "agents": agents.REGISTRY,
     "policies": policies.REGISTRY,
     "environments": envs.REGISTRY,
@@ -26,7 +26,7 @@ def catalog() -> dict[str, dict[str, str]]:
 
 def _ordered(registry: Registry[Any]) -> tuple[str, ...]:
     """The names: experiments in the order of the registry."""
-    return tuple(registry) if registry is experiments.EVERY else registry.names()
+    return tuple(registry) if registry is commands.EVERY else registry.names()
 
 
 def _line(registry: Registry[Any], name: str) -> str:

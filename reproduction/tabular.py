@@ -17,10 +17,9 @@ import numpy as np
 import pandas as pd
 
 from seqdec import agents, envs, filters, likelihoods, models, policies
-from seqdec.core import Action, Agent, Array, Environment
-from seqdec.experiments import bandits
-from seqdec.experiments.base import Choice, Located, check_choices, check_minimum, check_seeds, split_names
-from seqdec.experiments.folder import (
+from seqdec.commands import bandits
+from seqdec.commands.base import Choice, Located, check_choices, check_minimum, check_seeds, split_names
+from seqdec.commands.folder import (
     finished_runs,
     load_runs,
     read_manifest,
@@ -29,6 +28,7 @@ from seqdec.experiments.folder import (
     write_manifest,
     write_summary,
 )
+from seqdec.core import Action, Agent, Array, Environment
 from seqdec.loop._run import run
 from seqdec.persistence import write_table
 from seqdec.results import Run

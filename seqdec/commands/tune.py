@@ -19,14 +19,22 @@ import jax.numpy as jnp
 import pandas as pd
 import tyro
 
-from seqdec import agents, bo, checks, experiments
+from seqdec import agents, bo, checks, commands
 from seqdec.agents.networks import network_of_one
 from seqdec.agents.ranges import ranges
+from seqdec.commands.bandits import Bandit
+from seqdec.commands.base import Choice, Located, check_minimum, check_seeds
+from seqdec.commands.folder import (
+    described,
+    read_manifest,
+    read_settings,
+    save_figure,
+    save_parts,
+    saved_parts,
+    write_manifest,
+    write_settings,
+)
 from seqdec.core import Agent, Environment
-from seqdec.experiments.bandits import Bandit
-from seqdec.experiments.base import Choice, Located, check_minimum, check_seeds
-from seqdec.experiments.folder import read_manifest, save_figure, save_parts, saved_parts, write_manifest
-from seqdec.experiments.found import described, read_settings, write_settings
 from seqdec.loop.device import play
 from seqdec.persistence import read_table
 from seqdec.runtime import one_blas_thread, step_options
@@ -54,7 +62,7 @@ class Tune(Located):
 
     name: ClassVar[str] = "tune"
     choices: ClassVar[Mapping[str, Choice]] = {
-        "experiment": Choice("experiment", experiments.REGISTRY, free=True),
+        "experiment": Choice("experiment", commands.REGISTRY, free=True),
         "agent": Choice("agent", agents.REGISTRY, free=True),
     }
 
@@ -188,7 +196,7 @@ _FIXED = ("agent", "kind", "trial", "reward", "seconds")
 
 def _experiment(name: str) -> Any:
     """The class of the experiment's options."""
-    return experiments.REGISTRY[name]
+    return commands.REGISTRY[name]
 
 
 def _takes(make: Callable[..., Agent], keyword: str, limits: tuple[float, float]) -> bool:

@@ -13,12 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
+from reproduction.classify import Classification, Classify
+from reproduction.data import load_cifar10
 from seqdec import envs
+from seqdec.commands.bandits import Plan
+from seqdec.commands.base import Choice
 from seqdec.core import Array, Environment
-from seqdec.data import load_cifar10
-from seqdec.experiments.bandits import Plan
-from seqdec.experiments.base import Choice
-from seqdec.experiments.classify import Classification, Classify
 from seqdec.models import PatchConv
 
 

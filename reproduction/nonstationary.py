@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pandas as pd
 
+from reproduction.images import Images
 from seqdec import envs
+from seqdec.commands.base import check_minimum
+from seqdec.commands.folder import load_runs, read_manifest, write_summary
 from seqdec.core import Environment
-from seqdec.experiments.base import check_minimum
-from seqdec.experiments.folder import load_runs, read_manifest, write_summary
-from seqdec.experiments.images import Images
 from seqdec.results import Run, compare, readable
 from seqdec.statistics import mean_and_margin, with_margin
 

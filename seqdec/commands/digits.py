@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from flax import linen as nn
 
 from seqdec import models
-from seqdec.experiments.bandits import Bandit
+from seqdec.commands.bandits import Bandit
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,7 +42,7 @@ class Experiment(Protocol):
     """
 
     name: ClassVar[str]
-    """Key in `seqdec.experiments.REGISTRY` or `COMMANDS`, in files of settings too; of any other, any word."""
+    """Key in `seqdec.commands.REGISTRY` or `COMMANDS`, in files of settings too; of any other, any word."""
     choices: ClassVar[Mapping[str, Choice]]
     """The options that take names, by field."""
 

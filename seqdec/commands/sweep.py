@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -23,13 +23,16 @@ import tyro
 
 from seqdec import agents, envs, executors, policies
 from seqdec.checks import choice, seeds
+from seqdec.commands.base import Choice, Located, check_choices, check_minimum
+from seqdec.commands.folder import read_manifest, write_manifest, write_summary
 from seqdec.core import Environment
-from seqdec.experiments.base import Choice, Located, check_choices, check_minimum
-from seqdec.experiments.folder import read_manifest, write_manifest, write_summary
-from seqdec.experiments.sweep_tables import CELL, readable, rewards_figure, short, summarize
 from seqdec.loop._run import run
 from seqdec.persistence import read_table, read_text, versions, write_file, write_table
 from seqdec.registry import Registry, unknown
+from seqdec.statistics import mean_and_margin, with_margin
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _FORMAT = "seqdec cell 1"
 _NUMBERS: Mapping[str, tuple[int, int | None]] = {"steps": (1, None), "seeds": (1, 1)}
@@ -309,3 +312,73 @@ def _built(path: Path, group: str, part: Part, make: Callable[[], Any]) -> Any:
     except Exception as error:
         reason = str(error) or type(error).__name__
         raise ValueError(f"{path}: {group}.{part.name} with {part.options}: {reason}") from error
+
+
+CELL = ["environment", "environment_settings", "agent", "settings"]
+"""The columns that tell one cell from another."""
+_MEASURES = {"reward": "reward", "last_reward": "reward a step, last tenth", "regret": "regret"}
+_CELLS, _ENVIRONMENTS = 20, 30
+"""The largest number of cells of an environment, and of environments, that the figure shows."""
+
+
+def summarize(table: pd.DataFrame) -> pd.DataFrame:
+    """One row for each cell: means over seeds with the 95% half-widths `_95`."""
+    rows = []
+    cell: Any
+    for cell, group in table.groupby(CELL, sort=False):
+        row: dict[str, Any] = {**dict(zip(CELL, cell, strict=True)), "seeds": len(group)}
+        for name in _MEASURES:
+            mean, margin = mean_and_margin(group[name].to_numpy())
+            row |= {name: float(mean), f"{name}_95": float(margin)}
+        rows.append(row | {"rejected": int(group["rejected"].to_numpy().sum())})
+    return pd.DataFrame(rows)
+
+
+def readable(summary: pd.DataFrame) -> pd.DataFrame:
+    """The table of `summarize` as strings, the highest reward of each environment first."""
+    place = ["environment", "environment_settings"]
+    ordered = summary.sort_values([*place, "reward"], ascending=[True, True, False], kind="stable", ignore_index=True)
+    columns: dict[str, Any] = {
+        "environment": _labels(ordered, *place),
+        "agent": ordered["agent"],
+        "settings": [short(settings) for settings in ordered["settings"]],
+    }
+    for name, title in _MEASURES.items():
+        columns[title] = with_margin(ordered[name].to_numpy(), ordered[f"{name}_95"].to_numpy())
+    return pd.DataFrame({**columns, "rejected": ordered["rejected"]})
+
+
+def short(settings: str) -> str:
+    """Settings in words, such as rank=10, policy=greedy."""
+    return ", ".join(f"{name}={value}" for name, value in json.loads(settings).items())
+
+
+def _labels(table: pd.DataFrame, name: str, settings: str) -> list[str]:
+    """Names with their settings."""
+    return [f"{one} {short(more)}".strip() for one, more in zip(table[name], table[settings], strict=True)]
+
+
+def rewards_figure(summary: pd.DataFrame) -> "Figure":
+    """Reward of each cell (mean, 95% interval), a panel for each environment, the best cells from the top."""
+    from matplotlib.figure import Figure
+
+    from seqdec import figures
+
+    labels = _labels(summary, "environment", "environment_settings")
+    groups = list(summary.groupby(labels, sort=False))
+    sizes = [min(_CELLS, len(group)) for _, group in groups[:_ENVIRONMENTS]]
+    height = 0.8 + sum(0.9 + 0.24 * size for size in sizes)
+    figure = Figure(figsize=(8.2, height), dpi=140, layout="constrained")
+    axes = figure.subplots(len(sizes), squeeze=False, height_ratios=[2 + size for size in sizes])[:, 0]
+    everywhere = list(dict.fromkeys(_labels(summary, "agent", "settings")))
+    for axis, (name, group) in zip(axes, groups, strict=False):
+        best = group.nlargest(_CELLS, "reward")
+        margins = np.nan_to_num(best["reward_95"].to_numpy())
+        figures.intervals(axis, _labels(best, "agent", "settings"), best["reward"].to_numpy(), margins, everywhere)
+        shown = f"{name}: best {_CELLS} of {len(group)} cells" if len(group) > _CELLS else str(name)
+        axis.set_title(shown, **figures.TITLE)
+        axis.set_xlabel("reward of all steps")
+    title = f"Sweep · {figures.mean_and_interval(int(summary['seeds'].to_numpy().max()))}"
+    title += f" · {_ENVIRONMENTS} of {len(groups)} environments" if len(groups) > _ENVIRONMENTS else ""
+    figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
+    return figure

@@ -14,12 +14,12 @@ import numpy as np
 import pandas as pd
 
 from seqdec import agents, envs, models
+from seqdec.commands import contenders
+from seqdec.commands.bandits import Bandit, Plan, pictures
+from seqdec.commands.base import Choice, check_path
+from seqdec.commands.folder import load_runs, save_table, write_summary
 from seqdec.core import Environment, Network
 from seqdec.data import WATCH_RATIO, RecommenderLog, load_kuairec, load_random_exposures, synthetic_kuairec
-from seqdec.experiments import contenders
-from seqdec.experiments.bandits import Bandit, Plan, pictures
-from seqdec.experiments.base import Choice, check_path
-from seqdec.experiments.folder import load_runs, save_table, write_summary
 from seqdec.persistence import read_table, write_table
 from seqdec.results import Run, compare, readable
 from seqdec.statistics import mean_and_margin

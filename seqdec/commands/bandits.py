@@ -9,19 +9,20 @@ from flax import linen as nn
 
 from seqdec import agents, envs, policies
 from seqdec.checks import choice, non_negative
-from seqdec.core import Agent, Environment, Network
-from seqdec.experiments import contenders
-from seqdec.experiments.base import Choice, Located, check_choices, check_minimum, check_seeds, split_names
-from seqdec.experiments.folder import (
+from seqdec.commands import contenders
+from seqdec.commands.base import Choice, Located, check_choices, check_minimum, check_seeds, split_names
+from seqdec.commands.folder import (
     CHECKPOINT,
+    described,
     finished_runs,
     load_runs,
     read_manifest,
+    read_settings,
     save_run,
     write_manifest,
     write_summary,
 )
-from seqdec.experiments.found import described, found_for
+from seqdec.core import Agent, Environment, Network
 from seqdec.loop._run import run
 from seqdec.results import Run, compare, readable
 
@@ -88,7 +89,7 @@ class Options(Located):
     process_noise: float | None = None
     """Process noise variance of each parameter and step."""
     settings: Path | None = None
-    """Settings of agents, a settings.json of `seqdec tune`; by default those stored with the experiment, if any."""
+    """Settings of agents that take precedence over the experiment's own: a settings.json of `seqdec tune`."""
 
     def environment(self) -> Environment:
         """The environment. Raises OSError for missing data."""
@@ -162,7 +163,7 @@ class Options(Located):
 
     def found(self) -> dict[str, dict[str, Any]]:
         """What `seqdec tune` found for each kind of agent. Raises OSError or ValueError for a file that holds none."""
-        return found_for(self.name, self.settings)
+        return {} if self.settings is None else read_settings(self.settings, self.name)
 
     def response(self) -> dict[str, Any]:
         """Keywords of the filtering agents that say how responses are distributed."""

@@ -14,7 +14,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args, get_type_hints
 
-from seqdec import experiments
+from seqdec import commands
 from seqdec.persistence import (
     as_json,
     check_folder_name,
@@ -111,13 +111,13 @@ def write_manifest(
 ) -> None:
     """Write the manifest of the experiment `options`: its name and options, the names of its runs, other `results`.
 
-    The name is that in `seqdec.experiments.EVERY`, and "module:class" of one that has none.
+    The name is that in `seqdec.commands.EVERY`, and "module:class" of one that has none.
 
     `command` identifies the command, so that a resumed one does not take an earlier one's results for its own; None
     keeps what the present manifest says.
     """
     results["started"] = command or started(folder)
-    name = experiments.EVERY.name_of(type(options))
+    name = commands.EVERY.name_of(type(options))
     manifest = {"format": FORMAT, "experiment": name, "options": as_json(asdict(options)), **as_json(results)}
     write_json(folder / "manifest.json", manifest | {"runs": list(runs), "versions": versions()})
 
@@ -241,3 +241,40 @@ def _title_of(figure: "Figure") -> str:
     """The title of a figure, and those of its panels."""
     panels = [axis.get_title(loc="left") or axis.get_title() for axis in figure.axes if axis.get_visible()]
     return ". ".join(dict.fromkeys(part for part in (figure.get_suptitle(), "; ".join(filter(None, panels))) if part))
+
+
+SETTINGS = "seqdec settings 1"
+
+
+def read_settings(path: Path, experiment: str) -> dict[str, dict[str, Any]]:
+    """What was found for each agent.
+
+    Raises ValueError for a file that is missing, damaged or another experiment's, and OSError where it cannot be read.
+    """
+    if not path.is_file():
+        raise ValueError(f"settings: there is no file {path}")
+    content = read_json(path)
+    if not isinstance(content, dict) or content.get("format") != SETTINGS:
+        raise ValueError(f"{path} is not a file of settings, as `seqdec tune` writes them")
+    if content.get("experiment") != experiment:
+        raise ValueError(f"{path} holds settings for {content.get('experiment')!r}, not for {experiment!r}")
+    found = content.get("agents")
+    entries = found.values() if isinstance(found, dict) else [None]
+    if not all(isinstance(entry, dict) and isinstance(entry.get("settings"), dict) for entry in entries):
+        raise ValueError(f"{path} is damaged: agents must be a table of settings by agent; make it anew")
+    return content["agents"]
+
+
+def write_settings(path: Path, experiment: str, found: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write what was found for each agent. Raises OSError."""
+    write_json(path, {"format": SETTINGS, "experiment": experiment, "agents": dict(found)})
+
+
+def described(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """One line for each agent: its settings, and how they were found."""
+    lines = []
+    for kind, entry in found.items():
+        numbers = ", ".join(f"{keyword} {value:.3g}" for keyword, value in entry["settings"].items())
+        how = f"best of {entry['budget']} trials of {entry['steps']:,} steps, seed {entry['seed']}"
+        lines.append(f"{kind}: {numbers} ({how})")
+    return "\n".join(lines)

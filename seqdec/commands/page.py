@@ -9,8 +9,8 @@ from typing import Any, get_args, get_type_hints
 import pandas as pd
 import tyro
 
-from seqdec import experiments, pages, tables
-from seqdec.experiments.folder import CHECKPOINT, Reported, finished, read_manifest, runs_of
+from seqdec import commands, pages, tables
+from seqdec.commands.folder import CHECKPOINT, Reported, finished, read_manifest, runs_of
 from seqdec.persistence import as_json, read_text
 from seqdec.results import Run
 
@@ -68,9 +68,9 @@ def warnings(folder: Path) -> Iterator[str]:
 def command(manifest: dict[str, Any]) -> str:
     """The command with the options that differ from their defaults."""
     name = manifest["experiment"]
-    kind: Any = experiments.EVERY[name]
+    kind: Any = commands.EVERY[name]
     hints = get_type_hints(kind, include_extras=True)
-    words = ["seqdec", name] if name in experiments.COMMANDS else ["seqdec", "run", name]
+    words = ["seqdec", name] if name in commands.COMMANDS else ["seqdec", "run", name]
     for field in fields(kind):
         value, option = manifest["options"].get(field.name), f"--{field.name.replace('_', '-')}"
         if _POSITIONAL in get_args(hints[field.name])[1:]:

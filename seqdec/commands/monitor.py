@@ -20,8 +20,8 @@ from matplotlib.figure import Figure
 from scipy import special
 
 from seqdec import figures, pages
-from seqdec.experiments.base import Choice, Located, check_minimum, check_path
-from seqdec.experiments.folder import read_manifest, save_figure, save_table, write_manifest
+from seqdec.commands.base import Choice, Located, check_minimum, check_path
+from seqdec.commands.folder import read_manifest, save_figure, save_table, write_manifest
 from seqdec.online.reading import is_database, read_history
 from seqdec.online.tables import COLLECTED, REPORTED
 from seqdec.persistence import read_table, write_table

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pandas as pd
 
+from reproduction.images import Images
 from seqdec import envs
+from seqdec.commands.bandits import Plan
+from seqdec.commands.folder import load_runs, write_summary
 from seqdec.core import Environment
-from seqdec.experiments.bandits import Plan
-from seqdec.experiments.folder import load_runs, write_summary
-from seqdec.experiments.images import Images
 from seqdec.results import Run
 from seqdec.statistics import mean_and_margin, percent, with_margin
 

@@ -1,0 +1,34 @@
+"""Experiments by name. Their modules are imported on first use."""
+
+from collections.abc import Mapping
+
+from seqdec.commands.base import Experiment, Quick, is_experiment
+from seqdec.registry import Outside, Registry
+
+EXPERIMENTS: Mapping[str, str] = {
+    "digits": "seqdec.commands.digits:Digits",
+}
+"""`seqdec run NAME`: the options class, which satisfies `Experiment`. Those of the papers are in `reproduction/`."""
+
+COMMANDS: Mapping[str, str] = {
+    "sweep": "seqdec.commands.sweep:Sweep",
+    "tune": "seqdec.commands.tune:Tune",
+    "ope": "seqdec.commands.ope:Evaluation",
+    "monitor": "seqdec.commands.monitor:Monitor",
+    "bench": "seqdec.commands.bench:Bench",
+}
+"""`seqdec NAME`: experiments that are commands themselves."""
+
+_OUTSIDE = Outside(
+    "seqdec.experiments",
+    "a dataclass with the fields and methods of seqdec.commands.base.Quick, such as a subclass of "
+    "seqdec.commands.bandits.Bandit",
+    fits=is_experiment,
+    hint=". The papers' experiments are found in a clone of https://github.com/seqdec/seqdec: run the command there",
+)
+
+REGISTRY: Registry[Quick] = Registry("experiment", EXPERIMENTS, outside=_OUTSIDE)
+"""The experiments of `seqdec run`."""
+
+EVERY: Registry[Experiment] = Registry("experiment", EXPERIMENTS, COMMANDS, outside=_OUTSIDE)
+"""All experiments, by the name in their manifest."""
