@@ -4,8 +4,7 @@ import contextlib
 import functools
 import math
 import operator
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, ValuesView
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from numbers import Real
 from typing import Any, ParamSpec, TypeVar
 
@@ -263,7 +262,7 @@ def ordered(name: str, values: Any, kind: str) -> list[Any]:
 def as_array(name: str, values: Any) -> Any:
     """Real numbers in a container of any kind as an array, in the order in which they stand there.
 
-    JAX arrays and traced values stay. Lists, tuples, iterators, columns and tables of pandas, Polars and Arrow, columns
+    JAX arrays and traced values stay. Lists, tuples, columns and tables of pandas, Polars and Arrow, columns
     of lists, sparse arrays of SciPy, and arrays of any byte order become NumPy arrays, or a JAX array where they hold
     traced values.
 
@@ -271,8 +270,6 @@ def as_array(name: str, values: Any) -> Any:
         TypeError: it holds text, missing entries or anything else that is not a real number; or a masked array.
         ValueError: rows of different lengths.
     """
-    if isinstance(values, Iterator | ValuesView):
-        values = list(values)
     values = dense(name, values)
     parts = list(_parts(values))
     for part in parts:
@@ -313,7 +310,7 @@ def _has_names(values: Any) -> bool:
 
 def _parts(values: Any) -> Iterator[Any]:
     """What lists and tuples hold, at any depth, except for plain numbers."""
-    if isinstance(values, list | tuple | deque):
+    if isinstance(values, list | tuple):
         for value in values:
             if not isinstance(value, int | float):
                 yield from _parts(value)
@@ -339,7 +336,7 @@ def _unpacked(name: str, array: np.ndarray) -> np.ndarray:
     items = [item.as_py() if hasattr(item, "as_py") else item for item in array.ravel().tolist()]  # scalars of Arrow
     if items and all(map(is_number, items)):
         return np.array(items).reshape(array.shape)
-    if items and all(isinstance(item, list | tuple | np.ndarray | Iterator) for item in items):
+    if items and all(isinstance(item, list | tuple | np.ndarray) for item in items):
         rows = np.stack([as_array(name, item) for item in items])
         return rows.reshape(*array.shape, *rows.shape[1:])
     return array
@@ -362,12 +359,10 @@ def numbers(name: str, values: Any) -> Any:
 
 
 def _is_list(value: Any) -> bool:
-    """Whether a value is a list or tuple of single numbers, which may be nested, or an iterator."""
-    if isinstance(value, Iterator | ValuesView):
-        return True
+    """Whether a value is a list or tuple of single numbers, which may be nested."""
     if not isinstance(value, list | tuple) or hasattr(value, "_fields"):
         return False
-    leaves = jax.tree.leaves(value, is_leaf=lambda leaf: isinstance(leaf, Iterator | ValuesView))
+    leaves = jax.tree.leaves(value)
     return bool(leaves) and all(np.ndim(leaf) == 0 for leaf in leaves)
 
 
