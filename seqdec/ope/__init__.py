@@ -4,14 +4,11 @@ from seqdec.ope.classified import learn_by_classification
 from seqdec.ope.contract import (
     Estimator,
     Evidence,
-    Expected,
     Predicted,
-    RowEvidence,
     Target,
     Terms,
     check_predicted,
     check_target,
-    configured,
     evidence,
 )
 from seqdec.ope.diagnostics import Overlap, overlap
@@ -75,7 +72,6 @@ __all__ = [
     "ContinuousLog",
     "Estimator",
     "Evidence",
-    "Expected",
     "KernelDR",
     "KernelIPS",
     "Log",
@@ -83,7 +79,6 @@ __all__ = [
     "Overlap",
     "Predicted",
     "Replay",
-    "RowEvidence",
     "Selection",
     "SlateIPS",
     "SlateLog",
@@ -98,7 +93,6 @@ __all__ = [
     "check_predicted",
     "check_target",
     "choose_model",
-    "configured",
     "cross_fit",
     "estimate_propensities",
     "estimated_policy",

@@ -1,27 +1,23 @@
-"""What every estimator of off-policy evaluation starts from, and what it returns.
+"""What every estimator of off-policy evaluation starts from, its form, and what it returns.
 
-An estimator is a configured value: a name and a pure function from `Evidence` to `Terms`, the contribution of each row
-to one or several ratios of sums,
+An estimator is a frozen dataclass of settings whose `terms` is a pure function from `Evidence` to the contribution of
+each row to one or several ratios of sums,
 
     value = sum_j (sum_i numerator_ij / sum_i denominator_ij)
 
 so that one bootstrap serves all estimators, whether they are means, self-normalized, or both.
 """
 
+import dataclasses
 import functools
-import inspect
 import re
-from collections.abc import Callable
-from typing import Any, NamedTuple, ParamSpec
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from seqdec import checks
 from seqdec.ope.columns import by_action
 from seqdec.ope.log import Log, check_log
-from seqdec.registry import spelled
-
-P = ParamSpec("P")
 
 
 class Terms(NamedTuple):
@@ -38,6 +34,11 @@ class Terms(NamedTuple):
         return tuple(part.reshape(len(part), -1) for part in self)  # pyright: ignore[reportReturnType]
 
     @property
+    def point(self) -> tuple[float, float]:
+        """The estimate and its standard error."""
+        return self.value, self.std_error
+
+    @property
     def value(self) -> float:
         """The estimate; NaN if a column of denominators sums to zero."""
         numerator, denominator = (part.sum(axis=0) for part in self.columns)
@@ -45,10 +46,7 @@ class Terms(NamedTuple):
 
     @property
     def influence(self) -> np.ndarray:
-        """(n,) influence of each row on the estimate: sum_j (numerator - ratio denominator) / mean denominator.
-
-        NaN if a column of denominators sums to zero.
-        """
+        """(n,) sum_j (numerator - ratio denominator) / mean denominator; NaN if a denominator sums to zero."""
         numerator, denominator = self.columns
         total = denominator.sum(axis=0)
         if not total.all():
@@ -79,7 +77,10 @@ class Predicted(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """A log, a target policy and predicted rewards that fit together, as `evidence` returns them."""
+    """A log, a target policy and predicted rewards that fit together, as `evidence` returns them.
+
+    Of a log in batches, contexts and the numbers of each action are not kept: these arrays have no rows or columns.
+    """
 
     log: Log
     """decisions of the logging policy"""
@@ -87,126 +88,58 @@ class Evidence(NamedTuple):
     """the policy to be evaluated"""
     predicted: Predicted | None
     """of a reward model that was not fitted to the row that it predicts; None without one"""
-    seed: int
-    """of estimators that draw random numbers"""
-
-    @property
-    def weights(self) -> np.ndarray:
-        """(n,) w, the target's probability of the logged action over its propensity."""
-        return self.target.weights
-
-    @property
-    def direct(self) -> np.ndarray:
-        """(n,) expected predicted reward under the target."""
-        return np.einsum("na,na->n", self.target.probabilities, self._rewards)
-
-    @property
-    def residual(self) -> np.ndarray:
-        """(n,) reward minus the predicted reward of the logged action."""
-        return self.log.reward - self._rewards[np.arange(len(self.log.action)), self.log.action]
-
-    @property
-    def law(self) -> np.ndarray:
-        """(k,) mean probability of each action under the target."""
-        return self.target.probabilities.mean(axis=0)
-
-    @property
-    def usual_weight(self) -> float:
-        """Mean weight of a decision of the target if the logging policy plays all unlogged actions equally often."""
-        return usual_weight(self.log, self.target)
-
-    @property
-    def _rewards(self) -> np.ndarray:
-        assert self.predicted is not None, "an estimator that uses predictions must declare that it needs them"
-        return self.predicted.rewards
-
-
-class Expected(NamedTuple):
-    """What predicted rewards say of each row, where those of all actions are not kept."""
-
-    direct: np.ndarray
-    """(n,) as in `Evidence`"""
-    residual: np.ndarray
-    """(n,) as in `Evidence`"""
-
-
-class RowEvidence(NamedTuple):
-    """`Evidence` without contexts and without the numbers of each action, for estimators that do not need them."""
-
-    log: Log
-    """without contexts, masks and features of the actions"""
     weights: np.ndarray
-    """(n,) as in `Evidence`"""
-    predicted: Expected | None
-    """None without predictions"""
+    """(n,) w, the target's probability of the logged action over its propensity"""
+    direct: np.ndarray
+    """(n,) expected predicted reward under the target; NaN without predictions"""
+    residual: np.ndarray
+    """(n,) reward minus the predicted reward of the logged action; NaN without predictions"""
     law: np.ndarray
-    """(k,) as in `Evidence`"""
+    """(k,) mean probability of each action under the target"""
     usual_weight: float
-    """as in `Evidence`"""
+    """mean weight of a decision of the target if the logging policy plays all unlogged actions equally often"""
     seed: int
     """of estimators that draw random numbers"""
 
-    @property
-    def direct(self) -> np.ndarray:
-        """(n,) expected predicted reward under the target."""
-        return self._expected.direct
 
-    @property
-    def residual(self) -> np.ndarray:
-        """(n,) reward minus the predicted reward of the logged action."""
-        return self._expected.residual
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Estimator:
+    """A configured estimator: its fields are its settings."""
 
-    @property
-    def _expected(self) -> Expected:
-        assert self.predicted is not None, "an estimator that uses predictions must declare that it needs them"
-        return self.predicted
-
-
-def usual_weight(log: Log, target: Target) -> float:
-    """Mean over rows of sum_a pi(a)^2 / p(a), with p of the logged action known and equal for all others."""
-    others = np.maximum(log.mask.sum(axis=1) - 1, 1)
-    rest = np.maximum((1 - log.propensity) / others, 1e-6)
-    own = target.probabilities[np.arange(len(log.action)), log.action]
-    squares = np.einsum("na,na->n", target.probabilities, target.probabilities) - own**2
-    return float(np.mean(own * target.weights + squares / rest))
-
-
-class Estimator(NamedTuple):
-    """A configured estimator."""
-
-    terms: Callable[[Any], Terms]
-    """(`Evidence`, or that of another kind of log) -> contribution of each row"""
-    needs: tuple[str, ...] = ("propensities",)
-    """of "propensities", "predicted" and "contexts\"; the last for those that use contexts, or the probabilities or
-    predicted rewards of each action, and so not for `RowEvidence`"""
-    log: type = Log
+    needs: ClassVar[tuple[str, ...]] = ("propensities",)
+    """of "propensities", "predicted" and "contexts"; the last for those that use contexts, or the probabilities or
+    predicted rewards of each action, which are not kept of a log in batches"""
+    log: ClassVar[type] = Log
     """the kind of log that it is for"""
-    references: "tuple[Estimator, ...] | Callable[[Any], tuple[Estimator, ...]]" = ()
-    """estimators of the same value without the bias of this one, or a function of the evidence that returns them; the
-    interval is that of the first whose needs are met, and of this estimator itself if there is none"""
-    extended: bool = False
-    """whether terms of a row are the same without the other rows, so that the default interval may add a row, as
-    `RowEvidence`"""
-    name: str = ""
-    """its row in tables: its name in the registry, with the settings that are not defaults"""
+    extended: ClassVar[bool] = False
+    """whether terms of a row are the same without the other rows, so that the default interval may add a row"""
 
+    def terms(self, evidence: Any) -> Terms:
+        """Contribution of each row, of `Evidence` or that of another kind of log."""
+        raise NotImplementedError
 
-def configured(factory: Callable[P, Estimator]) -> Callable[P, Estimator]:
-    """Decorator of a factory of estimators: the name is that of the registry with settings, dr(shrinkage='slope')."""
-    defaults = {name: part.default for name, part in inspect.signature(factory).parameters.items()}
-    called = re.sub("(?<=[a-z])(?=[A-Z])", "_", factory.__name__).lower()
+    def references(self, evidence: Any) -> "tuple[Estimator, ...]":
+        """Estimators of the same value without the bias of this one.
 
-    @functools.wraps(factory)
-    def named(*arguments: P.args, **settings: P.kwargs) -> Estimator:
+        The interval is that of the first whose needs are met, and of this estimator itself if there is none.
+        """
+        return ()
+
+    @property
+    def name(self) -> str:
+        """Its row in tables: its name in the registry, with the settings that are not defaults."""
+        settings = [(field, getattr(self, field.name)) for field in dataclasses.fields(self)]
         shown = [
-            f"{name}={value!r}"
-            for name, value in settings.items()
-            if isinstance(value, str | float | int) and value != defaults[name]
+            f"{field.name}={value!r}"
+            for field, value in settings
+            if isinstance(value, str | float | int) and value != field.default
         ]
-        name = called + (f"({', '.join(shown)})" if shown else "")
-        return factory(*arguments, **settings)._replace(name=name)
+        return registered_name(type(self)) + (f"({', '.join(shown)})" if shown else "")
 
-    return spelled(name=f"ope.{factory.__name__}")(named)
+
+def registered_name(estimator: type[Estimator]) -> str:
+    """The name in the registry: SubGaussianDR is sub_gaussian_dr."""
+    return re.sub("(?<=[a-z])(?=[A-Z])", "_", estimator.__name__).lower()
 
 
 @functools.singledispatch
@@ -231,34 +164,48 @@ def _of_actions(
     log: Log, target: np.ndarray | Target, predicted: np.ndarray | Predicted | None = None, *, seed: int
 ) -> Evidence:
     given = check_target(log, target)
-    known = None if predicted is None else check_predicted(log, predicted)
-    return Evidence(log, given, known, checks.seed("seed", seed))
+    law, weights = given.probabilities, given.weights
+    rows = np.arange(len(log.action))
+    direct = residual = np.broadcast_to(np.nan, len(rows))
+    if predicted is not None:
+        predicted = check_predicted(log, predicted)
+        direct = np.einsum("na,na->n", law, predicted.rewards)
+        residual = log.reward - predicted.rewards[rows, log.action]
+    # Mean over rows of sum_a pi(a)^2 / p(a), with p of the logged action known and equal for all others.
+    rest = np.maximum((1 - log.propensity) / np.maximum(log.mask.sum(axis=1) - 1, 1), 1e-6)
+    own = law[rows, log.action]
+    usual = float(np.mean(own * weights + (np.einsum("na,na->n", law, law) - own**2) / rest))
+    number = checks.seed("seed", seed)
+    return Evidence(log, given, predicted, weights, direct, residual, law.mean(axis=0), usual, number)
 
 
-def lacks(estimator: Estimator, evidence: Any) -> str:
-    """What an estimator needs and the evidence lacks, in words with the remedy; empty where nothing is missing."""
-    if not isinstance(evidence.log, estimator.log):
-        return f"{estimator.name} is for a {estimator.log.__name__}; got a {type(evidence.log).__name__}"
-    if "propensities" in estimator.needs and not evidence.log.known_propensities:
-        return (
-            f"{estimator.name} needs propensities and the log has no propensities: name their column, "
-            "Log.from_pandas(..., propensity=...), estimate them with seqdec.ope.estimate_propensities, or use the "
-            "direct method"
+def missing(evidence: Any) -> dict[str, str]:
+    """The needs of estimators that the evidence does not meet -> the remedy."""
+    remedies = {}
+    if not evidence.log.known_propensities:
+        remedies["propensities"] = (
+            "propensities and the log has no propensities: name their column, Log.from_pandas(..., propensity=...), "
+            "estimate them with seqdec.ope.estimate_propensities, or use the direct method"
         )
-    if "predicted" in estimator.needs and evidence.predicted is None:
-        return f"{estimator.name} needs predicted rewards, such as those of seqdec.ope.predict_rewards(log, seed=0)"
-    if "contexts" in estimator.needs and isinstance(evidence, RowEvidence):
-        return (
-            f"{estimator.name} needs contexts and the probabilities of all actions, which are not kept of a log in "
-            "batches: read a part of the log with Log.load"
+    if evidence.predicted is None:
+        remedies["predicted"] = "predicted rewards, such as those of seqdec.ope.predict_rewards(log, seed=0)"
+    if isinstance(evidence, Evidence) and len(evidence.target.probabilities) < len(evidence.log.action):
+        remedies["contexts"] = (
+            "contexts and the probabilities of all actions, which are not kept of a log in batches: read a part of the "
+            "log with Log.load"
         )
-    return ""
+    return remedies
 
 
 def check_needs(estimator: Estimator, evidence: Any) -> None:
     """Raises ValueError, with the remedy, for an estimator that needs what the evidence lacks."""
-    if reason := lacks(estimator, evidence):
-        raise ValueError(reason)
+    if not isinstance(evidence.log, estimator.log):
+        name, got = estimator.log.__name__, type(evidence.log).__name__
+        raise ValueError(f"{estimator.name} is for a {name}; got a {got}")
+    remedies = missing(evidence)
+    for need in estimator.needs:
+        if need in remedies:
+            raise ValueError(f"{estimator.name} needs {remedies[need]}")
 
 
 def check_target(log: Log, target: np.ndarray | Target) -> Target:
@@ -267,7 +214,7 @@ def check_target(log: Log, target: np.ndarray | Target) -> Target:
     Args:
         log: decisions of the logging policy.
         target: (n, k) probabilities of all actions under the policy to be evaluated; columns of a table that are names
-            of actions count by name. Each may miss its range, and each row a sum of 1, by 0.00001, as float32 rounds.
+            of actions count by name. Probabilities, and their sums, may be off by 0.00001, as float32 rounds.
 
     Raises:
         TypeError: not a log; or not numbers, such as a function.
@@ -276,7 +223,7 @@ def check_target(log: Log, target: np.ndarray | Target) -> Target:
     check_log(log)
     if isinstance(target, Target):
         return target
-    target = _of_all_actions("target", "probability", log, target)
+    target = _of_all_actions("target", "probabilities", log, target)
     for wrong, reason in (
         (~(target >= -checks.TOLERANCE).all(axis=1), "hold a probability that is not >= 0"),
         (np.abs(target.sum(axis=1) - 1) > checks.TOLERANCE, "do not sum to 1"),
@@ -293,11 +240,7 @@ def check_target(log: Log, target: np.ndarray | Target) -> Target:
 
 
 def check_predicted(log: Log, predicted: np.ndarray | Predicted) -> Predicted:
-    """Validated predictions of a reward model; a `Predicted` is returned as it is.
-
-    Args:
-        log: decisions of the logging policy.
-        predicted: (n, k) predicted reward of every action in every row.
+    """Validated predictions of a reward model, (n, k), of every action in every row; a `Predicted` as it is.
 
     Raises:
         TypeError: not numbers, such as a function.
@@ -305,7 +248,7 @@ def check_predicted(log: Log, predicted: np.ndarray | Predicted) -> Predicted:
     """
     if isinstance(predicted, Predicted):
         return predicted
-    predicted = _of_all_actions("predicted", "reward", log, predicted)
+    predicted = _of_all_actions("predicted", "rewards", log, predicted)
     wrong = (~np.isfinite(predicted) & log.mask).any(axis=1)
     if wrong.any():
         raise ValueError(f"predicted, row {int(np.argmax(wrong))}: a predicted reward is not finite")
@@ -313,28 +256,19 @@ def check_predicted(log: Log, predicted: np.ndarray | Predicted) -> Predicted:
 
 
 def _of_all_actions(name: str, what: str, log: Log, given: Any) -> np.ndarray:
-    """(n, k) float64, a number for every action in every row.
-
-    Raises:
-        TypeError: not numbers.
-        ValueError: another shape.
-    """
+    """(n, k) float64, a number for every action in every row; errors as in `check_predicted`."""
     shape = log.mask.shape
-    given = by_action(name, given, log.action_names or range(shape[1]))
     try:
-        array = np.asarray(checks.as_array(name, given), np.float64)
-        if not array.ndim:
-            raise TypeError("not an array")
-    except (TypeError, ValueError) as error:
+        array = np.asarray(
+            checks.as_array(name, by_action(name, given, log.action_names or range(shape[1]))), np.float64
+        )
+    except TypeError as error:
         kind = "a function" if callable(given) else type(given).__name__
         raise TypeError(
-            f"{name} must be an array {shape} with the {what} of every action in every row; got {kind}: compute the "
-            f"array first, as with np.array([policy(x) for x in log.context])"
+            f"{name} must be an array {shape} with the {what} of all actions in every row; got {kind}: compute it "
+            "first, as with np.array([policy(x) for x in log.context])"
         ) from error
     if array.shape != shape:
-        remedy = ""
-        if array.shape == shape[:1]:
-            remedy = f"; for one action in each row, pass np.eye({shape[1]})[actions]"
-        plural = {"probability": "probabilities", "reward": "rewards"}[what]
-        raise ValueError(f"{name} must hold the {plural} of all actions, {shape}; got {array.shape}{remedy}")
+        remedy = f"; for one action in each row, pass np.eye({shape[1]})[actions]" * (array.shape == shape[:1])
+        raise ValueError(f"{name} must hold the {what} of all actions, {shape}; got {array.shape}{remedy}")
     return array

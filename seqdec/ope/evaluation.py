@@ -1,23 +1,14 @@
 """Estimates with intervals, in one table."""
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from seqdec import checks
 from seqdec.ope import intervals
-from seqdec.ope.contract import (
-    Estimator,
-    Evidence,
-    Expected,
-    RowEvidence,
-    Terms,
-    check_needs,
-    evidence,
-    lacks,
-)
+from seqdec.ope.contract import Estimator, Evidence, Terms, check_needs, evidence, missing
 from seqdec.ope.diagnostics import biases
 from seqdec.ope.estimators import STANDARD, parsed
 
@@ -42,6 +33,11 @@ def evaluate(
 ) -> "pd.DataFrame":
     """Estimates of the target's mean reward per decision, with intervals.
 
+    >>> from seqdec import ope
+    >>> log = ope.make_log(action=[0, 1, 0], reward=[1.0, 0.0, 2.0], propensity=[0.5, 0.5, 0.5])
+    >>> ope.evaluate(log, [[0.8, 0.2]] * 3, seed=0, estimators="ips, snips")["value"].round(2).to_dict()
+    {'ips': 1.6, 'snips': 1.33}
+
     Args:
         log: decisions of the logging policy: a `Log`, a `SlateLog`, a `ContinuousLog`, or a file that `scan_log` reads
             in batches.
@@ -49,12 +45,10 @@ def evaluate(
             there. Of a log in batches a function of a batch, a `Log` of m rows, that returns (m, k) probabilities, or a
             list of k columns of the file; and so are predictions.
         predicted: (n, k) rewards predicted by a model that was not fitted to the row, such as those of
-            `predict_rewards`; None omits the estimators that need it. Needed for a log without propensities, of which
-            there is the direct method alone.
+            `predict_rewards`; None omits the estimators that need it. A log without propensities needs it.
         seed: of the bootstrap and of estimators that draw random numbers.
-        estimators: configured estimators, or names of those in the registry, with settings or without, such as [DR(),
-            "dr(shrinkage='slope')", "snips"]; or names in one text, such as "auto" or "dr, snips". None: those of
-            `STANDARD` for which the log has what they need.
+        estimators: a list of configured estimators or names with settings, as [DR(), "dr(shrinkage='slope')"], or names
+            in one text, as "auto" or "dr, snips". None: those of `STANDARD` for which the log has what they need.
         interval: one of `INTERVALS`, described in `seqdec.ope.intervals`.
         level: of the intervals.
         samples: of the bootstrap; rows are drawn with replacement and predictions are kept fixed.
@@ -62,15 +56,13 @@ def evaluate(
             the largest in the log, with which these intervals are not guaranteed.
 
     Returns:
-        A table indexed by estimator: value, low, high, std_error, interval. NaN is unknown: without support, that is
-        where the policy would play the logged action in no row, estimators by weights say nothing. An estimator that
-        trades bias for variance has, by default, the interval of one without bias, extended to its value; "interval"
-        names it. Where the log has no propensities, the interval of the direct method leaves out the error of the
-        model, and "interval" says so. Where propensities are estimates, a column "propensities" says so.
+        A table indexed by estimator: value, low, high, std_error, interval. NaN is unknown, as for weights where the
+        policy would play the logged action in no row. An estimator that trades bias for variance has, by default, the
+        interval of one without bias, extended to its value; "interval" names it. Where propensities are unknown, the
+        interval leaves out the error of the model; where they are estimates, a column "propensities" says so.
 
     Warns:
-        UserWarning: the log has no support for the policy or only a part of it, or a mean weight that is not 1; see
-            `overlap`, which also warns of wide intervals and of estimated propensities.
+        UserWarning: no or partial support for the policy, or a mean weight that is not 1; `overlap` says more.
 
     Raises:
         TypeError: a target or predictions that are not numbers.
@@ -83,130 +75,93 @@ def evaluate(
     checks.number("level", level, 0, 1, exclusive=True)
     checks.choice("interval", interval, intervals.INTERVALS)
     given = evidence(log, target, predicted, seed=seed)
-    chosen = _chosen(estimators, given)
-    terms = {one.name: one.terms(given) for one in chosen}
-    if isinstance(given, Evidence | RowEvidence) and given.log.known_propensities:
+    absent = missing(given)
+    chosen = _chosen(estimators, given, absent)
+    terms = {name: one.terms(given) for name, one in chosen.items()}
+    points = {name: one.point for name, one in terms.items()}
+    if isinstance(given, Evidence) and "propensities" not in absent:
         for text in biases(given.log, given.weights, given.law):
             warnings.warn(text, stacklevel=2)
-    ends, told = _ends(chosen, terms, given, interval, level, samples, bounds)
-    rows = [(one.value, *ends[name], one.std_error, told[name]) for name, one in terms.items()]
+    kind = dict.fromkeys(terms, interval)
+    if interval == "cautious":
+        ends, kind = _cautious(chosen, terms, points, given, absent, level, samples)
+    elif interval in intervals.BOUNDED:
+        ends = {name: intervals.bounded(interval, one, bounds, level) for name, one in terms.items()}
+    else:
+        drawn = intervals.bootstrap(list(terms.values()), seed=given.seed, samples=samples)
+        ends = {
+            name: intervals.resampled(interval, terms[name], points[name], values, errors, level)
+            for name, values, errors in zip(terms, *(part.T for part in drawn), strict=True)
+        }
+    rows = [(points[name][0], *ends[name], points[name][1], kind[name]) for name in terms]
     names = pd.Index(list(terms), name="estimator")
     table = pd.DataFrame(rows, index=names, columns=["value", "low", "high", "std_error", "interval"])
     if given.log.estimated:
-        table[MARK] = ["estimated" if "propensities" in one.needs else "not used" for one in chosen]
+        table[MARK] = ["estimated" if "propensities" in one.needs else "not used" for one in chosen.values()]
     return table
 
 
-def _chosen(estimators: Sequence[Estimator | str] | str | None, given: Any) -> list[Estimator]:
-    """The estimators, made where they are given by name, without repetitions."""
+def _chosen(
+    estimators: Sequence[Estimator | str] | str | None, given: Any, absent: Collection[str]
+) -> dict[str, Estimator]:
+    """The estimators by name, made where they are given so."""
     if estimators is None:
-        chosen = [one for one in STANDARD if isinstance(given.log, one.log) and not lacks(one, given)]
-        if not chosen:
-            check_needs(STANDARD[0], given)  # raises
-        return chosen
+        standard = [one for one in STANDARD if isinstance(given.log, one.log)]
+        if chosen := [one for one in standard if not any(need in absent for need in one.needs)]:
+            return {one.name: one for one in chosen}
+        check_needs(standard[0], given)  # raises
     listed = [estimators] if isinstance(estimators, str) else checks.ordered("estimators", estimators, "a list")
-    chosen = {}
-    for one in listed:
-        for made in parsed(one) if isinstance(one, str) else [one]:
-            if not isinstance(made, Estimator):
-                raise TypeError(f"estimators must be a list of estimators or their names; got {one!r:.80}")
-            check_needs(made, given)
-            chosen[made.name] = made
-    if not chosen:
+    made = [part for one in listed for part in (parsed(one) if isinstance(one, str) else [one])]
+    for one in made:
+        if not isinstance(one, Estimator):
+            raise TypeError(f"estimators must be a list of estimators or their names; got {one!r:.80}")
+        check_needs(one, given)
+    if not made:
         raise ValueError("estimators must name at least one, such as [seqdec.ope.DR()]; got an empty list")
-    return list(chosen.values())
-
-
-def _ends(
-    chosen: list[Estimator],
-    terms: dict[str, Terms],
-    given: Any,
-    interval: str,
-    level: float,
-    samples: int,
-    bounds: tuple[float, float] | None,
-) -> tuple[dict[str, tuple[float, float]], dict[str, str]]:
-    """Interval of each estimate by name, and whose it is."""
-    if interval in intervals.BOUNDED:
-        rule = getattr(intervals, interval)
-        found = {}
-        for name, one in terms.items():
-            own = bounds or (float(one.numerator.min()), float(one.numerator.max()))
-            found[name] = rule(one, own, level) if own[0] < own[1] else (one.value, one.value)
-        return found, dict.fromkeys(terms, interval)
-    if interval != "cautious":
-        drawn, errors = intervals.bootstrap(list(terms.values()), seed=given.seed, samples=samples)
-        found = {
-            name: {
-                "percentile": lambda i=i: intervals.percentile(drawn[:, i], level),
-                "bca": lambda i=i, one=one: intervals.bca(one, drawn[:, i], level),
-                "studentized": lambda i=i, one=one: intervals.studentized(
-                    (one.value, one.std_error), drawn[:, i], errors[:, i], level
-                ),
-            }[interval]()
-            for i, (name, one) in enumerate(terms.items())
-        }
-        return found, dict.fromkeys(terms, interval)
-    bases = {one.name: _reference(one, given) for one in chosen}
-    unique = {base.name: base for base in bases.values()}
-    known = _cautious(list(unique.values()), terms, given, level, samples)
-    found, told = {}, {}
-    for name, base in bases.items():
-        (low, high), value = known[base.name], terms[name].value
-        if base.name != name and not np.isnan(value):
-            low, high = min(low, value), max(high, value)
-        found[name], told[name] = (low, high), f"of {base.name}" if base.name != name else "own"
-        if base.name == name and not given.log.known_propensities:
-            told[name] = "without the error of the model"
-    return found, told
-
-
-def _reference(one: Estimator, given: Any) -> Estimator:
-    """The estimator whose interval is reported."""
-    references = one.references(given) if callable(one.references) else one.references
-    return next((other for other in references if not lacks(other, given)), one)
+    return {one.name: one for one in made}
 
 
 def _cautious(
-    bases: list[Estimator], terms: dict[str, Terms], given: Any, level: float, samples: int
-) -> dict[str, tuple[float, float]]:
-    """Default intervals of estimators without bias, by name."""
-    extra = _extra_rows(given) if any(one.extended for one in bases) else ()
-    points = []
+    chosen: dict[str, Estimator],
+    terms: dict[str, Terms],
+    points: dict[str, tuple[float, float]],
+    given: Any,
+    absent: Collection[str],
+    level: float,
+    samples: int,
+) -> tuple[dict[str, tuple[float, float]], dict[str, str]]:
+    """Default interval of each estimate by name, and whose it is."""
+    bases, owner = {}, {}
+    for name, one in chosen.items():
+        others = (other for other in one.references(given) if not any(need in absent for need in other.needs))
+        base = next(others, None)
+        owner[name] = base.name if base else name
+        bases[owner[name]] = base or one
+    unweighted = not isinstance(given, Evidence) or "propensities" in absent
+    extra = () if unweighted or not any(base.extended for base in bases.values()) else _extra_rows(given)
+    longer = []
+    for name, base in bases.items():
+        own = terms[name] if name in terms else base.terms(given)
+        longer += intervals.longer(own, [base.terms(row) for row in extra] if base.extended else [])
+    ends = intervals.cautious(longer, seed=given.seed, level=level, samples=samples)
+    known = dict(zip(bases, ends, strict=True))
+    found, kind = {}, {}
+    for name in chosen:
+        (low, high), value = known[owner[name]], points[name][0]
+        kind[name] = "without the error of the model" if "propensities" in absent else "own"
+        if owner[name] != name:
+            kind[name] = f"of {owner[name]}"
+            if not np.isnan(value):
+                low, high = min(low, value), max(high, value)
+        found[name] = low, high
+    return found, kind
 
-    def extended() -> Iterator[Terms]:
-        for one in bases:
-            own = terms.get(one.name) or one.terms(given)
-            taken = extra if one.extended and not np.isnan(own.value) else ()
-            for side in (0, 1):
-                more = _with_row(own, one.terms(taken[side]) if taken else None)
-                points.append((more.value, more.std_error))
-                yield more
 
-    drawn, errors = intervals.bootstrap(extended(), seed=given.seed, samples=samples)
-    ends = [
-        intervals.studentized(point, drawn[:, i], errors[:, i], level, cautious=True) for i, point in enumerate(points)
-    ]
-    return {one.name: (ends[2 * i][0], ends[2 * i + 1][1]) for i, one in enumerate(bases)}
-
-
-def _with_row(own: Terms, more: Terms | None) -> Terms:
-    """Terms with a row more: one of zeros, which changes nothing, where there is none."""
-    columns = own.columns
-    rows = [np.zeros((1, columns[0].shape[1]))] * 2 if more is None else more.columns
-    return Terms(*(np.concatenate([part, row]) for part, row in zip(columns, rows, strict=True)))
-
-
-def _extra_rows(given: Any) -> Sequence[RowEvidence]:
+def _extra_rows(given: Evidence) -> Sequence[Evidence]:
     """A row that the log might have had, with a low and with a high reward; see `seqdec.ope.intervals`."""
-    if not isinstance(given, Evidence | RowEvidence) or not given.log.known_propensities:
-        return ()
-    direct = None if given.predicted is None else np.array([given.direct.mean()])
     weights = np.array([max(given.usual_weight, float(np.mean(given.weights**2)))])
-    r, mean = given.log.reward, given.log.reward.mean()
-    found = []
-    for reward in (r[r <= mean].mean(), r[r >= mean].mean()):
-        one = given.log.rows(np.array([0]))._replace(reward=np.array([reward]))
-        predicted = None if direct is None else Expected(direct, one.reward - direct)
-        found.append(RowEvidence(one, weights, predicted, given.law, given.usual_weight, given.seed))
-    return found
+    direct, r, mean = np.array([given.direct.mean()]), given.log.reward, given.log.reward.mean()
+    return [
+        given._replace(log=given.log._replace(reward=reward), weights=weights, direct=direct, residual=reward - direct)
+        for reward in (np.array([r[r <= mean].mean()]), np.array([r[r >= mean].mean()]))
+    ]

@@ -12,7 +12,7 @@ from seqdec import checks
 from seqdec.features import Encoder
 from seqdec.introspection import counted, described
 from seqdec.ope.columns import Columns, has_actions, numbers
-from seqdec.ope.contract import Expected, RowEvidence, evidence
+from seqdec.ope.contract import Evidence, Predicted, Target, evidence
 from seqdec.ope.log import Log
 from seqdec.ope.validation import MOST_ACTIONS
 from seqdec.persistence import located, reading
@@ -45,10 +45,10 @@ class LogFile(NamedTuple):
 
         Raises ValueError that names the rows of the batch, and their column, row within it, value and remedy.
         """
-        return (log for _, log in self.tables())
+        return (log for _, _, log in self.tables())
 
-    def tables(self) -> "Iterator[tuple[pd.DataFrame, Log]]":
-        """Each batch as a table with all its columns, and as a log; errors as those of `batches`."""
+    def tables(self) -> "Iterator[tuple[int, pd.DataFrame, Log]]":
+        """The first row of each batch, its table with all columns, and its log; errors as those of `batches`."""
         start, before = 0, None
         for table in _tables(Path(self.file), self.batch_size):
             with self.naming(start, len(table)):
@@ -57,8 +57,8 @@ class LogFile(NamedTuple):
                     raise ValueError("the first is earlier than the row before: sort the log by time")
                 if before is not None and before.known_propensities != log.known_propensities:
                     raise ValueError("propensities are known in some batches only: drop rows without one")
+            yield start, table, log
             start, before = start + len(table), log
-            yield table, log
         if start != self.rows:
             raise ValueError(f"{self.file} has {start:,} rows and had {self.rows:,}: call scan_log anew")
 
@@ -132,37 +132,36 @@ Numbers = Callable[[Log], Any] | Sequence[str]
 
 
 @evidence.register
-def _of_file(log: LogFile, target: Numbers, predicted: Numbers | None = None, *, seed: int) -> RowEvidence:
+def _of_file(log: LogFile, target: Numbers, predicted: Numbers | None = None, *, seed: int) -> Evidence:
     """Evidence of a log in batches, where `target` and `predicted` are functions of a batch or names of columns."""
-    action, floats, law, weight, start = np.empty(log.rows, np.int64), np.empty((5, log.rows)), np.zeros(()), 0.0, 0
+    kept, law, usual = [], np.zeros(()), 0.0
     own = None
-    for table, part in log.tables():
-        m = len(part.action)
-        with log.naming(start, m):
+    for start, table, part in log.tables():
+        with log.naming(start, len(table)):
             own = evidence(
                 part,
                 _numbers("target", target, table, part),
                 None if predicted is None else _numbers("predicted", predicted, table, part),
                 seed=seed,
             )
-        rows = slice(start, start + m)
-        action[rows], floats[:3, rows] = part.action, (part.reward, part.propensity, own.weights)
-        if predicted is not None:
-            floats[3:, rows] = own.direct, own.residual
-        law, weight, start = law + m * own.law, weight + m * own.usual_weight, start + m
+        kept.append((part.action, part.reward, part.propensity, own.weights, own.direct, own.residual))
+        law, usual = law + len(table) * own.law, usual + len(table) * own.usual_weight
     assert own is not None, "scan_log refuses files without rows"
-    kept = own.log._replace(
+    action, reward, propensity, weights, direct, residual = (np.concatenate(parts) for parts in zip(*kept, strict=True))
+    whole = own.log._replace(
         context=np.zeros((log.rows, 0)),
         action=action,
-        reward=floats[0],
-        propensity=floats[1],
+        reward=reward,
+        propensity=propensity,
         mask=np.broadcast_to(True, (log.rows, own.log.num_actions)),
         timestamp=np.broadcast_to(0, log.rows),
         action_features=None,
         reward_parts=None,
     )
-    expected = None if predicted is None else Expected(floats[3], floats[4])
-    return RowEvidence(kept, floats[2], expected, law / log.rows, weight / log.rows, own.seed)
+    nothing = np.zeros((0, own.log.num_actions))
+    known = None if predicted is None else Predicted(nothing)
+    policy = Target(nothing, weights)
+    return Evidence(whole, policy, known, weights, direct, residual, law / log.rows, usual / log.rows, own.seed)
 
 
 def _numbers(name: str, given: Numbers, table: "pd.DataFrame", batch: Log) -> Any:

@@ -20,9 +20,10 @@ The last two need bounds of the contribution of a row, of an estimate that is a 
 
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import numpy as np
+from scipy.special import ndtr, ndtri
 
 from seqdec import checks
 from seqdec.ope.contract import Terms
@@ -36,6 +37,40 @@ Ends = tuple[float, float]
 _UNKNOWN = (float("nan"), float("nan"))
 
 
+def resampled(kind: str, one: Terms, point: Ends, values: np.ndarray, errors: np.ndarray, level: float) -> Ends:
+    """The interval of a kind from an estimate and its standard error, and those (samples,) in bootstrap samples."""
+    if kind == "studentized":
+        return studentized(point, values, errors, level)
+    return percentile(values, level) if kind == "percentile" else bca(one, values, level)
+
+
+def bounded(kind: str, one: Terms, bounds: Ends | None, level: float) -> Ends:
+    """The interval "bernstein" or "betting"; without `bounds` with those of the rows."""
+    bounds = bounds or (float(one.numerator.min()), float(one.numerator.max()))
+    if bounds[0] >= bounds[1]:
+        return one.value, one.value
+    return (bernstein if kind == "bernstein" else betting)(one, bounds, level)
+
+
+def cautious(longer: Sequence[Terms], *, seed: int, level: float, samples: int) -> list[Ends]:
+    """Default intervals of estimates, of each of which `longer` holds the terms for the low end and for the high."""
+    points = [one.point for one in longer]
+    drawn, errors = bootstrap(longer, seed=seed, samples=samples)
+    ends = [studentized(point, drawn[:, i], errors[:, i], level, cautious=True) for i, point in enumerate(points)]
+    return [(low[0], high[1]) for low, high in zip(ends[::2], ends[1::2], strict=True)]
+
+
+def longer(own: Terms, rows: Sequence[Terms]) -> list[Terms]:
+    """The terms with each of two rows more; with a row of zeros, which changes nothing, where there is none.
+
+    No row is added to an estimate that is unknown.
+    """
+    columns = own.columns
+    nothing = Terms(*(np.zeros((1, part.shape[1])) for part in columns))
+    added = [row.columns for row in rows] if len(rows) and columns[1].sum(axis=0).all() else [nothing] * 2
+    return [Terms(*(np.concatenate(parts) for parts in zip(columns, more, strict=True))) for more in added]
+
+
 def studentized(point: Ends, drawn: np.ndarray, errors: np.ndarray, level: float, *, cautious: bool = False) -> Ends:
     """Interval of an estimate and its standard error from bootstrap samples (samples,) and their standard errors."""
     value, std_error = point
@@ -44,7 +79,7 @@ def studentized(point: Ends, drawn: np.ndarray, errors: np.ndarray, level: float
         return _UNKNOWN if std_error else (value, value)
     low, high = np.quantile((drawn[known] - value) / errors[known], [(1 - level) / 2, (1 + level) / 2])
     if cautious:
-        least = _normal((1 + level) / 2)
+        least = _quantile((1 + level) / 2)
         low, high = np.clip(low, -_WIDEST * least, -least), np.clip(high, least, _WIDEST * least)
     return float(value - high * std_error), float(value - low * std_error)
 
@@ -67,9 +102,9 @@ def bca(one: Terms, drawn: np.ndarray, level: float) -> Ends:
     spread = (influence**2).sum() ** 1.5
     acceleration = (influence**3).sum() / (6 * spread) if spread else 0.0
     below = np.clip((known < one.value).mean(), 0.5 / len(known), 1 - 0.5 / len(known))
-    shift = _normal(float(below))
-    moved = [shift + _normal(tail) for tail in ((1 - level) / 2, (1 + level) / 2)]
-    tails = [_probability(shift + z / max(1 - acceleration * z, 1e-3)) for z in moved]
+    shift = _quantile(float(below))
+    moved = [shift + _quantile(tail) for tail in ((1 - level) / 2, (1 + level) / 2)]
+    tails = [float(ndtr(shift + z / max(1 - acceleration * z, 1e-3))) for z in moved]
     low, high = np.quantile(known, tails)
     return float(low), float(high)
 
@@ -139,19 +174,12 @@ def _means(one: Terms, bounds: Ends) -> np.ndarray:
     return x
 
 
-def _normal(probability: float) -> float:
-    from scipy.special import ndtri
-
+def _quantile(probability: float) -> float:
+    """Of the standard normal distribution."""
     return float(ndtri(probability))
 
 
-def _probability(z: float) -> float:
-    from scipy.special import ndtr
-
-    return float(ndtr(z))
-
-
-def bootstrap(terms: Iterable[Terms], *, seed: int, samples: int = 1000) -> tuple[np.ndarray, np.ndarray]:
+def bootstrap(terms: Sequence[Terms], *, seed: int, samples: int = 1000) -> tuple[np.ndarray, np.ndarray]:
     """Estimates and their standard errors in bootstrap samples, the same rows for all of them: twice (samples, m).
 
     Rows are drawn with replacement as counts, which are multinomial, so that a sample is a product of matrices. Above

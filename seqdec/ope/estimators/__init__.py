@@ -1,4 +1,4 @@
-"""Estimators of off-policy evaluation, configured values that `seqdec.ope.evaluate` takes in a list."""
+"""Estimators of off-policy evaluation: frozen dataclasses of settings, which `seqdec.ope.evaluate` takes in a list."""
 
 import ast
 from typing import Any

@@ -1,28 +1,41 @@
-"""The estimator that a log speaks for."""
+"""The estimator, chosen from the log."""
+
+from dataclasses import dataclass
 
 import numpy as np
 
-from seqdec.ope.contract import Estimator, Evidence, Terms, configured
+from seqdec.ope.contract import Estimator, Evidence, Terms
 from seqdec.ope.estimators.doubly_robust import DM, SNDR, SubGaussianDR
 from seqdec.ope.estimators.weighting import SNIPS
 
 
-@configured
-def Auto() -> Estimator:
+@dataclass(frozen=True, kw_only=True)
+class Auto(Estimator):
     """`SNDR` or `SNIPS`, whichever has the smaller standard error s, or `SubGaussianDR` if its estimated error is less.
 
     With the estimate t of the first, the latter's estimated error is s^2 + (t' - t)^2. Weights alone are better than
     with a bad reward model, and shrunk weights where few rows have most of the weight. Without predicted rewards it is
     `SNIPS`, without propensities `DM`.
     """
-    return Estimator(lambda evidence: choose(evidence)[1], needs=(), references=_unbiased)
+
+    needs = ()
+
+    def terms(self, evidence: Evidence) -> Terms:
+        return choose(evidence)[1]
+
+    def references(self, evidence: Evidence) -> tuple[Estimator, ...]:
+        """The estimator without bias that has the smaller standard error; none without propensities."""
+        if not evidence.log.known_propensities:
+            return ()
+        options = [SNIPS()] if evidence.predicted is None else [SNDR(), SNIPS()]
+        return (min(options, key=lambda one: np.nan_to_num(one.terms(evidence).std_error, nan=np.inf)),)
 
 
 def choose(evidence: Evidence) -> tuple[Estimator, Terms]:
     """The estimator that `Auto` chooses, and its terms."""
     if not evidence.log.known_propensities:
         return DM(), DM().terms(evidence)
-    (first,) = _unbiased(evidence)
+    (first,) = Auto().references(evidence)
     terms = first.terms(evidence)
     if evidence.predicted is None:
         return first, terms
@@ -30,11 +43,3 @@ def choose(evidence: Evidence) -> tuple[Estimator, Terms]:
     shrunk = other.terms(evidence)
     error = shrunk.std_error**2 + (shrunk.value - terms.value) ** 2
     return (other, shrunk) if error < terms.std_error**2 else (first, terms)
-
-
-def _unbiased(evidence: Evidence) -> tuple[Estimator, ...]:
-    """Of the estimators without bias, the one with the smaller standard error; none without propensities."""
-    if not evidence.log.known_propensities:
-        return ()
-    options = [SNIPS()] if evidence.predicted is None else [SNDR(), SNIPS()]
-    return (min(options, key=lambda one: np.nan_to_num(one.terms(evidence).std_error, nan=np.inf)),)

@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from seqdec import checks
-from seqdec.ope.contract import Estimator, Terms, configured, evidence
+from seqdec.ope.contract import Estimator, Terms, evidence
 from seqdec.ope.estimators.tuning import slope
 
 
@@ -22,13 +23,9 @@ class ContinuousLog(NamedTuple):
     """(n,) float64"""
     density: np.ndarray
     """(n,) > 0, of the logging policy at the action"""
-    estimated: bool = False
-    """Whether the densities are estimates"""
 
-    @property
-    def known_propensities(self) -> bool:
-        """Always, of these logs."""
-        return True
+    known_propensities = True
+    estimated = False
 
 
 class ContinuousEvidence(NamedTuple):
@@ -37,47 +34,40 @@ class ContinuousEvidence(NamedTuple):
     log: ContinuousLog
     action: np.ndarray
     """(n,) that the target would play"""
-    predicted: np.ndarray | None
+    predicted: Any
     """(n,) predicted reward of the target's action"""
     seed: int
 
 
 def make_continuous_log(*, action: Any, reward: Any, density: Any, context: Any = None) -> ContinuousLog:
-    """A validated log of numbers as actions.
-
-    Args:
-        action: (n,) finite.
-        reward: (n,) finite.
-        density: (n,) > 0.
-        context: (n, d) finite; None for no context.
+    """A validated log of numbers as actions, all (n,) and finite, densities > 0; contexts are (n, d) or None.
 
     Raises:
         TypeError: not numbers.
         ValueError: other shapes or ranges.
     """
-    parts = {"action": action, "reward": reward, "density": density}
-    found = {name: np.asarray(checks.as_array(name, part), np.float64) for name, part in parts.items()}
-    count = len(found["action"]) if found["action"].ndim == 1 else 0
-    for name, part in found.items():
-        if part.shape != (count,) or not count or not np.isfinite(part).all():
-            raise ValueError(f"{name} must hold {(count,)} finite numbers; got shape {part.shape}")
-    if not (found["density"] > 0).all():
-        raise ValueError(f"density must be positive; got {found['density'].min()}")
-    x = np.zeros((count, 0)) if context is None else np.asarray(checks.as_array("context", context), np.float64)
-    if x.ndim != 2 or len(x) != count or not np.isfinite(x).all():
-        raise ValueError(f"context must hold ({count}, d) finite numbers; got shape {x.shape}")
-    return ContinuousLog(x, found["action"], found["reward"], found["density"])
+    shape = (np.size(np.asarray(checks.as_array("action", action))),)
+    if not shape[0]:
+        raise ValueError("action must hold at least one number; got none")
+    action, reward, density = (
+        finite(name, part, shape) for name, part in (("action", action), ("reward", reward), ("density", density))
+    )
+    if not (density > 0).all():
+        raise ValueError(f"density must be positive; got {density.min()}")
+    x = np.zeros((*shape, 0)) if context is None else np.asarray(checks.as_array("context", context), np.float64)
+    return ContinuousLog(finite("context", x, (*shape, x.shape[-1])), action, reward, density)
 
 
 @evidence.register
 def _of_numbers(log: ContinuousLog, target: Any, predicted: Any = None, *, seed: int) -> ContinuousEvidence:
     """Evidence of actions that are numbers: `target` (n,) actions, `predicted` (n,) rewards of them or None."""
-    action = _column("target", target, log.action.shape)
-    known = None if predicted is None else _column("predicted", predicted, log.action.shape)
+    action = finite("target", target, log.action.shape)
+    known = None if predicted is None else finite("predicted", predicted, log.action.shape)
     return ContinuousEvidence(log, action, known, checks.seed("seed", seed))
 
 
-def _column(name: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:
+def finite(name: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Finite numbers of a shape as float64. Raises TypeError or ValueError for anything else."""
     array = np.asarray(checks.as_array(name, values), np.float64)
     if array.shape != shape or not np.isfinite(array).all():
         raise ValueError(f"{name} must hold {shape} finite numbers; got shape {array.shape}")
@@ -93,64 +83,79 @@ KERNELS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
 """Densities that a row's distance from the target's action, in bandwidths, is weighted with."""
 
 
-@configured
-def KernelIPS(*, bandwidth: float | str = "slope", kernel: str = "epanechnikov", normalized: bool = False) -> Estimator:
+@dataclass(frozen=True, kw_only=True)
+class KernelIPS(Estimator):
     """Inverse propensity scoring with weights w = K((target - action) / h) / (h density): mean of w r.
-
-    Args:
-        bandwidth: h > 0, in units of the action; or "slope", which chooses among fractions of the standard deviation
-            of the logged actions: a wide one is biased, a narrow one varies.
-        kernel: one of `KERNELS`.
-        normalized: divides by the sum of the weights in place of n.
-
-    Raises:
-        ValueError: an unknown kernel, or a bandwidth out of its range.
 
     References:
         Kallus, Zhou, "Policy evaluation and optimization with continuous treatments", 2018.
     """
-    checks.flag("normalized", normalized)
 
-    def build(evidence: ContinuousEvidence, w: np.ndarray) -> Terms:
-        r = evidence.log.reward
-        return Terms(w * r, w if normalized else np.full_like(r, float(w.any())))
+    bandwidth: float | str = "slope"
+    """h > 0, in units of the action; or "slope", which chooses among fractions of the standard deviation of the logged
+    actions: a wide one is biased, a narrow one varies."""
+    kernel: str = "epanechnikov"
+    """One of `KERNELS`."""
+    normalized: bool = False
+    """Divides by the sum of the weights in place of n."""
 
-    return _kernel(bandwidth, kernel, build, ("propensities",))
+    log = ContinuousLog
+
+    def __post_init__(self) -> None:
+        _check_kernel(self.bandwidth, self.kernel)
+        checks.flag("normalized", self.normalized)
+
+    def terms(self, evidence: ContinuousEvidence) -> Terms:
+        def build(w: np.ndarray) -> Terms:
+            r = evidence.log.reward
+            return Terms(w * r, w if self.normalized else np.full_like(r, float(w.any())))
+
+        return _smoothed(evidence, self.bandwidth, KERNELS[self.kernel], build)
 
 
-@configured
-def KernelDR(*, bandwidth: float | str = "slope", kernel: str = "epanechnikov") -> Estimator:
-    """Doubly robust with the weights of `KernelIPS`: mean of q + w (r - q), q predicted for the target's action.
+@dataclass(frozen=True, kw_only=True)
+class KernelDR(Estimator):
+    """Doubly robust with the weights of `KernelIPS`: mean of q + w (r - q), q predicted for the target's action."""
 
-    Settings, errors and source as in `KernelIPS`.
-    """
+    bandwidth: float | str = "slope"
+    """As in `KernelIPS`."""
+    kernel: str = "epanechnikov"
+    """One of `KERNELS`."""
 
-    def build(evidence: ContinuousEvidence, w: np.ndarray) -> Terms:
-        assert evidence.predicted is not None, "checked by check_needs"
-        value = evidence.predicted + w * (evidence.log.reward - evidence.predicted)
-        return Terms(value, np.ones_like(value))
+    needs = ("propensities", "predicted")
+    log = ContinuousLog
 
-    return _kernel(bandwidth, kernel, build, ("propensities", "predicted"))
+    def __post_init__(self) -> None:
+        _check_kernel(self.bandwidth, self.kernel)
+
+    def terms(self, evidence: ContinuousEvidence) -> Terms:
+        def build(w: np.ndarray) -> Terms:
+            value = evidence.predicted + w * (evidence.log.reward - evidence.predicted)
+            return Terms(value, np.ones_like(value))
+
+        return _smoothed(evidence, self.bandwidth, KERNELS[self.kernel], build)
 
 
-def _kernel(bandwidth: float | str, kernel: str, build: Callable, needs: tuple[str, ...]) -> Estimator:
+def _check_kernel(bandwidth: float | str, kernel: str) -> None:
     checks.choice("kernel", kernel, KERNELS)
     if isinstance(bandwidth, str):
         checks.choice("bandwidth", bandwidth, ("slope",))
     else:
         checks.positive("bandwidth", bandwidth)
 
-    def at(evidence: ContinuousEvidence, h: float) -> Terms:
+
+def _smoothed(
+    evidence: ContinuousEvidence, bandwidth: float | str, kernel: Callable, build: Callable[[np.ndarray], Terms]
+) -> Terms:
+    """Terms with the weights of a bandwidth, or of the one that the rule "slope" chooses."""
+
+    def at(h: float) -> Terms:
         u = (evidence.action - evidence.log.action) / h
-        return build(evidence, KERNELS[kernel](u) / (h * evidence.log.density))
+        return build(kernel(u) / (h * evidence.log.density))
 
-    def terms(evidence: ContinuousEvidence) -> Terms:
-        if not isinstance(bandwidth, str):
-            return at(evidence, bandwidth)
-        spread = float(evidence.log.action.std()) or 1.0
-        every = [at(evidence, h) for h in np.geomspace(0.02 * spread, 2 * spread, 20)]
-        first = next((place for place, one in enumerate(every) if np.isfinite(one.value)), 0)
-        every = every[first:]
-        return every[slope([one.value for one in every], [one.std_error for one in every])]
-
-    return Estimator(terms, needs, log=ContinuousLog)
+    if not isinstance(bandwidth, str):
+        return at(bandwidth)
+    spread = float(evidence.log.action.std()) or 1.0
+    every = [at(h) for h in np.geomspace(0.02 * spread, 2 * spread, 20)]
+    every = every[next((place for place, one in enumerate(every) if np.isfinite(one.value)), 0) :]
+    return every[slope([one.value for one in every], [one.std_error for one in every])]

@@ -1,56 +1,64 @@
 """Estimators by a reward model, alone or corrected by weighted residuals."""
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
-from seqdec.ope.contract import Estimator, Evidence, Terms, configured
-from seqdec.ope.estimators.tuning import candidates, check_setting, chosen
-from seqdec.ope.estimators.weighting import STRENGTHS, check_strength, harmonic, mean
-
-_BOTH = ("propensities", "predicted")
+from seqdec.ope.contract import Estimator, Evidence, Terms
+from seqdec.ope.estimators.tuning import caps, check_setting, chosen
+from seqdec.ope.estimators.weighting import harmonic, mean, strengths
 
 
-@configured
-def DM() -> Estimator:
+@dataclass(frozen=True, kw_only=True)
+class DM(Estimator):
     """Direct method: the expected predicted reward under the target, mean of sum_a pi(a | x) q(x, a)."""
-    return Estimator(lambda evidence: mean(evidence.direct), ("predicted",), references=(SNDR(),))
+
+    needs = ("predicted",)
+
+    def terms(self, evidence: Evidence) -> Terms:
+        return mean(evidence.direct)
+
+    def references(self, evidence: Evidence) -> tuple[Estimator, ...]:
+        return (SNDR(),)
 
 
-@configured
-def DR(*, shrinkage: float | str = math.inf) -> Estimator:
+@dataclass(frozen=True, kw_only=True)
+class DR(Estimator):
     """Doubly robust, with optimistic shrinkage: mean of direct + v (r - q), v = shrinkage w / (w^2 + shrinkage).
-
-    Args:
-        shrinkage: > 0; infinity leaves the weights as they are, and 0 would be the direct method. Or "slope" or
-            "bound": chosen from the log, see `seqdec.ope.estimators.tuning`.
-
-    Raises:
-        ValueError: a setting out of its range.
 
     References:
         Dudik, Langford, Li, "Doubly robust policy evaluation and learning", 2011;
         Su, Dimakopoulou, Krishnamurthy, Dudik, "Doubly robust off-policy evaluation with shrinkage", 2020.
     """
-    check_setting("shrinkage", shrinkage)
 
-    def shrunk(w: np.ndarray, shrinkage: float) -> np.ndarray:
-        return w / (w**2 / shrinkage + 1)
+    shrinkage: float | str = math.inf
+    """Above 0: infinity leaves the weights as they are, 0 would be the direct method; or a rule, as in `IPS`."""
 
-    def terms(evidence: Evidence) -> Terms:
-        w, residual, direct = evidence.weights, evidence.residual, evidence.direct
-        if isinstance(shrinkage, str):
+    needs = ("propensities", "predicted")
+    extended = True
+
+    def __post_init__(self) -> None:
+        check_setting("shrinkage", self.shrinkage)
+
+    def terms(self, evidence: Evidence) -> Terms:
+        def grid(w: np.ndarray) -> tuple[float, ...]:
             positive = w[w > 0] ** 2
             low, high = np.quantile(positive, [0.05, 0.95]) if positive.size else (1.0, 1.0)
-            grid = (math.inf, *np.geomspace(100 * high, 0.01 * low, 25))
-            return chosen(shrinkage, grid, shrunk, w, residual, direct)
-        return mean(direct + shrunk(w, shrinkage) * residual)
+            return (math.inf, *np.geomspace(100 * high, 0.01 * low, 25))
 
-    return Estimator(terms, _BOTH, references=() if shrinkage == math.inf else (DR(),), extended=True)
+        def shrunk(w: np.ndarray, shrinkage: float) -> np.ndarray:
+            return w / (w**2 / shrinkage + 1)
+
+        w, residual, direct = evidence.weights, evidence.residual, evidence.direct
+        return mean(direct + shrunk(w, chosen(self.shrinkage, grid, shrunk, w, residual, direct)) * residual)
+
+    def references(self, evidence: Evidence) -> tuple[Estimator, ...]:
+        return () if self.shrinkage == math.inf else (DR(),)
 
 
-@configured
-def SNDR() -> Estimator:
+@dataclass(frozen=True, kw_only=True)
+class SNDR(Estimator):
     """Self-normalized doubly robust: mean of direct, plus the sum of w (r - q) over the sum of w.
 
     The direct method where no row has a weight.
@@ -59,54 +67,58 @@ def SNDR() -> Estimator:
         Thomas, Brunskill, "Data-efficient off-policy policy evaluation for reinforcement learning", 2016.
     """
 
-    def terms(evidence: Evidence) -> Terms:
+    needs = ("propensities", "predicted")
+    extended = True
+
+    def terms(self, evidence: Evidence) -> Terms:
         w, ones = evidence.weights, np.ones(len(evidence.weights))
         numerator = np.stack([evidence.direct, w * evidence.residual], axis=1)
         return Terms(numerator, np.stack([ones, w if w.any() else ones], axis=1))
 
-    return Estimator(terms, _BOTH, extended=True)
 
-
-@configured
-def SwitchDR(*, threshold: float | str = 10.0) -> Estimator:
+@dataclass(frozen=True, kw_only=True)
+class SwitchDR(Estimator):
     """Doubly robust in rows whose weight is at most the threshold, the direct method in all others.
-
-    Args:
-        threshold: > 0, or "slope" or "bound".
-
-    Raises:
-        ValueError: a setting out of its range.
 
     References:
         Wang, Agarwal, Dudik, "Optimal and adaptive off-policy evaluation in contextual bandits", 2017.
     """
-    check_setting("threshold", threshold)
 
-    def kept(w: np.ndarray, threshold: float) -> np.ndarray:
-        return np.where(w <= threshold, w, 0.0)
+    threshold: float | str = 10.0
+    """Above 0; or a rule, as in `IPS`."""
 
-    def terms(evidence: Evidence) -> Terms:
+    needs = ("propensities", "predicted")
+
+    def __post_init__(self) -> None:
+        check_setting("threshold", self.threshold)
+
+    def terms(self, evidence: Evidence) -> Terms:
+        def kept(w: np.ndarray, threshold: float) -> np.ndarray:
+            return np.where(w <= threshold, w, 0.0)
+
         w, residual, direct = evidence.weights, evidence.residual, evidence.direct
-        if isinstance(threshold, str):
-            return chosen(threshold, candidates(w), kept, w, residual, direct)
-        return mean(direct + kept(w, threshold) * residual)
+        return mean(direct + kept(w, chosen(self.threshold, caps, kept, w, residual, direct)) * residual)
 
-    return Estimator(terms, _BOTH, references=(DR(),))
+    def references(self, evidence: Evidence) -> tuple[Estimator, ...]:
+        return (DR(),)
 
 
-@configured
-def SubGaussianDR(*, strength: float | str = "bound") -> Estimator:
-    """Doubly robust with the weights of `SubGaussianIPS`, whose setting and source it shares.
+@dataclass(frozen=True, kw_only=True)
+class SubGaussianDR(Estimator):
+    """Doubly robust with the weights of `SubGaussianIPS`, whose setting and source it shares."""
 
-    Raises:
-        ValueError: a setting out of its range.
-    """
-    check_strength(strength)
+    strength: float | str = "bound"
+    """In [0, 1], or a rule."""
 
-    def terms(evidence: Evidence) -> Terms:
+    needs = ("propensities", "predicted")
+
+    def __post_init__(self) -> None:
+        check_setting("strength", self.strength, top=1)
+
+    def terms(self, evidence: Evidence) -> Terms:
         w, residual, direct = evidence.weights, evidence.residual, evidence.direct
-        if isinstance(strength, str):
-            return chosen(strength, STRENGTHS, harmonic, w, residual, direct)
+        strength = chosen(self.strength, strengths, harmonic, w, residual, direct)
         return mean(direct + harmonic(w, strength) * residual)
 
-    return Estimator(terms, _BOTH, references=(DR(),))
+    def references(self, evidence: Evidence) -> tuple[Estimator, ...]:
+        return (DR(),)

@@ -1,83 +1,79 @@
 """Estimators that fit a model of their own: of rewards, or of the weights."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from seqdec.ope.contract import Estimator, Evidence, Terms, configured
+from seqdec.ope.contract import Estimator, Evidence, Terms
 from seqdec.ope.estimators.weighting import mean
 from seqdec.ope.rewards import design, folds_of, predict_rewards, unfitted
 
 
-@configured
-def MRDR(*, model: Any = None, folds: int = 5) -> Estimator:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MRDR(Estimator):
     """More robust doubly robust: `DR` with a model fitted with the weights w (1 - p) / p of the rows.
 
     These weights make the fit minimize the variance of the doubly robust estimate of a deterministic target.
-
-    Args:
-        model: of scikit-learn, not fitted; None chooses one, see `seqdec.ope.predict_rewards`.
-        folds: of the cross-fitting.
 
     References:
         Farajtabar, Chow, Ghavamzadeh, "More robust doubly robust off-policy evaluation", 2018.
     """
 
-    def terms(evidence: Evidence) -> Terms:
+    model: Any = None
+    """Of scikit-learn, not fitted; None chooses one, see `seqdec.ope.predict_rewards`."""
+    folds: int = 5
+    """Of the cross-fitting."""
+
+    needs = ("propensities", "contexts")
+
+    def terms(self, evidence: Evidence) -> Terms:
         log, w = evidence.log, evidence.weights
         rows = w * (1 - log.propensity) / log.propensity
-        predicted = predict_rewards(log, seed=evidence.seed, model=model, folds=folds, weights=rows)
+        predicted = predict_rewards(log, seed=evidence.seed, model=self.model, folds=self.folds, weights=rows)
         direct = (evidence.target.probabilities * np.where(log.mask, predicted, 0.0)).sum(axis=1)
         residual = log.reward - predicted[np.arange(len(log.action)), log.action]
         return mean(direct + w * residual)
 
-    return Estimator(terms, ("propensities", "contexts"))
 
-
-@configured
-def BalancedIPW(*, classifier: Any = None, folds: int = 5) -> Estimator:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BalancedIPW(Estimator):
     """Self-normalized inverse propensity scoring with weights estimated by a classifier; needs no propensities.
 
     The classifier tells rows of the log, label 0, from the same contexts with an action drawn from the target, label 1.
     Its odds in the log's rows, predicted by the other folds, are the weights: the density ratio of both.
 
-    Args:
-        classifier: of scikit-learn, with `predict_proba`, not fitted; None is logistic regression.
-        folds: of the cross-fitting.
-
-    Raises:
-        TypeError: the classifier has no method `predict_proba`.
-
     References:
         Sondhi, Arbour, Dimmery, "Balanced off-policy evaluation in general action spaces", 2020.
     """
-    if classifier is not None and not hasattr(classifier, "predict_proba"):
-        raise TypeError(f"classifier must have a method predict_proba; got {classifier!r:.80}")
 
-    def terms(evidence: Evidence) -> Terms:
-        w = _density_ratio(evidence, classifier, folds)
-        return Terms(w * evidence.log.reward, w)
+    classifier: Any = None
+    """Of scikit-learn, with `predict_proba`, not fitted; None is logistic regression."""
+    folds: int = 5
+    """Of the cross-fitting."""
 
-    return Estimator(terms, needs=("contexts",))
+    needs = ("contexts",)
 
+    def __post_init__(self) -> None:
+        if self.classifier is not None and not hasattr(self.classifier, "predict_proba"):
+            raise TypeError(f"classifier must have a method predict_proba; got {self.classifier!r:.80}")
 
-def _density_ratio(evidence: Evidence, classifier: Any, folds: int) -> np.ndarray:
-    """(n,) odds that a row is the target's, by a classifier fitted to the other folds."""
-    from sklearn.linear_model import LogisticRegression
+    def terms(self, evidence: Evidence) -> Terms:
+        from sklearn.linear_model import LogisticRegression
 
-    log, count = evidence.log, len(evidence.log.action)
-    generator = np.random.default_rng(evidence.seed)
-    cumulated = evidence.target.probabilities.cumsum(axis=1)
-    drawn = (generator.random((count, 1)) * cumulated[:, -1:] >= cumulated).sum(axis=1)
-    scale = log.context.std(axis=0)
-    x = (log.context - log.context.mean(axis=0)) / np.where(scale > 0, scale, 1)
-    member, w = folds_of(count, folds, evidence.seed), np.zeros(count)
-    for fold in range(folds):
-        own, others = np.flatnonzero(member == fold), np.flatnonzero(member != fold)
-        twice, label = np.tile(others, 2), np.repeat([0, 1], len(others))
-        actions = np.concatenate([log.action[others], drawn[others]])
-        made = LogisticRegression(max_iter=500) if classifier is None else unfitted(classifier)
-        made.fit(design(log, twice, actions, x[twice], products=True), label)
-        chance = made.predict_proba(design(log, own, log.action[own], x[own], products=True))[:, 1]
-        w[own] = chance / np.maximum(1 - chance, 1e-9)
-    return w
+        log, count = evidence.log, len(evidence.log.action)
+        generator = np.random.default_rng(evidence.seed)
+        cumulated = evidence.target.probabilities.cumsum(axis=1)
+        drawn = (generator.random((count, 1)) * cumulated[:, -1:] >= cumulated).sum(axis=1)
+        scale = log.context.std(axis=0)
+        x = (log.context - log.context.mean(axis=0)) / np.where(scale > 0, scale, 1)
+        member, w = folds_of(count, self.folds, evidence.seed), np.zeros(count)
+        for fold in range(self.folds):
+            own, others = np.flatnonzero(member == fold), np.flatnonzero(member != fold)
+            twice, label = np.tile(others, 2), np.repeat([0, 1], len(others))
+            actions = np.concatenate([log.action[others], drawn[others]])
+            made = LogisticRegression(max_iter=500) if self.classifier is None else unfitted(self.classifier)
+            made.fit(design(log, twice, actions, x[twice], products=True), label)
+            chance = made.predict_proba(design(log, own, log.action[own], x[own], products=True))[:, 1]
+            w[own] = chance / np.maximum(1 - chance, 1e-9)
+        return Terms(w * log.reward, w)

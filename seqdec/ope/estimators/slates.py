@@ -1,11 +1,13 @@
 """Slates: several items shown at once, with a reward for each slot."""
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from seqdec import checks
-from seqdec.ope.contract import Estimator, Terms, configured, evidence
+from seqdec.ope.contract import Estimator, Terms, evidence
+from seqdec.ope.estimators.continuous import finite
 
 
 class SlateLog(NamedTuple):
@@ -19,13 +21,9 @@ class SlateLog(NamedTuple):
     """(n, L) probability of the item, given the context and the items in the slots above it"""
     marginal: np.ndarray
     """(n, L) probability of the item in this slot, given the context alone"""
-    estimated: bool = False
-    """Whether the propensities are estimates"""
 
-    @property
-    def known_propensities(self) -> bool:
-        """Always, of slates."""
-        return True
+    known_propensities = True
+    estimated = False
 
 
 class SlateEvidence(NamedTuple):
@@ -38,7 +36,7 @@ class SlateEvidence(NamedTuple):
     """(n, L) weights of the logged items, given those above them"""
     marginal: np.ndarray
     """(n, L) weights of the logged items, given the context alone"""
-    predicted: np.ndarray | None
+    predicted: Any
     """(n, L, k) expected reward of this slot and those below it under the target, for each item in this slot"""
     seed: int
 
@@ -60,20 +58,13 @@ def make_slate_log(*, action: Any, reward: Any, propensity: Any, marginal: Any =
     action = np.asarray(checks.as_array("action", action))
     if action.ndim != 2 or not action.size or action.dtype.kind not in "iu" or action.min() < 0:
         raise ValueError(f"action must be (slates, slots) integers from 0; got {action.dtype} {action.shape}")
-    reward = _table("reward", reward, action.shape)
+    reward = finite("reward", reward, action.shape)
     parts = []
     for name, given in (("propensity", propensity), ("marginal", propensity if marginal is None else marginal)):
-        parts.append(part := _table(name, given, action.shape))
+        parts.append(part := finite(name, given, action.shape))
         if not ((part > 0) & (part <= 1 + checks.TOLERANCE)).all():
             raise ValueError(f"{name} must lie in (0, 1]; got {part.min()} to {part.max()}")
     return SlateLog(action.astype(np.int64), reward, *parts)
-
-
-def _table(name: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:
-    array = np.asarray(checks.as_array(name, values), np.float64)
-    if array.shape != shape or not np.isfinite(array).all():
-        raise ValueError(f"{name} must hold {shape} finite numbers; got shape {array.shape}")
-    return array
 
 
 @evidence.register
@@ -90,16 +81,16 @@ def _of_slates(log: SlateLog, target: Any, predicted: Any = None, *, seed: int) 
     if (law < -checks.TOLERANCE).any() or (np.abs(law.sum(axis=2) - 1) > checks.TOLERANCE).any():
         raise ValueError("target must hold probabilities that sum to 1 in each slot")
     own = np.take_along_axis(law, log.action[:, :, None], axis=2)[:, :, 0]
-    alone = own if marginal is None else _table("marginal probabilities of the target", marginal, log.action.shape)
-    known = None if predicted is None else _table("predicted", predicted, law.shape)
+    alone = own if marginal is None else finite("marginal probabilities of the target", marginal, log.action.shape)
+    known = None if predicted is None else finite("predicted", predicted, law.shape)
     return SlateEvidence(log, law, own / log.propensity, alone / log.marginal, known, checks.seed("seed", seed))
 
 
 _INTERACTIONS = ("standard", "independent", "cascade")
 
 
-@configured
-def SlateIPS(*, interaction: str = "cascade", normalized: bool = False) -> Estimator:
+@dataclass(frozen=True, kw_only=True)
+class SlateIPS(Estimator):
     """Inverse propensity scoring of slates, sum over slots l of W_l r_l.
 
     With weights w_l of the items,
@@ -108,54 +99,56 @@ def SlateIPS(*, interaction: str = "cascade", normalized: bool = False) -> Estim
         "independent"  W_l = w_l by marginal probabilities: a reward depends on the item of its slot alone
         "cascade"      W_l = prod_{m <= l} w_m: on the items above it too; this is reward-interaction IPS
 
-    Args:
-        interaction: one of these.
-        normalized: divides the part of each slot by the mean of its weights.
-
-    Raises:
-        ValueError: an unknown interaction.
-
     References:
         Li et al., "Offline evaluation of ranking policies with click models", 2018 (independent);
         McInerney et al., "Counterfactual evaluation of slate recommendations with sequential reward interactions",
         2020.
     """
-    checks.choice("interaction", interaction, _INTERACTIONS)
-    checks.flag("normalized", normalized)
 
-    def terms(evidence: SlateEvidence) -> Terms:
-        w = evidence.marginal if interaction == "independent" else evidence.conditional.cumprod(axis=1)
-        if interaction == "standard":
+    interaction: str = "cascade"
+    """One of these."""
+    normalized: bool = False
+    """Divides the part of each slot by the mean of its weights."""
+
+    log = SlateLog
+
+    def __post_init__(self) -> None:
+        checks.choice("interaction", self.interaction, _INTERACTIONS)
+        checks.flag("normalized", self.normalized)
+
+    def terms(self, evidence: SlateEvidence) -> Terms:
+        w = evidence.marginal if self.interaction == "independent" else evidence.conditional.cumprod(axis=1)
+        if self.interaction == "standard":
             w = np.repeat(w[:, -1:], w.shape[1], axis=1)
-        return _terms(w, evidence.log.reward, normalized)
-
-    return Estimator(terms, log=SlateLog)
+        return _terms(w, evidence.log.reward, self.normalized)
 
 
-@configured
-def SlatePI(*, normalized: bool = False) -> Estimator:
+@dataclass(frozen=True, kw_only=True)
+class SlatePI(Estimator):
     """Pseudo-inverse estimator: (1 + sum_l (w_l - 1)) times the sum of the rewards, w_l by marginal probabilities.
 
     This is the pseudo-inverse where the logging policy fills slots independently. It assumes that the reward of a slate
     is a sum over its slots, but not that the parts are observed.
 
-    Args:
-        normalized: divides by the mean of the weights.
-
     References:
         Swaminathan et al., "Off-policy evaluation for slate recommendation", 2017.
     """
-    checks.flag("normalized", normalized)
 
-    def terms(evidence: SlateEvidence) -> Terms:
+    normalized: bool = False
+    """Divides by the mean of the weights."""
+
+    log = SlateLog
+
+    def __post_init__(self) -> None:
+        checks.flag("normalized", self.normalized)
+
+    def terms(self, evidence: SlateEvidence) -> Terms:
         w = 1 + (evidence.marginal - 1).sum(axis=1, keepdims=True)
-        return _terms(w, evidence.log.reward.sum(axis=1, keepdims=True), normalized)
-
-    return Estimator(terms, log=SlateLog)
+        return _terms(w, evidence.log.reward.sum(axis=1, keepdims=True), self.normalized)
 
 
-@configured
-def CascadeDR() -> Estimator:
+@dataclass(frozen=True, kw_only=True)
+class CascadeDR(Estimator):
     """Doubly robust in each slot, under the assumption of cascade.
 
     With W_l = prod_{m <= l} w_m and predictions q_l(a) of the rewards of slot l and below, the sum over slots of
@@ -166,17 +159,17 @@ def CascadeDR() -> Estimator:
         2022.
     """
 
-    def terms(evidence: SlateEvidence) -> Terms:
+    needs = ("propensities", "predicted")
+    log = SlateLog
+
+    def terms(self, evidence: SlateEvidence) -> Terms:
         q = evidence.predicted
-        assert q is not None, "checked by check_needs"
         w = evidence.conditional.cumprod(axis=1)
         before = np.concatenate([np.ones((len(w), 1)), w[:, :-1]], axis=1)
         own = np.take_along_axis(q, evidence.log.action[:, :, None], axis=2)[:, :, 0]
         expected = (evidence.probabilities * q).sum(axis=2)
         value = (w * (evidence.log.reward - own) + before * expected).sum(axis=1)
         return Terms(value, np.ones_like(value))
-
-    return Estimator(terms, ("propensities", "predicted"), log=SlateLog)
 
 
 def _terms(w: np.ndarray, reward: np.ndarray, normalized: bool) -> Terms:

@@ -1,11 +1,11 @@
 r"""Settings chosen from the log itself, for estimators whose weights v replace w to trade bias for variance.
 
-Candidates are ordered from the least biased, which has the largest variance, on. With the estimate t_j and the standard
-error s_j of candidate j, the rules are
+Candidates are ordered from the least biased, which has the largest variance, on. With the estimate t_j, the mean of
+direct + v_j residual, and its standard error s_j, the rules are
 
     "slope"  the last candidate i with |t_i - t_j| <= 1.96 (s_i + (sqrt(6) - 1) s_j) for all j < i, which holds for all
              candidates before it too
-    "bound"  the least s_j^2 + max(0, b_j^2 - e_j^2), where b_j is the mean of (w - v_j) (r - q), an estimate of the
+    "bound"  the least s_j^2 + max(0, b_j^2 - e_j^2), where b_j is the mean of (w - v_j) residual, an estimate of the
              bias, and e_j its standard error
 
 References:
@@ -19,22 +19,23 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from seqdec import checks
-from seqdec.ope.contract import Terms
 
 RULES = ("slope", "bound")
 _C = math.sqrt(6) - 1
 _CANDIDATES = 25
 
 
-def check_setting(name: str, value: float | str) -> None:
-    """Raises ValueError for what is neither positive nor the name of a rule."""
+def check_setting(name: str, value: float | str, top: float = math.inf) -> None:
+    """Raises ValueError for what is neither the name of a rule nor positive; with a `top`, nor in [0, top]."""
     if isinstance(value, str):
         checks.choice(name, value, RULES)
-    else:
+    elif math.isinf(top):
         checks.positive(name, value)
+    else:
+        checks.number(name, value, 0, math.nextafter(top, math.inf))
 
 
-def candidates(w: np.ndarray) -> list[float]:
+def caps(w: np.ndarray) -> list[float]:
     """Bounds of weights, from none on: geometric between the largest weight and the fifth percentile of those > 0."""
     positive = w[w > 0]
     if not positive.size:
@@ -43,31 +44,23 @@ def candidates(w: np.ndarray) -> list[float]:
 
 
 def chosen(
-    rule: str,
-    settings: Sequence[float],
+    setting: float | str,
+    candidates: Callable[[np.ndarray], Sequence[float]],
     weigh: Callable[[np.ndarray, float], np.ndarray],
     w: np.ndarray,
     residual: np.ndarray,
-    direct: np.ndarray | float,
-) -> Terms:
-    """Terms of the mean of direct + v residual with v = weigh(w, setting), for the setting that the rule chooses.
-
-    NaN where no row has a weight and there is no direct part.
-    """
-    supported = np.broadcast_to(float(bool(w.any()) or isinstance(direct, np.ndarray)), len(w))
-
-    def terms(setting: float) -> Terms:
-        return Terms(direct + weigh(w, setting) * residual, supported)
-
-    if rule == "slope":
-        points = [(one.value, one.std_error) for one in map(terms, settings)]
-        return terms(settings[slope(*zip(*points, strict=True))])
-
-    def error(setting: float) -> float:
-        bias = Terms((w - weigh(w, setting)) * residual, supported)
-        return terms(setting).std_error ** 2 + max(0.0, bias.value**2 - bias.std_error**2)
-
-    return terms(settings[int(np.argmin([error(setting) for setting in settings]))])
+    direct: np.ndarray | float = 0.0,
+) -> float:
+    """The setting, or the one of `candidates(w)` that the rule of this name chooses for v = weigh(w, setting)."""
+    if not isinstance(setting, str):
+        return setting
+    settings = candidates(w)
+    estimates = [_moments(direct + weigh(w, one) * residual) for one in settings]
+    if setting == "slope":
+        return settings[slope(*zip(*estimates, strict=True))]
+    biases = [_moments((w - weigh(w, one)) * residual) for one in settings]
+    errors = [s**2 + max(0.0, b**2 - e**2) for (_, s), (b, e) in zip(estimates, biases, strict=True)]
+    return settings[int(np.argmin(errors))]
 
 
 def slope(values: Sequence[float], errors: Sequence[float]) -> int:
@@ -77,3 +70,9 @@ def slope(values: Sequence[float], errors: Sequence[float]) -> int:
         if not (np.abs(t[i] - t[:i]) <= s[i] + _C * s[:i]).all():
             return i - 1
     return len(t) - 1 if np.isfinite(t).all() else 0
+
+
+def _moments(x: np.ndarray) -> tuple[float, float]:
+    """Mean and its standard error."""
+    count = len(x)
+    return float(x.mean()), float(x.std(ddof=1) / math.sqrt(count)) if count > 1 else math.nan
