@@ -4,6 +4,7 @@ import gzip
 import json
 import shutil
 import sqlite3
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +23,7 @@ from seqdec import cli, envs, filters, likelihoods, models, ope
 from seqdec.commands import logs
 from seqdec.commands import ope as evaluation
 from seqdec.ope import Log, make_log
+from seqdec.ope.contract import registered_name
 from tests.toys import toy_agent, toy_env
 
 # Six rows, three actions; weights 1, 2, 8, 1, 5, 0.
@@ -170,7 +172,7 @@ def test_a_list_of_configured_estimators_names_its_rows() -> None:
         ([], ValueError, "at least one"),
         (["dr"], ValueError, r"dr needs predicted rewards, such as those of seqdec\.ope\.predict_rewards"),
         ([ope.SlateIPS()], ValueError, "slate_ips is for a SlateLog; got a Log"),
-        ([ope.DR], TypeError, "a list of estimators or their names; got <function DR"),
+        ([ope.DR], TypeError, "a list of estimators or their names; got <class .*DR"),
         (["dor"], ValueError, "unknown estimator 'dor': did you mean 'dr'"),
         ("dr(shrinkage=-1)", ValueError, "shrinkage must be"),
         ("dr(shrinkage=print())", ValueError, r"estimators must be names such as .*; got 'dr\(shrinkage=print\(\)\)'"),
@@ -220,15 +222,22 @@ def test_a_log_is_validated_once_per_evaluation() -> None:
     assert ope.overlap(six(), checked) == ope.overlap(six(), TARGET) and target.conversions == 2
 
 
-def test_a_new_estimator_is_one_function() -> None:
-    @ope.configured
-    def MeanReward(*, times: float = 1.0) -> ope.Estimator:
-        return ope.Estimator(lambda given: ope.Terms(times * given.log.reward, np.ones(len(given.log.reward))))
+def test_a_new_estimator_is_one_class() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class MeanReward(ope.Estimator):
+        times: float = 1.0
+
+        def terms(self, evidence: ope.Evidence) -> ope.Terms:
+            return ope.Terms(self.times * evidence.log.reward, np.ones(len(evidence.log.reward)))
 
     table = ope.evaluate(six(), TARGET, seed=0, estimators=[MeanReward(), MeanReward(times=2.0)])
     assert table["value"].to_dict() == {"mean_reward": 1.0, "mean_reward(times=2.0)": 2.0}
-    with pytest.raises(TypeError, match=r"unknown keyword of ope\.MeanReward 'time': did you mean 'times'"):
-        MeanReward(time=2.0)  # pyright: ignore[reportCallIssue]
+
+
+def test_every_estimator_is_registered_by_its_name() -> None:
+    for name in ope.REGISTRY:
+        factory = ope.REGISTRY[name]
+        assert registered_name(factory) == name and getattr(ope, factory.__name__) is factory
 
 
 @pytest.mark.sampled(2)
@@ -486,7 +495,7 @@ def test_probabilities_that_are_off_are_refused() -> None:
         (lambda context: TARGET, TypeError, r"got a function: compute .*np\.array\(\[policy\(x\) for x in log.context"),
         ("greedy", TypeError, "got str"),
         (None, TypeError, "got NoneType"),
-        ([[0.5, 0.5], [1.0]], TypeError, "got list"),
+        ([[0.5, 0.5], [1.0]], ValueError, "rows of equal lengths"),
         ([0, 1, 2, 0, 1, 0], ValueError, r"for one action in each row, pass np\.eye\(3\)\[actions\]"),
     ],
 )

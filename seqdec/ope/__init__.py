@@ -1,5 +1,7 @@
 """Off-policy evaluation and learning: from the log of one policy, the value of another, or a better one."""
 
+from typing import Any
+
 from seqdec.ope.classified import learn_by_classification
 from seqdec.ope.contract import (
     Estimator,
@@ -119,3 +121,11 @@ __all__ = [
     "warm_start",
     "weights_figure",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """An estimator that is registered by the name of its module, such as `ope.Smoothed` after "smoothed"."""
+    for registered in () if name.startswith("_") else REGISTRY.own():
+        if (found := REGISTRY[registered]).__name__ == name:
+            return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
