@@ -49,7 +49,7 @@ _TUNED: Mapping[str, Mapping[str, Any]] = {
     "lrkf": {"initial_std": 0.3, "process_noise": 0.0, **_BELIEF},
     "popularity": {"prior_plays": 3.0},
 }
-"""Settings from `benchmarks/tuning.py kuairec`: on a log that is not reported, each agent had a grid of its own.
+"""Settings from a grid of each agent, on a log that is not reported.
 
 Those of the filters serve both logs: R is near the variance of log(1 + watch ratio) within a video, and the first
 number of an embedding is the intercept, whose prior deviation is that of the means of users or videos.

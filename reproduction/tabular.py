@@ -90,7 +90,7 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in envs.tables(
         "neural-greedy": {"learning_rate": 3e-4},
     },
 }
-"""Settings by table and agent: the best of `benchmarks/tabular.py`, which uses other seeds than are reported."""
+"""Settings by table and agent: the best of a grid, on other seeds than are reported."""
 
 
 @dataclass(frozen=True, kw_only=True)

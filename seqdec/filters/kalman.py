@@ -14,7 +14,7 @@ Where the expected response is an unbounded function of the outputs, as for coun
 `seqdec.filters.trust`, which also bounds the step of the mean.
 
 With a root Sigma_b = T^T T all this needs the product of J_b (K x D) with the n columns of T^T or of its basis. There
-are three ways to it, all timed by `benchmarks/jacobians.py`. Rows of a dense layer are outer products, which share one
+are three ways to it. Rows of a dense layer are outer products, which share one
 pass over the columns: a half to a twentieth of the time of whole rows (`seqdec.filters.jacobians`). Other parameters,
 say those of a network that is applied to K candidates one by one, need K reverse passes and a product of matrices, or n
 forward passes along the columns, which never form the Jacobian; these are taken where K >= n, and an update then needs
