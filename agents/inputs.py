@@ -1,13 +1,12 @@
-"""What an agent is given: checked wherever its functions are called, and keywords without effect refused."""
+"""What an agent is given: checked where its functions are called from Python; keywords without effect are refused."""
 
 import inspect
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from typing import Any
 
 import jax
 
-from seqdec.checks import fitting, keyed
+from seqdec.checks import keyed, refuse_misfit
 from seqdec.checks import keys as check_keys
 from seqdec.core import Agent, Array, HasSpaces, Key, PyTree
 from seqdec.runtime import alike, check_process
@@ -36,51 +35,57 @@ def checked(agent: Agent, spaces: HasSpaces) -> Agent:
     check_process()
     rows = spaces_of(spaces)
 
-    def own_state(state: Any) -> AbstractContextManager[None]:
-        return fitting(
-            state,
-            lambda: jax.eval_shape(agent.init, jax.random.key(0)),
-            f"state is not one of this agent, {agent.name}",
-            "pass what agent.init(key) or agent.update returned",
-        )
+    def explained(error: Exception, state: Any) -> None:
+        """Say so if the state is of another agent."""
+        wrong = f"state is not one of this agent, {agent.name}"
+        like = lambda: jax.eval_shape(agent.init, jax.random.key(0))  # noqa: E731
+        refuse_misfit(error, state, like, wrong, "pass what agent.init(key) or agent.update returned")
 
-    @keyed
-    def act(key: Key, state: Any, observation: PyTree) -> Any:
-        state, context = alike((state, check_context(rows, observation)), key)
-        with own_state(state):
-            return agent.act(key, state, context)
+    def asking(function: Any) -> Any:
+        @keyed
+        def ask(key: Key, state: Any, observation: PyTree) -> Any:
+            state, context = alike((state, check_context(rows, observation)), key)
+            try:
+                return function(key, state, context)
+            except Exception as error:
+                explained(error, state)
+                raise
 
-    @keyed
-    def assess(key: Key, state: Any, observation: PyTree) -> Any:
-        assert agent.assess is not None
-        state, context = alike((state, check_context(rows, observation)), key)
-        with own_state(state):
-            return agent.assess(key, state, context)
+        return ask
 
     def update(state: Any, observation: PyTree, action: Array, feedback: Array) -> tuple[Any, Any]:
         state, lesson = alike((state, check_lesson(rows, observation, action, feedback)))
-        with own_state(state):
+        try:
             return agent.update(state, *lesson)
+        except Exception as error:
+            explained(error, state)
+            raise
 
     def act_batch(keys: Key, state: Any, observations: PyTree) -> Any:
         assert agent.act_batch is not None
         check_keys(keys)
         state, observations = alike((state, observations), keys)
-        with own_state(state):
+        try:
             return agent.act_batch(keys, state, observations)
+        except Exception as error:
+            explained(error, state)
+            raise
 
     def update_batch(state: Any, observations: PyTree, actions: Any, rewards: Any) -> tuple[Any, Any]:
         assert agent.update_batch is not None
         state, observations, actions, rewards = alike((state, observations, actions, rewards))
-        with own_state(state):
+        try:
             return agent.update_batch(state, observations, actions, rewards)
+        except Exception as error:
+            explained(error, state)
+            raise
 
     return agent._replace(
         init=keyed(agent.init),
-        act=act,
+        act=asking(agent.act),
         update=update,
         act_batch=None if agent.act_batch is None else act_batch,
-        assess=None if agent.assess is None else assess,
+        assess=None if agent.assess is None else asking(agent.assess),
         update_batch=None if agent.update_batch is None else update_batch,
         spaces=rows,
     )

@@ -270,6 +270,8 @@ def as_array(name: str, values: Any) -> Any:
         TypeError: it holds text, missing entries or anything else that is not a real number; or a masked array.
         ValueError: rows of different lengths.
     """
+    if isinstance(values, jax.Array) and is_real(values.dtype):
+        return values
     values = dense(name, values)
     parts = list(_parts(values))
     for part in parts:
@@ -419,24 +421,20 @@ def indices(name: str, values: Any, size: int, of: str) -> None:
         raise ValueError(f"{name} must hold indices of the {size} {of}, from 0 to {size - 1}; got {outside.ravel()[0]}")
 
 
-@contextlib.contextmanager
-def fitting(value: Any, like: Callable[[], Any], otherwise: str, remedy: str) -> Iterator[None]:
-    """Raises TypeError in place of an error within, where a tree has other keys or shapes than belong there.
+def refuse_misfit(error: Exception, value: Any, like: Callable[[], Any], otherwise: str, remedy: str) -> None:
+    """Raises TypeError from an error, if a tree has other keys or shapes than belong there.
 
     Args:
+        error: what was raised with the tree.
         value: the tree.
         like: returns a tree as it belongs there, or its shapes.
         otherwise: what is wrong then, such as "state is not one of this agent".
         remedy: what to pass.
     """
-    try:
-        yield
-    except Exception as error:
-        found = None
-        with contextlib.suppress(Exception):  # of the user's code
-            found = _difference(like(), value)
-        if found is None:
-            raise
+    found = None
+    with contextlib.suppress(Exception):  # of the user's code
+        found = _difference(like(), value)
+    if found is not None:
         place, wanted, given = found
         raise TypeError(
             f"{otherwise}: got {type(value).__name__}, where {place or 'the whole'} has {given} in place of {wanted}: "

@@ -12,7 +12,7 @@ from flax.linen.dtypes import promote_dtype
 from jax.core import Tracer
 
 from seqdec import modules
-from seqdec.checks import fitting, flag, keyed
+from seqdec.checks import flag, keyed, refuse_misfit
 from seqdec.core import Array, IsLast, Key, Network, PyTree
 from seqdec.modules import Model, Module
 from seqdec.portable import portable
@@ -143,10 +143,11 @@ def network(
         wanted, found = (jax.tree.map(jnp.shape, tree) for tree in (shapes, x))
         if jax.tree.structure(x) == jax.tree.structure(shapes):
             try:
-                with fitting(params, own_shapes, "params are not those of this network", "pass what its init returned"):
-                    return jnp.asarray(own.apply(params, x))
-            except own.misfits as error:
-                if found == wanted:
+                return jnp.asarray(own.apply(params, x))
+            except Exception as error:
+                wrong = "params are not those of this network"
+                refuse_misfit(error, params, own_shapes, wrong, "pass what its init returned")
+                if found == wanted or not isinstance(error, own.misfits):
                     raise
                 cause = error
         raise ValueError(

@@ -1,5 +1,6 @@
 """Leaves of a parameter tree: by layer, as one vector, and as pieces of one vector."""
 
+import functools
 import math
 from typing import Any
 
@@ -25,22 +26,32 @@ def split(tree: PyTree, is_last: IsLast) -> tuple[list[Array], list[Array]]:
     Raises:
         ValueError: nothing or everything counts as the last layer; the message lists the paths.
     """
-    flat = [(path_names(path), leaf) for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]]
-    hidden, last = ([leaf for path, leaf in flat if bool(is_last(path)) == wanted] for wanted in (False, True))
-    if not hidden or not last:
-        listed = ", ".join("/".join(path) for path, _ in flat)
-        raise ValueError(
-            f"is_last matches {'nothing' if not last else 'everything'} among the parameters {listed}; "
-            "pass a predicate on paths that is true in the output layer only, or use a filter of one block (lrkf)"
-        )
+    leaves, structure = jax.tree.flatten(tree)
+    places = _places(structure, is_last)
+    hidden, last = ([leaf for leaf, own in zip(leaves, places, strict=True) if own == wanted] for wanted in (0, 1))
     return hidden, last
 
 
 def join(like: PyTree, is_last: IsLast, hidden: list[Array], last: list[Array]) -> PyTree:
     """Inverse of `split`: the tree shaped like `like` with these leaves."""
-    flat, structure = jax.tree_util.tree_flatten_with_path(like)
-    sources = {False: iter(hidden), True: iter(last)}
-    return structure.unflatten([next(sources[bool(is_last(path_names(path)))]) for path, _ in flat])
+    structure = jax.tree.structure(like)
+    sources = iter(hidden), iter(last)
+    return structure.unflatten([next(sources[own]) for own in _places(structure, is_last)])
+
+
+@functools.lru_cache(maxsize=256)
+def _places(structure: jax.tree_util.PyTreeDef, is_last: IsLast) -> tuple[bool, ...]:
+    """Whether each leaf of trees of this structure is in the last layer."""
+    leaves = jax.tree_util.tree_flatten_with_path(structure.unflatten(range(structure.num_leaves)))[0]
+    paths = [path_names(path) for path, _ in leaves]
+    places = tuple(bool(is_last(path)) for path in paths)
+    if all(places) or not any(places):
+        listed = ", ".join("/".join(path) for path in paths)
+        raise ValueError(
+            f"is_last matches {'everything' if any(places) else 'nothing'} among the parameters {listed}; "
+            "pass a predicate on paths that is true in the output layer only, or use a filter of one block (lrkf)"
+        )
+    return places
 
 
 def ravel(leaves: list[Array], batch_axes: int = 0) -> Array:

@@ -24,7 +24,6 @@ the Jacobian of the observed outputs only.
 import functools
 import math
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import jax
@@ -32,7 +31,7 @@ import jax.numpy as jnp
 
 from seqdec import linalg
 from seqdec import params as parameters
-from seqdec.checks import fitting, integers, keyed, numbers, vector
+from seqdec.checks import integers, keyed, numbers, refuse_misfit, vector
 from seqdec.core import Array, Filter, Key, Marginals, Network, Predictive, PyTree, UpdateInfo
 from seqdec.filters import batches, embeddings, jacobians, trust
 from seqdec.filters.bounds import error_bound
@@ -125,29 +124,24 @@ def _explained(name: str, flt: Filter, network: Network) -> Filter:
     def form() -> Belief:
         return jax.eval_shape(lambda key: flt.init(key, network.init(key)), jax.random.key(0))
 
-    def own(belief: Any) -> AbstractContextManager[None]:
-        wrong = f"belief is not one of this filter, {name}"
-        return fitting(belief, form, wrong, "pass what its init, predict or update returned")
-
     def explained(function: Any, place: int = 0) -> Any:
         @functools.wraps(function)
         def checked(*arguments: Any, **named: Any) -> Any:
             arguments, named = alike((arguments, named))
-            with own(arguments[place] if len(arguments) > place else named.get("belief")):
+            try:
                 return function(*arguments, **named)
+            except Exception as error:
+                belief = arguments[place] if len(arguments) > place else named.get("belief")
+                wrong = f"belief is not one of this filter, {name}"
+                refuse_misfit(error, belief, form, wrong, "pass what its init, predict or update returned")
+                raise
 
         return checked
 
     def marginals(belief: Belief) -> Callable[[PyTree], Marginals]:
-        assert flt.marginals is not None
-        with own(belief):
-            found = flt.marginals(belief)
-
-        def checked(x: PyTree) -> Marginals:
-            with own(belief):
-                return found(x)
-
-        return checked
+        found = explained(flt.marginals)(belief)
+        own = explained(lambda belief, x: found(x))
+        return lambda x: own(belief, x)
 
     return flt._replace(
         predict=explained(flt.predict),
