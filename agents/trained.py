@@ -101,7 +101,13 @@ def replay_adamw(
         learning_rate: of the optimizer.
         batch_size: rows of a minibatch, the newest included; None is the whole memory.
         capacity: rows of the reservoir, a uniform sample of all observations.
-        head: and all others, as in `seqdec.agents.neural`.
+        head: (network) -> loss and belief, as `seqdec.agents.laplace` makes; None is a network without uncertainty.
+        model: as in `seqdec.agents.hilofi`.
+        inner_steps: gradient steps per observation.
+        num_candidates: points drawn per decision, for Box actions only; None is 256.
+
+    Raises:
+        TypeError, ValueError: a space or a setting does not fit.
     """
     checks.rate("learning_rate", learning_rate)
     return neural(

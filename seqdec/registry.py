@@ -159,19 +159,29 @@ class Registry(Generic[T]):
         """
         factory = self[name]
         if options:
-            package = _PACKAGE.match(getattr(factory, "__module__", "")) if name in self._factories else None
-            factory = spelled(name=f"{package[1]}.{name}" if package else name)(factory)  # as in seqdec.policies.ucb
+            self._check(name, factory, options)
         if self._outside is None or name in self._factories:
             return factory(*arguments, **options)
-        signature = inspect.signature(factory)
-        try:  # keywords that it does not have are the business of `spelled`
-            signature.bind(*arguments, **{key: value for key, value in options.items() if key in signature.parameters})
+        try:
+            inspect.signature(factory).bind(*arguments, **options)
         except TypeError as error:
             raise TypeError(f"{name!r} cannot be called as {self._outside.form}: {error}") from None
         made = factory(*arguments, **options)
         if not isinstance(made, self._outside.made):
             raise TypeError(f"{name!r} returned {made!r:.80}: it must be {self._outside.form}")
         return made
+
+    def _check(self, name: str, factory: Callable[..., T], options: Mapping[str, Any]) -> None:
+        """Refuse keywords that a factory does not have."""
+        signature = inspect.signature(factory)
+        if any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values()):
+            return
+        package = _PACKAGE.match(getattr(factory, "__module__", "")) if name in self._factories else None
+        known = _keywords(signature)
+        for keyword in options:
+            if keyword not in known:
+                where = f"{package[1]}.{name}" if package else name  # as in seqdec.policies.ucb
+                raise TypeError(unknown(f"keyword of {where}", keyword, known))
 
     def parameters(self, name: str) -> tuple[str, ...]:
         """The names of the factory's parameters."""

@@ -151,21 +151,8 @@ def ensemble(
 ) -> Agent:
     """Bootstrapped ensemble of networks, trained by AdamW on minibatches of all that was seen.
 
-    Args:
-        spaces: anything with observation_space and action_space.
-        policy: name or acquisition of `seqdec.policies`; "thompson" plays by one member, chosen at random.
-        model: a flax module or `seqdec.models.Network`; None chooses as `seqdec.agents.hilofi` does.
-        learning_rate: of AdamW.
-        inner_steps: gradient steps per observation.
-        batch_size: rows of a minibatch, the newest included; None is the whole memory.
-        capacity: rows of the reservoir, a uniform sample of all observations.
-        members: as in `members_head`.
-        bootstrap: as in `members_head`.
-        prior_scale: as in `members_head`.
-        noise_variance: as in `members_head`.
-        num_candidates: points drawn per decision, for Box actions only; None is 256.
-
-    Raises TypeError or ValueError for a space or a setting that does not fit.
+    `policy="thompson"` plays by one member, chosen at random. Arguments from `members` to `noise_variance` are those of
+    `seqdec.agents.members_head`, the others those of `seqdec.agents.replay_adamw`.
     """
     told = {"members": members, "bootstrap": bootstrap, "prior_scale": prior_scale, "noise_variance": noise_variance}
     checks.rate("learning_rate", learning_rate)

@@ -104,14 +104,12 @@ def last_layer_laplace(
     Args:
         spaces: anything with observation_space and action_space.
         policy: name or acquisition of `seqdec.policies`.
-        model: a flax module or `seqdec.models.Network`; None chooses as `seqdec.agents.hilofi` does.
+        model: as in `seqdec.agents.hilofi`.
         optimizer: any optax transformation, such as `optax.contrib.muon(1e-4)`; None is AdamW.
         learning_rate: of AdamW.
         inner_steps: gradient steps per observation, each on the newest and all of the buffer.
         buffer: how many observations are kept.
-        prior_std: as in `laplace`.
-        noise_variance: as in `laplace`.
-        over: as in `laplace`.
+        prior_std: and noise_variance, over, as in `laplace`.
         num_candidates: points drawn per decision, for Box actions only; None is 256.
 
     Raises TypeError or ValueError for a space or a setting that does not fit.

@@ -216,21 +216,8 @@ def neural_linear(
 ) -> Agent:
     """Features trained by AdamW on minibatches of all that was seen, and a Bayesian linear regression for each action.
 
-    Args:
-        spaces: anything with observation_space and action_space.
-        policy: name or acquisition of `seqdec.policies`.
-        model: a flax module or `seqdec.models.Network`; None chooses as `seqdec.agents.hilofi` does.
-        learning_rate: of AdamW.
-        inner_steps: gradient steps per observation.
-        batch_size: rows of a minibatch, the newest included; None is the whole memory.
-        capacity: rows of the reservoir, a uniform sample of all observations, and of the regression.
-        prior_std: as in `neural_linear_head`.
-        noise_variance: as in `neural_linear_head`.
-        noise_shape: as in `neural_linear_head`.
-        every: as in `neural_linear_head`.
-        num_candidates: points drawn per decision, for Box actions only; None is 256.
-
-    Raises TypeError or ValueError for a space or a setting that does not fit.
+    Arguments from `prior_std` to `every` are those of `seqdec.agents.neural_linear_head`, the others those of
+    `seqdec.agents.replay_adamw`.
     """
     told = {
         "prior_std": prior_std, "noise_variance": noise_variance, "noise_shape": noise_shape, "every": every,

@@ -189,20 +189,8 @@ def vbll(
     """Variational Bayesian last layer, trained by AdamW on minibatches of all that was seen.
 
     The published experiments take 100 steps per observation, each on the whole memory: `inner_steps=100,
-    batch_size=None`.
-
-    Args:
-        spaces: anything with observation_space and action_space.
-        policy: name or acquisition of `seqdec.policies`.
-        model: a flax module or `seqdec.models.Network`; None chooses as `seqdec.agents.hilofi` does.
-        learning_rate: of AdamW.
-        inner_steps: gradient steps per observation.
-        batch_size: rows of a minibatch, the newest included; None is the whole memory.
-        capacity: rows of the reservoir, a uniform sample of all observations.
-        num_candidates: points drawn per decision, for Box actions only; None is 256.
-        head: and all others, as in `variational`.
-
-    Raises TypeError or ValueError for a space or a setting that does not fit.
+    batch_size=None`. Arguments up to `num_candidates` are those of `seqdec.agents.replay_adamw`, the others those of
+    `seqdec.agents.variational`.
     """
     checks.rate("learning_rate", learning_rate)
     own = {
@@ -234,17 +222,8 @@ def on_vbll(
 ) -> Agent:
     """Variational Bayesian last layer, trained by AdamW on a buffer of the last observations, without regularization.
 
-    Args:
-        spaces: anything with observation_space and action_space.
-        policy: name or acquisition of `seqdec.policies`.
-        model: a flax module or `seqdec.models.Network`; None chooses as `seqdec.agents.hilofi` does.
-        learning_rate: of AdamW.
-        inner_steps: gradient steps per observation, each on the newest and all of the buffer.
-        buffer: how many observations are kept.
-        num_candidates: points drawn per decision, for Box actions only; None is 256.
-        head: and all others, as in `variational`.
-
-    Raises TypeError or ValueError for a space or a setting that does not fit.
+    Arguments up to `num_candidates` are those of `seqdec.agents.last_layer_laplace`, the others those of
+    `seqdec.agents.variational`.
     """
     checks.rate("learning_rate", learning_rate)
     own = {

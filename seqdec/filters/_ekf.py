@@ -33,7 +33,6 @@ from seqdec.filters.covariance import (
     initial_state,
     known_zero,
     pack_whole,
-    whole,
 )
 from seqdec.filters.embeddings import TableStd
 from seqdec.likelihoods import Likelihood
@@ -82,7 +81,7 @@ def full_rank(initial_std: Array | float, process_noise: ProcessNoise, *, buffer
     def mean_update(state, jacobian, products, weights):
         """K eps = (F T + q J)^T S^{-1} eps; the cache is S K^T."""
         known = products @ state.factor.columns.mT
-        raw_gain = known if static_span else known + state.accumulated_noise * whole(jacobian)
+        raw_gain = known if static_span else known + state.accumulated_noise * linalg.whole(jacobian)
         move = weights @ raw_gain
         return (move,), move @ move, raw_gain
 
@@ -90,7 +89,7 @@ def full_rank(initial_std: Array | float, process_noise: ProcessNoise, *, buffer
         """T <- a root of (I - K J) Sigma (I - K J)^T + K R K^T."""
         products, raw_gain, accept = observation.products, observation.cache, observation.accept
         roots = observation.innovation_root, observation.noise_root
-        jacobian = jnp.where(accept, whole(observation.jacobian), 0)
+        jacobian = jnp.where(accept, linalg.whole(observation.jacobian), 0)
         if static_span:
             done = linalg.symmetric_downdate(state.factor, products, raw_gain, *roots, accept)
         else:

@@ -36,7 +36,6 @@ from seqdec.filters.covariance import (
     ProcessNoise,
     check_process_noise,
     checked_numerics,
-    whole,
     zero_where_rejected,
 )
 from seqdec.filters.embeddings import TableStd
@@ -132,7 +131,7 @@ def by_output(initial_std: Array | float, process_noise: ProcessNoise, *, buffer
         covs = jnp.einsum("kdn,ken->kde", state.factor.columns, state.factor.columns)
 
         def of_rows(rows):
-            apart = jax.vmap(whole)(_apart(rows, len(covs)))
+            apart = jax.vmap(linalg.whole)(_apart(rows, len(covs)))
             return jnp.einsum("kod,kod->o", apart, apart @ covs)
 
         return of_rows

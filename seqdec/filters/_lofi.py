@@ -51,7 +51,6 @@ from seqdec.filters.covariance import (
     check_process_noise,
     initial_state,
     known_zero,
-    whole,
     zero_where_rejected,
 )
 from seqdec.filters.embeddings import TableStd
@@ -118,7 +117,7 @@ def diagonal_and_low_rank(
     def project(state, jacobian):
         """J C."""
         precision = state.factor
-        rows = whole(jacobian) / jnp.sqrt(precision.diagonal)[None]
+        rows = linalg.whole(jacobian) / jnp.sqrt(precision.diagonal)[None]
         # In this order, because the other one is slower under `jax.vmap` on a CPU.
         return rows - (precision.factor @ (rows @ precision.factor @ precision.core).mT).mT
 
@@ -197,7 +196,7 @@ def _whitened(precision: Precision, observation: Observation) -> Array:
 
     Exact observations would have infinite precision: R is 1e-6 of J diag(u)^{-1} J^T at least.
     """
-    rows = zero_where_rejected(observation, whole(observation.jacobian)) / jnp.sqrt(precision.diagonal)[None]
+    rows = zero_where_rejected(observation, linalg.whole(observation.jacobian)) / jnp.sqrt(precision.diagonal)[None]
     noise = observation.noise_root.mT @ observation.noise_root
     floor = linalg.relative_jitter(rows.dtype) * jnp.sum(rows**2) / len(rows)
     root = linalg.psd_root(noise + floor * jnp.eye(len(rows), dtype=rows.dtype))

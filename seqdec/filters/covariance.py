@@ -103,12 +103,7 @@ class CovarianceUpdate(NamedTuple):
 
 def pack_whole(rows: Sequence[Array | Outer]) -> Pieces:
     """All parameters as one piece, for blocks whose covariance is one matrix."""
-    return (whole(rows),)
-
-
-def whole(rows: Sequence[Array | Outer]) -> Array:
-    """Rows (o, D_p) of all pieces, or by all leaves, as one matrix (o, D)."""
-    return jnp.concatenate([linalg.dense(part) for part in rows], axis=1)
+    return (linalg.whole(rows),)
 
 
 def unpack_whole(parts: Pieces, like: list[Array]) -> list[Array]:

@@ -28,7 +28,6 @@ from seqdec import params as parameters
 from seqdec.checks import keyed
 from seqdec.core import Filter, Key, Network, Predictive, PyTree, UpdateInfo
 from seqdec.filters import jacobians
-from seqdec.filters.covariance import whole
 from seqdec.likelihoods import Likelihood
 
 
@@ -174,7 +173,7 @@ def make(
 
         mean, output, found = jacobians.rows(response, params, x)
         places = split(jax.tree.structure(params).unflatten(range(len(found))))
-        return mean, likelihood.cov(output), [whole([found[i] for i in own]) for own in places]
+        return mean, likelihood.cov(output), [linalg.whole([found[i] for i in own]) for own in places]
 
     def moments(belief, x):
         mean, noise, rows = linearize(belief.params, x)

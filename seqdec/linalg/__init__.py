@@ -32,7 +32,7 @@ from seqdec.linalg.low_rank import (
     low_rank_from,
     times,
 )
-from seqdec.linalg.outer import Outer, Pieces, Rows, dense, gram_of, multiply, multiply_all, select, squares_of
+from seqdec.linalg.outer import Outer, Pieces, Rows, dense, gram_of, multiply, multiply_all, select, squares_of, whole
 from seqdec.linalg.roots import (
     inverse_root,
     low_rank_projection,
@@ -83,4 +83,5 @@ __all__ = [
     "svd",
     "symmetric_downdate",
     "times",
+    "whole",
 ]

@@ -6,6 +6,7 @@ x^T B serves all of them in a product with a matrix B, and the rows are never fo
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -49,6 +50,11 @@ def dense(rows: Array | Outer) -> Array:
         inputs = rows.inputs if rows.inputs.ndim == 1 else rows.input_of_row
         rows = jnp.atleast_2d(inputs)[..., None] * rows.deltas[:, None, :]
     return rows.reshape(len(rows), -1)
+
+
+def whole(rows: Sequence[Array | Outer]) -> Array:
+    """Rows (o, D_p) of all pieces, or by all leaves, as one matrix (o, D)."""
+    return jnp.concatenate([dense(part) for part in rows], axis=1)
 
 
 def select(rows: Array | Outer, which: Array) -> Array | Outer:
