@@ -19,7 +19,7 @@ from seqdec.params import at_least_float32
 from seqdec.runtime import check_process
 from seqdec.sparse import is_sparse, only_row
 
-LARGEST = 1e15
+LARGEST = float(np.float32(1e15))
 """Numbers of this size and above are left out, as infinite ones are: a million squares may be added in float32."""
 
 

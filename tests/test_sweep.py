@@ -135,6 +135,9 @@ def test_finished_cells_are_skipped(quick: Path, tmp_path: Path, capsys: pytest.
     written(tmp_path / "c.toml", CONFIG.replace("seed = 5", "seed = 6"))
     assert main(arguments) == 0
     assert sum(starts_in(quick)) == 2 * CELLS + 2
+    written(tmp_path / "c.toml", CONFIG.replace("steps = 30", "steps = 31"))
+    assert main(arguments) == 0
+    assert sum(starts_in(quick)) == 3 * CELLS + 2
     assert "noise_std" in capsys.readouterr().out
 
 
