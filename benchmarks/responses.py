@@ -1,20 +1,24 @@
-"""`seqdec.minimize` where responses are skewed, noisy, exact or partly outliers: true value of the point returned.
+"""`seqdec.minimize` where responses are skewed, noisy, exact or partly outliers, and where calls fail.
 
-    python benchmarks/responses.py [NAME ...] [--runs 5] [--cache DIR] [--options '{"warp": false}']
+    python benchmarks/responses.py values --runs 10     # a minute on one core
+    python benchmarks/responses.py failures             # five
 
-Prints one line for each function: mean, median and largest of f(result.x) - minimum over the runs, without noise, and
-for noisy functions how often the interval of the recommended point contains its true value.
+values: mean, median and largest of f(result.x) - minimum over the runs, without noise, and for noisy functions how
+often the interval of the recommended point contains its true value.
+
+failures: median and largest f(result.x) - minimum and the mean share of calls that fail, at a border on which the
+optimum lies ("touching": where the function is flat), away from it, or at random; a failed call returns NaN, or the
+number `--told` instead.
 """
 
-import json
+import functools
 import math
-import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import tyro
+from harness import command, table
 
 import seqdec
 from seqdec.envs import objectives
@@ -26,10 +30,14 @@ class Case(NamedTuple):
     fun: Callable[[Any], float]
     bounds: Any
     minimum: float
+    """where it does not fail"""
     calls: int
     noise_std: float = 0.0
     outliers: float = 0.0
     """share of the values that are 1e12"""
+    fails: Callable[[Any], bool] = lambda x: False
+    random: float = 0.0
+    """probability with which any call fails"""
 
 
 def camel(x: Any) -> float:
@@ -38,9 +46,9 @@ def camel(x: Any) -> float:
     return (4 - 2.1 * a**2 + a**4 / 3) * a**2 + a * b + (4 * b**2 - 4) * b**2
 
 
-def quadratic(x: Any) -> float:
+def squares(target: Iterable[float], x: Any) -> float:
     """The squared distance to a point."""
-    return float(np.sum((np.asarray(x) - [1.3, -0.7]) ** 2))
+    return float(np.sum((np.asarray(x) - np.asarray(target)) ** 2))
 
 
 def rastrigin(x: Any) -> float:
@@ -55,66 +63,94 @@ def griewank(x: Any) -> float:
     return float(1 + np.sum(x**2) / 4000 - np.prod(np.cos(x / np.sqrt(np.arange(1, len(x) + 1)))))
 
 
-def case(objective: objectives.Objective, calls: int, **options: Any) -> Case:
+def waves(x: Any) -> float:
+    """Decreases towards larger x[0], with waves along x[1]."""
+    return float(-x[0] - 0.1 * math.cos(9 * (x[1] - 0.4)) + (x[1] - 0.4) ** 2)
+
+
+def known(objective: objectives.Objective, calls: int, **options: Any) -> Case:
     """The case of an objective whose minimum is known."""
     assert objective.minimum is not None
     return Case(objective, objective.bounds, objective.minimum, calls, **options)
 
 
-CASES = {
-    "rosenbrock4": case(objectives.rosenbrock(4), 50),
-    "outliers": Case(quadratic, [(-5, 5)] * 2, 0.0, 50, outliers=0.1),
-    "quadratic": Case(quadratic, [(-5, 5)] * 2, 0.0, 40),
-    "branin": case(objectives.branin(), 50),
+def bowl(target: tuple[float, ...], minimum: float, calls: int, fails: Callable[[Any], bool]) -> Case:
+    """That of the squared distance to a point of the unit cube."""
+    return Case(functools.partial(squares, target), [(0.0, 1.0)] * len(target), minimum, calls, fails=fails)
+
+
+QUADRATIC = functools.partial(squares, (1.3, -0.7))
+VALUES = {
+    "rosenbrock4": known(objectives.rosenbrock(4), 50),
+    "outliers": Case(QUADRATIC, [(-5, 5)] * 2, 0.0, 50, outliers=0.1),
+    "quadratic": Case(QUADRATIC, [(-5, 5)] * 2, 0.0, 40),
+    "branin": known(objectives.branin(), 50),
     "camel": Case(camel, [(-3, 3), (-2, 2)], -1.031628453489877, 50),
-    "noisy-hartmann6": case(objectives.hartmann6(), 60, noise_std=0.1),
-    "noisy-branin": case(objectives.branin(), 40, noise_std=5.0),
-    "hartmann6": case(objectives.hartmann6(), 50),
-    "ackley2": case(objectives.ackley(2), 42),
-    "ackley5": case(objectives.ackley(5), 80),
-    "levy4": case(objectives.levy(4), 50),
+    "noisy-hartmann6": known(objectives.hartmann6(), 60, noise_std=0.1),
+    "noisy-branin": known(objectives.branin(), 40, noise_std=5.0),
+    "hartmann6": known(objectives.hartmann6(), 50),
+    "ackley2": known(objectives.ackley(2), 42),
+    "ackley5": known(objectives.ackley(5), 80),
+    "levy4": known(objectives.levy(4), 50),
     "rastrigin4": Case(rastrigin, [(-5.12, 5.12)] * 4, 0.0, 80),
     "griewank6": Case(griewank, [(-60, 60)] * 6, 0.0, 50),
 }
+FAILURES = {
+    "square": bowl((0.8, 0.4), 0.02, 40, lambda x: x[0] + x[1] > 1),
+    "wall": Case(waves, [(0.0, 1.0)] * 2, -0.6, 40, fails=lambda x: x[0] > 0.5),
+    "corner": bowl((0.9, 0.8), 0.5**2 + 0.2**2, 40, lambda x: x[0] > 0.4 or x[1] > 0.6),
+    "circle": bowl((0.9, 0.9), (math.sqrt(0.32) - 0.4) ** 2, 40, lambda x: math.dist(x, (0.5, 0.5)) > 0.4),
+    "simplex4": bowl((0.9, 0.7, 0.5, 0.8), 1.05**2 / 4, 60, lambda x: sum(x) > 1.85),
+    "wall6": bowl((0.8, 0.7, 0.5, 0.8, 0.3, 0.4), 0.3**2, 60, lambda x: x[0] > 0.5),
+    "touching": bowl((0.5, 0.4), 0.0, 40, lambda x: x[0] > 0.5),
+    "touching4": bowl((0.6, 0.4, 0.3, 0.55), 0.0, 60, lambda x: sum(x) > 1.85),
+    "disc": bowl((0.3, 0.4), 0.0, 40, lambda x: math.dist(x, (0.7, 0.6)) < 0.25),
+    "random-branin": known(objectives.branin(), 40, random=0.1),
+    "random-hartmann6": known(objectives.hartmann6(), 60, random=0.1),
+    "branin": known(objectives.branin(), 40),
+}
 
 
-def observed(case: Case, seed: int) -> Callable[[Any], float]:
-    """The function with the noise and the outliers of a run."""
-    generator = np.random.default_rng(seed)
+def search(case: Case, seed: int, told: float = math.nan) -> tuple[float, float, bool]:
+    """(regret, share of failed calls, whether the interval covers the true value) of a run."""
+    generator, failed = np.random.default_rng(seed), 0
 
     def fun(x: Any) -> float:
-        noise, outlier = generator.standard_normal(), generator.random() < case.outliers
-        return 1e12 if outlier else case.fun(x) + case.noise_std * noise
+        nonlocal failed
+        noise, outlier = case.noise_std * generator.standard_normal(), generator.random() < case.outliers
+        fails = bool(generator.random() < case.random) or case.fails(x)
+        failed += fails
+        return told if fails else 1e12 if outlier else case.fun(x) + noise
 
-    return fun
+    result = seqdec.minimize(fun, case.bounds, n_calls=case.calls, seed=seed, progress=False, max_failures=case.calls)
+    true = math.inf if result.x is None else case.fun(result.x)
+    low, high = getattr(result, "fun_interval", (math.nan, math.nan))
+    return true - case.minimum, failed / case.calls, bool(low <= true <= high)
 
 
 def main(
-    names: Annotated[tuple[str, ...], tyro.conf.Positional] = tuple(CASES),
-    runs: int = 5,
-    seed: int = 0,
-    cache: Path | None = None,
-    options: str = "{}",
+    what: Annotated[Literal["values", "failures"], tyro.conf.Positional],
+    names: tuple[str, ...] = (),
+    runs: int = 8,
+    told: float = 10.0,
 ) -> None:
-    """The table, one line as soon as a function is done."""
-    if cache is not None:
-        seqdec.compilation_cache(cache)
-    print(f"{'':16} {'mean':>10} {'median':>10} {'largest':>10} {'covered':>8} {'CPU s':>6}  of each run", flush=True)
-    for name in names:
-        case, regrets, covered, began = CASES[name], [], [], time.process_time()
-        for run in range(seed, seed + runs):
-            result = seqdec.minimize(
-                observed(case, run), case.bounds, n_calls=case.calls, seed=run, progress=False, **json.loads(options)
-            )
-            true = case.fun(result.x)
-            regrets.append(true - case.minimum)
-            low, high = getattr(result, "fun_interval", (math.nan, math.nan))
-            covered.append(low <= true <= high)
-        share = f"{sum(covered)}/{runs}" if case.noise_std else ""
-        row = [f"{value:10.2e}" for value in (np.mean(regrets), np.median(regrets), max(regrets))]
-        each = " ".join(f"{value:.1e}" for value in regrets)
-        print(f"{name:16} {' '.join(row)} {share:>8} {time.process_time() - began:6.0f}  {each}", flush=True)
+    """Print a line for each function, all or some."""
+    if what == "values":
+        row = table("function", "calls", "mean", "median", "largest", "covered")
+        for name in names or VALUES:
+            regrets, _, covered = zip(*(search(VALUES[name], seed) for seed in range(runs)), strict=True)
+            found = [f"{value:.2g}" for value in (np.mean(regrets), np.median(regrets), max(regrets))]
+            row(name, VALUES[name].calls, *found, f"{sum(covered)} of {runs}" if VALUES[name].noise_std else "")
+        return
+    ways = {"NaN": math.nan, f"{told:g}": told}
+    row = table("function", *(f"{way}: {what}" for way in ways for what in ("median", "largest", "failed")))
+    for name in names or FAILURES:
+        cells = []
+        for value in ways.values():
+            regrets, shares, _ = zip(*(search(FAILURES[name], seed, value) for seed in range(runs)), strict=True)
+            cells += [f"{np.median(regrets):.2g}", f"{max(regrets):.2g}", f"{np.mean(shares):.0%}"]
+        row(name, *cells)
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    command(main)

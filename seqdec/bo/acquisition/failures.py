@@ -12,7 +12,7 @@ as is known, and no point is worse than another for them.
 
 The score is the acquisition's plus 3 log P(success). Log EI plus log P(success) would be the expected improvement of
 one question. But a question that fails leaves the next one where this one was, and near a border many points promise
-much if only they succeed. The factor keeps to those that are likely to (`python benchmarks/failures.py`).
+much if only they succeed. The factor keeps to those that are likely to (`python benchmarks/responses.py failures`).
 
 Sources: Rasmussen, Williams, "Gaussian processes for machine learning", 2006, section 3.6. Failures as a constraint
 with two outcomes: Gelbart, Snoek, Adams, "Bayesian optimization with unknown constraints", 2014.
