@@ -60,6 +60,12 @@ def test_columns_of_any_name_make_a_log() -> None:
     assert_equal(a_log(TABLE[TABLE.columns[::-1]].set_axis(range(7, ROWS + 7))), log)
 
 
+@pytest.mark.parametrize("library", ["pyarrow", "polars"])
+def test_a_table_of_any_library_makes_the_same_log(library: str) -> None:
+    table = pytest.importorskip(library).Table if library == "pyarrow" else pytest.importorskip(library)
+    assert_equal(a_log(table.from_pandas(TABLE)), a_log())
+
+
 def test_other_columns_are_ignored_and_times_may_be_missing() -> None:
     table = a_log().to_pandas().assign(user="x", note=None)
     assert_equal(Log.from_pandas(table), a_log())

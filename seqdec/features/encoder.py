@@ -11,8 +11,7 @@ from gymnasium import spaces
 
 from seqdec import checks
 from seqdec.features import values
-from seqdec.features.kinds import KINDS, NAMES, Kind, fitted
-from seqdec.features.levels import Ordered
+from seqdec.features.kinds import KINDS, NAMES, Kind, Ordered, fitted
 from seqdec.features.tables import AS_DICT, check_keys, columns_of
 from seqdec.features.transformed import features_of, names_of
 from seqdec.introspection import brief, counted, described
@@ -32,6 +31,10 @@ class Encoder:
     A column has the features of its kind (`seqdec.features.KINDS`) and one more, which is 1 where the value is missing
     (None, NaN, NaT, pandas.NA, or a key that a dict lacks) and the others are 0. Other columns are ignored. A row has
     the same bits in a dict and in a table. Encoders are equal where their columns are.
+
+    >>> encoder = Encoder.fit([{"city": "Rome", "age": 30}, {"city": "Oslo", "age": 40}])
+    >>> dict(zip(encoder.names, encoder({"city": "Rome", "age": 40}).tolist()))
+    {'city=Oslo': 0.0, 'city=Rome': 1.0, 'city other': 0.0, 'city missing': 0.0, 'age': 1.0, 'age missing': 0.0}
     """
 
     def __init__(self, kinds: Mapping[str, Kind]):
@@ -56,7 +59,7 @@ class Encoder:
         for name, kind in self.kinds.items():
             write = kind.writer(name, len(features))
             features += kind.features(name)
-            limits += [kind.bounds()] * (len(features) - len(limits))
+            limits += [kind.bounds] * (len(features) - len(limits))
             self._writers.append((name, write, len(features)))
             features.append(f"{name} missing")
             limits.append((0.0, 1.0))
@@ -86,8 +89,7 @@ class Encoder:
         words, else hashed. A column of a categorical type is categorical or ordered.
 
         Args:
-            table: of pandas, pyarrow, polars or another library that exports Arrow or the dataframe interchange
-                protocol; or a list of dicts.
+            table: of pandas, polars or pyarrow, or a list of dicts.
             columns: those to encode; None for all.
             kinds: of some columns, by name or declared, such as {"size": Ordered(("S", "M", "L")), "zip": "hashed"}.
             max_levels: levels or tags of a column, beyond which they are hashed.
@@ -170,7 +172,7 @@ class Encoder:
 
     def to_json(self) -> str:
         """The columns as JSON, from which `from_json` makes an equal encoder."""
-        columns = [{"name": name, "kind": NAMES[type(kind)], **kind._asdict()} for name, kind in self.kinds.items()]
+        columns = [{"name": name, "kind": NAMES[type(kind)], **vars(kind)} for name, kind in self.kinds.items()]
         return json.dumps({"format": _FORMAT, "columns": columns})
 
     @classmethod

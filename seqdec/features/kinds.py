@@ -1,20 +1,306 @@
-"""The kinds of columns by name, and which one the values of a column have."""
+"""The kinds of columns: numbers, bools, dates, levels, text, tags; and which one the values of a column have.
 
-from datetime import date
+Levels are compared as text: 3, 3.0 and "3" are one level.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from seqdec import checks
 from seqdec.features import values
-from seqdec.features.dates import Date
-from seqdec.features.levels import Categorical, Hashed, HashedTags, Ordered, Tags
-from seqdec.features.numeric import Bool, Numeric
-from seqdec.features.text import Text
 from seqdec.registry import unknown
 
-Kind = Numeric | Bool | Date | Categorical | Hashed | Ordered | Text | Tags | HashedTags
+CUT = 5.0
+"""Standard deviations from the mean at which a number is clipped, so that one outlier does not dominate."""
+_MOST = 2**20
+"""Buckets."""
+_CYCLES = ("hour", "weekday", "yearday")
+_DAY, _YEAR = 86_400.0, 365.25
+_WORD = re.compile(r"(?u)\b\w\w+\b")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How a column becomes features; the fields are its settings."""
+
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    """Of each feature."""
+
+    @classmethod
+    def fit(cls, column: str, known: list[Any]) -> Self:
+        """The kind for values that are not missing. Raises TypeError for values of another kind."""
+        raise NotImplementedError
+
+    def checked(self, column: str) -> "Kind":
+        """With settings in their plain form. Raises ValueError or TypeError for invalid ones."""
+        return self
+
+    def features(self, column: str) -> list[str]:
+        """Names of the features."""
+        return [column]
+
+    def writer(self, column: str, at: int) -> values.Write:
+        """The encoding, with the first feature at index `at`."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Numeric(Kind):
+    """A number x as clip((x - mean) / std, -5, 5); 0, the mean, where it is missing."""
+
+    mean: float
+    """Subtracted."""
+    std: float
+    """Divides; above zero."""
+
+    bounds = (-CUT, CUT)
+
+    @classmethod
+    def fit(cls, column: str, known: list[Any]) -> Self:
+        """Mean and standard deviation; equal values have the deviation 1. Raises ValueError where they overflow."""
+        numbers = [cls.number(column, value) for value in known]
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean, std = float(np.mean(numbers)), float(np.std(numbers))
+        if not (math.isfinite(mean) and math.isfinite(std)):
+            raise ValueError(f"column {column}: the standard deviation of its numbers overflows: rescale or clip them")
+        return cls(mean, std if std > 0 else 1.0)
+
+    @staticmethod
+    def number(column: str, value: Any) -> float:
+        """What is standardized."""
+        return values.number(column, value)
+
+    def checked(self, column: str) -> "Numeric":
+        mean, std = (checks.real(f"{name} of column {column}", getattr(self, name)) for name in ("mean", "std"))
+        if not (math.isfinite(mean) and math.isfinite(std) and std > 0):
+            raise ValueError(f"column {column} needs a finite mean and a finite std above zero; got {self}")
+        return type(self)(mean, std)
+
+    def writer(self, column: str, at: int) -> values.Write:
+        mean, std = self.mean, self.std
+
+        def write(row: np.ndarray, value: Any) -> bool | None:
+            if type(value) is not float or not math.isfinite(value):
+                if values.missing(value):
+                    return True
+                value = values.number(column, value)
+            row[at] = _clipped((value - mean) / std)
+
+        return write
+
+
+@dataclass(frozen=True)
+class Date(Numeric):
+    """The cycles of a date in UTC as sine and cosine, and its trend.
+
+    With the day t since the year 1, fractions included, its part f = t mod 1, the day of the week w from Monday and
+    of the year y, both from 0, the angles are 2 pi f, 2 pi (w + f) / 7 and 2 pi (y + f) / 365.25, and the trend is
+    clip((t - mean) / std, -5, 5). Mean and std are those of t, in days.
+    """
+
+    @staticmethod
+    def number(column: str, value: Any) -> float:
+        return _day(values.moment(column, value))
+
+    def features(self, column: str) -> list[str]:
+        return [*(f"{column} {cycle} {part}" for cycle in _CYCLES for part in ("sin", "cos")), f"{column} trend"]
+
+    def writer(self, column: str, at: int) -> values.Write:
+        mean, std = self.mean, self.std
+
+        def write(row: np.ndarray, value: Any) -> bool | None:
+            if values.missing(value):
+                return True
+            when = values.moment(column, value)
+            part, first = _part(when), datetime(when.year, 1, 1).toordinal()
+            turns = (part, (when.weekday() + part) / 7, (when.toordinal() - first + part) / _YEAR)
+            for place, turn in enumerate(turns):
+                row[at + 2 * place], row[at + 2 * place + 1] = math.sin(math.tau * turn), math.cos(math.tau * turn)
+            row[at + 2 * len(turns)] = _clipped((_day(when) - mean) / std)
+
+        return write
+
+
+@dataclass(frozen=True)
+class Bool(Kind):
+    """True as 1, False and a missing value as 0; numbers that equal 1 or 0 are accepted."""
+
+    @classmethod
+    def fit(cls, column: str, known: list[Any]) -> Self:
+        for value in known:
+            values.flag(column, value)
+        return cls()
+
+    def writer(self, column: str, at: int) -> values.Write:
+        def write(row: np.ndarray, value: Any) -> bool | None:
+            if values.missing(value):
+                return True
+            row[at] = values.flag(column, value)
+
+        return write
+
+
+@dataclass(frozen=True)
+class Categorical(Kind):
+    """A level as 1 in its own feature, and any level that is not known as 1 in the feature "other"."""
+
+    levels: Sequence[Any]
+    """Those that are known, in the order of their features."""
+
+    @classmethod
+    def fit(cls, column: str, known: list[Any]) -> Self:
+        """All levels, sorted as text."""
+        return cls(tuple(sorted({level for value in known for level in cls.of(column, value)})))
+
+    @staticmethod
+    def of(column: str, value: Any) -> list[str]:
+        """The levels in a cell."""
+        return [values.level(column, value)]
+
+    def checked(self, column: str) -> "Categorical":
+        return type(self)(_checked_levels(column, self.levels))
+
+    def features(self, column: str) -> list[str]:
+        return [*(f"{column}={level}" for level in self.levels), f"{column} other"]
+
+    def writer(self, column: str, at: int) -> values.Write:
+        places = {level: at + index for index, level in enumerate(self.levels)}
+        other, levels_of = at + len(places), self.of
+
+        def write(row: np.ndarray, value: Any) -> bool | None:
+            if values.missing(value):
+                return True
+            for level in levels_of(column, value):
+                row[places.get(level, other)] = 1.0
+
+        return write
+
+
+@dataclass(frozen=True)
+class Tags(Categorical):
+    """A list of levels as 1 in the feature of each, and any that are not known as 1 in the feature "other"."""
+
+    @staticmethod
+    def of(column: str, value: Any) -> list[str]:
+        return values.tags(column, value)
+
+
+@dataclass(frozen=True)
+class Ordered(Kind):
+    """Level i of k, counted from 0, as 2 i / (k - 1) - 1; a level that is not known as 0 and 1 in "other"."""
+
+    levels: Sequence[Any]
+    """From the lowest to the highest."""
+
+    bounds = (-1.0, 1.0)
+
+    @classmethod
+    def fit(cls, column: str, known: list[Any]) -> Self:
+        """The levels in the order of their numbers. Raises TypeError for levels that are not numbers."""
+        try:
+            numbers = {values.level(column, value): values.number(column, value) for value in known}
+        except TypeError:
+            raise TypeError(
+                f"column {column}: the order of its levels is unknown; declare it: Ordered(('low', ..., 'high'))"
+            ) from None
+        return cls(tuple(sorted(numbers, key=numbers.__getitem__)))
+
+    def checked(self, column: str) -> "Ordered":
+        return Ordered(_checked_levels(column, self.levels))
+
+    def features(self, column: str) -> list[str]:
+        return [column, f"{column} other"]
+
+    def writer(self, column: str, at: int) -> values.Write:
+        ranks = {level: 2 * index / max(len(self.levels) - 1, 1) - 1 for index, level in enumerate(self.levels)}
+
+        def write(row: np.ndarray, value: Any) -> bool | None:
+            if values.missing(value):
+                return True
+            rank = ranks.get(values.level(column, value))
+            row[at + (rank is None)] = 1.0 if rank is None else rank
+
+        return write
+
+
+@dataclass(frozen=True)
+class Hashed(Kind):
+    """A level as 1 in the bucket of its MurmurHash3; levels may share a bucket, and none has to be known."""
+
+    buckets: int
+    """Features."""
+
+    @staticmethod
+    def of(column: str, value: Any) -> list[str]:
+        """The levels in a cell."""
+        return [values.level(column, value)]
+
+    def checked(self, column: str) -> "Hashed":
+        count = checks.count(f"buckets of column {column}", self.buckets)
+        if count > _MOST:
+            raise ValueError(f"buckets of column {column} must be at most {_MOST}; got {count}")
+        return type(self)(count)
+
+    def features(self, column: str) -> list[str]:
+        return [f"{column}#{bucket}" for bucket in range(self.buckets)]
+
+    def writer(self, column: str, at: int) -> values.Write:
+        place, levels_of = values.hasher(self.buckets), self.of
+
+        def write(row: np.ndarray, value: Any) -> bool | None:
+            if values.missing(value):
+                return True
+            for level in levels_of(column, value):
+                row[at + place(level)[0]] = 1.0
+
+        return write
+
+
+@dataclass(frozen=True)
+class HashedTags(Hashed):
+    """A list of levels as 1 in the bucket of each, as in `Hashed`."""
+
+    @staticmethod
+    def of(column: str, value: Any) -> list[str]:
+        return values.tags(column, value)
+
+
+@dataclass(frozen=True)
+class Text(Hashed):
+    """Words w, in lower case and of two letters or more, counted in the buckets of their MurmurHash3.
+
+    With c_b = sum_w s(w) [b(w) = b], the signs s(w) = +-1 of the hashes and their buckets b(w), feature b is
+    c_b / |c|: what scikit-learn's HashingVectorizer computes by default. Without words all features are 0.
+    """
+
+    bounds = (-1.0, 1.0)
+
+    def writer(self, column: str, at: int) -> values.Write:
+        place = values.hasher(self.buckets)
+
+        def write(row: np.ndarray, value: Any) -> bool | None:
+            if not isinstance(value, str):
+                if values.missing(value):
+                    return True
+                raise TypeError(f"column {column}: {value!r:.80} is not a text: convert it, as with str()")
+            counts: dict[int, int] = {}
+            for word in _WORD.findall(value.lower()):
+                bucket, negative = place(word)
+                counts[bucket] = counts.get(bucket, 0) + (-1 if negative else 1)
+            norm = math.sqrt(sum(count * count for count in counts.values()))
+            for bucket, count in counts.items():
+                if count:
+                    row[at + bucket] = count / norm
+
+        return write
+
 
 KINDS: dict[str, type[Kind]] = {
     "numeric": Numeric,
@@ -48,34 +334,33 @@ def fitted(column: str, kind: str | None, known: list[Any], *, max_levels: int, 
             f"column {column} has only missing values: leave it out, or declare it, as with Numeric(mean=0, std=1)"
         )
     chosen = KINDS[kind or _kind_of(column, known, max_levels)]
-    if issubclass(chosen, Hashed | HashedTags | Text):
+    if issubclass(chosen, Hashed):
         return chosen(buckets)
     found = chosen.fit(column, known)
-    if isinstance(found, Categorical | Tags) and not 0 < len(found.levels) <= max_levels:
-        return Hashed(buckets) if isinstance(found, Categorical) else HashedTags(buckets)
+    if isinstance(found, Categorical) and not 0 < len(found.levels) <= max_levels:
+        return HashedTags(buckets) if isinstance(found, Tags) else Hashed(buckets)
     return found
 
 
 def _kind_of(column: str, known: list[Any], max_levels: int) -> str:
     """The kind that all values have. Raises TypeError where they have several, or none."""
-    found = {_family(value) for value in known}
-    if found == {"bool", "numeric"}:
-        found = {"numeric"}
-    if len(found) > 1 or None in found:
-        first = {}
-        for value in known:
-            first.setdefault(_family(value), value)
-        shown = ", ".join(f"{value!r:.40}" for value in first.values())
-        if None in found:
-            raise TypeError(
-                f"column {column} holds values of no known kind ({shown}): convert them, as with str(), or leave the "
-                "column out"
-            )
+    first = {}
+    for value in known:
+        first.setdefault(_family(value), value)
+    if first.keys() == {"bool", "numeric"}:
+        return "numeric"
+    shown = ", ".join(f"{value!r:.40}" for value in first.values())
+    if None in first:
+        raise TypeError(
+            f"column {column} holds values of no known kind ({shown}): convert them, as with str(), or leave the "
+            "column out"
+        )
+    if len(first) > 1:
         raise TypeError(
             f"column {column} holds values of several kinds ({shown}): convert them, leave the column out, or name its "
             f"kind: kinds={{{column!r}: 'categorical'}}"
         )
-    (family,) = found
+    (family,) = first
     if family != "text":
         return str(family)
     if all(_is_date(text) for text in known):
@@ -104,3 +389,30 @@ def _is_date(text: str) -> bool:
         return "-" in text and bool(values.moment("", text))
     except (TypeError, ValueError):
         return False
+
+
+def _checked_levels(column: str, levels: Iterable[Any]) -> tuple[str, ...]:
+    """Levels as text. Raises TypeError for other levels or a text in their place, ValueError for none, or one twice."""
+    given = checks.ordered(f"the levels of column {column}", levels, "a list of levels")
+    known = tuple(values.level(column, level) for level in given)
+    if not known:
+        raise ValueError(f"column {column} needs at least one level")
+    if len(set(known)) < len(known):
+        twice = min(level for level in known if known.count(level) > 1)
+        raise ValueError(f"column {column} has a level twice: {twice!r} (levels are compared as text)")
+    return known
+
+
+def _clipped(scaled: float) -> float:
+    """A number of standard deviations, at most `CUT` on either side."""
+    return min(max(scaled, -CUT), CUT)
+
+
+def _part(when: datetime) -> float:
+    """The fraction of the day that has passed."""
+    return (when.hour * 3600 + when.minute * 60 + when.second + when.microsecond / 1e6) / _DAY
+
+
+def _day(when: datetime) -> float:
+    """Days since the year 1, fractions included."""
+    return when.toordinal() + _part(when)

@@ -1,24 +1,59 @@
-"""Columns of a table as the parts of a log: indices and names of actions, numbers, times, groups of columns."""
+"""The columns of a table as the parts of a log: indices and names of actions, numbers, times, groups of columns."""
 
-import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from seqdec import checks
 from seqdec.features import Encoder
+from seqdec.tables import frame
 
 if TYPE_CHECKING:
     import pandas as pd
 
 ESTIMATED = "estimated_propensity"
 """The column of propensities that are estimates."""
-_PART = r"reward\[(.+)\]"
 NAMES = "timestamp, action, reward, propensity, context_0, ..., mask_0, ..., action_0_feature_0, ..."
+_PART = r"reward\[(.+)\]"
 _INDEX = "(0|[1-9][0-9]*)"
 _GROUPS = {"context": f"context_{_INDEX}", "mask": f"mask_{_INDEX}", "features": f"action_{_INDEX}_feature_{_INDEX}"}
+
+
+def parts_of(
+    table: Any,
+    *,
+    context: Encoder | Sequence[str] | None,
+    action: str,
+    reward: str,
+    propensity: str | None,
+    time: str | None,
+    action_names: Sequence[str] | None,
+) -> dict[str, Any]:
+    """Arguments of `make_log`; those of `Log.from_pandas`, with its errors."""
+    table = named(frame(table).to_pandas())
+    estimated = propensity == "propensity" and "propensity" not in table and ESTIMATED in table
+    chosen = ESTIMATED if estimated else propensity
+    rewards = {match[1]: name for name in table if name != reward and (match := re.fullmatch(_PART, str(name)))}
+    remedy = ", or say that it is unknown, propensity=None (seqdec ope --propensity none, or estimated)"
+    known = None if chosen is None else numbers(chosen, required(table, "propensity", chosen, remedy))
+    indices, names = actions_of(required(table, "action", action), action_names)
+    weighted = f", or add one, a weighted sum of {', '.join(rewards.values())}" if rewards else ""
+    if time is None and "timestamp" in table:
+        time = "timestamp"
+    return {
+        "context": _context(table, context, {action: "action", reward: "reward", chosen: "propensity"}),
+        "action": indices,
+        "reward": numbers(reward, required(table, "reward", reward, weighted)),
+        "propensity": known,
+        "mask": _group(table, "mask"),
+        "timestamp": None if time is None else times(required(table, "time", time)),
+        "action_features": _group(table, "features"),
+        "action_names": names,
+        "estimated": estimated,
+        "reward_parts": {part: numbers(name, table[name]) for part, name in rewards.items()},
+    }
 
 
 def refuse(name: str, wrong: Any, values: np.ndarray, remedy: str) -> None:
@@ -34,13 +69,16 @@ def by_action(name: str, table: Any, names: Sequence[Any]) -> Any:
 
     Raises ValueError for the names of some actions but not of all.
     """
-    labels = getattr(table, "column_names", getattr(table, "columns", None))  # those of Arrow; of pandas and Polars
-    if labels is None or list(labels) == list(names):
+    if not hasattr(table, "columns"):
         return table
-    if sorted(map(str, labels)) == sorted(map(str, names)) and set(labels) == set(names):
-        return table.select(list(names)) if hasattr(table, "select") else table[list(names)]
-    if any(isinstance(label, str) and label in names for label in labels):
-        raise ValueError(f"{name} must have a column for each action, {list(names)}; got {list(labels)}")
+    columns = frame(table).to_pandas()
+    labels, wanted = list(columns.columns), list(names)
+    if labels == wanted:
+        return table
+    if len(labels) == len(wanted) and set(labels) == set(wanted):
+        return columns[wanted]
+    if any(isinstance(label, str) and label in wanted for label in labels):
+        raise ValueError(f"{name} must have a column for each action, {wanted}; got {labels}")
     return table
 
 
@@ -49,57 +87,26 @@ def part_column(name: str) -> str:
     return f"reward[{name}]"
 
 
-class Columns:
-    """The columns of a table by name."""
+def named(table: "pd.DataFrame") -> "pd.DataFrame":
+    """The table with names of columns that are str. Raises ValueError where the separator of a file was wrong."""
+    if not all(isinstance(name, str) for name in table.columns):
+        table = table.set_axis(list(map(str, table.columns)), axis=1)
+    if len(table.columns) == 1 and (found := re.search("[;\t|]", table.columns[0])):
+        raise ValueError(
+            f"the only column is {table.columns[0][:60]!r}: the separator seems to be {found[0]!r}; write the file "
+            f"with commas, or read it with pandas.read_csv(..., sep={found[0]!r}) and pass it to Log.from_pandas"
+        )
+    return table
 
-    def __init__(self, table: "pd.DataFrame"):
-        """Raises TypeError for a table of another library, ValueError where the separator of a file was wrong."""
-        import pandas as pd
 
-        if not isinstance(table, pd.DataFrame):
-            kind = type(table).__name__
-            raise TypeError(
-                f"table must be a pandas.DataFrame; got {kind}: convert it, as with to_pandas() or DataFrame()"
-            )
-        self.table = table
-        self.names = [str(name) for name in table.columns]
-        if len(self.names) == 1 and (found := re.search("[;\t|]", self.names[0])):
-            separator = found.group()
-            raise ValueError(
-                f"the only column is {self.names[0][:60]!r}: the separator seems to be {separator!r}; write the file "
-                f"with commas, or read it with pandas.read_csv(..., sep={separator!r}) and pass it to Log.from_pandas"
-            )
-
-    def __getitem__(self, name: str) -> Any:
-        """The column of that name. Raises ValueError where it is not there, or twice."""
-        if name not in self.names:
-            raise ValueError(f"there is no column {name}; the table has {', '.join(self.names[:12]) or 'none'}")
-        if self.names.count(name) > 1:
-            raise ValueError(f"the column {name} occurs twice: drop one")
-        return self.table.iloc[:, self.names.index(name)]
-
-    def required(self, role: str, name: str, remedy: str = "") -> Any:
-        """The column that has a role in the log. Raises ValueError with the remedy where it is not there."""
-        if name not in self.names:
-            raise ValueError(
-                f"there is no column {name}; the table has {', '.join(self.names[:12]) or 'none'}: name the column of "
-                f"the {role}, {role}=...{remedy}"
-            )
-        return self[name]
-
-    def parts(self, reward: str) -> dict[str, np.ndarray]:
-        """Named rewards by name, besides the column that is the reward."""
-        found = {name: match.group(1) for name in self.names if name != reward and (match := re.fullmatch(_PART, name))}
-        return {part: numbers(name, self[name]) for name, part in found.items()}
-
-    def group(self, group: str) -> np.ndarray | None:
-        """The numbers of a group of numbered columns, (n, *shape of the group); None for an empty group."""
-        matches = [re.fullmatch(_GROUPS[group], name) for name in self.names]
-        places = _complete(group, [tuple(int(part) for part in match.groups()) for match in matches if match])
-        if not places:
-            return None
-        columns = [numbers(name, self[name]) for name in (_name(group, place) for place in places)]
-        return np.stack(columns, axis=1).reshape(len(self.table), *_shape(places))
+def required(table: "pd.DataFrame", role: str, name: str, remedy: str = "") -> Any:
+    """The column that has a role in the log. Raises ValueError with the remedy where it is not there."""
+    if name not in table:
+        has = ", ".join(map(str, table.columns[:12])) or "none"
+        if role:
+            remedy = f": name the column of the {role}, {role}=...{remedy}"
+        raise ValueError(f"there is no column {name}; the table has {has}{remedy}")
+    return table[name]
 
 
 def has_actions(names: Iterable[str]) -> bool:
@@ -107,38 +114,47 @@ def has_actions(names: Iterable[str]) -> bool:
     return any(re.fullmatch(_GROUPS[group], name) for name in names for group in ("mask", "features"))
 
 
-def context_of(columns: Columns, context: Encoder | Sequence[str] | None, outcomes: Mapping[str, str]) -> Any:
+def _group(table: "pd.DataFrame", group: str) -> np.ndarray | None:
+    """The numbers of a group of numbered columns, (n, *shape of the group); None for an empty group."""
+    matches = [re.fullmatch(_GROUPS[group], name) for name in table]
+    found = {tuple(map(int, match.groups())): match[0] for match in matches if match}
+    if not found:
+        return None
+    shape, columns = tuple(max(axis) + 1 for axis in zip(*found, strict=True)), []
+    for place in np.ndindex(*shape):
+        if place not in found:
+            absent = _GROUPS[group].replace(_INDEX, "{}").format(*place)
+            raise ValueError(f"there is no column {absent}, but there is {found[max(found)]}")
+        columns.append(numbers(found[place], table[found[place]]))
+    return np.stack(columns, axis=1).reshape(len(table), *shape)
+
+
+def _context(table: "pd.DataFrame", context: Any, outcomes: dict[Any, str]) -> Any:
     """The features of each row (n, d): encoded, or the numbers in the named columns, or those in context_0, ...
 
-    Raises:
-        TypeError: neither an encoder nor names.
-        ValueError: a column that is not there, does not hold finite numbers, or is among the `outcomes` (name -> role),
-            which are not known before the decision.
+    `outcomes` (column -> role) are not known before the decision, and so refused.
     """
     if context is None:
-        return columns.group("context")
-    names = context.columns if isinstance(context, Encoder) else context
-    names = checks.ordered("context", names, "an Encoder or a list of columns")
+        return _group(table, "context")
+    encodes = isinstance(context, Encoder)
+    names = checks.ordered("context", context.columns if encodes else context, "an Encoder or a list of columns")
     for name in names:
         if name in outcomes:
             raise ValueError(
                 f"the column {name} of the context is the {outcomes[name]}, which is not known before the decision: "
                 "leave it out, as with Encoder.fit(table, ['age', 'city'])"
             )
-    if isinstance(context, Encoder):
-        return context.transform(columns.table)
-    return np.stack([_plain(name, columns[name]) for name in names], axis=1) if names else None
-
-
-def _plain(name: str, values: Any) -> np.ndarray:
-    """A column of finite numbers."""
-    remedy = "encode the columns, context=Encoder.fit(table, [...]) of seqdec.features"
-    try:
-        found = np.asarray(numbers(name, values), np.float64)
-    except ValueError as error:
-        raise ValueError(f"{error}: {remedy}") from None
-    refuse(name, ~np.isfinite(found), found, f"fill it, or {remedy}")
-    return found
+    if encodes:
+        return context.transform(table)
+    columns, remedy = [], "encode the columns, context=Encoder.fit(table, [...]) of seqdec.features"
+    for name in names:
+        column = required(table, "", name)
+        try:
+            columns.append(found := np.asarray(numbers(name, column), np.float64))
+        except ValueError as error:
+            raise ValueError(f"{error}: {remedy}") from None
+        refuse(name, ~np.isfinite(found), found, f"fill it, or {remedy}")
+    return np.stack(columns, axis=1) if columns else None
 
 
 def actions_of(values: Any, names: Sequence[str] | None) -> tuple[Any, tuple[str, ...] | None]:
@@ -167,12 +183,6 @@ def actions_of(values: Any, names: Sequence[str] | None) -> tuple[Any, tuple[str
     return indices, known
 
 
-def _numbered(column: Any) -> Any:
-    import pandas as pd
-
-    return pd.to_numeric(column, errors="coerce")
-
-
 def checked_names(names: Sequence[str] | None) -> tuple[str, ...] | None:
     """Raises TypeError for what is not a list of texts, ValueError for one that occurs twice."""
     if names is None:
@@ -185,48 +195,13 @@ def checked_names(names: Sequence[str] | None) -> tuple[str, ...] | None:
     return known
 
 
-def _complete(group: str, places: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """The indices in order. Raises ValueError if one is missing."""
-    if not places:
-        return []
-    shape, known = _shape(places), set(places)
-    if len(known) < len(places):
-        raise ValueError(f"a column of the group {_name(group, places[0])}, ... occurs twice: drop one")
-    # One more than there are: what is missing is among them, however large the largest index.
-    expected = [_place(number, shape) for number in range(min(math.prod(shape), len(places) + 1))]
-    for place in expected:
-        if place not in known:
-            raise ValueError(f"there is no column {_name(group, place)}, but there is {_name(group, max(places))}")
-    return expected
-
-
-def _shape(places: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
-    return tuple(max(indices) + 1 for indices in zip(*places, strict=True))
-
-
-def _place(number: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The indices at a place in C order."""
-    indices = []
-    for size in reversed(shape):
-        number, index = divmod(number, size)
-        indices.append(index)
-    return tuple(reversed(indices))
-
-
-def _name(group: str, place: tuple[int, ...]) -> str:
-    return _GROUPS[group].replace(_INDEX, "{}").format(*place)
-
-
 def numbers(name: str, values: Any) -> np.ndarray:
     """A column of numbers."""
-    import pandas as pd
-
     try:
-        found: Any = pd.to_numeric(values, errors="coerce")
+        found: Any = _numbered(values)
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"column {name}: it holds what is not a number ({error})") from error
-    wrong = (found.isna() & ~values.isna()).to_numpy()
-    refuse(name, wrong, values.to_numpy(), "it is not a number")
+    refuse(name, (found.isna() & ~values.isna()).to_numpy(), values.to_numpy(), "it is not a number")
     return found.to_numpy()
 
 
@@ -244,3 +219,9 @@ def times(values: Any) -> np.ndarray:
     dates: Any = pd.to_datetime(values, utc=True, errors="coerce", format="ISO8601")
     refuse("timestamp", dates.isna().to_numpy(), values.to_numpy(), "it is neither a number nor an ISO 8601 date")
     return dates.dt.tz_localize(None).to_numpy()
+
+
+def _numbered(column: Any) -> Any:
+    import pandas as pd
+
+    return pd.to_numeric(column, errors="coerce")

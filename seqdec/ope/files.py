@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from seqdec import checks
-from seqdec.features import Encoder
 from seqdec.introspection import counted, described
-from seqdec.ope.columns import Columns, has_actions, numbers
+from seqdec.ope.columns import has_actions, named, numbers, required
 from seqdec.ope.contract import Evidence, Predicted, Target, evidence
-from seqdec.ope.log import Log
-from seqdec.ope.validation import MOST_ACTIONS
+from seqdec.ope.log import MOST_ACTIONS, Log
 from seqdec.persistence import located, reading
 
 if TYPE_CHECKING:
@@ -71,34 +69,28 @@ class LogFile(NamedTuple):
             raise type(error)(f"{self.file}, rows {start:,} to {start + rows - 1:,}: {error}") from error
 
     def _timed(self, table: "pd.DataFrame") -> bool:
-        return self.options["time"] is not None or "timestamp" in table
+        return self.options.get("time") is not None or "timestamp" in table
 
 
 def scan_log(
     path: str | os.PathLike[str],
     *,
     batch_size: int = 100_000,
-    context: Encoder | Sequence[str] | None = None,
     action: str = "action",
-    reward: str = "reward",
-    propensity: str | None = "propensity",
-    time: str | None = None,
     action_names: Sequence[str] | None = None,
     num_actions: int | None = None,
+    **columns: Any,
 ) -> LogFile:
     """The log in a parquet file, for `evaluate`, without loading it; only its actions are read here.
 
     Args:
         path: of the file.
         batch_size: rows that are in memory at a time.
-        context: as in `Log.from_pandas`, and so are all others.
         action: column of the actions.
-        reward: column of the rewards.
-        propensity: column of the propensities, or None.
-        time: column of the times, or None.
         action_names: names of all actions; None for those that occur, sorted, or the categories.
         num_actions: k; None for the largest action that occurs, and 1, where there are neither names nor masks nor
             features of actions.
+        columns: other keywords of `Log.from_pandas`.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -108,7 +100,7 @@ def scan_log(
 
     path, batch_size = located(path), checks.count("batch_size", batch_size)
     names = _columns(path)
-    Columns(pd.DataFrame(columns=names)).required("action", action)
+    required(named(pd.DataFrame(columns=names)), "action", action)
     count, levels, categorical = 0, {}, False
     for table in _tables(path, batch_size, [action]):
         column = table[action]
@@ -123,8 +115,8 @@ def scan_log(
         action_names = texts if categorical else sorted(texts)
     elif action_names is None and num_actions is None and not has_actions(names) and 0 <= places.max() < MOST_ACTIONS:
         num_actions = int(places.max()) + 1
-    options = {"context": context, "action": action, "reward": reward, "propensity": propensity, "time": time}
-    return LogFile(str(path), count, batch_size, {**options, "action_names": action_names, "num_actions": num_actions})
+    options = {"action": action, "action_names": action_names, "num_actions": num_actions, **columns}
+    return LogFile(str(path), count, batch_size, options)
 
 
 Numbers = Callable[[Log], Any] | Sequence[str]
@@ -172,8 +164,7 @@ def _numbers(name: str, given: Numbers, table: "pd.DataFrame", batch: Log) -> An
         raise TypeError(
             f"{name} of a log in batches must be a function of a batch or a list of columns; got {type(given).__name__}"
         )
-    columns = Columns(table)
-    return np.stack([numbers(column, columns[column]) for column in given], axis=1)
+    return np.stack([numbers(column, required(table, "", column)) for column in given], axis=1)
 
 
 def _columns(path: Path) -> list[str]:

@@ -16,7 +16,7 @@ Other columns are ignored. `Log.from_pandas` reads columns of other names.
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -28,21 +28,21 @@ from seqdec.introspection import counted, described, html, ranged
 from seqdec.ope.columns import (
     ESTIMATED,
     NAMES,
-    Columns,
     actions_of,
     by_action,
     checked_names,
-    context_of,
-    numbers,
     part_column,
+    parts_of,
+    refuse,
     times,
 )
-from seqdec.ope.validation import MOST_ACTIONS, actions_from, check_parts, mask_from
 from seqdec.persistence import check_table_name, located, read_any_table, write_table
 from seqdec.registry import unknown
 
 if TYPE_CHECKING:
     import pandas as pd
+
+MOST_ACTIONS = 2**20
 
 
 class Log(NamedTuple):
@@ -155,8 +155,13 @@ class Log(NamedTuple):
     ) -> "Log":
         """The log in a table, whose columns of other names than those in this module's docstring are ignored.
 
+        >>> import pandas as pd
+        >>> table = pd.DataFrame({"offer": ["a", "b"], "clicked": [0, 1], "chance": [0.5, 0.5]})
+        >>> Log.from_pandas(table, action="offer", reward="clicked", propensity="chance").action_names
+        ('a', 'b')
+
         Args:
-            table: of pandas, a row for each decision in the order of time.
+            table: of pandas, polars or pyarrow, a row for each decision in the order of time.
             context: an encoder of columns, or the names of columns of numbers, which are taken as they are; None for
                 context_0, context_1, ...
             action: column of the actions: numbers from 0, or names.
@@ -170,35 +175,19 @@ class Log(NamedTuple):
             num_actions: k, for a log of numbered actions with neither masks nor action features.
 
         Raises:
-            TypeError: a table of another library, or a context that is neither an encoder nor names.
+            TypeError: not a table, or a context that is neither an encoder nor names.
             ValueError: naming column, row (from 0), value and remedy.
         """
-        columns = Columns(table)
-        estimated = propensity == "propensity" and propensity not in columns.names and ESTIMATED in columns.names
-        chosen = ESTIMATED if estimated else propensity
-        known = None
-        if chosen is not None:
-            remedy = ", or say that it is unknown, propensity=None (seqdec ope --propensity none, or estimated)"
-            known = numbers(chosen, columns.required("propensity", chosen, remedy))
-        outcomes = {action: "action", reward: "reward"} | ({} if chosen is None else {chosen: "propensity"})
-        if time is None and "timestamp" in columns.names:
-            time = "timestamp"
-        parts = columns.parts(reward)
-        weighted = f", or add one, a weighted sum of {', '.join(map(part_column, parts))}" if parts else ""
-        indices, names = actions_of(columns.required("action", action), action_names)
-        return make_log(
-            context=context_of(columns, context, outcomes),
-            action=indices,
-            reward=numbers(reward, columns.required("reward", reward, weighted)),
-            propensity=known,
-            mask=columns.group("mask"),
-            timestamp=None if time is None else times(columns.required("time", time)),
-            action_features=columns.group("features"),
-            action_names=names,
-            num_actions=num_actions,
-            estimated=estimated,
-            reward_parts=parts,
+        parts = parts_of(
+            table,
+            context=context,
+            action=action,
+            reward=reward,
+            propensity=propensity,
+            time=time,
+            action_names=action_names,
         )
+        return make_log(**parts, num_actions=num_actions)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the table as parquet.
@@ -210,21 +199,10 @@ class Log(NamedTuple):
         write_table(file, self.to_pandas())
 
     @classmethod
-    def load(
-        cls,
-        path: str | os.PathLike[str],
-        *,
-        context: Encoder | Sequence[str] | None = None,
-        action: str = "action",
-        reward: str = "reward",
-        propensity: str | None = "propensity",
-        time: str | None = None,
-        action_names: Sequence[str] | None = None,
-        num_actions: int | None = None,
-    ) -> "Log":
+    def load(cls, path: str | os.PathLike[str], **columns: Any) -> "Log":
         """Read a log from a parquet file, or from text with commas: .csv, .txt, or one of them compressed, as .csv.gz.
 
-        Other arguments as in `from_pandas`. The log of an `OnlineAgent` is read by `seqdec.online.read_log`. Raises
+        Keywords as in `from_pandas`. The log of an `OnlineAgent` is read by `seqdec.online.read_log`. Raises
         FileNotFoundError, OSError if the file cannot be read, and ValueError naming it if it holds no valid log.
         """
         path = located(path)
@@ -232,16 +210,7 @@ class Log(NamedTuple):
             raise FileNotFoundError(f"there is no log {path}; give a parquet or CSV file with the columns {NAMES}")
         table = read_any_table(path)
         try:
-            return cls.from_pandas(
-                table,
-                context=context,
-                action=action,
-                reward=reward,
-                propensity=propensity,
-                time=time,
-                action_names=action_names,
-                num_actions=num_actions,
-            )
+            return cls.from_pandas(table, **columns)
         except Exception as error:  # of pandas or of the checks
             raise ValueError(f"{path}: {error}") from error
 
@@ -280,61 +249,102 @@ def make_log(
         ValueError: naming column, row (from 0), value and remedy.
         TypeError: `num_actions` is no integer.
     """
-    action, names = _named(action, action_names)
-    if not len(action):
-        raise ValueError(f"column action: a log needs at least one row; got shape {action.shape}")
-    count = len(action)
-    actions = actions_from(action)
+    if any(isinstance(value, str) for value in np.asarray(action, object).ravel()):
+        action, action_names = actions_of(action, action_names)
+    names = checked_names(action_names)
+    actions = _indices(_array("action", action, 1))
+    count = len(actions)
+    if not count:
+        raise ValueError("column action: a log needs at least one row; got none")
     if hasattr(action_features, "iloc") and names:  # a table of pandas with a row for each action
         action_features = by_action("the transposed action_features", action_features.T, names).T
-    features = None if action_features is None else _array("action_features", action_features, 2, 3).astype(np.float64)
+    features = None if action_features is None else _floats("action_features", action_features, 2, 3)
     if features is not None and features.ndim == 2:
         features = np.broadcast_to(features, (count, *features.shape))
-    allowed = None if mask is None else _array("mask", by_action("mask", mask, names or ()), 2)
-    known = [None if num_actions is None else checks.count("num_actions", num_actions)]
-    known += [None if array is None else array.shape[1] for array in (allowed, features)]
-    known += [None if names is None else len(names)]
-    sizes = {size for size in known if size is not None} or {int(actions.max()) + 1}
+    allowed = None if mask is None else _mask(_array("mask", by_action("mask", mask, names or ()), 2))
+    counts = [None if num_actions is None else checks.count("num_actions", num_actions), names and len(names)]
+    counts += [array.shape[1] for array in (allowed, features) if array is not None]
+    sizes = {size for size in counts if size is not None} or {int(actions.max()) + 1}
     if len(sizes) > 1:
         raise ValueError(
             f"num_actions, action_names, mask and action_features count different numbers of actions: {sorted(sizes)}"
         )
-    size = sizes.pop()
+    (size,) = sizes
     if size > MOST_ACTIONS:
         raise ValueError(f"num_actions must be at most {MOST_ACTIONS}; got {size}: number the actions")
-    parts: dict[str, Any] = {
-        "context": np.zeros((count, 0)) if context is None else _array("context", context, 2).astype(np.float64),
-        "action": actions,
-        "reward": _array("reward", reward, 1).astype(np.float64),
-        "propensity": np.full(count, np.nan)
-        if propensity is None
-        else _array("propensity", propensity, 1).astype(np.float64),
-        "mask": np.ones((count, size), bool) if allowed is None else mask_from(allowed),
-        "timestamp": np.arange(count) if timestamp is None else _times_array(timestamp),
-        "action_features": features,
-    }
-    named = _parts(reward_parts)
-    check_parts(**parts, reward_parts=named)
-    parts["propensity"] = np.minimum(parts["propensity"], 1.0)
-    flag = checks.flag("estimated", estimated)
-    return Log(**parts, action_names=names, estimated=flag, reward_parts=named or None)
+    if reward_parts is not None and not hasattr(reward_parts, "keys"):
+        raise TypeError(f"reward_parts must be a dict from names to rewards, or a table; got {reward_parts!r:.200}")
+    log = Log(
+        context=np.zeros((count, 0)) if context is None else _floats("context", context, 2),
+        action=actions,
+        reward=_floats("reward", reward, 1),
+        propensity=np.full(count, np.nan) if propensity is None else _floats("propensity", propensity, 1),
+        mask=np.ones((count, size), bool) if allowed is None else allowed,
+        timestamp=np.arange(count) if timestamp is None else _moments(timestamp),
+        action_features=features,
+        action_names=names,
+        estimated=checks.flag("estimated", estimated),
+        reward_parts={name: _floats(part_column(name), part, 1) for name, part in dict(reward_parts or {}).items()}
+        or None,
+    )
+    _check(log)
+    return log._replace(propensity=np.minimum(log.propensity, 1.0))
 
 
-def _named(action: Any, names: Sequence[str] | None) -> tuple[np.ndarray, tuple[str, ...] | None]:
-    """Indices and names of actions."""
-    action = list(action) if isinstance(action, Iterator) else action
-    if any(isinstance(value, str) for value in np.asarray(action, object).ravel()):
-        action, names = actions_of(action, names)
-    return _array("action", action, 1), checked_names(names)
+def _check(log: Log) -> None:
+    """Refuse shapes and values that the estimators cannot handle. Raises ValueError."""
+    count, size, rows = len(log.action), log.num_actions, np.arange(len(log.action))
+    rewards = {"reward": log.reward, **{part_column(name): part for name, part in (log.reward_parts or {}).items()}}
+    shapes: dict[str, tuple[Any, tuple[int, ...]]] = {name: (part, (count,)) for name, part in rewards.items()}
+    shapes |= {name: (getattr(log, name), (count,)) for name in ("propensity", "timestamp")}
+    shapes |= {"context": (log.context, (count, log.context.shape[1])), "mask": (log.mask, (count, size))}
+    if log.action_features is not None:
+        shapes["action_features"] = log.action_features, (count, size, log.action_features.shape[2])
+    for name, (array, shape) in shapes.items():
+        if array.shape != shape:
+            raise ValueError(f"{name} must have shape {shape}; got {array.shape}")
+    for name, array in rewards.items():
+        refuse(name, ~np.isfinite(array), array, "a reward must be known: drop rows without one")
+    chance, moments, top = log.propensity, log.timestamp, size - 1
+    refuse(
+        "propensity",
+        ~((chance > 0) & (chance <= 1 + checks.TOLERANCE)) & ~np.isnan(chance).all(),
+        chance,
+        "a propensity must lie in (0, 1]: log the probability with which the action was drawn, or drop the row",
+    )
+    outside = f"actions count from 0 to {top}: pass num_actions, or renumber"
+    refuse("action", log.action > top, log.action, outside)
+    forbidden = "the mask forbids it: allow it in column mask_<action>, or drop the row"
+    refuse("action", ~log.mask[rows, log.action], log.action, forbidden)
+    for name, array in (("context", log.context), ("action features", log.action_features)):
+        if array is not None and array.size:
+            flat = array.reshape(count, -1)
+            wrong = ~np.isfinite(flat)
+            values = flat[rows, wrong.argmax(axis=1)]
+            refuse(name, wrong.any(axis=1), values, "features must be finite: fill what is missing")
+    unknown_times = np.asarray(np.isnat(moments) if moments.dtype.kind == "M" else ~np.isfinite(moments))
+    refuse("timestamp", unknown_times, moments, "fill it in, or drop the row")
+    early = np.concatenate([[False], moments[1:] < moments[:-1]])
+    refuse("timestamp", early, moments, "it is earlier than the row before: sort the log by time")
 
 
-def _parts(given: Any) -> dict[str, np.ndarray]:
-    """Named rewards, of a dict or a table."""
-    if given is None:
-        return {}
-    if not hasattr(given, "keys"):
-        raise TypeError(f"reward_parts must be a dict from names to rewards, or a table; got {given!r:.200}")
-    return {name: _array(part_column(name), given[name], 1).astype(np.float64) for name in given}
+def _indices(action: np.ndarray) -> np.ndarray:
+    """Actions as int64."""
+    wrong = ~((action >= 0) & (action < MOST_ACTIONS) & (action == np.floor(action)))
+    refuse("action", wrong, action, "actions must be integers from 0: number them")
+    return action.astype(np.int64)
+
+
+def _mask(mask: np.ndarray) -> np.ndarray:
+    """A mask of zeros and ones as bool."""
+    wrong = ~np.isin(mask, (0, 1))
+    values = mask[np.arange(len(mask)), wrong.argmax(axis=1)] if mask.size else mask
+    refuse("mask", wrong.any(axis=1), values, "a mask is true (1) where the action was allowed, else false (0)")
+    return mask.astype(bool)
+
+
+def _floats(name: str, values: Any, *axes: int) -> np.ndarray:
+    return _array(name, values, *axes).astype(np.float64)
 
 
 def _array(name: str, values: Any, *axes: int) -> np.ndarray:
@@ -350,20 +360,14 @@ def _array(name: str, values: Any, *axes: int) -> np.ndarray:
     return array
 
 
-def _times_array(values: Any) -> np.ndarray:
+def _moments(values: Any) -> np.ndarray:
     """Dates, also as text or Python's, or numbers with one axis. Raises ValueError for anything else."""
     import pandas as pd
 
-    values = list(values) if isinstance(values, Iterator) else values
     array = np.asarray(values)
     if array.ndim != 1 or array.dtype.kind not in "MOU":
         return _array("timestamp", values, 1)
-    if array.dtype.kind == "M":
-        return array
-    try:
-        return _array("timestamp", array, 1)
-    except ValueError:
-        return times(pd.Series(array))
+    return array if array.dtype.kind == "M" else times(pd.Series(array))
 
 
 def inputs(log: Log) -> np.ndarray:
