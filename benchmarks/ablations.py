@@ -16,20 +16,30 @@ table, paired over seeds, with 95% intervals. The papers' figures are those of t
 their order compares.
 """
 
-import argparse
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import tyro
+from harness import command, interval
+from harness import table as head
 
 from reproduction import tasks
 from reproduction.tasks import Task
 from seqdec import optim
-from seqdec.statistics import mean_and_margin
+
+
+class Options(NamedTuple):
+    """Of all ablations."""
+
+    seeds: int
+    rates: int
+    steps: int
+
 
 Make = Callable[[optax.Schedule], optax.GradientTransformationExtraArgs]
 
@@ -84,11 +94,11 @@ def training(task: Task, variant: Variant, steps: int) -> Callable[[float, int],
     return lambda rate, seed: run(task.data, task.held_out, rate, seed)
 
 
-def table(title: str, task: Task, variants: Mapping[str, Variant], steps: int, options: argparse.Namespace) -> None:
+def table(title: str, task: Task, variants: Mapping[str, Variant], steps: int, options: Options) -> None:
     """Print the figures of variants by name, each compared with the first."""
     what = "perplexity" if task.perplexity else "error / %"
     print(f"\n{title}: {task.name}, {steps} steps, {options.seeds} seeds\n")
-    print(f"| variant | rate | held-out loss | {what} | ahead | paper |\n|---|---|---|---|---|---|")
+    row = head("variant", "rate", "held-out loss", what, "ahead", "paper")
     first = None
     for name, variant in variants.items():
         run = training(task, variant, steps)
@@ -97,12 +107,11 @@ def table(title: str, task: Task, variants: Mapping[str, Variant], steps: int, o
         best = grid[int(np.argmin(sweep))]
         ends = np.array([run(best, seed) for seed in range(options.seeds)], float)
         first = ends if first is None else first
-        cells = [mean_and_margin(values) for values in (ends[:, 0], ends[:, 1], first[:, 1] - ends[:, 1])]
-        loss, figure, ahead = (f"{mean:.3f} ± {margin:.3f}" for mean, margin in cells)
-        print(f"| {name} | {best:.2g} | {loss} | {figure} | {ahead} | {variant.published} |", flush=True)
+        cells = [interval(values, ".3f") for values in (ends[:, 0], ends[:, 1], first[:, 1] - ends[:, 1])]
+        row(name, f"{best:.2g}", *cells, variant.published)
 
 
-def koala(options: argparse.Namespace) -> None:
+def koala(options: Options) -> None:
     """Table 8, and Figures 2 and 3, of KOALA++."""
     task = tasks.make("mnist")
 
@@ -125,7 +134,7 @@ def _steps(steps: int) -> optax.Schedule:
     return optax.piecewise_constant_schedule(1.0, {int(part * steps): 0.1 for part in (0.3, 0.6, 0.9)})
 
 
-def koala_runs(options: argparse.Namespace) -> None:
+def koala_runs(options: Options) -> None:
     """Tables 6 and 7 of KOALA++: errors with other batches and schedules, and those of SGD beside."""
     task = tasks.make("mnist")
     methods = {
@@ -197,7 +206,7 @@ def small_text() -> Task:
     return task._replace(name="text, small", init=init, loss=loss, batch=4)
 
 
-def alice(options: argparse.Namespace) -> None:
+def alice(options: Options) -> None:
     """Table 5 and Figure 5 of Alice, at rank 8 with a switch in every 20 steps."""
     task = small_text()
 
@@ -220,7 +229,7 @@ def alice(options: argparse.Namespace) -> None:
     table("Alice, its parts (Table 5, Figure 5)", task, variants, options.steps, options)
 
 
-def alice_basis(options: argparse.Namespace) -> None:
+def alice_basis(options: Options) -> None:
     """Figure 6 of Alice: |cosine| between an eigenvector before and after a renewal, without switching."""
     task, interval, turns = small_text(), 20, options.steps // 20
     make = functools.partial(optim.alice, 0.06, rank=8, leading=3, interval=interval, switching="none")
@@ -269,7 +278,7 @@ ADAM = {0.1: 72.78, 0.2: 72.65, 0.5: 72.86, 0.8: 73.20, 0.9: 72.85, 0.95: 72.78,
 """Accuracies of fixed momenta on CIFAR-100, Tables 13 and 14."""
 
 
-def self_tuning(options: argparse.Namespace) -> None:
+def self_tuning(options: Options) -> None:
     """Tables 13, 14 and 18 of the self-tuning momenta. Figures of the paper are errors."""
     task = tasks.make("mnist")
 
@@ -303,7 +312,7 @@ def self_tuning(options: argparse.Namespace) -> None:
     table("Self-tuning SGD, gradients that choose (Table 18)", task, variants, options.steps, options)
 
 
-def condition(options: argparse.Namespace) -> None:
+def condition(options: Options) -> None:
     """Figure 3 of FISMO: condition numbers of the updates in step 60."""
     del options
     task, steps = tasks.make("mnist"), 60
@@ -345,12 +354,17 @@ def _label(matrix: bool) -> str:
 
 ABLATIONS = {method.__name__: method for method in (koala, koala_runs, alice, alice_basis, self_tuning, condition)}
 
+
+def main(
+    names: Annotated[tuple[str, ...], tyro.conf.Positional] = tuple(ABLATIONS),
+    seeds: int = 3,
+    rates: int = 3,
+    steps: int = 400,
+) -> None:
+    """Print the tables of the ablations that are named."""
+    for name in names:
+        ABLATIONS[name](Options(seeds, rates, steps))
+
+
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", default=list(ABLATIONS), metavar="NAME")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--rates", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=400)
-    arguments = parser.parse_args()
-    for chosen in arguments.names:
-        ABLATIONS[chosen](arguments)
+    command(main)

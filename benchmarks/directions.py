@@ -9,12 +9,14 @@ condition number of FISMO's factors at the end; the same with its scale-free sta
 self-tuning SGD takes each of its momenta.
 """
 
-import argparse
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import tyro
+from harness import command
 
 from reproduction import tasks
 from seqdec import optim
@@ -84,17 +86,16 @@ def measure(name: str, rate: float, steps: int) -> dict[str, float]:
     return result
 
 
-def main() -> None:
-    """Read the arguments and print a line for each task."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tasks", nargs="+", choices=tasks.names())
-    parser.add_argument("--rate", type=float, default=0.1)
-    parser.add_argument("--steps", type=int, default=100)
-    arguments = parser.parse_args()
-    for name in arguments.tasks:
-        figures = measure(name, arguments.rate, arguments.steps)
+def main(
+    names: Annotated[tuple[str, ...], tyro.conf.Positional] = ("mnist", "cifar", "text"),
+    rate: float = 0.1,
+    steps: int = 100,
+) -> None:
+    """Print a line for each task."""
+    for name in names:
+        figures = measure(name, rate, steps)
         print(name, *(f"{key} {value:.3f}" for key, value in figures.items()), sep="; ", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    command(main)

@@ -1,11 +1,13 @@
 """What the measurements share: cases, peers and seeds end in rows of a table, printed as soon as they are known.
 
-Scripts are called from the root of the repository; `--help` shows the options of each.
+Scripts are called from the root of the repository; `--help` shows the options of each. Importing this module puts the
+root on the path, for `reproduction`.
 """
 
 import sys
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,8 @@ import tyro
 import seqdec
 from seqdec.core import Agent, Environment
 from seqdec.statistics import mean_and_margin
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 
 def command(main: Callable[..., None]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import tyro
+from harness import command
 
 import seqdec
 from reproduction.images import MNIST
@@ -54,4 +54,4 @@ def main(steps: int = 6000, seeds: int = 3) -> None:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, description=__doc__)
+    command(main)

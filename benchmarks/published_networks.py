@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import optax
 import pandas as pd
-import tyro
+from harness import command
 from published_mnist import row
 
 import seqdec
@@ -107,4 +107,4 @@ def main(agents: tuple[str, ...] = tuple(SETTINGS), steps: int = 40_000, seeds: 
 
 
 if __name__ == "__main__":
-    tyro.cli(main, description=__doc__)
+    command(main)

@@ -7,10 +7,11 @@ the settings of the row above it and one more change, with two standard errors; 
 Without --data the log is SYNTHETIC, with another seed than the experiment's.
 """
 
-import argparse
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
+from harness import command
 
 import seqdec
 from reproduction import kuairec
@@ -41,19 +42,18 @@ def contenders(env: Environment) -> Iterator[tuple[str, Agent]]:
     yield "users, products, direct features", kuairec.KuaiRec().agent("hilofi", env)
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data")
-    parser.add_argument("--steps", type=int, default=20_000)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--first-seed", type=int, default=100)
-    options = parser.parse_args()
+def main(data: Path | None = None, steps: int = 20_000, seeds: int = 3, first_seed: int = 100) -> None:
+    """Print a line for each change."""
     seqdec.use_all_cores()
-    log = synthetic_kuairec(seed=7) if options.data is None else load_kuairec(options.data, feature_lag=-1)
+    log = synthetic_kuairec(seed=7) if data is None else load_kuairec(data, feature_lag=-1)
     env = seqdec.envs.recommender_log(log, order="shuffled")
-    steps = min(options.steps, len(log.rewards))
     for name, agent in contenders(env):
-        run = kuairec.in_watch_ratios(seqdec.run(agent, env, steps, seed=options.first_seed, num_seeds=options.seeds))
+        run = seqdec.run(agent, env, min(steps, len(log.rewards)), seed=first_seed, num_seeds=seeds)
+        run = kuairec.in_watch_ratios(run)
         mean = run.rewards.mean(1)
         margin = f" ± {2 * mean.std(ddof=1) / np.sqrt(len(mean)):.3f}" if len(mean) > 1 else ""
         print(f"{name:40} {mean.mean():.3f}{margin}", flush=True)
+
+
+if __name__ == "__main__":
+    command(main)

@@ -12,13 +12,15 @@ the gradient, which is measured with 8 windows and counted eight times for 64, a
 first.
 """
 
-import argparse
 import time
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import tyro
+from harness import command, table
 
 from reproduction.optimizers import CONTENDERS
 from reproduction.tasks import Transformer
@@ -74,42 +76,34 @@ class Run:
         self.times.append(1e3 * spent)
 
 
-def main() -> None:
-    """Read the arguments, measure, and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(names: Annotated[tuple[str, ...], tyro.conf.Positional] = (), steps: int = 40, turn: int = 8) -> None:
+    """Measure all optimizers, or those that are named, and print the table."""
     makers = transformations()
-    parser.add_argument("names", nargs="*", default=list(makers), metavar="NAME")
-    parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--turn", type=int, default=8)
-    options = parser.parse_args()
     gradient, params = gradient_function()
     windows = jax.random.randint(jax.random.key(1), (4, WINDOWS, WINDOW + 1), 0, CHARACTERS)
     gradients = [jax.block_until_ready(gradient(params, batch))[1] for batch in windows]
-    runs = {name: Run(makers[name], params, gradients[0]) for name in dict.fromkeys(["adamw", "muon", *options.names])}
+    runs = {
+        name: Run(makers[name], params, gradients[0]) for name in dict.fromkeys(["adamw", "muon", *(names or makers)])
+    }
     spent = []
-    for begin in range(0, options.steps + 1, options.turn):
+    for begin in range(0, steps + 1, turn):
         spent.append(1e3 * seconds(gradient, params, windows[0])[1])
         for run in runs.values():
-            for step in range(begin, min(begin + options.turn, options.steps + 1)):
-                run.take(gradients[step % len(gradients)])
+            for number in range(begin, min(begin + turn, steps + 1)):
+                run.take(gradients[number % len(gradients)])
 
     def whole(name: str, batch: int) -> float:
         return float(np.median(spent)) * batch / WINDOWS + float(np.mean(runs[name].times[1:]))
 
     print(f"{sum(leaf.size for leaf in jax.tree.leaves(params)):,} parameters; gradient {np.median(spent):,.0f} ms")
-    titles = ("optimizer", "median / ms", "largest", "first", "by Muon's", "state", "step, 64 windows", "8 windows")
-    print("|", " | ".join(titles), "|")
-    print("|---" * len(titles), "|", sep="")
+    row = table("optimizer", "median / ms", "largest", "first", "by Muon's", "state", "step, 64 windows", "8 windows")
     for name, run in runs.items():
         times, state = run.times[1:], run.bytes / runs["adamw"].bytes
         muon = np.mean(times) / np.mean(runs["muon"].times[1:])
-        steps = " | ".join(f"{whole(name, batch) / whole('adamw', batch):.2f}" for batch in (BATCH, WINDOWS))
-        print(
-            f"| {name} | {np.median(times):,.0f} | {max(times):,.0f} | {run.times[0]:,.0f} | {muon:.2f} | {state:.2f} "
-            f"| {steps} |",
-            flush=True,
-        )
+        ratios = [f"{whole(name, batch) / whole('adamw', batch):.2f}" for batch in (BATCH, WINDOWS)]
+        milliseconds = [f"{value:,.0f}" for value in (np.median(times), max(times), run.times[0])]
+        row(name, *milliseconds, f"{muon:.2f}", f"{state:.2f}", *ratios)
 
 
 if __name__ == "__main__":
-    main()
+    command(main)

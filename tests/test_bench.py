@@ -14,7 +14,7 @@ import pytest
 from seqdec import likelihoods, models
 from seqdec import params as parameters
 from seqdec.cli import main
-from seqdec.commands import bench, bench_tables
+from seqdec.commands import bench
 from seqdec.filters import reference
 
 NAMES = ("lrkf", "lolofi", "hilofi")
@@ -87,7 +87,7 @@ def test_the_command_fills_the_folder(tmp_path: Path, capsys: Any, monkeypatch: 
     assert main(["bench", "filters", *sizes, "--repeats", "1", "--out", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
     table = pd.read_parquet(tmp_path / "filters.parquet")
-    assert list(table.columns) == list(bench_tables.COLUMNS)
+    assert list(table.columns) == list(bench.COLUMNS)
     assert len(table) == 9
     assert set(table["filter"]) == set(NAMES)
     assert np.all(table["D"].to_numpy() <= np.repeat([3000, 6000, 9000], 3))

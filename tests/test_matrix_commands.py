@@ -283,7 +283,7 @@ def values_of(name: str, option: str) -> Iterator[str]:
 
 def shared(name: str, option: str) -> Iterator[str]:
     """The values of an option that all bandits have, dealt out to those whose agents act on the same kind of space."""
-    kinds = [one for one in commands.EXPERIMENTS if issubclass(commands.EVERY[one], bandits.Options)]  # pyright: ignore
+    kinds = [one for one in commands.REGISTRY if issubclass(commands.EVERY[one], bandits.Options)]  # pyright: ignore
     space = SPACE.get(name, "contexts")
     peers = [one for one in kinds if SPACE.get(one, "contexts") == space or option != "agents"]
     for index, value in enumerate(bandits.Options.choices[option].known):
@@ -389,5 +389,5 @@ def test_the_defaults_of_every_command(name: str, traced: Path, capsys: Any) -> 
     needed = ["--agent", "adamw"] if name == "tune" else []
     printed = done([*command(name), *needed, *sizes(name), "--out", "out"], capsys)
     assert done(["report", "out"], capsys).strip() == printed.split("\n\nResults")[0].strip()
-    if name in commands.EXPERIMENTS:  # the other commands begin again, or are done
+    if name in commands.REGISTRY:  # the other commands begin again, or are done
         assert done(["run", "--resume", "out"], capsys).strip() == printed.strip()

@@ -20,8 +20,8 @@ from sklearn.dummy import DummyRegressor
 
 import seqdec
 from seqdec import cli, envs, filters, likelihoods, models, ope
-from seqdec.commands import logs
 from seqdec.commands import ope as evaluation
+from seqdec.commands import ope as logs
 from seqdec.ope import Log, make_log
 from seqdec.ope.contract import registered_name
 from tests.toys import toy_agent, toy_env

@@ -11,7 +11,7 @@ import pytest
 
 import seqdec
 from seqdec import data, envs, ope
-from seqdec.commands import logs
+from seqdec.commands import ope as logs
 from tests.tables import write_open_bandit
 
 

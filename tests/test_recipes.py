@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PARTS = ("seqdec", "agents", "envs", "tests", "pyproject.toml", "seqdec_command.py")
+PARTS = ("seqdec", "agents", "envs", "reproduction", "tests", "pyproject.toml", "seqdec_command.py")
 FILE = re.compile(r"^New file `([\w.]+)` in `([\w/]+)`", re.MULTILINE)
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 LINE = re.compile(r"^- (Registry|Test), (imports of|`\w+` in) `([\w/.]+)`[^:`]*:((?:.|\n(?!\n|- ))*)", re.MULTILINE)
@@ -53,7 +53,7 @@ CONTRACTS = {
     "An agent that is not a filter": ("tests/test_agents.py tests/test_agent_options.py", 10),
     "A policy": ("tests/test_policies.py", 5),
     "An environment": ("tests/test_envs.py", 3),
-    "An experiment": ("tests/test_registry.py tests/test_experiments.py tests/test_cli.py", 2),
+    "An experiment": ("tests/test_registry.py tests/reproduction/test_experiments.py tests/test_cli.py", 2),
     "An optimizer": ("tests/test_optim.py", 5),
     "An estimator of off-policy evaluation": ("tests/test_ope.py", 1),
     "A surrogate of Bayesian optimization": ("tests/test_bo.py", 1),

@@ -5,10 +5,9 @@ import pytest
 
 from seqdec.agents.ranges import ranges
 from seqdec.cli import main
-from seqdec.commands import found
 from seqdec.commands.bandits import Options
 from seqdec.commands.digits import Digits
-from seqdec.commands.folder import read_manifest
+from seqdec.commands.folder import read_manifest, read_settings
 from seqdec.results import Run
 
 
@@ -31,7 +30,7 @@ def test_trials_begin_with_the_present_settings_and_the_best_is_kept(tuned):
     assert trials["learning_rate"][0] == pytest.approx(Digits.tuned["adamw"]["learning_rate"])
     assert trials["learning_rate"].between(1e-5, 1e-1).all()
     assert trials["learning_rate"].nunique() == 2
-    entry = found.read_settings(tuned[0] / "settings.json", "digits")["adamw"]
+    entry = read_settings(tuned[0] / "settings.json", "digits")["adamw"]
     best = trials.loc[trials["reward"].idxmax()]
     assert entry["settings"] == {"learning_rate": best["learning_rate"]}
     assert (entry["budget"], entry["steps"], entry["seed"]) == (2, 30, 1000)
@@ -47,7 +46,7 @@ def test_an_experiment_takes_the_settings_and_names_them(tuned, tmp_path, capsys
     file = tuned[0] / "settings.json"
     asked = ["run", "digits", "--agents", "adamw", "--steps", "20", "--seeds", "1", "--out", str(tmp_path)]
     assert main([*asked, "--settings", str(file)]) == 0
-    rate = found.read_settings(file, "digits")["adamw"]["settings"]["learning_rate"]
+    rate = read_settings(file, "digits")["adamw"]["settings"]["learning_rate"]
     assert Run.load(tmp_path / "runs" / "adamw").settings["learning_rate"] == pytest.approx(rate)
     assert read_manifest(tmp_path)["tuned"]["adamw"]["settings"]["learning_rate"] == rate
     assert f"adamw: learning_rate {rate:.3g} (best of 2 trials of 30 steps" in capsys.readouterr().out
@@ -70,9 +69,9 @@ def test_wrong_options_are_usage_errors(arguments, message, capsys, tmp_path):
 
 def test_settings_of_another_experiment_are_refused(tuned):
     with pytest.raises(ValueError, match="holds settings for 'digits', not for 'mnist'"):
-        found.read_settings(tuned[0] / "settings.json", "mnist")
+        read_settings(tuned[0] / "settings.json", "mnist")
     with pytest.raises(ValueError, match="is not a file of settings"):
-        found.read_settings(tuned[0] / "manifest.json", "digits")
+        read_settings(tuned[0] / "manifest.json", "digits")
 
 
 def test_zeros_and_other_kinds_of_settings_are_not_searched():
@@ -86,4 +85,4 @@ def test_zeros_and_other_kinds_of_settings_are_not_searched():
 def test_agents_with_a_belief_over_the_last_layer_can_be_tuned(name, tmp_path):
     """Their last layer is found while the program of a trial is built."""
     assert main(["tune", "digits", "--agent", name, "--budget", "1", "--steps", "10", "--out", str(tmp_path)]) == 0
-    assert name in found.read_settings(tmp_path / "settings.json", "digits")
+    assert name in read_settings(tmp_path / "settings.json", "digits")

@@ -86,7 +86,7 @@ class Bench(Located):
         return []
 
     def play(self, plan: None, finished: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """Yield a row for each filter, network and rank, with the columns of `bench_tables.COLUMNS`."""
+        """Yield a row for each filter, network and rank, with the columns of `COLUMNS`."""
         copied = copy_bandwidth()
         names = split_names("filter", self.filters)
         cases = [(name, size, rank) for size in self.sizes for rank in self.ranks for name in names]

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from matplotlib.collections import LineCollection
 
-from reproduction import cifar, classify, in_between, in_between_tables, mnist, nonstationary, outliers
+from reproduction import cifar, classify, images, in_between, nonstationary, outliers
 from reproduction.data import load_snelson
 from seqdec import cli, commands, figures, models
 from seqdec.agents._neural.experience import Batch, Experience
@@ -32,7 +32,7 @@ def written(options: Any, runs: dict[str, Run], out: Path) -> str:
     return printed
 
 
-@pytest.mark.parametrize("name", commands.EXPERIMENTS)
+@pytest.mark.parametrize("name", commands.REGISTRY)
 def test_quick_changes_defaults_only_and_the_help_says_which(name: str) -> None:
     options: Any = commands.REGISTRY[name]
     small = options.quick_options
@@ -49,7 +49,7 @@ def test_quick_changes_defaults_only_and_the_help_says_which(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in commands.EXPERIMENTS if hasattr(commands.REGISTRY[name], "published_options")]
+    "name", [name for name in commands.REGISTRY if hasattr(commands.REGISTRY[name], "published_options")]
 )
 def test_published_changes_defaults_only(name: str) -> None:
     options: Any = commands.REGISTRY[name]
@@ -81,7 +81,7 @@ def test_published_agents_are_those_of_the_paper(name: str) -> None:
 
 
 def test_published_mnist_shows_the_images_of_the_paper(image_home: Path) -> None:
-    options = mnist.MNIST(published=True, agents="lrkf,lrkf.published")
+    options = images.MNIST(published=True, agents="lrkf,lrkf.published")
     assert float(options.check().env.observation_space.low.min()) < 0  # pyright: ignore[reportAttributeAccessIssue]
     ours, theirs = (agent.settings["process_noise"] for agent in options.check().agents.values())
     assert (ours, theirs) == (3e-4, 1e-6)
@@ -136,7 +136,7 @@ def test_bands_end_where_values_are_impossible() -> None:
 
 def test_average_reward_since_the_start() -> None:
     run = make_run()
-    line = mnist.average_figure({"hilofi": run}).axes[0].lines[0]
+    line = images.average_figure({"hilofi": run}).axes[0].lines[0]
     expected = run.rewards.astype(float).mean(axis=0).cumsum() / np.arange(1, 41)
     np.testing.assert_allclose(np.asarray(line.get_ydata()), expected[20:])
 
@@ -289,7 +289,7 @@ def test_measures_of_bands_by_hand() -> None:
     bands = pd.concat(parts, ignore_index=True).assign(data="d", filter="f", seed=0, observations=120, epochs=1)
     bands["std"] = np.where(bands["where"] == "gap", 1.0, np.where(bands["where"] == "grid", np.abs(bands["x"]), 0.1))
     bands = bands.assign(mean=0.0, noise=0.03, y=[0.0, 0.0, 0.38, 0.4, 3.0, -1.0, *[np.nan] * 10])
-    row = in_between_tables.summarize(bands).loc[("d", "f")]
+    row = in_between.summarize(bands).loc[("d", "f")]
     assert (row["at_data"], row["in_gap"], row["outside"]) == pytest.approx((0.1, 1.0, 1.0))
     assert (row["gap_ratio"], row["outside_ratio"]) == pytest.approx((10.0, 10.0))
     assert (row["coverage"], row["gap_coverage"]) == (0.5, 0.5)

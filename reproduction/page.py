@@ -3,10 +3,10 @@
     seqdec run in-between --published --out results/in-between
     seqdec run mnist --published --seeds 3 --agents AGENTS --out results/mnist
     seqdec run bo --published --methods METHODS --runs 10 --out results/bo
-    python benchmarks/reproduction.py --results results
+    python -m reproduction.page --results results
 
 The folder of a run has its name in `RUNS`, and the command is the one there. The summary of each finished run is kept
-as benchmarks/reproduction/NAME.parquet, with the options and the versions of the run in its manifest. The tables of the
+as reproduction/kept/NAME.parquet, with the options and the versions of the run in its manifest. The tables of the
 page, each after a line `<!-- NAME -->`, are made of these; without --results that is all that is done.
 """
 
@@ -25,7 +25,7 @@ from seqdec.statistics import with_margin
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reproduction.md"
-STORE = Path(__file__).resolve().parent / "reproduction"
+STORE = Path(__file__).resolve().parent / "kept"
 PUBLISHED = ".published"
 NAMES = {
     "hilofi": "HiLoFi",

@@ -11,7 +11,7 @@ import pandas as pd
 import pooch
 import pytest
 
-from reproduction import optimizer_tables, optimizers, tasks
+from reproduction import optimizers, tasks
 from reproduction.data import load_cifar10
 from reproduction.tasks import Task
 from seqdec import models
@@ -139,7 +139,7 @@ def test_runs_of_the_sweep_can_be_shorter_than_the_reported(toy: Task, tmp_path:
 
 def test_perplexity_of_a_run_that_diverged_is_drawn_without_overflow() -> None:
     facts = {"validation": True, "perplexity": True, "judged": True}
-    drawn = optimizer_tables._drawn(pd.DataFrame({"test_loss": [2.0, 1e6]}).assign(**facts))["drawn"]
+    drawn = optimizers._drawn(pd.DataFrame({"test_loss": [2.0, 1e6]}).assign(**facts))["drawn"]
     np.testing.assert_allclose(drawn, np.exp([2.0, 100.0]))
 
 
