@@ -75,8 +75,9 @@ def hilofi(
     """
     own = {
         "rank": rank, "initial_std_hidden": initial_std_hidden, "initial_std_last": initial_std_last,
-        "process_noise_hidden": process_noise_hidden, "process_noise_last": process_noise_last, "initial_span":
-        initial_span, "initial_std_table": initial_std_table, "per_output": per_output, "numerics": numerics,
+        "process_noise_hidden": process_noise_hidden, "process_noise_last": process_noise_last,
+        "initial_span": initial_span, "initial_std_table": initial_std_table, "per_output": per_output,
+        "numerics": numerics,
     }  # fmt: skip
     return _of_filter(
         hilofi, filters.hilofi, own, spaces, policy, model, likelihood, noise_variance, num_candidates, rehearsal,
@@ -111,9 +112,9 @@ def lolofi(
     """
     own = {
         "rank_hidden": rank_hidden, "rank_last": rank_last, "initial_std_hidden": initial_std_hidden,
-        "initial_std_last": initial_std_last, "process_noise_hidden": process_noise_hidden, "process_noise_last":
-        process_noise_last, "initial_span": initial_span, "initial_std_table": initial_std_table, "numerics":
-        numerics,
+        "initial_std_last": initial_std_last, "process_noise_hidden": process_noise_hidden,
+        "process_noise_last": process_noise_last, "initial_span": initial_span,
+        "initial_std_table": initial_std_table, "numerics": numerics,
     }  # fmt: skip
     return _of_filter(
         lolofi, filters.lolofi, own, spaces, policy, model, likelihood, noise_variance, num_candidates, rehearsal,
@@ -144,8 +145,8 @@ def lofi(
     Arguments up to `standardize` are those of `seqdec.agents.hilofi`, the others those of `seqdec.filters.lofi`.
     """
     own = {
-        "rank": rank, "initial_std": initial_std, "process_noise": process_noise, "initial_std_table":
-        initial_std_table, "spare": spare, "numerics": numerics,
+        "rank": rank, "initial_std": initial_std, "process_noise": process_noise,
+        "initial_std_table": initial_std_table, "spare": spare, "numerics": numerics,
     }  # fmt: skip
     return _of_filter(
         lofi, filters.lofi, own, spaces, policy, model, likelihood, noise_variance, num_candidates, rehearsal,
@@ -235,9 +236,7 @@ def subspace(
 
     Arguments up to `standardize` are those of `seqdec.agents.hilofi`, the others those of `seqdec.filters.subspace`.
     """
-    own = {
-        "rank": rank, "initial_std": initial_std, "initial_std_table": initial_std_table, "numerics": numerics,
-    }  # fmt: skip
+    own = {"rank": rank, "initial_std": initial_std, "initial_std_table": initial_std_table, "numerics": numerics}
     return _of_filter(
         subspace, filters.subspace, own, spaces, policy, model, likelihood, noise_variance, num_candidates, rehearsal,
         average, standardize,
