@@ -40,7 +40,7 @@ def join(like: PyTree, is_last: IsLast, hidden: list[Array], last: list[Array]) 
 
 
 @functools.lru_cache(maxsize=256)
-def _places(structure: jax.tree_util.PyTreeDef, is_last: IsLast) -> tuple[bool, ...]:
+def _places(structure: Any, is_last: IsLast) -> tuple[bool, ...]:
     """Whether each leaf of trees of this structure is in the last layer."""
     leaves = jax.tree_util.tree_flatten_with_path(structure.unflatten(range(structure.num_leaves)))[0]
     paths = [path_names(path) for path, _ in leaves]
