@@ -232,7 +232,7 @@ def subspace(
     initial_std_table: TableStd = 1.0,
     numerics: Numerics = Numerics(),
 ) -> Agent:
-    """Subspace EKF: a dense belief over random directions of parameter space, all others are fixed.
+    """Subspace EKF: a dense belief over d random directions of parameter space, all others are fixed.
 
     Arguments up to `standardize` are those of `seqdec.agents.hilofi`, the others those of `seqdec.filters.subspace`.
     """
