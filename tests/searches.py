@@ -19,7 +19,6 @@ from seqdec.executors import Local
 WORKERS: dict[str, dict[str, Any]] = {
     "one": {},
     "batch": {"batch_size": 3},
-    "map": {"batch_size": 3, "workers": map},
     "processes": {"batch_size": 2, "workers": 2},
     "thread": {"workers": ThreadPoolExecutor},
     "local": {"workers": Local},

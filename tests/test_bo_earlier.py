@@ -12,7 +12,7 @@ import pytest
 
 import seqdec
 from seqdec.bo import BayesianOptimizer, Categorical, Conditional, Integer, Linear, Real, Search
-from seqdec.bo.earlier import prior
+from seqdec.bo.transfer import prior
 
 QUICK = Search(raw_samples=128, num_restarts=4, steps=15)
 BOX = [Real(-5, 10), Real(0, 15)]
@@ -167,7 +167,7 @@ def test_points_outside_are_used_and_others_left_out() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"earlier": 3}, TypeError, "earlier must be a result of seqdec.minimize, .* path of a study; got 3"),
+        ({"earlier": 3}, TypeError, "earlier must be a result of seqdec.minimize, .* path of a saved search; got 3"),
         ({"earlier": [None]}, TypeError, r"earlier\[0\] must be a result"),
         ({"earlier": "nowhere"}, FileNotFoundError, "nowhere"),
         ({"earlier": pd.DataFrame({"x_0": [0.1]})}, ValueError, "earlier has no column 'value'; its columns are"),

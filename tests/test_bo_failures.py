@@ -6,9 +6,7 @@ import logging
 import math
 import os
 import pickle
-import signal
 import subprocess
-import sys
 import threading
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -93,14 +91,8 @@ class Running(Future[Any]):
         return True
 
 
-def listed(call: Any, xs: Any) -> list[Any]:
-    return [call(x) for x in xs]
-
-
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize(
-    ("workers", "batch_size", "evaluated"), [(1, 1, 3), (1, 3, 3), (map, 3, 3), (listed, 4, 4), (InThread(), 4, 4)]
-)
+@pytest.mark.parametrize(("workers", "batch_size", "evaluated"), [(1, 1, 3), (1, 3, 3), (InThread(), 4, 4)])
 @pytest.mark.parametrize("kind", [KeyError, StopIteration, BrokenExecutor, Frozen, TypeError])
 def test_a_bug_of_the_function_is_raised_with_what_was_evaluated(
     kind: type[Exception], workers: Any, batch_size: int, evaluated: int
@@ -126,7 +118,7 @@ def test_an_exception_of_another_process_is_raised_with_its_traceback() -> None:
         seqdec.minimize(Faulty(Unpicklable("both ", "parts")), BOX, workers=Pickled(), **OPTIONS)
 
 
-@pytest.mark.parametrize("workers", [1, listed, InThread(), Pickled()])
+@pytest.mark.parametrize("workers", [1, InThread(), Pickled()])
 @pytest.mark.parametrize("error", [KeyError("a"), Unpicklable("both ", "parts")])
 def test_what_is_caught_is_a_failed_trial_and_logged(
     error: Exception, workers: Any, caplog: pytest.LogCaptureFixture
@@ -203,23 +195,6 @@ def test_an_interrupted_search_keeps_what_others_have_completed() -> None:
         seqdec.minimize(in_worker, BOX, workers=executor, **OPTIONS)
 
 
-def test_an_interrupted_batch_of_processes_keeps_what_is_completed(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Interrupted:
-        def __init__(self, **options: Any) -> None:
-            pass
-
-        def __call__(self, calls: Any) -> Any:
-            third, second = [*calls][2:0:-1]
-            yield third[0](*third[1])
-            yield second[0](*second[1])
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr("joblib.Parallel", Interrupted)
-    result = seqdec.minimize(lambda x: x[0], BOX, workers=2, batch_size=4, **OPTIONS)
-    assert (result.status, result.nfev) == (3, 2)
-    assert result.optimizer.trials_dataframe()["state"].tolist() == ["pending", "complete", "complete", "pending"]
-
-
 def hanging(folder: str, x: Any) -> float:
     """Hangs, with a process that it has started, unless x is small."""
     if x[0] < 0.5:
@@ -262,38 +237,6 @@ def test_a_call_that_hangs_is_ended_and_counts_as_failed(
     assert len(hung(tmp_path)) == 4 and happens(lambda: all(map(has_ended, hung(tmp_path))))
 
 
-@pytest.mark.slow
-def test_only_calls_that_hang_end_the_search(tmp_path: Path) -> None:
-    fun = functools.partial(hanging, str(tmp_path))
-    options = {**OPTIONS, "x0": [[0.9, 0.0], [0.8, 0.0]], "max_failures": 2}
-    result = seqdec.minimize(fun, BOX, workers=2, batch_size=2, call_timeout=0.2, **options)
-    assert (result.status, result.nfev) == (1, 2) and "2 calls in a row failed" in result.message
-    assert "TimeoutError: the call took longer" in result.message
-
-
-@pytest.mark.extended
-@pytest.mark.slow
-def test_ctrl_c_ends_calls_that_have_time_left(tmp_path: Path) -> None:
-    program = f"""
-import functools, os, signal, threading, seqdec
-from tests.test_bo_failures import *
-signal.signal(signal.SIGINT, signal.default_int_handler)
-folder = Path({str(tmp_path)!r})
-
-def interrupt():
-    if happens(lambda: len(hung(folder)) == 4):
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-
-threading.Thread(target=interrupt).start()
-fun = functools.partial(hanging, str(folder))
-OPTIONS["x0"] = [[0.8, 0.0], [0.9, 0.0]]
-seqdec.minimize(fun, BOX, workers=2, batch_size=2, call_timeout=1e6, **OPTIONS)
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, cwd=ROOT)
-    assert done.returncode == -signal.SIGINT and "\nKeyboardInterrupt\n" in done.stderr
-    assert len(hung(tmp_path)) == 4 and happens(lambda: all(map(has_ended, hung(tmp_path))))
-
-
 @pytest.mark.parametrize(
     ("workers", "message"),
     [
@@ -301,7 +244,6 @@ seqdec.minimize(fun, BOX, workers=2, batch_size=2, call_timeout=1e6, **OPTIONS)
             1,
             r"workers=1 calls fun in this process: pass workers=2 or more, or .*Local\(1, call_timeout=5\)",
         ),
-        (map, r"pass workers=seqdec.executors.Local\(number, call_timeout=5\)"),
         (InThread(), "workers that are a number of processes; got .*InThread"),
     ],
 )

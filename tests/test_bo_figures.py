@@ -25,9 +25,8 @@ from seqdec.bo import (
     model,
     space_from,
 )
-from seqdec.bo.report import figures, progress
+from seqdec.bo.report import figures
 from seqdec.bo.report.importance import total_effects, units
-from seqdec.bo.report.study import study_of
 from seqdec.figures import finish_axis
 
 BOX = [(-5.0, 10.0), (0.0, 15.0)]
@@ -124,7 +123,7 @@ def test_inactive_parameters_have_no_importance() -> None:
 def test_uniform_numbers_become_points_of_the_space(bounds: Any) -> None:
     space = space_from(bounds)
     found = units(space, np.random.default_rng(0).random((200, len(space.dimensions))))
-    assert found == pytest.approx(np.stack([space.encode(space.decode(unit)) for unit in found]))
+    assert found == pytest.approx(np.stack([space.point(space.decode(unit)).unit for unit in found]))
 
 
 def test_uniform_numbers_become_uniform_points() -> None:
@@ -158,22 +157,22 @@ def test_progress_shows_every_value_the_best_the_failures_and_the_optimum() -> N
 
 def test_random_search_is_expected_to_find_the_best_of_as_many_predictions() -> None:
     optimizer = told(lambda x: x[0] ** 2 + x[1])
-    study = study_of(optimizer, None)
-    expected = progress._random_search(study, 20)
+    study = figures.study_of(optimizer, None)
+    expected = figures._random_search(study, 20)
     points = np.random.default_rng(1).random((20_000, 2))
     means = model.predictions(*optimizer.fitted(), points)[:, 0, 0]
     best = np.minimum.accumulate(means.reshape(-1, 20), axis=1)
     assert np.abs(expected - best.mean(0)).max() < 0.05 * means.std()
     up = told(lambda x: -(x[0] ** 2) - x[1], maximize=True)
-    assert progress._random_search(study_of(up, None), 20) == pytest.approx(-expected, rel=0.01)
+    assert figures._random_search(figures.study_of(up, None), 20) == pytest.approx(-expected, rel=0.01)
 
 
 def test_random_search_keeps_to_the_constraints() -> None:
     optimizer = told(lambda x: x[0] + x[1], constraints=[Linear({0: 1.0, 1: 1.0}, low=15.0)])
-    expected = progress._random_search(study_of(optimizer, None), 500)
+    expected = figures._random_search(figures.study_of(optimizer, None), 500)
     assert 14.5 < expected[-1] < 16 < expected[0] < 20
     narrow = told(lambda x: x[0] + x[1], constraints=[Linear({0: 1.0, 1: 1.0}, low=23.0)])
-    assert not len(progress._random_search(study_of(narrow, None), 5))
+    assert not len(figures._random_search(figures.study_of(narrow, None), 5))
     drawn(narrow.plot("progress"))
 
 
@@ -210,7 +209,7 @@ def test_coordinates_are_those_of_the_points_and_the_best_is_darkest() -> None:
     (collection,) = axis.collections
     order = np.argsort(-optimizer.evaluations()[1])
     heights = np.stack([segment[:, 1] for segment in collection.get_segments()])
-    want = np.stack([optimizer.space.encode(x) for x in optimizer.evaluations()[0]])[order]
+    want = np.stack([optimizer.space.point(x).unit for x in optimizer.evaluations()[0]])[order]
     assert heights[:, :2] == pytest.approx(want) and heights[[0, -1], 2].tolist() == [1.0, 0.0]
     assert to_hex(collection.get_colors()[-1]) == "#440154"
 
@@ -221,12 +220,6 @@ def test_none_is_a_choice_and_not_inactive() -> None:
     shown = {axis.get_xlabel(): axis for axis in axes(optimizer.plot("slices"))}
     assert [label.get_text() for label in shown["b"].get_xticklabels()] == ["None", "(1, 2)", "x"]
     assert any(len(line.get_xdata()) == 12 for line in shown["b"].lines)
-
-
-def test_long_names_keep_both_ends() -> None:
-    names = {f"a_very_long_name_{i}": Real(0.0, 1.0) for i in range(3)}
-    (axis,) = axes(drawn(told(lambda x: sum(x.values()), names).plot("parallel")))
-    assert axis.get_xticklabels()[2].get_text() == "a_very_l…_name_2"
 
 
 @pytest.mark.sampled(4)
@@ -250,12 +243,6 @@ def test_few_values_are_drawn(values: list[float], note: str, maximize: bool) ->
     assert not note or note in texts(figure)
 
 
-def test_one_parameter_and_a_maximum_are_drawn() -> None:
-    optimizer = told(lambda x: -((x[0] - 0.3) ** 2), [(0.0, 1.0)], maximize=True)
-    figure = drawn(optimizer.plot(maximum=0.0))
-    assert "Maximization" in figure.get_suptitle() and "optimum" in lines(axes(figure)[0])
-
-
 def test_values_of_very_different_size_are_drawn_on_a_logarithmic_scale() -> None:
     optimizer = told(lambda x: 10 ** float(x[0]))
     assert axes(optimizer.plot("progress"))[0].get_yscale() == "log"
@@ -263,15 +250,6 @@ def test_values_of_very_different_size_are_drawn_on_a_logarithmic_scale() -> Non
     assert axis.get_yscale() == "symlog" and axis.get_ylim()[0] < 0 < axis.get_ylim()[1]
     down = told(lambda x: -(10 ** float(x[0])), maximize=True)
     assert axes(drawn(down.plot("slices")))[0].get_yscale() == "symlog"
-
-
-def test_of_fifty_parameters_the_most_important_are_drawn() -> None:
-    optimizer = told(lambda x: 5 * x[7] + x[3], [(0.0, 1.0)] * 50, calls=64, capacity=64, surrogate="gp")
-    figure = drawn(optimizer.plot())
-    assert next(iter(study_of(optimizer, None).importances)) == 7
-    assert len([axis for axis in axes(figure) if axis.get_xlabel().startswith("x[")]) == 6
-    assert len(axes(optimizer.plot("parallel"))[0].get_xticks()) == 13
-    assert "and 35 less important" in texts(figure)
 
 
 def test_drawing_leaves_the_search_as_it_is() -> None:

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from seqdec.bo import BayesianOptimizer, Search, gp
+from seqdec.bo.model import marginals_of as marginals
 from seqdec.bo.surrogates import contract as surrogates
-from seqdec.bo.surrogates import evidence, input_warp
+from seqdec.bo.surrogates import gaussian_process, input_warp
 from seqdec.bo.surrogates.contract import History
 from seqdec.bo.surrogates.input_warp import Powers
-from seqdec.bo.surrogates.programs import marginals
 from tests.toys import optimizer_programs
 
 BOX = [(0.0, 1.0), (0.0, 1.0)]
@@ -53,15 +53,13 @@ def test_derivatives() -> None:
 
 
 def test_the_likelihood_has_the_gradient_by_the_points() -> None:
-    known, hyper = (
-        evidence.told(history(POINTS)),
-        evidence.Hyperparameters(np.log([0.4, 0.9]), np.log(1.7), np.log(1e-2)),
-    )
-    _, _, gradient = evidence.negative_log_likelihood(hyper, known)
+    known, flat = gaussian_process.told(history(POINTS)), np.log([0.4, 0.9, 1.7, 1e-2])
+    _, _, gradient = gaussian_process.negative_log_likelihood(flat, known)
     for row, column in ((0, 0), (7, 1), (39, 0)):
         step = np.zeros_like(known.x)
         step[row, column] = 1e-6
-        ends = [evidence.negative_log_likelihood(hyper, known._replace(x=known.x + s * step))[0] for s in (1, -1)]
+        moved = [known._replace(x=known.x + sign * step) for sign in (1, -1)]
+        ends = [gaussian_process.negative_log_likelihood(flat, one)[0] for one in moved]
         assert gradient[row, column] == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-4, abs=1e-5)
 
 
@@ -72,7 +70,8 @@ def test_the_fit_raises_the_likelihood_of_a_function_that_is_steep_at_one_end() 
 
     def likelihood(powers: Powers) -> float:
         moved = known._replace(x=input_warp.forward(powers, known.x, np))
-        return -evidence.negative_log_likelihood(evidence.fitted(moved, 50), evidence.told(moved))[0]
+        flat = gaussian_process.flatten(gaussian_process.fitted(moved, 50))
+        return -gaussian_process.negative_log_likelihood(flat, gaussian_process.told(moved))[0]
 
     assert likelihood(powers) > likelihood(Powers(*np.zeros((2, 2)))) + 5
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from seqdec.bo import BayesianOptimizer, Search, gp
-from seqdec.bo.surrogates import evidence, gaussian_process, mixture
+from seqdec.bo.surrogates import gaussian_process
 from tests.test_bo_surrogates import DIM, NEW, history
 
 QUICK = Search(raw_samples=64, num_restarts=4, steps=10)
 
 
-def fitted(**options: Any) -> mixture.State:
+def fitted(**options: Any) -> gaussian_process.Mixture:
     surrogate, known = gp(**options), history()
     return surrogate.fit(surrogate.init(jax.random.key(0), known), known)
 
@@ -22,9 +22,9 @@ def fitted(**options: Any) -> mixture.State:
 def test_one_draw_is_the_most_likely_process_to_the_bit() -> None:
     with jax.enable_x64(True):
         state, known = fitted(draws=1), history()
-        best = gaussian_process.condition(evidence.fitted(known, 30), known)
+        best = gaussian_process.condition(gaussian_process.fitted(known, 30), known)
         jax.tree.map(np.testing.assert_array_equal, state.best, best)
-        found = mixture.posterior(state).joint(jnp.asarray(NEW))
+        found = gaussian_process.mixture_posterior(state).joint(jnp.asarray(NEW))
         expected = gaussian_process.posterior(best).joint(jnp.asarray(NEW))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-15), found, expected)
 
@@ -36,7 +36,7 @@ def test_moments_are_those_of_the_members_and_of_draws() -> None:
         weights = np.exp(state.log_weights)
         members = [jax.tree.map(lambda leaf, k=k: leaf[k], state.members) for k in range(len(weights))]
         parts = [gaussian_process.posterior(member).joint(jnp.asarray(NEW)) for member in members]
-        at = mixture.posterior(state)
+        at = gaussian_process.mixture_posterior(state)
         found, mean = jax.tree.map(np.asarray, (at.joint(jnp.asarray(NEW)), at.mean(jnp.asarray(NEW))))
         keys = jax.random.split(jax.random.key(0), 800)
         draws = np.asarray(jax.lax.map(lambda key: at.draw(key)(jnp.asarray(NEW)), keys, batch_size=100))
@@ -54,12 +54,12 @@ def test_moments_are_those_of_the_members_and_of_draws() -> None:
 
 
 def test_draws_are_around_the_maximum_and_weighted_by_the_posterior() -> None:
-    known = evidence.told(history())
-    hyper = evidence.fitted(history(), 50)
-    drawn, log_weights = mixture._drawn(hyper, known, 32)
-    center, points = evidence.flatten(hyper), np.array([evidence.flatten(one) for one in drawn])
-    losses = np.array([mixture._loss(point, known)[0] for point in points])
-    assert np.all(losses > mixture._loss(center, known)[0] - 0.5)
+    known = gaussian_process.told(history())
+    hyper = gaussian_process.fitted(history(), 50)
+    drawn, log_weights = gaussian_process._drawn(hyper, known, 32)
+    center, points = gaussian_process.flatten(hyper), np.array([gaussian_process.flatten(one) for one in drawn])
+    losses = np.array([gaussian_process.loss(point, known)[0] for point in points])
+    assert np.all(losses > gaussian_process.loss(center, known)[0] - 0.5)
     spread = np.sqrt(np.mean((points - center) ** 2, axis=0))
     assert spread[2] > 2 * spread[0] and np.all(spread[:2] < 0.5)  # nothing depends on the third column
     assert len(center) == DIM + 2 and np.exp(log_weights).sum() == pytest.approx(1)

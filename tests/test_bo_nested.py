@@ -1,5 +1,6 @@
 """Constants and nested dicts in the bounds of Bayesian optimization."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -145,7 +146,7 @@ def _leaves(bounds: Any, above: str = "") -> list[tuple[str, Any]]:
 
 
 def _flat(entry: Any) -> Any:
-    return entry._replace(on="optimizer.kind") if isinstance(entry, Conditional) else entry
+    return replace(entry, on="optimizer.kind") if isinstance(entry, Conditional) else entry
 
 
 def test_nested_points_come_in_and_out_of_a_search(tmp_path: Any) -> None:

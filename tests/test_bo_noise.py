@@ -1,6 +1,7 @@
 """When values count as noisy: what is recommended then, and whether points of a finite space are asked for again."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 
 import seqdec
 from seqdec.bo import BayesianOptimizer, Categorical, Exhausted, History, Integer, Search
-from seqdec.bo.surrogates.evidence import shows_noise
+from seqdec.bo.surrogates.gaussian_process import shows_noise
 from seqdec.envs import objectives
 
 BOX = [(-5.0, 10.0), (0.0, 15.0)]
@@ -99,10 +100,10 @@ def test_points_of_a_finite_space_are_asked_for_again_where_values_are_noisy() -
     points = [(x["y"], x["z"]) for x in optimizer.evaluations()[0]]
     assert len({*points[:6]}) == 6 and points.count((1, "a")) > 2
     with pytest.raises(Exhausted, match=r"noise_std above 0 .* or search=Search\(repeats=True\), allows repeats"):
-        ask_and_tell(1.0, 7, noise_std=1.0, search=QUICK._replace(repeats=False))
+        ask_and_tell(1.0, 7, noise_std=1.0, search=replace(QUICK, repeats=False))
     with pytest.raises(Exhausted):
         ask_and_tell(0.0, 7)
-    assert len(ask_and_tell(0.0, 8, search=QUICK._replace(repeats=True)).trials) == 8
+    assert len(ask_and_tell(0.0, 8, search=replace(QUICK, repeats=True)).trials) == 8
 
 
 def test_noise_that_is_found_allows_repeats_too() -> None:

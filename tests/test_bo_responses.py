@@ -1,7 +1,6 @@
 """Responses of Bayesian optimization: their warp against oracles, outliers, noise, predictions and recommendations."""
 
 import copy
-import json
 import math
 from typing import Any
 
@@ -11,20 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from sklearn import gaussian_process
+from sklearn import gaussian_process as sklearn_processes
 
 import seqdec
 from seqdec.bo import BayesianOptimizer, History, Search, suggestion
+from seqdec.bo import model as programs
 from seqdec.bo import output_warp as responses
 from seqdec.bo.output_warp import Warp
-from seqdec.bo.surrogates import evidence, programs
-from seqdec.bo.surrogates import gaussian_process as page
+from seqdec.bo.surrogates import gaussian_process
 from seqdec.envs import objectives
-from seqdec.persistence import read_arrays, write_arrays
 
 BOX = [(-5.0, 10.0), (0.0, 15.0)]
-REGRESSOR: Any = gaussian_process.GaussianProcessRegressor  # the stubs know neither arrays nor None
-KERNELS: Any = gaussian_process.kernels
+REGRESSOR: Any = sklearn_processes.GaussianProcessRegressor  # the stubs know neither arrays nor None
+KERNELS: Any = sklearn_processes.kernels
 QUICK = Search(raw_samples=64, num_restarts=4, steps=10)
 BRANIN = objectives.branin()
 
@@ -163,12 +161,12 @@ def test_known_noise_is_that_of_scikit_learn() -> None:
     x, y = draw(9, 0)
     noise = np.where(np.arange(9) % 2, 0.3, 0.01)
     with jax.enable_x64(True):
-        hyper = evidence.Hyperparameters(np.log([0.4, 0.9]), np.log(1.7), np.log(0.05))
+        hyper = gaussian_process.Hyperparameters(np.log([0.4, 0.9]), np.log(1.7), np.log(0.05))
         new = np.random.default_rng(1).random((4, 2))
 
         def predict(given: np.ndarray) -> Any:
-            state = page.condition(hyper, History(x, y, np.int32(9), given))
-            return jax.jit(lambda state: page.posterior(state).joint(new)[:2])(state)
+            state = gaussian_process.condition(hyper, History(x, y, np.int32(9), given))
+            return jax.jit(lambda state: gaussian_process.posterior(state).joint(new)[:2])(state)
 
         cases = ((noise, noise), (np.where(noise > 0.1, -1.0, noise), np.where(noise > 0.1, 0.05, noise)))
         found = [(jax.device_get(predict(given)), used) for given, used in cases]
@@ -309,8 +307,8 @@ def test_the_improvement_is_augmented_by_the_noise_that_is_known_or_that_repeate
     with jax.enable_x64(True):
         model, fitted = optimizer.fitted()
         belief = programs.believe(model.surrogate, fitted.state, fitted.trials)
-        known = optimizer._fits.observations(optimizer._record)
-        target = suggestion._target(optimizer._fits.method, known, fitted, belief.means)
+        known = optimizer._observations()
+        target = suggestion._target(optimizer._method, known, fitted, belief.means)
     means = np.reshape(belief.means, (30, -1))[:, 0]
     feasible = np.array([x[0] <= 8 or not outcomes for x in optimizer.evaluations()[0]])
     incumbent = target.best if outcomes else target
@@ -369,17 +367,3 @@ def test_a_study_keeps_warp_and_noise(tmp_path: Any) -> None:
     )
     assert loaded.recommend()[1:] == optimizer.recommend()[1:]
     assert loaded.ask().x.tolist() == optimizer.ask().x.tolist()
-
-
-def test_a_study_without_a_warp_loads(tmp_path: Any) -> None:
-    optimizer = told(8)
-    optimizer.ask()
-    optimizer.save(tmp_path / "study")
-    tensors, content = read_arrays(tmp_path / "study")
-    content = json.loads(json.dumps(content))
-    del content["warp"], content["settings"]["warp"], content["settings"]["noise_std"]
-    content |= {"standard": [1.0, 2.0, 8], "trials": [trial[:4] for trial in content["trials"]]}
-    write_arrays(tmp_path / "earlier", tensors, content)
-    loaded = BayesianOptimizer.load(tmp_path / "earlier")
-    assert loaded.trials_dataframe().equals(optimizer.trials_dataframe())
-    assert not loaded.is_fitted and loaded.ask().number == 9

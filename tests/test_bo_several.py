@@ -1,7 +1,6 @@
 """Several objectives and outcome constraints: hypervolume and log EHVI against oracles, feasibility, studies."""
 
 import itertools
-import json
 import math
 import re
 from collections.abc import Iterator
@@ -16,15 +15,14 @@ from scipy import stats
 import seqdec
 from seqdec import policies
 from seqdec.bo import BayesianOptimizer, Real, Search, hypervolume, suggestion
+from seqdec.bo import model as programs
 from seqdec.bo import output_warp as responses
 from seqdec.bo.acquisition import names as acquisitions
 from seqdec.bo.acquisition import pareto
 from seqdec.bo.acquisition.feasibility import Incumbent, Target, log_probability, weighted
 from seqdec.bo.output_warp import Warp
 from seqdec.bo.surrogates import multi_output as several
-from seqdec.bo.surrogates import programs
 from seqdec.core import Posterior, Predictive
-from seqdec.persistence import read_arrays, write_arrays
 from tests.toys import optimizer_programs
 
 BOX = [(0.0, 1.0), (0.0, 1.0)]
@@ -292,9 +290,9 @@ def test_pending_trials_enter_with_what_is_expected_of_each_output() -> None:
     optimizer.ask(2)
     with jax.enable_x64(True):
         model, (state, _, trials, _) = optimizer.fitted()
-        before = np.asarray(programs.means(model.surrogate, state, trials.x))
+        before = np.asarray(programs.means_of(model.surrogate, state, trials.x))
         belief = programs.believe(model.surrogate, state, trials)
-        found = programs.marginals(model.surrogate, belief.state, trials.x[:10])
+        found = programs.marginals_of(model.surrogate, belief.state, trials.x[:10])
     means, stds = map(np.asarray, found)
     assert belief.means.shape == (10, 2) and int(trials.pending) == 2
     np.testing.assert_allclose(means[8:], before[8:10], atol=1e-3)
@@ -318,14 +316,6 @@ def test_a_reference_point_confines_the_front() -> None:
     free = played(two, 20, objectives=2).front().values
     inside, outside = (np.mean(np.all(v[:] < [0.1, 0.5], axis=1)) for v in (values, free))
     assert inside > outside
-
-
-@pytest.mark.extended
-def test_one_objective_with_a_filter_and_another_acquisition() -> None:
-    optimizer = played(one, 12, outcome_constraints=1, acquisition="ucb", **FILTER)
-    assert optimizer.acquisition == "ucb" and optimizer.best[1] < 1.5
-    front = played(two, 12, objectives=2, **FILTER).front()
-    assert len(front.x) == len(front.values) > 0
 
 
 def three(x: Any) -> list[float]:
@@ -382,25 +372,6 @@ def test_a_study_goes_on_to_the_bit(fun: Any, options: dict[str, Any], tmp_path:
         value, outcomes = optimizer.outputs.split(fun(a.x))
         optimizer.tell(a, value, outcomes=outcomes)
         loaded.tell(b, value, outcomes=outcomes)
-
-
-def test_a_study_from_before_several_objectives_loads(tmp_path: Any) -> None:
-    optimizer = quick()
-    for _ in range(6):
-        trial = optimizer.ask()
-        optimizer.tell(trial, two(trial.x)[0])
-    optimizer.ask()
-    optimizer.save(tmp_path / "study")
-    tensors, content = read_arrays(tmp_path / "study")
-    content = json.loads(json.dumps(content))
-    for name in ("objectives", "outcome_constraints", "reference_point"):
-        del content["settings"][name]
-    content["warp"] = content["warp"][0]
-    content["trials"] = [[x, status, values[0], *rest[:2]] for x, status, values, *rest in content["trials"]]
-    write_arrays(tmp_path / "earlier", tensors, content)
-    loaded = BayesianOptimizer.load(tmp_path / "earlier")
-    assert loaded.trials_dataframe().equals(optimizer.trials_dataframe())
-    assert loaded.ask().x.tolist() == optimizer.ask().x.tolist()
 
 
 # Errors
@@ -538,6 +509,6 @@ def test_a_trust_region_is_around_the_best_feasible_point() -> None:
     for a, b, outcome in ((0.1, 0.1, 0.5), (0.6, 0.6, -0.1), (0.9, 0.9, -0.2)):
         optimizer.tell({"a": a, "b": b}, a + b, outcomes=outcome)
     optimizer.ask()
-    known, (_, fitted) = optimizer._fits.observations(optimizer._record), optimizer.fitted()
-    low, high = suggestion._region(optimizer._fits.method, known, fitted.warps)
+    known, (_, fitted) = optimizer._observations(), optimizer.fitted()
+    low, high = suggestion._region(optimizer._method, known, fitted.warps)
     np.testing.assert_allclose((low + high) / 2, [0.6, 0.6])

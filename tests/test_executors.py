@@ -271,7 +271,7 @@ def test_a_worker_that_is_done_gets_its_next_point_at_once() -> None:
 
 @pytest.mark.extended
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("kind", ["processes", "local", "pool", "map", pytest.param("ray", marks=needs_ray)])
+@pytest.mark.parametrize("kind", ["processes", "local", "number", pytest.param("ray", marks=needs_ray)])
 def test_minimize_takes_workers_of_every_kind(kind: str) -> None:
     if kind == "processes":
         with ProcessPoolExecutor(2, SPAWN) as executor:
@@ -282,14 +282,11 @@ def test_minimize_takes_workers_of_every_kind(kind: str) -> None:
     elif kind == "ray":
         with Ray(workers=2) as executor:
             result = search(lambda x: bowl(x), executor)
-    elif kind == "pool":
-        with SPAWN.Pool(2) as pool:
-            result = search(bowl, pool.map, batch_size=2)
     else:
-        result = search(bowl, map, batch_size=2)
+        result = search(lambda x: bowl(x), 2, batch_size=2)
     assert result.success and result.nfev == 6
     assert result.func_vals.tolist() == [bowl(x) for x in result.x_iters]
-    if kind in ("pool", "map"):  # by batches, as with a number of processes
+    if kind == "number":
         np.testing.assert_array_equal(result.x_iters, search(bowl, 1, batch_size=2).x_iters)
 
 

@@ -29,8 +29,8 @@ from reproduction import bo, cifar, in_between, kuairec, optimizers, tasks
 from reproduction.classify import Classify
 from reproduction.images import MNIST
 from seqdec import agents, cli, commands, models, ope
+from seqdec.bo import model as surrogate_programs
 from seqdec.bo.search import ascent
-from seqdec.bo.surrogates import programs as surrogate_programs
 from seqdec.commands import bandits, bench, tune
 from seqdec.commands.digits import Digits
 from seqdec.commands.sweep import Sweep
@@ -227,7 +227,7 @@ def traced(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(Sweep, "_executor", Threads._executor)
     for module in (bench, in_between, learning, optimizers, tune):
         monkeypatch.setattr(module, "jax", Tracing())
-    for module, name in ((ascent, "climb"), (ascent, "score"), (surrogate_programs, "means")):
+    for module, name in ((ascent, "climb"), (ascent, "score"), (surrogate_programs, "means_of")):
         monkeypatch.setattr(module, name, Program(getattr(module, name).__wrapped__, static=1))
     return place
 

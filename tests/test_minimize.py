@@ -32,13 +32,13 @@ class Clock:
         return math.nan if self.calls == 3 else float(x[0])
 
 
-@pytest.mark.parametrize("kind", ["one", "map", "threads"])
+@pytest.mark.parametrize("kind", ["one", "threads"])
 def test_the_seconds_of_each_call_are_in_the_result_and_in_the_file(
     kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     clock = Clock(monkeypatch)
     with ThreadPoolExecutor(1) as executor:
-        workers = {"one": 1, "map": map, "threads": executor}[kind]
+        workers = {"one": 1, "threads": executor}[kind]
         result = seqdec.minimize(
             clock.fun, BOX, x0=[0.5, 0.5], y0=1.0, workers=workers, catch=ArithmeticError, **OPTIONS
         )
@@ -63,7 +63,7 @@ def first(x: Any) -> float:
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-@pytest.mark.parametrize("workers", [1, map, "threads"])
+@pytest.mark.parametrize("workers", [1, "threads"])
 def test_a_target_ends_the_search(workers: Any, sign: int) -> None:
     search, values = (seqdec.minimize, [5.0, 4.0, 2.0, 3.0]) if sign > 0 else (seqdec.maximize, [1.0, 2.0, 4.0, 3.0])
     told = iter(values)
@@ -121,7 +121,7 @@ def test_patience_with_several_objectives_is_for_the_front() -> None:
     assert (result.status, result.nfev, len(result.x)) == (11, 5, 4)  # equal points are all kept
 
 
-@pytest.mark.parametrize("kind", ["one", "batch", "map", "listed", "threads"])
+@pytest.mark.parametrize("kind", ["one", "batch", "threads"])
 def test_no_call_begins_after_the_time_limit(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
 
@@ -130,7 +130,7 @@ def test_no_call_begins_after_the_time_limit(kind: str, monkeypatch: pytest.Monk
         return first(x)
 
     with ThreadPoolExecutor(1) as executor:
-        workers = {"map": map, "listed": lambda call, xs: [call(x) for x in xs], "threads": executor}.get(kind, 1)
+        workers = {"threads": executor}.get(kind, 1)
         batch = 1 if kind == "one" else 3
         result = seqdec.minimize(fun, BOX, workers=workers, batch_size=batch, time_limit=6, **OPTIONS)
     assert (result.nfev, result.status, result.success) == (2, 9, True)  # at 0 and 4 seconds

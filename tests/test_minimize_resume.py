@@ -19,9 +19,9 @@ BOX = [(0.0, 1.0), (0.0, 1.0)]
 OPTIONS: dict[str, Any] = {"n_calls": 6, "seed": 0, "progress": False}
 PLACES = [
     ("one", "fun", 1), ("batch", "fun", 5), ("thread", "fun", 6), ("processes", "fun", 5), ("local", "fun", 4),
-    ("one", "before", 1), ("one", "before", 8), ("batch", "before", 6), ("map", "before", 7), ("thread", "before", 9),
-    ("one", "after", 1), ("one", "after", 9), ("batch", "after", 7), ("map", "after", 4), ("thread", "callback", 9),
-    ("one", "callback", 5), ("batch", "callback", 2), ("processes", "after", 8), ("map", "fun", 9),
+    ("one", "before", 1), ("one", "before", 8), ("batch", "before", 6), ("thread", "before", 9),
+    ("one", "after", 1), ("one", "after", 9), ("batch", "after", 7), ("thread", "callback", 9),
+    ("one", "callback", 5), ("batch", "callback", 2), ("processes", "after", 8),
     ("local", "after", 6),
 ]  # fmt: skip
 
@@ -42,7 +42,7 @@ def test_a_killed_search_goes_on_with_the_same_result(kind: str, place: str, num
     result, expected = search(folder, kind), search(whole, kind)
     assert differences(result, expected) == [] and np.isnan(result.func_vals).any()
     again = (folder / "calls").read_text().splitlines()[len(calls) :]
-    if place == "fun" and kind in ("one", "batch", "map", "thread", "local"):
+    if place == "fun" and kind in ("one", "batch", "thread", "local"):
         assert again[0] == calls[-1]  # under evaluation when it was killed
     reports = [int(line) for line in (folder / "reports").read_text().splitlines()]
     assert list(dict.fromkeys(reports)) == [*range(1, CALLS + 1)] == sorted(set(reports))

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from seqdec.bo import BayesianOptimizer, Search, space_from
-from seqdec.bo.space.spaces import identity
+from seqdec.bo.space.space import identity
 
 optuna = pytest.importorskip("optuna", reason="Optuna is not installed")
 
@@ -255,7 +255,7 @@ def test_a_failed_trial_without_its_parameters_is_no_longer_pending() -> None:
 def test_values_come_back_from_their_dimension(distribution: Any, values: list[Any]) -> None:
     space = space_from([MODULE._dimension(distribution)])
     for value in values:
-        (inside,) = identity(space.point_at(space.encode([MODULE._internal(distribution, value)])).x)
+        (inside,) = identity(space.point_at(space.point([MODULE._internal(distribution, value)]).unit).x)
         found = MODULE._external(distribution, inside)
         assert type(found) is type(value)
         is_close = isinstance(value, float) and math.isclose(found, value, rel_tol=1e-12, abs_tol=1e-12)
@@ -474,7 +474,7 @@ def test_constraints_are_stored() -> None:
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match="surrogate"):
         Sampler(surrogate="hilofy")
-    with pytest.raises(TypeError, match="unknown keyword of Sampler 'acquisitions': did you mean 'acquisition'"):
+    with pytest.raises(TypeError, match="acquisitions"):
         Sampler(acquisitions="ucb")
     with pytest.raises(TypeError, match="maximize"):
         Sampler(maximize=True)

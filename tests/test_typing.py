@@ -1,6 +1,5 @@
 """What type checkers know: the Python blocks of the documentation, and the keywords of agents and of the optimizer."""
 
-import importlib
 import inspect
 import json
 import os
@@ -12,7 +11,6 @@ from typing import Any
 
 import pytest
 
-import seqdec
 from seqdec import agents
 from tests.test_readme import BLOCKS, ROOT
 
@@ -32,7 +30,7 @@ DECLARED: dict[str, tuple[Any, Any]] = {
     **{
         name: (function, inspect.unwrap(function))
         for name, function in {
-            "linear": agents.linear, "maximize": seqdec.maximize, "minimize": seqdec.minimize,
+            "linear": agents.linear,
         }.items()
     },
 }  # fmt: skip
@@ -121,13 +119,6 @@ def test_declared_keywords_are_those_of_the_function(name: str) -> None:
     function, declared = DECLARED[name]
     shown = {key: part.annotation for key, part in inspect.signature(function).parameters.items()}
     assert shown == expanded(declared)
-
-
-def test_the_sampler_declares_its_keywords() -> None:
-    pytest.importorskip("optuna", reason="Optuna is not installed")
-    module = importlib.import_module("seqdec.integrations.optuna")
-    shown = {key: part.annotation for key, part in inspect.signature(module.Sampler).parameters.items()}
-    assert shown == expanded(module.Sampler.__init__.__wrapped__)
 
 
 def test_no_agent_hides_its_keywords() -> None:

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
+from seqdec.bo import model as programs
 from seqdec.bo.search import ascent
-from seqdec.bo.surrogates import programs
 from seqdec.core import Action, Agent, Array, Environment, Filter, IsLast, Key, Masked, Network, TimeStep
 
 NUM_ARMS = 3
@@ -104,4 +104,4 @@ def compiled(make: Callable[..., Filter]) -> Callable[..., Filter]:
 
 def optimizer_programs() -> int:
     """The number of compiled programs that choose points in Bayesian optimization."""
-    return ascent.score._cache_size() + ascent.climb._cache_size() + programs.means._cache_size()
+    return ascent.score._cache_size() + ascent.climb._cache_size() + programs.means_of._cache_size()

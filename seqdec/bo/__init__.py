@@ -1,26 +1,26 @@
 """Bayesian optimization of black-box functions, with the filters and policies of the bandits."""
 
 from seqdec.bo.acquisition.names import names as acquisition_names
-from seqdec.bo.acquisition.pareto import hypervolume
-from seqdec.bo.answers import Front, Prediction, Recommendation
+from seqdec.bo.acquisition.pareto import hypervolume, log_expected_hypervolume_improvement
 from seqdec.bo.fidelity import Fidelity, Forecast
-from seqdec.bo.minimizer.entry import maximize, minimize
-from seqdec.bo.optimizer import BayesianOptimizer
-from seqdec.bo.record import Exhausted, Trial
+from seqdec.bo.minimizer import maximize, minimize
+from seqdec.bo.model import Prediction
+from seqdec.bo.optimizer import BayesianOptimizer, Front, Recommendation
 from seqdec.bo.report.importance import importances
 from seqdec.bo.search.candidates import Search
 from seqdec.bo.space.bounds import Conditional, space_from
 from seqdec.bo.space.constraints import Linear
 from seqdec.bo.space.dimensions import Categorical, Integer, Ordinal, Real
-from seqdec.bo.space.spaces import Point, Space
+from seqdec.bo.space.space import Point, Space
 from seqdec.bo.surrogates.buffered_process import buffered_gp
 from seqdec.bo.surrogates.contract import History, Surrogate
 from seqdec.bo.surrogates.contract import names as surrogate_names
 from seqdec.bo.surrogates.filtered import ekf, hilofi_mlp, lofi, lolofi, lrkf
-from seqdec.bo.surrogates.mixture import gp
+from seqdec.bo.surrogates.gaussian_process import gp
 from seqdec.bo.surrogates.random_features import hilofi
 from seqdec.bo.surrogates.sparse_gaussian_process import sparse_gp
 from seqdec.bo.surrogates.trained import last_layer_laplace, on_vbll, vbll
+from seqdec.bo.trials import Exhausted, Trial
 
 __all__ = [
     "BayesianOptimizer",
@@ -52,6 +52,7 @@ __all__ = [
     "importances",
     "last_layer_laplace",
     "lofi",
+    "log_expected_hypervolume_improvement",
     "lolofi",
     "lrkf",
     "maximize",

@@ -1,76 +1,94 @@
-"""Saving and loading an optimization in progress: one safetensors file, settings and trials as JSON in its header."""
+"""Saving and loading a search in progress: one safetensors file, settings and trials as JSON in its header."""
 
+import contextlib
 import os
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from seqdec.bo.fidelity import Forecast
-from seqdec.bo.record import Record
+from seqdec.bo.acquisition.optimum import Optimum
+from seqdec.bo.fidelity import Forecast, Grid
+from seqdec.bo.output_warp import Warp
+from seqdec.bo.search.candidates import Search
 from seqdec.bo.settings import Settings
 from seqdec.bo.space.constraints import Linear
-from seqdec.bo.space.dimensions import Categorical, Constant, Dimension, Integer, Ordinal, Real
-from seqdec.bo.space.spaces import Condition, Space
+from seqdec.bo.space.dimensions import Categorical, Constant, Integer, Ordinal, Real
+from seqdec.bo.space.space import Condition, Space
+from seqdec.bo.surrogates.trend import Directions
+from seqdec.bo.transfer import Earlier
+from seqdec.bo.trials import Entry, Outputs, Record
 from seqdec.persistence import check_arrays_name, check_format, located, read_arrays, versions, write_arrays
 from seqdec.states import as_array, as_leaf, named_leaves
 
-T = TypeVar("T")
-_FORMAT = "seqdec optimizer 3"
-_KINDS: dict[str, type[Dimension]] = {kind.__name__: kind for kind in (Real, Integer, Ordinal, Categorical, Constant)}
+_FORMAT = "seqdec optimizer 4"
+_KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Real, Integer, Ordinal, Categorical, Constant)}
 
 
-class Study(NamedTuple):
-    """Everything that determines how an optimization continues."""
+class Saved(NamedTuple):
+    """Everything that determines how a search continues."""
 
-    space: Space
-    settings: dict[str, Any]
-    """keywords of the optimizer"""
-    trials: list[tuple[Any, ...]]
-    """(point, status, values, ...), as `seqdec.bo.record.Entry`, in the order of their numbers"""
+    settings: Settings
+    used: dict[str, Any]
+    """surrogate and acquisition in use, capacity and notes"""
+    entries: list[Entry]
     order: list[int]
-    """numbers of the trials with values in the order in which these were told"""
-    warps: tuple[Any, ...]
-    """of the outputs, see `seqdec.bo.output_warp.Warp`; empty in studies of earlier versions"""
+    """as in `seqdec.bo.trials.Record`"""
+    warps: tuple[Warp, ...]
+    """of the outputs"""
     state: list[np.ndarray]
-    """arrays of the surrogate's state, see `arrays`; empty before the first fit, and in studies of earlier versions"""
+    """arrays of the surrogate's state, see `arrays`; empty before the first fit"""
 
 
-def study(
+def plain(settings: Settings) -> dict[str, Any]:
+    """The settings but for the space as JSON. Raises TypeError for an option that a file cannot hold."""
+    reference, optimum, monotone = settings.reference_point, settings.optimum, settings.monotone
+    return {name: value for name, value in vars(settings).items() if name not in ("space", "outputs")} | {
+        **settings.outputs._asdict(),
+        "surrogate_options": {name: _encoded(value) for name, value in settings.surrogate_options.items()},
+        "reference_point": None if reference is None else reference.tolist(),
+        "search": vars(settings.search),
+        "optimum": None if optimum is None else optimum.logs,
+        "monotone": None if monotone is None else monotone.signs,
+        "earlier": [[one.units.tolist(), one.responses.tolist()] for one in settings.earlier],
+    }
+
+
+def _settings(space: Space, given: dict[str, Any], acquisition: str) -> Settings:
+    """The settings of `plain`, with the acquisition in use."""
+    optimum, monotone, grid = given["optimum"], given["monotone"], given["fidelity"]
+    maximize, reference = given["maximize"], given["reference_point"]
+    outputs = Outputs(given.pop("objectives"), given.pop("outcome_constraints"))
+    return Settings(
+        space=space,
+        outputs=outputs,
+        **given
+        | {
+            "maximize": tuple(maximize) if isinstance(maximize, list) else maximize,
+            "reference_point": None if reference is None else np.array(reference),
+            "surrogate_options": {name: _decoded(value) for name, value in given["surrogate_options"].items()},
+            "acquisition": acquisition,
+            "search": Search(**given["search"]),
+            "optimum": None
+            if optimum is None
+            else Optimum(tuple(None if one is None else tuple(one) for one in optimum)),
+            "monotone": None if monotone is None else Directions(tuple(map(tuple, monotone))),
+            "fidelity": None if grid is None else Grid(*map(tuple, grid)),
+            "earlier": tuple(Earlier(*map(np.array, one)) for one in given["earlier"]),
+        },
+    )
+
+
+def save(
+    path: str | os.PathLike[str],
     settings: Settings,
-    surrogate: str,
-    acquisition: str,
-    capacity: int,
-    notes: dict[str, Any],
+    used: dict[str, Any],
     record: Record,
     state: list[np.ndarray],
-    warps: tuple[Any, ...],
-) -> Study:
-    """The study of an optimizer with the surrogate and the acquisition in use."""
-    kept = {name: value for name, value in settings._asdict().items() if name not in ("space", "outputs")}
-    reference = settings.reference_point
-    kept |= {
-        **settings.outputs._asdict(),
-        "used": surrogate,
-        "acquisition": acquisition,
-        "capacity": capacity,
-        "notes": notes,
-        "reference_point": None if reference is None else reference.tolist(),
-        "search": settings.search._asdict(),
-        "optimum": None if settings.optimum is None else settings.optimum.logs,
-        "monotone": None if settings.monotone is None else settings.monotone.signs,
-        "earlier": [one.plain() for one in settings.earlier],
-    }
-    trials = [
-        (e.x.tolist() if isinstance(e.x, np.ndarray) else e.x, *e[3:])  # status, values, ... in the order of Entry
-        for e in record.entries
-    ]
-    return Study(settings.space, kept, trials, record.order, warps, state)
-
-
-def save(path: str | os.PathLike[str], study: Study) -> None:
-    """Write a study atomically.
+    warps: tuple[Warp, ...],
+) -> None:
+    """Write a search atomically.
 
     Raises:
         TypeError: a setting or a choice is not made of strings, numbers, booleans, None, numpy scalars and tuples.
@@ -79,65 +97,65 @@ def save(path: str | os.PathLike[str], study: Study) -> None:
     """
     file = located(path)
     check_arrays_name(file)
-    options = study.settings["surrogate_options"].items()
     content = {
         "format": _FORMAT,
-        **_encoded_space(study.space),
-        "settings": study.settings | {"surrogate_options": {name: _encoded(value) for name, value in options}},
-        "trials": [[_encoded_point(x), *rest] for x, *rest in study.trials],
-        "order": study.order,
-        "warp": study.warps,
+        **_encoded_space(settings.space),
+        "settings": plain(settings) | {"acquisition": used["acquisition"]},
+        "used": used,
+        "trials": [[_encoded_point(e.point.x), e.point.level, *e[2:]] for e in record.entries],
+        "order": record.order,
+        "warps": warps,
         "versions": versions(),
     }
-    write_arrays(file, {f"state_{i}": leaf for i, leaf in enumerate(study.state)}, content)
+    write_arrays(file, {f"state_{i}": leaf for i, leaf in enumerate(state)}, content)
 
 
-def load(
-    path: str | os.PathLike[str], restore: Callable[[Study], T], functions: Sequence[Callable[[Any], bool]] | None = ()
-) -> T:
-    """`restore` of the study that `save` wrote, `functions` in place of those among its constraints; None: without any.
+def load(path: str | os.PathLike[str], functions: Sequence[Callable[[Any], bool]] | None = ()) -> Saved:
+    """What `save` wrote, `functions` in place of those among its constraints; None: without any.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the file is damaged, or does not hold a study.
+        ValueError: the file is damaged, or does not hold a search.
     """
     file = located(path)
     tensors, content = read_arrays(file)
     check_format(file, content, _FORMAT)
-    try:
-        settings = content["settings"]
-        options, earlier = settings["surrogate_options"].items(), "used" not in settings
-        if earlier and settings["surrogate"] == "hilofi":
-            settings["surrogate"] = "hilofi_mlp"
-        warps = _decoded_warps(content.get("warp", []))
-        study = Study(
-            space=_decoded_space(content, functions),
-            settings=settings | {"surrogate_options": {name: _decoded(value) for name, value in options}},
-            trials=[_decoded_trial(*trial) for trial in content["trials"]],
-            order=content["order"],
-            warps=warps,
-            state=[] if earlier or not warps else [tensors[f"state_{i}"] for i in range(len(tensors))],
+    with refusing(path):
+        space = _decoded_space(content, functions)
+        return Saved(
+            _settings(space, content["settings"], content["used"]["acquisition"]),
+            content["used"],
+            [_decoded_entry(space, number, *one) for number, one in enumerate(content["trials"])],
+            content["order"],
+            tuple(Warp(*warp) for warp in content["warps"]),
+            [tensors[f"state_{i}"] for i in range(len(tensors))],
         )
-        return restore(study)
+
+
+@contextlib.contextmanager
+def refusing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Errors of what a file holds as ValueError, naming it."""
+    try:
+        yield
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"the optimizer saved in {path} cannot be restored: {error}") from error
 
 
 def _encoded_space(space: Space) -> dict[str, Any]:
     """The space as JSON. Constraints that are functions are only counted."""
-    linear = [[list(c.weights.items()), c.low, c.high] if isinstance(c, Linear) else None for c in space.constraints]
     return {
-        "space": [[type(dimension).__name__, *map(_encoded, dimension)] for dimension in space.dimensions],
+        "space": [[type(dimension).__name__, *map(_encoded, dimension.settings())] for dimension in space.dimensions],
         "names": space.names,
         "conditions": [None if c is None else [c.parent, _encoded(c.values)] for c in space.conditions],
-        "constraints": linear,
+        "constraints": [
+            [[*c.weights.items()], c.low, c.high] if isinstance(c, Linear) else None for c in space.constraints
+        ],
         "paths": space.paths,
     }
 
 
 def _decoded_space(content: dict[str, Any], functions: Sequence[Callable[[Any], bool]] | None) -> Space:
-    """The space that `_encoded_space` wrote; files from before names have no entries beside "space"."""
-    conditions, constraints = content.get("conditions", []), content.get("constraints", [])
+    constraints = content["constraints"]
     if functions is None:
         functions, constraints = (), []
     if len(functions) != constraints.count(None):
@@ -148,42 +166,26 @@ def _decoded_space(content: dict[str, Any], functions: Sequence[Callable[[Any], 
     given = iter(functions)
     return Space(
         tuple(_KINDS[kind](*map(_decoded, values)) for kind, *values in content["space"]),
-        tuple(content.get("names", [])),
-        tuple(None if c is None else Condition(c[0], _decoded(c[1])) for c in conditions),
+        tuple(content["names"]),
+        tuple(None if c is None else Condition(c[0], _decoded(c[1])) for c in content["conditions"]),
         tuple(next(given) if c is None else Linear(dict(c[0]), *c[1:]) for c in constraints),
-        tuple(map(tuple, content.get("paths", []))),
+        tuple(map(tuple, content["paths"])),
     )
 
 
 def _encoded_point(x: Any) -> Any:
-    return {name: _encoded(value) for name, value in x.items()} if isinstance(x, dict) else list(map(_encoded, x))
+    values = x.tolist() if isinstance(x, np.ndarray) else x
+    return {n: _encoded(value) for n, value in values.items()} if isinstance(x, dict) else list(map(_encoded, values))
 
 
-def _decoded_point(x: Any) -> Any:
-    return {name: _decoded(value) for name, value in x.items()} if isinstance(x, dict) else list(map(_decoded, x))
-
-
-def _decoded_warps(warps: list[Any]) -> tuple[Any, ...]:
-    """The warps; in files from before several objectives there is one, without a list around it."""
-    return tuple(warps) if warps and isinstance(warps[0], list) else tuple([warps] if warps else ())
-
-
-def _decoded_trial(
-    x: Any,
-    status: str,
-    values: Any,
-    reason: str,
-    noise: Any = None,
-    outcomes: Any = (),
-    seconds: float | None = None,
-    level: int = 0,
-    curve: Any = (),
-    forecast: Any = None,
-) -> Any:
-    """A trial; in files from before several objectives `values` is one number, and later entries may be missing."""
-    told = tuple(values) if isinstance(values, list) else (values,)
+def _decoded_entry(
+    space: Space, number: int, x: Any, level: int, status: Any, values: list[float], *rest: Any
+) -> Entry:
+    x = {name: _decoded(value) for name, value in x.items()} if isinstance(x, dict) else list(map(_decoded, x))
+    reason, noise_std, outcomes, seconds, curve, forecast = rest
+    point = space.known_point(x, outside=True)._replace(level=level)
     known = None if forecast is None else Forecast.decoded(forecast)
-    return _decoded_point(x), status, told, reason, noise, tuple(outcomes), seconds, level, tuple(curve), known
+    return Entry(number, point, status, tuple(values), reason, noise_std, tuple(outcomes), seconds, tuple(curve), known)
 
 
 def _encoded(value: Any) -> Any:

@@ -1,95 +1,83 @@
-"""Earlier studies of the same or of a similar function as prior knowledge.
+"""The argument `earlier` of an optimizer: earlier searches in any form, as what is used of them."""
 
-The surrogate has one more column for each earlier study, 0 for values of this search and 1 for those of the study. Its
-length scale says how related the functions are, and is learned as any other: a long one makes the values of the study
-as good as own ones, a short one leaves them without effect.
-
-The other hyperparameters are shared, so that many values of an unrelated study would spoil them. So a study is used
-only while own values are at least as likely as deviations from it: with the posterior mean m of the study by itself at
-own points, and own warped values z, the marginal likelihood of z - m is at least that of z, each centered and with the
-most likely hyperparameters.
-
-Units may differ. The values of a study are warped and standardized by themselves, z is regressed on m, and the values
-of the study are moved to own units:
-
-    z = a + b m + error,    b = max(0, (sum_i (m_i - mean m) (z_i - mean z) + 1) / (sum_i (m_i - mean m)^2 + 1))
-
-so that equal scales are expected, with the weight of one value. Where the function falls as that of the study rises,
-b is 0.
-
-Source of a column for the task: Swersky, Snoek, Adams, "Multi-task Bayesian optimization", 2013.
-"""
-
-from typing import Any, NamedTuple
+import os
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
-from seqdec.bo.surrogates import evidence
-from seqdec.bo.surrogates.contract import History
-from seqdec.runtime import one_blas_thread
+from seqdec.bo import checkpoint
+from seqdec.bo.settings import Settings
+from seqdec.bo.space import containers
+from seqdec.bo.space.space import Space
+from seqdec.bo.surrogates.contract import REFITTED
+from seqdec.bo.transfer import Earlier
+from seqdec.bo.trials import Outputs
 
-_WEIGHT = 1.0
-"""Of b = 1 in the regression, in values."""
-_ITERATIONS = 30
-
-
-class Earlier(NamedTuple):
-    """The values of an earlier study that are used."""
-
-    units: np.ndarray
-    """(n, columns) points of the unit cube, or around it"""
-    responses: np.ndarray
-    """(n, m) as in `seqdec.bo.model.Observations`"""
-
-    def plain(self) -> list[list[Any]]:
-        """As lists, for comparison and for files."""
-        return [self.units.tolist(), self.responses.tolist()]
+_MOST = 128
+"""Values of a study that are used, at most: half of them the best."""
+_TOLD = ("complete", "outside")
+"""States of trials with values."""
 
 
-class Prior(NamedTuple):
-    """What an earlier study says of one output."""
-
-    units: np.ndarray
-    """(n, columns)"""
-    z: np.ndarray
-    """(n,) warped values, larger is better"""
-    hyper: evidence.Hyperparameters
-    """of a Gaussian process of this study alone"""
-    weights: np.ndarray
-    """(n,) inverse covariance times z"""
-
-    def mean(self, units: np.ndarray) -> np.ndarray:
-        """(k,) posterior mean of the study at `units` (k, columns)."""
-        return evidence.covariances(self.hyper, units, self.units) @ self.weights
-
-    def aligned(self, units: np.ndarray, z: np.ndarray) -> np.ndarray:
-        """(n,) values of the study in the units of own ones: `z` (k,) at `units` (k, columns)."""
-        means = self.mean(units)
-        apart = means - means.mean()
-        slope = max((apart @ (z - z.mean()) + _WEIGHT) / (apart @ apart + _WEIGHT), 0.0)
-        return z.mean() + slope * (self.z - means.mean())
+def earlier_searches(given: Any, settings: Settings) -> tuple[Earlier, ...]:
+    """One search or several. Raises as `seqdec.bo.BayesianOptimizer`."""
+    several = isinstance(given, list | tuple)
+    searches = [] if given is None else given if several else [given]
+    if searches and settings.surrogate not in REFITTED:
+        raise ValueError(f"earlier needs one of the surrogates {', '.join(REFITTED)}; got {settings.surrogate!r}")
+    return tuple(_read(one, f"earlier[{i}]" if several else "earlier", settings) for i, one in enumerate(searches))
 
 
-def is_related(study: tuple[Prior, ...], units: np.ndarray, z: np.ndarray) -> bool:
-    """Whether a study is used, given own warped values `z` (k, m) at `units` (k, columns)."""
-    gain = 0.0
-    for one, values in zip(study, z.T, strict=True):
-        gain += _loss(units, values) - _loss(units, values - one.mean(units))
-    return gain >= 0
+def _read(given: Any, name: str, settings: Settings) -> Earlier:
+    space = settings.space
+    units, rows, refused = [], [], f"{name} holds no complete trial"
+    for x, told in _trials(given, name, space, settings.outputs):
+        values = np.array(told, float)
+        if not np.isfinite(values).all():
+            continue
+        try:
+            units.append(space.known_point(x, outside=True).unit)
+            rows.append(values * settings.signs)
+        except ValueError as error:  # another choice, or too far outside
+            refused = f"{name}: none of its points fits, the last one because {error}"
+    if len(rows) < 2 or np.ptp(np.array(rows)[:, 0]) == 0:
+        raise ValueError(refused if not rows else f"{name} must hold two values that differ; got {len(rows)} values")
+    return _fewer(Earlier(np.array(units), np.array(rows)))
 
 
-def _loss(units: np.ndarray, y: np.ndarray) -> float:
-    """The negative log marginal likelihood of centered `y` (k,), up to a constant."""
-    history = History(units, y - y.mean(), np.int32(len(y)))
-    return evidence.descend(evidence.prior_mean(units.shape[1]), evidence.calibration_rows(history), _ITERATIONS)[1]
+def _trials(given: Any, name: str, space: Space, outputs: Outputs) -> Iterable[tuple[Any, tuple[float, ...]]]:
+    """(point, values and outcomes) of each complete trial."""
+    if isinstance(given, str | os.PathLike):
+        entries = checkpoint.load(given, None).entries
+        return [(one.point.x, (*one.values, *one.outcomes)) for one in entries if one.status in _TOLD]
+    optimizer = getattr(given, "optimizer", given)
+    table = optimizer.trials_dataframe() if hasattr(optimizer, "trials_dataframe") else given
+    if (found := containers.table(table)) is None:
+        raise TypeError(
+            f"{name} must be a result of seqdec.minimize, a BayesianOptimizer, a table of trials or the path of a "
+            f"saved search; got {given!r}"
+        )
+    keys = list(space.names) or [f"x_{i}" for i in range(len(space.dimensions))]
+    told = [column for column in outputs.columns if column != "feasible"]
+    conditional = [key for key, condition in zip(keys, space.conditions, strict=False) if condition is not None]
+    missing = [key for key in [*keys, *told] if found and key not in found[0] and key not in conditional]
+    if missing:
+        raise ValueError(f"{name} has no column {missing[0]!r}; its columns are {[*found[0]]}")
+    kept = [row for row in found if row.get("state", "complete") in _TOLD]
+    points = [{key: row[key] for key in keys if key in row} for row in kept]
+    return [
+        (point if space.names else list(point.values()), tuple(row[key] for key in told))
+        for point, row in zip(points, kept, strict=True)
+    ]
 
 
-@one_blas_thread()
-def prior(units: np.ndarray, z: np.ndarray) -> Prior:
-    """The prior of values `z` (n,) at `units` (n, columns)."""
-    history = History(units, z, np.int32(len(z)))
-    hyper, known = evidence.fitted(history, _ITERATIONS), evidence.told(history)
-    whiten, _ = evidence.whitener(
-        evidence.covariance(hyper, known, evidence.distances(units * np.exp(-hyper.log_length_scales)))
-    )
-    return Prior(units, z, hyper, whiten.T @ (whiten @ z))
+def _fewer(search: Earlier) -> Earlier:
+    """The search, of a long one half of the values that are used the best, the others evenly spaced."""
+    count = len(search.units)
+    if count <= _MOST:
+        return search
+    order = np.argsort(-search.responses[:, 0], kind="stable")
+    even = order[_MOST // 2 :][np.linspace(0, count - _MOST // 2 - 1, _MOST // 2).astype(int)]
+    rows = np.sort(np.concatenate([order[: _MOST // 2], even]))
+    return Earlier(search.units[rows], search.responses[rows])

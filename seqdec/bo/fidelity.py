@@ -24,6 +24,7 @@ hyperparameter optimization of deep neural networks by extrapolation of learning
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, NamedTuple
 
@@ -31,7 +32,6 @@ import numpy as np
 
 from seqdec import checks
 from seqdec.bo.output_warp import Warp
-from seqdec.registry import spelled_fields
 
 _HOPELESS = 0.05
 """Probability of an improvement below which a learning curve ends."""
@@ -102,8 +102,8 @@ class Grid(NamedTuple):
         return last, len(self.levels) - 1 - len(lower), tuple(lower)
 
 
-@spelled_fields
-class Fidelity(NamedTuple):
+@dataclass(frozen=True)
+class Fidelity:
     """Levels at which a function can be evaluated: epochs of training, or the share of the data.
 
     Functions that take it raise ValueError or TypeError if the limits or the costs do not fit.
@@ -191,12 +191,6 @@ class Forecast(NamedTuple):
     def is_hopeless(self, curve: Sequence[float]) -> bool:
         """Whether to end a learning curve: `chance` is below 5%, and not all of its values are known."""
         return self.levels[-1] <= len(curve) < self.levels[0] and self.chance(curve) < _HOPELESS
-
-
-def forecast(means: np.ndarray, cov: np.ndarray, noise: float, grid: Grid, best: float, sign: float, warp: Warp) -> Any:
-    """As plain numbers."""
-    rows = tuple(tuple(row) for row in cov.tolist())
-    return Forecast(grid.levels, tuple(means.tolist()), rows, float(noise), float(best), float(sign), warp)  # pyright: ignore[reportArgumentType]
 
 
 def level_of(grid: Grid, cov: np.ndarray, noise: float, lower: float) -> int:

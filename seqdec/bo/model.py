@@ -4,24 +4,26 @@ All functions are pure: what is known goes in as `Observations`, the belief come
 responses, larger is better, and responses are warped, see `seqdec.bo.output_warp`, before the surrogate sees them.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from seqdec import checks
 from seqdec.bo import output_warp
-from seqdec.bo.answers import Prediction
-from seqdec.bo.earlier import Prior, is_related
 from seqdec.bo.fidelity import Grid, offsets
 from seqdec.bo.output_warp import Warp
-from seqdec.bo.outputs import Outputs
-from seqdec.bo.space.spaces import Point
-from seqdec.bo.surrogates import evidence, programs
+from seqdec.bo.space.space import Point
+from seqdec.bo.surrogates import gaussian_process
 from seqdec.bo.surrogates.contract import History, Surrogate
-from seqdec.bo.surrogates.programs import Trials
+from seqdec.bo.transfer import Prior, is_related
+from seqdec.bo.trials import Observations, Outputs
+from seqdec.core import Array
+from seqdec.runtime import UNFUSED
 
 _SHORTEST = 4
 """Binary logarithm of the smallest number of rows of the padded history."""
@@ -33,6 +35,24 @@ _DEVIATIONS = 1.959964
 """Half-width of a 95% interval."""
 _TAIL = 9.0
 """Standard deviations within which a normal distribution is integrated."""
+
+
+program = functools.partial(jax.jit, static_argnums=0, compiler_options=UNFUSED)
+"""Compiles a function of a static and of other arguments."""
+
+
+class Prediction(NamedTuple):
+    """Belief about the function at a point, without noise, in the units of its values.
+
+    The fields are numbers, or with several objectives arrays with one number for each.
+    """
+
+    mean: Any
+    """Expected value of the function."""
+    low: Any
+    """The function lies between `low` and `high` with probability 95%."""
+    high: Any
+    """See `low`."""
 
 
 class Model(NamedTuple):
@@ -60,21 +80,34 @@ class Model(NamedTuple):
         return sum(len(study[0].z) for study in self.earlier)
 
 
-class Observations(NamedTuple):
-    """What is known of the function."""
+class Trials(NamedTuple):
+    """All known points in the order answered, pending, failed; padded to N rows."""
 
-    told: list[Point]
-    """with values, in the order of telling; a point with a learning curve once for each of its levels"""
-    responses: np.ndarray
-    """(n, m) values, then outcomes, at these points, larger is better"""
-    noise_std: list[float | None]
-    """n, as in `Model`"""
-    pending: list[Point]
-    failed: list[Point]
-    trials: int
-    """their number"""
-    taken: list[Point]
-    """those that are asked again where repeats are allowed only: all but those of lower levels"""
+    x: Any
+    """(N, d)"""
+    y: Any
+    """(N,) standardized responses of the answered points; with m outputs (N, m), here and below"""
+    answered: Any
+    """() int32, their number"""
+    pending: Any
+    """() int32"""
+    failed: Any
+    """() int32"""
+    noise: Any = None
+    """(N,) as in `History`"""
+    success: Any = None
+    """posterior of `acquisition.failures`; None where failures do not depend on the point as far as is known"""
+    optimum: Any = None
+    """tables of `acquisition.optimum`; None without a belief where the optimum lies"""
+
+
+class Belief(NamedTuple):
+    """What candidates are scored by."""
+
+    state: Any
+    """of the surrogate, pending points included"""
+    means: np.ndarray
+    """(n,) at the answered and pending points"""
 
 
 class Start(NamedTuple):
@@ -109,17 +142,19 @@ def padded_rows(model: Model, capacity: int) -> int:
     return 1 << max(_SHORTEST, (capacity + model.earlier_rows - 1).bit_length())
 
 
-def fit(model: Model, known: Observations, rows: int, start: Start | None) -> Fitted:
-    """Fit the surrogate to all values, in arrays of `rows` rows; from its prior where `start` is None or outdated."""
-    surrogate, values = model.surrogate, known.responses
+def fit(model: Model, known: Observations, capacity: int, start: Start | None) -> Fitted:
+    """Fit the surrogate to all values, in arrays for so many; from its prior where `start` is None or outdated."""
+    surrogate, values, rows = model.surrogate, known.responses, padded_rows(model, capacity)
     if start is None or _is_outdated(model, start.warps, values):
         units = rows_of(model, known.told)
         warps = tuple(fit_warp(model, units, column, j) for j, column in enumerate(values.T))
         start = Start(None, warps)
     kept = inliers(start.warps, values)
     trials, levels = _trials(model, known, start.warps, kept, rows)
-    key = jax.random.key(checks.word(model.seed))
-    return Fitted(programs.fit(surrogate, key, start.state, trials), start.warps, trials, levels)
+    history, state = History(trials.x, trials.y, trials.answered, trials.noise), start.state
+    if state is None:
+        state = surrogate.init(jax.random.key(checks.word(model.seed)), history)
+    return Fitted(surrogate.fit(state, history), start.warps, trials, levels)
 
 
 def _is_outdated(model: Model, warps: tuple[Warp, ...], values: np.ndarray) -> bool:
@@ -216,14 +251,14 @@ def warped(warps: tuple[Warp, ...], values: np.ndarray) -> np.ndarray:
 
 def marginals(model: Model, fitted: Fitted, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(means (n, m), deviations (n, m)) of the outputs at `units` (n, columns), warped; larger is better."""
-    found = _at(programs.marginals, model, fitted, units)
+    found = _at(marginals_of, model, fitted, units)
     means, stds = np.reshape(found, (2, len(units), len(model.signs)))
     return means, stds
 
 
 def means(model: Model, fitted: Fitted, units: np.ndarray) -> np.ndarray:
     """(n, m) the means alone, in much less time with the surrogates that are networks."""
-    return np.reshape(_at(programs.means, model, fitted, units), (len(units), len(model.signs)))
+    return np.reshape(_at(means_of, model, fitted, units), (len(units), len(model.signs)))
 
 
 def _at(program: Callable[..., Any], model: Model, fitted: Fitted, units: np.ndarray) -> np.ndarray:
@@ -248,7 +283,7 @@ def curve(model: Model, fitted: Fitted, state: Any, unit: np.ndarray) -> tuple[n
     x = np.zeros((len(levels), model.columns))
     x[:, : len(unit)], x[:, len(unit)] = unit, levels
     with jax.enable_x64(True):
-        found = programs.joint(model.surrogate, state, x.astype(model.surrogate.dtype))
+        found = joint_of(model.surrogate, state, x.astype(model.surrogate.dtype))
     means, cov, noise = (np.asarray(part, float) for part in found)
     known = float(_default_noise(model, fitted.warps[0])[0])
     return means + fitted.offsets[:, 0], cov, float(noise) if known < 0 else known**2
@@ -285,7 +320,7 @@ def expected_gain(model: Model, fitted: Fitted, units: np.ndarray, unit: np.ndar
     return float(np.trapezoid(gains * np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi), z))
 
 
-def is_noisy(model: Model, known: Observations, fitted: Fitted) -> bool:
+def is_noisy(model: Model, fitted: Fitted, known: Observations) -> bool:
     """Whether values are known or found to be noisy, see `seqdec.bo.BayesianOptimizer.recommend`."""
     if (estimate := model.surrogate.noise_variance) is None:
         return False
@@ -297,14 +332,14 @@ def is_noisy(model: Model, known: Observations, fitted: Fitted) -> bool:
 
 
 def _shows_noise(model: Model, trials: Trials, output: int) -> bool:
-    """Whether points that repeat have different values; where none does, see `evidence.shows_noise`."""
+    """Whether points that repeat have different values; where none does, see `gaussian_process.shows_noise`."""
     if not model.outputs.plain:
         trials = trials._replace(y=trials.y[:, output], noise=trials.noise[:, output])
     rows = np.flatnonzero(trials.noise[: trials.answered] < 0)
     repeated = repeated_variance(trials.x[rows], trials.y[rows])
     if repeated is not None:
         return repeated > _EQUAL
-    return evidence.shows_noise(History(trials.x, trials.y, trials.answered, trials.noise))
+    return gaussian_process.shows_noise(History(trials.x, trials.y, trials.answered, trials.noise))
 
 
 def estimated_noise(model: Model, state: Any) -> float:
@@ -323,8 +358,39 @@ def repeated_variance(points: np.ndarray, y: np.ndarray) -> float | None:
     return float(np.sum((y - averages[cells]) ** 2) / freedom) if freedom else None
 
 
-def prior(model: Model, rows: int) -> Any:
-    """The surrogate's state before the first fit, for arrays of `rows` rows."""
-    dtype = model.surrogate.dtype
+def prior(model: Model, capacity: int) -> Any:
+    """The surrogate's state before the first fit, in arrays for so many values."""
+    dtype, rows = model.surrogate.dtype, padded_rows(model, capacity)
     y = np.zeros(rows if model.outputs.plain else (rows, len(model.signs)), dtype)
     return model.surrogate.init(jax.random.key(0), History(np.zeros((rows, model.columns), dtype), y, np.int32(0)))
+
+
+def believe(surrogate: Surrogate, state: Any, trials: Trials) -> Belief:
+    """The belief of a fitted state, conditioned on the pending points, with their expected values, as well."""
+    expected, count = np.asarray(means_of(surrogate, state, trials.x)), int(trials.answered + trials.pending)
+    if not trials.pending:
+        return Belief(state, expected[:count])
+    y = np.concatenate([trials.y[: trials.answered], expected[trials.answered :]])
+    state = surrogate.condition_on(state, History(trials.x, y, np.int32(count), trials.noise))
+    return Belief(state, np.asarray(means_of(surrogate, state, trials.x))[:count])
+
+
+@program
+def means_of(surrogate: Surrogate, state: Any, x: Array) -> Array:
+    """(n,) means of the function at rows `x` (n, d), in warped units."""
+    return surrogate.posterior(state).mean(x)
+
+
+@program
+def joint_of(surrogate: Surrogate, state: Any, x: Array) -> tuple[Array, Array, Array]:
+    """((n,) means, (n, n) covariance of the function at rows `x` (n, d), () variance of the noise), in warped units."""
+    found = surrogate.posterior(state).joint(x)
+    return found.mean, found.cov, found.noise[0, 0]
+
+
+@program
+def marginals_of(surrogate: Surrogate, state: Any, x: Array) -> tuple[Array, Array]:
+    """((n,) means, (n,) standard deviations) of the function at rows `x` (n, d), in warped units."""
+    posterior = surrogate.posterior(state)
+    at = jax.vmap(lambda row: posterior.joint(row[None]))(x)
+    return at.mean[:, 0], jnp.sqrt(jnp.maximum(at.cov[:, 0, 0], 0))

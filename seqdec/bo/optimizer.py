@@ -1,119 +1,135 @@
 """Bayesian optimization by ask and tell."""
 
+import functools
 import math
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, overload
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args, overload
 
+import jax
 import numpy as np
 
 from seqdec import checks
-from seqdec.bo import checkpoint, levels, model, reading, suggestion
-from seqdec.bo.acquisition.optimum import Optimum
-from seqdec.bo.earlier import Earlier
-from seqdec.bo.fidelity import Fidelity, Forecast, Grid
-from seqdec.bo.findings import Findings
-from seqdec.bo.fits import Fits
-from seqdec.bo.locking import one_at_a_time
-from seqdec.bo.model import Fitted, Model
-from seqdec.bo.output_warp import Warp
-from seqdec.bo.record import Entry, Record, Trial
+from seqdec.bo import checkpoint, model, suggestion
+from seqdec.bo.acquisition import pareto
+from seqdec.bo.earlier import earlier_searches
+from seqdec.bo.fidelity import Fidelity
+from seqdec.bo.model import Fitted, Model, Prediction, Start
 from seqdec.bo.search.candidates import Search
-from seqdec.bo.settings import check_noise, checked
+from seqdec.bo.settings import Settings, check_noise, method_of
+from seqdec.bo.space.bounds import space_from
 from seqdec.bo.space.constraints import Constraint
-from seqdec.bo.space.spaces import Point
+from seqdec.bo.surrogates import contract as surrogates
 from seqdec.bo.surrogates.contract import Surrogate
-from seqdec.bo.surrogates.trend import Directions
+from seqdec.bo.trials import Observations, Outputs, Record, Status, Trial
 from seqdec.core import Acquisition
+from seqdec.introspection import brief, counted, described
 from seqdec.portable import portable
-from seqdec.registry import spelled
-from seqdec.runtime import apart, check_process
+from seqdec.runtime import check_process, one_blas_thread
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Recommendation(NamedTuple):
+    """The evaluated point to use."""
+
+    x: Any
+    """One of the evaluated points."""
+    value: Any
+    """The function at `x`: as told, or the mean of the prediction."""
+    low: Any
+    """The function lies between `low` and `high` with probability 95%; both are `value` where it was observed."""
+    high: Any
+    """See `low`."""
+    kind: Literal["observed", "predicted"]
+    """How `value` is known."""
+
+    @classmethod
+    def observed(cls, x: Any, value: Any) -> "Recommendation":
+        """A point whose value is known without noise."""
+        return cls(x, value, value, value, "observed")
+
+
+class Front(NamedTuple):
+    """Points of which none dominates another."""
+
+    x: list[Any]
+    """k points"""
+    values: np.ndarray
+    """(k, objectives) their values, as told"""
+
+
+def _exclusive(method: F) -> F:
+    """Decorator: one thread at a time."""
+
+    @functools.wraps(method)
+    def locked(self: Any, *args: Any, **kwargs: Any) -> Any:
+        check_process()
+        with self._lock:
+            return method(self, *args, **kwargs)
+
+    return locked  # pyright: ignore[reportReturnType] (of the same signature)
 
 
 @portable
-class BayesianOptimizer(Findings):
+class BayesianOptimizer:
     """Bayesian optimization by ask and tell.
 
-        optimizer = BayesianOptimizer([(-5, 10), (0, 15)], seed=0)
-        for _ in range(40):
-            trial = optimizer.ask()
-            optimizer.tell(trial, fun(trial.x))
-        optimizer.best
+        >>> from seqdec.bo import BayesianOptimizer
+        >>> optimizer = BayesianOptimizer([(-5, 10), (0, 15)], seed=0)
+        >>> for _ in range(2):
+        ...     trial = optimizer.ask()
+        ...     trial = optimizer.tell(trial, float(trial.x @ trial.x))
+        >>> x, value = optimizer.best
 
-    Trials may be told in any order, or never; points that were not asked for can be told as well. Pending trials enter
-    the next suggestion with their expected value. A value that is not finite, or `failed=True`, marks a failed trial:
-    the surrogate is not conditioned on it. If failures depend on the point, the scores of points that are likely to
-    fail are reduced, see `seqdec.bo.acquisition.failures`. Several threads may share an optimizer. A pickled optimizer
-    continues with the same suggestions.
-
-    The first `initial` points form a Sobol sequence; then the surrogate, fitted to all values, scores candidates. Equal
-    arguments, calls and values give equal suggestions.
+    The first `initial` points form a Sobol sequence; then the surrogate, fitted to all values, scores candidates.
+    Trials may be told in any order, or never, and so may points that were not asked for. Where failures depend on the
+    point, it is avoided (`seqdec.bo.acquisition.failures`). Equal arguments, calls and values give equal suggestions.
+    Threads may share an optimizer; a pickled one goes on as it would.
 
     Args:
-        bounds: as `seqdec.bo.space_from` takes them: pairs (low, high), Real, Integer, Ordinal, Categorical, a dict
-            from names to these, to Conditional and to further dicts, scipy Bounds, a gymnasium Box or Discrete. With
-            names a point is a dict, nested like the bounds.
-        constraints: `seqdec.bo.Linear`, and functions (x) -> bool, which hold at every point. A function is called for
-            about a thousand candidates per suggestion.
-        seed: of everything random, an integer in [0, 2**63).
-        maximize: whether large values are wanted, instead of small ones; with several objectives one bool for all, or
-            one for each.
-        objectives: number of values of the function. With several, the search is for their front, see `front`.
+        bounds: as `seqdec.bo.space_from` takes them. With names a point is a dict, nested like the bounds.
+        constraints: `seqdec.bo.Linear`, and functions (x) -> bool, called for about a thousand candidates a question.
+
+        maximize: whether large values are wanted; one bool, or one for each objective.
+        objectives: number of values of the function; with several the search is for their `front`.
         outcome_constraints: number of outcomes told with each value; a point is feasible if all are at most 0.
-        reference_point: with several objectives, the values that a point must improve on in all objectives in order to
-            count. None: the front's worst values at the time of the suggestion, each worsened by a tenth of the range
-            of all values, in warped units.
-        surrogate: one of `seqdec.bo.surrogate_names()`, such as "gp", "sparse_gp" or "hilofi"; a Surrogate; or "auto":
-            "gp", and "sparse_gp" once more than a thousand values have been told. The attributes `surrogate` and
-            `reason` say which one is in use and why.
-        surrogate_options: keywords of the surrogate's function, for example `seqdec.bo.hilofi`; not with "auto".
-        acquisition: one of `seqdec.bo.acquisition_names()`, such as "thompson", "log_expected_improvement" or "ucb", an
-            Acquisition of `seqdec.policies`, or "auto": the surrogate's default. With outcome constraints "auto" is
-            "log_expected_improvement", and log P(feasible) is added to any acquisition, see
-            `seqdec.bo.acquisition.feasibility`. With several objectives the only one is
-            "log_expected_hypervolume_improvement", see `seqdec.bo.acquisition.pareto`.
-        initial: number of points before the surrogate is used; None: one for each column of the unit cube, but at least
-            two.
+        reference_point: values that count in a front are better than these; None: its worst ones, and a margin.
+        noise_std: standard deviation of the values' noise; None: estimated. Needs "gp", "sparse_gp" or "hilofi".
+        fidelity: levels at which the function can be evaluated (`seqdec.bo.Fidelity`), of which the highest counts.
+
+        surrogate: one of `seqdec.bo.surrogate_names()`, a Surrogate, or "auto": "gp", above 1,000 values "sparse_gp".
+        surrogate_options: keywords of the surrogate's function, such as `seqdec.bo.hilofi`; not with "auto".
+        standardize: scale responses to mean 0 and variance 1.
+        warp: before that, transform them and leave outliers out (`seqdec.bo.output_warp`).
+        input_warp: transform each column (`seqdec.bo.surrogates.input_warp`).
         capacity: expected number of trials; exceeding it costs a new compilation.
-        trust_region: search a box around the best point, which grows with success and shrinks without. None: only with
-            more than 20 columns and one objective. It needs one objective.
-        standardize: scale responses to mean 0 and variance 1 before the surrogate is fitted.
-        warp: fit an increasing transform of the responses before they are standardized, and leave outliers out, see
-            `seqdec.bo.output_warp`. Without effect if `standardize` is False.
-        input_warp: fit an increasing transform of each column of the unit cube, see `seqdec.bo.surrogates.input_warp`,
-            for functions that change much faster at one end of a range than at the other.
-        noise_std: standard deviation of the noise of the values; 0: they are exact; None: it is estimated. `tell` takes
-            that of a single value. With several objectives it applies to each; the noise of outcomes is estimated.
-            Needs a surrogate with a model of the noise: "gp", "sparse_gp", "hilofi".
+
+        seed: of everything random, an integer in [0, 2**63).
+        acquisition: one of `seqdec.bo.acquisition_names()`, an Acquisition, or "auto": the surrogate's.
+        initial: points before the surrogate is used; None: one for each column of the unit cube, at least two.
+        trust_region: search a box around the best point; None: with more than 20 columns and one objective.
         search: how the acquisition is maximized.
-        optimum: where you believe the optimum to lie: a dict from names, or indices, of some parameters to densities. A
-            density is a pair (center, width), normal on the scale of search, whose width is a factor if that scale is
-            logarithmic; a dict from values to weights; or a function from a value to its density, or an object that has
-            one as `pdf` or `pmf`, such as the distributions of scipy. It guides the first suggestions and fades, see
-            `seqdec.bo.acquisition.optimum`. A parameter with a condition cannot have one.
-        monotone: which way the value goes with some parameters: a dict from names, or indices, of numbers and Ordinals
-            to 1, if the value rises, or -1, if it falls. With outcome constraints or several objectives a list with
-            such a dict, or None, for each objective and outcome; a single dict is for the only objective. It is the
-            prior mean of the function, see `seqdec.bo.surrogates.trend`, and values overrule it.
-        fidelity: the levels at which the function can be evaluated, such as `seqdec.bo.Fidelity(1, 30)` for epochs of
-            training. A suggestion is then a point and a level. The search is for the best value at full fidelity, the
-            highest level, and only values there can be best or recommended. See `seqdec.bo.fidelity`. Needs one
-            objective, no outcome constraints, and the surrogate "auto", "gp" or "sparse_gp".
-        earlier: an earlier study of the same or of a similar function, or a list of them: a result of
-            `seqdec.minimize`, an optimizer, a table like its `trials_dataframe()` in any container, or the path of the
-            file of a study. Their values are not part of this search; how much they say about the function is learned,
-            see `seqdec.bo.earlier`. The first suggestions are their best points. The surrogate is used after one more
-            point, or after `initial` points while it uses none of the studies. Numbers may lie outside the bounds as
-            with `outside` of `tell`. Other points that do not fit are left out, as are some of the worse values of a
-            study with more than 128. Needs the surrogate "auto", "gp" or "sparse_gp".
+
+        optimum: where you believe the optimum to lie: a dict from names, or indices, to pairs (center, width), dicts
+            from values to weights, or densities (`seqdec.bo.acquisition.optimum`).
+        monotone: a dict from names, or indices, to 1, if the value rises, or -1, if it falls; for several outputs a
+            list of these (`seqdec.bo.surrogates.trend`).
+        earlier: earlier searches of similar functions, one or a list: results, optimizers, tables of trials or paths of
+            saved searches (`seqdec.bo.transfer`). As `fidelity` it needs "auto", "gp" or "sparse_gp".
 
     Raises:
         ValueError, TypeError: an argument does not fit; the message names it.
     """
 
-    @spelled(name="BayesianOptimizer")
-    @apart()
     def __init__(
         self,
         bounds: Any,
@@ -140,15 +156,11 @@ class BayesianOptimizer(Findings):
         fidelity: Fidelity | None = None,
         earlier: Any = None,
     ) -> None:
-        check_process()
-        self._lock = threading.RLock()
-        settings = checked(
-            bounds,
-            constraints,
+        settings: Any = Settings(
+            space=space_from(bounds, constraints),
+            outputs=Outputs(objectives, outcome_constraints),
             seed=seed,
             maximize=maximize,
-            objectives=objectives,
-            outcome_constraints=outcome_constraints,
             reference_point=reference_point,
             surrogate=surrogate,
             surrogate_options=surrogate_options,
@@ -163,18 +175,38 @@ class BayesianOptimizer(Findings):
             optimum=optimum,
             monotone=monotone,
             fidelity=fidelity,
+            earlier=(),
         )
-        self.settings = settings = settings._replace(earlier=reading.read(earlier, settings))
-        self.space, self.outputs, self.seed, self.maximize = settings[:4]
-        self.initial = settings.initial
-        self._record, self._fits = Record(self.space, self.outputs, settings.fidelity), Fits(settings, capacity)
+        settings = settings.checked()
+        settings = replace(settings, earlier=earlier_searches(earlier, settings))
+        self._begin(settings, checks.count("capacity", capacity))
+
+    def _begin(self, settings: Settings, capacity: int) -> None:
+        """Start with checked settings."""
+        check_process()
+        self._lock = threading.RLock()
+        self.settings, self.capacity = settings, capacity
+        self.space, self.outputs, self.seed, self.maximize = (
+            settings.space,
+            settings.outputs,
+            settings.seed,
+            settings.maximize,
+        )
+        self._record = Record(settings.space, settings.outputs, settings.fidelity)
         self._asked: tuple[Model, Fitted, np.ndarray, np.ndarray] | None = None
         """of the last question: model, fit, the points told and the one asked"""
+        self._current: Fitted | None = None
+        """to all values, for predictions"""
         self.notes: dict[str, Any] = {}
         """JSON values of yours, which `save` keeps"""
+        self._use(surrogates.choose(0) if settings.is_automatic else settings.surrogate)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return super().__getstate__() | {"_asked": None}
+    def _use(self, surrogate: str | Surrogate) -> None:
+        """Fit this surrogate from now on, from its prior."""
+        self.surrogate = surrogate
+        with one_blas_thread():
+            self.acquisition, self._method = method_of(self.settings, surrogate)
+        self._start: Start | None = None
 
     @overload
     def ask(
@@ -182,7 +214,6 @@ class BayesianOptimizer(Findings):
     ) -> Trial: ...
     @overload
     def ask(self, n: int, *, fixed: Mapping[Any, Any] | None = None, fidelity: float | None = None) -> list[Trial]: ...
-    @spelled()
     def ask(
         self, n: int | None = None, *, fixed: Mapping[Any, Any] | None = None, fidelity: float | None = None
     ) -> Trial | list[Trial]:
@@ -190,8 +221,7 @@ class BayesianOptimizer(Findings):
 
         Args:
             n: number of trials; None is one, without a list.
-            fixed: values of some parameters, by name or, in a space without names, by index; the acquisition is
-                maximized over the others.
+            fixed: values of some parameters, by name or, in a space without names, by index.
             fidelity: the level; None: the one that says most about the value at full fidelity for its cost, or full
                 fidelity once lower levels have cost as much as an evaluation there.
 
@@ -205,14 +235,35 @@ class BayesianOptimizer(Findings):
             return self._ask(held, level)
         return [self._ask(held, level) for _ in range(checks.count("n", n))]
 
-    @one_at_a_time
+    @_exclusive
+    def _ask(self, fixed: Mapping[Any, Any], level: int | None) -> Trial:
+        self._asked, forecast = None, None
+        with one_blas_thread():
+            known = self._observations()
+            method, grid = self._method, self.settings.fidelity
+            if suggestion.is_early(method, known):
+                point = suggestion.design(method, known, fixed, self._is_noisy)
+                lowest = 0 if grid is None else len(grid.levels) - 1
+                point = point._replace(level=lowest if level is None else level)
+            else:
+                fitted = self._advance(known)
+                point = suggestion.suggest(method, known, fitted, fixed, self._is_noisy)
+                inside = [one.unit for one in known.told if one.inside]
+                self._asked = method.model, fitted, np.stack(inside), point.unit
+                if grid is not None:
+                    lower = self._record.lower_cost()
+                    point, forecast = suggestion.at_level(method.model, known, fitted, point, level, lower)
+        self._current = None
+        return self._record.trial(self._record.add(point, forecast).number)
+
+    @_exclusive
     def propose(self, x: Any, *, fidelity: float | None = None) -> Trial:
         """A pending trial at a given point, at a level or at full fidelity.
 
         Raises ValueError or TypeError if the point is not in the space, or `fidelity` is not one of the levels.
         """
-        level = self._level(fidelity) or 0
-        return self._record.trial(self._add(self.space.point(x)._replace(level=level)))
+        level, self._current = self._level(fidelity) or 0, None
+        return self._record.trial(self._record.add(self.space.point(x)._replace(level=level)).number)
 
     def _level(self, fidelity: Any) -> int | None:
         """The index of a level, None if it is None. Raises ValueError or TypeError for what is none."""
@@ -224,8 +275,7 @@ class BayesianOptimizer(Findings):
             )
         return self.settings.fidelity.place(fidelity)
 
-    @spelled()
-    @one_at_a_time
+    @_exclusive
     def tell(
         self,
         trial: Any,
@@ -243,21 +293,17 @@ class BayesianOptimizer(Findings):
 
         Args:
             trial: a pending Trial, or a point.
-            value: of the function at the point: a number, or with several objectives a sequence with one for each.
-                None, NaN or infinity: the trial failed. If the levels are integers, it may be a learning curve: a
-                sequence of the values after the units 1, 2, ..., such as epochs; those at levels are recorded.
-            outcomes: one number for each of `outcome_constraints`; the trial is feasible if all are at most 0. NaN or
-                infinity: the trial failed.
-            noise_std: standard deviation of the noise of `value`; None: that of the optimizer. Trials with and without
-                one may be mixed: those for which neither is given share one estimated variance.
+            value: a number, or with several objectives a sequence with one for each. None, NaN or infinity: the trial
+                failed. If the levels are integers, it may be a learning curve: the values after the units 1, 2, ....
+            outcomes: one number for each of `outcome_constraints`; NaN or infinity: the trial failed.
+            noise_std: standard deviation of the noise of `value`; None: that of the optimizer. Trials for which neither
+                is given share one estimated variance.
             failed: the trial failed, whatever `value` is.
             reason: of the failure, for the table of trials.
             seconds: duration of the evaluation, for the table of trials.
             outside: accept a point that violates the constraints, or whose numbers lie outside the bounds by at most
-                their range on the scale of search, as in data of an earlier search. Its value informs the belief; the
-                point is never asked for, best or recommended. Its state in the table of trials is "outside".
-            fidelity: the level of a point that was not asked for; None: full fidelity. The state of a value at a lower
-                level is "partial"; that of a learning curve that ends before the level asked for is "stopped".
+                their range on the scale of search. Its value informs the belief; it is never asked for or best.
+            fidelity: the level of a point that was not asked for; None: full fidelity.
 
         Raises:
             ValueError: the trial was not asked from this optimizer, was changed or has been told before, or the point
@@ -271,7 +317,7 @@ class BayesianOptimizer(Findings):
             seconds = checks.real("seconds", seconds)
             checks.number("seconds", seconds)
         number = self._record.number(trial)
-        noise_std = check_noise(noise_std, self._fits.method.model.surrogate, self.surrogate)
+        noise_std = check_noise(noise_std, self._method.model.surrogate, self.surrogate)
         level, grid = self._level(fidelity), self.settings.fidelity
         if number is not None and level is not None:
             raise ValueError(f"fidelity={fidelity!r} is for a point; trial {number} has a level")
@@ -282,45 +328,232 @@ class BayesianOptimizer(Findings):
         if outcomes is not None or not (failed or value is None):
             found = self.outputs.outcomes(outcomes)
         good = not failed and all(map(math.isfinite, (*values, *found)))
-        if not good and not reason:
-            reason = "failed" if failed or value is None else self.outputs.described(values, found)
-        point = self._record.entries[number].point if number is not None else self.space.known_point(trial, outside)
-        entry = self._add(point._replace(level=level or 0)) if number is None else self._record.entries[number]
-        told: dict[str, Any] = {"noise_std": noise_std, "seconds": seconds}
+        if number is None:
+            point = self.space.known_point(trial, outside)
+            number = self._record.add(point._replace(level=level or 0)).number
+        self._current, point = None, self._record.entries[number].point
         if good:
-            level = entry.level if reached is None else reached
-            below = "stopped" if level > entry.level else "partial"
-            status = "outside" if not point.inside else below if level else "complete"
-            told |= {"values": values, "outcomes": found, "level": level, "curve": lower}
-            self._record.end(entry.number, status, **told)
+            level = point.level if reached is None else reached
+            below = "stopped" if level > point.level else "partial"
+            self._record.end(
+                number,
+                "outside" if not point.inside else below if level else "complete",
+                point=point._replace(level=level),
+                values=values,
+                outcomes=found,
+                curve=lower,
+                noise_std=noise_std,
+                seconds=seconds,
+            )
         else:
-            self._record.end(entry.number, "failed", reason=reason, **told)
-        self._fits.forget()
-        return self._record.trial(self._record.entries[entry.number])
+            why = "failed" if failed or value is None else self.outputs.described(values, found)
+            self._record.end(number, "failed", reason=reason or why, noise_std=noise_std, seconds=seconds)
+        return self._record.trial(number)
 
-    def _add(self, point: Point, forecast: Forecast | None = None) -> Entry:
-        """A new pending trial."""
-        self._fits.forget()
-        return self._record.add(point, forecast)
+    def _observations(self) -> Observations:
+        """What is known; where the surrogate is chosen automatically, it is chosen by it."""
+        chosen = surrogates.choose(self._record.values)
+        if self.settings.is_automatic and chosen != self.surrogate:
+            self._use(chosen)
+        return self._record.observations(self.settings.signs)
 
-    @one_at_a_time
-    def _ask(self, fixed: Mapping[Any, Any], level: int | None) -> Trial:
-        self._asked, forecast = None, None
-        known = self._fits.observations(self._record)
-        method = self._fits.method
-        if suggestion.is_early(method, known):
-            point = suggestion.design(method, known, fixed, self._is_noisy)
-            lowest = 0 if self.settings.fidelity is None else len(self.settings.fidelity.levels) - 1
-            return self._record.trial(self._add(point._replace(level=lowest if level is None else level)))
-        fitted = self._fits.advance(self._record)
-        point = suggestion.suggest(method, known, fitted, fixed, self._is_noisy)
-        inside = [one.unit for one in known.told if one.inside]
-        self._asked = method.model, fitted, np.stack(inside), point.unit
-        if self.settings.fidelity is not None:
-            point, forecast = levels.aim(method.model, known, fitted, point, level, self._record.lower_cost())
-        return self._record.trial(self._add(point, forecast))
+    def _advance(self, known: Observations) -> Fitted:
+        """The model fitted to all values; the next fit goes on from it."""
+        if (capacity := self._needed()) != self.capacity:
+            self.capacity, self._start = capacity, None
+        start, self._start = self._start, None  # after an interruption the next fit is anew
+        with jax.enable_x64(True):
+            fitted = model.fit(self._method.model, known, capacity, start)
+        self._start = fitted.start
+        return fitted
 
-    @one_at_a_time
+    def _needed(self) -> int:
+        """The capacity that holds all trials."""
+        count = len(self._record.entries) + self._record.more
+        return self.capacity << (count // self.capacity).bit_length() if count >= self.capacity else self.capacity
+
+    @_exclusive
+    def fitted(self) -> tuple[Model, Fitted]:
+        """The model, and its fit to all values, for the functions of `seqdec.bo.model`; `ask` is unaffected."""
+        if self._current is None:
+            known, capacity = self._observations(), self._needed()
+            start = self._start if capacity == self.capacity else None
+            with jax.enable_x64(True), one_blas_thread():
+                if start is not None:  # `fit` may reuse its memory
+                    start = start._replace(state=jax.tree.map(lambda leaf: leaf.copy(), start.state))
+                self._current = model.fit(self._method.model, known, capacity, start)
+        return self._method.model, self._current
+
+    def _is_noisy(self) -> bool:
+        """Whether values are known or found to be noisy, see `recommend`."""
+        return model.is_noisy(*self.fitted(), self._observations())
+
+    @_exclusive
+    def __repr__(self) -> str:
+        space, told = self.space, Counter(entry.status for entry in self._record.entries)
+        counts = ", ".join(f"{told[status]} {status}" for status in get_args(Status) if told[status])
+        goals = ", ".join("maximum" if up else "minimum" for up in np.atleast_1d(self.maximize))
+        outcomes = self.outputs.outcome_constraints
+        names = space.names or [""] * len(space.dimensions)
+        parts = (f"{name} {brief(kind)}".strip() for name, kind in zip(names, space.dimensions, strict=True))
+        surrogate, acquisition = (
+            part if isinstance(part, str) else f"of your own ({type(part).__name__})"
+            for part in (self.surrogate, self.acquisition)
+        )
+        best = self.best if self.outputs.objectives == 1 and self.is_feasible else None
+        return described(
+            f"BayesianOptimizer, {f'outcome constraints: {outcomes}, ' if outcomes else ''}objectives: {goals}",
+            f"{counted(len(space.dimensions), 'parameter')}: {', '.join(parts)}",
+            f"surrogate {surrogate} ({self.reason}), acquisition {acquisition}, seed {self.seed}",
+            f"{counted(len(self._record.entries), 'trial')}{f': {counts}' if counts else ''}",
+            "" if best is None else f"best value {best[1]:.6g} at {brief(best[0])}",
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the functions of a surrogate given by name, which are made anew."""
+        with self._lock:
+            state = {name: value for name, value in vars(self).items() if name != "_lock"} | {"_asked": None}
+            if isinstance(self.surrogate, str):
+                state |= {"_method": None, "_current": None, "_start": self._saved()}
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=threading.RLock())
+        if self._method is None:
+            saved: Any = self._start
+            self._use(self.surrogate)
+            self._restore(*saved)
+
+    def _saved(self) -> tuple[list[np.ndarray], tuple[Any, ...]]:
+        """What the next fit goes on from, as `checkpoint.arrays` and warps; empty before the first."""
+        if self._start is None:
+            return [], ()
+        return checkpoint.arrays(self._method.model.surrogate.stored(self._start.state)), self._start.warps
+
+    def _restore(self, arrays: list[np.ndarray], warps: tuple[Any, ...]) -> None:
+        """Go on from what was saved."""
+        if arrays:
+            with jax.enable_x64(True):
+                like = model.prior(self._method.model, self.capacity)
+                self._start = Start(checkpoint.state_of(arrays, like), warps)
+
+    @property
+    def reason(self) -> str:
+        """Why this surrogate is in use."""
+        return surrogates.REASONS[str(self.surrogate)] if self.settings.is_automatic else "as asked for"
+
+    @property
+    def initial(self) -> int:
+        """Points before the surrogate is used."""
+        return self.settings.initial
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether the surrogate has chosen a point."""
+        return self._start is not None
+
+    @property
+    @_exclusive
+    def is_feasible(self) -> bool:
+        """Whether any trial is complete and feasible."""
+        return any(entry.feasible for entry in self._record.entries)
+
+    @property
+    @_exclusive
+    def trials(self) -> tuple[Trial, ...]:
+        """All trials, in the order of asking or telling."""
+        return tuple(map(self._record.trial, range(len(self._record.entries))))
+
+    @_exclusive
+    def evaluations(self) -> tuple[list[Any], np.ndarray]:
+        """Points and values of all trials of the space that were told, in the order of their numbers; NaN for failures.
+
+        The values are (n,), with several objectives (n, objectives).
+        """
+        entries = self._record.evaluated()
+        values = np.reshape([entry.values for entry in entries], (len(entries), self.outputs.objectives))
+        return list(map(self._record.shown, entries)), values[:, 0] if self.outputs.objectives == 1 else values
+
+    @_exclusive
+    def feasibility(self) -> np.ndarray:
+        """(n,) bool for each of `evaluations`: whether it is complete and all its outcomes are at most 0."""
+        return np.array([entry.feasible for entry in self._record.evaluated()], bool)
+
+    @_exclusive
+    def durations(self) -> np.ndarray:
+        """(n,) seconds that each of `evaluations` took; NaN where `tell` was not given them."""
+        return np.array([entry.seconds for entry in self._record.evaluated()], float)  # of None it makes NaN
+
+    @_exclusive
+    def trials_dataframe(self) -> "pd.DataFrame":
+        """One row for each trial: number, state, value (NaN unless complete), the point, reason of a failure, seconds.
+
+        The columns of the point are x_0, x_1, ..., or the names; where a parameter is inactive, its value is missing.
+        With several objectives the values are value_0, value_1, ...; outcome constraints add outcome_0, ... and
+        feasible, and several levels fidelity.
+        """
+        return self._record.dataframe()
+
+    @property
+    @_exclusive
+    def best(self) -> tuple[Any, float]:
+        """(x, value) of the best feasible trial, the first of equals.
+
+        Raises ValueError when no trial is complete and feasible, and with several objectives: see `front`.
+        """
+        if self.outputs.objectives > 1:
+            raise ValueError(f"with {self.outputs.objectives} objectives there is no best trial: use front()")
+        entry = (max if self.maximize else min)(self._record.feasible(), key=lambda entry: entry.values[0])
+        return self._record.shown(entry), entry.values[0]
+
+    @_exclusive
+    def front(self) -> Front:
+        """The feasible trials that no other one dominates, ordered by their first values; equal ones are all kept.
+
+        A trial dominates another if it is at least as good in all objectives and better in one. Raises ValueError when
+        no trial is complete and feasible.
+        """
+        entries = self._record.feasible()
+        values = np.array([entry.values for entry in entries])
+        kept = pareto.non_dominated(values * self.settings.signs[: self.outputs.objectives])
+        order = [i for i in np.lexsort(values.T[::-1]) if kept[i]]
+        return Front([self._record.shown(entries[i]) for i in order], values[order])
+
+    @_exclusive
+    def predict(self, x: Any) -> Prediction:
+        """Mean and 95% interval of the function, or of each objective, at the point `x`, given all values told.
+
+        The belief is Gaussian in warped units. Raises ValueError if `x` lies outside the bounds, or fewer than two
+        values are known, and TypeError if it is not a point of the space.
+        """
+        unit = self.space.point(x).unit
+        if len(self._record.order) < 2:
+            raise ValueError(
+                f"a prediction needs two values or more; got {len(self._record.order)}: tell further ones first"
+            )
+        return model.prediction(*self.fitted(), unit)
+
+    @_exclusive
+    def recommend(self) -> Recommendation:
+        """The evaluated point to use, among the feasible ones.
+
+        Without noise it is `best`, and its `kind` is "observed"; with noise it is the point with the best posterior
+        mean in warped units, and its `kind` is "predicted". Values count as noisy if `noise_std` says so. If it is not
+        given, more than a thousandth of the warped values' variance must be estimated to be noise, and the values must
+        show it: they differ where a point repeats or, if none repeats,
+        `seqdec.bo.surrogates.gaussian_process.shows_noise`. A surrogate without a model of the noise finds none. Raises
+        ValueError as `best` does.
+        """
+        observed = Recommendation.observed(*self.best)
+        if len(self._record.order) < 2 or not self._is_noisy():
+            return observed
+        entries = [entry for number in self._record.order if (entry := self._record.entries[number]).feasible]
+        means, _ = model.marginals(*self.fitted(), np.stack([entry.point.unit for entry in entries]))
+        best = entries[int(np.argmax(means[:, 0]))]
+        found = model.prediction(*self.fitted(), best.point.unit)
+        return Recommendation(self._record.shown(best), *found, "predicted")
+
+    @_exclusive
     def expected_gain(self) -> float:
         """The expected improvement of the last suggested point on the best one, as known when it was suggested.
 
@@ -333,7 +566,37 @@ class BayesianOptimizer(Findings):
             raise ValueError(f"with {self.outputs.objectives} objectives there is no best point to improve on")
         return math.nan if self._asked is None else model.expected_gain(*self._asked)
 
-    @one_at_a_time
+    @_exclusive
+    def plot(self, panel: str | None = None, *, minimum: float | None = None, maximum: float | None = None) -> "Figure":
+        """A matplotlib Figure of all trials told; `figure.savefig("search.png")` writes it.
+
+        Args:
+            panel: None for all panels, or one: "progress", with the best that as many random points are expected to
+                have under the posterior mean; "slices" of mean and 95% band through the recommended point; "parallel"
+                coordinates; "importances", see `seqdec.bo.importances`. Several objectives have one panel, "front".
+            minimum, maximum: of the function, if it is known.
+
+        Raises:
+            ValueError: an unknown panel, no trial was told, or the wrong one of `minimum` and `maximum` is given.
+        """
+        from seqdec.bo.report import figures  # matplotlib is slow to import
+
+        return figures.plot(self, panel, minimum, maximum)
+
+    @_exclusive
+    def report(
+        self, path: str | os.PathLike[str], *, minimum: float | None = None, maximum: float | None = None
+    ) -> Path:
+        """Write one self-contained page of HTML, atomically; returns its path.
+
+        It has the figure of `plot`, the best trials or the front, the failures by reason, settings and versions. Raises
+        ValueError for a suffix other than ".html" and ".htm", or as `plot`; OSError if it cannot be written.
+        """
+        from seqdec.bo.report import page  # matplotlib is slow to import
+
+        return page.write(self, path, "", minimum, maximum)
+
+    @_exclusive
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one file, from which `load` continues with identical suggestions.
 
@@ -345,18 +608,8 @@ class BayesianOptimizer(Findings):
         """
         if not isinstance(self.surrogate, str) or not isinstance(self.acquisition, str):
             raise TypeError("only a surrogate and an acquisition given by name can be saved")
-        checkpoint.save(
-            path,
-            checkpoint.study(
-                self.settings,
-                self.surrogate,
-                self.acquisition,
-                self.capacity,
-                self.notes,
-                self._record,
-                *self._fits.saved(),
-            ),
-        )
+        used = {"used": self.surrogate, "acquisition": self.acquisition, "capacity": self.capacity, "notes": self.notes}
+        checkpoint.save(path, self.settings, used, self._record, *self._saved())
 
     @classmethod
     def load(
@@ -366,32 +619,18 @@ class BayesianOptimizer(Findings):
 
         Args:
             path: of the file.
-            constraints: the functions among the study's constraints, in their order, because a file does not hold them.
+            constraints: the functions among its constraints, in their order, because a file does not hold them.
 
         Raises:
             FileNotFoundError: there is no file.
-            ValueError: the file is damaged, or the study has another number of functions as constraints.
+            ValueError: the file is damaged, or has another number of functions as constraints.
         """
-        return checkpoint.load(path, cls._from_study, constraints)
-
-    @classmethod
-    def _from_study(cls, study: checkpoint.Study) -> "BayesianOptimizer":
-        settings: dict[str, Any] = study.settings | {"search": Search(**study.settings["search"])}
-        if (logs := settings.get("optimum")) is not None:
-            settings["optimum"] = Optimum(tuple(None if one is None else tuple(one) for one in logs))
-        if (directions := settings.get("monotone")) is not None:
-            settings["monotone"] = Directions(tuple(map(tuple, directions)))
-        if (grid := settings.get("fidelity")) is not None:
-            settings["fidelity"] = Grid(*map(tuple, grid))
-        settings["earlier"] = [Earlier(*map(np.array, one)) for one in settings.get("earlier", [])]
-        used, notes = settings.pop("used", settings["surrogate"]), settings.pop("notes", {})
-        optimizer = cls(study.space, **settings)
-        optimizer.notes = notes
-        if used != optimizer.surrogate:
-            optimizer._fits.use(used)
-        for x, *recorded in study.trials:
-            entry = optimizer._add(optimizer.space.known_point(x, outside=True))
-            optimizer._record.entries[-1] = Entry(*entry[:3], *recorded)
-        optimizer._record.order = study.order
-        optimizer._fits.restore(study.state, tuple(Warp(*warp) for warp in study.warps))
+        saved, optimizer = checkpoint.load(path, constraints), cls.__new__(cls)
+        with checkpoint.refusing(path):
+            optimizer._begin(saved.settings, saved.used["capacity"])
+            optimizer.notes = saved.used["notes"]
+            if saved.used["used"] != optimizer.surrogate:
+                optimizer._use(saved.used["used"])
+            optimizer._record.entries, optimizer._record.order = saved.entries, saved.order
+            optimizer._restore(saved.state, saved.warps)
         return optimizer

@@ -38,7 +38,6 @@ from typing import NamedTuple
 import numpy as np
 
 from seqdec.kernels import matern52_at
-from seqdec.runtime import one_blas_thread
 
 _LENGTH_SCALES = np.array([0.1, 0.2, 0.4, 0.8, 1.6, 3.2])
 """In units of the root of the number of columns."""
@@ -145,7 +144,6 @@ def standardized(y: np.ndarray) -> Warp:
     return Warp(scale=size, mean=float((y / size).mean()), std=std if std > 0 else 1.0, fitted=len(y))
 
 
-@one_blas_thread()
 def fit(x: np.ndarray, y: np.ndarray) -> Warp:
     """The warp of the largest marginal likelihood, for responses `y` (n,) at the points `x` (n, d) of the unit cube."""
     identity = standardized(y)
@@ -159,7 +157,6 @@ def fit(x: np.ndarray, y: np.ndarray) -> Warp:
     return warp._replace(mean=float(inner.mean()), std=float(inner.std()) or 1.0, fitted=len(y))
 
 
-@one_blas_thread()
 def fit_outcome(x: np.ndarray, y: np.ndarray) -> Warp:
     """The warp of the largest marginal likelihood, for outcomes `y` (n,) at the points `x` (n, d) of the unit cube."""
     identity = standardized(y)

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import OptimizeResult
 
-from seqdec.bo.answers import Front, Recommendation
+from seqdec.bo.optimizer import Front, Recommendation
 from seqdec.introspection import html
 
 if TYPE_CHECKING:
@@ -37,7 +37,9 @@ class SearchResult(OptimizeResult):
     """Whether a call was feasible, and the search ended by `n_calls`, `time_limit`, `target` or `patience`, or because
     all points of a finite space were evaluated."""
     status: int
-    """The reason for the end, as a number; `message` has it in words."""
+    """The reason for the end: 0 all calls made, 1 too many failures in a row, 2 the callback ended it, 3 Ctrl-C, 4
+    every point of a finite space evaluated, 5 the executor broke, 6 the callback raised `error`, 7 no call was
+    feasible, 8 an exception was raised, 9 `time_limit`, 10 `target`, 11 `patience`."""
     message: str
     """The reason for the end, the surrogate, the acquisition and the seed."""
     traceback: str | None

@@ -1,29 +1,27 @@
 """What an optimizer is asked for: its keywords, checked, and how points are chosen with them."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from seqdec import checks
-from seqdec.bo import earlier as studies
 from seqdec.bo import model as fitting
+from seqdec.bo import transfer
 from seqdec.bo.acquisition import names as acquisitions
 from seqdec.bo.acquisition import optimum as optima
 from seqdec.bo.acquisition import pareto
 from seqdec.bo.acquisition.feasibility import Incumbent, Target
 from seqdec.bo.acquisition.optimum import Optimum
-from seqdec.bo.earlier import Earlier, Prior
 from seqdec.bo.fidelity import Fidelity, Grid
 from seqdec.bo.model import Model
-from seqdec.bo.outputs import Outputs
 from seqdec.bo.search import restricted
 from seqdec.bo.search.ascent import Plan
-from seqdec.bo.search.candidates import Search, check_search
-from seqdec.bo.space.bounds import name_of_a_column, space_from
-from seqdec.bo.space.constraints import Constraint
-from seqdec.bo.space.spaces import Space
+from seqdec.bo.search.candidates import Search
+from seqdec.bo.space.bounds import name_of_a_column
+from seqdec.bo.space.space import Space
 from seqdec.bo.suggestion import Method
 from seqdec.bo.surrogates import contract as surrogates
 from seqdec.bo.surrogates import trend
@@ -31,14 +29,17 @@ from seqdec.bo.surrogates.contract import Surrogate
 from seqdec.bo.surrogates.input_warp import warped
 from seqdec.bo.surrogates.multi_output import independent
 from seqdec.bo.surrogates.trend import Directions, trended
+from seqdec.bo.transfer import Earlier, Prior
+from seqdec.bo.trials import Outputs
 from seqdec.core import Acquisition
 
 _MANY_DIMENSIONS = 20
 """With more columns than these, the search keeps to a trust region."""
 
 
-class Settings(NamedTuple):
-    """The keywords of `seqdec.bo.BayesianOptimizer`, which describes them, checked; without its capacity."""
+@dataclass(frozen=True)
+class Settings:
+    """The keywords of `seqdec.bo.BayesianOptimizer`, which describes them, `checked`; without its capacity."""
 
     space: Space
     outputs: Outputs
@@ -58,7 +59,7 @@ class Settings(NamedTuple):
     optimum: Optimum | None
     monotone: Directions | None
     fidelity: Grid | None
-    earlier: tuple[Earlier, ...] = ()
+    earlier: tuple[Earlier, ...]
 
     @property
     def columns(self) -> int:
@@ -68,7 +69,7 @@ class Settings(NamedTuple):
     @property
     def signs(self) -> np.ndarray:
         """(m,) 1 for objectives to be maximized, -1 for others and for outcomes."""
-        objectives = pareto.signs(self.maximize, self.outputs.objectives)
+        objectives = np.where(np.atleast_1d(self.maximize), 1.0, -1.0)
         return np.concatenate([objectives, np.full(self.outputs.outcome_constraints, -1.0)])
 
     @property
@@ -76,108 +77,79 @@ class Settings(NamedTuple):
         """Whether the surrogate is chosen by what has been told."""
         return isinstance(self.surrogate, str) and self.surrogate == "auto"
 
-
-def checked(
-    bounds: Any,
-    constraints: Sequence[Constraint],
-    *,
-    seed: Any,
-    maximize: Any,
-    objectives: Any,
-    outcome_constraints: Any,
-    reference_point: Any,
-    surrogate: Any,
-    surrogate_options: Any,
-    acquisition: Any,
-    initial: Any,
-    trust_region: Any,
-    standardize: Any,
-    warp: Any,
-    input_warp: Any,
-    noise_std: Any,
-    search: Any,
-    optimum: Any,
-    monotone: Any,
-    fidelity: Any,
-) -> Settings:
-    """The settings. Raises ValueError or TypeError, naming the argument that does not fit."""
-    space = space_from(bounds, constraints)
-    outputs = Outputs(
-        checks.count("objectives", objectives), checks.count("outcome_constraints", outcome_constraints, 0)
-    )
-    for name in outputs.columns:
-        if name in space.names:
-            raise ValueError(name_of_a_column(name))
-    grid = _grid(fidelity, space, outputs, surrogate, trust_region)
-    flags = pareto.signs(maximize, outputs.objectives) > 0
-    wide = space.columns > _MANY_DIMENSIONS and outputs.objectives == 1 and grid is None
-    region = wide if trust_region is None else checks.flag("trust_region", trust_region)
-    if region and outputs.objectives > 1:
-        raise ValueError("trust_region needs one objective, because it surrounds the best point: leave it out")
-    if isinstance(surrogate, str):
-        checks.choice("surrogate", surrogate, ["auto", *surrogates.names()])
-    options = _hashable({} if surrogate_options is None else surrogate_options)
-    if options and not (isinstance(surrogate, str) and surrogate != "auto"):
-        raise TypeError(f"surrogate_options need a surrogate by name, such as 'gp'; got {surrogate!r} with them")
-    return Settings(
-        space,
-        outputs,
-        checks.seed("seed", seed),
-        bool(flags[0]) if outputs.objectives == 1 else tuple(flags.tolist()),
-        _reference(reference_point, outputs.objectives),
-        surrogate,
-        options,
-        acquisition,
-        max(2, space.columns) if initial is None else checks.count("initial", initial),
-        region,
-        checks.flag("standardize", standardize),
-        checks.flag("warp", warp),
-        checks.flag("input_warp", input_warp),
-        noise_std,
-        check_search(Search() if search is None else search),
-        optima.checked(optimum, space),
-        trend.checked(monotone, space, outputs),
-        grid,
-    )
+    def checked(self) -> "Settings":
+        """The settings, of keywords as given. Raises ValueError or TypeError, naming the one that does not fit."""
+        space, given = self.space, self.outputs
+        outputs = Outputs(
+            checks.count("objectives", given.objectives),
+            checks.count("outcome_constraints", given.outcome_constraints, 0),
+        )
+        for name in outputs.columns:
+            if name in space.names:
+                raise ValueError(name_of_a_column(name))
+        grid = _grid(self, outputs)
+        flags = pareto.signs(self.maximize, outputs.objectives) > 0
+        wide = space.columns > _MANY_DIMENSIONS and outputs.objectives == 1 and grid is None
+        region = wide if self.trust_region is None else checks.flag("trust_region", self.trust_region)
+        if region and outputs.objectives > 1:
+            raise ValueError("trust_region needs one objective, because it surrounds the best point: leave it out")
+        if isinstance(self.surrogate, str):
+            checks.choice("surrogate", self.surrogate, ["auto", *surrogates.names()])
+        elif not isinstance(self.surrogate, Surrogate):
+            raise TypeError(f"surrogate must be a name or a Surrogate; got {self.surrogate!r}")
+        options = _hashable({} if self.surrogate_options is None else self.surrogate_options)
+        if options and (self.is_automatic or not isinstance(self.surrogate, str)):
+            raise TypeError(f"surrogate_options need a surrogate by name, such as 'gp'; got {self.surrogate!r}")
+        return replace(
+            self,
+            outputs=outputs,
+            seed=checks.seed("seed", self.seed),
+            maximize=bool(flags[0]) if outputs.objectives == 1 else tuple(flags.tolist()),
+            reference_point=_reference(self.reference_point, outputs.objectives),
+            surrogate_options=options,
+            initial=max(2, space.columns) if self.initial is None else checks.count("initial", self.initial),
+            trust_region=region,
+            standardize=checks.flag("standardize", self.standardize),
+            warp=checks.flag("warp", self.warp),
+            input_warp=checks.flag("input_warp", self.input_warp),
+            search=Search.checked(Search() if self.search is None else self.search),
+            optimum=optima.checked(self.optimum, space),
+            monotone=trend.checked(self.monotone, space, outputs),
+            fidelity=grid,
+            earlier=(),
+        )
 
 
-def _grid(given: Any, space: Space, outputs: Outputs, surrogate: Any, trust_region: Any) -> Grid | None:
+def _grid(given: Settings, outputs: Outputs) -> Grid | None:
     """The levels of the argument `fidelity`. Raises ValueError or TypeError where another argument excludes it."""
-    if given is None:
+    fidelity: Any = given.fidelity
+    if fidelity is None:
         return None
-    if not isinstance(given, Fidelity | Grid):
-        raise TypeError(f"fidelity must be a seqdec.bo.Fidelity, such as Fidelity(1, 30); got {given!r}")
+    if not isinstance(fidelity, Fidelity):
+        raise TypeError(f"fidelity must be a seqdec.bo.Fidelity, such as Fidelity(1, 30); got {fidelity!r}")
     if not outputs.plain:
         raise ValueError(
             f"fidelity needs one objective and no outcome constraints; got objectives={outputs.objectives} and "
             f"outcome_constraints={outputs.outcome_constraints}"
         )
-    if surrogate not in surrogates.REFITTED:
-        raise ValueError(f"fidelity needs one of the surrogates {', '.join(surrogates.REFITTED)}; got {surrogate!r}")
-    if trust_region:
+    if given.surrogate not in surrogates.REFITTED:
+        known = ", ".join(surrogates.REFITTED)
+        raise ValueError(f"fidelity needs one of the surrogates {known}; got {given.surrogate!r}")
+    if given.trust_region:
         raise ValueError("fidelity needs a search without a trust region: leave trust_region out")
-    if "fidelity" in space.names:
+    if "fidelity" in given.space.names:
         raise ValueError(name_of_a_column("fidelity"))
-    return given if isinstance(given, Grid) else given.grid
+    return fidelity.grid
 
 
-class Chosen(NamedTuple):
-    """A surrogate and an acquisition, and the method that they make."""
-
-    surrogate: str | Surrogate
-    acquisition: str | Acquisition
-    method: Method
-
-
-def choose(settings: Settings, surrogate: str | Surrogate) -> Chosen:
-    """The method with this surrogate. Raises ValueError or TypeError where it or the acquisition do not fit."""
+def method_of(settings: Settings, surrogate: str | Surrogate) -> tuple[str | Acquisition, Method]:
+    """(acquisition, method) with this surrogate. Raises ValueError or TypeError where the acquisition does not fit."""
     space, outputs = settings.space, settings.outputs
-    if isinstance(surrogate, str):
-        belief = surrogates.make(surrogate, settings.columns, **settings.surrogate_options)
-    elif isinstance(surrogate, Surrogate):
-        belief = surrogate
-    else:
-        raise TypeError(f"surrogate must be a name or a Surrogate; got {surrogate!r}")
+    belief = (
+        surrogates.make(surrogate, settings.columns, **settings.surrogate_options)
+        if isinstance(surrogate, str)
+        else surrogate
+    )
     belief = warped(belief) if settings.input_warp else belief
     automatic = isinstance(settings.acquisition, str) and settings.acquisition == "auto"
     acquisition = acquisitions.automatic(belief.acquisition, outputs) if automatic else settings.acquisition
@@ -185,27 +157,19 @@ def choose(settings: Settings, surrogate: str | Surrogate) -> Chosen:
     if settings.monotone is not None:
         directions[:, : space.columns] = settings.signs[:, None] * settings.monotone.columns(space)
     beliefs = tuple(trended(belief, tuple(signs)) for signs in directions.tolist())
+    incumbent: Any = Incumbent(*jnp.zeros(2))
     if outputs.plain:
-        belief = beliefs[0]
-        score = acquisitions.make(acquisition)
-        smooth = acquisitions.is_smooth(score(Incumbent(*jnp.zeros(2))))
+        belief, score = beliefs[0], acquisitions.make(acquisition)
     else:
-        belief = independent(beliefs)
-        score = acquisitions.make_several(acquisition, outputs)
-        smooth = acquisitions.is_smooth(score(Target(Incumbent(*jnp.zeros(2)), jnp.array(False), jnp.zeros(0))))
-    model = Model(
-        belief,
-        outputs,
-        settings.signs,
-        settings.columns,
-        settings.seed,
-        settings.standardize,
-        settings.warp,
-        check_noise(settings.noise_std, belief, surrogate),
+        belief, score = independent(beliefs), acquisitions.make_several(acquisition, outputs)
+        incumbent = Target(incumbent, jnp.array(False), jnp.zeros(0))
+    plan = Plan(belief, score, acquisitions.is_smooth(score(incumbent)), settings.search)
+    noise = check_noise(settings.noise_std, belief, surrogate)
+    flags = settings.standardize, settings.warp
+    model = Model(belief, outputs, settings.signs, settings.columns, settings.seed, *flags, noise)
+    model = model._replace(
+        earlier=tuple(_priors(model, study) for study in settings.earlier), fidelity=settings.fidelity
     )
-    priors = tuple(_priors(model, study) for study in settings.earlier)
-    model = model._replace(earlier=priors, fidelity=settings.fidelity)
-    plan = Plan(belief, score, smooth, settings.search)
     examples = [restricted.example(space)] if space.restricted else []
     method = Method(
         model,
@@ -218,20 +182,20 @@ def choose(settings: Settings, surrogate: str | Surrogate) -> Chosen:
         settings.optimum,
         _bests(settings),
     )
-    return Chosen(surrogate, acquisition, method)
+    return acquisition, method
 
 
 def _priors(model: Model, study: Earlier) -> tuple[Prior, ...]:
-    """What an earlier study says of each output."""
+    """What an earlier search says of each output."""
     priors = []
     for output, values in enumerate(study.responses.T):
         warp = fitting.fit_warp(model, study.units, values, output)
-        priors.append(studies.prior(study.units, warp.forward(np.maximum(values, warp.fence))))
+        priors.append(transfer.prior(study.units, warp.forward(np.maximum(values, warp.fence))))
     return tuple(priors)
 
 
 def _bests(settings: Settings) -> np.ndarray:
-    """(k, columns) the best point of each earlier study, by its first objective among the feasible points."""
+    """(k, columns) the best point of each earlier search, by its first objective among the feasible points."""
     bests, objectives = np.zeros((len(settings.earlier), settings.space.columns)), settings.outputs.objectives
     for place, (units, responses) in enumerate(settings.earlier):
         violation = np.minimum(responses[:, objectives:], 0).sum(1)

@@ -12,21 +12,20 @@ import jax
 import numpy as np
 
 from seqdec import checks
-from seqdec.bo import levels
+from seqdec.bo import fidelity
 from seqdec.bo import model as fitting
 from seqdec.bo.acquisition import failures, feasibility, optimum, pareto
 from seqdec.bo.acquisition.feasibility import Incumbent, Target
 from seqdec.bo.acquisition.optimum import Optimum
-from seqdec.bo.model import Fitted, Model, Observations
+from seqdec.bo.fidelity import Forecast
+from seqdec.bo.model import Belief, Fitted, Model, Trials, believe, means_of
 from seqdec.bo.output_warp import Warp
-from seqdec.bo.record import Exhausted
 from seqdec.bo.search import ascent, candidates, restricted, trust_region
 from seqdec.bo.search.ascent import Plan, Ranked
 from seqdec.bo.search.candidates import Region, sobol
 from seqdec.bo.search.restricted import Box
-from seqdec.bo.space.spaces import Point, Space, identity
-from seqdec.bo.surrogates import programs
-from seqdec.bo.surrogates.programs import Belief, Trials
+from seqdec.bo.space.space import Point, Space, identity
+from seqdec.bo.trials import Exhausted, Observations
 
 _ENUMERABLE = 10_000
 _CELL = 0.01
@@ -102,7 +101,7 @@ def suggest(
     uses_earlier = int(fitted.trials.answered) > np.sum(fitting.inliers(fitted.warps, known.responses))
     if (known.trials < method.initial and not uses_earlier) or _is_new_region(method, known, fitted.warps):
         return design(method, known, fixed, is_noisy)
-    if not fixed and (point := levels.to_complete(method.model, known, fitted)) is not None:
+    if not fixed and (point := to_complete(method.model, known, fitted)) is not None:
         return point
     with jax.enable_x64(True):  # 64-bit arrays only for surrogates that ask for them; see `Surrogate.dtype`
         if (point := _best_point(method, known, fitted, fixed, bool(method.plan.search.repeats))) is not None:
@@ -167,7 +166,7 @@ def _best_point(
 ) -> Point | None:
     """The maximizer of the acquisition, with `repeats` among all points, else among new ones; None without any."""
     space, plan, seed, number = method.space, method.plan, method.model.seed, known.trials
-    belief = programs.believe(plan.surrogate, fitted.state, fitted.trials)
+    belief = believe(plan.surrogate, fitted.state, fitted.trials)
     trials = fitted.trials._replace(success=_success(fitted.trials))
     if method.optimum is not None:
         tables = _padded(method, optimum.tables(method.optimum, space, number).T).T
@@ -196,7 +195,7 @@ def _best_point(
             pool = np.concatenate([pool, best[:, : space.columns]])
         found = ascent.best_new(rank(pool, np.broadcast_to(space.continuous, pool.shape)), units)
         return None if found is None else space.point_at(found, fixed)
-    box, inside, told = Box(*region, fixed), _told_inside(known), _told(method, known, fitted.warps)
+    box, inside, told = Box(*region, fixed), known.inside, _told(method, known, fitted.warps)
     leaders = _leaders(method, fitted.warps, told, inside, generator)
     starts = [*(known.told[i] for i in leaders), *method.examples]
     points = restricted.candidates(space, plan.search, box, starts, generator)
@@ -209,7 +208,7 @@ def _means_at_full(method: Method, belief: Belief, trials: Trials) -> np.ndarray
         return belief.means
     x = trials.x.copy()
     x[:, method.space.columns] = 0
-    return np.asarray(programs.means(method.plan.surrogate, belief.state, x))[: len(belief.means)]
+    return np.asarray(means_of(method.plan.surrogate, belief.state, x))[: len(belief.means)]
 
 
 def _region(method: Method, known: Observations, warps: tuple[Warp, ...]) -> tuple[np.ndarray, np.ndarray]:
@@ -217,7 +216,7 @@ def _region(method: Method, known: Observations, warps: tuple[Warp, ...]) -> tup
     columns = method.space.columns
     if not method.trust_region:
         return np.zeros(columns), np.ones(columns)
-    inside = np.flatnonzero(_told_inside(known))
+    inside = np.flatnonzero(known.inside)
     merits = _merits(method, warps, _told(method, known, warps)[inside])
     stage = trust_region.stage(merits, method.initial, columns)
     best = known.told[inside[stage.start + int(np.argmax(merits[stage.start :]))]]
@@ -229,7 +228,7 @@ def _is_new_region(method: Method, known: Observations, warps: tuple[Warp, ...])
     """Whether the next point is one of the first of a trust region."""
     if not method.trust_region:
         return False
-    inside = _told_inside(known)
+    inside = known.inside
     merits = _merits(method, warps, _told(method, known, warps)[inside])
     start = trust_region.stage(merits, method.initial, method.space.columns).start
     return start > 0 and known.trials - np.sum(~inside) < start + method.initial
@@ -241,11 +240,6 @@ def _told(method: Method, known: Observations, warps: tuple[Warp, ...]) -> np.nd
     return values[:, 0] if method.model.outputs.plain else values
 
 
-def _told_inside(known: Observations) -> np.ndarray:
-    """(n,) bool: the points told that are of the space."""
-    return np.array([point.inside for point in known.told], bool)
-
-
 def _padded(method: Method, rows: np.ndarray) -> np.ndarray:
     """(..., columns of the surrogate): `rows` (..., columns) with zeros: this study, and full fidelity."""
     more = np.zeros((*rows.shape[:-1], method.model.columns - method.space.columns), rows.dtype)
@@ -254,7 +248,7 @@ def _padded(method: Method, rows: np.ndarray) -> np.ndarray:
 
 def _inside(known: Observations, fitted: Fitted) -> np.ndarray:
     """(n,) bool: the answered and pending points that are of the space, not of an earlier study."""
-    answered = _told_inside(known)[fitting.inliers(fitted.warps, known.responses)]
+    answered = known.inside[fitting.inliers(fitted.warps, known.responses)]
     earlier = np.zeros(int(fitted.trials.answered) - len(answered), bool)
     return np.concatenate([answered, earlier, np.ones(len(known.pending), bool)])
 
@@ -351,3 +345,43 @@ def _repeated_noise(trials: Trials) -> float:
     """The variance of an output's noise among the points of one cell, pooled; 0 where every point has its own."""
     rows = np.flatnonzero(trials.noise[: trials.answered] < 0)
     return fitting.repeated_variance(trials.x[rows] // _CELL, trials.y[rows]) or 0.0
+
+
+def at_level(
+    model: Model, known: Observations, fitted: Fitted, point: Point, level: int | None, lower: float
+) -> tuple[Point, Forecast | None]:
+    """(the point at the level to evaluate, the forecast of its learning curve) with several fidelities.
+
+    `level` None: the one that says most of the value at full fidelity for its cost, or that one where no value is known
+    there, or lower levels have cost as much as `lower` since the last one, see `seqdec.bo.fidelity.level_of`.
+    """
+    grid = model.fidelity
+    assert grid is not None
+    with jax.enable_x64(True):
+        state = believe(model.surrogate, fitted.state, fitted.trials).state
+    means, cov, noise = fitting.curve(model, fitted, state, point.unit)
+    values = known.responses[_at_full(known.told) & known.inside, 0]
+    if level is None:
+        begun = len(values) or any(one.level == 0 for one in known.pending)
+        level = fidelity.level_of(grid, cov, noise, lower) if begun else 0
+    point = point._replace(level=level)
+    if not len(values):
+        return point, None
+    warp, levels = fitted.warps[0], tuple(map(int, grid.levels)) if grid.counts else grid.levels
+    best = float(warp.forward(np.max(values, keepdims=True))[0])
+    rows = tuple(map(tuple, cov.tolist()))
+    return point, Forecast(levels, tuple(means.tolist()), rows, noise, best, float(model.signs[0]), warp)
+
+
+def to_complete(model: Model, known: Observations, fitted: Fitted) -> Point | None:
+    """The best of the points told, by its mean at full fidelity; None if some are told, or pending, there."""
+    inside = [point for point in known.told if point.inside]
+    if model.fidelity is None or _at_full(inside + known.pending).any():
+        return None
+    means = fitting.means(model, fitted, np.stack([point.unit for point in inside]))[:, 0]
+    return inside[int(np.argmax(means))]._replace(level=0)
+
+
+def _at_full(points: Sequence[Point]) -> np.ndarray:
+    """(n,) bool: those at full fidelity."""
+    return np.array([point.level == 0 for point in points], bool)

@@ -11,17 +11,17 @@ import math
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Unpack
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from seqdec import checks
-from seqdec.bo import BayesianOptimizer, Categorical, Exhausted, Integer, Real, Search, Trial
-from seqdec.bo.options import SamplerOptions
+from seqdec.bo import BayesianOptimizer, Categorical, Exhausted, Integer, Real, Search, Surrogate, Trial
 from seqdec.bo.space.dimensions import Dimension
-from seqdec.bo.space.spaces import identity
+from seqdec.bo.space.space import identity
+from seqdec.core import Acquisition
 from seqdec.introspection import described, listed
-from seqdec.registry import spelled
 
 try:
     from optuna.samplers import BaseSampler, RandomSampler  # pyright: ignore[reportMissingImports] (an extra)
@@ -78,28 +78,13 @@ class Sampler(BaseSampler):
         independent_sampler: for parameters that are not known; None is `optuna.samplers.RandomSampler`.
         constraints_func: (trial) -> values, stored with each complete or pruned trial; the trial is feasible where
             none is greater than 0.
-        **options: further keywords of `seqdec.bo.BayesianOptimizer`, such as `surrogate`, `acquisition`, `capacity`,
-            `noise_std`, `reference_point` or `search`.
+        surrogate, surrogate_options, acquisition, capacity, trust_region, standardize, warp, input_warp, noise_std,
+            reference_point, search, earlier: as in `seqdec.bo.BayesianOptimizer`.
 
     Raises:
         ValueError, TypeError: an argument does not fit.
     """
 
-    @spelled(
-        BayesianOptimizer,
-        name="Sampler",
-        hidden=(
-            "bounds",
-            "constraints",
-            "maximize",
-            "objectives",
-            "outcome_constraints",
-            "initial",
-            "optimum",
-            "monotone",
-            "fidelity",
-        ),
-    )
     def __init__(
         self,
         *,
@@ -107,8 +92,33 @@ class Sampler(BaseSampler):
         n_startup_trials: int | None = None,
         independent_sampler: BaseSampler | None = None,
         constraints_func: Callable[[FrozenTrial], Sequence[float]] | None = None,
-        **options: Unpack[SamplerOptions],
+        surrogate: str | Surrogate = "auto",
+        surrogate_options: Mapping[str, Any] | None = None,
+        acquisition: str | Acquisition = "auto",
+        capacity: int = 128,
+        trust_region: bool | None = None,
+        standardize: bool = True,
+        warp: bool = True,
+        input_warp: bool = False,
+        noise_std: float | None = None,
+        reference_point: Sequence[float] | np.ndarray | None = None,
+        search: Search | None = None,
+        earlier: Any = None,
     ) -> None:
+        options = {
+            "surrogate": surrogate,
+            "surrogate_options": surrogate_options,
+            "acquisition": acquisition,
+            "capacity": capacity,
+            "trust_region": trust_region,
+            "standardize": standardize,
+            "warp": warp,
+            "input_warp": input_warp,
+            "noise_std": noise_std,
+            "reference_point": reference_point,
+            "search": search,
+            "earlier": earlier,
+        }
         self._seed = _random_seed() if seed is None else checks.seed("seed", seed)
         legacy = None if seed is None else int(checks.word(self._seed))  # NumPy's old generators take 32 bits
         startup = None if n_startup_trials is None else checks.count("n_startup_trials", n_startup_trials, 0)
@@ -116,8 +126,7 @@ class Sampler(BaseSampler):
         self._independent_sampler = independent_sampler or RandomSampler(seed=legacy)
         self._constraints_func, self._options = constraints_func, options
         # Raises here, rather than in the first trial.
-        reference = options.get("reference_point")
-        objectives = 1 if reference is None else np.size(reference)
+        objectives = 1 if reference_point is None else np.size(reference_point)
         BayesianOptimizer([(0.0, 1.0)], **_optimizer_options(0, [False] * objectives, 0, 1), **options)
         self._start()
 
@@ -130,10 +139,11 @@ class Sampler(BaseSampler):
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
-        told = {"seed": self._seed, "n_startup_trials": self._initial, "constraints_func": self._constraints_func}
-        told |= {"independent_sampler": type(self._independent_sampler).__name__, **self._options}
+        given = {"seed": self._seed, "n_startup_trials": self._initial, "constraints_func": self._constraints_func}
+        given["independent_sampler"] = type(self._independent_sampler).__name__
+        given |= {name: self._options[name] for name in ("surrogate", "acquisition", "noise_std")}
         return described(
-            f"Sampler({listed({name: value for name, value in told.items() if value is not None})})",
+            f"Sampler({listed({name: value for name, value in given.items() if value is not None})})",
             f"{len(self._models)} {'model' if len(self._models) == 1 else 'models'}",
         )
 
@@ -241,7 +251,7 @@ class _Model:
     def _start(self, repeats: bool = False) -> None:
         """Forget all trials; with `repeats` points may be chosen again from now on."""
         if repeats:
-            self._options["search"] = (self._options.get("search") or Search())._replace(repeats=True)
+            self._options["search"] = replace(self._options["search"] or Search(), repeats=True)
         self._optimizer = BayesianOptimizer([_dimension(d) for d in self.space.values()], **self._options)
         self._records: dict[int, _Record] = {}
         self._pending: dict[int, Trial] = {}

@@ -26,10 +26,8 @@ import numpy as np
 
 from seqdec.bo.acquisition.feasibility import log_probability
 from seqdec.bo.surrogates import gaussian_process
-from seqdec.bo.surrogates.evidence import Hyperparameters, covariances
-from seqdec.bo.surrogates.gaussian_process import State
+from seqdec.bo.surrogates.gaussian_process import Hyperparameters, Process, covariances
 from seqdec.core import Array
-from seqdec.runtime import one_blas_thread
 
 _LENGTH_SCALES = np.array([0.1, 0.2, 0.4, 0.8, 1.6, 3.2])
 """In units of the root of the number of columns."""
@@ -57,8 +55,7 @@ class Posterior(NamedTuple):
     """(n, n) V"""
 
 
-@one_blas_thread()
-def fit(x: np.ndarray, good: np.ndarray, length: int) -> State | None:
+def fit(x: np.ndarray, good: np.ndarray, length: int) -> Process | None:
     """The posterior of f given points `x` (n, d), of which those `good` (n,) succeeded, padded to `length` rows.
 
     None where all succeeded, or where one rate explains it.
@@ -76,16 +73,16 @@ def fit(x: np.ndarray, good: np.ndarray, length: int) -> State | None:
     points, weights, whiten = np.zeros((length, x.shape[1])), np.zeros(length), np.eye(length)
     points[:count], weights[:count], whiten[:count, :count] = x, found.weights, found.whiten
     exact = np.zeros(length)
-    return State(hyper, np.array(False), points, np.arange(length) < count, whiten, weights, exact, exact)
+    return Process(hyper, np.array(False), points, np.arange(length) < count, whiten, weights, exact, exact)
 
 
-def log_success(state: State, x: Array) -> Array:
+def log_success(state: Process, x: Array) -> Array:
     """Log P(success) at a point (d,)."""
     at = gaussian_process.posterior(state).joint(x[None])
     return log_probability(at.mean[0] / jnp.sqrt(1 + jnp.maximum(at.cov[0, 0], 0)))
 
 
-def cautious(score: Array, state: State | None, x: Array) -> Array:
+def cautious(score: Array, state: Process | None, x: Array) -> Array:
     """The score of a point (d,), lowered where a failure is likely."""
     if state is None:
         return score

@@ -7,7 +7,7 @@ from typing import Any
 from seqdec import checks, policies
 from seqdec.bo.acquisition.feasibility import Incumbent, Target, weighted
 from seqdec.bo.acquisition.pareto import log_expected_hypervolume_improvement
-from seqdec.bo.outputs import Outputs
+from seqdec.bo.trials import Outputs
 from seqdec.core import Acquisition
 
 SEVERAL = "log_expected_hypervolume_improvement"

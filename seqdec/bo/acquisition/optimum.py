@@ -23,7 +23,7 @@ import numpy as np
 from seqdec import checks
 from seqdec.bo.space import constraints, containers
 from seqdec.bo.space.dimensions import Categorical, Dimension
-from seqdec.bo.space.spaces import Space
+from seqdec.bo.space.space import Space
 from seqdec.core import Array
 
 _POWER = 10.0
@@ -49,8 +49,8 @@ def checked(given: Any, space: Space) -> Optimum | None:
             width that is not positive, on a logarithmic scale not above 1; a density that is negative, not finite or 0
             everywhere. TypeError: none of the forms.
     """
-    if given is None or isinstance(given, Optimum):
-        return given
+    if given is None:
+        return None
     if not isinstance(given, Mapping):
         raise TypeError(f"optimum must be a dict from names, or indices, to beliefs; got {given!r}")
     places = {key: place for place, key in enumerate(space.keys)}

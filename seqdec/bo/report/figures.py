@@ -1,23 +1,152 @@
-"""Figures of a search: progress, slices of the belief, parallel coordinates and importances.
+"""Figures of a search: progress, slices of the belief, parallel coordinates, importances and the front.
 
 Each panel is a function (figure, study), where the figure may be a part of a larger one; `PANELS` names them.
 """
 
 import itertools
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure, FigureBase
+from matplotlib.ticker import MaxNLocator
 
-from seqdec.bo.report import parallel, progress, slices
-from seqdec.bo.report.axes import lost
-from seqdec.bo.report.searched import Searched
-from seqdec.bo.report.study import Study, study_of
+from seqdec.bo import model
+from seqdec.bo.report import importance
+from seqdec.bo.search.candidates import sobol
+from seqdec.bo.space.dimensions import Categorical, Dimension, Integer, Ordinal, Real
+from seqdec.bo.space.space import Space
+from seqdec.bo.trials import Outputs
+from seqdec.figures import TITLE, finish_axis
+from seqdec.figures import optimum as draw_optimum
 from seqdec.registry import unknown
+from seqdec.ticks import plain_ticks
+
+if TYPE_CHECKING:
+    from seqdec.bo.optimizer import BayesianOptimizer
+
+_LONGEST = 16
+"""Characters of a name that are shown."""
+_WIDE = 100.0
+"""Ratio of the largest and the smallest value above which positive values are drawn on a logarithmic scale."""
+BELIEF, DOT, BEST, REST = "#0072B2", "#555555", "#D55E00", "#A9A9A9"
+"""Colors of what the surrogate believes, of values, of the best point, and of the rest."""
+LEFT: dict[str, Any] = {"fontsize": 11, "x": 0.01, "ha": "left"}
+"""Of a title."""
+INACTIVE = object()
+"""Stands for the value of an inactive parameter, because None may be a choice."""
+_SLICES = 6
+"""Parameters that slices show at most, the most important ones."""
+_HUGE = 1e200
+"""Larger values are drawn as this, since axes overflow."""
+_RANDOM = 1 << 11
+"""Random points from which the progress of random search is computed."""
+_FEWEST = 100
+"""Of them, those that satisfy all constraints, for it to be drawn."""
+_PAIRS = 6
+"""Pairs of objectives that are drawn, at most."""
+_BARS = 15
+"""Importances that are shown at most, the largest ones."""
+_GRID = 101
+"""Points of a slice."""
+_COORDINATES = 12
+"""Parameters that are shown at most, the most important ones."""
+_BELOW = -0.13
+"""Height of inactive parameters below their coordinate, which has length 1."""
 
 
-def plot(optimizer: Searched, panel: str | None, minimum: float | None, maximum: float | None) -> Figure:
+class Study(NamedTuple):
+    """What the panels draw."""
+
+    space: Space
+    outputs: Outputs
+    maximize: bool | tuple[bool, ...]
+    parts: list[str]
+    """names of surrogate and acquisition"""
+    points: list[Any]
+    """of the evaluations, in order"""
+    values: np.ndarray
+    """(n,) NaN for failures; with m objectives (n, m)"""
+    feasible: np.ndarray
+    """(n,) bool"""
+    front: np.ndarray
+    """(k, m) values of the front of several objectives"""
+    optimum: float | None
+    """the best value that is possible, if it is known"""
+    importances: dict[Any, float]
+    """of the parameters that are not constant, the largest first; empty with fewer than two values"""
+    recommended: Any
+    """the recommended point; None without a value"""
+    predict: Callable[[np.ndarray], np.ndarray]
+    """units (n, columns) -> (n, 3) means and the ends of the 95% intervals"""
+
+    @property
+    def done(self) -> np.ndarray:
+        """(n,) bool: the evaluations that did not fail."""
+        return np.isfinite(self.values)
+
+    @property
+    def names(self) -> dict[Any, str]:
+        """The parameters' names, by key."""
+        return {key: str(key) if self.space.names else f"x[{key}]" for key in self.space.keys}
+
+    @property
+    def varied(self) -> list[Any]:
+        """The parameters that are not constant."""
+        return [key for key, d in zip(self.space.keys, self.space.dimensions, strict=True) if d.size > 1]
+
+    @property
+    def known(self) -> bool:
+        """Whether the surrogate can predict."""
+        return bool(self.importances)
+
+    @property
+    def sliced(self) -> list[Any]:
+        """The most important ones of the parameters that are active at the recommended point."""
+        return [key for key in self.importances if not self.space.names or key in self.recommended][:_SLICES]
+
+    def column(self, key: Any) -> list[Any]:
+        """The values of a parameter in all evaluations, `INACTIVE` where it is that."""
+        return [x.get(key, INACTIVE) if isinstance(x, dict) else x[key] for x in self.points]
+
+
+def study_of(optimizer: "BayesianOptimizer", optimum: float | None) -> Study:
+    """The study of a search. Raises ValueError where no trial was told."""
+    points, values = optimizer.evaluations()
+    if not points:
+        raise ValueError("there is nothing to draw yet: tell the value of a trial first")
+    feasible, several = optimizer.feasibility(), optimizer.outputs.objectives > 1
+    found: dict[Any, float] = {}
+    best, front = None, np.empty((0, optimizer.outputs.objectives))
+    if several:
+        front = optimizer.front().values if feasible.any() else front
+    else:
+        told = np.isfinite(values).sum()
+        values = np.clip(np.where(feasible, values, np.nan), -_HUGE, _HUGE)
+        found = importance.importances(optimizer) if told > 1 and feasible.any() else {}
+        best = optimizer.space.flat(optimizer.recommend().x) if feasible.any() else None
+    study = Study(
+        space=optimizer.space,
+        outputs=optimizer.outputs,
+        maximize=optimizer.maximize,
+        parts=[name for name in (optimizer.surrogate, optimizer.acquisition) if isinstance(name, str)],
+        points=[optimizer.space.flat(x) for x in points],
+        values=values,
+        feasible=feasible,
+        front=front,
+        optimum=optimum,
+        importances={},
+        recommended=best,
+        predict=lambda units: np.clip(model.predictions(*optimizer.fitted(), units)[:, 0], -_HUGE, _HUGE),
+    )
+    ranked = sorted(study.varied if found else [], key=lambda key: -found[key])
+    return study._replace(importances={key: found[key] for key in ranked})
+
+
+def plot(optimizer: "BayesianOptimizer", panel: str | None, minimum: float | None, maximum: float | None) -> Figure:
     """All panels, or the one of that name, with the best value that is possible if it is known.
 
     Raises ValueError for an unknown one, if no trial was told, or for the wrong one of `minimum` and `maximum`.
@@ -40,7 +169,7 @@ def plot(optimizer: Searched, panel: str | None, minimum: float | None, maximum:
     return figure
 
 
-def _optimum(optimizer: Searched, minimum: float | None, maximum: float | None) -> float | None:
+def _optimum(optimizer: "BayesianOptimizer", minimum: float | None, maximum: float | None) -> float | None:
     """The best value that is possible, if it is known."""
     if optimizer.outputs.objectives > 1 and not minimum is maximum is None:
         raise ValueError("minimum and maximum are of one objective; leave them out with several")
@@ -62,6 +191,318 @@ def _title(study: Study) -> str:
     return " · ".join([goal, count, *(name.replace("_", " ") for name in study.parts)])
 
 
+def progress(figure: FigureBase, study: Study) -> None:
+    """Every value, the best so far, and what random search would be expected to find.
+
+    The expectation of the best of n points is that of n independent uniform points under the posterior mean.
+    """
+    axis, numbers = figure.subplots(), np.arange(1, len(study.values) + 1)
+    sign = 1 if study.maximize else -1
+    best = sign * np.fmax.accumulate(sign * study.values)
+    if study.done.any():
+        axis.plot(numbers, study.values, "o", ms=4, color=DOT, alpha=0.6, mew=0, label="evaluation")
+        axis.plot(numbers, best, drawstyle="steps-post", color=BELIEF, lw=1.8, label="best so far")
+    random = _random_search(study, len(numbers))
+    if len(random):
+        axis.plot(numbers, random, color=REST, lw=1.5, label="random search, expected\nunder the surrogate's mean")
+    limit = [] if study.optimum is None else [study.optimum]
+    for value in limit:
+        draw_optimum(axis, value)
+    finish_axis(axis, f"{'Largest' if sign > 0 else 'Smallest'} value so far", "evaluation", "value", "no value yet")
+    _fit_progress(axis, study, np.concatenate([study.values[study.done], random, limit]))
+    failed = numbers[~study.done]
+    if len(failed):
+        at = np.full(len(failed), 0.03)
+        axis.plot(failed, at, "x", ms=5, color=BEST, transform=axis.get_xaxis_transform(), label=lost(study))
+    figure.legend(loc="outside lower center", ncols=5, frameon=False, fontsize=8)
+
+
+def _fit_progress(axis: Axes, study: Study, drawn: np.ndarray) -> None:
+    """Scales, limits and ticks for the values that are drawn."""
+    axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axis.set_xlim(0.5, len(study.values) + 0.5)
+    axis.tick_params(left=bool(len(drawn)), labelleft=bool(len(drawn)))
+    scale_values(axis, study)
+    if len(drawn):
+        drawn = positive(study, drawn)
+        set_limits(axis, *axis.yaxis.get_transform().transform(np.array([drawn.min(), drawn.max()])))
+
+
+def _random_search(study: Study, count: int) -> np.ndarray:
+    """(count,) expected best of 1, 2, ... uniform points under the posterior mean.
+
+    Empty if it is not known, and with outcome constraints.
+    """
+    if not study.known or study.outputs.outcome_constraints:
+        return np.empty(0)
+    space = study.space
+    units = importance.units(space, sobol(_RANDOM, len(space.dimensions), scramble=True))
+    if space.constraints:
+        units = np.array([u for u in units if space.violated(space.decode(u)) is None])
+    if len(units) < _FEWEST:
+        return np.empty(0)
+    means = np.sort(study.predict(units)[:, 0])
+    worse = np.arange(len(means), -1, -1) / len(means)  # share of the points that are not better than the k best
+    shares = -np.diff(worse ** np.arange(1, count + 1)[:, None], axis=1)
+    return shares @ (means[::-1] if study.maximize else means)
+
+
+def front(figure: FigureBase, study: Study) -> None:
+    """The values of every pair of objectives; those of the front that `BayesianOptimizer.front` returns marked."""
+    count, feasible, best = study.outputs.objectives, study.feasible, study.front
+    pairs = list(itertools.combinations(range(count), 2))[:_PAIRS]
+    columns = min(3, len(pairs))
+    axes = np.ravel(figure.subplots(-(-len(pairs) // columns), columns, squeeze=False))
+    for axis, (i, j) in zip(axes, pairs, strict=False):
+        for these, color, label in ((feasible, DOT, "evaluation"), (~feasible, REST, "infeasible")):
+            shown = study.values[these & np.isfinite(study.values[:, 0])][:, [i, j]]
+            if len(shown):
+                axis.plot(*shown.T, "o", ms=4, color=color, alpha=0.6, mew=0, label=label)
+        style = "--" if count == 2 else ""
+        axis.plot(*best[:, [i, j]].T, "o", ls=style, ms=5.5, lw=1.2, color=BELIEF, label="front")
+        finish_axis(axis, "" if len(pairs) > 1 else "Values of the objectives", f"objective {i}", f"objective {j}")
+    for axis in axes[len(pairs) :]:
+        axis.set_visible(False)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=8)
+
+
+def slices(figure: FigureBase, study: Study) -> None:
+    """Posterior mean and 95% band along the most important parameters, the others as at the recommended point."""
+    if not study.known:
+        return nothing(figure, "Belief along each parameter", study)
+    best, keys = study.recommended, study.sliced
+    unit = study.space.point(best).unit
+    parts = [_along(study.space, unit, key) for key in keys]
+    predictions = study.predict(np.concatenate([units for _, units in parts]))
+    bands = np.split(predictions, np.cumsum([len(units) for _, units in parts])[:-1])
+    columns = min(3, len(keys))
+    axes = np.ravel(figure.subplots(-(-len(keys) // columns), columns, sharey=True, squeeze=False))
+    for key, axis, (values, _), band in zip(keys, axes, parts, bands, strict=False):
+        _slice(axis, study, key, values, band, best[key])
+    set_limits(axes[0], *_limits(axes[0], study, predictions))  # shared by all
+    for place, axis in enumerate(axes):
+        axis.set_visible(place < len(keys))
+        axis.set_ylabel("" if place % columns else "value")
+    rest = ", the other parameters as at the recommended point" if len(study.importances) > 1 else ""
+    figure.suptitle(f"Posterior mean and 95% band{rest}", **LEFT)
+
+
+def _along(space: Space, unit: np.ndarray, key: Any) -> tuple[list[Any], np.ndarray]:
+    """Values of a parameter, and the encodings of `unit` with these."""
+    index = list(space.keys).index(key)
+    dimension = space.dimensions[index]
+    grid = [dimension.decode(np.array([u])) for u in np.linspace(0, 1, _GRID)]
+    if dimension.size <= _GRID:
+        grid = list(dimension.values())
+    values = list(dict.fromkeys(grid))
+    units = np.repeat(unit[None], len(values), axis=0)
+    units[:, space.slices[index]] = [dimension.encode(value) for value in values]
+    return values, importance.deactivated(space, units)
+
+
+def _slice(axis: Axes, study: Study, key: Any, values: list[Any], band: np.ndarray, best: Any) -> None:
+    dimension, (mean, low, high) = dimension_of(study.space, key), band.T
+    x = [place_of(dimension, value) for value in values]
+    if isinstance(dimension, Ordinal | Categorical):
+        axis.errorbar(x, mean, [mean - low, high - mean], fmt="_", ms=12, capsize=4, color=BELIEF)
+    else:
+        axis.fill_between(x, low, high, color=BELIEF, alpha=0.16, lw=0)
+        axis.plot(x, mean, color=BELIEF, lw=1.8)
+    pairs = zip(study.column(key), study.values, strict=True)
+    told = [(place_of(dimension, x), y) for x, y in pairs if x is not INACTIVE]
+    axis.plot(*np.reshape(told, (-1, 2)).T, "o", ms=3, color=DOT, alpha=0.5, mew=0)
+    axis.axvline(place_of(dimension, best), color=BEST, ls=":", lw=1.2)
+    finish_axis(axis, "", study.names[key], "")
+    scale_values(axis, study)
+    axis.margins(x=0.03)
+    if isinstance(dimension, Ordinal | Categorical):
+        axis.set_xlim(-0.5, len(x) - 0.5)
+        name_ticks(axis, x, dimension.choices, 26)
+    elif isinstance(dimension, Real | Integer) and dimension.log:
+        axis.set_xscale("log")
+        plain_ticks(axis.xaxis)
+    elif isinstance(dimension, Integer):
+        axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+
+
+def _limits(axis: Axes, study: Study, predictions: np.ndarray) -> tuple[float, float]:
+    """Of the slices, in units of the axis: the best three quarters of the evaluations, and all means among them."""
+    values, sign = study.values[study.done], 1 if study.maximize else -1
+    scale = axis.yaxis.get_transform()
+    drawn = (values, *positive(study, predictions).T)
+    values, means, *bounds = (sign * scale.transform(part) for part in drawn)
+    worst = max(values.min(), min(np.quantile(values, 0.25), means.min()))
+    best = max(values.max(), min(np.max(bounds), means.max() + np.ptp(means)))
+    return min(sign * worst, sign * best), max(sign * worst, sign * best)
+
+
+def importances(figure: FigureBase, study: Study) -> None:
+    """The total-effect index of each parameter, see `seqdec.bo.report.importance`."""
+    if not study.known:
+        return nothing(figure, "Importance", study)
+    axis, shown = figure.subplots(), list(study.importances.items())[:_BARS]
+    rows = np.arange(len(shown))
+    axis.barh(rows, [value for _, value in shown], height=0.65, color=BELIEF)
+    for row, (_, value) in zip(rows, shown, strict=True):
+        axis.annotate(f"{value:.2f}", (value, row), xytext=(3, 0), textcoords="offset points", va="center", fontsize=8)
+    rest = len(study.importances) - len(shown)
+    finish_axis(axis, "Importance", "total effect on the posterior mean", "")
+    axis.grid(visible=False)
+    axis.set_yticks(rows, [short(study.names[key]) for key, _ in shown])
+    axis.set_ylim(max(len(shown), 3) - 0.4, -0.6)
+    axis.set_xlim(0, 1.15 * max(1e-3, *(value for _, value in shown)))
+    if rest:
+        axis.text(1, 0.02, f"and {rest} less important", transform=axis.transAxes, ha="right", fontsize=8, color="0.4")
+
+
+def parallel(figure: FigureBase, study: Study) -> None:
+    """Every evaluation as a line through its parameters and its value, in the color of its rank."""
+    axis = figure.subplots()
+    keys = sorted(list(study.importances or study.varied)[:_COORDINATES], key=list(study.space.keys).index)
+    columns = [_heights(dimension_of(study.space, key), study.column(key)) for key in keys]
+    heights = np.stack([*columns, _value_heights(study)], axis=1)
+    axis.add_collection(_lines(study, heights))
+    for place, key in enumerate(keys):
+        _coordinate(axis, place, _labels(dimension_of(study.space, key), 90 // len(keys)))
+    values = zip(heights[study.done, -1], study.values[study.done], strict=True)
+    ends = {height: f"{value:.4g}" for height, value in values}
+    _coordinate(axis, len(keys), {height: ends[height] for height in ends.keys() & {0.0, 0.5, 1.0}})
+    inactive = bool(np.any(heights == _BELOW))
+    if inactive:
+        axis.text(-0.06, _BELOW, "inactive", ha="right", va="center", fontsize=8, color="0.4")
+    name_ticks(axis, range(len(keys) + 1), [*(study.names[key] for key in keys), "value"], 110)
+    axis.set_yticks([])
+    axis.spines[:].set_visible(False)
+    axis.set_xlim(-0.35, len(keys) + 0.5)
+    axis.set_ylim(_BELOW - 0.05 if inactive else -0.06, 1.06)
+    shown = "" if len(keys) == len(study.varied) else f" · the {len(keys)} most important parameters"
+    axis.set_title(f"Evaluations, the better the darker{shown}", **TITLE)
+
+
+def _lines(study: Study, heights: np.ndarray) -> LineCollection:
+    """A line for each row of heights (n, coordinates): failures in gray below all others, the best on top."""
+    done, failed = int(study.done.sum()), int((~study.done).sum())
+    order = np.argsort(np.where(study.done, study.values, -np.inf) * (1 if study.maximize else -1))
+    order = order[np.argsort(study.done[order], kind="stable")]
+    shades = colormaps["viridis_r"](np.linspace(0, 1, done) if done > 1 else np.ones(done))
+    lines = [np.stack([np.arange(heights.shape[1]), row], 1) for row in heights[order]]
+    widths = np.linspace(0.8, 1.8, len(lines))
+    return LineCollection(lines, colors=[*[(0.7, 0.7, 0.7, 0.5)] * failed, *shades], linewidths=widths, alpha=0.8)
+
+
+def _heights(dimension: Dimension, values: list[Any]) -> np.ndarray:
+    """(n,) of the values on a coordinate of length 1."""
+
+    def height(value: Any) -> float:
+        if value is INACTIVE:
+            return _BELOW
+        if isinstance(dimension, Ordinal | Categorical):
+            return place_of(dimension, value) / (len(dimension.choices) - 1)
+        return _share(dimension, value)
+
+    return np.array([height(value) for value in values])
+
+
+def _value_heights(study: Study) -> np.ndarray:
+    """(n,) of the values, as if on the scale of the other panels; NaN for failures, and 0.5 if all are equal."""
+    wide = scale_of(study) != "linear"
+    values = np.sign(study.values) * np.log(np.abs(study.values)) if wide else study.values
+    low, high = (np.nanmin(values), np.nanmax(values)) if study.done.any() else (0.0, 0.0)
+    return (values - low) / (high - low) if high > low else np.where(study.done, 0.5, np.nan)
+
+
+def _coordinate(axis: Axes, place: int, labels: Mapping[float, str]) -> None:
+    axis.plot([place, place], [0, 1], color="0.3", lw=1, zorder=3)
+    for height, label in labels.items():
+        axis.annotate(
+            label,
+            (place, height),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
+            zorder=4,
+            bbox={"boxstyle": "round,pad=0.1", "fc": "white", "ec": "none", "alpha": 0.75},
+        )
+
+
+def _labels(dimension: Dimension, length: int) -> dict[float, str]:
+    """Labels of a coordinate by height, the choices or the limits, of so many characters at most."""
+    if isinstance(dimension, Ordinal | Categorical):
+        last = len(dimension.choices) - 1
+        shown = range(last + 1) if last < 10 else (0, last)
+        return {place / last: short(dimension.choices[place], length) for place in shown}
+    return {_share(dimension, limit): f"{limit:.4g}" for limit in (dimension.low, dimension.high)}
+
+
+def _share(dimension: Dimension, value: Any) -> float:
+    """Where a number lies in the column of the unit cube."""
+    return float(dimension.encode(value)[0])
+
+
+def scale_of(study: Study) -> str:
+    """The scale of values: logarithmic for values of one sign and of very different size, with 0 where it is needed."""
+    values = study.values[study.done]
+    sizes = np.abs(values)
+    if not len(values) or np.ptp(np.sign(values)) or sizes.max() <= _WIDE * sizes.min():
+        return "linear"
+    return "log" if values[0] > 0 and (study.optimum is None or study.optimum > 0) else "symlog"
+
+
+def scale_values(axis: Axes, study: Study) -> None:
+    """Set the scale of values."""
+    scale, sizes = scale_of(study), np.abs(study.values[study.done])
+    if scale != "linear":
+        axis.set_yscale(scale, **({} if scale == "log" else {"linthresh": max(sizes.min(), 1e-30 * sizes.max())}))
+        plain_ticks(axis.yaxis)
+
+
+def positive(study: Study, drawn: np.ndarray) -> np.ndarray:
+    """On a logarithmic axis, no prediction below half of the smallest value."""
+    return np.maximum(drawn, 0.5 * study.values[study.done].min()) if scale_of(study) == "log" else drawn
+
+
+def set_limits(axis: Axes, low: float, high: float) -> None:
+    """Limits of the values, with some room, given in units of the axis."""
+    room = 0.06 * (high - low) or 1.0
+    axis.set_ylim(*axis.yaxis.get_transform().inverted().transform(np.array([low - room, high + room])))
+
+
+def dimension_of(space: Space, key: Any) -> Dimension:
+    """The dimension with that key."""
+    return space.dimensions[list(space.keys).index(key)]
+
+
+def place_of(dimension: Dimension, value: Any) -> float:
+    """Where a value lies on its axis: a number at itself, a choice at its index."""
+    return dimension.place(value) if isinstance(dimension, Ordinal | Categorical) else value
+
+
+def short(name: Any, length: int = _LONGEST) -> str:
+    """A name of `length` characters at most, of a longer one the ends."""
+    text, kept = str(name), length - 1
+    return text if len(text) <= length else f"{text[: kept - kept // 2]}…{text[-(kept // 2) :]}"
+
+
+def name_ticks(axis: Axes, places: Sequence[float], names: Sequence[Any], room: int) -> None:
+    """Ticks with names, slanted where they are wider than `room` characters together."""
+    labels = [short(name) for name in names]
+    slanted: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor", "fontsize": 8}
+    axis.set_xticks(places, labels, **(slanted if len(labels) * max(map(len, labels)) > room else {}))
+
+
+def nothing(figure: FigureBase, title: str, study: Study) -> None:
+    """An empty panel that says why."""
+    axis = figure.subplots()
+    finish_axis(axis, title, "", "", "needs two values or more" if study.varied else "no parameter varies")
+    axis.set_axis_off()
+
+
+def lost(study: Study) -> str:
+    """What evaluations without a value are."""
+    return "failed or infeasible" if study.outputs.outcome_constraints else "failed"
+
+
 class Panel(NamedTuple):
     """How a panel is drawn."""
 
@@ -73,10 +514,10 @@ class Panel(NamedTuple):
 
 
 PANELS: Mapping[str, Panel] = {
-    "front": Panel(progress.front, 6.6, lambda study: 4.4 if study.outputs.objectives == 2 else 3.6),
-    "progress": Panel(progress.progress, 6.6, lambda study: 3.6),
-    "importances": Panel(slices.importances, 4.4, lambda study: 3.6),
-    "slices": Panel(slices.slices, 11.0, lambda study: 0.6 + 2.4 * max(1, -(-len(study.sliced) // 3))),
-    "parallel": Panel(parallel.parallel, 11.0, lambda study: 3.6),
+    "front": Panel(front, 6.6, lambda study: 4.4 if study.outputs.objectives == 2 else 3.6),
+    "progress": Panel(progress, 6.6, lambda study: 3.6),
+    "importances": Panel(importances, 4.4, lambda study: 3.6),
+    "slices": Panel(slices, 11.0, lambda study: 0.6 + 2.4 * max(1, -(-len(study.sliced) // 3))),
+    "parallel": Panel(parallel, 11.0, lambda study: 3.6),
 }
 _LAYOUT = (("progress", "importances"), ("slices",), ("parallel",))

@@ -14,14 +14,16 @@ A. Saltelli et al., Variance based sensitivity analysis of model output, Compute
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from seqdec.bo import model
-from seqdec.bo.report.searched import Searched
 from seqdec.bo.search.candidates import SAME, sobol
-from seqdec.bo.space.spaces import Space
+from seqdec.bo.space.space import Space
+
+if TYPE_CHECKING:
+    from seqdec.bo.optimizer import BayesianOptimizer
 
 _EVALUATIONS = 1 << 14
 """Predictions of an estimate, about."""
@@ -29,7 +31,7 @@ _FLAT = 1e-12
 """Variance below which a function counts as constant."""
 
 
-def importances(optimizer: Searched) -> dict[Any, float]:
+def importances(optimizer: "BayesianOptimizer") -> dict[Any, float]:
     """The total-effect index of each parameter, by name or, in a space without names, by index.
 
     The function is the posterior mean in warped units (`seqdec.bo.output_warp`) on the product of the parameters:

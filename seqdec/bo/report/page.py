@@ -1,19 +1,20 @@
 """A report of a search: one page of HTML that needs nothing else."""
 
 import io
-import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from seqdec import pages
 from seqdec.bo.report import figures
-from seqdec.bo.report.searched import Searched
 from seqdec.introspection import brief
 from seqdec.persistence import located, versions
+
+if TYPE_CHECKING:
+    from seqdec.bo.optimizer import BayesianOptimizer
 
 _BEST = 20
 """Trials that are shown at most, the best ones."""
@@ -21,7 +22,7 @@ _FAILURES = 20
 """Reasons of failures that are shown at most, the most frequent ones."""
 
 
-def write(optimizer: Searched, path: str | os.PathLike[str], message: str, minimum: Any, maximum: Any) -> Path:
+def write(optimizer: "BayesianOptimizer", path: Any, message: str, minimum: Any, maximum: Any) -> Path:
     """Write the page atomically; returns its path.
 
     Raises:
@@ -34,7 +35,7 @@ def write(optimizer: Searched, path: str | os.PathLike[str], message: str, minim
     return file
 
 
-def _parts(optimizer: Searched, message: str, minimum: Any, maximum: Any) -> list[str]:
+def _parts(optimizer: "BayesianOptimizer", message: str, minimum: Any, maximum: Any) -> list[str]:
     """What the page consists of."""
     figure, table = figures.plot(optimizer, None, minimum, maximum), optimizer.trials_dataframe()
     counts = table.loc[table["state"] == "failed", "reason"].value_counts(sort=True)[:_FAILURES]
@@ -46,7 +47,7 @@ def _parts(optimizer: Searched, message: str, minimum: Any, maximum: Any) -> lis
         pages.heading("Failures"),
         pages.table(pd.DataFrame({"trials": counts.to_numpy(), "reason": counts.index})),
         pages.heading("Settings"),
-        pages.table(_listed(optimizer.settings._asdict())),
+        pages.table(_listed(vars(optimizer.settings))),
         pages.heading("Versions"),
         pages.table(pd.DataFrame(list(versions().items()), columns=["package", "version"])),
     ]
@@ -67,7 +68,7 @@ def _embedded(figure: Any) -> str:
     return pages.figure(buffer.getvalue())
 
 
-def _best(optimizer: Searched, table: pd.DataFrame) -> pd.DataFrame:
+def _best(optimizer: "BayesianOptimizer", table: pd.DataFrame) -> pd.DataFrame:
     """The best feasible trials; with several objectives those of the front, in the order of the first one."""
     objectives = optimizer.outputs.objectives
     kept = (table["state"] == "complete").to_numpy()

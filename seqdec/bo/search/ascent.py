@@ -14,9 +14,9 @@ import numpy as np
 import optax
 
 from seqdec.bo.acquisition import failures, optimum
+from seqdec.bo.model import Trials, program
 from seqdec.bo.search.candidates import Region, Search, is_new
 from seqdec.bo.surrogates.contract import Surrogate
-from seqdec.bo.surrogates.programs import Trials, program
 from seqdec.core import Acquisition, Array, Key
 from seqdec.optim.common import promoting
 

@@ -6,13 +6,13 @@ with conditions or constraints see `seqdec.bo.search.restricted`.
 """
 
 import functools
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from seqdec import checks
-from seqdec.bo.space.spaces import Space
-from seqdec.registry import spelled_fields
+from seqdec.bo.space.space import Space
 
 INCUMBENTS = 4
 """Best points so far that are perturbed."""
@@ -25,8 +25,8 @@ SAME = 1e-6
 """Points that differ by less in every column of the cube are equal."""
 
 
-@spelled_fields
-class Search(NamedTuple):
+@dataclass(frozen=True)
+class Search:
     """How the acquisition is maximized."""
 
     raw_samples: int = 512
@@ -42,6 +42,24 @@ class Search(NamedTuple):
     """Whether a point may be suggested again, as in the paper's setting; None: only if all points of a finite space
     have been suggested and the values are noisy, see `seqdec.bo.BayesianOptimizer.recommend`."""
 
+    def checked(self) -> "Search":
+        """Itself with Python numbers. Raises TypeError or ValueError for what is of another type or out of range."""
+        if not isinstance(self, Search):
+            raise TypeError(f"search must be a seqdec.bo.Search; got {self!r}")
+        raw_samples = checks.count("raw_samples", self.raw_samples)
+        if raw_samples & (raw_samples - 1):
+            raise ValueError(f"raw_samples must be a power of two; got {raw_samples}")
+        search = Search(
+            raw_samples,
+            checks.count("num_restarts", self.num_restarts),
+            checks.count("steps", self.steps, 0),
+            checks.flag("grid", self.grid),
+            None if self.repeats is None else checks.flag("repeats", self.repeats),
+        )
+        if search.num_restarts > raw_samples:
+            raise ValueError(f"num_restarts must be at most raw_samples={raw_samples}; got {search.num_restarts}")
+        return search
+
 
 class Region(NamedTuple):
     """The box of the unit cube to search."""
@@ -50,25 +68,6 @@ class Region(NamedTuple):
     """(d,)"""
     high: np.ndarray
     """(d,)"""
-
-
-def check_search(search: Search) -> Search:
-    """`search` with Python numbers. Raises TypeError or ValueError for what is of another type or out of range."""
-    if not isinstance(search, Search):
-        raise TypeError(f"search must be a seqdec.bo.Search; got {search!r}")
-    raw_samples = checks.count("raw_samples", search.raw_samples)
-    search = search._replace(
-        raw_samples=raw_samples,
-        num_restarts=checks.count("num_restarts", search.num_restarts),
-        steps=checks.count("steps", search.steps, 0),
-        grid=checks.flag("grid", search.grid),
-        repeats=None if search.repeats is None else checks.flag("repeats", search.repeats),
-    )
-    if raw_samples & (raw_samples - 1):
-        raise ValueError(f"raw_samples must be a power of two; got {raw_samples}")
-    if search.num_restarts > raw_samples:
-        raise ValueError(f"num_restarts must be at most raw_samples={raw_samples}; got {search.num_restarts}")
-    return search
 
 
 @functools.cache

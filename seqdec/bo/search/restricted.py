@@ -16,7 +16,7 @@ from seqdec.bo.search.candidates import Region, Search, is_new, perturbed, sobol
 from seqdec.bo.space import constraints as rules
 from seqdec.bo.space.constraints import Linear
 from seqdec.bo.space.dimensions import Integer
-from seqdec.bo.space.spaces import Point, Space
+from seqdec.bo.space.space import Point, Space
 
 _TRIED = 8192
 """Points of the cube that are tried before a space is declared empty, and of a finite one at most listed."""

@@ -1,23 +1,24 @@
 """Spaces from bounds in any of the usual forms."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 import gymnasium
 import numpy as np
 
 from seqdec.bo.space import constraints as rules
-from seqdec.bo.space import containers, nesting
+from seqdec.bo.space import containers
 from seqdec.bo.space.dimensions import Constant, Dimension, Integer, Real
-from seqdec.bo.space.spaces import Condition, Space
-from seqdec.registry import spelled_fields, unknown
+from seqdec.bo.space.space import Condition, Path, Space
+from seqdec.registry import unknown
 
 _COLUMNS = ("number", "state", "value", "reason", "seconds")
 """Columns of the table of trials that are no parameters."""
 
 
-@spelled_fields
-class Conditional(NamedTuple):
+@dataclass(frozen=True)
+class Conditional:
     """A parameter of a space with names that is active only where another parameter has given values.
 
     Where the other parameter is inactive, so is this one.
@@ -36,10 +37,9 @@ def space_from(bounds: Any, constraints: Any = ()) -> Space:
     """A space from bounds in any of the usual forms.
 
     Args:
-        bounds: a Space; a list, an array, a table or an iterator of (low, high) pairs, Real, Integer, Ordinal and
-            Categorical; a dict from names to these, to Conditional and to further such dicts; a
-            `scipy.optimize.Bounds`; a bounded `gymnasium.spaces.Box`; a `gymnasium.spaces.Discrete`. A dimension of
-            one value is a constant, which every point has.
+        bounds: a Space; a list, an array or a table of (low, high) pairs, Real, Integer, Ordinal and Categorical; a
+            dict from names to these, to Conditional and to further such dicts; a `scipy.optimize.Bounds`; a bounded
+            `gymnasium.spaces.Box`; a `gymnasium.spaces.Discrete`. A dimension of one value is a constant.
         constraints: Linear, and functions (x) -> bool, all of which hold at every point. Those of a Space stay.
 
     Raises:
@@ -49,25 +49,25 @@ def space_from(bounds: Any, constraints: Any = ()) -> Space:
         TypeError: anything else.
     """
     space = _space(bounds)
-    kept = bounds.constraints if isinstance(bounds, Space) else ()
-    return space._replace(constraints=rules.check((*kept, *rules.listed(constraints)), space.keys, space.dimensions))
+    found = rules.checked(constraints, space.keys, space.dimensions)
+    return replace(space, constraints=(bounds.constraints if isinstance(bounds, Space) else ()) + found)
 
 
 def _space(bounds: Any) -> Space:
     """The space without its constraints."""
+    if isinstance(bounds, Space):
+        labels = [f"bounds[{key!r}]" for key in bounds.keys]
+        checked = (one.checked(label) for one, label in zip(bounds.dimensions, labels, strict=True))
+        return replace(bounds, dimensions=_columned([*checked]), constraints=())
     if isinstance(bounds, Mapping):
         return _nested(bounds)
-    if isinstance(bounds, Space) and bounds.names:
-        return _named(_declared(bounds))._replace(paths=bounds.paths)
-    if isinstance(bounds, Space):
-        dimensions = bounds.dimensions
-    elif isinstance(bounds, gymnasium.spaces.Discrete):
-        dimensions = (Integer(int(bounds.start), int(bounds.start + bounds.n - 1)),)
+    if isinstance(bounds, gymnasium.spaces.Discrete):
+        dimensions = [Integer(int(bounds.start), int(bounds.start + bounds.n - 1))]
     elif isinstance(bounds, gymnasium.spaces.Box):
         kind = Integer if np.issubdtype(bounds.dtype, np.integer) else Real
-        dimensions = tuple(kind(*pair) for pair in zip(bounds.low.ravel(), bounds.high.ravel(), strict=True))
+        dimensions = [kind(*pair) for pair in zip(bounds.low.ravel(), bounds.high.ravel(), strict=True)]
     elif (entries := _entries(bounds)) is not None:
-        dimensions = tuple(_dimension(entry, f"bounds[{i}]") for i, entry in enumerate(entries))
+        dimensions = [_dimension(entry, f"bounds[{i}]") for i, entry in enumerate(entries)]
     else:
         dimensions = _scipy_dimensions(bounds)
     if not dimensions:
@@ -76,48 +76,57 @@ def _space(bounds: Any) -> Space:
 
 
 def _columned(dimensions: Sequence[Dimension]) -> tuple[Dimension, ...]:
-    """The dimensions, of which a Constant has a column only where no other dimension has."""
-    first, *rest = (d._replace(width=0) if isinstance(d, Constant) else d for d in dimensions)
-    if isinstance(first, Constant) and not any(d.width for d in rest):
-        first = first._replace(width=1)
+    """The dimensions; the first has a column where all are constants, because a surrogate needs one."""
+    first, *rest = dimensions
+    if isinstance(first, Constant) and all(isinstance(d, Constant) for d in rest):
+        first = replace(first, columns=1)
     return (first, *rest)
 
 
 def _entries(bounds: Any) -> list[Any] | None:
     """The dimensions of bounds without names, in a container or the rows of a table; None for anything else."""
-    if isinstance(bounds, Dimension | Conditional):
-        return None
     rows = containers.table(bounds)
     return containers.sequence(bounds) if rows is None else [[*row.values()] for row in rows]
 
 
 def _nested(bounds: Mapping[Any, Any]) -> Space:
     """The space of parameters in nested dicts, or in one."""
-    entries = nesting.entries(bounds)
-    names = [nesting.name_of(path) for path in entries]
-    declared = {
-        name: entry._replace(on=nesting.resolved(entry.on, path, names)) if isinstance(entry, Conditional) else entry
-        for name, (path, entry) in zip(names, entries.items(), strict=True)
-    }
-    return _named(declared)._replace(paths=tuple(entries) if any(len(path) > 1 for path in entries) else ())
-
-
-def _named(declared: Mapping[str, Any]) -> Space:
-    """The space of parameters by name."""
-    for name in declared:
+    by_path = _by_path(bounds)
+    declared = {".".join(path): entry for path, entry in by_path.items()}
+    if twice := [name for name in declared if [".".join(path) for path in by_path].count(name) > 1]:
+        raise ValueError(f"bounds hold two parameters with the name {twice[0]!r}: rename one of them")
+    names = tuple(declared)
+    for path, name in zip(by_path, names, strict=True):
         if name in _COLUMNS:
             raise ValueError(name_of_a_column(name))
-    names = tuple(declared)
-    bare = [entry.dimension if isinstance(entry, Conditional) else entry for entry in declared.values()]
-    labels = [f"bounds[{name!r}]" for name in names]
-    dimensions = [_dimension(entry, label).checked(label) for entry, label in zip(bare, labels, strict=True)]
-    by_name = dict(zip(names, dimensions, strict=True))
+        if isinstance(entry := declared[name], Conditional):  # the condition is on a name there, else in a dict around
+            scopes = (".".join((*path[:depth], entry.on)) for depth in range(len(path) - 1, -1, -1))
+            declared[name] = replace(entry, on=next((full for full in scopes if full in names), entry.on))
+    by_name = {
+        name: _dimension(getattr(entry, "dimension", entry), label).checked(label)
+        for name, entry in declared.items()
+        if (label := f"bounds[{name!r}]")
+    }
     conditions = tuple(
-        _condition(entry, label, by_name) if isinstance(entry, Conditional) else None
-        for entry, label in zip(declared.values(), labels, strict=True)
+        _condition(entry, f"bounds[{name!r}]", by_name) if isinstance(entry, Conditional) else None
+        for name, entry in declared.items()
     )
     _check_circles(names, conditions)
-    return Space(_columned(dimensions), names, conditions)
+    paths = tuple(by_path) if any(len(path) > 1 for path in by_path) else ()
+    return Space(_columned([*by_name.values()]), names, conditions, paths=paths)
+
+
+def _by_path(declared: Mapping[Any, Any], above: Path = ()) -> dict[Path, Any]:
+    """The parameters of nested bounds by the keys on the way to them."""
+    if not declared:
+        raise ValueError(f"bounds{''.join(f'[{key!r}]' for key in above)} must have at least one dimension; got none")
+    found: dict[Path, Any] = {}
+    for key, entry in declared.items():
+        if not isinstance(key, str) or not key:
+            raise TypeError(f"the names of bounds must be strings, not empty; got {key!r}")
+        path = (*above, str(key))
+        found |= _by_path(entry, path) if isinstance(entry, Mapping) else {path: entry}
+    return found
 
 
 def name_of_a_column(name: str) -> str:
@@ -125,21 +134,7 @@ def name_of_a_column(name: str) -> str:
     return f"bounds: the name {name!r} is that of a column of the table of trials: choose another"
 
 
-def _declared(space: Space) -> dict[str, Any]:
-    """The dict from which a space with names is made."""
-    if len(space.names) != len(space.dimensions):
-        raise ValueError(f"a space has a name for each of its {len(space.dimensions)} dimensions; got {space.names!r}")
-    if len(set(space.names)) < len(space.names):
-        raise ValueError(f"the names of a space must differ; got {space.names!r}")
-    conditions = space.conditions or (None,) * len(space.dimensions)
-    return {
-        name: dimension if c is None else Conditional(dimension, space.names[c.parent], c.values)
-        for name, dimension, c in zip(space.names, space.dimensions, conditions, strict=True)
-    }
-
-
 def _condition(entry: Conditional, label: str, by_name: Mapping[str, Dimension]) -> Condition:
-    """The condition of a parameter. Raises ValueError or TypeError."""
     if entry.on not in by_name:
         raise ValueError(f"{label}: the condition is on {unknown('parameter', entry.on, by_name)}")
     parent = by_name[entry.on]
@@ -162,7 +157,7 @@ def _check_circles(names: Sequence[str], conditions: Sequence[Condition | None])
                 raise ValueError(f"the conditions of the bounds form a circle, {circle}: remove one of them")
 
 
-def _scipy_dimensions(bounds: Any) -> tuple[Dimension, ...]:
+def _scipy_dimensions(bounds: Any) -> list[Dimension]:
     """The dimensions of scipy's Bounds. Raises TypeError for anything else."""
     from scipy.optimize import Bounds
 
@@ -172,7 +167,7 @@ def _scipy_dimensions(bounds: Any) -> tuple[Dimension, ...]:
             f"names to these, scipy Bounds, or a gymnasium Box or Discrete; got {bounds!r}"
         )
     pairs = np.broadcast_arrays(np.atleast_1d(bounds.lb), np.atleast_1d(bounds.ub))
-    return tuple(Real(*pair) for pair in zip(*pairs, strict=True))
+    return [Real(*pair) for pair in zip(*pairs, strict=True)]
 
 
 def _dimension(entry: Any, label: str) -> Dimension:

@@ -2,17 +2,18 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from seqdec import checks
 from seqdec.bo.space.dimensions import Dimension
-from seqdec.registry import spelled_fields, unknown
+from seqdec.registry import unknown
 
 
-@spelled_fields
-class Linear(NamedTuple):
+@dataclass(frozen=True)
+class Linear:
     """low <= sum of weight times value <= high; a parameter that is inactive at a point adds nothing."""
 
     weights: Mapping[Any, float]
@@ -27,41 +28,32 @@ Constraint = Linear | Callable[[Any], bool]
 """A Linear, or a function of a point that says whether it may be evaluated."""
 
 
-def check(given: Sequence[Any], keys: Sequence[Any], dimensions: Sequence[Dimension]) -> tuple[Constraint, ...]:
+def checked(given: Any, keys: Sequence[Any], dimensions: Sequence[Dimension]) -> tuple[Constraint, ...]:
     """The constraints with Python numbers.
 
-    Raises:
-        ValueError, TypeError: neither a Linear nor a function, or a Linear with an unknown key, without a finite
-            limit, or that leaves no volume; the message names the constraint.
+    Raises ValueError or TypeError, naming it, for what is neither a Linear nor a function, and for a Linear with an
+    unknown key, without a finite limit, or that leaves no volume.
     """
+    if not isinstance(given, list | tuple):
+        raise TypeError(f"constraints must be a list of Linear and of functions; got {given!r}")
     by_key = dict(zip(keys, dimensions, strict=True))
     for i, constraint in enumerate(given):
         if not isinstance(constraint, Linear) and not callable(constraint):
             raise TypeError(f"constraints[{i}] must be a Linear or a function (x) -> bool; got {constraint!r}")
-    return tuple(
-        _check_linear(c, by_key, f"constraints[{i}]") if isinstance(c, Linear) else c for i, c in enumerate(given)
-    )
+    return tuple(_linear(c, by_key, f"constraints[{i}]") if isinstance(c, Linear) else c for i, c in enumerate(given))
 
 
-def listed(given: Any) -> Sequence[Any]:
-    """Constraints as a sequence. Raises TypeError for none."""
-    if not isinstance(given, Sequence) or isinstance(given, str | Linear):
-        raise TypeError(f"constraints must be a list of Linear and of functions; got {given!r}")
-    return given
-
-
-def _check_linear(constraint: Linear, by_key: Mapping[Any, Dimension], name: str) -> Linear:
-    weights, low, high = constraint
+def _linear(given: Linear, by_key: Mapping[Any, Dimension], name: str) -> Linear:
+    weights = given.weights
     if not isinstance(weights, Mapping) or not weights:
         raise TypeError(f"{name}: the weights must be a dict from names, or indices, to numbers; got {weights!r}")
     weights = {check_key(name, key, by_key): weight for key, weight in weights.items()}
     for key in weights:
-        dimension = by_key[key]
-        values = () if dimension.numeric else dimension.values()
+        values = () if by_key[key].numeric else by_key[key].values()
         if not all(isinstance(value, int | float | np.number) for value in values):
             raise ValueError(f"{name}: {key!r} has values that are no numbers, {values!r}: use a function instead")
     weights = {key: checks.real(f"{name}: the weight of {key!r}", weight) for key, weight in weights.items()}
-    low, high = checks.real(f"{name}: low", low), checks.real(f"{name}: high", high)
+    low, high = checks.real(f"{name}: low", given.low), checks.real(f"{name}: high", given.high)
     if not all(map(math.isfinite, weights.values())) or not any(weights.values()):
         raise ValueError(f"{name}: the weights must be finite and not all zero; got {weights!r}")
     if not low <= high or low == math.inf or high == -math.inf or (math.isinf(low) and math.isinf(high)):
@@ -81,17 +73,11 @@ def check_key(name: str, key: Any, keys: Mapping[Any, Any]) -> Any:
     return str(key) if isinstance(key, str) else int(key)
 
 
-def violated(constraints: Sequence[Constraint], x: Any, shown: Callable[[Any], Any]) -> Constraint | None:
-    """The first constraint that does not hold at a point, which functions get as it is `shown`.
-
-    Raises:
-        ValueError: a function raises. TypeError: it returns something other than True or False.
-    """
-    return next((constraint for constraint in constraints if not holds(constraint, x, shown)), None)
-
-
 def holds(constraint: Constraint, x: Any, shown: Callable[[Any], Any]) -> bool:
-    """Whether a constraint holds at a point. Raises as `violated`."""
+    """Whether a constraint holds at a point, which functions get as it is `shown`.
+
+    Raises ValueError where a function raises, and TypeError where it returns something other than True or False.
+    """
     if isinstance(constraint, Linear):
         active = x.keys() if isinstance(x, dict) else range(len(x))
         total = sum(weight * x[key] for key, weight in constraint.weights.items() if key in active)

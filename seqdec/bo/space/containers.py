@@ -1,7 +1,7 @@
-"""Points in containers of any kind: rows and tables of pandas, Polars, Arrow and NumPy, arrays and iterators."""
+"""Points in containers: rows and tables of pandas, Polars, Arrow and NumPy, lists and arrays."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, ValuesView
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -24,12 +24,12 @@ def table(given: Any) -> list[dict[Any, Any]] | None:
 
 
 def sequence(given: Any) -> list[Any] | None:
-    """The items of an ordered container, such as a list, an array, a column or an iterator; None for anything else."""
+    """The items of an ordered container, such as a list, an array or a column; None for anything else."""
     if hasattr(given, "to_pylist"):  # a column of Arrow, whose items are objects of its own
         return given.to_pylist()
     if isinstance(given, np.ndarray | jax.Array):  # the items of a masked array may be masked
         return list(given if isinstance(given, np.ma.MaskedArray) else np.asarray(given)) if given.ndim else None
-    ordered = isinstance(given, Sequence | Iterator | ValuesView) or hasattr(given, "to_list")
+    ordered = isinstance(given, Sequence) or hasattr(given, "to_list")
     return list(given) if ordered and not isinstance(given, str | bytes) else None
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from seqdec import checks
-from seqdec.bo.surrogates import gaussian_process
+from seqdec.bo.surrogates import gaussian_process as exact
 from seqdec.bo.surrogates.contract import History, Surrogate, check_growth
-from seqdec.bo.surrogates.evidence import Hyperparameters
+from seqdec.bo.surrogates.gaussian_process import Hyperparameters, Process
 from seqdec.core import Key
 
 
@@ -35,8 +35,7 @@ def buffered_gp(
         noise_variance: noise variance of the responses; 1e-8 is added.
         growth: as in `Surrogate`.
 
-    Raises:
-        ValueError, TypeError: a setting is out of its range or not a number.
+    Raises ValueError or TypeError for a setting that is out of its range or not a number.
     """
     dim, buffer = checks.count("dim", dim), checks.count("buffer", buffer)
     checks.number("length_scale", length_scale, exclusive=True)
@@ -47,17 +46,15 @@ def buffered_gp(
         np.full(dim, math.log(length_scale)), np.full((), math.log(variance)), np.full((), log_noise)
     )
 
-    def init(key: Key, history: History) -> gaussian_process.State:
-        del key
-        return gaussian_process.condition(hyper, _last(history._replace(filled=0), buffer))
+    def init(key: Key, history: History) -> Process:
+        return exact.condition(hyper, _last(history._replace(filled=0), buffer))
 
-    def condition_on(state: Any, history: History) -> gaussian_process.State:
-        del state
-        return gaussian_process.condition(hyper, _last(history, buffer))
+    def condition_on(state: Any, history: History) -> Process:
+        return exact.condition(hyper, _last(history, buffer))
 
     return Surrogate(
-        init, condition_on, condition_on, gaussian_process.posterior, check_growth(growth), "thompson",
-        gaussian_process.DTYPE, stored=gaussian_process.without_posterior,
+        init, condition_on, condition_on, exact.posterior, check_growth(growth), "thompson",
+        exact.DTYPE, stored=lambda state: state.stored,
     )  # fmt: skip
 
 

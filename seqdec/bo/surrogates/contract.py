@@ -103,7 +103,7 @@ REGISTRY: Registry[Surrogate] = Registry(
     {
         "buffered_gp": "seqdec.bo.surrogates.buffered_process:buffered_gp",
         "ekf": "seqdec.bo.surrogates.filtered:ekf",
-        "gp": "seqdec.bo.surrogates.mixture:gp",
+        "gp": "seqdec.bo.surrogates.gaussian_process:gp",
         "hilofi": "seqdec.bo.surrogates.random_features:hilofi",
         "hilofi_mlp": "seqdec.bo.surrogates.filtered:hilofi_mlp",
         "last_layer_laplace": "seqdec.bo.surrogates.trained:last_layer_laplace",
@@ -141,9 +141,7 @@ REASONS = {
 def make(name: str, dim: int, **options: Any) -> Surrogate:
     """The surrogate called `name` for `dim` columns; equal arguments return the same object and share its programs.
 
-    Raises:
-        ValueError: unknown name, with a suggestion, or an option out of its range.
-        TypeError: an option does not exist.
+    Raises ValueError for an unknown name or an option out of its range, and TypeError for an option that it has not.
     """
     if "dim" in REGISTRY.parameters(name):
         options["dim"] = dim

@@ -7,7 +7,7 @@ the appended rows only; after responses are standardized again, the optimizer re
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypedDict, Unpack
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,6 @@ from seqdec import checks, filters, likelihoods, models
 from seqdec import params as parameters
 from seqdec.bo.surrogates.contract import History, Surrogate, check_growth
 from seqdec.core import Array, Filter, Key, Posterior
-from seqdec.registry import spelled
 
 _CHUNK = 8
 
@@ -31,15 +30,6 @@ class State(NamedTuple):
     """() int32 rows of the history that the belief is conditioned on"""
 
 
-class NetworkOptions(TypedDict, total=False):
-    """Keywords of `over_mlp` that all surrogates of this module take."""
-
-    features: tuple[int, ...]
-    noise_variance: float
-    scale: float
-    growth: float
-
-
 def hilofi_mlp(
     dim: int,
     *,
@@ -47,7 +37,10 @@ def hilofi_mlp(
     initial_std_hidden: float = 0.01,
     initial_std_last: float = 0.3,
     process_noise_hidden: float = 0.0,
-    **network: Unpack[NetworkOptions],
+    features: tuple[int, ...] = (180, 180, 180),
+    noise_variance: float = 1e-4,
+    scale: float = 2.0,
+    growth: float = 1.25,
 ) -> Surrogate:
     """HiLoFi over an MLP: full-rank belief over the last layer, low-rank over the hidden layers.
 
@@ -57,10 +50,9 @@ def hilofi_mlp(
         initial_std_hidden: prior standard deviation along each of its directions.
         initial_std_last: prior standard deviation of every parameter of the last layer.
         process_noise_hidden: variance added to every hidden parameter with every chunk of responses.
-        **network: features, noise_variance, scale and growth, as in `over_mlp`.
+        features, noise_variance, scale, growth: as in `over_mlp`.
 
-    Raises:
-        ValueError: a setting is out of its range.
+    Raises ValueError or TypeError for a setting that is out of its range or not a number.
     """
     make = functools.partial(
         filters.hilofi,
@@ -69,7 +61,7 @@ def hilofi_mlp(
         initial_std_last=initial_std_last,
         process_noise_hidden=process_noise_hidden,
     )
-    return over_mlp(make, dim, **network)
+    return over_mlp(make, dim, features=features, noise_variance=noise_variance, scale=scale, growth=growth)
 
 
 def lolofi(
@@ -80,7 +72,10 @@ def lolofi(
     initial_std_hidden: float = 0.01,
     initial_std_last: float = 0.3,
     process_noise_hidden: float = 0.0,
-    **network: Unpack[NetworkOptions],
+    features: tuple[int, ...] = (180, 180, 180),
+    noise_variance: float = 1e-4,
+    scale: float = 2.0,
+    growth: float = 1.25,
 ) -> Surrogate:
     """LoLoFi over an MLP: low-rank beliefs over the last layer and over the hidden layers.
 
@@ -89,10 +84,9 @@ def lolofi(
         rank_hidden: rank of the hidden layers' covariance.
         rank_last: rank of the last layer's covariance, at most its number of parameters, features[-1] + 1.
         initial_std_hidden, initial_std_last, process_noise_hidden: as in `hilofi_mlp`.
-        **network: features, noise_variance, scale and growth, as in `over_mlp`.
+        features, noise_variance, scale, growth: as in `over_mlp`.
 
-    Raises:
-        ValueError: a setting is out of its range.
+    Raises ValueError or TypeError for a setting that is out of its range or not a number.
     """
     make = functools.partial(
         filters.lolofi,
@@ -102,7 +96,7 @@ def lolofi(
         initial_std_last=initial_std_last,
         process_noise_hidden=process_noise_hidden,
     )
-    return over_mlp(make, dim, **network)
+    return over_mlp(make, dim, features=features, noise_variance=noise_variance, scale=scale, growth=growth)
 
 
 def lrkf(
@@ -111,7 +105,10 @@ def lrkf(
     rank: int = 100,
     initial_std: float = 0.3,
     process_noise: float = 1e-2,
-    **network: Unpack[NetworkOptions],
+    features: tuple[int, ...] = (180, 180, 180),
+    noise_variance: float = 1e-4,
+    scale: float = 2.0,
+    growth: float = 1.25,
 ) -> Surrogate:
     """LRKF over an MLP: one low-rank belief over all parameters.
 
@@ -120,13 +117,12 @@ def lrkf(
         rank: rank of the covariance.
         initial_std: prior standard deviation along each of its directions.
         process_noise: variance added to every parameter with every chunk of responses.
-        **network: features, noise_variance, scale and growth, as in `over_mlp`.
+        features, noise_variance, scale, growth: as in `over_mlp`.
 
-    Raises:
-        ValueError: a setting is out of its range.
+    Raises ValueError or TypeError for a setting that is out of its range or not a number.
     """
     make = functools.partial(filters.lrkf, rank=rank, initial_std=initial_std, process_noise=process_noise)
-    return over_mlp(make, dim, **network)
+    return over_mlp(make, dim, features=features, noise_variance=noise_variance, scale=scale, growth=growth)
 
 
 def lofi(
@@ -136,7 +132,10 @@ def lofi(
     initial_std_hidden: float = 0.01,
     initial_std_last: float = 0.3,
     process_noise: float = 0.0,
-    **network: Unpack[NetworkOptions],
+    features: tuple[int, ...] = (180, 180, 180),
+    noise_variance: float = 1e-4,
+    scale: float = 2.0,
+    growth: float = 1.25,
 ) -> Surrogate:
     """LoFi over an MLP: one belief over all parameters whose precision is a diagonal and a low-rank matrix.
 
@@ -146,10 +145,9 @@ def lofi(
         initial_std_hidden: prior standard deviation of every parameter of the hidden layers.
         initial_std_last: prior standard deviation of every parameter of the last layer.
         process_noise: variance added to every parameter with every chunk of responses.
-        **network: features, noise_variance, scale and growth, as in `over_mlp`.
+        features, noise_variance, scale, growth: as in `over_mlp`.
 
-    Raises:
-        ValueError: a setting is out of its range.
+    Raises ValueError or TypeError for a setting that is out of its range or not a number.
     """
     for name, std in (("initial_std_hidden", initial_std_hidden), ("initial_std_last", initial_std_last)):
         checks.number(name, std, exclusive=True)
@@ -162,26 +160,31 @@ def lofi(
         stds = parameters.ravel(jax.tree.leaves(parameters.join(like, rows.is_last, hidden, last)))
         return filters.lofi(rows, likelihood, rank=rank, initial_std=stds, process_noise=process_noise)
 
-    return over_mlp(make, dim, **network)
+    return over_mlp(make, dim, features=features, noise_variance=noise_variance, scale=scale, growth=growth)
 
 
-def ekf(dim: int, *, initial_std: float = 0.3, **network: Unpack[NetworkOptions]) -> Surrogate:
+def ekf(
+    dim: int,
+    *,
+    initial_std: float = 0.3,
+    features: tuple[int, ...] = (24, 24),
+    noise_variance: float = 1e-4,
+    scale: float = 2.0,
+    growth: float = 1.25,
+) -> Surrogate:
     """EKF over a small MLP: one dense belief over all parameters.
 
     Args:
         dim: columns of the unit cube.
         initial_std: prior standard deviation of every parameter.
-        **network: features (default (24, 24), because the covariance is dense), noise_variance, scale and growth, as in
-            `over_mlp`.
+        features, noise_variance, scale, growth: as in `over_mlp`.
 
-    Raises:
-        ValueError: a setting is out of its range.
+    Raises ValueError or TypeError for a setting that is out of its range or not a number.
     """
-    small: NetworkOptions = {"features": (24, 24)}
-    return over_mlp(functools.partial(filters.ekf, initial_std=initial_std), dim, **small | network)
+    make = functools.partial(filters.ekf, initial_std=initial_std)
+    return over_mlp(make, dim, features=features, noise_variance=noise_variance, scale=scale, growth=growth)
 
 
-@spelled()
 def over_mlp(
     make: Callable[[models.Network, Any], Filter],
     dim: int,
@@ -201,8 +204,7 @@ def over_mlp(
         scale: a; the network's inputs lie in [-a, a].
         growth: as in `Surrogate`.
 
-    Raises:
-        ValueError, TypeError: a setting is out of its range or not a number.
+    Raises ValueError or TypeError for a setting that is out of its range or not a number.
     """
     likelihood = likelihoods.gaussian(checks.real("noise_variance", noise_variance))
     return filtered(lambda rows: make(rows, likelihood), mlp(dim, features, scale), growth=check_growth(growth))

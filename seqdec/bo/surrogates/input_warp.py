@@ -16,10 +16,9 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from seqdec.bo.surrogates import evidence
+from seqdec.bo.surrogates import gaussian_process as exact
 from seqdec.bo.surrogates.contract import History, Surrogate, around
 from seqdec.core import Key, Posterior
-from seqdec.runtime import one_blas_thread
 
 _VARIANCE = 0.75
 _REACH = 4 * _VARIANCE**0.5
@@ -98,33 +97,29 @@ def derivatives(powers: Powers, x: np.ndarray) -> Powers:
     return Powers(a * b * np.exp((b - 1) * rest) * power * np.log(x), -b * np.exp(b * rest) * rest)
 
 
-@one_blas_thread()
 def fitted(history: History) -> Powers:
     """The warps fitted to a history."""
     from scipy.optimize import minimize
 
-    known = evidence.calibration_rows(history)
+    known = exact.calibration_rows(history)
     dim = known.x.shape[1]
-    start = evidence.flatten(evidence.fitted(history, _ITERATIONS))
+    start = exact.flatten(exact.fitted(history, _ITERATIONS))
 
     def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
-        powers, hyper = Powers(flat[:dim], flat[dim : 2 * dim]), evidence.unflatten(flat[2 * dim :])
+        powers, logs = Powers(flat[:dim], flat[dim : 2 * dim]), flat[: 2 * dim]
         moved = known._replace(x=_of_history(powers, known.x))
-        fit, by_hyper, by_x = evidence.negative_log_likelihood(hyper, moved)
-        prior, slope = evidence.negative_log_prior(hyper)
+        value, by_hyper, by_x = exact.loss(flat[2 * dim :], moved)
         by_powers = [np.sum(by_x * by_power, axis=0) for by_power in derivatives(powers, known.x)]
-        logs = flat[: 2 * dim]
-        gradient = np.concatenate([*by_powers, evidence.flatten(by_hyper) + evidence.flatten(slope)])
+        gradient = np.concatenate([*by_powers, by_hyper])
         gradient[: 2 * dim] += logs / _VARIANCE
-        return fit + prior + 0.5 * float(logs @ logs) / _VARIANCE, gradient
+        return value + 0.5 * float(logs @ logs) / _VARIANCE, gradient
 
     found = minimize(
         loss,
         np.concatenate([np.zeros(2 * dim), start]),
         jac=True,
         method="L-BFGS-B",
-        bounds=[(-_REACH, _REACH)] * (2 * dim) + evidence.bounds(dim),
-        options={"maxiter": _ITERATIONS, "gtol": evidence.GRADIENT, "maxcor": 8},
+        bounds=[(-_REACH, _REACH)] * (2 * dim) + exact.bounds(dim),
+        options={"maxiter": _ITERATIONS, "gtol": exact.GRADIENT, "maxcor": 8},
     )
-    good = np.isfinite(found.fun)
-    return Powers(found.x[:dim], found.x[dim : 2 * dim]) if good else Powers(*np.zeros((2, dim)))
+    return Powers(found.x[:dim], found.x[dim : 2 * dim]) if np.isfinite(found.fun) else Powers(*np.zeros((2, dim)))

@@ -23,9 +23,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from seqdec import checks, filters, likelihoods
-from seqdec.bo.surrogates import evidence
+from seqdec.bo.surrogates import gaussian_process as exact
 from seqdec.bo.surrogates.contract import History, Surrogate, check_growth
-from seqdec.bo.surrogates.evidence import Hyperparameters
+from seqdec.bo.surrogates.gaussian_process import Hyperparameters
 from seqdec.core import Array, Filter, Key, Network, Posterior, PyTree
 from seqdec.runtime import UNFUSED
 
@@ -87,8 +87,7 @@ def hilofi(
         iterations: number of L-BFGS iterations, as in `seqdec.bo.gp`.
         growth: as in `Surrogate`.
 
-    Raises:
-        ValueError, TypeError: a setting is out of its range or not a number.
+    Raises ValueError or TypeError for a setting that is out of its range or not a number.
     """
     dim, units, iterations = (
         checks.count("dim", dim),
@@ -112,7 +111,7 @@ def hilofi(
         return State(key, layer, belief, np.int32(0), np.array(unfitted))
 
     def init(key: Key, history: History) -> State:
-        return start(key, evidence.prior_mean(dim), unfitted=True)
+        return start(key, exact.prior_mean(dim), unfitted=True)
 
     def condition_on(state: State, history: History) -> State:
         noise = np.full(len(history.y), -1.0, np.float32) if history.noise is None else history.noise
@@ -120,7 +119,7 @@ def hilofi(
 
     def fit(state: State, history: History) -> State:
         if state.unfitted:
-            hyper = evidence.fitted(history, iterations, most=_CALIBRATED)
+            hyper = exact.fitted(history, iterations, most=_CALIBRATED)
             state = start(state.key, hyper, unfitted=False)
         return condition_on(state, history)
 
@@ -168,7 +167,7 @@ def _frequencies(key: Key, dim: int, units: int) -> np.ndarray:
 def _absorb(flt: Filter, state: State, history: History) -> State:
     """The state conditioned on the rows appended to the history."""
     estimated = jnp.exp(state.layer.hyper.log_noise)
-    variances = jnp.where(history.noise < 0, estimated, history.noise) + evidence.SMALLEST_NOISE
+    variances = jnp.where(history.noise < 0, estimated, history.noise) + exact.SMALLEST_NOISE
 
     def absorb(size: int, count: Array, belief: Any) -> Any:
         def step(chunk, belief):

@@ -20,13 +20,10 @@ Bayesian optimization", 2023.
 import numpy as np
 
 from seqdec import checks
-from seqdec.bo.surrogates import evidence
 from seqdec.bo.surrogates import gaussian_process as exact
 from seqdec.bo.surrogates.contract import History, Surrogate, check_growth
-from seqdec.bo.surrogates.evidence import Hyperparameters, Known
-from seqdec.bo.surrogates.gaussian_process import State
-from seqdec.core import Array, Key
-from seqdec.runtime import one_blas_thread
+from seqdec.bo.surrogates.gaussian_process import Hyperparameters, Known, Process
+from seqdec.core import Key
 
 _CERTAIN = 1e-8
 """Share of the prior variance below which a value is known from those of the points chosen."""
@@ -39,24 +36,19 @@ def sparse_gp(*, points: int = 512, iterations: int = 30, growth: float = 1.1) -
         points: the largest M.
         iterations, growth: as in `seqdec.bo.gp`.
 
-    Raises:
-        ValueError, TypeError: a setting is out of its range or not a number.
+    Raises ValueError or TypeError for a setting that is out of its range or not a number.
     """
     points, iterations = checks.count("points", points, 2), checks.count("iterations", iterations)
 
-    def init(key: Key, history: History) -> State:
-        del key
-        hyper, empty = evidence.prior_mean(np.shape(history.x)[1]), history._replace(filled=0)
+    def init(key: Key, history: History) -> Process:
+        hyper, empty = exact.prior_mean(np.shape(history.x)[1]), history._replace(filled=0)
         return _condition(hyper, empty, points)._replace(unfitted=np.array(True))
 
-    def fit(state: State, history: History) -> State:
+    def fit(state: Process, history: History) -> Process:
         return _condition(exact.refitted(state, history, iterations), history, points)
 
-    def condition_on(state: State, history: History) -> State:
+    def condition_on(state: Process, history: History) -> Process:
         return _condition(state.hyper, history, points)
-
-    def noise_variance(state: State) -> Array:
-        return np.exp(state.hyper.log_noise)
 
     return Surrogate(
         init,
@@ -66,14 +58,13 @@ def sparse_gp(*, points: int = 512, iterations: int = 30, growth: float = 1.1) -
         check_growth(growth),
         "log_expected_improvement",
         exact.DTYPE,
-        noise_variance,
-        exact.without_posterior,
+        lambda state: np.exp(state.hyper.log_noise),
+        lambda state: state.stored,
     )
 
 
-@one_blas_thread()
-def _condition(hyper: Hyperparameters, history: History, points: int) -> State:
-    known = evidence.told(history)
+def _condition(hyper: Hyperparameters, history: History, points: int) -> Process:
+    known = exact.told(history)
     dim = known.x.shape[1]
     x, whiten, weights, spread = np.zeros((points, dim)), np.zeros((points, points)), np.zeros(points), np.zeros(points)
     chosen, rows = _chosen(hyper, known, points)
@@ -81,7 +72,7 @@ def _condition(hyper: Hyperparameters, history: History, points: int) -> State:
     if count:
         from scipy.linalg import solve_triangular
 
-        std = np.sqrt(evidence.noise_variances(hyper, known))
+        std = np.sqrt(exact.noise_variances(hyper, known))
         scaled = rows.T / std
         values, vectors = np.linalg.eigh(scaled @ scaled.T)
         values = np.maximum(values, 0)
@@ -91,13 +82,13 @@ def _condition(hyper: Hyperparameters, history: History, points: int) -> State:
         weights[:count] = inverse.T @ (vectors @ ((vectors.T @ (scaled @ (known.y / std))) / (1 + values)))
         spread[:count] = np.sqrt(1 / (1 + values))
     keep = np.arange(points) < count
-    return State(hyper, np.array(False), x, keep, whiten, weights, np.zeros(points), spread)
+    return Process(hyper, np.array(False), x, keep, whiten, weights, np.zeros(points), spread)
 
 
 def _chosen(hyper: Hyperparameters, known: Known, points: int) -> tuple[np.ndarray, np.ndarray]:
     """(indices (m,) of the points, rows (n, m) of the factor: rows @ rows' approximates the prior covariance)."""
     count = len(known.y)
-    left = evidence.prior_variance(hyper) * np.ones(count)
+    left = exact.prior_variance(hyper) * np.ones(count)
     least, best = _CERTAIN * left.max(initial=0), np.argsort(-known.y, kind="stable")[: points // 2]
     rows, chosen = np.zeros((count, min(points, count))), []
     for among in (best, np.arange(count)):
@@ -106,9 +97,7 @@ def _chosen(hyper: Hyperparameters, known: Known, points: int) -> tuple[np.ndarr
             if left[pivot] <= least:
                 break
             step = len(chosen)
-            column = (
-                evidence.covariances(hyper, known.x, known.x[pivot][None])[:, 0] - rows[:, :step] @ rows[pivot, :step]
-            )
+            column = exact.covariances(hyper, known.x, known.x[pivot][None])[:, 0] - rows[:, :step] @ rows[pivot, :step]
             rows[:, step] = column / np.sqrt(left[pivot])
             left = np.maximum(left - rows[:, step] ** 2, 0)
             left[pivot] = 0

@@ -6,7 +6,7 @@ again, the optimizer restarts from the prior.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypedDict, Unpack
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,23 +30,6 @@ class State(NamedTuple):
     """() int32 rows of the history"""
 
 
-class NetworkOptions(TypedDict, total=False):
-    """Keywords of `over_trained_mlp` that all surrogates of this module take."""
-
-    features: tuple[int, ...]
-    scale: float
-    growth: float
-
-
-class VariationalOptions(NetworkOptions, total=False):
-    """Keywords of `vbll` and `on_vbll`: those of the head, and of the network."""
-
-    prior_std: float
-    noise_variance: float
-    degrees: float
-    wishart_scale: float
-
-
 def last_layer_laplace(
     dim: int,
     *,
@@ -55,7 +38,9 @@ def last_layer_laplace(
     buffer: int = 20,
     prior_std: float = 1.0,
     noise_variance: float = 1e-4,
-    **network: Unpack[NetworkOptions],
+    features: tuple[int, ...] = (180, 180, 180),
+    scale: float = 2.0,
+    growth: float = 1.25,
 ) -> Surrogate:
     """Network trained on the last responses, with a Laplace approximation of its last layer (`seqdec.agents.laplace`).
 
@@ -66,13 +51,14 @@ def last_layer_laplace(
         buffer: number of responses that are kept.
         prior_std: prior standard deviation of every parameter of the last layer.
         noise_variance: noise variance of the responses.
-        **network: features, scale and growth, as in `over_trained_mlp`.
+        features, scale, growth: as in `over_trained_mlp`.
 
-    Raises:
-        ValueError, TypeError: a setting is out of its range or not a number.
+    Raises ValueError or TypeError for a setting that is out of its range or not a number.
     """
-    head = laplace(prior_std=prior_std, noise_variance=noise_variance)
-    return over_trained_mlp(head, dim, learning_rate, inner_steps, checks.count("buffer", buffer), **network)
+    head, buffer = laplace(prior_std=prior_std, noise_variance=noise_variance), checks.count("buffer", buffer)
+    return over_trained_mlp(
+        head, dim, learning_rate, inner_steps, buffer, features=features, scale=scale, growth=growth
+    )
 
 
 def vbll(
@@ -81,7 +67,13 @@ def vbll(
     learning_rate: float = 1e-3,
     inner_steps: int = 100,
     regularization: float = 1.0,
-    **options: Unpack[VariationalOptions],
+    prior_std: float = 1.0,
+    noise_variance: float = 0.01,
+    degrees: float = 1.0,
+    wishart_scale: float = 0.01,
+    features: tuple[int, ...] = (180, 180, 180),
+    scale: float = 2.0,
+    growth: float = 1.25,
 ) -> Surrogate:
     """Variational Bayesian last layer (`seqdec.agents.variational`), trained on all responses.
 
@@ -90,13 +82,20 @@ def vbll(
         learning_rate: learning rate of AdamW.
         inner_steps: gradient steps for each response, on all responses so far.
         regularization: factor of the prior's terms.
-        **options: prior_std, noise_variance and degrees of `seqdec.agents.variational`, its `scale` as wishart_scale;
-            features, scale and growth, as in `over_trained_mlp`.
+        prior_std, noise_variance, degrees: of `seqdec.agents.variational`.
+        wishart_scale: its `scale`.
+        features, scale, growth: as in `over_trained_mlp`.
 
-    Raises:
-        ValueError, TypeError: a setting is out of its range or not a number.
+    Raises ValueError or TypeError for a setting that is out of its range or not a number.
     """
-    return _variational(dim, learning_rate, inner_steps, None, regularization, **options)
+    head = variational(
+        prior_std=prior_std,
+        noise_variance=noise_variance,
+        degrees=degrees,
+        scale=wishart_scale,
+        regularization=regularization,
+    )
+    return over_trained_mlp(head, dim, learning_rate, inner_steps, None, features=features, scale=scale, growth=growth)
 
 
 def on_vbll(
@@ -106,7 +105,13 @@ def on_vbll(
     inner_steps: int = 50,
     buffer: int = 20,
     regularization: float = 0.0,
-    **options: Unpack[VariationalOptions],
+    prior_std: float = 1.0,
+    noise_variance: float = 0.01,
+    degrees: float = 1.0,
+    wishart_scale: float = 0.01,
+    features: tuple[int, ...] = (180, 180, 180),
+    scale: float = 2.0,
+    growth: float = 1.25,
 ) -> Surrogate:
     """Variational Bayesian last layer, trained on the last responses, without regularization.
 
@@ -115,33 +120,21 @@ def on_vbll(
         learning_rate: learning rate of AdamW.
         inner_steps: gradient steps for each response, on it and the whole buffer.
         buffer: number of responses that are kept.
-        regularization: factor of the prior's terms.
-        **options: as in `vbll`.
+        regularization, prior_std, noise_variance, degrees, wishart_scale, features, scale, growth: as in `vbll`.
 
-    Raises:
-        ValueError, TypeError: a setting is out of its range or not a number.
+    Raises ValueError or TypeError for a setting that is out of its range or not a number.
     """
-    return _variational(dim, learning_rate, inner_steps, checks.count("buffer", buffer), regularization, **options)
-
-
-def _variational(
-    dim: int,
-    learning_rate: float,
-    inner_steps: int,
-    buffer: int | None,
-    regularization: float,
-    *,
-    prior_std: float = 1.0,
-    noise_variance: float = 0.01,
-    degrees: float = 1.0,
-    wishart_scale: float = 0.01,
-    **network: Unpack[NetworkOptions],
-) -> Surrogate:
+    buffer = checks.count("buffer", buffer)
     head = variational(
-        prior_std=prior_std, noise_variance=noise_variance, degrees=degrees, scale=wishart_scale,
+        prior_std=prior_std,
+        noise_variance=noise_variance,
+        degrees=degrees,
+        scale=wishart_scale,
         regularization=regularization,
-    )  # fmt: skip
-    return over_trained_mlp(head, dim, learning_rate, inner_steps, buffer, **network)
+    )
+    return over_trained_mlp(
+        head, dim, learning_rate, inner_steps, buffer, features=features, scale=scale, growth=growth
+    )
 
 
 def over_trained_mlp(
@@ -151,9 +144,9 @@ def over_trained_mlp(
     inner_steps: int,
     buffer: int | None,
     *,
-    features: tuple[int, ...] = (180, 180, 180),
-    scale: float = 2.0,
-    growth: float = 1.25,
+    features: tuple[int, ...],
+    scale: float,
+    growth: float,
 ) -> Surrogate:
     """The surrogate of a network with a head.
 
@@ -162,13 +155,12 @@ def over_trained_mlp(
         dim: columns of the unit cube.
         learning_rate: learning rate of AdamW.
         inner_steps: gradient steps for each response.
-        buffer: responses that are kept; None: all.
+        buffer: number of responses that are kept; None: all.
         features: widths of the hidden layers.
         scale: a; the network's inputs lie in [-a, a].
         growth: as in `Surrogate`.
 
-    Raises:
-        ValueError, TypeError: a setting is out of its range or not a number.
+    Raises ValueError or TypeError for a setting that is out of its range or not a number.
     """
     checks.rate("learning_rate", learning_rate)
     inner_steps, growth = checks.count("inner_steps", inner_steps), check_growth(growth)

@@ -19,11 +19,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from seqdec import checks
-from seqdec.bo.outputs import Outputs
 from seqdec.bo.space import constraints, containers
 from seqdec.bo.space.dimensions import Categorical
-from seqdec.bo.space.spaces import Space
+from seqdec.bo.space.space import Space
 from seqdec.bo.surrogates.contract import History, Surrogate, around
+from seqdec.bo.trials import Outputs
 from seqdec.core import Array, Key, Posterior, Predictive
 
 
@@ -48,8 +48,8 @@ def checked(given: Any, space: Space, outputs: Outputs) -> Directions | None:
         ValueError: an unknown parameter, one with a condition or a Categorical; a direction that is neither 1 nor -1;
             another number of dicts than of outputs. TypeError: none of the forms.
     """
-    if given is None or isinstance(given, Directions):
-        return given
+    if given is None:
+        return None
     total, parts = outputs.objectives + outputs.outcome_constraints, [given]
     if isinstance(given, Mapping) and outputs.objectives == 1:
         parts += [None] * (total - 1)

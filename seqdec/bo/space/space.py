@@ -1,26 +1,29 @@
 """The domain of the function: dimensions, with or without names, and their encoding in the unit cube of the surrogates.
 
 A point of dimensions without names is a list or an array, of those with names a dict. A parameter with a name may be
-active at some points only: elsewhere it is absent from the dict, and its columns of the cube are constant.
+active at some points only: elsewhere it is absent from the dict, and its columns of the cube are constant. Parameters
+of nested dicts have the keys on the way to them, joined by dots, as names.
 """
 
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from seqdec.bo.space import constraints as rules
-from seqdec.bo.space import containers, nesting
+from seqdec.bo.space import containers
 from seqdec.bo.space.constraints import Constraint
-from seqdec.bo.space.dimensions import Dimension
-from seqdec.bo.space.layout import Layout, layout
-from seqdec.bo.space.nesting import Path
+from seqdec.bo.space.dimensions import Constant, Dimension
 from seqdec.registry import unknown
 
 _FARTHEST = 1.5
 """Distance from the middle of the unit cube, in a column, of points outside of the bounds."""
+Path = tuple[str, ...]
+"""The keys on the way to a parameter."""
 
 
 class Condition(NamedTuple):
@@ -45,7 +48,8 @@ class Point(NamedTuple):
     """of `seqdec.bo.fidelity.Grid`, 0 at full fidelity"""
 
 
-class Space(NamedTuple):
+@dataclass(frozen=True)
+class Space:
     """A product of dimensions, and what restricts it.
 
     A point has one value for each dimension: it is a list, or a numpy array where all are Real. With names it is a dict
@@ -63,21 +67,15 @@ class Space(NamedTuple):
     paths: tuple[Path, ...] = ()
     """where the values of nested dicts are; empty where points are not nested"""
 
-    def __eq__(self, other: object) -> bool:
-        """Whether all is equal, kinds included: a Real and an Integer of equal limits are equal as tuples."""
-        return isinstance(other, Space) and tuple(self) == tuple(other) and self._kinds == other._kinds
+    def __post_init__(self) -> None:
+        if self.names and len(self.names) != len(self.dimensions):
+            raise ValueError(
+                f"a space has a name for each of its {len(self.dimensions)} dimensions; got {self.names!r}"
+            )
+        if len(set(self.names)) < len(self.names):
+            raise ValueError(f"the names of a space must differ; got {self.names!r}")
 
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    def __hash__(self) -> int:
-        return hash((self._kinds, self.dimensions, self.names))
-
-    @property
-    def _kinds(self) -> tuple[type, ...]:
-        return tuple(map(type, self.dimensions))
-
-    @property
+    @cached_property
     def restricted(self) -> bool:
         """Whether not every point of the product is one of the space."""
         return bool(self.constraints) or any(self.conditions)
@@ -87,29 +85,26 @@ class Space(NamedTuple):
         """What a dimension is called: its name, else its index."""
         return self.names or range(len(self.dimensions))
 
-    @property
+    @cached_property
+    def slices(self) -> tuple[slice, ...]:
+        """The columns of the unit cube of each dimension."""
+        ends = list(itertools.accumulate(d.width for d in self.dimensions))
+        return tuple(slice(*limits) for limits in zip([0, *ends], ends, strict=False))
+
+    @cached_property
     def columns(self) -> int:
         """Columns of the unit cube."""
-        return self._layout.columns
+        return self.slices[-1].stop
 
-    @property
+    @cached_property
     def all_real(self) -> bool:
         """Whether every dimension is Real."""
-        return self._layout.all_real
+        return all(d.real if isinstance(d, Constant) else d.continuous for d in self.dimensions)
 
-    @property
+    @cached_property
     def continuous(self) -> np.ndarray:
         """(columns,) bool: the columns of Real dimensions."""
-        return self._layout.continuous
-
-    @property
-    def slices(self) -> tuple[slice, ...]:
-        """The columns of each dimension."""
-        return self._layout.slices
-
-    @property
-    def _layout(self) -> Layout:
-        return layout(self._kinds, self.dimensions)
+        return _read_only(np.concatenate([np.full(d.width, d.continuous) for d in self.dimensions]))
 
     def cube(self, fixed: Mapping[Any, Any]) -> tuple[np.ndarray, np.ndarray]:
         """(low, high), each (columns,): the unit cube where dimensions with `fixed` values, by key, have only these."""
@@ -131,15 +126,42 @@ class Space(NamedTuple):
 
     def violated(self, x: Any) -> Constraint | None:
         """The first constraint that does not hold at a point. Raises as `constraints.holds`."""
-        return rules.violated(self.constraints, x, self.shown)
+        return next((one for one in self.constraints if not rules.holds(one, x, self.shown)), None)
 
     def shown(self, x: Any) -> Any:
-        """A point as users get it."""
-        return nesting.nested(x, self.paths) if self.paths else x
+        """A point as users get it, nested; a dict is there, but empty, where none of its parameters is active."""
+        if not self.paths:
+            return x
+        found: dict[str, Any] = {}
+        for path in self.paths:
+            group = found
+            for key in path[:-1]:
+                group = group.setdefault(key, {})
+            if ".".join(path) in x:
+                group[path[-1]] = x[".".join(path)]
+        return found
 
     def flat(self, x: Any) -> Any:
-        """A point in any form, where parameters have names a dict from these."""
-        return nesting.flat(x, self.paths) if self.paths and isinstance(x, Mapping) else x
+        """A point in any form, where parameters have names a dict from these. Raises ValueError for one held twice."""
+        if not self.paths or not isinstance(x, Mapping):
+            return x
+        groups = {path[:depth] for path in self.paths for depth in range(1, len(path))}
+
+        def items(part: Mapping[Any, Any], above: tuple[Any, ...]) -> Iterator[tuple[Any, Any]]:
+            for key, value in part.items():
+                path = (*above, key)
+                within = containers.mapping(value) if path in groups else None
+                if within is None:
+                    yield ".".join(map(str, path)) if above else key, value
+                else:
+                    yield from items(within, path)
+
+        found: dict[Any, Any] = {}
+        for name, value in items(x, ()):
+            if name in found:
+                raise ValueError(f"the point {x!r} holds {name!r} twice: leave one of them out")
+            found[name] = value
+        return found
 
     def points(self) -> Iterator[Any]:
         """All points of a finite space, one after the other."""
@@ -153,7 +175,8 @@ class Space(NamedTuple):
     def point(self, x: Any) -> Point:
         """A copy of `x`, of plain numbers and the choices given, with its encoding; a Point is returned as it is.
 
-        Raises as `encode`, and ValueError if `x` violates a constraint.
+        Raises ValueError if it lies outside the bounds or violates a constraint, and TypeError for a value that is not
+        a number where one is needed.
         """
         if isinstance(x, Point):
             return x
@@ -171,8 +194,9 @@ class Space(NamedTuple):
             return self.point(x)
         except ValueError as raised:
             error = raised
-        wide = self._replace(dimensions=tuple(d.widened for d in self.dimensions), constraints=())
-        found = self._point(wide.values(x))
+        wide = replace(self, dimensions=tuple(d.widened for d in self.dimensions), constraints=())
+        values = wide.values(x)
+        found = self._point(values)
         if not np.all(np.abs(found.unit - 0.5) <= _FARTHEST):
             raise ValueError(f"{error}, and farther from them than they are wide: leave it out")
         if not outside:
@@ -180,8 +204,11 @@ class Space(NamedTuple):
         return found._replace(inside=False)
 
     def _point(self, values: Any) -> Point:
-        unit = self._encoded(values)
-        return Point(_read_only(np.array(values)) if self._as_array else values, _read_only(unit))
+        known = values if self.names else dict(enumerate(values))
+        parts = zip(self.keys, self.dimensions, strict=True)
+        unit = np.concatenate([d.encode(known[key]) if key in known else d.neutral for key, d in parts])
+        as_array = self.all_real and not self.names
+        return Point(_read_only(np.array(values)) if as_array else values, _read_only(unit))
 
     def point_at(self, unit: np.ndarray, fixed: Mapping[Any, Any] | None = None) -> Point | None:
         """The point at (columns,) of the unit cube, with the encoding of its rounded values.
@@ -196,25 +223,8 @@ class Space(NamedTuple):
             x[key] = value
         return self._point(self.values(x)) if self.violated(x) is None else None
 
-    def encode(self, x: Any) -> np.ndarray:
-        """(columns,) of the unit cube for a point.
-
-        Raises ValueError if it lies outside the bounds, and TypeError for a value that is not a number where one is
-        needed.
-        """
-        return self._encoded(self.values(x))
-
-    def _encoded(self, values: Any) -> np.ndarray:
-        known = values if self.names else dict(enumerate(values))
-        return np.concatenate(
-            [
-                d.encode(known[key]) if key in known else d.neutral
-                for key, d in zip(self.keys, self.dimensions, strict=True)
-            ]
-        )
-
     def values(self, x: Any) -> Any:
-        """The values of a point, floats, integers and choices: a list, or with names a dict. Raises as `encode`."""
+        """The values of a point, floats, integers and choices: a list, or with names a dict. Raises as `point`."""
         if self.names:
             return self._named_values(x)
         if isinstance(x, Mapping) and not hasattr(x, "as_py"):
@@ -228,20 +238,15 @@ class Space(NamedTuple):
         return [d.value(value, f"x[{i}]") for i, (d, value) in enumerate(zip(self.dimensions, values, strict=True))]
 
     def listed(self, given: Any) -> list[Any]:
-        """Points as a list: one point, or several in a list, an array, a table or an iterator.
-
-        They are not checked, see `point`.
-        """
+        """Points as a list: one point, or several in a list, an array or a table. They are not checked, see `point`."""
         if (rows := containers.table(given)) is not None:
             return rows if self.names else [[*row.values()] for row in rows]
         if (items := containers.sequence(given)) is None:
             return [given]
-        point = items if isinstance(given, Iterator) else given
-        items = [list(item) if isinstance(item, Iterator) else item for item in items]
         if not all(containers.mapping(item) is not None or containers.sequence(item) is not None for item in items):
-            return [point]
+            return [given]
         try:
-            return [self.values(point)] if items else []  # a point whose values are tuples
+            return [self.values(given)] if items else []  # a point whose values are tuples
         except (TypeError, ValueError):
             return items
 
@@ -270,25 +275,20 @@ class Space(NamedTuple):
 
     def _is_active(self, index: int, value: Callable[[int], Any]) -> bool:
         """Whether a parameter is active, given the values of those that are."""
-        condition = self.conditions[index]
+        condition = self.conditions[index] if self.conditions else None
         if condition is None:
             return True
         return self._is_active(condition.parent, value) and value(condition.parent) in {*condition.values}
 
     def decode(self, unit: np.ndarray) -> Any:
         """The point at (columns,) of the unit cube."""
-        parts = [np.asarray(unit)[columns] for columns in self.slices]
-        return self._assembled([d.decode(part) for d, part in zip(self.dimensions, parts, strict=True)])
+        return self._assembled([d.decode(unit[part]) for d, part in zip(self.dimensions, self.slices, strict=True)])
 
     def _assembled(self, values: Sequence[Any]) -> Any:
         """The point with one value for each dimension, of which those of inactive ones are dropped."""
         if not self.names:
             return np.array(values) if self.all_real else list(values)
         return {name: values[i] for i, name in enumerate(self.names) if self._is_active(i, values.__getitem__)}
-
-    @property
-    def _as_array(self) -> bool:
-        return self.all_real and not self.names
 
     def snap(self, units: np.ndarray) -> np.ndarray:
         """(..., columns) of the unit cube -> the nearest encodings of points of the product of the dimensions."""
@@ -312,17 +312,12 @@ class Space(NamedTuple):
         given = {rules.check_key("fixed", key, indices): value for key, value in self.flat(given).items()}
         fixed = {key: self.dimensions[indices[key]].value(value, f"fixed[{key!r}]") for key, value in given.items()}
         for key in fixed if any(self.conditions) else ():
-            self._check_reachable(indices[key], fixed)
+            index = indices[key]
+            while (condition := self.conditions[index]) is not None:
+                name, on, index = self.names[index], self.names[condition.parent], condition.parent
+                if on in fixed and fixed[on] not in {*condition.values}:
+                    raise ValueError(f"fixed: {name!r} is inactive at {on!r} = {fixed[on]!r}: leave one of them out")
         return fixed
-
-    def _check_reachable(self, index: int, fixed: Mapping[Any, Any]) -> None:
-        condition, name = self.conditions[index], self.names[index]
-        if condition is None:
-            return
-        on = self.names[condition.parent]
-        if on in fixed and fixed[on] not in {*condition.values}:
-            raise ValueError(f"fixed: {name!r} is inactive at {on!r} = {fixed[on]!r}: leave one of them out")
-        self._check_reachable(condition.parent, fixed)
 
 
 def identity(x: Any) -> tuple[Any, ...]:

@@ -8,17 +8,15 @@ import warnings
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, CancelledError
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from seqdec.bo.minimizer import stops
-from seqdec.bo.minimizer.outcome import Outcome, note
-from seqdec.bo.minimizer.stops import Limits
-from seqdec.bo.minimizer.study import Study, write
-from seqdec.bo.minimizer.workers import Workers
-from seqdec.bo.record import Exhausted, Trial
-from seqdec.bo.space.spaces import Point
+from seqdec import checks
+from seqdec.bo.optimizer import BayesianOptimizer
+from seqdec.bo.space.space import Point
+from seqdec.bo.trials import Exhausted, Outputs, Trial
+from seqdec.bo.workers import Outcome, Workers, note
 
 if TYPE_CHECKING:
     from scipy.optimize import OptimizeResult
@@ -26,9 +24,134 @@ if TYPE_CHECKING:
 
     from seqdec.bo.result import SearchResult
 
+NOTE = "minimize"
+"""The note of an optimizer that holds the progress."""
 _PAUSE = 1.0
 """Seconds between two looks at the expected gain, which takes some hundredths of one."""
+_ROUNDING = 1e-9
+"""Of sums of costs."""
 _logger = logging.getLogger(__name__)
+
+(
+    DONE,
+    FAILED,
+    STOPPED,
+    INTERRUPTED,
+    EXHAUSTED,
+    BROKEN,
+    CALLBACK,
+    INFEASIBLE,
+    RAISED,
+    TIME,
+    TARGET,
+    PATIENCE,
+) = range(12)
+
+SUCCESSES = (DONE, EXHAUSTED, TIME, TARGET, PATIENCE)
+"""The ends that were asked for, if a call was feasible."""
+
+
+class Limits(NamedTuple):
+    """The bounds of a search."""
+
+    n_calls: int
+    """with several fidelities, evaluations at full fidelity that the calls may cost"""
+    max_failures: int
+    time_limit: float | None
+    """seconds"""
+    deadline: float
+    """by `time.time`, which agrees between processes: no call begins later"""
+    target: np.ndarray | None
+    """(objectives,) larger is better"""
+    patience: int | None
+
+
+class Progress(NamedTuple):
+    """What a search knows beside its trials; JSON values."""
+
+    n_calls: int
+    """asked for"""
+    calls: int = 0
+    cost: float = 0
+    """of the calls, in evaluations at full fidelity"""
+    failures: int = 0
+    """in a row, at the end"""
+    last: str = ""
+    """the reason of the last failure, empty after a success"""
+    improved: float | None = None
+    """cost of the calls up to the last improvement; None without a feasible value"""
+    reported: int = 0
+    """calls after which the callback returned"""
+    stopped: str = ""
+    """how the callback ended the search; empty if it did not"""
+    traceback: str | None = None
+    """of the first exception that was caught"""
+
+
+def prolonged(progress: Progress, n_calls: int) -> Progress:
+    """The progress of a search that goes on to `n_calls`: if these are more, a callback's wish to stop is over."""
+    stopped = "" if n_calls > progress.n_calls else progress.stopped
+    return progress._replace(n_calls=n_calls, stopped=stopped)
+
+
+def limits(n_calls: int, max_failures: Any, time_limit: Any, target: Any, patience: Any, signs: np.ndarray) -> Limits:
+    """The limits given as arguments of `seqdec.minimize`, from now on.
+
+    `signs` (objectives,) are 1 for values to be maximized, else -1. Raises ValueError or TypeError.
+    """
+    if time_limit is not None:
+        checks.positive("time_limit", time_limit)
+    if target is not None:
+        target = np.array(Outputs(len(signs)).values(target, "target"))
+        if not np.isfinite(target).all():
+            raise ValueError(f"target must be finite; got {target.tolist()}: leave it out for none")
+        target = target * signs
+    return Limits(
+        n_calls,
+        checks.count("max_failures", max_failures),
+        time_limit,
+        math.inf if time_limit is None else time.time() + float(time_limit),
+        target,
+        None if patience is None else checks.count("patience", patience),
+    )
+
+
+def fits(limits: Limits, cost: float, further: float = 0.0) -> bool:
+    """Whether after calls of this cost, and a further one, one at full fidelity is within the limit."""
+    return cost + further + 1 <= limits.n_calls + _ROUNDING
+
+
+def made(progress: Progress) -> str:
+    """How many calls were made, at which cost if it is another number."""
+    cost = "" if progress.cost == progress.calls else f", which cost as much as {progress.cost:.4g} at full fidelity"
+    return f"{progress.calls} calls made{cost}"
+
+
+def end(limits: Limits, progress: Progress, front: np.ndarray) -> tuple[int, str] | None:
+    """(status, message) of a search that has reached a limit other than that of time; None if it goes on.
+
+    `front` (k, objectives) are the best values, larger is better.
+    """
+    calls = made(progress)
+    if progress.stopped:
+        return STOPPED, progress.stopped
+    if limits.target is not None and (front >= limits.target).all(1).any():
+        return TARGET, f"target reached: {calls}"
+    if progress.failures >= limits.max_failures:
+        return FAILED, f"{progress.failures} calls in a row failed, the last with: {progress.last}"
+    if not fits(limits, progress.cost):
+        return DONE, calls
+    idle = 0 if progress.improved is None else progress.cost - progress.improved
+    if limits.patience is not None and idle >= limits.patience:
+        return PATIENCE, f"{idle:g} calls without an improvement (patience={limits.patience}): {calls}"
+    return None
+
+
+def write(path: Path | None, optimizer: BayesianOptimizer, progress: Progress) -> None:
+    """Replace the file, if there is a path. Raises as `BayesianOptimizer.save`."""
+    if path is not None:
+        optimizer.notes = {NOTE: progress._asdict()}
+        optimizer.save(path)
 
 
 class _CallbackError(Exception):
@@ -43,7 +166,8 @@ class Run:
     """One run of `seqdec.minimize`.
 
     Args:
-        study: the search so far.
+        optimizer: of the search so far.
+        progress: likewise.
         limits: where it ends.
         workers: who evaluates.
         number: trials under evaluation at a time.
@@ -55,7 +179,8 @@ class Run:
 
     def __init__(
         self,
-        study: Study,
+        optimizer: BayesianOptimizer,
+        progress: Progress,
         limits: Limits,
         workers: Workers,
         number: int,
@@ -64,10 +189,11 @@ class Run:
         bar: "tqdm",
         path: Path | None,
     ) -> None:
-        """See the class."""
-        self.optimizer, self.progress = study
+        self.optimizer, self.progress = optimizer, progress
         self.limits, self.workers, self.number, self.callback = limits, workers, number, callback
-        self.given, self.asked, self.bar, self.path = given, study.pending, bar, path
+        self.given, self.bar, self.path = given, bar, path
+        states = optimizer.trials_dataframe()["state"]
+        self.asked = [one for one, state in zip(optimizer.trials, states, strict=True) if state == "pending"]
         self.choosing = 0.0
         """seconds that the last point took to be chosen"""
         self.gain = math.nan
@@ -76,7 +202,7 @@ class Run:
         self.late = False
         """whether a worker has found the time to be over"""
         self.error: BaseException | None = None
-        self.signs = signs_of(self.optimizer)
+        self.signs = optimizer.settings.signs[: optimizer.outputs.objectives]
         values = np.reshape(self.optimizer.evaluations()[1], (-1, len(self.signs)))
         self.front = values[self.optimizer.feasibility()] * self.signs
         """(k, objectives) values of feasible calls, larger is better, among them the best"""
@@ -95,18 +221,18 @@ class Run:
         except (BrokenExecutor, CancelledError) as error:
             self._keep_unclaimed()
             reason, calls = str(error).partition("\n")[0], self.progress.calls
-            return stops.BROKEN, f"the executor ended after {calls} calls: {type(error).__name__}: {reason}"
+            return BROKEN, f"the executor ended after {calls} calls: {type(error).__name__}: {reason}"
         except _CallbackError as error:
             self._keep_unclaimed()
             self.error = error.__cause__
             reason = f"callback raised {type(self.error).__name__}: {self.error}"
             warnings.warn(f"{reason}; the search ends after {self.progress.calls} calls", RuntimeWarning, stacklevel=3)
-            return stops.CALLBACK, reason
+            return CALLBACK, reason
         except KeyboardInterrupt:
             self._keep_unclaimed()
             if not self.progress.calls:
                 raise
-            return stops.INTERRUPTED, "interrupted"
+            return INTERRUPTED, "interrupted"
         except _FunError as error:
             raised, trial, outcome = error.args
             self._keep_unclaimed()
@@ -127,14 +253,14 @@ class Run:
         if (ended := self._end()) is not None:
             return ended
         if self._is_over():
-            return stops.TIME, f"time_limit of {self.limits.time_limit:g} seconds over: {stops.made(self.progress)}"
+            return TIME, f"time_limit of {self.limits.time_limit:g} seconds over: {made(self.progress)}"
         again = "noise_std above 0 for noisy values, or search=Search(repeats=True), allows repeats"
-        return stops.EXHAUSTED, f"every point of the space has been evaluated: {again}"
+        return EXHAUSTED, f"every point of the space has been evaluated: {again}"
 
     def attach(self, error: BaseException) -> None:
         """Give an exception that ends the search the result of the calls made, as `search_result`."""
         if self.optimizer.trials:
-            vars(error)["search_result"] = self.result(stops.RAISED, f"{type(error).__name__} was raised")
+            vars(error)["search_result"] = self.result(RAISED, f"{type(error).__name__} was raised")
             note(error, "seqdec: all calls made are in `search_result` of this exception")
 
     def _keep_unclaimed(self) -> None:
@@ -144,7 +270,7 @@ class Run:
             self._tell(trial, outcome)
 
     def _end(self) -> tuple[int, str] | None:
-        return stops.end(self.limits, self.progress, self.front)
+        return end(self.limits, self.progress, self.front)
 
     def _goes_on(self) -> bool:
         return self._end() is None
@@ -183,7 +309,7 @@ class Run:
 
     def _has_room(self, pending: int) -> bool:
         """Whether one more trial may be evaluated beside those that are pending."""
-        return pending < self.number and stops.fits(self.limits, self._cost())
+        return pending < self.number and fits(self.limits, self._cost())
 
     def _cost(self) -> float:
         """Of the calls made and under evaluation."""
@@ -208,7 +334,7 @@ class Run:
         grid = self.optimizer.settings.fidelity
         if grid is None:
             return self.optimizer.ask()
-        full = not stops.fits(self.limits, self._cost(), grid.costs[1])
+        full = not fits(self.limits, self._cost(), grid.costs[1])
         return self.optimizer.ask(fidelity=grid.levels[0] if full else None)
 
     def _record(self, trial: Trial, outcome: Outcome) -> None:
@@ -224,7 +350,7 @@ class Run:
 
     def _report(self) -> None:
         """Show the result so far to the callback, and in the bar."""
-        so_far = self.result(stops.DONE, "running")
+        so_far = self.result(DONE, "running")
         gain = {"expected gain": f"{self.gain:.2g}"} if self.gain >= 0 else {}
         self.bar.set_postfix({**_shown(so_far), **gain, "choosing": f"{self.choosing:.2g} s/point"})
         if self.callback is not None:
@@ -284,11 +410,11 @@ class Run:
         """The result of all calls so far; of the best one unless it is `final`."""
         from seqdec.bo.result import SearchResult
 
-        calls, ends = self.progress.calls, (stops.DONE, stops.EXHAUSTED, stops.TIME)
+        calls, ends = self.progress.calls, (DONE, EXHAUSTED, TIME)
         if calls and status in ends and not np.isfinite(self.optimizer.evaluations()[1]).any():
-            status, message = stops.FAILED, f"all {calls} calls failed, the last with: {self.progress.last}"
+            status, message = FAILED, f"all {calls} calls failed, the last with: {self.progress.last}"
         elif calls and final and not self.optimizer.is_feasible and status in ends:
-            status, message = stops.INFEASIBLE, f"none of the {calls} calls was feasible"
+            status, message = INFEASIBLE, f"none of the {calls} calls was feasible"
         return SearchResult.of(
             self.optimizer,
             final,
@@ -296,15 +422,10 @@ class Run:
             nfev=calls,
             cost=self.progress.cost,
             status=status,
-            success=status in stops.SUCCESSES and self.optimizer.is_feasible,
+            success=status in SUCCESSES and self.optimizer.is_feasible,
             traceback=self.progress.traceback,
             **({} if self.error is None else {"error": self.error}),
         )
-
-
-def signs_of(optimizer: Any) -> np.ndarray:
-    """(objectives,) 1 for values to be maximized, else -1."""
-    return np.where(np.atleast_1d(optimizer.maximize), 1.0, -1.0)
 
 
 def _shown(so_far: "OptimizeResult") -> dict[str, str]:

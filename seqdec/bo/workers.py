@@ -1,4 +1,4 @@
-"""One call of the function: its outcome, and exceptions on their way from another process."""
+"""Calls of the function: by this process, other processes or an executor, their outcomes and exceptions."""
 
 import contextlib
 import inspect
@@ -6,16 +6,17 @@ import math
 import pickle
 import time
 import traceback
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
+from typing import Any, NamedTuple, TypeAlias
 
 import cloudpickle
 
 from seqdec import checks
 from seqdec.bo.fidelity import Grid
-from seqdec.bo.outputs import Outputs
-from seqdec.bo.record import Trial
 from seqdec.bo.space import containers
+from seqdec.bo.trials import Outputs, Trial
+from seqdec.executors import Local
 
 
 class Outcome(NamedTuple):
@@ -133,3 +134,97 @@ def failed(error: Exception, catch: tuple[type[Exception], ...], seconds: float 
     """The outcome of a call that raised after so many seconds, None where they are not known."""
     raised, text = None if isinstance(error, catch) else Raised(error), "".join(traceback.format_exception(error))
     return Outcome(None, None, f"{type(error).__name__}: {error}", text, raised, seconds)
+
+
+Evaluated: TypeAlias = tuple[Trial, Outcome | None]
+
+
+class Workers:
+    """The evaluation of trials.
+
+    Args:
+        call: (trial) -> Outcome, or None where it was too late to begin.
+        workers: as in `seqdec.minimize`.
+        catch: exceptions of a worker that make a failed call.
+        call_timeout: seconds that a call may take, or None.
+    """
+
+    def __init__(
+        self,
+        call: Callable[[Trial], Outcome | None],
+        workers: int | Executor,
+        catch: tuple[type[Exception], ...],
+        call_timeout: float | None,
+    ) -> None:
+        self._call, self._workers, self._catch, self._call_timeout = call, workers, catch, call_timeout
+        self.unclaimed: Iterator[Evaluated] = iter(())
+        """Trials that are evaluated, but were not handed out when the iteration ended."""
+
+    def evaluated(self, goes_on: Callable[[], bool], ask: Callable[[int], list[Trial]]) -> Generator[Evaluated]:
+        """Trials and outcomes, while `goes_on` says so: a batch after the other, or as an executor completes them.
+
+        Leaving the iteration cancels those that wait for a worker.
+
+        Args:
+            goes_on: () -> whether further trials are wanted.
+            ask: (trials under evaluation) -> further trials to evaluate; none where all have been asked.
+        """
+        if isinstance(self._workers, Executor):
+            yield from self._as_completed(self._workers, goes_on, ask)
+        elif self._workers == 1:
+            while goes_on() and (batch := ask(0)):
+                yield from ((trial, self._call(trial)) for trial in batch)
+        else:
+            local = Local(None if self._workers == -1 else self._workers, call_timeout=self._call_timeout)
+            with contextlib.closing(self._in_batches(local, goes_on, ask)) as found:
+                yield from found
+
+    def _in_batches(
+        self, local: Local, goes_on: Callable[[], bool], ask: Callable[[int], list[Trial]]
+    ) -> Generator[Evaluated]:
+        try:
+            while goes_on() and (batch := ask(0)):
+                pending = {local.submit(self._call, trial): trial for trial in batch}
+                self.unclaimed = self._completed(pending)
+                wait(pending)
+                self.unclaimed = iter([(trial, self._outcome(future)) for future, trial in pending.items()])
+                yield from self.unclaimed
+        finally:
+            local.shutdown(cancel_futures=True)
+
+    def _as_completed(
+        self, executor: Executor, goes_on: Callable[[], bool], ask: Callable[[int], list[Trial]]
+    ) -> Generator[Evaluated]:
+        pending: dict[Future[Outcome | None], Trial] = {}
+        self.unclaimed = self._completed(pending)
+        try:
+            while goes_on():
+                while trials := ask(len(pending)):
+                    pending |= {executor.submit(self._call, trial): trial for trial in trials}
+                if not pending:
+                    return
+                done = wait(pending, return_when=FIRST_COMPLETED).done
+                # The values before the news that the executor has broken.
+                for future in sorted(done, key=lambda one: (_broken(one), pending[one].number)):
+                    yield pending.pop(future), self._outcome(future)
+        finally:
+            for future in pending:
+                future.cancel()
+
+    def _completed(self, pending: dict[Future[Outcome | None], Trial]) -> Iterator[Evaluated]:
+        """Those of the pending trials that are completed when this is asked for."""
+        for future, trial in pending.items():
+            if future.done() and not _broken(future):
+                yield trial, self._outcome(future)
+
+    def _outcome(self, future: Future[Outcome | None]) -> Outcome | None:
+        """The outcome of a future that is done; an exception is that of its transport. Raises where it ended."""
+        if not _broken(future) and isinstance(error := future.exception(), Exception):
+            seconds = self._call_timeout if isinstance(error, TimeoutError) else None
+            return failed(error, (*self._catch, TimeoutError), seconds)  # TimeoutError: the executor ended the call
+        return future.result()
+
+
+def _broken(future: Future[Outcome | None]) -> bool:
+    """Whether a future that is done tells of the end of its executor."""
+    return future.cancelled() or isinstance(future.exception(), BrokenExecutor | CancelledError)

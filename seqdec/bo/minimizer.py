@@ -1,0 +1,368 @@
+"""`minimize` and `maximize`: Bayesian optimization in one call, for a function and its bounds."""
+
+import contextlib
+import inspect
+import os
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from numbers import Integral
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+import numpy as np
+
+from seqdec import checks
+from seqdec.bo import checkpoint as files
+from seqdec.bo import loop
+from seqdec.bo.fidelity import Fidelity, Grid
+from seqdec.bo.loop import Progress, Run
+from seqdec.bo.optimizer import BayesianOptimizer
+from seqdec.bo.search.candidates import Search
+from seqdec.bo.space import containers
+from seqdec.bo.space.bounds import space_from
+from seqdec.bo.space.constraints import Constraint, Linear
+from seqdec.bo.space.space import Point, Space, identity
+from seqdec.bo.surrogates.contract import Surrogate
+from seqdec.bo.trials import Outputs
+from seqdec.bo.workers import Call, Workers
+from seqdec.core import Acquisition
+from seqdec.executors import width
+from seqdec.persistence import located
+
+if TYPE_CHECKING:
+    from scipy.optimize import OptimizeResult
+
+    from seqdec.bo.result import SearchResult
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def minimize(
+    fun: Callable[..., Any],
+    bounds: Any,
+    *,
+    n_calls: int,
+    constraints: Sequence[Constraint] = (),
+    x0: Any = None,
+    y0: Any = None,
+    outside: bool = False,
+    seed: int | None = None,
+    maximize: bool | Sequence[bool] = False,
+    objectives: int = 1,
+    outcome_constraints: int = 0,
+    reference_point: Sequence[float] | np.ndarray | None = None,
+    noise_std: float | None = None,
+    fidelity: Fidelity | None = None,
+    surrogate: str | Surrogate = "auto",
+    surrogate_options: Mapping[str, Any] | None = None,
+    acquisition: str | Acquisition = "auto",
+    initial: int | None = None,
+    trust_region: bool | None = None,
+    standardize: bool = True,
+    warp: bool = True,
+    input_warp: bool = False,
+    search: Search | None = None,
+    optimum: Mapping[Any, Any] | None = None,
+    monotone: Mapping[Any, int] | Sequence[Mapping[Any, int] | None] | None = None,
+    earlier: Any = None,
+    workers: int | Executor = 1,
+    batch_size: int | None = None,
+    call_timeout: float | None = None,
+    time_limit: float | None = None,
+    target: float | Sequence[float] | None = None,
+    patience: int | None = None,
+    catch: type[Exception] | Iterable[type[Exception]] = (),
+    max_failures: int = 30,
+    checkpoint: str | os.PathLike[str] | None = None,
+    callback: Callable[..., Any] | None = None,
+    progress: bool | None = None,
+) -> "SearchResult":
+    """Find the minimum of an expensive function on a box, in few calls.
+
+        >>> import seqdec
+        >>> result = seqdec.minimize(lambda x: (x[0] - 0.3) ** 2, [(0, 1)], n_calls=3, seed=0, progress=False)
+        >>> result.nfev, result.kind
+        (3, 'observed')
+
+    Keywords that are not listed here are those of `seqdec.bo.BayesianOptimizer`.
+
+    Args:
+        fun: (x) -> value, or a sequence of values of several objectives; with outcome constraints (value, outcomes).
+            With `fidelity` (x, fidelity) -> value, or (x) -> a generator of the values after the units 1, 2, ..., such
+            as epochs, which is closed where it has no hope. NaN, infinity and exceptions of `catch` are failed calls.
+        bounds: as `seqdec.bo.space_from` takes them.
+        n_calls: number of calls; with `fidelity` the cost that they may have, in evaluations at full fidelity.
+        x0: a point or several to start from: lists, dicts, arrays, rows or tables.
+        y0: known values of the points of x0, for which `fun` is not called.
+        outside: accept points of x0 with known values as `BayesianOptimizer.tell` does.
+        seed: of everything random; None draws one, which the result contains.
+
+        workers: number of processes, which evaluate a batch; -1: one for each core. Or an Executor, of which a worker
+            that is done gets its next point at once: the points then depend on the order in which calls end.
+        batch_size: points under evaluation at a time; None: one, or the number of an executor's workers.
+        call_timeout: seconds after which a call of at least 2 `workers` is ended with its process, and has failed.
+
+        time_limit: seconds after which no call begins.
+        target: value that ends the search once a feasible call is as good; one for each of several objectives.
+        patience: calls without an improvement that end the search, counted as `n_calls`.
+        catch: exceptions of `fun` that make a failed call. Any other ends the search and is raised.
+        max_failures: failed calls in a row that end the search.
+
+        checkpoint: path of a file from which the search continues if it exists, also after a kill: to the bit, if it
+            does not depend on the order in which calls end. Limits, workers, `catch`, `callback` and `fun` may differ.
+            `BayesianOptimizer.load` reads it. One process at a time may use it.
+        callback: called after every call, as in scipy, with the best x or, if its argument is `intermediate_result`,
+            the result so far. Returning True, or raising StopIteration, ends the search, as does any other exception.
+        progress: whether to show a bar on standard error; None: a bar on a terminal, elsewhere a line now and then.
+
+    Returns:
+        A `seqdec.bo.result.SearchResult`, scipy's OptimizeResult. x and fun are the best feasible call (None and NaN if
+        there is none); where values are noisy, the evaluated point with the best posterior mean, as
+        `BayesianOptimizer.recommend` says; with several objectives the front.
+
+    Raises:
+        ValueError, TypeError: an argument does not fit, or the checkpoint is damaged or of another search.
+        OSError: the checkpoint cannot be written.
+        KeyboardInterrupt: Ctrl-C before the first value.
+        Exception: of `fun`, unless it is one of `catch`; its attribute `search_result` is the result so far.
+    """
+    from seqdec.progress import bar
+
+    n_calls = checks.count("n_calls", n_calls)
+    _check_workers(fun, workers, call_timeout)
+    catch, told_of = _exceptions(catch), _of_the_result(callback)
+    number = _number_at_a_time(batch_size, workers)
+    outputs, space = Outputs(objectives, outcome_constraints), space_from(bounds, constraints)
+    path = None if checkpoint is None else located(checkpoint)  # `fun` may change the working directory
+    kept = _read(path, space)
+    if seed is None:
+        seed = secrets.randbits(32) if kept is None else kept[0].seed
+    given, known = _start_points(space, x0, y0, n_calls, outputs)
+    optimizer = BayesianOptimizer(
+        space,
+        seed=seed,
+        maximize=maximize,
+        objectives=objectives,
+        outcome_constraints=outcome_constraints,
+        reference_point=reference_point,
+        surrogate=surrogate,
+        surrogate_options=surrogate_options,
+        acquisition=acquisition,
+        initial=initial,
+        capacity=n_calls + len(known),
+        trust_region=trust_region,
+        standardize=standardize,
+        warp=warp,
+        input_warp=input_warp,
+        noise_std=noise_std,
+        search=search,
+        optimum=optimum,
+        monotone=monotone,
+        fidelity=fidelity,
+        earlier=earlier,
+    )
+    outside = checks.flag("outside", outside)
+    # Those that do not fit are refused before anything is evaluated.
+    points = [space.known_point(x, outside) if known else space.point(x) for x in given]
+    for point, (value, outcomes) in zip(points, known, strict=False):
+        optimizer.tell(point, value, outcomes=outcomes)
+    signs = optimizer.settings.signs[:objectives]
+    limits = loop.limits(n_calls, max_failures, time_limit, target, patience, signs)
+    so_far = Progress(n_calls)
+    if kept is None:
+        loop.write(path, optimizer, so_far)  # what cannot be written is refused before anything is evaluated
+    else:
+        _check_equal(path, kept[0], optimizer, points)
+        optimizer, so_far = kept[0], loop.prolonged(kept[1], n_calls)
+    grid = optimizer.settings.fidelity
+    call = Call(fun, outputs, catch, limits.deadline, grid, _yields_curves(fun, grid))
+    caller = Workers(call, workers, catch, call_timeout)
+    show = None if progress is None else checks.flag("progress", progress)
+    aim = "optimize" if objectives > 1 else "maximize" if optimizer.maximize else "minimize"
+    name = optimizer.surrogate if isinstance(optimizer.surrogate, str) else "custom"
+    title = f"{aim} with {name}{' (auto)' if optimizer.settings.is_automatic else ''}"
+    with bar(n_calls, title, "call", show=show, initial=int(so_far.cost)) as shown:
+        run = Run(optimizer, so_far, limits, caller, number, points[len(optimizer.trials) :], told_of, shown, path)
+        try:
+            status, message = run.until_ended()
+        except BaseException as error:
+            run.attach(error)
+            raise
+    return run.result(status, message, final=True)
+
+
+def _takes(other: Callable[P, R]) -> Callable[[Callable[..., R]], Callable[P, R]]:
+    """For type checkers: a function takes what `other` takes."""
+    del other
+    return lambda function: function
+
+
+@_takes(minimize)
+def maximize(fun: Callable[..., Any], bounds: Any, **options: Any) -> "SearchResult":
+    """Find the maximum of an expensive function: as `seqdec.minimize`; values keep their signs."""
+    return minimize(fun, bounds, **options, maximize=True)
+
+
+def _check_workers(fun: Any, workers: Any, call_timeout: Any) -> None:
+    """Raises TypeError or ValueError for what cannot be called or calls nothing, or has no such limit of time."""
+    if not callable(fun):
+        raise TypeError(f"fun must be callable; got {fun!r}")
+    whole = isinstance(workers, Integral) and not isinstance(workers, bool)
+    if not isinstance(workers, Executor) and not (whole and (workers >= 1 or workers == -1)):
+        raise ValueError(
+            f"workers must be a number of processes, -1 for one on each core, or an executor; got {workers!r}"
+        )
+    if call_timeout is None:
+        return
+    checks.positive("call_timeout", call_timeout)
+    own = f"workers=seqdec.executors.Local(number, call_timeout={call_timeout!r})"
+    if not whole:
+        raise ValueError(f"call_timeout needs workers that are a number of processes; got {workers!r}: pass {own}")
+    if workers == 1:
+        raise ValueError(
+            f"call_timeout={call_timeout!r} ends a call with its process, but workers=1 calls fun in this process: "
+            f"pass workers=2 or more, or for a single process {own.replace('number', '1')}"
+        )
+
+
+def _number_at_a_time(asked: int | None, workers: Any) -> int:
+    """How many points are under evaluation at a time."""
+    if asked is not None:
+        return checks.count("batch_size", asked)
+    number = width(workers) if isinstance(workers, Executor) else 1
+    if number is None:
+        raise ValueError(f"batch_size must say how many points {workers!r} evaluates at a time")
+    return number
+
+
+def _exceptions(catch: Any) -> tuple[type[Exception], ...]:
+    """`catch` as a tuple. Raises TypeError for anything but classes of exceptions."""
+    classes = tuple(catch) if isinstance(catch, Iterable) else (catch,)
+    for one in classes:
+        if not isinstance(one, type) or not issubclass(one, Exception):
+            raise TypeError(f"catch must be a subclass of Exception, such as ValueError, or several; got {catch!r}")
+    return classes
+
+
+def _of_the_result(callback: Callable[..., Any] | None) -> "Callable[[OptimizeResult], Any] | None":
+    """The callback as a function of the result so far, for both of scipy's forms. Raises TypeError for another."""
+    if callback is None:
+        return None
+    if not callable(callback):
+        raise TypeError(f"callback must be callable; got {callback!r}")
+    try:
+        signature = inspect.signature(callback)
+    except ValueError:  # of some functions written in C
+        return lambda result: callback(result.x)
+    named = list(signature.parameters) == ["intermediate_result"]
+    try:
+        signature.bind(**{"intermediate_result": None}) if named else signature.bind(None)
+    except TypeError as error:
+        raise TypeError(f"callback must take one argument, intermediate_result or x; it is {signature}") from error
+    if named:
+        return lambda result: callback(intermediate_result=result)
+    return lambda result: callback(result.x)
+
+
+def _yields_curves(fun: Callable[..., Any], grid: Grid | None) -> bool:
+    """Whether `fun`, with these levels, takes x alone and yields learning curves; else it takes x and a level.
+
+    Raises TypeError or ValueError for a function that takes neither, and for one that yields without levels.
+    """
+    if grid is None:
+        if inspect.isgeneratorfunction(fun):
+            raise TypeError(
+                f"fun must return its value, but {fun!r} yields values: for a learning curve of up to 30 epochs pass "
+                "fidelity=Fidelity(1, 30)"
+            )
+        return False
+    uses = "fun(x, fidelity), which returns a value, or fun(x), which yields a learning curve"
+    try:
+        signature = inspect.signature(fun)
+    except ValueError as error:  # of some functions written in C
+        raise TypeError(f"with fidelity the signature of fun must be known; got {fun!r}: wrap it as {uses}") from error
+    for count in (2, 1):
+        with contextlib.suppress(TypeError):
+            signature.bind(*[None] * count)
+            break
+    else:
+        raise TypeError(f"with fidelity fun must be {uses}; its signature is {signature}")
+    if count == 1 and not grid.counts:
+        raise ValueError(
+            f"fun must be fun(x, fidelity), which returns a value: fun{signature} would have to yield a learning "
+            f"curve, but the levels {', '.join(map(str, grid.levels[::-1]))} are no integers"
+        )
+    if count == 2 and inspect.isgeneratorfunction(fun):
+        raise TypeError(f"with fidelity fun must be {uses}; {fun!r} yields, and its signature is {signature}")
+    return count == 1
+
+
+def _start_points(
+    space: Space, x0: Any, y0: Any, n_calls: int, outputs: Outputs
+) -> tuple[list[Any], list[tuple[Any, Any]]]:
+    """x0 as a list of points and y0 as a list of their values and outcomes, empty if they are not known."""
+    if x0 is None:
+        if y0 is not None:
+            raise ValueError("y0 holds the values at x0; pass x0 as well")
+        return [], []
+    points = space.listed(x0)
+    if y0 is None:
+        if len(points) > n_calls:
+            raise ValueError(f"x0 holds {len(points)} points, but n_calls is {n_calls}")
+        return points, []
+    rows = containers.table(y0)
+    returned = containers.sequence(y0) if rows is None else [[*row.values()] for row in rows]
+    returned = [y0] if returned is None else returned
+    if outputs.plain:
+        values = [(checks.real("a value of y0", value), None) for value in returned]
+    else:
+        values = [outputs.split(one) for one in returned]
+    if len(values) != len(points):
+        raise ValueError(f"y0 must hold one value for each of the {len(points)} points of x0; got {len(values)}")
+    return points, values
+
+
+def _read(path: Path | None, space: Space) -> tuple[BayesianOptimizer, Progress] | None:
+    """The search of a file; None without a path or a file.
+
+    Raises ValueError for a damaged file, and for one that `seqdec.minimize` did not write.
+    """
+    if path is None or not path.exists():
+        return None
+    optimizer = BayesianOptimizer.load(path, [rule for rule in space.constraints if not isinstance(rule, Linear)])
+    if loop.NOTE not in optimizer.notes:
+        raise ValueError(
+            f"checkpoint {path} is a study that BayesianOptimizer.save wrote: pass its evaluations as x0 and y0, and "
+            "another path"
+        )
+    return optimizer, Progress(**optimizer.notes[loop.NOTE])
+
+
+def _check_equal(
+    path: Path | None, optimizer: BayesianOptimizer, other: BayesianOptimizer, points: list[Point]
+) -> None:
+    """Raises ValueError unless `other` with its values, and the points to start from, are what the file began with."""
+    told, asked = len(other.trials), min(len(points), len(optimizer.trials))
+    kept, given = (files.plain(one.settings) | {"acquisition": one.acquisition} for one in (optimizer, other))
+    differing = [] if optimizer.space == other.space else ["the bounds or constraints are others"]
+    differing += [
+        f"{name} is {kept[name]!r} there and {given[name]!r} here" for name in kept if kept[name] != given[name]
+    ]
+    if not differing:
+        known = [identity(optimizer.space.flat(trial.x)) for trial in optimizer.trials[:asked]]
+        if known != [identity(point.x) for point in points[:asked]]:
+            differing.append("x0 is another")
+        elif not np.array_equal(_values(optimizer)[:told], _values(other), equal_nan=True):
+            differing.append("y0 is another")
+    if differing:
+        raise ValueError(
+            f"checkpoint {path} is of another search: {'; '.join(differing)}. Give the arguments with which it began, "
+            "or another path"
+        )
+
+
+def _values(optimizer: BayesianOptimizer) -> np.ndarray:
+    """(n, columns) what was told of each trial."""
+    return optimizer.trials_dataframe()[list(optimizer.outputs.columns)].to_numpy(float)

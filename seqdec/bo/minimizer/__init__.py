@@ -1,1 +1,0 @@
-"""Bayesian optimization in one call: the arguments, the loop, and who calls the function."""

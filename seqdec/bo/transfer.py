@@ -1,0 +1,87 @@
+"""Earlier searches of the same or of a similar function as prior knowledge.
+
+The surrogate has one more column for each earlier search, 0 for values of this search and 1 for those of that search.
+Its length scale says how related the functions are, and is learned as any other: a long one makes the values of that
+search as good as own ones, a short one leaves them without effect.
+
+The other hyperparameters are shared, so that many values of an unrelated study would spoil them. So a search is used
+only while own values are at least as likely as deviations from it: with the posterior mean m of that search by itself
+at own points, and own warped values z, the marginal likelihood of z - m is at least that of z, each centered and with
+the most likely hyperparameters.
+
+Units may differ. Its values are warped and standardized by themselves, z is regressed on m, and the values
+of that search are moved to own units:
+
+    z = a + b m + error,    b = max(0, (sum_i (m_i - mean m) (z_i - mean z) + 1) / (sum_i (m_i - mean m)^2 + 1))
+
+so that equal scales are expected, with the weight of one value. Where the function falls as that of that search rises,
+b is 0.
+
+Source of a column for the task: Swersky, Snoek, Adams, "Multi-task Bayesian optimization", 2013.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from seqdec.bo.surrogates import gaussian_process as exact
+from seqdec.bo.surrogates.contract import History
+
+_WEIGHT = 1.0
+"""Of b = 1 in the regression, in values."""
+_ITERATIONS = 30
+
+
+class Earlier(NamedTuple):
+    """The values of an earlier search that are used."""
+
+    units: np.ndarray
+    """(n, columns) points of the unit cube, or around it"""
+    responses: np.ndarray
+    """(n, m) as in `seqdec.bo.model.Observations`"""
+
+
+class Prior(NamedTuple):
+    """What an earlier search says of one output."""
+
+    units: np.ndarray
+    """(n, columns)"""
+    z: np.ndarray
+    """(n,) warped values, larger is better"""
+    hyper: exact.Hyperparameters
+    """of a Gaussian process of this study alone"""
+    weights: np.ndarray
+    """(n,) inverse covariance times z"""
+
+    def mean(self, units: np.ndarray) -> np.ndarray:
+        """(k,) posterior mean of that search at `units` (k, columns)."""
+        return exact.covariances(self.hyper, units, self.units) @ self.weights
+
+    def aligned(self, units: np.ndarray, z: np.ndarray) -> np.ndarray:
+        """(n,) values of that search in the units of own ones: `z` (k,) at `units` (k, columns)."""
+        means = self.mean(units)
+        centered = means - means.mean()
+        slope = max((centered @ (z - z.mean()) + _WEIGHT) / (centered @ centered + _WEIGHT), 0.0)
+        return z.mean() + slope * (self.z - means.mean())
+
+
+def is_related(search: tuple[Prior, ...], units: np.ndarray, z: np.ndarray) -> bool:
+    """Whether an earlier search is used, given own warped values `z` (k, m) at `units` (k, columns)."""
+    gain = 0.0
+    for one, values in zip(search, z.T, strict=True):
+        gain += _loss(units, values) - _loss(units, values - one.mean(units))
+    return gain >= 0
+
+
+def _loss(units: np.ndarray, y: np.ndarray) -> float:
+    """The negative log marginal likelihood of centered `y` (k,), up to a constant."""
+    history = History(units, y - y.mean(), np.int32(len(y)))
+    return exact.descend(exact.prior_mean(units.shape[1]), exact.calibration_rows(history), _ITERATIONS)[1]
+
+
+def prior(units: np.ndarray, z: np.ndarray) -> Prior:
+    """The prior of values `z` (n,) at `units` (n, columns)."""
+    history = History(units, z, np.int32(len(z)))
+    hyper = exact.fitted(history, _ITERATIONS)
+    whiten, _ = exact.whitener(exact.covariance(hyper, exact.told(history)))
+    return Prior(units, z, hyper, whiten.T @ (whiten @ z))
