@@ -1,5 +1,7 @@
 """Bayesian optimization of black-box functions, with the filters and policies of the bandits."""
 
+from typing import TYPE_CHECKING
+
 from seqdec.bo.acquisition.names import names as acquisition_names
 from seqdec.bo.acquisition.pareto import hypervolume, log_expected_hypervolume_improvement
 from seqdec.bo.fidelity import Fidelity, Forecast
@@ -13,6 +15,7 @@ from seqdec.bo.space.constraints import Linear
 from seqdec.bo.space.dimensions import Categorical, Integer, Ordinal, Real
 from seqdec.bo.space.space import Point, Space
 from seqdec.bo.surrogates.buffered_process import buffered_gp
+from seqdec.bo.surrogates.contract import REGISTRY as _SURROGATES
 from seqdec.bo.surrogates.contract import History, Surrogate
 from seqdec.bo.surrogates.contract import names as surrogate_names
 from seqdec.bo.surrogates.filtered import ekf, hilofi_mlp, lofi, lolofi, lrkf
@@ -63,3 +66,11 @@ __all__ = [
     "surrogate_names",
     "vbll",
 ]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str):
+        """A registered surrogate by its name."""
+        if name in _SURROGATES.own():
+            return _SURROGATES[name]
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
