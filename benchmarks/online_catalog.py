@@ -16,8 +16,8 @@ import numpy as np
 from gymnasium import spaces
 
 import seqdec
-from seqdec.online import Catalog
 from seqdec.runtime import one_blas_thread
+from seqdec.service import Catalog
 
 
 def timed(call: Callable[[], Any], times: list[tuple[float, float]]) -> Any:

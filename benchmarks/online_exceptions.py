@@ -3,7 +3,7 @@
     python benchmarks/online_exceptions.py
     python benchmarks/online_exceptions.py add_items learn_named
 
-A tracer raises at the n-th line of `seqdec/online` that a call runs, for all n (`digests.py`, which changes nothing,
+A tracer raises at the n-th line of `seqdec/service` that a call runs, for all n (`identity.py`, which changes nothing,
 left out). After each, another thread must be able to decide and to learn, and the agent must agree with its log. In the
 end the belief must be what the log gives when it is learned again from its beginning, to the bit.
 """
@@ -27,29 +27,28 @@ from gymnasium import spaces
 import seqdec
 from seqdec import states
 from seqdec.core import Action, Agent, HasSpaces, Spaces
-from seqdec.online import Catalog, calls
-from seqdec.online.catalog import read_shelf
-from seqdec.online.reading import lowest_of
 from seqdec.ope import make_log
+from seqdec.service import Catalog, store
+from seqdec.service.catalog import read_shelf
+from seqdec.service.store import lowest_of
 
 SITE = Spaces(spaces.Box(-5, 5, (2,)), spaces.Discrete(3))
 X = np.random.default_rng(0).normal(size=(4, 2))
 _TRACED = [
-    str(Path("seqdec", "online", f"{name}.py"))
+    str(Path("seqdec", "service", f"{name}.py"))
     for name in (
-        "agent",
-        "arms",
-        "calls",
+        "actions",
         "catalog",
         "contexts",
+        "facade",
+        "history",
         "items",
-        "journal",
         "learner",
+        "model",
         "reading",
         "rewards",
-        "stock",
-        "turns",
-        "upkeep",
+        "store",
+        "transactions",
     )
 ]
 
@@ -237,22 +236,26 @@ def check(one: seqdec.OnlineAgent, kind: str = "arms") -> None:
     token = one.decide(None if kind == "catalog" else X[1]).token
     result = one.learn(token, {"click": 0.0, "revenue": 1.0} if kind in ("named", "collected") else 1.0)
     assert result in (("collected", "expired") if kind == "collected" else ("learned",))
-    journal = one._journal
-    kept = read_shelf(journal.items(), one._record)
-    assert one._shelf.ids == kept.ids and one._shelf.numbers == kept.numbers
-    assert one._shelf.features.tobytes() == kept.features.tobytes()
-    for count, table in ((journal.decisions, "decisions"), (journal.rewards, "rewards")):
+    log = one._store
+    database = log.database
+    if kind == "catalog":
+        shelf, kept = one._actions.shelf, read_shelf(database.items(), one._actions._contexts.record)
+        assert shelf.ids == kept.ids and shelf.numbers == kept.numbers
+        assert shelf.features.tobytes() == kept.features.tobytes()
+    else:
+        assert one._actions.arms == log.arms()
+    for count, table in ((log.decisions, "decisions"), (log.rewards, "rewards")):
         counted = f"SELECT count(*) FROM {table} WHERE number >= ?"  # below are rows of a log that is half written
-        assert journal._db.execute(counted, (lowest_of(journal.inserted()),)).fetchone() == (count,)
-    assert one._learner.belief.batch == journal.batches
-    assert (one._arms, one._learner.generation) == (journal.arms(), journal.facts()["generation"])
+        assert database.execute(counted, (lowest_of(database.inserted()),)) == [(count,)]
+    assert one._learner.model.belief.batch == log.batches
+    assert one._learner.model.generation == log.facts()["generation"]
 
 
 def sweep(folder: Path, name: str, places: Iterable[int], capacity: int) -> int:
     """Stop a call at these places, until it comes to its end, and check; returns how often it was stopped."""
     kind = kind_of(name)
     with (
-        mock.patch.object(calls, "_PORTION", 1),
+        mock.patch.object(store, "_PORTION", 1),
         ThreadPoolExecutor(1) as other,
         service(folder / "log", capacity, kind) as one,
     ):

@@ -78,8 +78,8 @@ def loaded(name: str, threads: int, rows: int, folder: Path) -> None:
 
         def grown() -> None:
             """Add arms until the model had to grow."""
-            outputs = one._learner.outputs
-            while one._learner.outputs == outputs:
+            outputs = one._learner.model.outputs
+            while one._learner.model.outputs == outputs:
                 one.add_arm()
 
         works = {"alone": lambda: time.sleep(1), "snapshot": one.snapshot, "log": one.log, "add_arm": grown}

@@ -163,7 +163,7 @@ service.explain(visitor)
 # %%
 service.close()
 service = seqdec.OnlineAgent("linear", site, **options)
-history = seqdec.online.read_history("shop")
+history = seqdec.service.read_history("shop")
 print(service.arms, history["source"].value_counts().to_dict())
 monitor_figure(history, summary(history), "Shop")
 

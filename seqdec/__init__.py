@@ -12,21 +12,21 @@ from seqdec import (
     likelihoods,
     memory,
     models,
-    online,
     ope,
     optim,
     policies,
     results,
     runtime,
+    service,
     states,
     tables,
 )
 from seqdec.bo import maximize, minimize
 from seqdec.loop._compiled import compiled
 from seqdec.loop._run import run
-from seqdec.online.agent import OnlineAgent
 from seqdec.results import Run
 from seqdec.runtime import compilation_cache, use_all_cores
+from seqdec.service.facade import OnlineAgent
 from seqdec.states import inspect, load, save
 
 __version__ = "0.2.0"
@@ -51,7 +51,6 @@ __all__ = [
     "memory",
     "minimize",
     "models",
-    "online",
     "ope",
     "optim",
     "policies",
@@ -59,6 +58,7 @@ __all__ = [
     "run",
     "runtime",
     "save",
+    "service",
     "states",
     "tables",
     "use_all_cores",

@@ -202,7 +202,7 @@ def read_any_table(path: Path) -> "pd.DataFrame":
     with path.open("rb") as file:
         start = file.read(len(_SQLITE))
     if start == _SQLITE:
-        raise ValueError(f"{path} is a database: read the log of an OnlineAgent with seqdec.online.read_log")
+        raise ValueError(f"{path} is a database: read the log of an OnlineAgent with seqdec.service.read_log")
     if not start.startswith(_PARQUET) and path.suffix.lower() != ".parquet":
         raise ValueError(
             f"{path} is neither a parquet file nor, by its name, a text file: convert it to parquet or to text with "

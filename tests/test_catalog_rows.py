@@ -13,8 +13,8 @@ from gymnasium import spaces
 import seqdec
 from seqdec.core import Action, Agent, Assessment, HasSpaces, Masked
 from seqdec.features import Categorical, Encoder, Numeric
-from seqdec.online import Catalog, calls, read_encoder, read_history
-from seqdec.online.tables import checksum
+from seqdec.service import Catalog, read_encoder, read_history, store
+from seqdec.service.store import checksum
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "benchmarks")]
 
@@ -58,7 +58,7 @@ def service(folder: Path | None = None, site: Any = ROWS, **options: Any) -> seq
 
 
 def shelf(one: seqdec.OnlineAgent) -> dict[Any, list[float]]:
-    return {name: one._shelf.features[number].tolist() for name, number in one._shelf.numbers.items()}
+    return {name: one._actions.shelf.features[number].tolist() for name, number in one._actions.shelf.numbers.items()}
 
 
 def test_items_and_users_are_rows(tmp_path: Path) -> None:
@@ -108,11 +108,11 @@ def test_items_and_users_are_rows(tmp_path: Path) -> None:
 def test_a_change_that_stops_between_its_portions_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calls, "_PORTION", 2)
+    monkeypatch.setattr(store, "_PORTION", 2)
     several = {str(number): [number / 2, 0.0] for number in range(7)}
     with service(tmp_path / "log", NUMBERS) as one:
         written: list[int] = []
-        write, left = one._journal.write_items, 10**6
+        write, left = one._store.write_items, 10**6
 
         def portion(rows: Any) -> None:
             if len(written) >= left:
@@ -120,7 +120,7 @@ def test_a_change_that_stops_between_its_portions_changes_nothing(
             written.append(len(rows))
             write(rows)
 
-        monkeypatch.setattr(one._journal, "write_items", portion)
+        monkeypatch.setattr(one._store, "write_items", portion)
         one.add_items(several)
         assert sum(written) == 7 and max(written) == 2
         for change in (
@@ -152,7 +152,7 @@ def test_a_catalog_from_before_changes_had_numbers(tmp_path: Path) -> None:
     with service(tmp_path, NUMBERS) as one:
         one.add_items({"a": [1, 0], "b": [0, 1], "c": [1, 1]})
         one.remove_items(["b"])
-        database = one._journal._db
+        database = one._store.database.connection
         database.execute("DELETE FROM facts WHERE name = 'catalog'")
         (number, name, features), removed = (1, '"b"', np.array([0, 1], np.float32).tobytes()), 1
         row = (number, name, features, removed)

@@ -21,8 +21,8 @@ from seqdec.cli import main
 from seqdec.core import Network
 from seqdec.filters import Numerics
 from seqdec.linalg import spectral
-from seqdec.online import upkeep
 from seqdec.optim import linear
+from seqdec.service import facade
 from seqdec.spaces import Spaces
 
 HAS_FULL = pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no device that is always full")
@@ -469,11 +469,11 @@ def test_a_filter_says_that_it_needs_32_bits(name, dtype):
 
 def test_the_end_of_the_process_closes_no_log_that_a_thread_writes(tmp_path, monkeypatch):
     """SQLite crashes where one thread closes what another uses."""
-    monkeypatch.setattr(upkeep, "_PATIENCE", 0.0)
+    monkeypatch.setattr(facade, "_PATIENCE", 0.0)
     agent, held, end = online(tmp_path / "agent"), threading.Event(), threading.Event()
 
     def call():
-        with agent._lock:
+        with agent._transact.lock:
             held.set()
             end.wait()
 
@@ -484,7 +484,7 @@ def test_the_end_of_the_process_closes_no_log_that_a_thread_writes(tmp_path, mon
     end.set()
     thread.join()
     assert agent.decide(CONTEXT).token
-    upkeep._close(agent._held)
+    facade._close(agent._held)
     with pytest.raises(RuntimeError, match="is closed"):
         agent.decide(CONTEXT)
 

@@ -13,8 +13,8 @@ from seqdec import cli
 from seqdec.commands.monitor import monitor_figure, summary
 from seqdec.core import Spaces
 from seqdec.features import Categorical, Encoder, Numeric
-from seqdec.online import read_history
 from seqdec.ope import make_log
+from seqdec.service import read_history
 from tests.services import Clock
 
 ENCODER = Encoder({"age": Numeric(40, 12), "city": Categorical(("Oslo", "Rome"))})

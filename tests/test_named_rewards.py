@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import seqdec
-from seqdec.online import read_history, read_log
-from seqdec.online.journal import FILE
+from seqdec.service import read_history, read_log
+from seqdec.service.store import FILE
 from tests.services import Clock, X, exceptions, service
 
 WEIGHTS: Any = {"click": 1.0, "revenue": 0.05}
@@ -73,7 +73,7 @@ def test_named_rewards_come_one_by_one(how: Any, expected: Any, clock: Clock, tm
         assert log.reward.tolist() == pytest.approx([worth, 0.0, 1.0]) and log.reward_parts is not None
         assert log.reward_parts["click"].tolist() == [expected[0], 0, 1]
         assert log.reward_parts["revenue"].tolist() == [expected[1], 0, 0]
-        sources = one._journal._db.execute("SELECT source FROM rewards ORDER BY sequence").fetchall()
+        sources = one._store.database.connection.execute("SELECT source FROM rewards ORDER BY sequence").fetchall()
         assert sources == [("collected",), ("default",), ("collected",)]
         after = exceptions.bits(one)
     with service(copied(tmp_path / "log", "copy"), rewards=how, **BOTH) as again:
@@ -109,7 +109,7 @@ def test_the_log_is_learned_again_with_other_weights(clock: Clock, tmp_path: Pat
     with service(tmp_path / "log", **other, relearn=True) as one, service() as plain:
         assert one.log().reward.tolist() == [10.0]
         plain.decide(X[0])
-        plain.learn("1-" + one._journal.find(1).nonce.hex(), 10.0)  # pyright: ignore[reportOptionalMemberAccess]
+        plain.learn("1-" + one._store.find(1).nonce.hex(), 10.0)  # pyright: ignore[reportOptionalMemberAccess]
         assert exceptions.bits(one) != exceptions.bits(plain)
     assert read_log(tmp_path / "log").reward.tolist() == [10.0]
     with service(tmp_path / "log", **other) as one:
@@ -155,7 +155,7 @@ def test_named_rewards_that_are_refused(options: Any, reward: Any, error: Any, m
         with pytest.raises(error, match=message):
             one.learn_many([(first.token, right), (second.token, reward)])
         assert one.counts == {"decisions": 2, "rewards": 0}
-        assert one._journal._db.execute("SELECT count(*) FROM reports").fetchone() == (0,)
+        assert one._store.database.connection.execute("SELECT count(*) FROM reports").fetchone() == (0,)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from flax import nnx
 
 import seqdec
 from seqdec import models
-from seqdec.online.digests import digest
+from seqdec.service.identity import digest
 
 
 class Net(nnx.Module):

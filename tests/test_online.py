@@ -19,8 +19,8 @@ from gymnasium import spaces
 import seqdec
 from seqdec import OnlineAgent, models, ope, states
 from seqdec.core import Agent, Masked
-from seqdec.online import read_log
-from seqdec.online.journal import FILE
+from seqdec.service import read_log
+from seqdec.service.store import FILE
 
 SITE = SimpleNamespace(observation_space=spaces.Box(-5, 5, (4,)), action_space=spaces.Discrete(3))
 RNG = np.random.default_rng(0)
@@ -236,7 +236,7 @@ def test_a_removed_arm_is_not_played_and_its_output_is_used_again(tmp_path: Path
         with pytest.raises(ValueError, match=r"one of \(3,\), of which one has to stay; got 3"):
             one.remove_arm(3)
         assert one.add_arm() == 4  # the outputs of 0, 1 and 2 are free now
-        assert one.agent.init is not None and one._learner.outputs == 4
+        assert one.agent.init is not None and one._learner.model.outputs == 4
         assert one.learn(never.token, 1.0) == "removed"
         expected = bits(one.state)
     with service(tmp_path, capacity=4) as again:
@@ -249,7 +249,7 @@ def test_more_capacity_when_the_log_is_opened_again(tmp_path: Path) -> None:
     with service(tmp_path) as one:
         busy(one)
     with service(tmp_path, capacity=5) as wide:
-        assert wide._learner.outputs == 5 and wide.counts["rewards"] == 12
+        assert wide._learner.model.outputs == 5 and wide.counts["rewards"] == 12
         expected = bits(wide.state)
     with service(tmp_path) as again:
         assert bits(again.state) == expected
@@ -360,7 +360,7 @@ def test_wrong_settings_are_refused(tmp_path: Path) -> None:
 def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
     one = service(tmp_path / "a", make=seqdec.agents.linear)
     tokens = [decision.token for decision in one.decide_many(X)]
-    database = one._journal._db
+    database = one._store.database.connection
     pages = database.execute("PRAGMA page_count").fetchone()[0]
     database.execute(f"PRAGMA max_page_count = {pages}")
     for call in (lambda token: one.decide(X[0]), lambda token: one.learn(token, 1)):
@@ -385,7 +385,7 @@ def test_a_snapshot_that_cannot_be_written_takes_no_reward_back(
     one = service(tmp_path, make=seqdec.agents.linear, snapshot_every=2)
     tokens = [decision.token for decision in one.decide_many(X[:4])]
     with monkeypatch.context() as patch:
-        patch.setattr("seqdec.online.upkeep.save", full)
+        patch.setattr("seqdec.service.learner.save", full)
         assert one.learn(tokens[0], 1.0) == "learned"
         for token in tokens[1:3]:
             with pytest.warns(RuntimeWarning, match="No space left on device; the log has everything"):
@@ -417,12 +417,12 @@ def test_an_error_in_the_middle_of_learning_is_made_up_for(tmp_path: Path) -> No
     def failing(*arguments: Any) -> Any:
         raise MemoryError
 
-    update, one._learner._update = one._learner._update, failing
+    update, one._learner.model._update = one._learner.model._update, failing
     with pytest.raises(MemoryError):
         one.learn(decision.token, 1)
     with pytest.raises(MemoryError):  # as long as the reward cannot be learned
         one.decide(X[0])
-    one._learner._update = update
+    one._learner.model._update = update
     with service() as twin:
         busy(twin)
         twin.learn(twin.decide(X[0]).token, 1)
@@ -437,7 +437,7 @@ def test_a_log_that_cannot_be_read_any_more_does_not_blame_the_call() -> None:
     one = service(make=seqdec.agents.linear)
     with pytest.raises(ValueError, match="shape"):
         one.decide(X[0], mask=np.ones(4, bool))
-    one._journal._db.execute("UPDATE facts SET value = '{'")
+    one._store.database.connection.execute("UPDATE facts SET value = '{'")
     with pytest.raises(RuntimeError, match="cannot learn again what its log holds"):
         one.decide(X[0])
 

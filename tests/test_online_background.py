@@ -14,8 +14,11 @@ import pytest
 
 import seqdec
 from seqdec.core import Agent, HasSpaces
-from seqdec.online import learner
 from seqdec.ope import Log, make_log
+from seqdec.service import model
+from seqdec.service.learner import Learner
+from seqdec.service.model import Model
+from seqdec.service.rewards import Rewards
 from tests.services import Clock, X, exceptions, service
 from tests.test_online_rewards import CLICKS
 
@@ -85,17 +88,17 @@ def test_a_start_learns_in_blocks_what_came_one_by_one(tmp_path: Path, monkeypat
         one.learn_many([(decision.token, 0.5) for decision in one.decide_many(X)])
         expected = exceptions.bits(one)
         calls: list[int] = []
-        stacked = learner._stacked
+        stacked = model._filled_up
 
-        def counted(parts: Any, *rest: Any) -> Any:
+        def counted(lessons: Any, parts: Any, *rest: Any) -> Any:
             calls.append(len(parts))
-            return stacked(parts, *rest)
+            return stacked(lessons, parts, *rest)
 
-        monkeypatch.setattr("seqdec.online.learner._stacked", counted)
+        monkeypatch.setattr("seqdec.service.model._filled_up", counted)
         with online(LINEAR, copied(tmp_path / "a", tmp_path / "b")) as again:
             assert exceptions.bits(again) == expected
         assert sum(calls) == 304 and len(calls) == 2
-        plan = one._journal._db.execute(
+        plan = one._store.database.connection.execute(
             "EXPLAIN QUERY PLAN SELECT * FROM rewards WHERE batch > 3 ORDER BY batch, sequence"
         )
         assert "USING INDEX" in str(plan.fetchall())
@@ -162,13 +165,13 @@ def test_an_arm_that_cannot_be_added_leaves_all_as_it_was(tmp_path: Path) -> Non
 def test_a_regression_for_each_arm_is_widened(half_life: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make = lambda spaces: LINEAR(spaces, half_life=half_life)  # noqa: E731
     with online(make, tmp_path / "a") as one:
-        assert one._learner.outputs == 3
+        assert one._learner.model.outputs == 3
         for place in range(50):
             one.learn(one.decide(X[place % 4] + place / 100).token, np.sin(place))
         with monkeypatch.context() as patch:
-            patch.setattr(learner.Learner, "learn", None)  # nothing is learned again
+            patch.setattr(Model, "learn", None)  # nothing is learned again
             assert one.add_arm() == 3
-        assert one._learner.outputs == 6
+        assert one._learner.model.outputs == 6
         mask = np.array([False, False, False, True])
         assert one.learn(one.decide(X[0], mask).token, 1.0) == "learned"
         with online(make, copied(tmp_path / "a", tmp_path / "b")) as again:
@@ -178,13 +181,13 @@ def test_a_regression_for_each_arm_is_widened(half_life: Any, tmp_path: Path, mo
         for arm in range(4):
             one.remove_arm(arm)
         assert one.add_arm() == 6  # where most arms were removed, their outputs are used again
-        assert one._learner.outputs == 6 and one.arms == (4, 5, 6)
+        assert one._learner.model.outputs == 6 and one.arms == (4, 5, 6)
 
 
 def test_outputs_to_spare(tmp_path: Path) -> None:
     make = lambda spaces: seqdec.agents.ekf(spaces, model=seqdec.models.MLP(int(spaces.action_space.n), ()))  # noqa: E731
     with online(make, tmp_path) as one:
-        assert one._learner.outputs == 4
+        assert one._learner.model.outputs == 4
         mask = np.array([True, False, False])
         one.add_arm()
         assert {decision.action for decision in one.decide_many(X, np.tile(mask, (4, 1)))} == {0}
@@ -192,24 +195,24 @@ def test_outputs_to_spare(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=r"must be bool of shape \(4,\).*got bool of shape \(2,\)"):
             one.decide(X[0], mask[:2])
     with online(make, tmp_path) as again:
-        assert again._learner.outputs == 4
+        assert again._learner.model.outputs == 4
 
 
 @pytest.mark.parametrize("make", [exceptions.means, lambda _: seqdec.agents.ekf(exceptions.SITE)])
 def test_no_outputs_to_spare_where_the_agent_may_have_a_fixed_number(make: Any) -> None:
-    assert online(make)._learner.outputs == 3
+    assert online(make)._learner.model.outputs == 3
 
 
 def test_no_outputs_to_spare_in_a_network_of_fixed_size() -> None:
     network = seqdec.models.MLP(3, (4,))
     one = online(lambda spaces: seqdec.agents.hilofi(spaces, model=network, rank=2))
-    assert one._learner.outputs == 3
+    assert one._learner.model.outputs == 3
     with pytest.raises(ValueError, match=r"output has shape \(3,\); for Discrete\(6\)"):
         one.add_arm()
     assert one.arms == (0, 1, 2)
 
 
-@pytest.mark.parametrize("place", ["seqdec.online.upkeep.save", "seqdec.online.reading.make_log"])
+@pytest.mark.parametrize("place", ["seqdec.service.learner.save", "seqdec.service.reading.make_log"])
 def test_calls_go_on_while_a_file_is_written_or_read(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,7 +224,7 @@ def test_calls_go_on_while_a_file_is_written_or_read(
         gate()
         return plain(*arguments, **named)
 
-    monkeypatch.setattr("seqdec.online.learner._LARGE", -1)  # updates write into the state
+    monkeypatch.setattr("seqdec.service.model._LARGE", -1)  # updates write into the state
     with service(tmp_path, snapshot_every=3) as one:
         for _ in range(2):
             one.learn(one.decide(X[0]).token, 1.0)
@@ -249,9 +252,9 @@ def test_a_decision_learns_little_of_what_is_due(clock: Clock) -> None:
     clock.seconds += 61
     for expected in (8, 16):
         one.decide(X[0])
-        assert one._counts["default"] == expected
+        assert one._rewards.counts["default"] == expected
     assert one.counts["default"] == 20
-    assert one._ended == 20
+    assert one._rewards._ended == 20
 
 
 def test_decisions_go_on_while_what_is_due_is_learned(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,17 +263,17 @@ def test_decisions_go_on_while_what_is_due_is_learned(clock: Clock, monkeypatch:
     one.warm_up()
     one.decide_many(np.tile(X, (10, 1)))
     clock.seconds += 61
-    more = seqdec.OnlineAgent._is_more_due
+    more = Rewards.is_more_due
 
     def waiting(self: Any) -> bool:
         found = more(self)
         gate()
         return found
 
-    monkeypatch.setattr(seqdec.OnlineAgent, "_is_more_due", waiting)
+    monkeypatch.setattr(Rewards, "is_more_due", waiting)
     with beside(gate, lambda: one.counts) as counts:
         at_once(lambda: one.decide(X[0]))
-        assert one._journal.rewards == 16
+        assert one._store.rewards == 16
     assert counts.result()["default"] == 40
 
 
@@ -278,7 +281,7 @@ def test_decisions_with_rewards_are_looked_at_once(clock: Clock) -> None:
     one = service(**CLICKS)
     one.learn_many([(decision.token, 1.0) for decision in one.decide_many(X)])
     clock.seconds += 61
-    assert one.counts["rewards"] == 4 and one._ended == 4
+    assert one.counts["rewards"] == 4 and one._rewards._ended == 4
 
 
 def test_a_log_is_learned_once(tmp_path: Path) -> None:
@@ -302,15 +305,15 @@ def test_decisions_go_on_during_a_warm_start(monkeypatch: pytest.MonkeyPatch) ->
     one = service()
     one.warm_up()
     given = one.decide(X[0]).token
-    step = seqdec.OnlineAgent._step
+    step = Learner._step
 
     def waiting(self: Any) -> int:
         gate()
         return step(self)
 
-    monkeypatch.setattr(seqdec.OnlineAgent, "_step", waiting)
+    monkeypatch.setattr(Learner, "_step", waiting)
     with beside(gate, lambda: one.warm_start(some(40))) as done:
         at_once(lambda: one.decide(X[0]))
-        assert one._learner.belief.batch == 0 and one._journal.rewards == 40
+        assert one._learner.model.belief.batch == 0 and one._store.rewards == 40
     done.result()
-    assert one.learn(given, 1.0) == "learned" and one._learner.belief.batch == 41
+    assert one.learn(given, 1.0) == "learned" and one._learner.model.belief.batch == 41

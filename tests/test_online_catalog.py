@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 import seqdec
 from seqdec.core import Action, Agent, HasSpaces, Masked
-from seqdec.online import Catalog, catalog, read_history, read_log
+from seqdec.service import Catalog, catalog, read_history, read_log
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "benchmarks")]
 
@@ -50,11 +50,11 @@ def service(folder: Path | None = None, make: Any = rows, site: Any = SHOP, **op
     return seqdec.OnlineAgent(make, site, **{"seed": 0, "folder": folder, **options})
 
 
-def busy(one: seqdec.OnlineAgent, steps: int = 30, **options: Any) -> list[seqdec.online.Decision]:
+def busy(one: seqdec.OnlineAgent, steps: int = 30, **options: Any) -> list[seqdec.service.Decision]:
     """Decisions whose reward is 1 for an item whose first number is large; half of the rewards come late."""
     decisions = [one.decide([float(step % 2)], **options) for step in range(steps)]
     worth: dict[Any, float] = {
-        name: one._shelf.features[number][0].item() for name, number in one._shelf.numbers.items()
+        name: one._actions.shelf.features[number][0].item() for name, number in one._actions.shelf.numbers.items()
     }
     for decision in decisions[::2] + decisions[1::2]:
         assert one.learn(decision.token, worth[decision.action]) == "learned"
@@ -85,7 +85,7 @@ def test_the_state_is_that_of_the_log_after_a_kill(tmp_path: Path) -> None:
             with pytest.raises(ValueError, match=r"no item 'chair' \(1 of 2 are unknown or removed\)"):
                 again.decide([0.0], items=["chair", "lamp"])
             np.testing.assert_array_equal(
-                again._shelf.features[again._shelf.numbers["lamp"]], np.array([0.2, 0], np.float32)
+                again._actions.shelf.features[again._actions.shelf.numbers["lamp"]], np.array([0.2, 0], np.float32)
             )
 
 
@@ -256,14 +256,14 @@ def test_an_exception_at_some_lines(call: str, tmp_path: Path) -> None:
                 break
             count += 1
             assert one.counts  # any call follows the log first
-            kept = catalog.read_shelf(one._journal.items(), one._record)
-            assert one._shelf.ids == kept.ids and one.items == tuple(kept.numbers)
+            kept = catalog.read_shelf(one._store.database.items(), one._actions._contexts.record)
+            assert one._actions.shelf.ids == kept.ids and one.items == tuple(kept.numbers)
             busy(one, 1)
         assert count > 3
         shutil.copytree(tmp_path / "log", tmp_path / "killed")
         with service(tmp_path / "killed", snapshot_every=2) as again:
             assert exceptions.bits(again) == exceptions.bits(one) and again.items == one.items
-            np.testing.assert_array_equal(again._shelf.features, one._shelf.features)
+            np.testing.assert_array_equal(again._actions.shelf.features, one._actions.shelf.features)
 
 
 @pytest.mark.extended

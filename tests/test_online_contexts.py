@@ -11,7 +11,7 @@ from gymnasium import spaces
 import seqdec
 from seqdec import ope, states
 from seqdec.core import Spaces
-from seqdec.online import contexts, read_log
+from seqdec.service import contexts, read_log
 
 EMPTY = spaces.Box(-1, 1, (0,))
 
@@ -50,7 +50,8 @@ def test_candidates_without_a_kind_of_features() -> None:
 
 
 def checked(space: Any, value: Any, rows: int | None = None) -> Any:
-    return contexts.tree_of(contexts.checked(space, contexts.record_of(space), value, rows))
+    known = contexts.Contexts(space)
+    return known.one(value).x[0] if rows is None else known.many(value).x
 
 
 LET_IN: list[tuple[spaces.Space, Any]] = [
@@ -96,15 +97,13 @@ def test_a_context_outside_its_space(space: spaces.Space, value: Any, message: s
 
 @pytest.mark.parametrize(("space", "value", "kept"), CLIPPED, ids=range(len(CLIPPED)))
 def test_a_context_beyond_the_bounds_of_a_box(space: spaces.Space, value: Any, kept: Any) -> None:
-    record = contexts.record_of(space)
-    records, count = contexts.clipped(space, contexts.checked(space, record, [value, kept], 2))
-    np.testing.assert_array_equal(contexts.tree_of(records), np.float32([kept, kept]))
-    assert count == 1
+    rows = contexts.Contexts(space).many([value, kept])
+    np.testing.assert_array_equal(rows.x, np.float32([kept, kept]))
+    assert rows.clipped == 1
     named = spaces.Dict({"x": space, "y": spaces.Discrete(2)})
-    given = contexts.checked(named, contexts.record_of(named), {"x": value, "y": 1})
-    records, count = contexts.clipped(named, given[None])
-    np.testing.assert_array_equal(contexts.tree_of(records)["x"], np.float32([kept]))
-    assert count == 1
+    row = contexts.Contexts(named).one({"x": value, "y": 1})
+    np.testing.assert_array_equal(row.x["x"], np.float32([kept]))
+    assert row.clipped == 1
 
 
 def test_an_agent_clips_a_context_to_its_space_and_counts_it() -> None:

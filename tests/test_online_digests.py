@@ -15,7 +15,7 @@ from gymnasium import spaces
 
 import seqdec
 from seqdec.core import Spaces
-from seqdec.online.digests import digest
+from seqdec.service.identity import digest
 
 SITE = Spaces(spaces.Box(-5, 5, (2,)), spaces.Discrete(2))
 GAIN = 1.0

@@ -11,7 +11,7 @@ from sklearn.preprocessing import StandardScaler
 import seqdec
 from seqdec.core import Spaces
 from seqdec.features import Categorical, Encoder, Numeric, Text
-from seqdec.online import read_encoder, read_log
+from seqdec.service import read_encoder, read_log
 
 ROWS: list[dict[str, Any]] = [
     {"age": 31, "city": "Rome", "query": "cheap flights"},
@@ -100,7 +100,7 @@ def test_what_is_wrong_is_refused() -> None:
     ],
 )
 def test_rows_of_columns_need_an_encoder(call: Any) -> None:
-    films = seqdec.online.Catalog(spaces.Box(-1, 1, (2,)), spaces.Box(-1, 1, (2,)))
+    films = seqdec.service.Catalog(spaces.Box(-1, 1, (2,)), spaces.Box(-1, 1, (2,)))
     with service(encoder=None) as one, seqdec.OnlineAgent("linear", films, seed=0) as other:
         other.add_items({"a": [0.0, 1.0]})
         with pytest.raises(TypeError, match="encode rows of named columns, as with seqdec"):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from seqdec.online.learner import Belief
+from seqdec.service.model import Model
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "benchmarks")]
 
@@ -26,14 +26,14 @@ def test_an_exception_at_some_lines(name: str, capacity: int, tmp_path: Path) ->
 def test_an_exception_that_loses_a_state_which_updates_write_into(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("seqdec.online.learner._LARGE", -1)
+    monkeypatch.setattr("seqdec.service.model._LARGE", -1)
     found: list[bool] = []
-    lost: Any = Belief.lost
+    lost: Any = Model.is_lost
 
-    def noted(belief: Belief) -> bool:
-        found.append(lost.fget(belief))
+    def noted(model: Model) -> bool:
+        found.append(lost.fget(model))
         return found[-1]
 
-    monkeypatch.setattr(Belief, "lost", property(noted))
+    monkeypatch.setattr(Model, "is_lost", property(noted))
     exceptions.sweep(tmp_path, "learn", range(100, 1000, 3), 4)
     assert any(found) and not all(found)

@@ -9,15 +9,17 @@ import numpy as np
 import pytest
 
 import seqdec
-from seqdec.online import read_log
-from seqdec.online.journal import FILE
+from seqdec.service import read_log
+from seqdec.service.store import FILE
 from tests.services import Clock, X, exceptions, service
 
 CLICKS: Any = {"reward_default": 0.0, "reward_after": 60}
 
 
 def rows(one: seqdec.OnlineAgent) -> list[Any]:
-    return one._journal._db.execute("SELECT number, reward, source FROM rewards ORDER BY sequence").fetchall()
+    return one._store.database.connection.execute(
+        "SELECT number, reward, source FROM rewards ORDER BY sequence"
+    ).fetchall()
 
 
 def test_what_nobody_reports_becomes_the_default(clock: Clock, tmp_path: Path) -> None:
@@ -54,9 +56,9 @@ def test_a_decision_is_in_time_until_its_seconds_are_over(clock: Clock, tmp_path
     with service(tmp_path, **CLICKS) as again:  # the time in which none was open counts
         assert again.counts["default"] == 1
         assert again.learn(second.token, 1.0) == "expired"
-        assert again._ended == 2
+        assert again._rewards._ended == 2
     with service(tmp_path, **CLICKS) as again:
-        assert again._ended == 2
+        assert again._rewards._ended == 2
 
 
 @pytest.mark.parametrize(("how", "expected"), [("sum", 1.5), ("last", -1.0), ("max", 2.0)])
@@ -150,9 +152,9 @@ def test_a_clock_that_jumps_back_stops_no_time(clock: Clock) -> None:
 def test_more_decisions_than_a_word_counts() -> None:
     one = service()
     one.learn(one.decide(X[0]).token, 1.0)
-    row = one._journal._db.execute("SELECT number FROM decisions").fetchone()
+    row = one._store.database.connection.execute("SELECT number FROM decisions").fetchone()
     assert row == (1,)
-    one._journal._number = 2**32 - 3
+    one._store._number = 2**32 - 3
     for _ in range(3):
         decision = one.decide(X[0])
         assert one.learn(decision.token, 1.0) == "learned"

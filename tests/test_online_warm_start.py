@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import seqdec
-from seqdec.online import calls, journal, read_history, read_log
 from seqdec.ope import Log, make_log
+from seqdec.service import read_history, read_log, store
 from tests.services import X, exceptions, service
 from tests.test_online_background import Gate, at_once, beside, copied
 
@@ -38,33 +38,33 @@ def play(one: seqdec.OnlineAgent, kind: str) -> None:
 
 def rows_in(folder: Path) -> tuple[int, int]:
     """All rows of decisions and rewards in the file, those that do not count too."""
-    with sqlite3.connect(folder / journal.FILE) as db:
+    with sqlite3.connect(folder / store.FILE) as db:
         numbers = [db.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("decisions", "rewards")]
     return numbers[0], numbers[1]
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "_PORTION", 3)
+    monkeypatch.setattr(store, "_PORTION", 3)
 
 
 def stops(monkeypatch: pytest.MonkeyPatch, at: int, instead: Any) -> None:
     """Do something else in the place of the n-th portion."""
-    stage, count = journal.Journal.stage, iter(range(100))
+    stage, count = store.Store.stage, iter(range(100))
 
     def staged(*arguments: Any) -> None:
         if next(count) == at:
             instead()
         stage(*arguments)
 
-    monkeypatch.setattr(journal.Journal, "stage", staged)
+    monkeypatch.setattr(store.Store, "stage", staged)
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_calls_go_on_while_the_log_is_written(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gate, log = Gate(), other(kind)
-    monkeypatch.setattr(seqdec.OnlineAgent, "_stage", gated(seqdec.OnlineAgent._stage, gate))
+    monkeypatch.setattr(store.Store, "stage", gated(store.Store.stage, gate))
     with made(tmp_path / "a", kind) as one:
         play(one, kind)
         with beside(gate, lambda: one.warm_start(log)) as done:
@@ -140,13 +140,13 @@ def test_a_log_that_is_half_written_counts_for_nothing(
         expected = exceptions.bits(plain)
         assert exceptions.bits(one) == expected
     for most in (1, 5, 256):  # several logs, batches before, between and after them
-        monkeypatch.setattr("seqdec.online.upkeep._BATCHES", most)
+        monkeypatch.setattr("seqdec.service.learner._BATCHES", most)
         with service(copied(tmp_path / "a", tmp_path / str(most)), batch_size=4, relearn=True) as again:
             assert exceptions.bits(again) == expected and again.counts["rewards"] == 12
 
 
 def test_a_start_deletes_what_is_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "_DROPPED", 2)
+    monkeypatch.setattr(store, "_DROPPED", 2)
     with service(tmp_path / "a") as one:
         stops(monkeypatch, 2, lambda: copied(tmp_path / "a", tmp_path / "killed"))
         one.warm_start(other("arms"))

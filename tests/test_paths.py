@@ -104,7 +104,7 @@ WRITERS: dict[str, Callable[[Any], Any]] = {
     "seqdec.data.write_kuairec": lambda path: data.write_kuairec(path, users=1, videos=1, seed=0),
 }
 EXTRA = {"seqdec.load": {"like": {}}}
-MODULES = ("seqdec", "seqdec.bo", "seqdec.data", "seqdec.envs", "seqdec.integrations", "seqdec.online", "seqdec.ope")
+MODULES = ("seqdec", "seqdec.bo", "seqdec.data", "seqdec.envs", "seqdec.integrations", "seqdec.service", "seqdec.ope")
 
 
 def taking_paths() -> Iterator[tuple[str, Callable[..., Any], str]]:
@@ -126,7 +126,7 @@ def taking_paths() -> Iterator[tuple[str, Callable[..., Any], str]]:
 
 
 TAKING = {name: (function, parameter) for name, function, parameter in taking_paths()}
-for again in ("seqdec.online.OnlineAgent", "seqdec.bo.minimize", "seqdec.bo.maximize"):
+for again in ("seqdec.service.OnlineAgent", "seqdec.bo.minimize", "seqdec.bo.maximize"):
     del TAKING[again]  # those of seqdec
 PAGE = "seqdec.bo.BayesianOptimizer.report"
 """Of files that need their suffix."""

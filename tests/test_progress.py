@@ -98,7 +98,7 @@ def test_everything_long_tells_its_progress(
             super().__init__(**options)
 
     monkeypatch.setattr(progress, "_Lines", Recorded)
-    monkeypatch.setattr("seqdec.online.upkeep._MANY", 0)
+    monkeypatch.setattr("seqdec.service.learner._MANY", 0)
     call(*[tmp_path] * call.__code__.co_argcount)
     assert made and all(shown.n == shown.total and shown.desc and shown._closed.is_set() for shown in made)
     assert all("compiling" not in str(shown) for shown in made)

@@ -17,8 +17,8 @@ import uvicorn
 
 import seqdec
 from seqdec.features import Categorical, Encoder, Numeric
-from seqdec.online import read_encoder
 from seqdec.ope import make_log
+from seqdec.service import read_encoder
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 

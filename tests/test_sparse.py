@@ -15,8 +15,8 @@ import seqdec
 from seqdec import ope
 from seqdec.core import Spaces
 from seqdec.features import Encoder
-from seqdec.online import Catalog, contexts, read_history, read_log
-from seqdec.online.tables import COLUMNS, FILE, checksum
+from seqdec.service import Catalog, contexts, read_history, read_log
+from seqdec.service.store import COLUMNS, FILE, checksum
 from seqdec.sparse import dense
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "benchmarks")]
@@ -36,7 +36,7 @@ def service(folder: Path | None = None, site: Any = SITE, make: Any = exceptions
 
 def logged(one: seqdec.OnlineAgent) -> list[list[float]]:
     """The contexts of the log."""
-    found = one._journal._db.execute("SELECT context FROM decisions ORDER BY number").fetchall()
+    found = one._store.database.connection.execute("SELECT context FROM decisions ORDER BY number").fetchall()
     return contexts.unpacked([context for (context,) in found], one._record)[contexts.WHOLE].tolist()
 
 
@@ -98,7 +98,7 @@ def test_items_of_a_catalog() -> None:
     site = Catalog(spaces.Box(-5, 5, (WIDTH,)), spaces.Box(-5, 5, (WIDTH,)))
     with service(site=site, make=exceptions.rows) as one:
         one.add_items({"a": sparse.csr_array(ROWS[1:2]), "b": ROWS[2]})
-        np.testing.assert_array_equal(one._shelf.features, ROWS[1:3].astype(np.float32))
+        np.testing.assert_array_equal(one._actions.shelf.features, ROWS[1:3].astype(np.float32))
 
 
 def test_a_pipeline_whose_features_are_sparse(tmp_path: Path) -> None:
@@ -122,7 +122,8 @@ def test_the_log_is_compact_where_nearly_all_is_zero(tmp_path: Path) -> None:
         made = one.decide_many(np.concatenate([ROWS, full]))
         one.learn_many([(decision.token, 1.0) for decision in made])
         lengths = [
-            len(context) for (context,) in one._journal._db.execute("SELECT context FROM decisions ORDER BY number")
+            len(context)
+            for (context,) in one._store.database.connection.execute("SELECT context FROM decisions ORDER BY number")
         ]
         assert max(lengths[:6]) < 100 and lengths[6:] == [4 * WIDTH] * 2
         expected = np.concatenate([ROWS, full]).astype(np.float32)

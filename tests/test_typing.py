@@ -56,7 +56,7 @@ seqdec.optim.alice(0.1, rnk=3)
 seqdec.minimize(lambda x: x[0], [(0, 1)], n_calls=3, seed=0, surogate="gp")
 seqdec.maximize(lambda x: x[0], [(0, 1)], n_calls=3, seed=0, surogate="gp")
 seqdec.bo.BayesianOptimizer([(0, 1)], seed=0, surogate="gp")
-seqdec.online.OnlineAgnt
+seqdec.service.OnlineAgnt
 """
 KNOWN = """
 import numpy as np
@@ -71,7 +71,7 @@ seqdec.agents.linear(env, half_life=3.0)
 search = seqdec.minimize(lambda x: x[0], [(0, 1)], n_calls=3, surrogate="gp", noise_std=0.1, initial=3)
 search.x, search.fun, search.optimizer.best, search.plot().savefig
 top = seqdec.maximize(lambda x: x[0], [(0, 1)], n_calls=3, warp=False)
-seqdec.online.read_log, seqdec.executors.Local, seqdec.data.form_blocks, seqdec.results.Run, seqdec.states.save
+seqdec.service.read_log, seqdec.executors.Local, seqdec.data.form_blocks, seqdec.results.Run, seqdec.states.save
 agent = seqdec.compiled(seqdec.agents.linear(env))
 agent.update(None, np.zeros(3), 1, 0.5)
 """

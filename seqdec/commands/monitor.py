@@ -1,7 +1,7 @@
 """The log of a service at a glance: rewards over time, arms, propensities, late rewards, and drift of the contexts.
 
 DIR/manifest.json          options, arms
-DIR/history.parquet        all decisions (`seqdec.online.read_history`)
+DIR/history.parquet        all decisions (`seqdec.service.read_history`)
 DIR/periods.csv            decisions, rewards with 95% intervals and propensities, by time
 DIR/arms.csv               of each arm, in the first and in the last part of the log
 DIR/drift.csv              of each number in a context: how far its last part is from its first
@@ -22,9 +22,9 @@ from scipy import special
 from seqdec import figures, pages
 from seqdec.commands.base import Choice, Located, check_minimum, check_path
 from seqdec.commands.folder import read_manifest, save_figure, save_table, write_manifest
-from seqdec.online.reading import is_database, read_history
-from seqdec.online.tables import COLLECTED, REPORTED
 from seqdec.persistence import read_table, write_table
+from seqdec.service.reading import is_database, read_history
+from seqdec.service.store import COLLECTED, REPORTED
 from seqdec.statistics import mean_and_margin
 
 _SHARE = 4
@@ -102,7 +102,7 @@ class Summary(NamedTuple):
 
 
 def summary(history: pd.DataFrame, periods: int = 20) -> Summary:
-    """The tables of a log with at least one decision, as `seqdec.online.read_history` returns it."""
+    """The tables of a log with at least one decision, as `seqdec.service.read_history` returns it."""
     rows = len(history)
     reward: Any = history["reward"]
     source: Any = history["source"]

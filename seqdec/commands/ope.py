@@ -27,10 +27,10 @@ from seqdec.commands.base import Choice, Located, check_choices, check_minimum, 
 from seqdec.commands.folder import read_manifest, save_figure, save_table, write_manifest
 from seqdec.core import Filter, PyTree
 from seqdec.features import Encoder
-from seqdec.online.reading import is_database, read_log
 from seqdec.ope import Log, Overlap
 from seqdec.ope.estimators import parsed
 from seqdec.persistence import located, read_any_table, read_table, write_table
+from seqdec.service.reading import is_database, read_log
 
 _LOGGED = ("uniform", "bts")
 """Policies that act without a belief."""

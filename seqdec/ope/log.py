@@ -202,7 +202,7 @@ class Log(NamedTuple):
     def load(cls, path: str | os.PathLike[str], **columns: Any) -> "Log":
         """Read a log from a parquet file, or from text with commas: .csv, .txt, or one of them compressed, as .csv.gz.
 
-        Keywords as in `from_pandas`. The log of an `OnlineAgent` is read by `seqdec.online.read_log`. Raises
+        Keywords as in `from_pandas`. The log of an `OnlineAgent` is read by `seqdec.service.read_log`. Raises
         FileNotFoundError, OSError if the file cannot be read, and ValueError naming it if it holds no valid log.
         """
         path = located(path)

@@ -1,6 +1,7 @@
-"""A digest of all that makes an agent what it is: its functions, what they hold, and the settings among it.
+"""What a log belongs to: the facts that an agent must share with it, among them a digest of the agent.
 
-What the libraries define is known by its name; what users define also by its code and the globals that this names.
+The digest is of all that makes an agent what it is: its functions, what they hold, and the settings among it. What the
+libraries define is known by its name; what users define also by its code and the globals that this names.
 """
 
 import dataclasses
@@ -9,6 +10,7 @@ import hashlib
 import sys
 import types
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -16,9 +18,61 @@ import numpy as np
 from flax import linen as nn
 from gymnasium import spaces
 
+from seqdec.introspection import listed
+from seqdec.persistence import as_json, check_format
+from seqdec.service import encoders
+
 _LIBRARIES = {"seqdec", "jax", "jaxlib", "flax", "optax", "numpy", "scipy", "sklearn", "gymnasium"}
 _LIBRARIES |= set(sys.stdlib_module_names) - {"__main__"}
 _PLAIN = (bool, int, float, complex, str, bytes, np.generic, np.dtype)
+
+
+_NAMED = {
+    "first": "number of arms in the action space (0: a Box, or a catalog)",
+    "record": "record of a context (name, type, shape)",
+}
+"""What facts are called in errors, where that is not their name."""
+_LEARNED = ("batch_size", "rewards", "reward_after", "reward_default", "reward_weights")
+"""Settings with which a log can be learned again."""
+
+
+def check_facts(path: Path, facts: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    """Refuse, as ValueError, a log with these facts for an agent that has others, and cannot learn it again."""
+    check_format(path, facts, own["format"])
+    if other := encoders.difference(facts.get("encoder"), own["encoder"]):
+        raise ValueError(
+            f"{path} was written {other}, and its contexts cannot be encoded anew: use the encoder of the log, "
+            "seqdec.service.read_encoder(folder), or another folder"
+        )
+    for name in ("seed", "first", "record", "reward_names"):
+        if (found := facts.get(name)) != own[name]:
+            more = name == "first" and found and own[name]
+            remedy = ": make it with as many, and let add_arm() add others" if more else ""
+            raise ValueError(
+                f"{path} belongs to an agent whose {_NAMED.get(name, name)} is {found}, not {own[name]}{remedy}"
+            )
+
+
+def has_changed(path: Path, facts: Mapping[str, Any], own: Mapping[str, Any], *, relearn: bool) -> bool:
+    """Whether an agent would learn something else from the log. Raises ValueError then, unless it is to `relearn`."""
+    changed = [name for name in ("agent", "settings", "digest", *_LEARNED) if facts.get(name) != own[name]]
+    if changed == ["digest"] and facts["versions"] != as_json(own["versions"]):
+        return False  # other versions of the libraries may build the same agent of other functions
+    if not changed or relearn:
+        return bool(changed)
+    options = [name for name in changed if name in _LEARNED]
+    others = [name for name in changed if name not in options]
+    before, here = (
+        [f"{found['agent']} {found['settings']}"] * bool(others)
+        + [listed({name: found.get(name) for name in options})] * bool(options)
+        for found in (facts, own)
+    )
+    if others == ["digest"]:
+        here[0] += ", of which the network, the policy or a function in them is another"
+    raise ValueError(
+        f"{path} was written with {' and '.join(before)}, not {' and '.join(here)}: make that agent, or pass "
+        "relearn=True to learn the log again with this one"
+    )
 
 
 def digest(value: Any) -> str:

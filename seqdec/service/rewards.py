@@ -7,7 +7,8 @@ that the same log serves another weighting.
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,8 @@ from seqdec.checks import choice, positive
 from seqdec.ope.columns import part_column
 from seqdec.ope.log import Log
 from seqdec.registry import unknown
+from seqdec.service.learner import Learner, Result
+from seqdec.service.store import COLLECTED, DEFAULT, REPORTED, Found, Store, Stored
 
 _PLAIN = ""
 _LARGEST = float(np.finfo(np.float32).max)
@@ -30,8 +33,8 @@ _AGGREGATIONS: dict[str, Callable[[list[float]], float]] = {
 
 Parts = dict[str, float]
 """Of a reward, by name."""
-Stored = float | str
-"""A reward as the log has it."""
+_PART, _FEW = 1024, 8
+"""Decisions whose time is over that are learned as one batch; those that a call to decide learns."""
 
 
 class Rule(NamedTuple):
@@ -49,11 +52,6 @@ class Rule(NamedTuple):
     def names(self) -> list[str] | None:
         """Of the parts; None for rewards that are numbers."""
         return None if _PLAIN in self.weights else list(self.weights)
-
-    @property
-    def collects(self) -> bool:
-        """Whether rewards are put together after some time."""
-        return self.after is not None
 
     @property
     def keeps_first(self) -> bool:
@@ -81,7 +79,7 @@ class Rule(NamedTuple):
             return {_PLAIN: checked_reward(reward)}
         parts = _named("a reward", reward, self.names)
         missing = [name for name in self.names if name not in parts]
-        if not parts or (missing and not self.collects):
+        if not parts or (missing and self.after is None):
             raise ValueError(
                 f"the reward {reward!r:.80} lacks {', '.join(missing)}: report all names at once, or let the agent "
                 "collect them, reward_after=seconds"
@@ -107,6 +105,104 @@ class Rule(NamedTuple):
             )
         rows = zip(*(columns[name].tolist() for name in self.names), strict=True)
         return [self.told(dict(zip(self.names, row, strict=True))) for row in rows]
+
+
+class Rewards:
+    """The rewards that the decisions of a log take, and their learning. Used by one thread at a time, but for `parse`.
+
+    Args:
+        rule: what becomes of them.
+        expire_after: seconds after which a decision takes none; None: never.
+        store: the log.
+        learner: of what is written.
+    """
+
+    def __init__(self, rule: Rule, expire_after: float | None, store: Store, learner: Learner) -> None:
+        """See the class."""
+        if expire_after is not None:
+            positive("expire_after", expire_after)
+        self._rule, self._store, self._learner = rule, store, learner
+        self._window = None if rule.after is None else int(1e9 * rule.after)
+        self._lifetime = min(1e9 * seconds for seconds in (expire_after, rule.after, math.inf) if seconds is not None)
+        self._ended = 0 if rule.after is None else store.settled()
+        self.counts: Counter[str] = Counter()
+
+    @property
+    def collects(self) -> bool:
+        """Whether decisions are learned when their time is over."""
+        return self._window is not None
+
+    def parse(self, pairs: Iterable[tuple[Any, Any]]) -> list[tuple[int, bytes, Parts]]:
+        """Number, nonce and reward of (token, reward). Raises TypeError or ValueError for the first that is wrong."""
+        told = self._rule.told
+        return [(*_parsed(token), told(reward)) for token, reward in map(_pair, pairs)]
+
+    def report(self, asked: Sequence[tuple[int, bytes, Parts]]) -> list[Result]:
+        """Write to the log and learn what is new; returns what became of each."""
+        results: list[Result] = ["repeated"] * len(asked)
+        new: dict[int, tuple[int, Found]] = {}
+        collected: list[tuple[int, Parts]] = []
+        told: dict[int, set[str]] = {}
+        rule, oldest = self._rule, self._store.now() - self._lifetime
+        for index, (number, nonce, parts) in enumerate(asked):
+            found = self._store.find(number)
+            if found is None or found.nonce != nonce:
+                results[index] = "unknown"
+            elif found.source == REPORTED or number in new or (found.source == COLLECTED and rule.keeps_first):
+                results[index] = "repeated"
+            elif found.source is not None or found.time < oldest:
+                results[index] = "expired"
+            elif rule.after is None:
+                new[number] = index, found
+            else:
+                if rule.keeps_first and number not in told:
+                    told[number] = {name for report in self._store.reports(number) for name in decoded(report)}
+                known = told.get(number, set())
+                if fresh := {name: part for name, part in parts.items() if name not in known}:
+                    results[index] = "collected"
+                    collected.append((number, fresh))
+                    known.update(fresh)
+        if collected:
+            self._store.append_reports([(number, encoded(fresh)) for number, fresh in collected])
+        if new:
+            self._store.append_rewards([(found, encoded(asked[at][2]), REPORTED) for at, found in new.values()])
+            for (index, _), result in zip(new.values(), self._learner.catch_up(), strict=True):
+                results[index] = result
+        self.counts.update(results)
+        return results
+
+    def settle(self, *, few: bool) -> None:
+        """Learn the rewards of the decisions whose time is over, or of the next few of them."""
+        if self._window is None:
+            return
+        before, done = self._store.now() - self._window, False
+        while not done:
+            due, last = self._store.unrewarded(self._ended, before, _FEW if few else _PART)
+            reports = [list(map(decoded, self._store.reports(found.number))) for found in due]
+            settled = list(map(self._rule.settled, reports))
+            known = [
+                (found, encoded(parts), COLLECTED if reported else DEFAULT)
+                for found, reported, parts in zip(due, reports, settled, strict=True)
+                if parts is not None
+            ]
+            if known:
+                self._store.append_rewards(known)
+                results = self._learner.catch_up()
+                self.counts.update(
+                    DEFAULT if source == DEFAULT else result
+                    for (_, _, source), result in zip(known, results, strict=True)
+                )
+            if incomplete := sum(
+                parts is None and bool(reported) for reported, parts in zip(reports, settled, strict=True)
+            ):
+                self.counts["incomplete"] += incomplete
+            done, self._ended = last == self._ended or few, last
+
+    def is_more_due(self) -> bool:
+        """Whether there are decisions whose time is over, besides those that have been looked at."""
+        assert self._window is not None
+        _, last = self._store.unrewarded(self._ended, self._store.now() - self._window, 1)
+        return last != self._ended
 
 
 def make_rule(rewards: str, after: float | None, default: Any, weights: Any) -> Rule:
@@ -154,6 +250,8 @@ def columns(stored: Sequence[Stored | None], weights: Mapping[str, float] | None
 
 def checked_reward(reward: Any, called: str = "a reward") -> float:
     """A finite number. Raises TypeError or ValueError."""
+    if type(reward) is float and -_LARGEST <= reward <= _LARGEST:
+        return reward
     try:
         given = np.asarray(checks.as_array(called, reward))
     except (TypeError, ValueError):
@@ -187,3 +285,27 @@ def _weights(weights: Any) -> Parts:
     if not weights or _PLAIN in weights:
         raise ValueError(f"reward_weights needs at least one name, none of them empty; got {weights!r:.80}")
     return {name: checked_reward(weights[name], f"the weight of {name!r}") for name in sorted(weights)}
+
+
+def _pair(given: Any) -> tuple[Any, Any]:
+    """Token and reward. Raises TypeError for what is no pair, such as the key of a dict or a row as a dict."""
+    if type(given) is tuple and len(given) == 2:
+        return given
+    parts = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str | Mapping) else ()
+    if len(parts) != 2:
+        raise TypeError(
+            f"rewards must be told as pairs (token, reward); got {given!r:.80}: pass zip(tokens, rewards), or the "
+            "items() of a dict"
+        )
+    return parts
+
+
+def _parsed(token: Any) -> tuple[int, bytes]:
+    """Number and nonce of a token; 0 for what is not one. Raises TypeError for what is not a str."""
+    if not isinstance(token, str):
+        raise TypeError(f"a token is the text that `decide` returned; got {token!r:.60}")
+    number, _, nonce = token.partition("-")
+    try:
+        return int(number) if number.isascii() and number.isdigit() and len(number) < 19 else 0, bytes.fromhex(nonce)
+    except ValueError:
+        return 0, b""

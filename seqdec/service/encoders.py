@@ -6,8 +6,8 @@ from typing import Any
 from gymnasium import spaces as gym_spaces
 
 from seqdec.features import Encoder
-from seqdec.online.catalog import ITEM, USER, Catalog
-from seqdec.online.contexts import WHOLE
+from seqdec.service.catalog import ITEM, USER, Catalog
+from seqdec.service.contexts import WHOLE
 
 
 def checked(encoder: Any, space: gym_spaces.Space, catalog: Catalog | None) -> Encoder | None:

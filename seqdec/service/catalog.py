@@ -15,7 +15,7 @@ from gymnasium import spaces as gym_spaces
 
 from seqdec.core import Spaces
 from seqdec.features import Encoder
-from seqdec.online import contexts
+from seqdec.service.contexts import WHOLE, Contexts
 from seqdec.spaces import check_values, shaped
 
 Id: TypeAlias = str | int
@@ -111,28 +111,20 @@ def box_of(part: gym_spaces.Box | Encoder) -> gym_spaces.Box:
     return part.space if isinstance(part, Encoder) else part
 
 
-def checked_users(user: gym_spaces.Box | Encoder, numbers: Any, rows: int | None) -> np.ndarray:
-    """Numbers of one user or of `rows`, as (rows, 1, u). Raises TypeError or ValueError."""
-    space = box_of(user)
-    given = np.asarray(shaped(space, numbers, "the context", rows))
-    check_values(space, given, "the context", kept=True)
-    return given.reshape(-1, 1, *space.shape)
-
-
 def checked_items(item: gym_spaces.Box | Encoder, items: Any) -> tuple[list[Id], np.ndarray, int]:
     """Ids, features (n, d) within the bounds, and of how many items they were not. Raises TypeError or ValueError."""
     if not isinstance(items, Mapping):
         raise TypeError(f"items must be a dict of features by id; got {items!r:.80}")
     space = box_of(item)
-    ids, record = [_id(name) for name in items], contexts.record_of(space)
-    records = np.empty(len(ids), record)
+    ids, contexts = [_id(name) for name in items], Contexts(space)
+    records = np.empty(len(ids), contexts.record)
     for place, (name, given) in enumerate(zip(ids, items.values(), strict=True)):
         called = f"the features of item {name!r}"
         row = np.asarray(shaped(space, _encoded(item, given, called), called))
         check_values(space, row, called, kept=True)
-        records[contexts.WHOLE][place] = row
-    records, clipped = contexts.clipped(space, records)
-    return ids, records[contexts.WHOLE], clipped
+        records[WHOLE][place] = row
+    rows = contexts.clipped(records)
+    return ids, rows.x, rows.clipped
 
 
 def _encoded(item: gym_spaces.Box | Encoder, row: Any, called: str) -> Any:

@@ -25,8 +25,8 @@ from seqdec.core import Agent, Array, Assessment, Masked, PyTree
 from seqdec.features import Encoder
 from seqdec.features.values import missing
 from seqdec.introspection import counted, described, html
-from seqdec.online.contexts import WHOLE
 from seqdec.runtime import UNFUSED, UNOPTIMIZED
+from seqdec.service.contexts import WHOLE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -126,7 +126,7 @@ def program(agent: Agent) -> Callable[..., tuple[Assessment, Array | None, Array
 def made(
     outputs: Mapping[Any, int],
     found: tuple[Assessment, Any, Any],
-    record: np.ndarray,
+    x: Any,
     encoder: Encoder | None,
     context: Any,
 ) -> Explanation:
@@ -135,7 +135,7 @@ def made(
     Args:
         outputs: (id of an arm) -> its output of the model.
         found: by `program`.
-        record: () the context.
+        x: the context, as the agent observes it.
         encoder: of the contexts, if they have one.
         context: what the caller gave.
     """
@@ -150,13 +150,13 @@ def made(
         base, moved = (np.asarray(leaf, float)[chosen] for leaf in (baseline, contributions))
         moved = moved.reshape(len(chosen), -1)
         if encoder is None:
-            values = record[WHOLE].ravel().tolist()
+            values = x.ravel().tolist()
             columns = tuple(f"{WHOLE}_{place}" for place in range(len(values)))
         else:
             columns = tuple(dict.fromkeys(encoder.column_of))
             belongs = np.array([[source == name for name in columns] for source in encoder.column_of])
             moved = moved @ belongs
-            features = dict(zip(encoder.names, record[WHOLE].tolist(), strict=True))
+            features = dict(zip(encoder.names, x.tolist(), strict=True))
             values = [context.get(name) if name in encoder.columns else features[name] for name in columns]
     return Explanation(tuple(outputs), mean, deviation, probability, columns, tuple(values), base, moved)
 

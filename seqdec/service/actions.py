@@ -1,0 +1,381 @@
+"""What a service chooses among: arms that come and go, or points of a Box (items: `seqdec.service.items`).
+
+Each kind answers the same questions (`Actions`), so that the walk of a decision is one: `ask` checks and converts what
+the caller gave, `choose` decides, and `lesson` says what the model learns of a decision in the log.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from gymnasium import spaces as gym_spaces
+
+from seqdec import checks
+from seqdec.core import PyTree
+from seqdec.features import Encoder
+from seqdec.introspection import counted
+from seqdec.ope.log import Log
+from seqdec.service import explanation
+from seqdec.service.contexts import Contexts, Rows, split
+from seqdec.service.explanation import Explanation
+from seqdec.service.model import Model
+from seqdec.service.store import Arm, Store
+
+_LATEST = 500
+"""Decisions whose contexts are averaged for an explanation."""
+
+
+class Chosen(NamedTuple):
+    """Decisions, before they are in the log: a list of each."""
+
+    actions: Sequence[Any]
+    """as the caller gets them"""
+    contexts: Sequence[bytes]
+    masks: Sequence[bytes | None]
+    written: Sequence[Any]
+    """the actions as the log has them"""
+    propensities: Sequence[float]
+    probabilities: Sequence[tuple[float, ...] | None]
+    clipped: int
+    """contexts that were beyond bounds"""
+
+
+NOTHING = Chosen([], [], [], [], [], [], 0)
+"""Of no context."""
+
+
+class Imported(NamedTuple):
+    """Decisions of another log: a list of each, as in `Chosen`."""
+
+    rows: Rows
+    masks: Sequence[bytes | None]
+    written: Sequence[Any]
+
+
+class Actions(Protocol):
+    """What a kind of actions answers; `ask`, `ask_many` and `explain` in any thread, the others for one at a time."""
+
+    def restore(self, store: Store, outputs: int) -> None:
+        """Follow the log, with a model of so many outputs."""
+        ...
+
+    def ask(self, context: Any, mask: Any, items: Any) -> Any:
+        """What a caller gave for a decision. Raises TypeError or ValueError."""
+        ...
+
+    def ask_many(self, stacked: Any, masks: Any, items: Any) -> Any:
+        """As `ask`, for several."""
+        ...
+
+    def choose(self, model: Model, number: int, asked: Any) -> Chosen:
+        """Choose actions of the decisions from that number on. Raises TypeError or ValueError."""
+        ...
+
+    def lesson(self, action: Any) -> Any:
+        """What a model learns of an action in the log: its output, or a point; None: it has no output any more."""
+        ...
+
+    def consider(self, store: Store, model: Model, asked: Any) -> Any:
+        """What an explanation is made of, which can be computed while others decide."""
+        ...
+
+    def explain(self, considered: Any, context: Any) -> Explanation:
+        """What the agent believes of every action, for any thread."""
+        ...
+
+    def records_of(self, log: Log) -> tuple[np.ndarray, list[np.ndarray]]:
+        """The contexts of another log, as far as they tell it from others, and what else does. Raises ValueError."""
+        ...
+
+    def imported(self, log: Log, records: np.ndarray) -> Imported:
+        """What is written of another log. Raises ValueError where an action is not known."""
+        ...
+
+    def warm_up(self, model: Model) -> None:
+        """Compile all programs."""
+        ...
+
+    def __str__(self) -> str:
+        """What there is, for a text about the service."""
+        ...
+
+
+class Asked(NamedTuple):
+    """What a caller gave for decisions."""
+
+    rows: Rows
+    mask: Any
+    """as it was given"""
+    lead: tuple[int, ...]
+    """its axes before that of the ids"""
+
+
+class Contextual:
+    """Contexts as callers give them: observations, or rows of an encoder."""
+
+    def __init__(self, contexts: Contexts, encoder: Encoder | None) -> None:
+        """See the class."""
+        self.contexts, self.encoder = contexts, encoder
+
+    def one(self, context: Any, mask: Any, items: Any) -> Asked:
+        """Of one decision."""
+        if items is not None:
+            raise no_catalog()
+        return Asked(self.contexts.one(context if self.encoder is None else self.encoder(context)), mask, ())
+
+    def many(self, stacked: Any, masks: Any, items: Any) -> Asked:
+        """Of several."""
+        if items is not None:
+            raise no_catalog()
+        rows = self.contexts.many(stacked if self.encoder is None else self.encoder.transform(stacked))
+        return Asked(rows, masks, (len(rows.packed),))
+
+    def records_of(self, log: Log) -> np.ndarray:
+        """Of another log. Raises ValueError where it does not fit."""
+        names = list(self.contexts.record.names or ())
+        shape = self.contexts.shape_of(names[0])
+        features = log.context if log.action_features is None else log.action_features
+        if len(names) > 1 or features[0].size != np.prod(shape, dtype=int):
+            raise ValueError(
+                f"a row of the log has {features[0].shape} numbers; an observation has {self.contexts.record}"
+            )
+        stacked = features.reshape(len(features), *shape)
+        return self.contexts.checked(stacked if self.contexts.is_whole else {names[0]: stacked}, len(features))
+
+
+class Points:
+    """Points of a Box."""
+
+    def __init__(self, contexts: Contexts, encoder: Encoder | None, space: gym_spaces.Box) -> None:
+        """See the class."""
+        self._given, self._shape = Contextual(contexts, encoder), space.shape
+        self.ask, self.ask_many = self._given.one, self._given.many
+
+    def __str__(self) -> str:
+        return "points of a Box"
+
+    def restore(self, store: Store, outputs: int) -> None:
+        """There is nothing to restore."""
+
+    def choose(self, model: Model, number: int, asked: Asked) -> Chosen:
+        """See `Actions`."""
+        rows, count = asked.rows, len(asked.rows.packed)
+        if asked.mask is not None:
+            raise ValueError(f"the mask must be None, because actions are points of a Box; got {asked.mask!r:.80}")
+        if not count:
+            return NOTHING
+        values, propensities, _ = model.decide(number, rows.x, np.ones((count, 0), bool))
+        written = split(values.astype(np.float32).tobytes(), count)
+        none = [None] * count
+        return Chosen(
+            [_frozen(value) for value in values], rows.packed, none, written, propensities.tolist(), none, rows.clipped
+        )
+
+    def lesson(self, action: bytes) -> np.ndarray:
+        """See `Actions`."""
+        return np.frombuffer(action, np.float32).reshape(self._shape)
+
+    def consider(self, store: Store, model: Model, asked: Asked) -> Any:
+        """Raises TypeError."""
+        raise TypeError(
+            f"{model.agent.name} cannot explain how it would play: its actions are points of a Box, of which it tries "
+            "some"
+        )
+
+    def explain(self, considered: Any, context: Any) -> Explanation:
+        """Never called."""
+        raise NotImplementedError
+
+    def records_of(self, log: Log) -> tuple[np.ndarray, list[np.ndarray]]:
+        """See `Actions`."""
+        return self._given.records_of(log), []
+
+    def imported(self, log: Log, records: np.ndarray) -> Imported:
+        """Raises ValueError."""
+        raise ValueError(f"the log has {log.num_actions} actions; this agent has 0 arms")
+
+    def warm_up(self, model: Model) -> None:
+        """See `Actions`."""
+        record = np.zeros(1, self._given.contexts.record)
+        model.warm_up(self._given.contexts.clipped(record).x, np.zeros(self._shape, np.float32))
+
+
+class Considered(NamedTuple):
+    """What an agent with arms knows when it is asked for an explanation."""
+
+    model: Model
+    state: PyTree
+    x: Any
+    """the context, as it would be decided on"""
+    mask: np.ndarray
+    """(outputs,) bool"""
+    outputs: dict[int, int]
+    """(id of an arm) -> its output, of arms that are not removed"""
+    middle: np.ndarray | None
+    """mean context of the latest decisions, where contributions can be told"""
+
+
+class Plan(NamedTuple):
+    """How another arm gets an output."""
+
+    key: int
+    """of the arm"""
+    outputs: int
+    """of the model"""
+    places: Mapping[int, int]
+    """(id of an arm) -> its output; arms without one are those that were removed"""
+    keeps: bool
+    """whether present outputs stay, so that a model that can be widened need not learn again"""
+
+    def arms(self, present: Mapping[int, Arm]) -> dict[int, Arm]:
+        """The arms with their outputs, those that were removed meanwhile too."""
+        arms = {**present, self.key: Arm(None, removed=False)}
+        return {key: Arm(self.places.get(key), arm.removed or key not in self.places) for key, arm in arms.items()}
+
+
+class Arms:
+    """Arms with ids 0, 1, ..., each with an output of the model until it is removed and others need that.
+
+    Args:
+        contexts: of decisions.
+        encoder: of contexts.
+        first: arms at the beginning.
+    """
+
+    def __init__(self, contexts: Contexts, encoder: Encoder | None, first: int) -> None:
+        """See the class."""
+        self._given, self._first = Contextual(contexts, encoder), first
+        self.ask, self.ask_many = self._given.one, self._given.many
+        self._use({}, 0)
+
+    def __str__(self) -> str:
+        return f"{counted(len(self.live), 'arm')} of {counted(self._open.size, 'output')}"
+
+    @property
+    def live(self) -> tuple[int, ...]:
+        """The ids of the arms that may be played."""
+        return tuple(key for key, arm in self.arms.items() if not arm.removed)
+
+    def restore(self, store: Store, outputs: int) -> None:
+        """See `Actions`."""
+        self._use(store.arms(), outputs)
+
+    def choose(self, model: Model, number: int, asked: Asked) -> Chosen:
+        """See `Actions`."""
+        rows, count = asked.rows, len(asked.rows.packed)
+        if asked.mask is None:
+            masks, shown = np.repeat(self._open[None], count, 0), [self._shown] * count
+        else:
+            allowed = self._allowed(asked.mask, asked.lead).reshape(count, len(self.arms))
+            masks, shown = self._masks(allowed), split(allowed.tobytes(), count)
+        if not count:
+            return NOTHING
+        values, propensities, every = model.decide(number, rows.x, masks)
+        actions = [self._owners[output] for output in values.tolist()]
+        probabilities: list[Any] = [None] * count
+        if every is not None:
+            by_id = np.zeros((count, len(self.arms)))
+            by_id[:, list(self._owners.values())] = every[:, list(self._owners)]
+            probabilities = list(map(tuple, by_id.tolist()))
+        return Chosen(actions, rows.packed, shown, actions, propensities.tolist(), probabilities, rows.clipped)
+
+    def lesson(self, action: int) -> int | None:
+        """See `Actions`."""
+        return self.arms[action].output
+
+    def consider(self, store: Store, model: Model, asked: Asked) -> Considered:
+        """See `Actions`."""
+        allowed = self._allowed(asked.mask, asked.lead)[None]
+        outputs = {key: arm.output for key, arm in self.arms.items() if not arm.removed and arm.output is not None}
+        contexts, rows, middle = self._given.contexts, asked.rows, None
+        if explanation.has_contributions(contexts.space):
+            latest = contexts.unpack(store.latest(_LATEST) or rows.packed)
+            middle = latest.mean(0, dtype=float).astype(latest.dtype)
+        x = rows.x[0] if contexts.is_whole else {name: part[0] for name, part in rows.x.items()}
+        return Considered(model, model.copied(), x, self._masks(allowed)[0], outputs, middle)
+
+    def explain(self, considered: Considered, context: Any) -> Explanation:
+        """See `Actions`."""
+        model, state, x, mask, outputs, middle = considered
+        found = model.explained(state, x, mask, middle)
+        return explanation.made(outputs, found, x, self._given.encoder, context)
+
+    def records_of(self, log: Log) -> tuple[np.ndarray, list[np.ndarray]]:
+        """See `Actions`."""
+        return self._given.records_of(log), []
+
+    def imported(self, log: Log, records: np.ndarray) -> Imported:
+        """See `Actions`."""
+        if log.num_actions > len(self.arms):
+            raise ValueError(f"the log has {log.num_actions} actions; this agent has {len(self.arms)} arms")
+        rows = self._given.contexts.clipped(records)
+        return Imported(rows, split(log.mask.tobytes(), len(records)), log.action.tolist())
+
+    def warm_up(self, model: Model) -> None:
+        """See `Actions`."""
+        record = np.zeros(1, self._given.contexts.record)
+        model.warm_up(self._given.contexts.clipped(record).x, np.int32(0))
+
+    def plan(self, *, can_widen: bool) -> Plan:
+        """How another arm gets an output: a free one, or one of a wider model."""
+        key, outputs = len(self.arms), self._open.size
+        places = {key: arm.output for key, arm in self.arms.items() if arm.output is not None}
+        free = next((output for output in range(outputs) if output not in places.values()), None)
+        if free is not None:
+            return Plan(key, outputs, {**places, key: free}, keeps=True)
+        live = [*self.live, key]
+        if 2 * len(live) > outputs and can_widen:
+            return Plan(key, 2 * outputs, {**places, key: outputs}, keeps=True)
+        outputs = outputs if 2 * len(live) <= outputs else 2 * outputs
+        return Plan(key, outputs, dict(zip(live, range(len(live)), strict=True)), keeps=False)
+
+    def without(self, arm: Any) -> dict[int, Arm]:
+        """The arms when one is removed. Raises ValueError where there is no such arm, or no other."""
+        if arm not in self.live or len(self.live) == 1:
+            raise ValueError(f"arm must be one of {self.live}, of which one has to stay; got {arm!r}")
+        return {**self.arms, arm: self.arms[arm]._replace(removed=True)}
+
+    def _use(self, arms: Mapping[int, Arm], outputs: int) -> None:
+        self.arms = dict(arms)
+        self._live = np.array([not arm.removed for arm in arms.values()], bool)
+        self._owners = {arm.output: key for key, arm in arms.items() if arm.output is not None}
+        self._open, self._shown = np.zeros(outputs, bool), self._live.tobytes()
+        self._open = self._masks(self._live[None])[0]
+
+    def _masks(self, allowed: np.ndarray) -> np.ndarray:
+        """(n, outputs) bool, of (n, ids)."""
+        masks = np.zeros((len(allowed), self._open.size), bool)
+        masks[:, list(self._owners)] = allowed[:, list(self._owners.values())]
+        return masks
+
+    def _allowed(self, mask: Any, lead: tuple[int, ...]) -> np.ndarray:
+        """(*lead, ids) bool, whether each arm may be played; an arm that was added after a mask was made may not."""
+        live = self._live
+        if mask is None:
+            return np.broadcast_to(live, (*lead, len(live)))
+        given = np.asarray(checks.as_array("the mask", mask))
+        sizes = range(self._first, len(live) + 1)
+        right = given.dtype == bool and given.ndim == len(lead) + 1
+        if not right or given.shape[:-1] != lead or given.shape[-1] not in sizes:
+            raise ValueError(
+                f"the mask must be bool of shape {(*lead, len(live))}, an entry for each id of an arm; "
+                f"got {given.dtype} of shape {given.shape}"
+            )
+        allowed = np.zeros((*lead, len(live)), bool)
+        allowed[..., : given.shape[-1]] = given
+        allowed &= live
+        if not allowed.any(-1).all():
+            raise ValueError(f"the mask must allow at least one of the arms {self.live}; got {mask!r:.80}")
+        return allowed
+
+
+def no_catalog() -> TypeError:
+    """The error of a call that needs items."""
+    return TypeError("items need a catalog: make the agent with a seqdec.service.Catalog as its spaces")
+
+
+def _frozen(point: np.ndarray) -> np.ndarray:
+    """A copy that cannot be written."""
+    own = point.copy()
+    own.flags.writeable = False
+    return own

@@ -1,0 +1,178 @@
+"""Contexts from outside: checked, as arrays of fixed dtypes and shapes, and as bytes of the log."""
+
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces as gym_spaces
+
+from seqdec import checks
+from seqdec.spaces import LARGEST, check_values, dtype_of, entries, shaped
+
+WHOLE = "context"
+"""Name of the only field of a record, where the space is no Dict."""
+_LONG, _SPARSE = 512, 8
+"""Bytes of a record from which on it is compressed, if at most one in so many is not zero: then it gets shorter."""
+
+
+class Rows(NamedTuple):
+    """Contexts that are checked."""
+
+    x: Any
+    """(n, ...) what an agent observes: an array, or a dict of arrays"""
+    packed: list[bytes]
+    """each as the log has it"""
+    clipped: int
+    """how many had a number beyond the bounds"""
+
+
+class Contexts:
+    """The contexts of a space: a Box, a Discrete space or a Dict of them. Raises TypeError for another space.
+
+    In the log a context is a record of a fixed number of bytes, with a field for each entry of a Dict by name. Numbers
+    beyond the bounds of a Box of floats are moved to them; one that is beyond by no more than rounding stays.
+    """
+
+    def __init__(self, space: gym_spaces.Space, called: str = "context") -> None:
+        """`called` is the name of a context in messages."""
+        self.space = space
+        self._parts: dict[str, tuple[Any, str]] = {WHOLE: (space, called)}
+        if isinstance(space, gym_spaces.Dict):
+            self._parts = {name: (part, f"{called}[{name!r}]") for name, part in space.items()}
+        kinds = {name: (dtype_of(part), part.shape or ()) for name, (part, _) in sorted(self._parts.items())}
+        self.record = np.dtype([(name, *kind) for name, kind in kinds.items()])
+        self.is_whole = not isinstance(space, gym_spaces.Dict)
+        self._bounds = {name: _bounds_of(part) for name, (part, _) in self._parts.items() if _is_of_floats(part)}
+        self._shape, self._dtype = self.shape_of(next(iter(self._parts))), self.record[0].base
+        self._inside = None
+        if self.is_whole and self._bounds:
+            low, high, *_ = self._bounds[WHOLE]
+            most = min(float(np.nextafter(LARGEST, 0)), float(jnp.finfo(self._dtype).max))
+            self._inside = np.maximum(low, -most), np.minimum(high, most)
+
+    def shape_of(self, name: str) -> tuple[int, ...]:
+        """Shape of a field of a record."""
+        fields: Any = self.record.fields
+        return fields[name][0].shape
+
+    def one(self, value: Any) -> Rows:
+        """An observation.
+
+        Raises:
+            TypeError: not numbers, or not a dict with the entries of a Dict.
+            ValueError: another shape than the space has, a number that is not finite, or an integer that the space does
+                not contain.
+        """
+        if self._inside is not None and type(value) is np.ndarray and value.shape == self._shape:
+            low, high = self._inside  # the usual case needs no more than this
+            if value.dtype.kind in "fiu" and ((low <= value) & (value <= high)).all():
+                x = value.astype(self._dtype)[None]
+                return Rows(x, self.pack(x), 0)
+        return self.clipped(self.checked(value))
+
+    def many(self, stacked: Any) -> Rows:
+        """Several observations, stacked. Raises as `one`, and ValueError where there is no axis to count."""
+        stacked, rows = sized(stacked)
+        if not rows:
+            return Rows(self._tree(np.empty(0, self.record)), [], 0)
+        return self.clipped(self.checked(stacked, rows))
+
+    def pack(self, x: Any) -> list[bytes]:
+        """Observations (n, ...) as the log has them: their bytes, compressed where nearly all of them are zero."""
+        if self.is_whole:
+            return _packed(x.tobytes(), len(x), self.record.itemsize)
+        records = np.empty(len(next(iter(x.values()))), self.record)
+        for name, part in x.items():
+            records[name] = part
+        return _packed(records.tobytes(), len(records), self.record.itemsize)
+
+    def unpack(self, contents: Sequence[bytes]) -> Any:
+        """The observations (n, ...) that were packed."""
+        return self._tree(unpacked(contents, self.record))
+
+    def checked(self, value: Any, rows: int | None = None) -> np.ndarray:
+        """An observation as records (1,), or so many, stacked, as records (rows,); numbers may be beyond bounds."""
+        records = np.empty(1 if rows is None else rows, self.record)
+        given = {WHOLE: value} if self.is_whole else entries(self.space, value)  # pyright: ignore[reportArgumentType]
+        for entry, (part, name) in self._parts.items():
+            array = np.asarray(shaped(part, given[entry], name, rows))
+            check_values(part, array, name, kept=True)
+            records[entry] = array
+        return records
+
+    def clipped(self, records: np.ndarray) -> Rows:
+        """Records with numbers moved to the bounds that they are beyond."""
+        outside = np.zeros(len(records), bool)
+        for name, (low, high, lowest, highest) in self._bounds.items():
+            known = records[name].astype(np.float64)
+            beyond = (known < lowest) | (known > highest)
+            if beyond.any():
+                records = records.copy()
+                records[name] = np.where(beyond, np.clip(known, low, high), known)
+                outside |= beyond.reshape(len(records), -1).any(1)
+        packed = _packed(records.tobytes(), len(records), self.record.itemsize)
+        return Rows(self._tree(records), packed, int(outside.sum()))
+
+    def _tree(self, records: np.ndarray) -> Any:
+        if self.is_whole:
+            return np.array(records[WHOLE])
+        return {name: np.array(records[name]) for name in self.record.names or ()}
+
+
+def unpacked(contents: Sequence[bytes], record: np.dtype) -> np.ndarray:
+    """The records (n,) that were packed; those of an empty space have no bytes."""
+    size = record.itemsize
+    whole = [content if len(content) == size else zlib.decompress(content) for content in contents]
+    return np.ndarray((len(whole),), record, b"".join(whole))
+
+
+def record_from(described: Any) -> np.dtype:
+    """The record that `described_record` described."""
+    return np.dtype([(name, kind, tuple(shape)) for name, kind, shape in described])
+
+
+def described_record(record: np.dtype) -> list[Any]:
+    """A record as JSON values."""
+    fields: Any = record.fields
+    return [[name, kind.base.str, list(kind.shape)] for name, (kind, *_) in fields.items()]
+
+
+def sized(stacked: Any) -> tuple[Any, int]:
+    """Stacked contexts as arrays, and their number. Raises ValueError where there is no axis to count."""
+    parts = stacked if isinstance(stacked, Mapping) else {"contexts": stacked}
+    arrays = {name: checks.as_array(name, part) for name, part in parts.items()}
+    shapes = [array.shape for array in arrays.values()]
+    sizes = {shape[:1] for shape in shapes}
+    if len(sizes) != 1 or () in sizes:
+        raise ValueError(f"contexts must be stacked along a first axis; got shapes {shapes}")
+    return arrays if isinstance(stacked, Mapping) else arrays["contexts"], sizes.pop()[0]
+
+
+def split(content: bytes, count: int) -> list[bytes]:
+    """So many parts of equal length."""
+    size = len(content) // max(count, 1)
+    return [content[size * place : size * (place + 1)] for place in range(count)]
+
+
+def _packed(content: bytes, count: int, size: int) -> list[bytes]:
+    parts = split(content, count)
+    if size < _LONG:
+        return parts
+    filled = np.count_nonzero(np.frombuffer(content, np.uint8).reshape(count, size), axis=1)
+    return [
+        zlib.compress(part, 1) if _SPARSE * number < size else part for part, number in zip(parts, filled, strict=True)
+    ]
+
+
+def _is_of_floats(part: Any) -> bool:
+    return isinstance(part, gym_spaces.Box) and jnp.issubdtype(dtype_of(part), jnp.floating)
+
+
+def _bounds_of(part: gym_spaces.Box) -> tuple[np.ndarray, ...]:
+    """Low, high, and both with room for rounding."""
+    low, high = (np.asarray(bound, np.float64) for bound in (part.low, part.high))
+    rounding = 8 * float(jnp.finfo(dtype_of(part)).eps)
+    below, above = (rounding * np.maximum(np.abs(bound), 1) for bound in (low, high))
+    return low, high, low - below, high + above

@@ -1,0 +1,534 @@
+"""`OnlineAgent`: an agent for a service that runs for months.
+
+It is composed of a `Store` (the log), a `Learner` (the belief, which follows the log), `Rewards` (which rewards a
+decision takes, and when they are learned) and `Actions` (arms, points or items); `Transactions` let one call at a time
+use them. Every decision is in the log before it is handed out, and every reward before it is learned.
+
+FOLDER/decisions.sqlite     decisions and rewards (`seqdec.service.store`)
+FOLDER/state.safetensors    the last snapshot of the agent's state
+"""
+
+import functools
+import os
+import secrets
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack, closing
+from types import TracebackType
+from typing import Any, Literal, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+from gymnasium import spaces as gym_spaces
+
+from seqdec import agents, checks
+from seqdec.core import Agent, HasSpaces, PyTree
+from seqdec.features import Encoder
+from seqdec.introspection import brief, counted, described, listed
+from seqdec.ope.log import Log, check_log
+from seqdec.persistence import check_folder_name, check_writable, located, locked, versions
+from seqdec.runtime import check_process, is_forked, short_turns
+from seqdec.service import encoders, reading
+from seqdec.service.actions import Actions, Arms, Points, no_catalog
+from seqdec.service.catalog import ROWS, Catalog, Id
+from seqdec.service.contexts import Contexts, described_record
+from seqdec.service.explanation import Explanation
+from seqdec.service.history import add_log
+from seqdec.service.identity import check_facts, has_changed
+from seqdec.service.items import Items
+from seqdec.service.learner import Learner, Result
+from seqdec.service.model import Maker, identity_of
+from seqdec.service.rewards import Rewards, make_rule, worth
+from seqdec.service.store import FORMAT, Entry, Store
+from seqdec.service.transactions import Transactions
+from seqdec.spaces import spaces_of
+
+_PATIENCE = 10.0
+"""Seconds for which the end of the process waits for a call of another thread."""
+
+
+class Decision(NamedTuple):
+    """What to do, and how to report its reward."""
+
+    action: Any
+    """id of the arm, or the point of a Box"""
+    propensity: float
+    """probability with which the policy plays this arm; NaN where it is not estimated"""
+    token: str
+    """for `OnlineAgent.learn`"""
+    probabilities: tuple[float, ...] | None = None
+    """of all arms by their ids, where the policy computes them anyway, for at most 256 arms; else None, as for the
+    default policies: see `OnlineAgent.explain`"""
+
+
+class OnlineAgent:
+    """An agent in a service: it decides, learns from late rewards, and keeps a durable log of both. Thread-safe.
+
+    >>> import seqdec
+    >>> service = seqdec.OnlineAgent("linear", seqdec.envs.linear(), seed=0)
+    >>> decision = service.decide(service.agent.spaces.observation_space.sample())
+    >>> service.learn(decision.token, 1.0)  # at any later time, in any order
+    'learned'
+
+    No decision waits for what takes long. An exception in the middle of a call, such as Ctrl-C, leaves the log right:
+    the next call first learns what is in it and not learned.
+
+    Args:
+        make: (spaces) -> agent, such as `lambda spaces: seqdec.agents.hilofi(spaces, rank=10)`, or the name of one.
+        spaces: anything with observation_space and action_space, or a `Catalog` of items that come and go. Arms of a
+            Discrete space have the ids 0, 1, ..., and the next number for each that is added.
+        seed: of all random choices: equal seeds, contexts and rewards give equal results.
+        encoder: of contexts that are rows of mixed columns; the observation space is `encoder.space`. The log keeps it.
+        folder: of log and snapshots, created if missing; what it holds is taken up again. None: in memory.
+        expire_after: seconds after which a decision takes no reward any more; None: never.
+        rewards, reward_after, reward_default, reward_weights: what is learned of the rewards of a decision. Without
+            `reward_after`, the first, at once. With it, that many seconds after the decision (also those in which no
+            process uses the folder): the first, their sum, the last or the largest or, where none came, the default.
+            Named rewards, dicts, are learned as their sum with these weights, and have a default by name.
+        capacity: outputs of the model; None: a quarter more than there are arms, where that saves learning the log
+            again when arms are added.
+        batch_size: rewards that `learn_many` learns in one update.
+        snapshot_every: batches of rewards between snapshots, so the most that a start has to learn again.
+        fsync: wait for the disk in every call, so that a loss of power loses nothing; otherwise the end of the process
+            at any point loses nothing.
+        relearn: where the folder's log was written with another agent or other settings, learn it again with this one.
+
+    Raises:
+        ValueError: the folder's log belongs to another agent, seed or space, or is damaged; a setting is out of range;
+            no agent has the name.
+        TypeError: `make` does not make an agent, or a space is of another kind.
+        FileExistsError: another process, or another object of this one, uses the folder.
+        RuntimeError: this process was forked after seqdec had computed; so in all methods but `close`, which raise it
+            also once the agent is closed.
+        OSError: the folder cannot be written.
+    """
+
+    def __init__(
+        self,
+        make: str | Callable[[HasSpaces], Agent],
+        spaces: HasSpaces | Catalog,
+        *,
+        seed: int,
+        encoder: Encoder | None = None,
+        folder: str | os.PathLike[str] | None = None,
+        expire_after: float | None = None,
+        rewards: Literal["first", "sum", "last", "max"] = "first",
+        reward_after: float | None = None,
+        reward_default: float | Mapping[str, float] | None = None,
+        reward_weights: Mapping[str, float] | None = None,
+        capacity: int | None = None,
+        batch_size: int = 16,
+        snapshot_every: int = 10_000,
+        fsync: bool = False,
+        relearn: bool = False,
+    ) -> None:
+        """See the class."""
+        check_process()
+        catalog = spaces if isinstance(spaces, Catalog) else None
+        if expire_after is not None:
+            checks.positive("expire_after", expire_after)
+        self._rule = make_rule(rewards, reward_after, reward_default, reward_weights)
+        function, self._seed = _factory(make), checks.seed("seed", seed)
+        self._spaces = spaces_of(spaces) if catalog is None else catalog.spaces(ROWS)  # pyright: ignore
+        batch_size, snapshot_every = (
+            checks.count("batch_size", batch_size),
+            checks.count("snapshot_every", snapshot_every),
+        )
+        observations, actions = self._spaces
+        contexts = Contexts(observations)
+        encoder = encoders.checked(encoder, observations, catalog)
+        first = int(actions.n) if isinstance(actions, gym_spaces.Discrete) and catalog is None else 0
+        if catalog is not None and capacity is not None:
+            raise ValueError(f"capacity={capacity} is of arms; a catalog has room for all items: leave it out")
+        outputs = None if capacity is None else checks.count("capacity", capacity, max(first, 1))
+        maker = Maker(function, self._spaces, first, self._seed, batch_size, contexts.record.itemsize)
+        self._actions: Actions
+        if catalog is not None:
+            self._actions = Items(contexts, catalog, maker)
+        elif first:
+            self._actions = Arms(contexts, encoder, first)
+        else:
+            self._actions = Points(contexts, encoder, actions)  # pyright: ignore[reportArgumentType]
+        facts = {
+            **{"format": FORMAT, "versions": versions(), "seed": self._seed, "generation": 0},
+            **{"agent": None, "settings": None, "digest": None, "batch_size": batch_size, **self._rule.options()},
+            **{"outputs": 0, "record": described_record(contexts.record)},
+            "encoder": encoders.described(encoder if catalog is None else catalog.encoders),
+            "reward_names": self._rule.names,
+        }
+        self._folder = None if folder is None else located(folder)
+        self._long, self._held = threading.RLock(), ExitStack()  # for what takes long; what is closed in the end
+        try:
+            if self._folder is not None:
+                check_folder_name(self._folder)
+                check_writable(self._folder)
+                self._held.enter_context(locked(self._folder))
+            self._store = Store(self._folder, fsync=fsync)
+            self._held.callback(self._store.close)
+            value = functools.partial(worth, weights=self._rule.weights)
+            self._learner = Learner(
+                self._store, self._actions, contexts, maker, value, facts, self._folder, snapshot_every
+            )
+            self._rewards = Rewards(self._rule, expire_after, self._store, self._learner)
+            self._transact = Transactions(self._store, self._learner, self._rewards)
+            self._open(facts, first, maker, outputs, relearn)
+        except BaseException:
+            _close(self._held)
+            raise
+        self._free = weakref.finalize(self, _end, self._transact.lock, self._held)  # of garbage, and at the end
+
+    def _open(self, facts: dict[str, Any], first: int, maker: Maker, outputs: int | None, relearn: bool) -> None:
+        """Begin a log, or go on with the folder's."""
+        found = self._store.facts()
+        if not found:
+            self._learner.begin(outputs)
+            return
+        check_facts(self._store.path, found, {**facts, "first": first})
+        before, agent = found["outputs"], maker.agent(found["outputs"])
+        changed = has_changed(self._store.path, found, {**facts, **identity_of(agent)}, relearn=relearn)
+        after = max(before, outputs or 0)
+        again = changed or after > before
+        agent = maker.agent(after) if after > before else agent
+        self._learner.resume(agent, after, found["generation"] + again, relearn=again)
+
+    def __repr__(self) -> str:
+        store, counts = self._store, self._rewards.counts
+        where = "memory" if self._folder is None else str(self._folder)
+        written = f"{counted(store.decisions, 'decision')} and {counted(store.rewards, 'reward')} in the log"
+        here = ", ".join(f"{count:,} {result}" for result, count in counts.items())
+        return described(
+            f"OnlineAgent {self.agent.name} in {where}{'' if self._transact.is_open else ', closed'}",
+            f"observations {brief(self._spaces.observation_space)}; actions: {self._actions}; seed {self._seed}",
+            f"{written}{f'; in this process {here}' if here else ''}",
+            f"settings: {listed(self.agent.settings)}" if self.agent.settings else "no settings",
+        )
+
+    @property
+    def agent(self) -> Agent:
+        """The agent that `make` made, with an output for each arm and `capacity` in all."""
+        return self._learner.model.agent
+
+    @property
+    def state(self) -> PyTree:
+        """A copy of the agent's state."""
+        return self._transact(lambda: jax.tree.map(jnp.copy, self._learner.model.belief.state))
+
+    @property
+    def arms(self) -> tuple[int, ...]:
+        """The ids of the arms that may be played; empty for points of a Box and items of a catalog."""
+        return self._actions.live if isinstance(self._actions, Arms) else ()
+
+    @property
+    def items(self) -> tuple[Id, ...]:
+        """The ids of the catalog's items that are not removed; empty without a catalog."""
+        return tuple(self._actions.shelf.numbers) if isinstance(self._actions, Items) else ()
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Decisions and rewards in the log; of this process also the results of `learn`, and others by these names.
+
+        "clipped": contexts beyond the bounds of their Box; "default": decisions that have learned the default reward;
+        "incomplete": decisions with some of their named rewards; "learned" also counts what was put together of
+        "collected" rewards.
+        """
+        return self._transact(self._counted)
+
+    def warm_up(self) -> None:
+        """Compile all programs, so that no later call has to. Changes nothing."""
+        self._transact(lambda: self._actions.warm_up(self._learner.model))
+
+    def decide(self, context: Any = None, mask: Any = None, *, items: Iterable[Id] | None = None) -> Decision:
+        """Choose an action, which is in the log when this returns.
+
+        Args:
+            context: an observation of the space, or with an encoder a row as a dict; with a `Catalog` that of its user,
+                or nothing where it has none. Numbers beyond the bounds of a Box of floats are moved to them, and
+                `counts` tells in how many contexts.
+            mask: (number of ids) bool, whether each arm may be played; None: all. Removed arms never are, nor those
+                that were added after the mask was made, which then is shorter.
+            items: ids of a `Catalog`'s items, of which one is chosen; None: all.
+
+        Raises:
+            TypeError, ValueError: a context, mask or id of another kind, shape or range; the log is unchanged.
+            OSError: the log cannot be written; the log is unchanged.
+        """
+        return self._transact(self._decide, self._actions.ask(context, mask, items), urgent=True)[0]
+
+    def decide_many(
+        self, stacked: Any, masks: Any = None, *, items: Iterable[Iterable[Id] | None] | None = None
+    ) -> list[Decision]:
+        """Choose an action for each of several contexts, all by the present belief: as so many calls of `decide`.
+
+        Args:
+            stacked: n contexts, stacked: (n, ...), or a dict of such arrays; with an encoder a table, or a list of
+                dicts.
+            masks: (n, number of ids) bool; None: all arms may be played.
+            items: ids of a `Catalog`'s items for each context; None: all.
+
+        Raises:
+            As `decide`, for the first that is wrong; the log is unchanged.
+        """
+        return self._transact(self._decide, self._actions.ask_many(stacked, masks, items), urgent=True)
+
+    def decide_slate(self, count: int, context: Any = None, *, items: Iterable[Id] | None = None) -> list[Decision]:
+        """Choose several different items of a `Catalog`, one after the other, by the present belief.
+
+        Each is a decision of its own among the items that the ones before it have left: its propensity is that of its
+        position after those, and its reward is reported with its own token.
+
+        Args:
+            count: how many.
+            context: as in `decide`.
+            items: as in `decide`; at least `count`.
+
+        Raises:
+            As `decide`.
+        """
+        return self._transact(self._decide, self._items().ask_slate(count, context, items), urgent=True)
+
+    def explain(self, context: Any = None, mask: Any = None, *, items: Iterable[Id] | None = None) -> Explanation:
+        """What the agent believes of every arm in a context, how it would play, and why; nothing is logged or changed.
+
+        The first call compiles a program, while others go on.
+
+        Args:
+            context: as in `decide`.
+            mask: as in `decide`.
+            items: as in `decide`.
+
+        Returns:
+            Mean, deviation and probability of every arm or item. Where contexts of arms are floats, also by how much
+            each of them moves the mean away from that of the mean of the latest contexts; with an encoder, by columns
+            of its table.
+
+        Raises:
+            TypeError, ValueError: as `decide`; or actions are points of a Box; or the agent, perhaps your own, has no
+                `Agent.assess`.
+        """
+        if self.agent.assess is None:
+            raise TypeError(f"{self.agent.name} cannot explain how it would play: it has no `assess`")
+        asked = self._actions.ask(context, mask, items)
+        considered = self._transact(
+            lambda: self._actions.consider(self._store, self._learner.model, asked), urgent=True
+        )
+        return self._actions.explain(considered, context)
+
+    def learn(self, token: str, reward: Any) -> Result:
+        """Learn the reward of a decision, which is in the log when this returns.
+
+        Returns:
+            "learned"; or, where nothing is learned, "repeated": the decision has its reward, which stays; "expired";
+            "unknown": no decision has this token; "rejected": it is in the log, but would make the belief infinite;
+            "removed": it is in the log, but the arm has no output any more. "collected": it is in the log, and part of
+            what is learned later.
+
+        Raises:
+            TypeError, ValueError: the token is not a str, or the reward not a finite number, or of named ones an
+                unknown name, or not all names where they are not collected; the log is unchanged.
+            OSError: the log cannot be written; the log is unchanged.
+        """
+        return self.learn_many([(token, reward)])[0]
+
+    def learn_many(self, pairs: Iterable[tuple[str, Any]]) -> list[Result]:
+        """Learn several rewards, those that are new in one update for each `batch_size` of them.
+
+        Agents without `Agent.update_batch` learn one after the other.
+
+        Args:
+            pairs: (token, reward) of each.
+
+        Returns:
+            What became of each, as in `learn`.
+
+        Raises:
+            As `learn`, for the first that is wrong; the log is unchanged.
+        """
+        results = self._transact(self._rewards.report, self._rewards.parse(pairs))
+        self._learner.snapshot_if_due(self._transact)
+        return results
+
+    def warm_start(self, log: Log) -> None:
+        """Learn a log of other decisions row by row, and keep it: all of it or, where that fails, nothing.
+
+        A log that was kept before, also in another process, is not learned again. Ends with a snapshot. Other calls go
+        on meanwhile.
+
+        Args:
+            log: with contexts as long as a flattened observation, or action features where that is a Dict of one entry,
+                and actions that are ids of arms; with a `Catalog`, contexts of users and the ids of items as names of
+                the actions, whose features are those of the log or, if it has none, of the catalog. Estimated
+                propensities are not kept.
+
+        Raises:
+            ValueError: the log does not fit.
+            OSError: the log cannot be written.
+        """
+        check_log(log)
+        given = self._store, self._actions, self._transact, log, self._rule.of_log(log), list(self._rule.weights)
+        with self._long, short_turns(): clipped = add_log(*given)  # fmt: skip  # noqa: E701
+        if clipped is not None:
+            self._count_clipped(clipped)
+            self._learner.follow(self._transact)
+            self._learner.try_snapshot(self._transact)
+
+    def add_arm(self) -> int:
+        """Admit another arm, of which nothing is known yet; returns its id when it may be played.
+
+        Where no output is free, a wider model learns the log beside the one that serves, without the rewards of removed
+        arms, and takes over; it has twice the outputs if the others need most of them. Agents with `Agent.widened` need
+        not learn again. Other calls go on meanwhile.
+
+        Raises TypeError where actions are points of a Box or candidates.
+        """
+        arms = self._known_arms()
+        with self._long, short_turns(): return self._learner.add_arm(self._transact, arms)  # fmt: skip  # noqa: E701
+
+    def remove_arm(self, arm: int) -> None:
+        """Stop playing an arm; rewards of its earlier decisions are still learned.
+
+        Raises:
+            TypeError: actions are points of a Box or candidates.
+            ValueError: there is no such arm, or no other.
+        """
+        arms = self._known_arms()
+        self._transact(lambda: self._learner.use(self._learner.model, arms.without(arm)))
+
+    def add_items(self, items: Mapping[Any, Any]) -> None:
+        """Add items to the catalog, all of them or, where that fails, none; they may be chosen when this returns.
+
+        An item whose id is there takes its place. What was learned stays: of a new item the agent expects what it has
+        learned of others with such features. Where a program of another size is needed and `warm_up` or a decision has
+        compiled some, it is compiled first. Other calls go on meanwhile.
+
+        Args:
+            items: the features (d,) of each by its id, a text or an integer; rows as dicts, if the catalog's `item`
+                is an encoder.
+
+        Raises:
+            TypeError, ValueError: no catalog; or ids or features of another kind or shape.
+            OSError: the log cannot be written.
+        """
+        known, given = self._items(), (self._store, self._learner.model, self._transact, items)
+        with self._long, short_turns(): clipped = known.add(*given)  # fmt: skip  # noqa: E701
+        self._count_clipped(clipped)
+
+    def remove_items(self, ids: Iterable[Id]) -> None:
+        """Choose items no more; rewards of their earlier decisions are still learned.
+
+        Raises:
+            TypeError: there is no catalog.
+            ValueError: it has no such item.
+            OSError: the log cannot be written.
+        """
+        known, given = self._items(), (self._store, self._learner.model, self._transact, ids)
+        with self._long, short_turns(): known.remove(*given)  # fmt: skip  # noqa: E701
+
+    def snapshot(self) -> None:
+        """Write the state to the folder, so that a start need not learn again what was learned before."""
+        self._learner.snapshot(self._transact)
+
+    def log(self) -> Log:
+        """The decisions whose reward and propensity are known, for `seqdec.ope`. Raises ValueError where none is."""
+        self._store.check_place()
+        content = self._transact(self._store.content)
+        record = Contexts(self._spaces.observation_space).record
+        database = reading.read_only(self._store.path) if content is None else reading.from_bytes(content)
+        with short_turns(), closing(database):
+            return reading.log_of(database, record)
+
+    def close(self) -> None:
+        """Write a snapshot and release the folder; the agent cannot be used any more.
+
+        Does nothing in a forked process.
+        """
+        if is_forked():
+            return
+        with self._transact.lock, self._learner.writing: self._closed()  # fmt: skip  # noqa: E701
+
+    def __enter__(self) -> Self:
+        check_process()
+        return self
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "an OnlineAgent cannot be pickled or copied: its state and its folder belong to one process; send contexts "
+            "and rewards to that process, or give each worker an agent with a folder of its own"
+        )
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _decide(self, asked: Any) -> list[Decision]:
+        """Decide, and write the decisions to the log."""
+        chosen = self._actions.choose(self._learner.model, self._store.decisions + 1, asked)
+        count = len(chosen.actions)
+        if not count:
+            return []
+        content = secrets.token_bytes(8 * count)
+        nonces = [content[8 * place : 8 * place + 8] for place in range(count)]
+        entries = list(map(Entry, nonces, chosen.contexts, chosen.masks, chosen.written, chosen.propensities))
+        first = self._store.append_decisions(entries)
+        if chosen.clipped:
+            self._rewards.counts["clipped"] += chosen.clipped
+        tokens = [f"{number}-{nonce.hex()}" for number, nonce in enumerate(nonces, first)]
+        return list(map(Decision, chosen.actions, chosen.propensities, tokens, chosen.probabilities))
+
+    def _counted(self) -> dict[str, int]:
+        return {"decisions": self._store.decisions, "rewards": self._store.rewards, **self._rewards.counts}
+
+    def _count_clipped(self, clipped: int) -> None:
+        if clipped:
+            with self._transact.lock: self._rewards.counts["clipped"] += clipped  # fmt: skip  # noqa: E701
+
+    def _items(self) -> Items:
+        """Raises TypeError where there is no catalog."""
+        if not isinstance(self._actions, Items):
+            raise no_catalog()
+        return self._actions
+
+    def _known_arms(self) -> Arms:
+        """Raises TypeError where arms cannot be added."""
+        candidates = isinstance(self._spaces.observation_space, gym_spaces.Dict)
+        if not isinstance(self._actions, Arms) or candidates:
+            kind = "candidates, which a mask allows or not" if candidates else "points of a Box"
+            kind = "items: use add_items and remove_items" if isinstance(self._actions, Items) else kind
+            raise TypeError(f"arms can be added and removed where actions have an index; here they are {kind}")
+        return self._actions
+
+    def _closed(self) -> None:
+        try:
+            if self._transact.is_open and self._free.alive:
+                self._transact.recover()
+                self._learner.finish()
+        finally:
+            self._transact.is_open = self._learner.is_open = False
+            self._free.detach()
+            _close(self._held)
+
+
+def _factory(make: str | Callable[[HasSpaces], Agent]) -> Callable[[HasSpaces], Agent]:
+    """A function that makes agents, perhaps given by name."""
+    if isinstance(make, str):
+        return agents.REGISTRY[make]
+    if not callable(make):
+        raise TypeError(
+            "make must be a function (spaces) -> agent, such as seqdec.agents.auto or lambda spaces: "
+            f"seqdec.agents.hilofi(spaces, rank=10), or the name of one, such as 'auto'; got {make!r:.80}"
+        )
+    return make
+
+
+def _end(lock: Any, held: ExitStack) -> None:
+    """As `_close` where nothing closed the agent, after the call of another thread; no call begins then.
+
+    SQLite and JAX crash in a thread that uses them while the process ends. A call that takes longer keeps what it uses.
+    """
+    if not is_forked() and lock.acquire(timeout=_PATIENCE):  # for ever
+        held.close()
+
+
+def _close(held: ExitStack) -> None:
+    """Close the log and unlock the folder; a forked process has copies of both, which are its parent's."""
+    if not is_forked():
+        held.close()

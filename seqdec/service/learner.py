@@ -1,0 +1,300 @@
+"""The belief of a service follows its log: batch by batch, from the last snapshot on, and in a wider model beside it.
+
+What a wider model knows is computed beside the belief that serves, from the same log: calls go on meanwhile, and what
+they report is learned by both. Nothing of it is in the log until it takes over, in one transaction.
+"""
+
+import math
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import numpy as np
+from gymnasium import spaces as gym_spaces
+
+from seqdec.core import Agent
+from seqdec.runtime import short_turns
+from seqdec.service.actions import Actions, Arms, Plan
+from seqdec.service.contexts import Contexts
+from seqdec.service.model import Belief, Lessons, Maker, Model
+from seqdec.service.store import Arm, Store, Stored, Transact
+from seqdec.states import load, save
+
+SNAPSHOT = "state.safetensors"
+_SPARE = 0.25
+"""Share of outputs for arms to come."""
+_BATCHES, _STEP = 256, 16
+"""Batches of the log that are read and learned at once; those that are while other calls wait."""
+_FEW, _SOME = 16, 64
+"""Batches that a wider model learns when it takes over, at most; those that it reads at once before."""
+_MANY = 10_000
+"""Batches whose learning shows a progress bar."""
+
+Result = Literal["learned", "repeated", "expired", "unknown", "rejected", "removed", "collected"]
+
+
+class Learner:
+    """The model that serves, and its snapshots.
+
+    Methods are for one thread at a time, except for those that take `transact`: they run in steps between which other
+    calls go on.
+
+    Args:
+        store: the log.
+        actions: whose outputs are learned.
+        contexts: of the log.
+        maker: of models.
+        worth: of a reward in the log, the number that is learned.
+        facts: that the log belongs to, with places for those of the model.
+        folder: of the snapshot; None: there is none.
+        every: batches between snapshots.
+    """
+
+    model: Model
+
+    def __init__(
+        self,
+        store: Store,
+        actions: Actions,
+        contexts: Contexts,
+        maker: Maker,
+        worth: Callable[[Stored], float],
+        facts: Mapping[str, Any],
+        folder: Path | None,
+        every: int,
+    ) -> None:
+        """See the class."""
+        self._store, self._actions, self._contexts, self._maker = store, actions, contexts, maker
+        self._worth, self._facts, self._every = worth, facts, every
+        self._snapshot = None if folder is None else folder / SNAPSHOT
+        self._saved, self._due, self.is_open = (0, 0), every, True
+        self.writing = threading.RLock()
+
+    def begin(self, capacity: int | None) -> None:
+        """Begin a log. Raises ValueError where there is a snapshot of another one."""
+        if self._snapshot is not None and self._snapshot.is_file():
+            raise ValueError(
+                f"{self._snapshot} belongs to a log, but {self._store.path} is empty: restore it from a copy, or "
+                "delete the snapshot to begin a new log"
+            )
+        first = self._maker.first
+        agent, outputs = self._first_agent(capacity)
+        arms = {key: Arm(key, removed=False) for key in range(first)}
+        self.use(self._maker.model(outputs, 0, agent), arms, first=first)
+
+    def resume(self, agent: Agent, outputs: int, generation: int, *, relearn: bool) -> None:
+        """Go on with a log from the last snapshot or, to learn it again, from the log's beginning."""
+        self.model = self._maker.model(outputs, generation, agent)
+        self._actions.restore(self._store, outputs)
+        if not relearn:
+            self._load()
+        self.catch_up()
+        self.use(self.model, self._store.arms())
+
+    def use(self, model: Model, arms: Mapping[int, Arm], **facts: Any) -> None:
+        """Write the arms, and what the log belongs to; then use them."""
+        self._store.describe({**facts, **self._facts, **model.facts}, arms)
+        self.model = model
+        self._actions.restore(self._store, model.outputs)
+
+    def recover(self) -> None:
+        """Follow the log, where an exception at any point of an earlier call has left something undone."""
+        facts = self._store.facts()
+        self._actions.restore(self._store, facts["outputs"])
+        if self.model.generation != facts["generation"]:
+            self.model = self._maker.model(facts["outputs"], facts["generation"])
+            self._load()
+        elif self.model.is_lost:
+            self.model.forget()
+            self._load()
+        self.catch_up()
+
+    def catch_up(self) -> list[Result]:
+        """Learn all batches of the log after those that are learned; returns what became of the last one's rewards."""
+        return self._catch_up(self.model, self._actions.lesson)
+
+    def follow(self, transact: Transact) -> None:
+        """Learn what the log has, in steps."""
+        with _bar(self._store.batches - self.model.belief.batch) as advanced:
+            while learned := transact(self._step, urgent=True):
+                advanced(learned)
+
+    def add_arm(self, transact: Transact, arms: Arms) -> int:
+        """Admit another arm, in steps, for one thread at a time; returns its id."""
+        plan, belief = transact(self._planned, arms)
+        if belief is None:
+            return plan.key
+        model = self._maker.model(plan.outputs, self.model.generation + 1)
+        if plan.keeps and model.agent.widened is not None:
+            model.belief = Belief(jax.jit(model.agent.widened)(belief.state), belief.batch)
+        arms.warm_up(model)
+        while (lessons := transact(self._ahead, model, plan, arms)) is not None:
+            model.learn(lessons)
+        self.try_snapshot(transact)
+        return plan.key
+
+    def snapshot(self, transact: Transact) -> None:
+        """Write the state, while other threads go on with what they do."""
+        marked, agent = transact(self._marked)
+        with self.writing, short_turns(): self._write(marked, agent)  # fmt: skip  # noqa: E701
+
+    def snapshot_if_due(self, transact: Transact) -> None:
+        """Write one in this thread, unless another thread does."""
+        if self.model.belief.batch >= self._due and transact(self._claim):
+            self.try_snapshot(transact)
+
+    def try_snapshot(self, transact: Transact) -> None:
+        """One that cannot be written is tried again after the next rewards: the log has all that it would hold."""
+        try:
+            self.snapshot(transact)
+        except OSError as error:
+            self._due = 0
+            warnings.warn(
+                f"{error}; the log has everything, and a later call tries again", RuntimeWarning, stacklevel=5
+            )
+
+    def finish(self) -> None:
+        """Write a last snapshot, for the thread that has the locks of calls and of writing."""
+        if self._saved != (self.model.generation, self._store.batches):
+            self._write(*self._marked())
+
+    def _catch_up(self, model: Model, lesson: Callable[[Any], Any]) -> list[Result]:
+        results: list[Result] = []
+        total = self._store.batches - model.belief.batch
+        if total == 1:  # the usual case
+            return self._learn_some(model, lesson, 1)
+        with _bar(total) as advanced:
+            while model.belief.batch < self._store.batches:
+                before = model.belief.batch
+                results = self._learn_some(model, lesson, _BATCHES)
+                advanced(model.belief.batch - before)
+        return results
+
+    def _step(self) -> int:
+        """Learn the next few batches; returns how many."""
+        before = self.model.belief.batch
+        if before < self._store.batches:
+            self._learn_some(self.model, self._actions.lesson, _STEP)
+        return self.model.belief.batch - before
+
+    def _learn_some(self, model: Model, lesson: Callable[[Any], Any], most: int) -> list[Result]:
+        """Learn the next batches of the log, at most so many; returns what became of the last one's rewards."""
+        lessons, last = self._lessons(model, lesson, most)
+        accepted = model.learn(lessons)
+        of_last = iter(accepted[len(accepted) - lessons.sizes[-1] :])
+        return ["removed" if not known else "learned" if next(of_last) else "rejected" for known in last]
+
+    def _lessons(self, model: Model, lesson: Callable[[Any], Any], most: int) -> tuple[Lessons, list[bool]]:
+        """The next batches of the log, at most so many; and of the last one, whether each reward has an output."""
+        batches = self._store.batches_after(model.belief.batch, most)
+        contexts, actions, rewards, sizes, known = [], [], [], [], []
+        for _, found in batches:
+            known, before = [], len(actions)
+            for context, action, reward in found:
+                learned = lesson(action)
+                known.append(learned is not None)
+                if learned is not None:
+                    contexts.append(context)
+                    actions.append(learned)
+                    rewards.append(reward if isinstance(reward, float) else self._worth(reward))
+            sizes.append(len(actions) - before)
+        kind = np.float32 if actions and isinstance(actions[0], np.ndarray) else np.int32
+        x = self._contexts.unpack(contexts)
+        return Lessons(x, np.array(actions, kind), np.array(rewards, np.float32), sizes, batches[-1][0]), known
+
+    def _planned(self, arms: Arms) -> tuple[Plan, Belief | None]:
+        """How another arm gets an output, and a copy of the present belief; None: it has it."""
+        plan = arms.plan(can_widen=self.model.agent.widened is not None)
+        if plan.outputs == self.model.outputs and plan.keeps:
+            self.use(self.model, {**arms.arms, plan.key: Arm(plan.places[plan.key], removed=False)})
+            return plan, None
+        return plan, Belief(self.model.copied(), self.model.belief.batch)
+
+    def _ahead(self, model: Model, plan: Plan, arms: Arms) -> Lessons | None:
+        """The next batches of the log; where they are few, the wider model learns them and takes over: None."""
+        after = plan.arms(arms.arms)
+
+        def lesson(action: int) -> int | None:
+            return after[action].output
+
+        if self._store.batches - model.belief.batch > _FEW:
+            return self._lessons(model, lesson, _SOME)[0]
+        self._catch_up(model, lesson)
+        self.use(model, after)
+        return None
+
+    def _first_agent(self, capacity: int | None) -> tuple[Agent, int]:
+        """The agent of a new log, and its outputs; for None with some to spare, if that pays."""
+        maker = self._maker
+        agent = maker.agent(maker.first if capacity is None else capacity)
+        candidates = isinstance(maker.spaces.observation_space, gym_spaces.Dict)
+        if capacity is not None or agent.widened is not None or not maker.first or candidates:
+            return agent, maker.first if capacity is None else capacity
+        outputs = maker.first + math.ceil(maker.first * _SPARE)
+        try:
+            wide = maker.agent(outputs)
+        except ValueError:  # such as of a network with a fixed number of outputs
+            return agent, maker.first
+        fits = wide.spaces is not None and wide.spaces.action_space == gym_spaces.Discrete(outputs)
+        return (wide, outputs) if fits else (agent, maker.first)  # another may not look at the spaces
+
+    def _load(self) -> None:
+        """Load the snapshot, if there is one of this log and this generation of outputs."""
+        if self._snapshot is None or not self._snapshot.is_file():
+            return
+        try:
+            found = load(self._snapshot, self._marks())
+        except ValueError as error:
+            warnings.warn(f"{error}; the belief is learned again from the log", RuntimeWarning, stacklevel=5)
+            return
+        batch = int(found["batch"])
+        if found["generation"] == self.model.generation:
+            if batch > self._store.batches:
+                raise ValueError(
+                    f"{self._snapshot} has learned {batch} batches, of which the log has {self._store.batches}: "
+                    f"restore {self._store.path} from a copy, or delete the snapshot"
+                )
+            self.model.belief = Belief(found["state"], batch)
+            self._saved, self._due = (self.model.generation, batch), batch + self._every
+
+    def _marks(self) -> dict[str, Any]:
+        """What a snapshot holds."""
+        numbers = {"batch": self.model.belief.batch, "generation": self.model.generation}
+        return {"state": self.model.belief.state} | {name: np.int64(number) for name, number in numbers.items()}
+
+    def _marked(self) -> tuple[dict[str, Any], Agent]:
+        """What a snapshot holds, out of reach of later updates, and the agent."""
+        return self._marks() | {"state": self.model.copied()}, self.model.agent
+
+    def _write(self, marked: Mapping[str, Any], agent: Agent) -> None:
+        place = int(marked["generation"]), int(marked["batch"])
+        if not self.is_open or place < self._saved:
+            return  # a later one has been written
+        if self._snapshot is not None:
+            self._store.flush()  # a snapshot must not outlast what it has learned
+            save(self._snapshot, marked, agent)
+        self._saved, self._due = place, place[1] + self._every
+
+    def _claim(self) -> bool:
+        """Whether a snapshot is due, which is then for this thread to write."""
+        due = self.model.belief.batch >= self._due
+        if due:
+            self._due = self.model.belief.batch + self._every
+        return due
+
+
+@contextmanager
+def _bar(total: int) -> Iterator[Callable[[int], None]]:
+    """A function that is told how many more batches are learned, and shows it where they are many."""
+    if total < _MANY:
+        yield lambda learned: None
+        return
+    from seqdec.progress import advance, bar, compiling
+
+    with bar(total, "learn the log", "batch") as shown:
+        compiling(shown)
+        yield lambda learned: advance(shown, learned)

@@ -1,0 +1,264 @@
+"""An agent on the device: its state, and programs of fixed shapes that are compiled once."""
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces as gym_spaces
+
+from seqdec.checks import word
+from seqdec.core import Action, Agent, HasSpaces, Masked, PyTree, Spaces
+from seqdec.loop._compiled import compiled
+from seqdec.persistence import as_json
+from seqdec.runtime import step_options
+from seqdec.service import explanation
+from seqdec.service.identity import digest
+
+_DECISIONS = 256
+"""Decisions of one call of the program for many."""
+
+_SHOWN = 256
+"""Outputs whose probabilities a decision has, at most."""
+
+_ROWS, _BYTES = 256, 2**16
+"""Rows of one call of the program that learns, and bytes of their contexts, at most."""
+
+_LARGE = 2**18
+"""Bytes of a state above which updates write into it; a smaller one is copied, and outlasts an exception in between."""
+
+
+class Belief(NamedTuple):
+    """What a model knows, replaced as a whole, so that an exception leaves the one before or the one after."""
+
+    state: PyTree
+    """of the agent"""
+    batch: int
+    """the last batch of the log that it has learned"""
+
+
+class Lessons(NamedTuple):
+    """Rewards to learn, of some batches of the log."""
+
+    x: Any
+    """(n, ...) contexts"""
+    actions: np.ndarray
+    """(n,) int32 outputs of the model, or (n, ...) float32 points of a Box"""
+    rewards: np.ndarray
+    """(n,) float32"""
+    sizes: Sequence[int]
+    """lessons of each batch, which are learned together, `batch_size` at a time, where the agent can"""
+    batch: int
+    """the last one"""
+
+
+def identity_of(agent: Agent) -> dict[str, Any]:
+    """What tells an agent from others that would learn something else from the same log, as JSON values."""
+    return {"agent": agent.name, "settings": as_json(dict(agent.settings)), "digest": digest(agent)}
+
+
+class Model:
+    """Belief and programs of an agent.
+
+    Args:
+        agent: to run.
+        seed: of its first state and of all decisions.
+        outputs: actions that the agent has; 0 for points of a Box, which have no mask.
+        batch_size: rewards that one update learns.
+        row_bytes: of a context.
+        generation: how often the log was learned again from its beginning.
+    """
+
+    belief: Belief
+    facts: dict[str, Any]
+    """that a log belongs to"""
+
+    def __init__(
+        self, agent: Agent, seed: int, outputs: int, batch_size: int, row_bytes: int, generation: int = 0
+    ) -> None:
+        """See the class."""
+        self.agent, self.outputs, self.generation = agent, outputs, generation
+        self.facts = {**identity_of(agent), "outputs": outputs, "generation": generation}
+        self._batch_size, self._rows = batch_size, max(1, min(_ROWS, _BYTES // max(1, row_bytes)))
+        self._seed = word(seed)
+        options = step_options()
+
+        def few(action: Action) -> Action:
+            return action if outputs <= _SHOWN else action._replace(probabilities=None)
+
+        def act(state: PyTree, seed: Any, number: Any, x: PyTree, mask: Any) -> Action:
+            key = jax.random.fold_in(jax.random.key(seed), number)
+            return few(agent.act(key, state, Masked(x, mask) if outputs else x))
+
+        self._act = jax.jit(act, compiler_options=options)
+
+        def act_many(state: PyTree, seed: Any, numbers: Any, x: PyTree, masks: Any) -> Action:
+            keys = jax.vmap(lambda number: jax.random.fold_in(jax.random.key(seed), number))(numbers)
+            act_batch = agent.act_batch or jax.vmap(agent.act, (0, None, 0))
+            return few(act_batch(keys, state, Masked(x, masks) if outputs else x))
+
+        self._act_many = jax.jit(act_many, compiler_options=options)
+        self._explain = explanation.program(agent)
+        self._init = compiled(agent).init
+        self.forget()
+        size = sum(leaf.nbytes for leaf in jax.tree.leaves(self.belief.state))
+        self._in_place = size > _LARGE
+
+        def program(update: Any) -> Any:
+            if update is None:
+                return None
+            donated = 0 if self._in_place else ()
+            return jax.jit(_one_by_one(update), compiler_options=options, donate_argnums=donated)
+
+        self._update, self._update_batch = program(agent.update), program(agent.update_batch)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether an update that did not come to its end has used up the state, into which it writes."""
+        return any(leaf.is_deleted() for leaf in jax.tree.leaves(self.belief.state) if isinstance(leaf, jax.Array))
+
+    def forget(self) -> None:
+        """Believe what the agent does before it has learned anything."""
+        self.belief = Belief(self._init(jax.random.fold_in(jax.random.key(self._seed), 0)), 0)
+
+    def decide(self, number: int, x: Any, masks: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """Decide on contexts (n, ...) with masks (n, outputs), numbered from `number`, by the present belief.
+
+        Returns actions (n, ...), their propensities (n,), and the probabilities of all outputs (n, outputs), or None
+        where the policy does not compute them. How many are decided at once changes no action.
+        """
+        state, count = self.belief.state, len(masks)
+        if count == 1:
+            first = x[0] if isinstance(x, np.ndarray) else {name: part[0] for name, part in x.items()}
+            value, propensity, every = self._act(state, self._seed, np.uint32(number % 2**32), first, masks[0])
+            every = None if every is None else np.asarray(every)[None]
+            return np.asarray(value)[None], np.asarray(propensity)[None], every
+        parts = []
+        for start in range(0, count, _DECISIONS):
+            numbers = np.arange(number + start, number + start + _DECISIONS).astype(np.uint32)  # modulo 2^32, as JAX
+            some = jax.tree.map(lambda leaf: _filled(leaf[start : start + _DECISIONS]), (x, masks))  # noqa: B023
+            parts.append(self._act_many(state, self._seed, numbers, *some))
+        values, propensities, every = (
+            None if leaves[0] is None else np.concatenate(leaves)[:count] for leaves in zip(*parts, strict=True)
+        )
+        assert values is not None and propensities is not None
+        return values, propensities, every
+
+    def explained(self, state: PyTree, x: Any, mask: np.ndarray, middle: np.ndarray | None) -> Any:
+        """What `seqdec.service.explanation.program` returns of a state, a context () and a mask (outputs,)."""
+        return jax.device_get(self._explain(state, self._seed, x, mask, middle))
+
+    def copied(self) -> PyTree:
+        """The state, out of reach of later updates."""
+        state = self.belief.state
+        return jax.tree.map(jnp.copy, state) if self._in_place else state
+
+    def learn(self, lessons: Lessons) -> list[bool]:
+        """Learn lessons; returns whether each was accepted. How many are given at once changes no bit."""
+        state, accepted = self._learned(self.belief.state, lessons)
+        self.belief = Belief(state, lessons.batch)
+        return accepted
+
+    def warm_up(self, x: Any, action: Any, *, decides: bool = True) -> None:
+        """Compile all programs, or those that learn alone, for contexts as this one (1, ...); the belief stays."""
+        for count in (1, 2):
+            some = jax.tree.map(lambda leaf: np.repeat(leaf, count, 0), x)  # noqa: B023
+            if decides:
+                self.decide(0, some, np.ones((count, self.outputs), bool))
+            with jax.debug_nans(False):
+                lessons = Lessons(some, np.array([action] * count), np.full(count, np.nan, np.float32), [count], 0)
+                self._learned(jax.tree.map(jnp.copy, self.belief.state), lessons)
+
+    def _learned(self, state: PyTree, lessons: Lessons) -> tuple[PyTree, list[bool]]:
+        """The state after the lessons, written into the one that is given, and whether each was accepted."""
+        calls: list[tuple[bool, int, int]] = []
+        start = 0
+        for size in lessons.sizes:
+            together = self._update_batch is not None and size > 1
+            step, end = self._batch_size if together else 1, start + size
+            calls += [(together, place, min(place + step, end)) for place in range(start, end, step)]
+            start = end
+        accepted: list[bool] = []
+        for together, group in itertools.groupby(calls, lambda call: call[0]):
+            parts = [(first, last) for _, first, last in group]
+            size = self._batch_size if together else 1
+            most = max(1, self._rows // size)
+            for begin in range(0, len(parts), most):
+                given = parts[begin : begin + most]
+                arrays = _filled_up(lessons, given, most, size, together)
+                update: Any = self._update_batch if together else self._update
+                with jax.debug_nans(False) if together else nullcontext():  # of rows that fill up a batch
+                    state, rejected = update(state, *arrays, np.int32(len(given)))
+                found = np.asarray(rejected).reshape(most, size)
+                accepted += [not row for rows, (a, b) in zip(found, given, strict=False) for row in rows[: b - a]]
+        return state, accepted
+
+
+class Maker(NamedTuple):
+    """How the models of a service are made."""
+
+    make: Callable[[HasSpaces], Agent]
+    spaces: Spaces
+    first: int
+    """arms at the beginning; 0 for points of a Box and for a catalog"""
+    seed: int
+    batch_size: int
+    row_bytes: int
+
+    def agent(self, outputs: int) -> Agent:
+        """The agent with so many outputs."""
+        observations, actions = self.spaces
+        made = self.make(Spaces(observations, gym_spaces.Discrete(outputs) if self.first else actions))
+        if not isinstance(made, Agent):
+            raise TypeError(f"what make returns must be a seqdec.core.Agent; got {type(made).__name__}")
+        return made
+
+    def model(self, outputs: int, generation: int, agent: Agent | None = None) -> Model:
+        """A model that has learned nothing."""
+        agent = self.agent(outputs) if agent is None else agent
+        return Model(agent, self.seed, outputs, self.batch_size, self.row_bytes, generation)
+
+
+def _one_by_one(update: Any) -> Any:
+    """(state, rows, count) -> (state, rejected): `update` with each of the first rows; the same for any count."""
+
+    def updates(state: PyTree, x: PyTree, actions: Any, rewards: Any, count: Any) -> tuple[PyTree, Any]:
+        def step(place: Any, carry: Any) -> Any:
+            state, rejected = carry
+            state, info = update(state, *jax.tree.map(lambda leaf: leaf[place], (x, actions, rewards)))
+            found = jnp.any(info.rejected) if rewards.ndim == 1 else info.rejected
+            return state, rejected.at[place].set(found)
+
+        return jax.lax.fori_loop(0, count, step, (state, jnp.zeros(rewards.shape, bool)))
+
+    return updates
+
+
+def _filled_up(
+    lessons: Lessons, parts: Sequence[tuple[int, int]], most: int, size: int, together: bool
+) -> tuple[Any, Any, Any]:
+    """Contexts, actions and rewards of parts of at most `size` lessons, filled up to as many as a program takes."""
+    count, lead = len(parts), (most, size) if together else (most,)
+    places: Any = slice(parts[0][0], parts[-1][1])  # parts of one lesson each, one after the other
+    if together:
+        places = np.array([[*range(a, b), *[a] * (size - (b - a))] for a, b in parts])
+
+    def filled(column: np.ndarray) -> np.ndarray:
+        whole = np.zeros((*lead, *column.shape[1:]), column.dtype)
+        whole[:count] = column[places]
+        return whole
+
+    x, rewards = lessons.x, filled(lessons.rewards)
+    if together:
+        beyond = np.arange(size) >= np.array([[b - a] for a, b in parts])
+        rewards[:count][beyond] = np.nan  # which changes no belief
+    x = {name: filled(part) for name, part in x.items()} if isinstance(x, Mapping) else filled(x)
+    return x, filled(lessons.actions), rewards
+
+
+def _filled(rows: np.ndarray) -> np.ndarray:
+    """Rows, repeated to as many as a program takes."""
+    return np.resize(rows, (_DECISIONS, *rows.shape[1:]))

@@ -1,0 +1,243 @@
+"""Reading the log of a service, also while it is in use."""
+
+import json
+import math
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import numpy as np
+
+from seqdec.features import Encoder
+from seqdec.ope.columns import part_column
+from seqdec.ope.log import Log, make_log
+from seqdec.persistence import located
+from seqdec.service import catalog, encoders, rewards
+from seqdec.service.contexts import WHOLE, record_from, unpacked
+from seqdec.service.store import COLLECTED, COLUMNS, FILE, WIDTHS, Database, lowest_of, wal
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+T = TypeVar("T")
+_SQLITE = b"SQLite format 3\0"
+"""How such a file starts."""
+
+
+def read_only(path: Path) -> Database:
+    """The log in a file, which is not changed, also while an agent uses it.
+
+    Raises OSError where the file cannot be read, and ValueError for a file of another kind.
+    """
+    in_use, copy = wal(path).exists(), None
+    if in_use and not path.with_name(f"{path.name}-shm").exists():  # a crash left it; SQLite would have to write beside
+        copy = TemporaryDirectory()
+        for file in (wal(path), path):
+            shutil.copyfile(file, Path(copy.name) / file.name)
+    file = path if copy is None else Path(copy.name) / path.name
+    # Without a WAL, SQLite would make one, which its owner might not be allowed to open.
+    mode = "mode=ro" if in_use else "mode=ro&immutable=1"
+    database = Database(path, f"{file.as_uri()}?{mode}", uri=True)
+    if copy is not None:
+        database.on_close(copy.cleanup)
+    try:
+        tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if not {"facts", "decisions", "rewards"} <= tables or not database.described():
+            raise ValueError(f"{path} is not the log of an OnlineAgent; its tables are {sorted(tables)}")
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def from_bytes(content: bytes) -> Database:
+    """The log in the bytes of a database."""
+    database = Database(Path(":memory:"))
+    database.connection.deserialize(content)
+    return database
+
+
+def log_of(database: Database, record: np.dtype) -> Log:
+    """The decisions whose reward and propensity are known. Raises ValueError where there is none."""
+    pairs = database.rewarded("WHERE rewards.number >= ? ORDER BY rewards.number", (lowest_of(database.inserted()),))
+    rows = [(decision[1], *decision[3:], reward[3]) for reward, decision in pairs if decision[-1] is not None]
+    rows.sort(key=lambda row: row[0])
+    if not rows:
+        raise ValueError(f"{database.path} has no decision with a propensity and a reward yet")
+    moments, contexts, masks, actions, propensities, stored = zip(*rows, strict=True)
+    times, weights = np.array(moments, "datetime64[ns]"), database.facts().get("reward_weights")
+    given = {"action": actions, "propensity": propensities, "timestamp": times}
+    given |= {"reward": [rewards.worth(told, weights) for told in stored]}
+    given |= {"reward_parts": rewards.columns(stored, weights)}
+    if items := database.items():
+        known = catalog.read_shelf(items, record)
+        mask = np.array([catalog.unpacked(shown, len(items)) for shown in masks])
+        users = unpacked(contexts, record)
+        users = users[catalog.USER][:, 0] if catalog.USER in (record.names or ()) else None
+        names = catalog.names(known.ids)
+        return make_log(**given, context=users, mask=mask, action_features=known.features, action_names=names)
+    if isinstance(actions[0], bytes):
+        raise ValueError("a log for off-policy evaluation has actions with an index; these are points of a box")
+    size = max(map(len, masks))
+    records = unpacked(contexts, record)
+    whole = record.names == (WHOLE,)
+    lead = (len(rows),) if whole else (len(rows), size)
+    parts = [records[name] for name in record.names or ()]
+    columns = [part.reshape(*lead, part.size // math.prod(lead)) for part in parts]
+    joined = np.concatenate(columns, axis=-1)
+    return make_log(
+        **given,
+        context=joined if whole else None,
+        action_features=None if whole else joined,
+        mask=np.frombuffer(b"".join(mask.ljust(size, b"\0") for mask in masks), bool).reshape(len(rows), size),
+    )
+
+
+def history_of(database: Database, record: np.dtype) -> "pd.DataFrame":
+    """All decisions, as `read_history` returns them."""
+    import pandas as pd
+
+    items, facts = database.items(), database.facts()
+    weights, names = facts.get("reward_weights"), encoders.names(facts.get("encoder"))
+    found = database.execute(
+        f"SELECT {COLUMNS['decisions']}, {COLUMNS['rewards']} FROM decisions LEFT JOIN rewards "
+        "USING (number) WHERE decisions.number >= ? ORDER BY decisions.number",
+        (lowest_of(database.inserted()),),
+    )
+    width = WIDTHS["decisions"]
+    rows = [(database.sound("decisions", row[:width]), _reward_of(database, row[0], row[width:])) for row in found]
+    if any(source == COLLECTED for _, (*_, source) in rows):
+        last = {number: moment for _, number, _, moment in database.rows("reports", "ORDER BY sequence")}
+        rows = [
+            (row, (told, last[row[0]] if source == COLLECTED else moment, source))
+            for row, (told, moment, source) in rows
+        ]
+    rows.sort(key=lambda row: row[0][1])  # by time
+    decided = list(zip(*(row for row, _ in rows), strict=True)) or [()] * (width - 1)
+    rewarded = list(zip(*(row for _, row in rows), strict=True)) or [()] * 3
+    number, moment, nonce, context, _, action, propensity = decided
+    columns: dict[str, Any] = {
+        "number": np.array(number, np.int64),
+        "time": _times(moment),
+        "token": pd.array([f"{key}-{salt.hex()}" for key, salt in zip(number, nonce, strict=True)], "string"),
+    }
+    if rows and isinstance(action[0], bytes):
+        points = np.array([np.frombuffer(point, np.float32) for point in action])
+        columns |= {f"action_{place}": points[:, place] for place in range(points.shape[1])}
+    else:
+        ids = {number: json.loads(text) for number, text, *_ in items}
+        columns["action"] = pd.Series([ids.get(key, key) for key in action], dtype=None if action else np.int64)
+    columns |= {
+        "propensity": np.array(propensity, float),
+        "reward": np.array([told if told is None else rewards.worth(told, weights) for told in rewarded[0]], float),
+        **{part_column(name): part for name, part in rewards.columns(rewarded[0], weights).items()},
+        "reward_time": _times(rewarded[1]),
+        "source": pd.array(rewarded[2], "string"),
+    }
+    records = unpacked(context, record)
+    for field in record.names or ():
+        part = records[field][:, 0] if items else records[field]  # of the item that was chosen
+        flat = part.reshape(len(rows), math.prod(part.shape[1:]))
+        own = names.get(field) or [f"{field}_{place}" for place in range(flat.shape[1])]
+        columns |= {f"context {name}" if name in columns else name: flat[:, i] for i, name in enumerate(own)}
+    return pd.DataFrame(columns)
+
+
+def _reward_of(database: Database, number: int, row: Sequence[Any]) -> tuple[Any, Any, Any]:
+    """Reward, its time and source, of the row of a decision's reward; None for each where it has none."""
+    if row[0] is None:
+        return None, None, None
+    _, _, _, reward, moment, source = database.sound("rewards", (row[0], number, *row[2:]))
+    return reward, moment, source
+
+
+def _times(moments: Sequence[int | None]) -> "pd.Series":
+    """Times in UTC from ns since 1970; NaT for None."""
+    import pandas as pd
+
+    numbers = [np.iinfo(np.int64).min if moment is None else moment for moment in moments]  # that of NaT
+    return pd.Series(np.array(numbers, np.int64).astype("datetime64[ns]")).dt.tz_localize("UTC")
+
+
+def is_database(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is that of an agent's folder, or of a database such as the one in it."""
+    place = located(path)
+    if place.is_dir():
+        return (place / FILE).is_file()
+    with place.open("rb") as file:
+        return file.read(len(_SQLITE)) == _SQLITE
+
+
+def read_log(path: str | os.PathLike[str]) -> Log:
+    """The decisions of an `OnlineAgent` with their rewards, for off-policy evaluation, also while it is in use.
+
+    Args:
+        path: of the agent's folder, or of the database in it or a copy of that. Nothing in it is changed.
+
+    Raises:
+        FileNotFoundError: there is no log.
+        ValueError: it is damaged, holds no reward yet, or its actions are points of a box.
+    """
+    return _read(path, lambda database: log_of(database, record_from(database.facts()["record"])))
+
+
+def read_history(path: str | os.PathLike[str]) -> "pd.DataFrame":
+    """All decisions of an `OnlineAgent`, also those without a reward, as a table, while it is in use or not.
+
+    Args:
+        path: as in `read_log`.
+
+    Returns:
+        A row for each decision, by time: number (below 0 for rows of a `warm_start`), time (UTC), token, action (or
+        action_0, ... of a point), propensity (NaN where it is not known), reward, its named parts (as reward[click]),
+        reward_time (where reports were collected, that of the last one) and source ("reported", "default", "collected",
+        "history"), missing where no reward came yet; then the context, by the names of the encoder's features or
+        context_0, ...
+
+    Raises:
+        FileNotFoundError: there is no log.
+        ValueError: it is damaged.
+    """
+    return _read(path, lambda database: history_of(database, record_from(database.facts()["record"])))
+
+
+def read_encoder(path: str | os.PathLike[str], part: Literal["item", "user"] | None = None) -> Encoder:
+    """The encoder that an `OnlineAgent` had, also while it is in use.
+
+    Args:
+        path: as in `read_log`.
+        part: of a catalog, whose items and users have encoders of their own; None: of contexts.
+
+    Raises:
+        FileNotFoundError: there is no log.
+        ValueError: the log is damaged, or the agent had no encoder, or one without a JSON form (`Encoder.of`).
+    """
+    found = _read(path, lambda database: database.facts().get("encoder"))
+    text = found if part is None else encoders.of_part(found, part)
+    if isinstance(text, str):
+        return Encoder.from_json(text)
+    if text is None:
+        kind = f"no encoder{'' if part is None else f' of each {part}'}"
+    elif "columns" in text:
+        kind = f"an encoder without a JSON form, of the columns {text['columns']}"
+    else:
+        kind = f"a catalog: say of which part, {' or '.join(map(repr, text))}"
+    raise ValueError(f"the agent of {path} had {kind}")
+
+
+def _read(path: str | os.PathLike[str], get: Callable[[Database], T]) -> T:
+    """What `get` returns of a log that may be in use."""
+    place = located(path)
+    file = place / FILE if place.is_dir() else place
+    if not file.is_file():
+        raise FileNotFoundError(f"there is no {FILE} in {place}, and no file of that name")
+    while True:
+        in_use = wal(file).exists()
+        with closing(read_only(file)) as database:
+            found = get(database)
+        if in_use or not wal(file).exists():
+            return found  # else an agent has opened it meanwhile

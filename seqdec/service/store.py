@@ -1,0 +1,551 @@
+"""The log of a service: one SQLite file in WAL mode, written before anything is acknowledged.
+
+    decisions   number, nonce, time (ns since 1970), context (`Contexts.pack`) and mask (bytes), action, propensity
+    rewards     sequence, number of the decision, batch in which it is learned, reward (a number, or named ones as a
+                JSON object), time, source: "reported", "default", "collected" (put together from reports) or "history"
+                (of another log)
+    reports     sequence, number of the decision, reward, time: what is put together later
+                Rows of other logs have numbers below 0, which are sequence and batch too. What counts is in the fact
+                "inserted", a log after the other: the batch that its first row is learned as, its lowest number, and
+                its rows, which are learned one after the other
+    arms        id, output of the model that it has (NULL: none any more), whether it is removed
+    items       number, id (as JSON), features (bytes), number of the change that removes it, from 1 (0: none): of a
+                catalog; what counts is in the fact "catalog": how many items, and the last change
+    facts       what the log belongs to, as JSON
+
+The last column of each table is a CRC-32 of the others, so that a damaged row is noticed when it is read.
+A committed transaction survives the end of the process at any point; with `fsync` also a loss of power.
+"""
+
+import itertools
+import json
+import math
+import os
+import sqlite3
+import sys
+import time
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from seqdec.persistence import check_format
+
+FORMAT = "seqdec decisions 2"
+FILE = "decisions.sqlite"
+REPORTED, DEFAULT, COLLECTED, HISTORY = "reported", "default", "collected", "history"
+TABLES = {
+    "facts": ("name TEXT PRIMARY KEY", "value TEXT"),
+    "arms": ("id INTEGER PRIMARY KEY", "output INTEGER", "removed INTEGER"),
+    "items": ("number INTEGER PRIMARY KEY", "id TEXT", "features BLOB", "removed INTEGER"),
+    "decisions": (
+        "number INTEGER PRIMARY KEY", "time INTEGER", "nonce BLOB", "context BLOB", "mask BLOB", "action",
+        "propensity REAL",
+    ),
+    "rewards": (
+        "sequence INTEGER PRIMARY KEY", "number INTEGER UNIQUE", "batch INTEGER", "reward REAL", "time INTEGER",
+        "source TEXT",
+    ),
+    "reports": ("sequence INTEGER PRIMARY KEY", "number INTEGER", "reward REAL", "time INTEGER"),
+}  # fmt: skip
+COLUMNS = {
+    table: ", ".join(f"{table}.{column.split()[0]}" for column in (*columns, "checksum"))
+    for table, columns in TABLES.items()
+}
+WIDTHS = {table: len(columns) + 1 for table, columns in TABLES.items()}
+_SCHEMA = [
+    *(f"CREATE TABLE IF NOT EXISTS {name} ({', '.join(parts)}, checksum INTEGER)" for name, parts in TABLES.items()),
+    "CREATE INDEX IF NOT EXISTS reports_of ON reports (number)",
+    "CREATE INDEX IF NOT EXISTS rewards_of ON rewards (batch)",
+    "CREATE INDEX IF NOT EXISTS removals_of ON items (removed)",
+]  # fmt: skip
+_WRITE = {
+    table: f"INSERT{' OR REPLACE' if table in ('facts', 'arms', 'items') else ''} INTO {table} VALUES "
+    f"({', '.join('?' * width)})"
+    for table, width in WIDTHS.items()
+}
+_WITH_DECISION = f"SELECT {COLUMNS['rewards']}, {COLUMNS['decisions']} FROM rewards LEFT JOIN decisions USING (number)"
+_WITH_SOURCE = f"SELECT {COLUMNS['decisions']}, source FROM decisions LEFT JOIN rewards USING (number)"
+_DROPPED = 10_000
+"""Rows of another log that never counted, which a start deletes at once."""
+
+_PORTION, _BYTES = 128, 2**18
+"""Rows that are written while others wait, and their bytes, at most."""
+
+Stored = float | str
+"""A reward as the log has it: a number, or named ones as a JSON object."""
+Transact = Callable[..., Any]
+"""(function, *arguments, urgent=False): calls it while no other call does (`seqdec.service.transactions`)."""
+
+
+class Entry(NamedTuple):
+    """A decision to be written."""
+
+    nonce: bytes
+    context: bytes
+    mask: bytes | None
+    """a byte for each id of an arm, or the items packed (`seqdec.service.catalog`); None for points of a box"""
+    action: Any
+    """id of an arm, number of an item, or the bytes of a point"""
+    propensity: float
+    """NaN where it is not known"""
+
+
+class Found(NamedTuple):
+    """A decision in the log."""
+
+    number: int
+    time: int
+    nonce: bytes
+    context: bytes
+    action: Any
+    source: str | None
+    """of its reward; None where it has none yet"""
+
+
+class Reward(NamedTuple):
+    """The reward of a decision, to be learned."""
+
+    context: bytes
+    action: Any
+    reward: Stored
+
+
+class Inserted(NamedTuple):
+    """The rows of another log in this one."""
+
+    batch: int
+    """as which the first row is learned"""
+    number: int
+    """the lowest, below 0, of the first row"""
+    rows: int
+    """each a batch of its own"""
+
+    @property
+    def last(self) -> int:
+        """The batch as which the last row is learned."""
+        return self.batch + self.rows - 1
+
+
+class Arm(NamedTuple):
+    """An arm of the service."""
+
+    output: int | None
+    """of the model; None where it has none any more"""
+    removed: bool
+
+
+def checksum(row: Sequence[Any]) -> int:
+    """Of the values of a row, as SQLite gives them back: it does not keep the sign of 0.0."""
+    return zlib.crc32(
+        b"".join(
+            [
+                value if type(value) is bytes else repr(value + 0.0 if type(value) is float else value).encode()
+                for value in row
+            ]
+        )
+    )
+
+
+def wal(path: Path) -> Path:
+    """The file beside a database that exists while it is in use, or after a crash."""
+    return path.with_name(f"{path.name}-wal")
+
+
+def portion(size: int) -> int:
+    """How many rows of so many bytes are written while others wait."""
+    return max(1, min(_PORTION, _BYTES // max(1, size)))
+
+
+def lowest_of(inserted: Sequence[Inserted]) -> int:
+    """The lowest number of a decision that counts; those below belong to a log of which not all is written."""
+    return inserted[-1].number if inserted else 0
+
+
+class Database:
+    """A log in a SQLite connection, which is read row by row with its checksum. Used by one thread at a time.
+
+    Raises OSError where the file cannot be used, and ValueError for a file of another kind or a damaged one.
+    """
+
+    def __init__(self, path: Path, source: str = ":memory:", **options: Any) -> None:
+        """Connect to `source`; messages name `path`."""
+        self.path, self._held = path, ExitStack()
+        try:
+            self.connection = sqlite3.connect(source, **options)
+        except sqlite3.Error as error:
+            raise self._error(error) from error
+        self._held.callback(self.connection.close)
+        self.connection.text_factory = lambda text: text.decode(errors="replace")  # for the checksum to notice
+
+    def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        """All rows of a statement."""
+        try:
+            return self.connection.execute(statement, parameters).fetchall()
+        except sqlite3.Error as error:
+            raise self._error(error) from error
+
+    def write(self, table: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Write rows with their checksums, within the transaction that holds or, if it is one, in its own."""
+        try:
+            for row in rows:
+                self.connection.execute(_WRITE[table], (*row, checksum(row)))
+        except sqlite3.Error as error:
+            raise self._error(error) from error
+
+    def rows(self, table: str, condition: str = "", parameters: Sequence[Any] = ()) -> list[Sequence[Any]]:
+        """Rows of a table, without their checksums."""
+        found = self.execute(f"SELECT {COLUMNS[table]} FROM {table} {condition}", parameters)
+        return [self.sound(table, row) for row in found]
+
+    def rewarded(self, condition: str, parameters: Sequence[Any]) -> list[tuple[Sequence[Any], Sequence[Any]]]:
+        """Rewards, each with its decision."""
+        width, pairs = WIDTHS["rewards"], []
+        for row in self.execute(f"{_WITH_DECISION} {condition}", parameters):
+            reward = self.sound("rewards", row[:width])
+            pairs.append((reward, self.sound("decisions", (reward[1], *row[width + 1 :]))))
+        return pairs
+
+    def sound(self, table: str, row: Sequence[Any]) -> Sequence[Any]:
+        """A row without its checksum. Raises ValueError where that is wrong."""
+        if checksum(row[:-1]) != row[-1]:
+            raise ValueError(
+                f"{self.path} is damaged: the row {row[0]!r} of its table {table} does not have its checksum; "
+                "restore it from a copy"
+            )
+        return row[:-1]
+
+    def described(self) -> bool:
+        """Whether the file says what it belongs to. Raises ValueError where it has another format."""
+        tables = self.execute("SELECT 1 FROM sqlite_master WHERE name = 'facts'")
+        texts = dict(self.execute("SELECT name, value FROM facts")) if tables else {}
+        if "format" in texts:
+            names = [name for name in ("format", "versions") if name in texts]
+            check_format(self.path, {name: json.loads(texts[name]) for name in names}, FORMAT)
+        return "record" in texts
+
+    def facts(self) -> dict[str, Any]:
+        """What the log belongs to; empty for a new one."""
+        return {name: json.loads(value) for name, value in self.rows("facts")} if self.described() else {}
+
+    def inserted(self) -> list[Inserted]:
+        """The other logs in this one, in the order in which they are learned."""
+        return [Inserted(*one) for one in self._fact("inserted", [])]
+
+    def catalog(self) -> tuple[int, int]:
+        """How many items were ever part of the catalog, and the number of the last change."""
+        count, change = self._fact("catalog", (sys.maxsize, 1))
+        return count, change
+
+    def items(self) -> list[tuple[int, str, bytes, bool]]:
+        """Number, id, features and whether it is removed of all items of a catalog, by number; none without one."""
+        if not self.execute("SELECT 1 FROM sqlite_master WHERE name = 'items'"):
+            return []
+        count, change = self.catalog()
+        rows = self.rows("items", "WHERE number < ? ORDER BY number", (count,))
+        return [(number, name, features, 0 < removed <= change) for number, name, features, removed in rows]
+
+    def on_close(self, call: Callable[[], Any]) -> None:
+        """What to do when the file is closed."""
+        self._held.callback(call)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._held.close()
+
+    def _fact(self, name: str, default: Any) -> Any:
+        rows = self.rows("facts", "WHERE name = ?", (name,))
+        return json.loads(rows[0][1]) if rows else default
+
+    def _error(self, error: sqlite3.Error) -> Exception:
+        """An error that names the file."""
+        if isinstance(error, sqlite3.OperationalError):
+            return OSError(f"cannot use {self.path}: {error}")
+        if isinstance(error, sqlite3.ProgrammingError):  # a daemon thread goes on while the process ends
+            return RuntimeError(f"{self.path} is closed, perhaps because the process ends ({error})")
+        return ValueError(f"{self.path} is damaged or no log of decisions: {error}; restore it from a copy")
+
+
+class Store:
+    """The log in `folder`, or in memory for None. Used by one thread at a time, but for `flush` and `check_place`.
+
+    Each method that writes does so in one transaction. What is long, such as another log, is written in several, and
+    counts from the last one on. Raises as `Database`.
+    """
+
+    decisions: int
+    """how many count"""
+    rewards: int
+    """how many count"""
+    batches: int
+    """rewards that were given at once are a batch, and learned together: how many there are"""
+
+    def __init__(self, folder: Path | None, *, fsync: bool = False) -> None:
+        """See the class."""
+        self.path = Path(":memory:") if folder is None else folder / FILE
+        self._time, self._ahead, self._file = 0, 0, None
+        self.database = Database(self.path, str(self.path), isolation_level=None, check_same_thread=False)
+        try:
+            self.database.execute("PRAGMA journal_mode = WAL")
+            self.database.execute(f"PRAGMA synchronous = {'FULL' if fsync else 'NORMAL'}")
+            self.database.described()
+            for statement in _SCHEMA:
+                self.database.execute(statement)
+            self.recover()
+            while self.drop_staged(_DROPPED):
+                pass
+            self._file = None if folder is None else _identity(self.path)
+        except BaseException:
+            self.close()
+            raise
+
+    def now(self) -> int:
+        """The time in ns, later than that of every decision before; where a clock jumps back, it goes on from there."""
+        clock = time.time_ns()
+        self._ahead = max(self._ahead, self._time + 1 - clock)
+        self._time = clock + self._ahead
+        return self._time
+
+    def append_decisions(self, entries: Sequence[Entry]) -> int:
+        """Commit decisions, numbered from the number that is returned."""
+        first = self.decisions + lowest_of(self._inserted) + 1
+        self._commit(("decisions", self._decisions(entries, first)))
+        self.decisions += len(entries)
+        return first
+
+    def append_rewards(self, rows: Sequence[tuple[Found, Stored, str]]) -> None:
+        """Commit rewards of decisions with their sources, which are learned as one batch."""
+        batch, first = self.batches + 1, self.rewards + lowest_of(self._inserted) + 1
+        written = [
+            (sequence, found.number, batch, reward, self.now(), source)
+            for sequence, (found, reward, source) in enumerate(rows, first)
+        ]
+        self._commit(("rewards", written))
+        self.rewards += len(rows)
+        self.batches = batch
+        self._latest = (
+            batch,
+            [
+                Reward(found.context, found.action, reward + 0.0 if isinstance(reward, float) else reward)
+                for found, reward, _ in rows
+            ],
+        )
+
+    def append_reports(self, rows: Sequence[tuple[int, Stored]]) -> None:
+        """Commit rewards of decisions by number, which are put together later."""
+        ((last,),) = self.database.execute("SELECT coalesce(max(sequence), 0) FROM reports")
+        self._commit(("reports", [(sequence, *row, self.now()) for sequence, row in enumerate(rows, last + 1)]))
+
+    def find(self, number: int) -> Found | None:
+        """The decision of that number, if there is one."""
+        rows = self.database.execute(f"{_WITH_SOURCE} WHERE decisions.number = ?", (number,))
+        return self._found(rows[0]) if rows else None
+
+    def reports(self, number: int) -> list[Stored]:
+        """The reports of a decision, in their order."""
+        return [row[2] for row in self.database.rows("reports", "WHERE number = ? ORDER BY sequence", (number,))]
+
+    def unrewarded(self, number: int, before: int, most: int) -> tuple[list[Found], int]:
+        """Of the next decisions after that number and from before that time, 0 to `most`: those without a reward.
+
+        Returns them, and the number of the last that was looked at.
+        """
+        condition = "WHERE decisions.number > ? ORDER BY decisions.number LIMIT ?"
+        rows = self.database.execute(f"{_WITH_SOURCE} {condition}", (number, most))
+        early = list(itertools.takewhile(lambda row: row[1] < before, rows))  # times increase
+        return [self._found(row) for row in early if row[-1] is None], early[-1][0] if early else number
+
+    def settled(self) -> int:
+        """The number up to which `unrewarded` was asked and answered in an earlier process."""
+        condition = "SELECT coalesce(max(number), 0) FROM rewards WHERE source IN (?, ?)"
+        return self.database.execute(condition, (DEFAULT, COLLECTED))[0][0]
+
+    def batches_after(self, batch: int, most: int) -> list[tuple[int, list[Reward]]]:
+        """Number and rewards of the next batches, at most so many, in the order in which they were given."""
+        if self._latest and self._latest[0] == batch + 1:
+            return [self._latest]
+        after, last, shift = self._stored(batch, most)
+        pairs = self.database.rewarded("WHERE batch > ? AND batch <= ? ORDER BY batch, sequence", (after, last))
+        batches = [
+            (number + shift, [Reward(decision[3], decision[5], reward[3]) for reward, decision in group])
+            for number, group in itertools.groupby(pairs, lambda pair: pair[0][2])
+        ]
+        if not batches and batch < self.batches:
+            raise ValueError(
+                f"{self.path} is damaged: batch {batch + 1} of its rewards is missing; restore it from a copy"
+            )
+        return batches
+
+    def latest(self, count: int) -> list[bytes]:
+        """The contexts of the last decisions, so many at most; those of other logs come after all others."""
+        condition = "WHERE number >= ? ORDER BY number DESC LIMIT ?"
+        return [row[3] for row in self.database.rows("decisions", condition, (lowest_of(self._inserted), count))]
+
+    def facts(self) -> dict[str, Any]:
+        """What the log belongs to; empty for a new one."""
+        return self.database.facts()
+
+    def arms(self) -> dict[int, Arm]:
+        """The arms by id, removed ones too."""
+        rows = self.database.rows("arms", "ORDER BY id")
+        return {key: Arm(output, bool(removed)) for key, output, removed in rows}
+
+    def describe(self, facts: Mapping[str, Any], arms: Mapping[int, Arm]) -> None:
+        """Write facts and arms."""
+        rows = [(key, arm.output, int(arm.removed)) for key, arm in arms.items()]
+        self._commit(("facts", _as_rows(facts)), ("arms", rows))
+
+    def write_items(self, rows: Sequence[tuple[int, str, bytes, int]]) -> None:
+        """Write items by number, anew where they have been written before; they count from `show_items` on."""
+        self._commit(("items", rows))
+
+    def show_items(self, count: int, change: int) -> None:
+        """Commit a change of the catalog, of which so many items were ever part, and all that was written for it."""
+        self._commit(("facts", _as_rows({"catalog": [count, change]})))
+
+    def undo_removals(self, most: int) -> int:
+        """Take back removals that were written for a change that did not come to its end; returns how many, at most."""
+        count, change = self.database.catalog()
+        rows = self.database.rows("items", "WHERE removed > ? AND number < ? LIMIT ?", (change, count, most))
+        self.write_items([(number, name, features, 0) for number, name, features, _ in rows])
+        return len(rows)
+
+    def histories(self) -> list[str]:
+        """The digests of the other logs in this one."""
+        return self.facts().get("histories", [])
+
+    def stage(self, place: int, entries: Sequence[Entry], rewards: Sequence[Stored], rows: int) -> None:
+        """Commit some decisions with their rewards, from that place on, of a log of so many rows.
+
+        They count from `show_history` on.
+        """
+        first = lowest_of(self._inserted) - rows + place
+        decisions = self._decisions(entries, first)
+        given = [(number, number, number, reward, self.now(), HISTORY) for number, reward in enumerate(rewards, first)]
+        self._commit(("decisions", decisions), ("rewards", given))
+
+    def show_history(self, rows: int, digest: str) -> None:
+        """Commit a log of so many rows, all of which are staged, and its digest."""
+        inserted = [*self._inserted, Inserted(self.batches + 1, lowest_of(self._inserted) - rows, rows)]
+        self._commit(("facts", _as_rows({"inserted": inserted, "histories": [*self.histories(), digest]})))
+        self.recover()
+
+    def drop_staged(self, most: int) -> int:
+        """Delete what is staged of a log that does not count; returns how many rows, at most."""
+        found = self.database.execute(
+            "SELECT number FROM decisions WHERE number < ? ORDER BY number LIMIT ?", (lowest_of(self._inserted), most)
+        )
+        if found:
+            try:
+                self.database.execute("BEGIN IMMEDIATE")
+                for table in ("rewards", "decisions"):
+                    self.database.execute(f"DELETE FROM {table} WHERE number <= ?", found[-1])
+                self.database.execute("COMMIT")
+            except BaseException:
+                self.recover()
+                raise
+        return len(found)
+
+    def recover(self) -> None:
+        """Undo what was not committed, and count what was; after an exception at any point of any method."""
+        if self.database.connection.in_transaction:
+            self.database.execute("ROLLBACK")
+        self._latest: tuple[int, list[Reward]] | None = None
+        number, latest = self._last("number, time", "decisions", "number")
+        sequence, batch = self._last("sequence, batch", "rewards", "sequence")
+        self._inserted = self.database.inserted()
+        self.decisions, self.rewards = (last - lowest_of(self._inserted) for last in (number, sequence))
+        newest = self.database.execute(
+            "SELECT time FROM decisions WHERE number < ? ORDER BY number DESC LIMIT 1",
+            (self._inserted[-2].number if len(self._inserted) > 1 else 0,),
+        )
+        self.batches = max([batch, *(log.last for log in self._inserted)])
+        self._time = max(self._time, latest, *(moment for (moment,) in newest))
+
+    def flush(self) -> None:
+        """Make all that is committed last even if the power fails, in any thread.
+
+        What is not in the WAL is in the database, which SQLite synchronizes before it uses the WAL anew.
+        """
+        self.check_place()
+        if wal(self.path).exists():  # not on file systems without shared memory
+            with wal(self.path).open("rb+") as file:
+                os.fsync(file.fileno())
+
+    def check_place(self) -> None:
+        """Refuse to go on where the folder does not hold the open file: what is written would be lost.
+
+        Raises FileNotFoundError with the remedy. A folder that is back is used again.
+        """
+        if self._file is not None and _identity(self.path) != self._file:
+            raise FileNotFoundError(
+                f"the folder {self.path.parent} of this agent was removed, renamed or replaced while it was in use; "
+                "nothing was written: put it back in its place to go on, or close this agent and make one with the "
+                "folder where it is"
+            )
+
+    def content(self) -> bytes | None:
+        """The whole database of a log in memory."""
+        return self.database.connection.serialize() if self._file is None else None
+
+    def close(self) -> None:
+        """Close the file."""
+        self.database.close()
+
+    def _found(self, row: Sequence[Any]) -> Found:
+        number, moment, nonce, context, _, action, _ = self.database.sound("decisions", row[:-1])
+        return Found(number, moment, nonce, context, action, row[-1])
+
+    def _stored(self, batch: int, most: int) -> tuple[int, int, int]:
+        """Where the next batches are: after which number, up to which, and by how much these are below theirs."""
+        for log in self._inserted:
+            if batch + 1 < log.batch:
+                return batch, min(batch + most, log.batch - 1), 0
+            if batch < log.last:
+                shift = log.batch - log.number
+                return batch - shift, min(batch + most, log.last) - shift, shift
+        return batch, batch + most, 0
+
+    def _decisions(self, entries: Sequence[Entry], first: int) -> list[Any]:
+        """Rows of their table, numbered from the first."""
+        moment = self.now()
+        self._time += max(len(entries) - 1, 0)  # a ns later for each
+        return [
+            # SQLite makes NULL of a NaN
+            (first + place, moment + place, *entry[:-1], None if math.isnan(entry.propensity) else entry.propensity)
+            for place, entry in enumerate(entries)
+        ]
+
+    def _last(self, columns: str, table: str, key: str) -> Any:
+        """Two columns of the last row of a table, besides those of other logs; zeros where there is none."""
+        found = self.database.execute(f"SELECT {columns} FROM {table} WHERE {key} > 0 ORDER BY {key} DESC LIMIT 1")
+        return found[0] if found else (0, 0)
+
+    def _commit(self, *parts: tuple[str, Sequence[Any]]) -> None:
+        """Write rows to tables in one transaction."""
+        self.check_place()
+        several = sum(len(rows) for _, rows in parts) > 1  # a single row is a transaction
+        try:
+            if several:
+                self.database.execute("BEGIN IMMEDIATE")
+            for table, rows in parts:
+                self.database.write(table, rows)
+            if several:
+                self.database.execute("COMMIT")
+        except BaseException:
+            self.recover()
+            raise
+
+
+def _as_rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [(name, json.dumps(value)) for name, value in facts.items()]
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What tells a file from others, also after it was renamed; None where there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
