@@ -164,5 +164,5 @@ def test_every_field_of_a_public_named_tuple_is_described() -> None:
 
 
 def test_all_documented_packages_are_attributes() -> None:
-    for name in ("data", "executors", "online", "results", "runtime", "states"):
+    for name in ("data", "executors", "results", "runtime", "service", "states"):
         assert getattr(seqdec, name) is importlib.import_module(f"seqdec.{name}")

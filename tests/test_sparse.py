@@ -37,7 +37,9 @@ def service(folder: Path | None = None, site: Any = SITE, make: Any = exceptions
 def logged(one: seqdec.OnlineAgent) -> list[list[float]]:
     """The contexts of the log."""
     found = one._store.database.connection.execute("SELECT context FROM decisions ORDER BY number").fetchall()
-    return contexts.unpacked([context for (context,) in found], one._record)[contexts.WHOLE].tolist()
+    return contexts.unpacked([context for (context,) in found], contexts.Contexts(SITE.observation_space).record)[
+        contexts.WHOLE
+    ].tolist()
 
 
 @pytest.mark.sampled(2)

@@ -53,51 +53,28 @@ class Imported(NamedTuple):
 
 
 class Actions(Protocol):
-    """What a kind of actions answers; `ask`, `ask_many` and `explain` in any thread, the others for one at a time."""
+    """What a kind of actions answers; `ask`, `ask_many` and `explain` in any thread, the others for one at a time.
 
-    def restore(self, store: Store, outputs: int) -> None:
-        """Follow the log, with a model of so many outputs."""
-        ...
+    restore: follow the log, with a model of so many outputs.
+    ask, ask_many: what a caller gave, checked and converted. Raise TypeError or ValueError.
+    choose: actions of the decisions from a number on. Raises TypeError or ValueError.
+    lesson: what a model learns of an action in the log: its output, or a point; None: it has no output any more.
+    consider, explain: what an explanation is made of, and the explanation, while others decide.
+    records_of: the contexts of another log, as far as they tell it from others, and what else does. Raises ValueError.
+    imported: what is written of another log. Raises ValueError where an action is not known.
+    warm_up: compile all programs.
+    """
 
-    def ask(self, context: Any, mask: Any, items: Any) -> Any:
-        """What a caller gave for a decision. Raises TypeError or ValueError."""
-        ...
-
-    def ask_many(self, stacked: Any, masks: Any, items: Any) -> Any:
-        """As `ask`, for several."""
-        ...
-
-    def choose(self, model: Model, number: int, asked: Any) -> Chosen:
-        """Choose actions of the decisions from that number on. Raises TypeError or ValueError."""
-        ...
-
-    def lesson(self, action: Any) -> Any:
-        """What a model learns of an action in the log: its output, or a point; None: it has no output any more."""
-        ...
-
-    def consider(self, store: Store, model: Model, asked: Any) -> Any:
-        """What an explanation is made of, which can be computed while others decide."""
-        ...
-
-    def explain(self, considered: Any, context: Any) -> Explanation:
-        """What the agent believes of every action, for any thread."""
-        ...
-
-    def records_of(self, log: Log) -> tuple[np.ndarray, list[np.ndarray]]:
-        """The contexts of another log, as far as they tell it from others, and what else does. Raises ValueError."""
-        ...
-
-    def imported(self, log: Log, records: np.ndarray) -> Imported:
-        """What is written of another log. Raises ValueError where an action is not known."""
-        ...
-
-    def warm_up(self, model: Model) -> None:
-        """Compile all programs."""
-        ...
-
-    def __str__(self) -> str:
-        """What there is, for a text about the service."""
-        ...
+    def restore(self, store: Store, outputs: int) -> None: ...
+    def ask(self, context: Any, mask: Any, items: Any) -> Any: ...
+    def ask_many(self, stacked: Any, masks: Any, items: Any) -> Any: ...
+    def choose(self, model: Model, number: int, asked: Any) -> Chosen: ...
+    def lesson(self, action: Any) -> Any: ...
+    def consider(self, store: Store, model: Model, asked: Any) -> Any: ...
+    def explain(self, considered: Any, context: Any) -> Explanation: ...
+    def records_of(self, log: Log) -> tuple[np.ndarray, list[np.ndarray]]: ...
+    def imported(self, log: Log, records: np.ndarray) -> Imported: ...
+    def warm_up(self, model: Model) -> None: ...
 
 
 class Asked(NamedTuple):
@@ -114,7 +91,6 @@ class Contextual:
     """Contexts as callers give them: observations, or rows of an encoder."""
 
     def __init__(self, contexts: Contexts, encoder: Encoder | None) -> None:
-        """See the class."""
         self.contexts, self.encoder = contexts, encoder
 
     def one(self, context: Any, mask: Any, items: Any) -> Asked:
@@ -147,7 +123,6 @@ class Points:
     """Points of a Box."""
 
     def __init__(self, contexts: Contexts, encoder: Encoder | None, space: gym_spaces.Box) -> None:
-        """See the class."""
         self._given, self._shape = Contextual(contexts, encoder), space.shape
         self.ask, self.ask_many = self._given.one, self._given.many
 
@@ -155,10 +130,9 @@ class Points:
         return "points of a Box"
 
     def restore(self, store: Store, outputs: int) -> None:
-        """There is nothing to restore."""
+        pass
 
     def choose(self, model: Model, number: int, asked: Asked) -> Chosen:
-        """See `Actions`."""
         rows, count = asked.rows, len(asked.rows.packed)
         if asked.mask is not None:
             raise ValueError(f"the mask must be None, because actions are points of a Box; got {asked.mask!r:.80}")
@@ -172,30 +146,24 @@ class Points:
         )
 
     def lesson(self, action: bytes) -> np.ndarray:
-        """See `Actions`."""
         return np.frombuffer(action, np.float32).reshape(self._shape)
 
     def consider(self, store: Store, model: Model, asked: Asked) -> Any:
-        """Raises TypeError."""
         raise TypeError(
             f"{model.agent.name} cannot explain how it would play: its actions are points of a Box, of which it tries "
             "some"
         )
 
     def explain(self, considered: Any, context: Any) -> Explanation:
-        """Never called."""
         raise NotImplementedError
 
     def records_of(self, log: Log) -> tuple[np.ndarray, list[np.ndarray]]:
-        """See `Actions`."""
         return self._given.records_of(log), []
 
     def imported(self, log: Log, records: np.ndarray) -> Imported:
-        """Raises ValueError."""
         raise ValueError(f"the log has {log.num_actions} actions; this agent has 0 arms")
 
     def warm_up(self, model: Model) -> None:
-        """See `Actions`."""
         record = np.zeros(1, self._given.contexts.record)
         model.warm_up(self._given.contexts.clipped(record).x, np.zeros(self._shape, np.float32))
 
@@ -243,7 +211,6 @@ class Arms:
     """
 
     def __init__(self, contexts: Contexts, encoder: Encoder | None, first: int) -> None:
-        """See the class."""
         self._given, self._first = Contextual(contexts, encoder), first
         self.ask, self.ask_many = self._given.one, self._given.many
         self._use({}, 0)
@@ -257,11 +224,9 @@ class Arms:
         return tuple(key for key, arm in self.arms.items() if not arm.removed)
 
     def restore(self, store: Store, outputs: int) -> None:
-        """See `Actions`."""
         self._use(store.arms(), outputs)
 
     def choose(self, model: Model, number: int, asked: Asked) -> Chosen:
-        """See `Actions`."""
         rows, count = asked.rows, len(asked.rows.packed)
         if asked.mask is None:
             masks, shown = np.repeat(self._open[None], count, 0), [self._shown] * count
@@ -280,11 +245,9 @@ class Arms:
         return Chosen(actions, rows.packed, shown, actions, propensities.tolist(), probabilities, rows.clipped)
 
     def lesson(self, action: int) -> int | None:
-        """See `Actions`."""
         return self.arms[action].output
 
     def consider(self, store: Store, model: Model, asked: Asked) -> Considered:
-        """See `Actions`."""
         allowed = self._allowed(asked.mask, asked.lead)[None]
         outputs = {key: arm.output for key, arm in self.arms.items() if not arm.removed and arm.output is not None}
         contexts, rows, middle = self._given.contexts, asked.rows, None
@@ -295,24 +258,20 @@ class Arms:
         return Considered(model, model.copied(), x, self._masks(allowed)[0], outputs, middle)
 
     def explain(self, considered: Considered, context: Any) -> Explanation:
-        """See `Actions`."""
         model, state, x, mask, outputs, middle = considered
         found = model.explained(state, x, mask, middle)
         return explanation.made(outputs, found, x, self._given.encoder, context)
 
     def records_of(self, log: Log) -> tuple[np.ndarray, list[np.ndarray]]:
-        """See `Actions`."""
         return self._given.records_of(log), []
 
     def imported(self, log: Log, records: np.ndarray) -> Imported:
-        """See `Actions`."""
         if log.num_actions > len(self.arms):
             raise ValueError(f"the log has {log.num_actions} actions; this agent has {len(self.arms)} arms")
         rows = self._given.contexts.clipped(records)
         return Imported(rows, split(log.mask.tobytes(), len(records)), log.action.tolist())
 
     def warm_up(self, model: Model) -> None:
-        """See `Actions`."""
         record = np.zeros(1, self._given.contexts.record)
         model.warm_up(self._given.contexts.clipped(record).x, np.int32(0))
 

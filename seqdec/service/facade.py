@@ -123,7 +123,6 @@ class OnlineAgent:
         fsync: bool = False,
         relearn: bool = False,
     ) -> None:
-        """See the class."""
         check_process()
         catalog = spaces if isinstance(spaces, Catalog) else None
         if expire_after is not None:
@@ -243,10 +242,10 @@ class OnlineAgent:
 
         Args:
             context: an observation of the space, or with an encoder a row as a dict; with a `Catalog` that of its user,
-                or nothing where it has none. Numbers beyond the bounds of a Box of floats are moved to them, and
-                `counts` tells in how many contexts.
-            mask: (number of ids) bool, whether each arm may be played; None: all. Removed arms never are, nor those
-                that were added after the mask was made, which then is shorter.
+                or nothing where it has none. Numbers beyond the bounds of a Box of floats are moved to them ("clipped"
+                in `counts`).
+            mask: (number of ids) bool, whether each arm may be played; None: all. A shorter one, made before arms were
+                added, does not allow these.
             items: ids of a `Catalog`'s items, of which one is chosen; None: all.
 
         Raises:
@@ -266,45 +265,30 @@ class OnlineAgent:
             masks: (n, number of ids) bool; None: all arms may be played.
             items: ids of a `Catalog`'s items for each context; None: all.
 
-        Raises:
-            As `decide`, for the first that is wrong; the log is unchanged.
+        Raises as `decide`, for the first that is wrong; the log is unchanged.
         """
         return self._transact(self._decide, self._actions.ask_many(stacked, masks, items), urgent=True)
 
     def decide_slate(self, count: int, context: Any = None, *, items: Iterable[Id] | None = None) -> list[Decision]:
-        """Choose several different items of a `Catalog`, one after the other, by the present belief.
+        """Choose `count` different items of a `Catalog` for a context, by the present belief.
 
-        Each is a decision of its own among the items that the ones before it have left: its propensity is that of its
-        position after those, and its reward is reported with its own token.
-
-        Args:
-            count: how many.
-            context: as in `decide`.
-            items: as in `decide`; at least `count`.
-
-        Raises:
-            As `decide`.
+        Each is a decision of its own, with a token and a propensity, among the items that the ones before have left.
+        Arguments and errors as in `decide`.
         """
         return self._transact(self._decide, self._items().ask_slate(count, context, items), urgent=True)
 
     def explain(self, context: Any = None, mask: Any = None, *, items: Iterable[Id] | None = None) -> Explanation:
         """What the agent believes of every arm in a context, how it would play, and why; nothing is logged or changed.
 
-        The first call compiles a program, while others go on.
-
-        Args:
-            context: as in `decide`.
-            mask: as in `decide`.
-            items: as in `decide`.
+        Arguments as in `decide`. The first call compiles a program, while others go on.
 
         Returns:
             Mean, deviation and probability of every arm or item. Where contexts of arms are floats, also by how much
-            each of them moves the mean away from that of the mean of the latest contexts; with an encoder, by columns
-            of its table.
+            each number, or column of the encoder's table, moves the mean away from that at the mean of the latest
+            contexts.
 
         Raises:
-            TypeError, ValueError: as `decide`; or actions are points of a Box; or the agent, perhaps your own, has no
-                `Agent.assess`.
+            TypeError, ValueError: as `decide`; or actions are points of a Box; or the agent has no `Agent.assess`.
         """
         if self.agent.assess is None:
             raise TypeError(f"{self.agent.name} cannot explain how it would play: it has no `assess`")
@@ -331,18 +315,10 @@ class OnlineAgent:
         return self.learn_many([(token, reward)])[0]
 
     def learn_many(self, pairs: Iterable[tuple[str, Any]]) -> list[Result]:
-        """Learn several rewards, those that are new in one update for each `batch_size` of them.
+        """Learn (token, reward) pairs, those that are new in one update for each `batch_size` of them.
 
-        Agents without `Agent.update_batch` learn one after the other.
-
-        Args:
-            pairs: (token, reward) of each.
-
-        Returns:
-            What became of each, as in `learn`.
-
-        Raises:
-            As `learn`, for the first that is wrong; the log is unchanged.
+        Agents without `Agent.update_batch` learn one after the other. Returns what became of each, as `learn`, and
+        raises as it, for the first that is wrong; the log is unchanged.
         """
         results = self._transact(self._rewards.report, self._rewards.parse(pairs))
         self._learner.snapshot_if_due(self._transact)

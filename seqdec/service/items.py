@@ -66,7 +66,6 @@ class Items:
     shelf: Shelf
 
     def __init__(self, contexts: Contexts, known: Catalog, maker: Maker) -> None:
-        """See the class."""
         self._contexts, self._catalog, self._maker = contexts, known, maker
         self._users = None if known.user is None else Contexts(catalog.box_of(known.user), "the context")
         self._choosing: dict[int, Callable[..., tuple[int, float]]] = {}
@@ -76,11 +75,9 @@ class Items:
         return f"{counted(len(self.shelf.numbers), 'item')} of a catalog"
 
     def restore(self, store: Store, outputs: int) -> None:
-        """See `Actions`."""
         self.shelf = catalog.read_shelf(store.database.items(), self._contexts.record)
 
     def ask(self, context: Any, mask: Any, items: Any) -> AskedItems:
-        """See `Actions`."""
         _no_mask(mask)
         user = self._catalog.user
         if self._users is None:
@@ -90,7 +87,6 @@ class Items:
         return AskedItems(self._users.one(user(context) if isinstance(user, Encoder) else context), [items])
 
     def ask_many(self, stacked: Any, masks: Any, items: Any) -> AskedItems:
-        """See `Actions`."""
         _no_mask(masks)
         user = self._catalog.user
         users, (_, count) = None, sized(stacked := user.transform(stacked) if isinstance(user, Encoder) else stacked)
@@ -110,7 +106,6 @@ class Items:
         return AskedItems(users, [None if items is None else list(items)] * count, different=True)
 
     def choose(self, model: Model, number: int, asked: AskedItems) -> Chosen:
-        """See `Actions`."""
         shelf, users = self.shelf, asked.users
         offered = [shelf.chosen(ids) for ids in asked.items]
         if not offered:
@@ -135,16 +130,13 @@ class Items:
         return Chosen(actions, contexts, masks, written, propensities, [None] * len(actions), clipped)
 
     def lesson(self, action: int) -> int:
-        """See `Actions`: the first row of a decision is the item that was chosen."""
-        return 0
+        return 0  # the first row of a decision is the item that was chosen
 
     def consider(self, store: Store, model: Model, asked: AskedItems) -> Considered:
-        """See `Actions`."""
         user = None if asked.users is None else asked.users.x[0]
         return Considered(model, model.copied(), self.shelf, self.shelf.chosen(asked.items[0]), user)
 
     def explain(self, considered: Considered, context: Any) -> Explanation:
-        """See `Actions`."""
         model, state, shelf, numbers, user = considered
         size = catalog.size_of(len(numbers), len(shelf.live))
         if size not in self._explaining:
@@ -155,7 +147,7 @@ class Items:
         return explanation.made(places, found, x, None, None)
 
     def records_of(self, log: Log) -> tuple[np.ndarray, list[np.ndarray]]:
-        """See `Actions`: records with the users alone, and the names of the actions and their features."""
+        """Records with the users alone; the names of the actions and their features."""
         parts: Any = self._contexts.record.names
         width = self._contexts.shape_of(USER)[1] if USER in parts else 0
         if log.context.shape[1] != width:
@@ -176,7 +168,6 @@ class Items:
         return records, [names] if log.action_features is None else [names, log.action_features]
 
     def imported(self, log: Log, records: np.ndarray) -> Imported:
-        """See `Actions`: actions are items by their names."""
         shelf = self.shelf
         in_order = sorted(shelf.numbers, key=lambda name: isinstance(name, str))  # "7" before 7
         by_name = {str(name): shelf.numbers[name] for name in in_order}
@@ -198,7 +189,6 @@ class Items:
         return Imported(self._contexts.clipped(records), masks, numbers[log.action].tolist())
 
     def warm_up(self, model: Model) -> None:
-        """See `Actions`."""
         model.warm_up(self._contexts.clipped(np.zeros(1, self._contexts.record)).x, np.int32(0), decides=False)
         self._compile(model, model.copied(), len(self.shelf.live))
 

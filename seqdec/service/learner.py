@@ -67,7 +67,6 @@ class Learner:
         folder: Path | None,
         every: int,
     ) -> None:
-        """See the class."""
         self._store, self._actions, self._contexts, self._maker = store, actions, contexts, maker
         self._worth, self._facts, self._every = worth, facts, every
         self._snapshot = None if folder is None else folder / SNAPSHOT

@@ -79,7 +79,6 @@ class Model:
     def __init__(
         self, agent: Agent, seed: int, outputs: int, batch_size: int, row_bytes: int, generation: int = 0
     ) -> None:
-        """See the class."""
         self.agent, self.outputs, self.generation = agent, outputs, generation
         self.facts = {**identity_of(agent), "outputs": outputs, "generation": generation}
         self._batch_size, self._rows = batch_size, max(1, min(_ROWS, _BYTES // max(1, row_bytes)))

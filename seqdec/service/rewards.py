@@ -118,7 +118,6 @@ class Rewards:
     """
 
     def __init__(self, rule: Rule, expire_after: float | None, store: Store, learner: Learner) -> None:
-        """See the class."""
         if expire_after is not None:
             positive("expire_after", expire_after)
         self._rule, self._store, self._learner = rule, store, learner

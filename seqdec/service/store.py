@@ -282,7 +282,6 @@ class Store:
     """rewards that were given at once are a batch, and learned together: how many there are"""
 
     def __init__(self, folder: Path | None, *, fsync: bool = False) -> None:
-        """See the class."""
         self.path = Path(":memory:") if folder is None else folder / FILE
         self._time, self._ahead, self._file = 0, 0, None
         self.database = Database(self.path, str(self.path), isolation_level=None, check_same_thread=False)

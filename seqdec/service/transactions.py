@@ -22,7 +22,6 @@ class Transactions:
     """
 
     def __init__(self, store: Store, learner: Learner, rewards: Rewards) -> None:
-        """See the class."""
         self._store, self._learner, self._rewards = store, learner, rewards
         self._process, self._sound, self._collects = os.getpid(), True, rewards.collects
         self.lock, self.is_open = threading.RLock(), True
