@@ -15,7 +15,7 @@ import pytest
 import seqdec
 from seqdec import progress
 from seqdec.runtime import UNFUSED, UNOPTIMIZED
-from tests.services import Clock
+from tests.service.services import Clock
 from tests.tables import write_open_bandit, write_tables
 
 

@@ -15,7 +15,7 @@ from seqdec.core import Spaces
 from seqdec.features import Categorical, Encoder, Numeric
 from seqdec.ope import make_log
 from seqdec.service import read_history
-from tests.services import Clock
+from tests.service.services import Clock
 
 ENCODER = Encoder({"age": Numeric(40, 12), "city": Categorical(("Oslo", "Rome"))})
 

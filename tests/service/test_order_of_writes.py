@@ -16,7 +16,7 @@ from safetensors.numpy import load_file
 
 import seqdec
 from seqdec.core import Agent
-from tests.services import X, service
+from tests.service.services import X, service
 from tests.toys import toy_agent, toy_env
 from tests.writes import Event, Stopped, Writes, writes
 

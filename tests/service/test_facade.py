@@ -577,7 +577,7 @@ def test_an_observation_with_an_index() -> None:
 
 KILLED = """
 import os, signal, sys
-from tests.test_online import X, service
+from tests.service.test_facade import X, service
 one = service(sys.argv[1], snapshot_every=7)
 for index, x in enumerate(X):
     decision = one.decide(x)
@@ -591,7 +591,7 @@ for index, x in enumerate(X):
 
 @pytest.mark.slow
 def test_a_killed_process_loses_nothing_that_it_has_acknowledged(tmp_path: Path) -> None:
-    root = Path(__file__).resolve().parents[1]
+    root = Path(__file__).resolve().parents[2]
     done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], capture_output=True, text=True, cwd=root)
     assert done.returncode == -9
     acknowledged = [line.split() for line in done.stdout.splitlines()]

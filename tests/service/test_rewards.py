@@ -11,7 +11,7 @@ import pytest
 import seqdec
 from seqdec.service import read_log
 from seqdec.service.store import FILE
-from tests.services import Clock, X, exceptions, service
+from tests.service.services import Clock, X, exceptions, service
 
 CLICKS: Any = {"reward_default": 0.0, "reward_after": 60}
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import seqdec
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "benchmarks")]
+sys.path[:0] = [str(Path(__file__).resolve().parents[2] / "benchmarks")]
 
 import online_exceptions as exceptions  # noqa: E402  # pyright: ignore[reportMissingImports]
 

@@ -11,7 +11,7 @@ import pytest
 import seqdec
 from seqdec.service import read_history, read_log
 from seqdec.service.store import FILE
-from tests.services import Clock, X, exceptions, service
+from tests.service.services import Clock, X, exceptions, service
 
 WEIGHTS: Any = {"click": 1.0, "revenue": 0.05}
 BOTH: Any = {"reward_weights": WEIGHTS, "reward_after": 60, "reward_default": {"click": 0.0, "revenue": 0.0}}

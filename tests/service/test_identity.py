@@ -109,7 +109,7 @@ def test_a_cycle_has_a_digest() -> None:
 REMOTE = """
 import sys
 sys.path[:0] = [sys.argv[1]]
-from tests import test_online_digests as here
+from tests.service import test_identity as here
 print(*[here.digest(makes[0]()) for makes in here.DIFFERENT.values()])
 """
 
@@ -117,7 +117,7 @@ print(*[here.digest(makes[0]()) for makes in here.DIFFERENT.values()])
 @pytest.mark.extended
 @pytest.mark.slow
 def test_another_process_has_the_same_digests() -> None:
-    root = str(Path(__file__).resolve().parents[1])
+    root = str(Path(__file__).resolve().parents[2])
     done = subprocess.run([sys.executable, "-c", REMOTE, root], capture_output=True, text=True, check=True, cwd=root)
     assert done.stdout.split() == [digest(makes[0]()) for makes in DIFFERENT.values()]
 

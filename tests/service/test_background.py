@@ -19,8 +19,8 @@ from seqdec.service import model
 from seqdec.service.learner import Learner
 from seqdec.service.model import Model
 from seqdec.service.rewards import Rewards
-from tests.services import Clock, X, exceptions, service
-from tests.test_online_rewards import CLICKS
+from tests.service.services import Clock, X, exceptions, service
+from tests.service.test_rewards import CLICKS
 
 LINEAR: Any = seqdec.agents.linear
 

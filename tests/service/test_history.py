@@ -10,8 +10,8 @@ import pytest
 import seqdec
 from seqdec.ope import Log, make_log
 from seqdec.service import read_history, read_log, store
-from tests.services import X, exceptions, service
-from tests.test_online_background import Gate, at_once, beside, copied
+from tests.service.services import X, exceptions, service
+from tests.service.test_background import Gate, at_once, beside, copied
 
 KINDS = ["arms", "named", "catalog"]
 

@@ -20,7 +20,7 @@ from seqdec.features import Categorical, Encoder, Numeric
 from seqdec.ope import make_log
 from seqdec.service import read_encoder
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
 
 import service as example  # pyright: ignore[reportMissingImports]
 

@@ -15,7 +15,7 @@ import seqdec
 from seqdec.core import Action, Agent, HasSpaces, Masked
 from seqdec.service import Catalog, catalog, read_history, read_log
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "benchmarks")]
+sys.path[:0] = [str(Path(__file__).resolve().parents[2] / "benchmarks")]
 
 import online_exceptions as exceptions  # noqa: E402  # pyright: ignore[reportMissingImports]
 

@@ -16,7 +16,7 @@ from seqdec.features import Categorical, Encoder, Numeric
 from seqdec.service import Catalog, read_encoder, read_history, store
 from seqdec.service.store import checksum
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "benchmarks")]
+sys.path[:0] = [str(Path(__file__).resolve().parents[2] / "benchmarks")]
 
 import online_exceptions as exceptions  # noqa: E402  # pyright: ignore[reportMissingImports]
 
