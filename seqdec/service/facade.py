@@ -71,36 +71,30 @@ class OnlineAgent:
     >>> service.learn(decision.token, 1.0)  # at any later time, in any order
     'learned'
 
-    No decision waits for what takes long. An exception in the middle of a call, such as Ctrl-C, leaves the log right:
-    the next call first learns what is in it and not learned.
+    An exception in the middle of a call leaves the log right: the next call first learns what is in it and not learned.
 
     Args:
-        make: (spaces) -> agent, such as `lambda spaces: seqdec.agents.hilofi(spaces, rank=10)`, or the name of one.
-        spaces: anything with observation_space and action_space, or a `Catalog` of items that come and go. Arms of a
-            Discrete space have the ids 0, 1, ..., and the next number for each that is added.
-        seed: of all random choices: equal seeds, contexts and rewards give equal results.
-        encoder: of contexts that are rows of mixed columns; the observation space is `encoder.space`. The log keeps it.
-        folder: of log and snapshots, created if missing; what it holds is taken up again. None: in memory.
+        make: (spaces) -> agent, or the name of one.
+        spaces: anything with observation_space and action_space, or a `Catalog` of items. Arms have the ids 0, 1, ...,
+            and the next number for each that is added.
+        seed: of all random choices.
+        encoder: of contexts that are rows of mixed columns, to `encoder.space`.
+        folder: of log and snapshots; what it holds is taken up again. None: in memory.
         expire_after: seconds after which a decision takes no reward any more; None: never.
-        rewards, reward_after, reward_default, reward_weights: what is learned of the rewards of a decision. Without
-            `reward_after`, the first, at once. With it, that many seconds after the decision (also those in which no
-            process uses the folder): the first, their sum, the last or the largest or, where none came, the default.
-            Named rewards, dicts, are learned as their sum with these weights, and have a default by name.
-        capacity: outputs of the model; None: a quarter more than there are arms, where that saves learning the log
-            again when arms are added.
+        rewards, reward_after, reward_default, reward_weights: without `reward_after` the first reward of a decision is
+            learned, at once. With it, `reward_after` seconds after the decision, the first, sum, last or max of those
+            that came or, where none did, the default. Named rewards, dicts, are learned as their weighted sum.
+        capacity: outputs of the model; None: a quarter more than arms, where arms can be added.
         batch_size: rewards that `learn_many` learns in one update.
         snapshot_every: batches of rewards between snapshots, so the most that a start has to learn again.
-        fsync: wait for the disk in every call, so that a loss of power loses nothing; otherwise the end of the process
-            at any point loses nothing.
-        relearn: where the folder's log was written with another agent or other settings, learn it again with this one.
+        fsync: wait for the disk in every call: a loss of power then loses nothing, as a killed process never does.
+        relearn: learn again a log that was written with another agent or other settings.
 
     Raises:
-        ValueError: the folder's log belongs to another agent, seed or space, or is damaged; a setting is out of range;
-            no agent has the name.
+        ValueError: the folder's log belongs to another agent, seed or space, or is damaged; a setting is out of range.
         TypeError: `make` does not make an agent, or a space is of another kind.
         FileExistsError: another process, or another object of this one, uses the folder.
-        RuntimeError: this process was forked after seqdec had computed; so in all methods but `close`, which raise it
-            also once the agent is closed.
+        RuntimeError: this process was forked after seqdec had computed; in all methods but `close`, also once closed.
         OSError: the folder cannot be written.
     """
 
@@ -302,10 +296,9 @@ class OnlineAgent:
         """Learn the reward of a decision, which is in the log when this returns.
 
         Returns:
-            "learned"; or, where nothing is learned, "repeated": the decision has its reward, which stays; "expired";
-            "unknown": no decision has this token; "rejected": it is in the log, but would make the belief infinite;
-            "removed": it is in the log, but the arm has no output any more. "collected": it is in the log, and part of
-            what is learned later.
+            "learned"; "collected": in the log, and part of what is learned later; "repeated": the decision has its
+            reward, which stays; "expired"; "unknown": no decision has this token; "rejected": in the log, but it would
+            make the belief infinite; "removed": in the log, but the arm has no output any more.
 
         Raises:
             TypeError, ValueError: the token is not a str, or the reward not a finite number, or of named ones an
@@ -333,12 +326,9 @@ class OnlineAgent:
         Args:
             log: with contexts as long as a flattened observation, or action features where that is a Dict of one entry,
                 and actions that are ids of arms; with a `Catalog`, contexts of users and the ids of items as names of
-                the actions, whose features are those of the log or, if it has none, of the catalog. Estimated
-                propensities are not kept.
+                the actions. Estimated propensities are not kept.
 
-        Raises:
-            ValueError: the log does not fit.
-            OSError: the log cannot be written.
+        Raises ValueError where the log does not fit, OSError where it cannot be written.
         """
         check_log(log)
         given = self._store, self._actions, self._transact, log, self._rule.of_log(log), list(self._rule.weights)
@@ -352,8 +342,7 @@ class OnlineAgent:
         """Admit another arm, of which nothing is known yet; returns its id when it may be played.
 
         Where no output is free, a wider model learns the log beside the one that serves, without the rewards of removed
-        arms, and takes over; it has twice the outputs if the others need most of them. Agents with `Agent.widened` need
-        not learn again. Other calls go on meanwhile.
+        arms, and takes over; agents with `Agent.widened` need not learn again. Other calls go on meanwhile.
 
         Raises TypeError where actions are points of a Box or candidates.
         """
@@ -363,9 +352,8 @@ class OnlineAgent:
     def remove_arm(self, arm: int) -> None:
         """Stop playing an arm; rewards of its earlier decisions are still learned.
 
-        Raises:
-            TypeError: actions are points of a Box or candidates.
-            ValueError: there is no such arm, or no other.
+        Raises TypeError where actions are points of a Box or candidates, ValueError where there is no such arm or no
+        other.
         """
         arms = self._known_arms()
         self._transact(lambda: self._learner.use(self._learner.model, arms.without(arm)))
@@ -373,17 +361,14 @@ class OnlineAgent:
     def add_items(self, items: Mapping[Any, Any]) -> None:
         """Add items to the catalog, all of them or, where that fails, none; they may be chosen when this returns.
 
-        An item whose id is there takes its place. What was learned stays: of a new item the agent expects what it has
-        learned of others with such features. Where a program of another size is needed and `warm_up` or a decision has
-        compiled some, it is compiled first. Other calls go on meanwhile.
+        An item whose id is there takes its place. What was learned stays. Other calls go on meanwhile, also while a
+        program for more items is compiled.
 
         Args:
             items: the features (d,) of each by its id, a text or an integer; rows as dicts, if the catalog's `item`
                 is an encoder.
 
-        Raises:
-            TypeError, ValueError: no catalog; or ids or features of another kind or shape.
-            OSError: the log cannot be written.
+        Raises TypeError or ValueError for no catalog, or ids or features of another kind or shape; and OSError.
         """
         known, given = self._items(), (self._store, self._learner.model, self._transact, items)
         with self._long, short_turns(): clipped = known.add(*given)  # fmt: skip  # noqa: E701
@@ -392,10 +377,7 @@ class OnlineAgent:
     def remove_items(self, ids: Iterable[Id]) -> None:
         """Choose items no more; rewards of their earlier decisions are still learned.
 
-        Raises:
-            TypeError: there is no catalog.
-            ValueError: it has no such item.
-            OSError: the log cannot be written.
+        Raises TypeError without a catalog, ValueError for an unknown item, and OSError.
         """
         known, given = self._items(), (self._store, self._learner.model, self._transact, ids)
         with self._long, short_turns(): known.remove(*given)  # fmt: skip  # noqa: E701

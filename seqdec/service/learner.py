@@ -246,7 +246,7 @@ class Learner:
         if self._snapshot is None or not self._snapshot.is_file():
             return
         try:
-            found = load(self._snapshot, self._marks())
+            found = load(self._snapshot, self._marked()[0])
         except ValueError as error:
             warnings.warn(f"{error}; the belief is learned again from the log", RuntimeWarning, stacklevel=5)
             return
@@ -260,14 +260,11 @@ class Learner:
             self.model.belief = Belief(found["state"], batch)
             self._saved, self._due = (self.model.generation, batch), batch + self._every
 
-    def _marks(self) -> dict[str, Any]:
-        """What a snapshot holds."""
-        numbers = {"batch": self.model.belief.batch, "generation": self.model.generation}
-        return {"state": self.model.belief.state} | {name: np.int64(number) for name, number in numbers.items()}
-
     def _marked(self) -> tuple[dict[str, Any], Agent]:
         """What a snapshot holds, out of reach of later updates, and the agent."""
-        return self._marks() | {"state": self.model.copied()}, self.model.agent
+        numbers = {"batch": self.model.belief.batch, "generation": self.model.generation}
+        marks = {name: np.int64(number) for name, number in numbers.items()}
+        return {"state": self.model.copied(), **marks}, self.model.agent
 
     def _write(self, marked: Mapping[str, Any], agent: Agent) -> None:
         place = int(marked["generation"]), int(marked["batch"])

@@ -10,7 +10,8 @@ import pytest
 
 import seqdec
 from seqdec.service import read_log
-from seqdec.service.store import FILE
+from seqdec.service.rewards import Rewards, make_rule
+from seqdec.service.store import FILE, Entry, Store
 from tests.service.services import Clock, X, exceptions, service
 
 CLICKS: Any = {"reward_default": 0.0, "reward_after": 60}
@@ -230,3 +231,50 @@ def test_a_log_of_another_format_is_refused(tmp_path: Path) -> None:
             ValueError, match=r"'seqdec decisions 1', not 'seqdec decisions 2'; read it with the seqdec"
         ):
             use(tmp_path)
+
+
+class Follower:
+    """In place of a learner: what it was given to learn."""
+
+    def __init__(self, log: Store) -> None:
+        self.log, self.learned = log, []
+
+    def catch_up(self) -> list[str]:
+        ((_, rewards),) = self.log.batches_after(self.log.batches - 1, 1)
+        self.learned += [(row.action, row.reward) for row in rewards]
+        return ["learned"] * len(rewards)
+
+
+def alone(*rule: Any, expire_after: float | None = None) -> tuple[Rewards, Follower, list[bytes]]:
+    """Rewards of three decisions, without an agent."""
+    log = Store(None)
+    nonces = [bytes([place] * 8) for place in range(3)]
+    log.append_decisions([Entry(nonce, b"", b"", action, 0.5) for action, nonce in enumerate(nonces)])
+    follower: Any = Follower(log)
+    return Rewards(make_rule(*rule), expire_after, log, follower), follower, nonces
+
+
+def test_rewards_by_themselves(clock: Clock) -> None:
+    some, follower, nonces = alone("first", None, None, None, expire_after=60)
+    tokens = [f"{number}-{nonce.hex()}" for number, nonce in enumerate(nonces, 1)]
+    asked = some.parse([(tokens[1], 1), [tokens[1], 0.5], ("9-00", 1), (tokens[0], np.float32(2))])
+    assert some.report(asked) == ["learned", "repeated", "unknown", "learned"]
+    assert some.report(asked[:1]) == ["repeated"] and follower.learned == [(1, 1.0), (0, 2.0)]
+    clock.seconds += 61
+    assert some.report(some.parse([(tokens[2], 1)])) == ["expired"]
+    with pytest.raises(TypeError, match="as pairs"):
+        some.parse(["ab"])
+
+
+@pytest.mark.parametrize("few", [True, False])
+def test_rewards_by_themselves_when_their_time_is_over(few: bool, clock: Clock) -> None:
+    some, follower, nonces = alone("sum", 60, {"click": 0.0}, {"click": 1.0, "revenue": 0.5})
+    tokens = [f"{number}-{nonce.hex()}" for number, nonce in enumerate(nonces, 1)]
+    reports = [(tokens[0], {"revenue": 2}), (tokens[0], {"revenue": 1, "click": 1}), (tokens[1], {"click": 1})]
+    assert some.report(some.parse(reports)) == ["collected"] * 3
+    some.settle(few=few)
+    assert follower.learned == [] and not some.is_more_due()
+    clock.seconds += 61
+    some.settle(few=few)
+    assert follower.learned == [(0, '{"click": 1.0, "revenue": 3.0}')]
+    assert some.counts == {"collected": 3, "learned": 1, "incomplete": 1} and not some.is_more_due()

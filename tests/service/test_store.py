@@ -1,0 +1,139 @@
+"""The log by itself: what is appended is found and read in order, whole or not at all, in this process and the next."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqdec.service import store
+from seqdec.service.store import COLLECTED, DEFAULT, REPORTED, Arm, Entry, Store
+
+
+def entry(place: int) -> Entry:
+    return Entry(bytes([place] * 8), b"context" + bytes([place]), b"\1\0", place % 2, 0.5 if place else float("nan"))
+
+
+def filled(folder: Path | None) -> Store:
+    """Six decisions, of which four have rewards in two batches."""
+    log = Store(folder)
+    assert log.append_decisions([entry(place) for place in range(6)]) == 1
+    for numbers in ((1, 2, 3), (5,)):
+        found = [log.find(number) for number in numbers]
+        log.append_rewards([(one, -0.0 if one.number == 5 else one.number / 4, REPORTED) for one in found if one])
+    return log
+
+
+def seen(log: Store) -> Any:
+    log_of = [log.batches_after(place, 9) for place in range(log.batches + 1)]
+    return log.decisions, log.rewards, log.batches, [log.find(number) for number in range(8)], log_of, log.settled()
+
+
+def test_the_next_process_reads_what_was_appended(tmp_path: Path) -> None:
+    log = filled(tmp_path)
+    assert (log.decisions, log.rewards, log.batches) == (6, 4, 2)
+    batches = log.batches_after(0, 9)
+    assert [(number, [reward for *_, reward in rows]) for number, rows in batches] == [
+        (1, [0.25, 0.5, 0.75]),
+        (2, [0.0]),
+    ]
+    assert batches[0][1][0].context == b"context\0" and batches[0][1][1].action == 1
+    assert log.batches_after(0, 1) == batches[:1] and log.batches_after(2, 1) == []
+    expected = seen(log)
+    log.close()
+    again = Store(tmp_path)
+    assert seen(again) == expected
+    assert again.append_decisions([entry(6)]) == 7
+    again.close()
+
+
+def test_the_last_batch_is_as_the_log_has_it() -> None:
+    log = filled(None)
+    latest = log.batches_after(1, 9)
+    log.recover()  # which forgets it
+    assert log.batches_after(1, 9) == latest
+    assert str(latest[0][1][0].reward) == "0.0"  # SQLite does not keep the sign
+
+
+FULL = "CREATE TRIGGER full BEFORE INSERT ON decisions WHEN NEW.number = 8 BEGIN SELECT RAISE(ABORT, 'full'); END"
+HALVES: dict[str, Any] = {
+    "decisions": lambda log: log.append_decisions([entry(7), entry(8)]),
+    "rewards": lambda log: log.append_rewards([(log.find(4), 1.0, REPORTED)] * 2),  # of which a decision has one
+}
+
+
+@pytest.mark.parametrize("table", HALVES)
+def test_what_cannot_be_written_whole_is_not_written(table: str, tmp_path: Path) -> None:
+    log = filled(tmp_path)
+    log.database.execute(FULL)
+    before = seen(log)
+    with pytest.raises(ValueError, match=r"decisions\.sqlite"):
+        HALVES[table](log)
+    assert seen(log) == before and not log.database.connection.in_transaction
+    log.close()
+
+
+def test_decisions_without_a_reward_are_looked_at_in_order_of_time() -> None:
+    log = filled(None)
+    end = log.now()
+    due, last = log.unrewarded(0, end, 4)
+    assert ([one.number for one in due], last) == ([4], 4)
+    assert [one.number for one in log.unrewarded(4, end, 4)[0]] == [6]
+    first = log.find(6)
+    assert first is not None and log.unrewarded(4, first.time, 4)[1] == 5
+    assert log.settled() == 0
+    log.append_rewards([(due[0], 0.0, DEFAULT)])
+    log.append_rewards([(first, 0.0, COLLECTED)])
+    assert log.settled() == 6
+
+
+def test_reports_and_facts() -> None:
+    log = filled(None)
+    log.append_reports([(4, 1.0), (6, '{"click": 1.0}')])
+    log.append_reports([(4, 2.0)])
+    assert log.reports(4) == [1.0, 2.0] and log.reports(6) == ['{"click": 1.0}']
+    assert log.facts() == {} and log.arms() == {}
+    log.describe({"format": store.FORMAT, "record": [], "seed": 3}, {0: Arm(0, False), 1: Arm(None, True)})
+    assert log.facts()["seed"] == 3 and log.arms() == {0: Arm(0, False), 1: Arm(None, True)}
+
+
+def test_rows_of_another_log_count_once_all_are_there(tmp_path: Path) -> None:
+    log = filled(tmp_path)
+    log.describe({"format": store.FORMAT, "record": []}, {})
+    before = seen(log)
+    log.stage(0, [entry(1), entry(2)], [1.0, 2.0], 3)
+    assert seen(log) == before
+    log.stage(2, [entry(3)], [3.0], 3)
+    log.show_history(3, "digest")
+    assert (log.decisions, log.rewards, log.batches, log.histories()) == (9, 7, 5, ["digest"])
+    assert [rows[0].reward for _, rows in log.batches_after(2, 9)] == [1.0, 2.0, 3.0]
+    assert log.append_decisions([entry(6)]) == 7
+    log.stage(0, [entry(4)], [4.0], 2)  # and not the other
+    log.close()
+    again = Store(tmp_path)
+    assert (again.decisions, again.rewards, again.batches) == (10, 7, 5)
+    assert again.database.execute("SELECT count(*) FROM decisions") == [(10,)]
+    again.close()
+
+
+def test_the_time_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Store(None)
+    monkeypatch.setattr("time.time_ns", lambda: 1000)
+    times = [log.now(), log.now()]
+    log.append_decisions([entry(0), entry(1)])
+    monkeypatch.setattr("time.time_ns", lambda: 10)
+    times.append(log.now())
+    assert times == sorted(set(times)) and [one.time for one in (log.find(1), log.find(2)) if one] == [1002, 1003]
+
+
+@pytest.mark.parametrize(("fsync", "expected"), [(True, 2), (False, 1)])
+def test_the_disk_is_waited_for_where_asked(fsync: bool, expected: int, tmp_path: Path) -> None:
+    log = Store(tmp_path, fsync=fsync)
+    assert log.database.execute("PRAGMA synchronous") == [(expected,)]
+    assert log.database.execute("PRAGMA journal_mode") == [("wal",)]
+    log.close()
+
+
+def test_another_database_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / store.FILE).write_bytes(b"no database, and longer than a header of one hundred bytes" * 3)
+    with pytest.raises(ValueError, match="damaged or no log of decisions"):
+        Store(tmp_path)
