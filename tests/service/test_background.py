@@ -16,9 +16,8 @@ import seqdec
 from seqdec.core import Agent, HasSpaces
 from seqdec.ope import Log, make_log
 from seqdec.service import model
-from seqdec.service.learner import Learner
 from seqdec.service.model import Model
-from seqdec.service.rewards import Rewards
+from seqdec.service.transactions import Transactions
 from tests.service.services import Clock, X, exceptions, service
 from tests.service.test_rewards import CLICKS
 
@@ -57,6 +56,22 @@ def beside(gate: Gate, call: Callable[[], Any]) -> Iterator[Future[Any]]:
             yield done
         finally:
             gate.opened.set()
+
+
+def wait(patch: pytest.MonkeyPatch, name: str, gate: Callable[[], None], *, after: bool = False) -> None:
+    """Let calls wait before or after a step of that name, while others may take their turn."""
+    plain = Transactions.__call__
+
+    def waiting(self: Any, function: Any, *arguments: Any, **options: Any) -> Any:
+        is_step = function.__name__ == name
+        if is_step and not after:
+            gate()
+        found = plain(self, function, *arguments, **options)
+        if is_step and after:
+            gate()
+        return found
+
+    patch.setattr(Transactions, "__call__", waiting)
 
 
 def at_once(*calls: Callable[[], Any]) -> list[Any]:
@@ -263,14 +278,7 @@ def test_decisions_go_on_while_what_is_due_is_learned(clock: Clock, monkeypatch:
     one.warm_up()
     one.decide_many(np.tile(X, (10, 1)))
     clock.seconds += 61
-    more = Rewards.is_more_due
-
-    def waiting(self: Any) -> bool:
-        found = more(self)
-        gate()
-        return found
-
-    monkeypatch.setattr(Rewards, "is_more_due", waiting)
+    wait(monkeypatch, "is_more_due", gate, after=True)
     with beside(gate, lambda: one.counts) as counts:
         at_once(lambda: one.decide(X[0]))
         assert one._store.rewards == 16
@@ -305,13 +313,7 @@ def test_decisions_go_on_during_a_warm_start(monkeypatch: pytest.MonkeyPatch) ->
     one = service()
     one.warm_up()
     given = one.decide(X[0]).token
-    step = Learner._step
-
-    def waiting(self: Any) -> int:
-        gate()
-        return step(self)
-
-    monkeypatch.setattr(Learner, "_step", waiting)
+    wait(monkeypatch, "_step", gate)
     with beside(gate, lambda: one.warm_start(some(40))) as done:
         at_once(lambda: one.decide(X[0]))
         assert one._learner.model.belief.batch == 0 and one._store.rewards == 40

@@ -1,6 +1,7 @@
 """The log of a warm start is written in portions, beside other calls: all of it counts, or nothing."""
 
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import seqdec
 from seqdec.ope import Log, make_log
 from seqdec.service import read_history, read_log, store
 from tests.service.services import X, exceptions, service
-from tests.service.test_background import Gate, at_once, beside, copied
+from tests.service.test_background import Gate, at_once, beside, copied, wait
 
 KINDS = ["arms", "named", "catalog"]
 
@@ -64,7 +65,7 @@ def stops(monkeypatch: pytest.MonkeyPatch, at: int, instead: Any) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_calls_go_on_while_the_log_is_written(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gate, log = Gate(), other(kind)
-    monkeypatch.setattr(store.Store, "stage", gated(store.Store.stage, gate))
+    wait(monkeypatch, "stage", second(gate))
     with made(tmp_path / "a", kind) as one:
         play(one, kind)
         with beside(gate, lambda: one.warm_start(log)) as done:
@@ -95,16 +96,10 @@ def test_calls_go_on_while_the_log_is_written(kind: str, tmp_path: Path, monkeyp
         assert exceptions.bits(again) == expected and again.counts["rewards"] == 10
 
 
-def gated(stage: Any, gate: Gate) -> Any:
-    """A method that waits before its second call, outside the lock."""
+def second(gate: Gate) -> Callable[[], None]:
+    """Waits the second time."""
     count = iter(range(100))
-
-    def staged(*arguments: Any) -> None:
-        if next(count) == 1:
-            gate()
-        stage(*arguments)
-
-    return staged
+    return lambda: gate() if next(count) == 1 else None
 
 
 def worth(log: Log, kind: str) -> list[float]:
