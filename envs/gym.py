@@ -7,18 +7,15 @@ and the end counts as terminated: there is no later value to bootstrap from.
 
 import inspect
 import warnings
-from collections.abc import Sequence
+from copy import copy
 from typing import Any, NamedTuple
 
 import gymnasium
 import jax
-import jax.numpy as jnp
 import numpy as np
 from gymnasium.error import ResetNeeded
 from gymnasium.spaces import Discrete
-from gymnasium.utils import seeding
-from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from seqdec import checks
 from seqdec.core import Array, Environment, Key, Masked, PyTree, TimeStep
@@ -109,7 +106,8 @@ class FunctionalEnv(gymnasium.Env):
     def __init__(self, env: Environment) -> None:
         """Wrap `env`."""
         check_process()
-        self.env = _check_env(env)
+        contract(env)
+        self.env = env
         self.observation_space, self.action_space = env.observation_space, env.action_space
         self._params = jax.device_put(env.params)
         self._begin, self._advance = _programs(env)
@@ -149,136 +147,26 @@ class FunctionalEnv(gymnasium.Env):
 
 
 @portable
-class FunctionalVectorEnv(VectorEnv):
-    """`num_envs` copies of a functional environment, stepped by one compiled call, as a gymnasium VectorEnv.
+class FunctionalVectorEnv(SyncVectorEnv):
+    """`num_envs` copies of a functional environment, which share its data and programs, as a gymnasium VectorEnv.
 
-    Its results equal those of `gymnasium.vector.SyncVectorEnv` over `num_envs` `FunctionalEnv`, seed by seed, in every
-    autoreset mode. The copies share the data.
+    In every autoreset mode copy i plays as a `FunctionalEnv` with the seed `seed + i`.
     """
 
     def __init__(
         self, env: Environment, num_envs: int, *, autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP
     ) -> None:
         """Wrap `num_envs` copies of `env`. Raises ValueError for an unknown mode or fewer than one copy."""
-        check_process()
-        self.env, self.num_envs = _check_env(env), checks.count("num_envs", num_envs, 1)
-        self.autoreset_mode = AutoresetMode(autoreset_mode)
-        self.metadata = {"render_modes": [], "autoreset_mode": self.autoreset_mode}
-        self.single_observation_space, self.single_action_space = env.observation_space, env.action_space
-        self.observation_space = batch_space(env.observation_space, self.num_envs)
-        self.action_space = batch_space(env.action_space, self.num_envs)
-        self._params = jax.device_put(env.params)
-        begin, advance = _programs(env)
-        self._begin = jax.jit(jax.vmap(begin, in_axes=(0, None)))
-        self._advance = jax.jit(jax.vmap(advance, in_axes=(0, 0, None)))
-        self._choose = jax.jit(jax.vmap(_choose))
-        self._course: _Course | None = None
-        self._shown: PyTree = None
-        self._ended = np.ones(self.num_envs, bool)
-
-    def reset(
-        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[PyTree, dict[str, Any]]:
-        """The first observations of episodes; of those in `options["reset_mask"]` (num_envs,) bool, where it is given.
-
-        An integer seed gives copy i the seed `seed + i`.
-        """
-        seeds = self._check_seeds(seed)
-        chosen = self._check_reset_mask(options)
-        keys, seeded = self._keys(seeds)
-        if self._course is None:
-            if not chosen.all():
-                raise ResetNeeded('reset all environments before resetting some with options["reset_mask"]')
-            course = self._begin(keys, self._params)
-        else:
-            fresh = chosen & (seeded | ~self._ended)
-            keys = self._choose(seeded, keys, self._course.key)
-            course = self._choose(fresh, self._begin(keys, self._params), self._course)
-        observation = jax.device_get(course.observation)
-        self._course = course
-        self._shown = observation if self._shown is None else _merge(chosen, observation, self._shown)
-        self._ended = self._ended & ~chosen
-        shown, mask = _to_numpy(self._shown)
-        return shown, _infos(chosen, action_mask=mask)
+        one = FunctionalEnv(env)
+        copies = [lambda: copy(one)] * checks.count("num_envs", num_envs, 1)
+        super().__init__(copies, autoreset_mode=AutoresetMode(autoreset_mode))
 
     def step(self, actions: Any) -> tuple[PyTree, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Play one action in every copy; copies whose next-step reset is due are reset instead."""
-        if self._course is None:
-            raise ResetNeeded("call reset() before the first step")
-        if self.autoreset_mode is AutoresetMode.DISABLED and self._ended.any():
-            ended = np.flatnonzero(self._ended).tolist()
-            raise ResetNeeded(f'environments {ended} have ended: reset them with options={{"reset_mask": ...}}')
-        playing = ~self._ended
-        indices = self._check_actions(actions, playing)
-        course, timestep = self._advance(self._course, indices, self._params)
-        course = self._choose(playing, course, self._course)
-        self._course = course
-        following, timestep = jax.device_get((course.observation, timestep))
-        done = timestep.done & playing
-        rewards = np.where(playing & ~np.isnan(timestep.reward), timestep.reward, 0.0).astype(float)
-        infos = self._show(following, timestep, playing, done)
-        shown, _ = _to_numpy(self._shown)
-        return shown, rewards, done, np.zeros_like(done), infos
-
-    def _show(self, following: PyTree, timestep: TimeStep, playing: np.ndarray, done: np.ndarray) -> dict[str, Any]:
-        """Set the observations shown: those `following` a step, or the last ones of episodes; -> their infos."""
-        last = self._shown
-        same_step = self.autoreset_mode is AutoresetMode.SAME_STEP
-        self._shown = following if same_step else _merge(done, last, following)
-        self._ended = np.zeros_like(done) if same_step else done
-        _, mask = _to_numpy(self._shown)
-        if not same_step:
-            return _facts(playing, timestep) | _infos(np.ones_like(done), action_mask=mask)
-        infos = _facts(~done, timestep) | _infos(np.ones_like(done), action_mask=mask)
-        if done.any():
-            final, final_mask = _to_numpy(last)
-            observations = np.full(self.num_envs, None, object)
-            for i in np.flatnonzero(done):
-                observations[i] = jax.tree.map(lambda leaf, i=i: leaf[i], final)
-            final_info = _facts(done, timestep) | _infos(done, action_mask=final_mask)
-            infos |= {"final_obs": observations, "_final_obs": done.copy()}
-            infos |= {"final_info": final_info, "_final_info": done.copy()}
-        return infos
-
-    def _check_seeds(self, seed: Any) -> list[int | None]:
-        """One seed, or None, for every copy."""
-        if seed is None:
-            return [None] * self.num_envs
-        if np.ndim(seed) == 1:
-            if len(seed) != self.num_envs:
-                raise ValueError(f"a list of seeds must hold num_envs={self.num_envs} of them; got {len(seed)}")
-            return [None if one is None else checks.seed("seed", one) for one in seed]
-        return list(checks.seeds(seed, self.num_envs))
-
-    def _check_reset_mask(self, options: dict[str, Any] | None) -> np.ndarray:
-        """(num_envs,) bool: the copies to be reset."""
-        mask = (options or {}).get("reset_mask")
-        if mask is None:
-            return np.ones(self.num_envs, bool)
-        if not isinstance(mask, np.ndarray) or mask.dtype != bool or mask.shape != (self.num_envs,) or not mask.any():
-            raise ValueError(f"reset_mask must be a bool array ({self.num_envs},), not all False; got {mask!r}")
-        return mask
-
-    def _check_actions(self, actions: Any, playing: np.ndarray) -> np.ndarray:
-        """The actions counted from 0; not checked in copies that do not play."""
         actions = np.asarray(checks.as_array("actions", actions))
         if actions.shape != self.action_space.shape:
             raise ValueError(f"actions must have shape {self.action_space.shape}; got {actions.shape}")
-        _, mask = _to_numpy(self._shown)
-        indices = np.zeros_like(actions)
-        for i in np.flatnonzero(playing):
-            allowed = None if mask is None else mask[i]
-            try:
-                indices[i] = _check_action(actions[i], self.single_action_space, allowed)
-            except ValueError as error:
-                raise ValueError(f"environment {i}: {error}") from None
-        return indices
-
-    def _keys(self, seeds: list[int | None]) -> tuple[Key, np.ndarray]:
-        """(num_envs,) keys to start from, and a mask of those that come from a given seed."""
-        seeded = np.array([seed is not None for seed in seeds])
-        generators = [self.np_random if seed is None else seeding.np_random(seed)[0] for seed in seeds]
-        return jax.vmap(jax.random.key)(np.array([_draw_seed(generator) for generator in generators])), seeded
+        return super().step(actions)
 
 
 class _Course(NamedTuple):
@@ -297,20 +185,11 @@ def _programs(env: Environment) -> tuple[Any, Any]:
         return _Course(key, *env.reset(reset_key, params))
 
     def advance(course: _Course, action: Array, params: PyTree) -> tuple[_Course, TimeStep]:
-        key, step_key = jax.random.split(jax.random.clone(course.key))  # a copy that does not play keeps the old one
+        key, step_key = jax.random.split(course.key)
         state, timestep = env.step(step_key, course.state, action, params)
         return _Course(key, state, timestep.observation), timestep
 
     return jax.jit(begin), jax.jit(advance)
-
-
-def _choose(condition: Array, yes: PyTree, no: PyTree) -> PyTree:
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
-
-
-def _merge(condition: np.ndarray, yes: PyTree, no: PyTree) -> PyTree:
-    """`_choose` on the host, row by row."""
-    return jax.tree.map(lambda a, b: np.where(condition.reshape(-1, *[1] * (a.ndim - 1)), a, b), yes, no)
 
 
 def _to_numpy(observation: PyTree) -> tuple[PyTree, np.ndarray | None]:
@@ -323,31 +202,9 @@ def _info(mask: np.ndarray | None) -> dict[str, Any]:
     return {} if mask is None else {"action_mask": mask}
 
 
-def _infos(known: np.ndarray, **values: np.ndarray | None) -> dict[str, Any]:
-    """Vectorized infos: each value, zero where not `known`, and under "_" + its name the mask `known`."""
-    infos = {}
-    for name, value in values.items():
-        if value is not None and known.any():
-            infos[name], infos[f"_{name}"] = _merge(known, value, np.zeros_like(value)), known.copy()
-    return infos
-
-
-def _facts(known: np.ndarray, timestep: TimeStep) -> dict[str, Any]:
-    """The infos "regret", where it is not NaN, "unknown_reward" and "outcomes" of the copies in `known`."""
-    regret, outcomes = np.asarray(timestep.regret, float), timestep.outcomes
-    unknown = np.isnan(timestep.reward)
-    infos = _infos(known & ~np.isnan(regret), regret=regret) | _infos(known & unknown, unknown_reward=unknown)
-    return infos if outcomes is None else infos | _infos(known, outcomes=np.asarray(outcomes))
-
-
 def _draw_seed(generator: np.random.Generator) -> np.uint32:
     """A 32-bit seed for JAX from gymnasium's generator, whose seeds may be larger."""
     return generator.integers(2**32, dtype=np.uint32)
-
-
-def _check_env(env: Environment) -> Environment:
-    contract(env)
-    return env
 
 
 def _check_action(action: Any, space: gymnasium.Space, mask: np.ndarray | None) -> Any:

@@ -13,7 +13,7 @@ import pytest
 from gymnasium import spaces
 
 import seqdec
-from seqdec import envs
+from seqdec import envs, testing
 from seqdec.core import Environment, Masked, TimeStep
 from tests.toys import toy_agent
 
@@ -23,7 +23,7 @@ from tests.toys import toy_agent
 @pytest.mark.parametrize("name", envs.names())
 def test_every_environment_passes(name: str, image_home: Path) -> None:
     options = {"path": str(image_home / "mnist")} if name == "idx" else {}
-    envs.check(envs.make(name, **options))
+    testing.check_environment(envs.make(name, **options))
 
 
 def reset(key: Any, params: Any) -> Any:

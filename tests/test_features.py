@@ -319,10 +319,7 @@ def test_numbers_are_clipped_and_equal_ones_are_zero() -> None:
         (lambda: Encoder.fit(pd.DataFrame({"x": [1e308, -1e308]})), "overflows"),
         (lambda: Encoder.fit(pd.DataFrame({"x": [1.0, np.inf]})), "column x: inf is not a finite number"),
         (lambda: Encoder.fit(pd.DataFrame({3: [1.0]})), "names of columns must be str; got 3"),
-        (
-            lambda: Encoder.fit(np.eye(3)),
-            "table must be a pandas, polars or pyarrow table, or a list of dicts; got ndarray",
-        ),
+        (lambda: Encoder.fit(np.eye(3)), "table must be a pandas, polars or pyarrow table.*got ndarray"),
         (lambda: Encoder.fit(TABLE["age"]), "table must be a pandas.*Series"),
         (lambda: Encoder.fit(iter([{"age": 3}])), "table must be a pandas.*list_iterator"),
         (lambda: ENCODER.transform({"age": 3}), "got dict: for one row, call the encoder with the dict"),

@@ -1,11 +1,10 @@
-"""The gymnasium adapters against gymnasium's checker, its SyncVectorEnv, and the functional environments they wrap."""
+"""The gymnasium adapters against gymnasium's checker and the functional environments they wrap."""
 
 import re
 import subprocess
 import sys
-from copy import copy
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium
 import jax
@@ -17,8 +16,8 @@ from gymnasium import spaces
 from gymnasium.error import ResetNeeded
 from gymnasium.spaces import Box, Discrete
 from gymnasium.utils import seeding
-from gymnasium.utils.env_checker import check_env, data_equivalence
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
 
 import seqdec
 from seqdec import envs
@@ -28,33 +27,6 @@ from seqdec.envs.gym import id_of
 
 IDS = {id_of(name) for name in envs.names()}
 IMAGES = np.arange(5, dtype=np.uint8).reshape(5, 1)
-
-
-class WalkState(NamedTuple):
-    position: Array
-    mask: Array
-
-
-def walk() -> Environment:
-    """Masked actions, outcomes, regret not always known, and episodes that end at random, each copy's at its own."""
-
-    def begin(key: Key, position: Array) -> tuple[WalkState, Masked]:
-        mask = jax.random.bernoulli(key, 0.5, (3,)) | (jnp.arange(3) == position % 3)
-        return WalkState(position, mask), Masked(position.astype(jnp.float32)[None], mask)
-
-    def reset(key: Key, params: Array) -> tuple[WalkState, Masked]:
-        return begin(key, jnp.int32(0))
-
-    def step(key: Key, state: WalkState, action: Array, params: Array) -> tuple[WalkState, TimeStep]:
-        done = jax.random.bernoulli(key, 0.4)
-        after, observation = begin(jax.random.fold_in(key, 1), jnp.where(done, 0, state.position + 1))
-        outcomes = params + state.position
-        reward = jnp.where(state.mask[action], outcomes[action], jnp.nan)
-        regret = jnp.where(state.position % 3 == 1, jnp.nan, outcomes.max() - outcomes[action])
-        return after, TimeStep(observation, reward, regret, done, outcomes)
-
-    space = Box(0.0, 1000.0, (1,), np.float32)
-    return Environment(reset, step, jnp.array([1.0, 2.0, 4.0]), space, Discrete(3), "walk")
 
 
 def allowed(mask: np.ndarray, generator: np.random.Generator) -> int:
@@ -148,11 +120,6 @@ def test_step_without_reset_is_refused() -> None:
     adapter.step(0)
     with pytest.raises(ResetNeeded):
         adapter.step(0)
-    vector = FunctionalVectorEnv(envs.bernoulli(), 2)
-    with pytest.raises(ResetNeeded):
-        vector.step([0, 0])
-    with pytest.raises(ResetNeeded, match="reset all environments"):
-        vector.reset(options={"reset_mask": np.array([True, False])})
 
 
 @pytest.mark.parametrize("action", [-1, 5, 0.5, np.float32(1), None, "0", np.zeros(1, int)])
@@ -170,10 +137,6 @@ def test_masked_out_action_is_refused() -> None:
     (awake,) = np.flatnonzero(mask)
     with pytest.raises(ValueError, match=rf"action {(awake + 1) % 5} is masked out; allowed now: \[{awake}\]"):
         adapter.step(int((awake + 1) % 5))
-    vector = FunctionalVectorEnv(envs.bernoulli(availability=0.0), 2)
-    awake = vector.reset(seed=0)[1]["action_mask"].argmax(axis=1)
-    with pytest.raises(ValueError, match=r"environment 1: action .* is masked out"):
-        vector.step([awake[0], (awake[1] + 1) % 5])
 
 
 def test_discrete_actions_that_do_not_start_at_zero() -> None:
@@ -202,67 +165,21 @@ def test_box_actions() -> None:
         adapter.step(np.array([0.5, 2.0], np.float32))
 
 
-def assert_alike(ours: tuple, theirs: tuple) -> None:
-    """The same observations, rewards, ends and infos, in the same types."""
-    for mine, other in zip(ours, theirs, strict=True):
-        assert data_equivalence(mine, other), f"{mine} is not {other}"
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("mode", list(AutoresetMode))
-def test_vector_env_answers_as_gymnasiums_sync_vector_env(mode: AutoresetMode) -> None:
-    env, generator = walk(), np.random.default_rng(0)
-    single = FunctionalEnv(env)
-    ours = FunctionalVectorEnv(env, 3, autoreset_mode=mode)
-    theirs = SyncVectorEnv([lambda: copy(single)] * 3, autoreset_mode=mode)  # copies share what is compiled
-    assert ours.metadata["autoreset_mode"] is theirs.metadata["autoreset_mode"] is mode
-    assert ours.observation_space == theirs.observation_space and ours.action_space == theirs.action_space
-    assert_alike(ours.reset(seed=7), theirs.reset(seed=7))
-    masks, ends = ours.reset(seed=7)[1]["action_mask"], 0
-    theirs.reset(seed=7)
-    for t in range(25):
-        actions = np.array([allowed(mask, generator) for mask in masks])
-        mine, other = ours.step(actions), theirs.step(actions)
-        assert_alike(mine, other)
-        assert ours.observation_space.contains(mine[0])
-        masks, ended = mine[4]["action_mask"], mine[2]
-        ends += ended.sum()
-        if mode is AutoresetMode.DISABLED and ended.any():
-            if not ended.all():
-                with pytest.raises(ResetNeeded, match="have ended"):
-                    ours.step(actions)
-            chosen = ended | (np.arange(3) == t % 3)  # and one in mid-episode
-            mine = ours.reset(options={"reset_mask": chosen})
-            assert_alike(mine, theirs.reset(options={"reset_mask": chosen}))
-            masks = np.where(chosen[:, None], mine[1]["action_mask"], masks)
-    assert ends > 10
-    assert_alike(ours.reset(seed=[1, None, 2]), theirs.reset(seed=[1, None, 2]))
-    assert_alike(ours.reset(), theirs.reset())
-
-
-def test_final_observations_in_every_mode() -> None:
-    """Pixels 0 to 4 in order, episodes of three: 0 1 2 | 0 1 2."""
-    env = envs.classification(IMAGES, np.arange(5), order="sequential", horizon=3)
-
-    def seen(mode: AutoresetMode) -> tuple[list[int], list[bool], FunctionalVectorEnv, dict]:
-        vector = FunctionalVectorEnv(env, 1, autoreset_mode=mode)
-        observations, ends, info = [vector.reset(seed=0)[0]], [], {}
-        for _ in range(3 if mode is AutoresetMode.DISABLED else 6):
-            observation, _, terminations, _, info = vector.step([0])
-            observations.append(observation)
-            ends.append(bool(terminations[0]))
-        return np.rint(np.concatenate(observations).ravel() * 255).astype(int).tolist(), ends, vector, info
-
-    observations, ends, *_ = seen(AutoresetMode.NEXT_STEP)
-    assert observations == [0, 1, 2, 2, 0, 1, 2] and ends == [False, False, True, False, False, False]
-    observations, ends, _, info = seen(AutoresetMode.SAME_STEP)
-    assert observations == [0, 1, 2, 0, 1, 2, 0] and ends == [False, False, True, False, False, True]
-    assert info["final_obs"][0] * 255 == pytest.approx(2) and info["final_info"]["regret"].tolist() == [1.0]
-    observations, ends, vector, _ = seen(AutoresetMode.DISABLED)
-    assert observations == [0, 1, 2, 2] and ends == [False, False, True]
-    with pytest.raises(ResetNeeded, match=r"environments \[0\] have ended"):
-        vector.step([0])
-    assert vector.reset(options={"reset_mask": np.array([True])})[0] == 0.0
+def test_copies_play_as_single_environments_with_following_seeds() -> None:
+    env = envs.gaussian(availability=0.5, horizon=3)
+    vector, single = FunctionalVectorEnv(env, 2), FunctionalEnv(env)
+    _, infos = vector.reset(seed=7)
+    steps = []
+    for _ in range(3):
+        actions = infos["action_mask"].argmax(axis=1)
+        _, rewards, ends, _, infos = vector.step(actions)
+        steps.append((actions, rewards, ends, infos["regret"]))
+    assert ends.all() and vector.step([0, 0])[1].tolist() == [0, 0]  # the reset that is due
+    for place in range(2):
+        single.reset(seed=7 + place)
+        for actions, rewards, ends, regret in steps:
+            _, reward, end, _, info = single.step(actions[place])
+            assert (reward, end, info["regret"]) == (rewards[place], ends[place], regret[place])
 
 
 @pytest.mark.parametrize(
@@ -273,16 +190,8 @@ def test_final_observations_in_every_mode() -> None:
         (lambda env: FunctionalVectorEnv("digits", 2), TypeError, "env must be a seqdec.core.Environment.* got str"),
         (lambda env: FunctionalEnv(None), TypeError, "env must be a seqdec.core.Environment.* got NoneType"),
         (lambda env: vector_of(env).step([0]), ValueError, r"actions must have shape \(2,\); got \(1,\)"),
-        (lambda env: vector_of(env).step([0, 9]), ValueError, r"environment 1: action .*9.* is not in Discrete\(5\)"),
-        (lambda env: vector_of(env).step([0.0, 1.0]), ValueError, "environment 0: action .* is not in"),
-        (lambda env: vector_of(env).reset(seed=[1]), ValueError, "num_envs=2 of them; got 1"),
+        (lambda env: vector_of(env).step([0, 9]), ValueError, r"action .*9.* is not in Discrete\(5\)"),
         (lambda env: vector_of(env).reset(seed=-1), ValueError, "seed must be an integer from 0 to"),
-        (
-            lambda env: vector_of(env).reset(options={"reset_mask": [True, False]}),
-            ValueError,
-            r"reset_mask must be a bool array \(2,\), not all False; got \[True, False\]",
-        ),
-        (lambda env: vector_of(env).reset(options={"reset_mask": np.zeros(2, bool)}), ValueError, "not all False"),
     ],
 )
 def test_bad_input_is_refused(call: Any, error: type, message: str) -> None:

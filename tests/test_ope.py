@@ -19,7 +19,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.dummy import DummyRegressor
 
 import seqdec
-from seqdec import cli, envs, filters, likelihoods, models, ope
+from seqdec import cli, envs, filters, likelihoods, models, ope, testing
 from seqdec.commands import ope as evaluation
 from seqdec.commands import ope as logs
 from seqdec.ope import Log, make_log
@@ -136,6 +136,39 @@ def test_an_estimator_of_slates_and_of_numbers_by_hand(row: str) -> None:
     else:
         found = estimate(name, SLATES, SLATE_TARGET, SLATE_PREDICTED, **settings)
     assert abs(found - value) < 1e-12
+
+
+ARRAYS: dict[str, dict[str, Any]] = {
+    "balanced_loggers": {"mixture": np.full(60, 0.4)},
+    "weighted_loggers": {"logger": np.arange(60) % 2},
+    "mrdr": {"model": DummyRegressor()},
+    "balanced_ipw": {"folds": 2},
+    "mips": {"logging": np.full((60, 3), 1 / 3)},
+}
+"""Settings that fit the log on which an estimator is tried."""
+
+
+@pytest.mark.parametrize("name", ope.REGISTRY)
+def test_an_estimator_keeps_its_contract(name: str) -> None:
+    testing.check_estimator(lambda: ope.REGISTRY.make(name, **ARRAYS.get(name, {})))
+
+
+@pytest.mark.parametrize(
+    ("terms", "settings", "message"),
+    [
+        (lambda given: ope.Terms(given.weights[:-1], given.weights[:-1]), {}, "one row for each row"),
+        (lambda given: ope.Terms(given.weights / 0, given.weights), {}, "finite"),
+        (lambda given: ope.Terms(np.random.random(60), np.ones(60)), {}, "function of the evidence"),
+        (lambda given: ope.Terms(given.direct, np.ones(60)), {}, 'needs "predicted"'),
+        (lambda given: ope.Terms(given.target.probabilities.sum(1), np.ones(60)), {}, '"contexts" among its needs'),
+        (lambda given: ope.Terms(given.weights - given.weights.mean(), given.weights), {"extended": True}, "extended"),
+        (lambda given: ope.Terms(given.weights.__imul__(2), given.weights), {}, "function of|must not change"),
+    ],
+)
+def test_an_estimator_that_breaks_its_contract_is_told(terms: Any, settings: Any, message: str) -> None:
+    broken = type("Broken", (ope.Estimator,), {"terms": lambda self, given: terms(given), **settings})
+    with pytest.raises((AssertionError, ValueError), match=message), np.errstate(all="ignore"):
+        testing.check_estimator(broken)
 
 
 @pytest.mark.parametrize(
