@@ -187,22 +187,11 @@ def online(folder: Path | None) -> seqdec.OnlineAgent:
 
 @pytest.mark.extended
 def test_calls_from_python_may_transfer_whatever_the_guard(tmp_path):
-    """An agent with its folder, its compiled functions, a run, a search and a saved state."""
+    """Compiled functions of an agent, a run, a search and a saved state."""
     env = seqdec.envs.linear()
     agent, key = seqdec.agents.linear(env), jax.random.key(0)
     observation = np.zeros(env.observation_space.shape, np.float32)
     with jax.transfer_guard("disallow"):
-        with online(tmp_path / "agent") as served:
-            served.warm_up()
-            decision = served.decide(CONTEXT)
-            served.learn(decision.token, 1.0)
-            served.decide_many(np.zeros((2, 2)))
-            served.explain(CONTEXT)
-            served.add_arm()
-            served.snapshot()
-        with online(tmp_path / "agent") as served:
-            assert served.counts["decisions"] == 3
-            assert served.state is not None
         quick = seqdec.compiled(agent, optimize=False)
         state = quick.init(key)
         quick.act(key, state, observation)

@@ -643,7 +643,7 @@ def test_files_of_another_kind_are_called_what_they_are(tmp_path: Path) -> None:
     for name, message in (
         ("log.json", r"neither a parquet file nor, by its name, a text file: convert it .*\.csv.*\.gz"),
         ("log.parquet.gz", "neither a parquet file nor"),
-        ("log.sqlite", r"is a database: read the log of an OnlineAgent with seqdec\.online\.read_log"),
+        ("log.sqlite", r"is a database: read the log of an OnlineAgent with seqdec\.service\.read_log"),
         ("log.csv.gz", "is damaged .*gzip"),
         (".", "is a folder; give the path of a file in it"),
     ):
