@@ -9,12 +9,12 @@ covers the function without noise, and so does that of `recommend` where its val
 error over the searches.
 """
 
-import argparse
 import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from harness import command, table
 
 from seqdec.bo import BayesianOptimizer
 
@@ -88,21 +88,17 @@ def shown(shares: np.ndarray) -> str:
     return f"{known.mean():.1%} ± {2 * known.std(ddof=1) / math.sqrt(len(known)):.1%} ({len(known)})"
 
 
-def main() -> None:
+def main(calls: int = 25, seeds: int = 6) -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--calls", type=int, default=25)
-    parser.add_argument("--seeds", type=int, default=6)
-    options = parser.parse_args()
-    print(f"{'noise':7s}{'function':13s}{'predict':>22s}{'recommend':>22s}")
+    row = table("noise", "function", "predict", "recommend")
     for noise in NOISES:
         every = []
         for make in KINDS:
-            found = [covered(make, noise, options.calls, seed) for seed in range(options.seeds)]
+            found = [covered(make, noise, calls, seed) for seed in range(seeds)]
             every += found
-            print(f"{noise:<7g}{make.__name__:13s}" + "".join(f"{shown(one):>22s}" for one in np.transpose(found)))
-        print(f"{noise:<7g}{'all':13s}" + "".join(f"{shown(one):>22s}" for one in np.transpose(every)), flush=True)
+            row(noise, make.__name__, *map(shown, np.transpose(found)))
+        row(noise, "all", *map(shown, np.transpose(every)))
 
 
 if __name__ == "__main__":
-    main()
+    command(main)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import tyro
+from harness import command, table
 
 from seqdec.bo import BayesianOptimizer
 
@@ -113,8 +113,7 @@ def optuna_tpe(design: Design, seed: int, calls: int) -> list[float]:
 def main(designs: tuple[str, ...] = tuple(DESIGNS), runs: int = 8, calls: int = 50, tpe: bool = False) -> None:
     """Print the lines."""
     methods = {"seqdec": ours} | ({"TPE": optuna_tpe} if tpe else {})
-    print("| design | method | runs with a feasible point | first at call | best | best known |")
-    print("|---|---|---|---|---|---|")
+    row = table("design", "method", "runs with a feasible point", "first at call", "best", "best known")
     for name in designs:
         design = DESIGNS[name]
         for method, play in methods.items():
@@ -122,9 +121,8 @@ def main(designs: tuple[str, ...] = tuple(DESIGNS), runs: int = 8, calls: int = 
             firsts = [1 + int(np.argmax(np.isfinite(values))) for values in found if np.isfinite(values).any()]
             bests = [float(np.nanmin(values)) for values in found if np.isfinite(values).any()]
             middle = [statistics.median(part) if part else math.nan for part in (firsts, bests)]
-            shown = f"{len(bests)} of {runs} | {middle[0]:.0f} | {middle[1]:.5g} | {design.known:.5g}"
-            print(f"| {name} | {method} | {shown} |", flush=True)
+            row(name, method, f"{len(bests)} of {runs}", f"{middle[0]:.0f}", f"{middle[1]:.5g}", design.known)
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    command(main)

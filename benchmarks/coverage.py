@@ -1,18 +1,18 @@
 """Errors and interval coverage of off-policy estimates over twelve kinds of synthetic logs, whose true value is known.
 
-    python benchmarks/coverage.py --logs 500 [--kinds near,rare] [--picture coverage.png]
+    python benchmarks/coverage.py --logs 500 [--kinds rare small] [--picture coverage.png]
 
 Rewards are 0 or 1 with a logistic mean unless the kind says otherwise; the target plays the action with the highest
 score with probability 0.9. Each log has 1,000 rows, 10 actions and 5 features.
 """
 
-import argparse
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from harness import command
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from seqdec import ope
@@ -170,27 +170,23 @@ def draw_picture(tables: dict[str, pd.DataFrame], path: str) -> None:
     figure.savefig(path)
 
 
-def main() -> None:
+def main(
+    logs: int = 500, samples: int = 500, kinds: tuple[str, ...] = tuple(KINDS), picture: str | None = None
+) -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--logs", type=int, default=500)
-    parser.add_argument("--samples", type=int, default=500)
-    parser.add_argument("--kinds", default=",".join(KINDS))
-    parser.add_argument("--picture")
-    options = parser.parse_args()
     warnings.simplefilter("ignore", UserWarning)  # of logs without support
     tables = {}
-    for name in options.kinds.split(","):
-        tables[name] = measure(KINDS[name], options.logs, options.samples)
+    for name in kinds:
+        tables[name] = measure(KINDS[name], logs, samples)
         print(f"\n{name}: true value {truth(KINDS[name]):.4f}\n{tables[name].round(4).to_string()}", flush=True)
     errors = pd.DataFrame({name: table["rmse"] / table["rmse"].min() for name, table in tables.items()})
     print("\nroot mean square error by that of the best estimator of the kind")
     print(errors.assign(mean=errors.mean(axis=1)).round(2).T.to_string())
     print("\ncoverage")
     print(pd.DataFrame({name: table["coverage"] for name, table in tables.items()}).round(3).T.to_string())
-    if options.picture:
-        draw_picture(tables, options.picture)
+    if picture:
+        draw_picture(tables, picture)
 
 
 if __name__ == "__main__":
-    main()
+    command(main)

@@ -14,13 +14,13 @@ is an evaluation of its own those of the levels from the lowest on, of which eac
 seeds of the best value at full fidelity after 5, 10 and 20 of these, with the quarters in brackets.
 """
 
-import argparse
 import functools
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+from harness import command, quartiles, table
 from knowledge import hartmann
 from sklearn.datasets import load_diabetes, load_digits
 from sklearn.ensemble import GradientBoostingRegressor
@@ -211,28 +211,17 @@ METHODS: dict[str, Callable[[Meter, int], None]] = {
 }
 
 
-def main() -> None:
+def main(tasks: tuple[str, ...] = tuple(TASKS), methods: tuple[str, ...] = tuple(METHODS), seeds: int = 10) -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--tasks", default=",".join(TASKS))
-    parser.add_argument("--methods", default=";".join(METHODS), help="separated by semicolons")
-    options = parser.parse_args()
     warnings.simplefilter("ignore")
-    print(f"{'task':11s}{'method':19s}" + "".join(f"{f'cost {budget}':>28s}" for budget in BUDGETS))
-    for name in options.tasks.split(","):
-        for method in options.methods.split(";"):
-            meters = [Meter(TASKS[name]) for _ in range(options.seeds)]
+    row = table("task", "method", *(f"cost {budget}" for budget in BUDGETS))
+    for name in tasks:
+        for method in methods:
+            meters = [Meter(TASKS[name]) for _ in range(seeds)]
             for seed, meter in enumerate(meters):
                 METHODS[method](meter, seed)
-            shown = ""
-            for budget in BUDGETS:
-                low, middle, high = np.quantile(
-                    [meter.best(budget) for meter in meters], [0.25, 0.5, 0.75], method="nearest"
-                )
-                shown += f"{f'{middle:.4g} ({low:.4g}, {high:.4g})':>28s}"
-            print(f"{name:11s}{method:19s}{shown}", flush=True)
+            row(name, method, *(quartiles([meter.best(budget) for meter in meters]) for budget in BUDGETS))
 
 
 if __name__ == "__main__":
-    main()
+    command(main)

@@ -9,17 +9,15 @@ defaults; `botorch` is `SingleTaskGP` and `qLogNoisyExpectedImprovement` with th
 and 256 raw samples, after six Sobol points, and recommends the evaluated point with the best posterior mean.
 """
 
-import time
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import tyro
+from harness import command, cpu, interval, table
 
 from seqdec.bo import BayesianOptimizer
 from seqdec.envs import objectives
-from seqdec.statistics import mean_and_margin
 
 FUNCTION, NOISE = objectives.hartmann6(), 0.1
 
@@ -63,24 +61,24 @@ def botorch(observe: Callable[[Any], float], calls: int, seed: int) -> Any:
 
 
 def main(methods: tuple[str, ...] = ("seqdec", "botorch"), runs: int = 40, calls: int = 60) -> None:
-    """The table, one line as soon as it is measured."""
+    """Print the table."""
     assert FUNCTION.minimum is not None
-    print(f"{'':8} {'mean':>7} {'±':>6} {'median':>7} {'largest':>8} {'s':>6}", flush=True)
+    row = table("method", "mean", "median", "largest", "CPU s of a run")
     for method in methods:
-        regrets, began = [], time.process_time()
+        regrets, spent = [], 0.0
         for seed in range(runs):
             generator = np.random.default_rng(seed)
 
             def observe(x: Any, generator: np.random.Generator = generator) -> float:
                 return float(FUNCTION(np.asarray(x))) + NOISE * generator.standard_normal()
 
-            x = {"seqdec": seqdec, "botorch": botorch}[method](observe, calls, seed)
+            play = {"seqdec": seqdec, "botorch": botorch}[method]
+            x, seconds = cpu(lambda play=play, observe=observe, seed=seed: play(observe, calls, seed))
+            spent += seconds
             regrets.append(float(FUNCTION(np.asarray(x))) - FUNCTION.minimum)
-        mean, margin = mean_and_margin(np.array(regrets))
-        seconds = (time.process_time() - began) / runs
-        median = float(np.median(regrets))
-        print(f"{method:8} {mean:7.3f} {margin:6.3f} {median:7.3f} {max(regrets):8.2f} {seconds:6.2f}", flush=True)
+        found = f"{np.median(regrets):.3f}", f"{max(regrets):.2f}", f"{spent / runs:.2f}"
+        row(method, interval(regrets, ".3f"), *found)
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    command(main)

@@ -7,13 +7,13 @@ largest CPU seconds of a question, of which the largest contains compilation; CP
 average. GPSampler needs torch.
 """
 
-import time
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import numpy as np
 import optuna
 import tyro
+from harness import command, cpu, table
 
 from seqdec.envs import objectives
 from seqdec.integrations.optuna import Sampler
@@ -35,9 +35,8 @@ def play(fun: Any, bounds: Any, calls: int, sampler: Any) -> tuple[float, list[f
     space = {f"x{i}": optuna.distributions.FloatDistribution(*pair) for i, pair in enumerate(bounds)}
     study, seconds = optuna.create_study(sampler=sampler), []
     for _ in range(calls):
-        began = time.process_time()
-        trial = study.ask(space)
-        seconds.append(time.process_time() - began)
+        trial, spent = cpu(lambda: study.ask(space))
+        seconds.append(spent)
         study.tell(trial, float(fun(np.array([trial.params[name] for name in space]))))
     return study.best_value, seconds
 
@@ -50,18 +49,16 @@ def main(
 ) -> None:
     """The table, one line as soon as it is known."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    heads = "mean", "largest", "median s", "largest s", "s per run"
-    print(f"{'':21} {' '.join(f'{head:>9}' for head in heads)}  regret of each run", flush=True)
+    row = table("function", "sampler", "mean regret", "largest", "median s", "longest s", "s per run")
     for name in names:
         fun, calls = FUNCTIONS[name]
         for kind in samplers:
             found = [play(fun, fun.bounds, calls, SAMPLERS[kind](seed + run)) for run in range(runs)]
             regrets = [value - fun.minimum for value, _ in found]
             seconds = np.array([each for _, each in found])
-            row = f"{np.mean(regrets):9.2e} {max(regrets):9.2e} {np.median(seconds):9.3f} {seconds.max():9.2f}"
-            each = " ".join(f"{value:.1e}" for value in regrets)
-            print(f"{name:12} {kind:8} {row} {seconds.sum(1).mean():9.1f}  {each}", flush=True)
+            times = f"{np.median(seconds):.3f}", f"{seconds.max():.2f}", f"{seconds.sum(1).mean():.1f}"
+            row(name, kind, f"{np.mean(regrets):.2g}", f"{max(regrets):.2g}", *times)
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    command(main)

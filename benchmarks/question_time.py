@@ -9,10 +9,9 @@ cost is cubic. All threads count.
 """
 
 import statistics
-import time
 
 import numpy as np
-import tyro
+from harness import command, cpu, table
 
 from seqdec import bo
 
@@ -31,28 +30,26 @@ def measure(surrogate: str, told: int) -> tuple[float, float]:
     for x in np.random.default_rng(0).uniform(-1.0, 2.0, (told, COLUMNS)):
         optimizer.tell(list(x), ripple(x))
 
-    def question() -> float:
-        began = time.process_time()
+    def question() -> None:
         trial = optimizer.ask()
         optimizer.tell(trial, ripple(np.array(trial.x)))
-        return time.process_time() - began
 
-    first = question()
-    return first, statistics.median(question() for _ in range(FURTHER))
+    first, *further = (cpu(question)[1] for _ in range(1 + FURTHER))
+    return first, statistics.median(further)
 
 
 def main(
     surrogates: tuple[str, ...] = ("gp", "sparse_gp", "hilofi"), told: tuple[int, ...] = (100, 1000, 4000, 10000)
 ) -> None:
     """The table, one line for each surrogate and number of values."""
-    print(f"{'surrogate':>12}{'told':>8}{'first':>12}{'next':>12}", flush=True)
+    row = table("surrogate", "told", "first", "next")
     for surrogate in surrogates:
         for number in told:
             if surrogate == "gp" and number > MOST_EXACT:
                 continue
             first, further = measure(surrogate, number)
-            print(f"{surrogate:>12}{number:8d}{first:12.3f}{further:12.3f}", flush=True)
+            row(surrogate, number, f"{first:.3f}", f"{further:.3f}")
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    command(main)

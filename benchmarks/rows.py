@@ -13,20 +13,19 @@ products; or, for boxes of one dimension, `rbf:SCALE`, Thompson sampling on 16 G
 the draw. Agents are left out on streams on which they cannot act.
 """
 
-import argparse
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import tyro
 from gymnasium.spaces import Box, Dict, Discrete, Space
+from harness import command, interval, played, table
 
-import seqdec
 from seqdec import agents, policies
 from seqdec.core import Action, Agent, Array, Environment, TimeStep
 from seqdec.envs.outcomes import in_range, reward_and_regret
-from seqdec.statistics import mean_and_margin
 
 STD = 0.5
 """Deviation of the noise of rewards, whose expectations have one of about 1."""
@@ -315,25 +314,20 @@ def fits(called: str, name: str) -> bool:
     return name not in BOXES or kind not in ("linucb", "lints", "qlinucb", "qlints")
 
 
-def main() -> None:
-    """One line for each stream and each agent that acts on it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("streams", nargs="*", default=[])
-    parser.add_argument("--agents", nargs="+", default=["auto", "linear"])
-    parser.add_argument("--seeds", type=int, default=5)
-    options = parser.parse_args()
-    for name in options.streams or [*STREAMS, *BOXES]:
+def main(
+    names: Annotated[tuple[str, ...], tyro.conf.Positional] = (),
+    agents: tuple[str, ...] = ("auto", "linear"),
+    seeds: int = 5,
+) -> None:
+    """Print a row for each stream and each agent that acts on it."""
+    row = table("stream", "agent", "regret", "worst seed", "us of a step")
+    for name in names or [*STREAMS, *BOXES]:
         env, steps = environment(name), (BOXES[name][2] if name in BOXES else STREAMS[name].steps)
-        for called in [one for one in options.agents if fits(one, name)]:
-            run = seqdec.run(contender(called, env), env, steps, seed=0, num_seeds=options.seeds, progress=False)
-            regret = np.asarray(run.regret, float).sum(1)
-            mean, margin = mean_and_margin(regret)
-            print(
-                f"{name:>18} {called:>22} {mean:8.1f} +- {margin:6.1f}   worst {regret.max():8.1f}"
-                f"   {1e6 * run.run_seconds / run.regret.size:7.0f} us",
-                flush=True,
-            )
+        for called in [one for one in agents if fits(one, name)]:
+            regret, seconds = played(contender(called, env), env, steps, range(seeds))
+            total = regret.sum(1)
+            row(name, called, interval(total), f"{total.max():.4g}", f"{1e6 * seconds / regret.size:.0f}")
 
 
 if __name__ == "__main__":
-    main()
+    command(main)

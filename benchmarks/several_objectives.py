@@ -9,13 +9,11 @@ constraints", 2014. Prints one line for each method: mean over the runs with the
 smallest, largest and CPU seconds of a run. NSGA-II is that of Optuna, which must be installed.
 """
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import tyro
-from scipy import stats
+from harness import command, cpu, interval, table
 
 import seqdec
 from seqdec.bo import hypervolume
@@ -95,19 +93,17 @@ PROBLEMS: dict[str, dict[str, Callable[[int], float]]] = {
 
 
 def main(problems: tuple[str, ...] = tuple(PROBLEMS), runs: int = 10, seed: int = 0) -> None:
-    """The table, one line as soon as it is known."""
-    print(f"{'':46} {'mean':>8} {'95%':>8} {'smallest':>9} {'largest':>9} {'s':>6}", flush=True)
+    """Print the table."""
+    row = table("problem", "method", "mean", "smallest", "largest", "CPU s of a run")
     for problem in problems:
         for name, play in PROBLEMS[problem].items():
-            began = time.process_time()
-            found = np.array([play(seed + run) for run in range(runs)])
-            seconds = (time.process_time() - began) / runs
-            half = stats.t.ppf(0.975, runs - 1) * found.std(ddof=1) / np.sqrt(runs)
-            row = f"{found.mean():8.4f} {half:8.4f} {found.min():9.4f} {found.max():9.4f} {seconds:6.1f}"
-            print(f"{problem:9} {name:36} {row}", flush=True)
+            found, seconds = cpu(lambda play=play: [play(seed + run) for run in range(runs)])
+            row(
+                problem, name, interval(found, ".4f"), f"{min(found):.4f}", f"{max(found):.4f}", f"{seconds / runs:.1f}"
+            )
         if problem == "gardner1":
-            print(f"{problem:9} {'optimum, by brute force':36} {gardner1_by_brute_force():8.4f}", flush=True)
+            row(problem, "optimum, by brute force", f"{gardner1_by_brute_force():.4f}", "", "", "")
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    command(main)

@@ -16,21 +16,20 @@ install vowpalwabbit mabwiser`), which meet the same contexts and rewards one se
 "vw:--squarecb" and "mabwiser:LinUCB:alpha=0.3:scale=1".
 """
 
-import argparse
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import plain
+import tyro
 from gymnasium.spaces import Box, Discrete
+from harness import command, interval, played, table
 
-import seqdec
 from seqdec import agents, policies
 from seqdec.core import Action, Agent, Array, Environment, TimeStep
 from seqdec.envs.outcomes import in_range, reward_and_regret
-from seqdec.statistics import mean_and_margin
 
 
 class Stream(NamedTuple):
@@ -361,8 +360,7 @@ def regret_of(name: str, env: Environment, steps: int, seeds: range) -> tuple[np
     kind, _, options = name.partition(":")
     if kind in LIBRARIES:
         return plain.peer_regret(LIBRARIES[kind](options), plain.worlds(env, steps, seeds), seeds)
-    run = seqdec.run(contender(name, env), env, steps, seed=seeds[0], num_seeds=len(seeds), progress=False)
-    return np.asarray(run.regret), run.run_seconds
+    return played(contender(name, env), env, steps, seeds)
 
 
 def exponents(regret: np.ndarray) -> np.ndarray:
@@ -373,29 +371,24 @@ def exponents(regret: np.ndarray) -> np.ndarray:
     return np.polyfit(np.log(at), np.log(total).T, 1)[0]
 
 
-def main(asked: argparse.Namespace) -> None:
-    """One line for each stream and agent."""
-    for name in asked.streams or STREAMS:
-        env, stream = environment(name), STREAMS[name]
-        steps = asked.steps or stream.steps
-        for each in asked.agents:
-            regret, seconds = regret_of(each, env, steps, range(asked.seed, asked.seed + asked.seeds))
-            total, last = regret.sum(1), regret[:, -steps // 4 :].sum(1)
-            mean, margin = mean_and_margin(total)
-            growth = exponents(regret)
-            print(
-                f"{name:14} {each:24} {mean:10.4g} ± {margin:8.3g}  last {last.mean():9.4g}  worst {total.max():9.4g}"
-                f"  grows {growth.mean():4.2f}, {growth.max():4.2f}"
-                f"  {1e6 * seconds / regret.size:6.0f} us",
-                flush=True,
-            )
+def main(
+    names: Annotated[tuple[str, ...], tyro.conf.Positional] = (),
+    agents: tuple[str, ...] = ("auto", "linear"),
+    seeds: int = 5,
+    seed: int = 0,
+    steps: int | None = None,
+) -> None:
+    """Print a row for each stream and agent."""
+    row = table("stream", "agent", "regret", "last quarter", "worst seed", "grows", "us of a step")
+    for name in names or STREAMS:
+        env, length = environment(name), steps or STREAMS[name].steps
+        for each in agents:
+            regret, seconds = regret_of(each, env, length, range(seed, seed + seeds))
+            total, last, growth = regret.sum(1), regret[:, -length // 4 :].sum(1), exponents(regret)
+            grows = f"{growth.mean():.2f}, {growth.max():.2f}"
+            time = f"{1e6 * seconds / regret.size:.0f}"
+            row(name, each, interval(total), f"{last.mean():.4g}", f"{total.max():.4g}", grows, time)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("streams", nargs="*")
-    parser.add_argument("--agents", nargs="*", default=["auto", "linear"])
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--steps", type=int)
-    main(parser.parse_args())
+    command(main)

@@ -113,8 +113,6 @@ def test_lenet5_without_boxes() -> None:
         (["--filters", "lrkf,lrkf"], "filters must differ from each other; got 'lrkf,lrkf'"),
         (["--sizes", "100"], "sizes must be one number or more, each at least 1035; got (100,)"),
         (["--ranks", "0"], "ranks must be one number or more, each at least 1; got (0,)"),
-        (["--repeats", "0"], "repeats must be at least 1; got 0"),
-        (["--rank-last", "0"], "rank_last must be at least 1; got 0"),
     ],
 )
 def test_impossible_options(arguments: list[str], message: str, tmp_path: Path, capsys: Any) -> None:

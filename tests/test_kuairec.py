@@ -214,11 +214,8 @@ def as_series(values: np.ndarray) -> pd.Series:
 
 CONTAINERS: dict[str, Callable[[np.ndarray], Any]] = {
     "list": lambda values: values.tolist(),
-    "tuple": lambda values: tuple(values.tolist()),
     "series": as_series,
     "jax": jnp.asarray,
-    "every second": lambda values: np.repeat(values, 2, axis=0)[::2],
-    "big-endian": lambda values: values.astype(values.dtype.newbyteorder(">")),
 }
 
 

@@ -113,9 +113,7 @@ def test_the_real_slice(image_home: Path, tmp_path: Path, capsys: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message", "code"),
     [
-        (["--agents", "hilofy"], "unknown agent 'hilofy'", 2),
         (["--agents", "popularity+thompson"], "popularity has no uncertainty", 2),
-        (["--steps", "0"], "steps must be at least 1", 2),
         (["--exposures", "--published"], "leave out --data and --published", 2),
         (["--data", "/nowhere"], "data: there is no /nowhere", 2),
     ],
