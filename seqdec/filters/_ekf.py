@@ -172,13 +172,9 @@ def ekf(
     """EKF: one dense belief over all parameters, for small networks.
 
     Args:
-        network: of any kind; its tables get a belief for each row (`seqdec.filters.embeddings`).
-        likelihood: observation model, from `seqdec.likelihoods`.
+        network, likelihood: as in `lrkf`.
         initial_std: prior standard deviation of every parameter.
-        process_noise: q, variance added to every parameter per step, or a schedule of it, such as
-            `seqdec.filters.Annealed`. A Python 0 skips the O(D^3) time update.
-        initial_std_table: prior standard deviation of every number in an embedding table, or of each column, (width,);
-            a dict has one for each table by name.
+        process_noise, initial_std_table: as in `lrkf`. A Python 0 skips the O(D^3) time update.
         numerics: buffer and basis_dtype have no effect; the error bounds of this exact recursion are zero.
 
     Raises:
@@ -200,4 +196,4 @@ def ekf(
 
     without_noise = full_rank(initial_std, 0.0, buffer=None)
     covariance = without_noise if known_zero(process_noise) else without_noise._replace(init=init, predict=predict)
-    return kalman.single("ekf", network, likelihood, covariance, initial_std_table, numerics)
+    return kalman.build("ekf", network, likelihood, (covariance,), initial_std_table, numerics)

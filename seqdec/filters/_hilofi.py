@@ -60,29 +60,22 @@ def hilofi(
     """HiLoFi: full-rank belief over the last layer, low-rank over the hidden layers.
 
     Args:
-        network: whose `is_last` holds in the output layer; its tables get a belief for each row
-            (`seqdec.filters.embeddings`).
+        network: whose `is_last` holds in the output layer.
         likelihood: observation model, from `seqdec.likelihoods`.
         rank: d, rows of the hidden layers' factor.
         initial_std_hidden: prior standard deviation of the hidden layers along each of d directions.
         initial_std_last: prior standard deviation of every parameter of the last layer.
-        process_noise_hidden: q_h, variance added to every hidden parameter per step, or a schedule of it, such as
-            `seqdec.filters.Annealed`. A Python 0 keeps the span fixed.
+        process_noise_hidden: q_h, as `process_noise` of `lrkf`, for the hidden layers.
         process_noise_last: q_l, likewise for the last layer.
-        initial_span: the d directions: "random" orthonormal ones, or "first", the first parameters themselves,
-            as in the published experiments.
-        initial_std_table: prior standard deviation of every number in an embedding table, or of each column, (width,);
-            a dict has one for each table by name.
+        initial_span, initial_std_table, numerics: as in `lrkf`.
         per_output: keep Sigma_l by output, K blocks instead of one matrix K times as wide: O(D_l^2 / K) instead of
             O(D_l^2), exactly, for linear last layers of which one output is observed at a time, as in a bandit, and
             likelihoods whose responses depend on one output each (not categorical). All parameters of the last layer
             have the outputs as their last axis. Other observations correlate outputs, which this drops.
-        numerics: numerical options.
 
     Raises:
-        ValueError, TypeError: a setting is out of its range; error bounds are asked for with embedding tables; or, in
-            `init`, `is_last` matches nothing or everything, the rank exceeds the number of hidden parameters, or
-            `per_output` does not fit.
+        ValueError, TypeError: as `lrkf`; or, in `init`, `is_last` matches nothing or everything, or `per_output` does
+            not fit.
     """
     numerics = checked_numerics(numerics)
     rank = count("rank", rank)
@@ -92,7 +85,7 @@ def hilofi(
     check_process_noise("process_noise_last", process_noise_last)
     hidden = low_rank(rank, initial_std_hidden, process_noise_hidden, initial_span, numerics)
     last = (by_output if per_output else full_rank)(initial_std_last, process_noise_last, buffer=numerics.buffer)
-    return kalman.layered("hilofi", network, likelihood, hidden, last, initial_std_table, numerics)
+    return kalman.build("hilofi", network, likelihood, (hidden, last), initial_std_table, numerics)
 
 
 def by_output(initial_std: Array | float, process_noise: ProcessNoise, *, buffer: int | None) -> Covariance:

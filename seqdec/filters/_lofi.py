@@ -263,28 +263,24 @@ def lofi(
     """LoFi: one belief over all parameters whose precision is a diagonal and a low-rank matrix.
 
     Args:
-        network: of any kind; its tables get a belief for each row (`seqdec.filters.embeddings`).
+        network: of any kind.
         likelihood: observation model, from `seqdec.likelihoods`. Noise below 1e-6 of the variance J diag(u)^{-1} J^T
             (1e-15 in double precision) is taken as that much, because precisions must be finite.
         rank: d, columns of the precision's factor.
         initial_std: prior standard deviation of every parameter, or of each, (D,) in the order of `jax.tree.leaves`.
             Precisions are 2e19 at most (1e154 in double precision).
-        process_noise: q, variance added to every parameter per step, or a schedule of it, such as
-            `seqdec.filters.Annealed`. A Python 0 skips the O(D d^2) time update.
-        initial_std_table: prior standard deviation of every number in an embedding table, or of each column, (width,);
-            a dict has one for each table by name.
+        process_noise, initial_std_table: as in `lrkf`. A Python 0 skips the O(D d^2) time update.
         spare: m, columns that the factor may have beyond the rank; when they are full, all but the d largest directions
             go to the diagonal. 0, as published, cuts after each observation. Without process noise, m of d / 2 or so
             takes less than half the time of a step, and less is lost.
         numerics: buffer and basis_dtype have no effect. The error bound is that of the dropped directions.
 
     Raises:
-        ValueError, TypeError: a setting is out of its range; error bounds are asked for with embedding tables; or, in
-            `init`, the rank exceeds the number of parameters.
+        ValueError, TypeError: as `lrkf`.
     """
     rank = count("rank", rank)
     if (stds := known("initial_std", initial_std, 1)) is not None and not np.all((stds > 0) & (stds < np.inf)):
         raise ValueError(f"initial_std must lie in (0, inf); got {initial_std!r:.200}")
     check_process_noise("process_noise", process_noise)
     covariance = diagonal_and_low_rank(rank, initial_std, process_noise, count("spare", spare, 0))
-    return kalman.single("lofi", network, likelihood, covariance, initial_std_table, numerics)
+    return kalman.build("lofi", network, likelihood, (covariance,), initial_std_table, numerics)

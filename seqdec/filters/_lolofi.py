@@ -41,24 +41,17 @@ def lolofi(
     """LoLoFi: low-rank beliefs over the last layer and over the hidden layers.
 
     Args:
-        network: whose `is_last` holds in the output layer; its tables get a belief for each row
-            (`seqdec.filters.embeddings`).
-        likelihood: observation model, from `seqdec.likelihoods`.
+        network, likelihood: as in `hilofi`.
         rank_hidden: d_h, rows of the hidden layers' factor.
         rank_last: d_l, rows of the last layer's factor; None is 100, or as many as a smaller last layer has parameters.
         initial_std_hidden: prior standard deviation of the hidden layers along each of d_h directions.
         initial_std_last: prior standard deviation of the last layer along each of d_l directions.
-        process_noise_hidden: q_h, variance added to every hidden parameter per step, or a schedule of it, such as
-            `seqdec.filters.Annealed`. A Python 0 keeps the span fixed.
+        process_noise_hidden: q_h, as `process_noise` of `lrkf`, for the hidden layers.
         process_noise_last: q_l, likewise for the last layer.
-        initial_span: the directions of both: "random" orthonormal ones, or "first", the first parameters themselves,
-            as in the published experiments.
-        initial_std_table: prior standard deviation of every number in an embedding table, or of each column, (width,);
-            a dict has one for each table by name.
-        numerics: numerical options.
+        initial_span, initial_std_table, numerics: as in `lrkf`.
 
     Raises:
-        ValueError, TypeError: as `seqdec.filters.hilofi`.
+        ValueError, TypeError: as `hilofi`.
     """
     if rank_last is None:
         shapes = jax.eval_shape(lambda: network.init(jax.random.key(0)))
@@ -71,4 +64,4 @@ def lolofi(
     check_process_noise("process_noise_last", process_noise_last)
     hidden = low_rank(rank_hidden, initial_std_hidden, process_noise_hidden, initial_span, numerics)
     last = low_rank(rank_last, initial_std_last, process_noise_last, initial_span, numerics)
-    return kalman.layered("lolofi", network, likelihood, hidden, last, initial_std_table, numerics)
+    return kalman.build("lolofi", network, likelihood, (hidden, last), initial_std_table, numerics)

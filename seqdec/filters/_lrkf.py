@@ -191,4 +191,4 @@ def lrkf(
     non_negative("initial_std", initial_std)
     check_process_noise("process_noise", process_noise)
     covariance = low_rank(rank, initial_std, process_noise, initial_span, numerics)
-    return kalman.single("lrkf", network, likelihood, covariance, initial_std_table, numerics)
+    return kalman.build("lrkf", network, likelihood, (covariance,), initial_std_table, numerics)

@@ -34,16 +34,11 @@ def subspace(
     """Subspace EKF: a dense belief over d random directions of parameter space, all others are fixed.
 
     Args:
-        network: of any kind; its tables get a belief for each row (`seqdec.filters.embeddings`).
-        likelihood: observation model, from `seqdec.likelihoods`.
         rank: d, the dimension of the subspace.
-        initial_std: prior standard deviation along each direction.
-        initial_std_table: prior standard deviation of every number in an embedding table, or of each column, (width,);
-            a dict has one for each table by name.
-        numerics: numerical options; buffer has no effect.
+        network, likelihood, initial_std, initial_std_table, numerics: as in `lrkf`; buffer has no effect.
 
     Raises:
-        ValueError, TypeError: as `seqdec.filters.lrkf`.
+        ValueError, TypeError: as `lrkf`.
     """
     return lrkf(
         network, likelihood, rank=rank, initial_std=initial_std, initial_std_table=initial_std_table, numerics=numerics

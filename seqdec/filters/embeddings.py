@@ -14,7 +14,7 @@ The filters know nothing of this: the belief is cut down to the rows that the in
 does the step, and the rows are put back.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -114,12 +114,6 @@ def split_tables(params: PyTree, tables: tuple[str, ...]) -> tuple[PyTree, list[
     if not tables:
         return params, []
     return {name: part for name, part in params.items() if name != "tables"}, [[params["tables"][t]] for t in tables]
-
-
-def join_tables(rest: PyTree, parts: Sequence[list[Array]], tables: tuple[str, ...]) -> PyTree:
-    """Inverse of `split_tables`."""
-    named = {name: leaf for name, (leaf,) in zip(tables, parts, strict=True)}
-    return {**rest, "tables": named} if tables else rest
 
 
 def nearby(params: PyTree, x: dict[str, Array], tables: tuple[str, ...]) -> tuple[PyTree, dict[str, Array]]:

@@ -23,7 +23,7 @@ the Jacobian of the observed outputs only.
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -42,49 +42,6 @@ from seqdec.linalg import Outer, Pieces, Rows
 from seqdec.runtime import alike
 
 
-def single(
-    name: str,
-    network: Network,
-    likelihood: Likelihood,
-    covariance: Covariance,
-    initial_std_table: TableStd,
-    numerics: Numerics,
-) -> Filter:
-    """A `Filter` with one covariance for all parameters, and one for each of the network's tables."""
-
-    def split(params):
-        rest, tables = embeddings.split_tables(params, network.tables)
-        return (jax.tree.leaves(rest), *tables)
-
-    def join(like, leaves, *tables):
-        rest = jax.tree.structure(embeddings.split_tables(like, network.tables)[0]).unflatten(leaves)
-        return embeddings.join_tables(rest, tables, network.tables)
-
-    return _filter(name, _Model((covariance,), network, likelihood, numerics, split, join), initial_std_table)
-
-
-def layered(
-    name: str,
-    network: Network,
-    likelihood: Likelihood,
-    hidden: Covariance,
-    last: Covariance,
-    initial_std_table: TableStd,
-    numerics: Numerics,
-) -> Filter:
-    """A `Filter` with covariances for the hidden layers, the last layer, and each of the network's tables."""
-
-    def split(params):
-        rest, tables = embeddings.split_tables(params, network.tables)
-        return (*parameters.split(rest, network.is_last), *tables)
-
-    def join(like, hidden, last, *tables):
-        rest = parameters.join(embeddings.split_tables(like, network.tables)[0], network.is_last, hidden, last)
-        return embeddings.join_tables(rest, tables, network.tables)
-
-    return _filter(name, _Model((hidden, last), network, likelihood, numerics, split, join), initial_std_table)
-
-
 class _Model(NamedTuple):
     """What a filter is made of."""
 
@@ -93,16 +50,29 @@ class _Model(NamedTuple):
     network: Network
     likelihood: Likelihood
     numerics: Numerics
-    split: Callable[[PyTree], tuple[list[Array], ...]]
-    """params -> one list of leaves per block"""
-    join: Callable[..., PyTree]
-    """(params like, *lists of leaves) -> params"""
+    places: Callable[[Any], tuple[Sequence[int], ...]]
+    """structure of the parameters -> the places of each block's leaves among all leaves"""
 
 
-def _filter(name: str, model: _Model, initial_std_table: TableStd) -> Filter:
-    model = model._replace(numerics=checked_numerics(model.numerics))
-    tables = embeddings.covariances(model.network.tables, initial_std_table, model.numerics.error_bounds)
-    model = model._replace(covariances=(*model.covariances, *tables))
+def build(
+    name: str,
+    network: Network,
+    likelihood: Likelihood,
+    covariances: tuple[Covariance, ...],
+    initial_std_table: TableStd,
+    numerics: Numerics,
+) -> Filter:
+    """A `Filter` with one covariance for all parameters, or one each for hidden layers and last layer; and tables."""
+    numerics = checked_numerics(numerics)
+    tables = embeddings.covariances(network.tables, initial_std_table, numerics.error_bounds)
+
+    @functools.cache
+    def places(structure: Any) -> tuple[Any, ...]:
+        rest, apart = embeddings.split_tables(structure.unflatten(range(structure.num_leaves)), network.tables)
+        layers = parameters.split(rest, network.is_last) if len(covariances) > 1 else (jax.tree.leaves(rest),)
+        return (*layers, *apart)
+
+    model = _Model((*covariances, *tables), network, likelihood, numerics, places)
     flt = Filter(
         init=keyed(functools.partial(_init, model)),
         predict=functools.partial(_predict, model),
@@ -115,7 +85,7 @@ def _filter(name: str, model: _Model, initial_std_table: TableStd) -> Filter:
         update_batch=functools.partial(_update_batch, model),
         marginals=functools.partial(_marginals, model),
     )
-    return _explained(name, embeddings.sparse(flt, model.network.tables), model.network)
+    return _explained(name, embeddings.sparse(flt, network.tables), network)
 
 
 def _explained(name: str, flt: Filter, network: Network) -> Filter:
@@ -156,8 +126,8 @@ def _explained(name: str, flt: Filter, network: Network) -> Filter:
 def _init(model: _Model, key: Key, params: PyTree) -> Belief:
     dtype, example = model.numerics.dtype, model.network.example
     params = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype if dtype is not None else jnp.result_type(leaf)), params)
-    leaves, keys = model.split(params), jax.random.split(key, len(model.covariances))
-    algebra = jnp.result_type(*jax.tree.leaves(params))
+    leaves, structure = jax.tree.flatten(params)
+    keys, algebra = jax.random.split(key, len(model.covariances)), jnp.result_type(*leaves)
     if jnp.finfo(algebra).bits < 32:
         raise TypeError(
             f"a filter computes in 32 bits or more, and its parameters are {algebra}: "
@@ -167,8 +137,10 @@ def _init(model: _Model, key: Key, params: PyTree) -> Belief:
         like = [None] * len(model.covariances)
     else:
         like = jax.eval_shape(lambda params, x: _linearize(model, params, x).jacobians, params, example)
-    parts = zip(model.covariances, keys, leaves, like, strict=True)
-    return Belief(params, tuple(c.init(k, part, algebra, rows) for c, k, part, rows in parts))
+    parts = zip(model.covariances, keys, model.places(structure), like, strict=True)
+    return Belief(
+        params, tuple(c.init(k, [leaves[place] for place in own], algebra, rows) for c, k, own, rows in parts)
+    )
 
 
 def _predict(model: _Model, belief: Belief) -> Belief:
@@ -234,7 +206,7 @@ def _update(
         jacobians, products = at.jacobians, [c.project(state, jacobian) for c, state, jacobian in blocks]
     else:
         products, skipped = _project_all(model, belief, x, at)
-        few = _linearize(model, belief.params, x, rows).jacobians
+        few = _linearize(model, belief.params, x, rows).jacobians if any(skipped) else at.jacobians
         jacobians = tuple(
             own if skip else tuple(linalg.select(part, rows) for part in every)
             for own, every, skip in zip(few, at.jacobians, skipped, strict=True)
@@ -346,9 +318,11 @@ def _sample(model: _Model, key: Key, belief: Belief) -> PyTree:
 
 def _moved(model: _Model, belief: Belief, steps: list[Pieces]) -> PyTree:
     """The mean, moved by one step for each block."""
-    old = model.split(belief.params)
-    unpacked = [c.unpack(step, leaves) for c, step, leaves in zip(model.covariances, steps, old, strict=True)]
-    return jax.tree.map(jnp.add, belief.params, model.join(belief.params, *unpacked))
+    leaves, structure = jax.tree.flatten(belief.params)
+    changes: dict[int, Array] = {}
+    for covariance, step, places in zip(model.covariances, steps, model.places(structure), strict=True):
+        changes |= zip(places, covariance.unpack(step, [leaves[place] for place in places]), strict=True)
+    return structure.unflatten([jnp.add(leaf, changes[place]) for place, leaf in enumerate(leaves)])
 
 
 def _variances(model: _Model, belief: Belief, products: list[Array]) -> list[Array]:
@@ -386,8 +360,8 @@ def _linearize(model: _Model, params: PyTree, x: PyTree, rows: Array | None = No
     # The dtype of the parameters: inputs of a wider type must not widen the belief.
     algebra = jnp.result_type(*leaves)
     found = jax.tree.map(lambda leaf: leaf.astype(algebra), found)
-    places = model.split(structure.unflatten(range(len(leaves))))
-    packed = tuple(c.pack([found[i] for i in own]) for c, own in zip(model.covariances, places, strict=True))
+    places = zip(model.covariances, model.places(structure), strict=True)
+    packed = tuple(c.pack([found[place] for place in own]) for c, own in places)
     return _Linearization(mean.astype(algebra), model.likelihood.cov(output).astype(algebra), packed)
 
 
@@ -407,15 +381,18 @@ def _project_all(model: _Model, belief: Belief, x: PyTree, at: _Linearization) -
 
 def _project_forward(model: _Model, belief: Belief, x: PyTree, index: int) -> Array:
     """Products (K, k) of one block by forward passes along its columns."""
-    covariance, leaves = model.covariances[index], model.split(belief.params)
+    covariance, (leaves, structure) = model.covariances[index], jax.tree.flatten(belief.params)
+    places = model.places(structure)[index]
 
     def response(own):
-        params = model.join(belief.params, *leaves[:index], own, *leaves[index + 1 :])
+        new = dict(zip(places, own, strict=True))
+        params = structure.unflatten([new.get(place, leaf) for place, leaf in enumerate(leaves)])
         return model.likelihood.mean(model.network.apply(params, x))
 
-    _, push = jax.linearize(response, leaves[index])
+    own = [leaves[place] for place in places]
+    _, push = jax.linearize(response, own)
     columns: Any = covariance.columns(belief.blocks[index])
-    return jax.vmap(lambda *parts: push(covariance.unpack(parts, leaves[index])), -1, -1)(*columns)
+    return jax.vmap(lambda *parts: push(covariance.unpack(parts, own)), -1, -1)(*columns)
 
 
 def mostly_dense(jacobian: Rows) -> bool:

@@ -5,13 +5,12 @@ Covariances are kept as roots, Sigma = C^T C, so that they are positive semi-def
 * `roots`: plain matrices: `root_of_sum` (the paper's Q_R), `low_rank_projection` (P_{d,+a}), `psd_root`, `solve_psd`,
   `inverse_root`;
 * `full_rank`: `FullRankFactor`, which takes the update of a few observations in O(D^2);
-* `low_rank`: `LowRankFactor`, a rank-d root on a lazy basis, stored by `basis`, with updates in O(D d);
+* `low_rank`: `LowRankFactor`, a rank-d root on a lazy basis, with updates in O(D d);
 * `spectral`: spaces of eigenvectors, with derivatives where eigenvalues are equal;
-* `outer`: rows of Jacobians that are outer products, and products with them;
+* `pieces`: Jacobians and bases cut along the parameters, some pieces of them outer products;
 * `batching`: factorizations, branches and column writes under `jax.vmap`.
 """
 
-from seqdec.linalg.basis import Extended, full_columns
 from seqdec.linalg.batching import (
     cond_any,
     eigh,
@@ -32,7 +31,20 @@ from seqdec.linalg.low_rank import (
     low_rank_from,
     times,
 )
-from seqdec.linalg.outer import Outer, Pieces, Rows, dense, gram_of, multiply, multiply_all, select, squares_of, whole
+from seqdec.linalg.pieces import (
+    Extended,
+    Outer,
+    Pieces,
+    Rows,
+    dense,
+    full_columns,
+    gram_of,
+    multiply,
+    multiply_all,
+    select,
+    squares_of,
+    whole,
+)
 from seqdec.linalg.roots import (
     inverse_root,
     low_rank_projection,

@@ -30,7 +30,6 @@ import jax.numpy as jnp
 from jax import lax
 
 from seqdec.core import Array
-from seqdec.linalg.basis import Basis, Extended, append, combine, multiply_piece, rewrite
 from seqdec.linalg.batching import (
     advance_filled,
     check_spare_columns,
@@ -41,7 +40,19 @@ from seqdec.linalg.batching import (
     sequential_vmap,
     solve_transposed,
 )
-from seqdec.linalg.outer import Outer, Pieces, Rows, dense, gram_of
+from seqdec.linalg.pieces import (
+    Basis,
+    Extended,
+    Outer,
+    Pieces,
+    Rows,
+    append,
+    combine,
+    dense,
+    gram_of,
+    multiply_piece,
+    rewrite,
+)
 from seqdec.linalg.roots import largest_magnitude, potter_scale, psd_root, relative_jitter, root_of_sum, solve_psd
 from seqdec.linalg.spectral import parted_eigenvectors, roots_of, sylvester
 from seqdec.runtime import alike
