@@ -1,4 +1,8 @@
-"""Tests that every part of a kind passes, as functions for parts of your own."""
+"""What every part must do, as checks for parts of one's own: each raises AssertionError with what is wrong.
+
+>>> from seqdec import filters, policies, testing
+>>> testing.check_policy(policies.thompson)
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,12 +10,249 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
-from seqdec import ope
+from seqdec import likelihoods, models, ope
+from seqdec.core import Acquisition, Filter, Network, Posterior, Predictive, PyTree
 from seqdec.envs import check as check_environment
+from seqdec.likelihoods import Likelihood
 from seqdec.ope import ContinuousLog, Estimator, Evidence, Log, SlateLog, Terms
 
-__all__ = ["check_environment", "check_estimator", "check_surrogate"]
+__all__ = [
+    "check_environment",
+    "check_estimator",
+    "check_filter",
+    "check_optimizer",
+    "check_policy",
+    "check_surrogate",
+]
+
+
+def check_optimizer(
+    make: Callable[[float], optax.GradientTransformation], *, params: PyTree | None = None, without_params: bool = True
+) -> None:
+    """An optimizer keeps the contract of optax, on odd gradients too.
+
+    - The state keeps its structure, shapes and dtypes, so that one program serves all steps, and its arrays share no
+      memory, so that they can be donated.
+    - Arguments that it does not know are ignored: it gets the loss as `value`, and one more.
+    - Zero gradients move nothing in the first step, NaN makes NaN, and 1e20, whose square float32 cannot hold, leaves
+      updates and state finite.
+    - bfloat16 parameters get bfloat16 updates, as those of float32 up to rounding, from a state of float32.
+    - `jax.vmap` over parameters and state gives each member what it gets alone.
+
+    Args:
+        make: (learning rate) -> transformation.
+        params: a tree of float32 parameters; None: a matrix, a vector, a scalar and a row.
+        without_params: whether `update` must not need the parameters.
+    """
+    random = np.random.default_rng(0)
+    shapes = {"hidden": (3, 4), "bias": (4,), "scale": (), "row": (1, 3)}
+    if params is None:
+        params = {name: jnp.asarray(random.normal(size=shape), jnp.float32) for name, shape in shapes.items()}
+    grads = [
+        jax.tree.map(lambda leaf: jnp.asarray(random.normal(size=leaf.shape), jnp.float32), params) for _ in range(2)
+    ]
+    transform = optax.with_extra_args_support(make(0.1))
+
+    def advance(gradient, state, params, value):
+        return transform.update(gradient, state, params, value=value, something_unknown=1)
+
+    def two_steps(params, first, second):
+        _, state = advance(first, transform.init(params), params, jnp.float32(1.5))
+        return advance(second, state, params, jnp.float32(1.5))
+
+    program: Any = jax.jit(advance)
+
+    def step(gradient, state, params, value=1.5):
+        return program(gradient, state, params, jnp.float32(value))
+
+    start = transform.init(params)
+    buffers = [leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves(start) if leaf.size]
+    assert len(set(buffers)) == len(buffers), "arrays of the first state share memory and could not be donated"
+    _, state = step(grads[0], start, params)
+    updates, state = step(grads[1], state, params)
+    assert _kinds(state) == _kinds(start), f"the state changed from {_kinds(start)} to {_kinds(state)}"
+    assert _kinds(updates) == _kinds(grads[1]), f"updates are not like gradients: {_kinds(updates)}"
+    if without_params:
+        jax.eval_shape(lambda gradient, state: advance(gradient, state, None, jnp.float32(1.5)), grads[0], start)
+
+    zero = jax.tree.map(jnp.zeros_like, params)
+    still, _ = step(zero, start, params)
+    assert not any(np.any(leaf) for leaf in jax.tree.leaves(still)), "gradients of zero move parameters"
+    assert _finite(step(zero, state, params)), "gradients of zero make updates or a state that are not finite"
+    broken, _ = step(jax.tree.map(lambda leaf: leaf * jnp.nan, grads[0]), start, params)
+    assert all(np.any(np.isnan(leaf)) for leaf in jax.tree.leaves(broken)), "NaN gradients make updates without NaN"
+    huge = jax.tree.map(lambda leaf: 1e20 * leaf, grads[0])
+    level = jax.tree.map(lambda leaf: jnp.full_like(leaf, -1e20), params)
+    for sequence in ((grads[0], huge, *grads), (level,) * 3):
+        after = start
+        for gradient in sequence:
+            moved, after = step(gradient, after, params, 1.5 if gradient is grads[0] else 1e20)
+            assert _finite((moved, after)), "gradients of 1e20 make updates or a state that are not finite"
+
+    def cast(tree, dtype):
+        return jax.tree.map(lambda leaf: leaf.astype(dtype), tree)
+
+    rounded = cast((params, *grads), jnp.bfloat16)
+    narrow, narrow_state = jax.jit(two_steps)(*rounded)
+    wide, _ = _two_steps(step, transform.init, *cast(rounded, jnp.float32))
+    assert {leaf.dtype for leaf in jax.tree.leaves(narrow)} == {jnp.dtype(jnp.bfloat16)}, "updates are not bfloat16"
+    dtypes = {leaf.dtype for leaf in jax.tree.leaves(narrow_state) if jnp.issubdtype(leaf.dtype, jnp.floating)}
+    assert dtypes <= {jnp.dtype(jnp.float32)}, f"the state of bfloat16 parameters is kept in {dtypes}"
+    _close(cast(narrow, jnp.float32), wide, 0.02, 2e-3, "updates in bfloat16")
+
+    members = [(params, *grads), jax.tree.map(lambda leaf: 2 * leaf + 0.1, (params, *grads))]
+    together, _ = jax.jit(jax.vmap(two_steps))(*jax.tree.map(lambda *leaves: jnp.stack(leaves), *members))
+    for index, member in enumerate(members):
+        alone, _ = _two_steps(step, transform.init, *member)
+        _close(jax.tree.map(lambda leaf: leaf[index], together), alone, 2e-4, 1e-5, "updates under vmap")  # noqa: B023
+    assert program._cache_size() == 1, "a step was compiled more than once"
+
+
+def _two_steps(step: Any, init: Any, params: PyTree, first: PyTree, second: PyTree) -> tuple[PyTree, PyTree]:
+    """Updates and state of the second of two steps."""
+    _, state = step(first, init(params), params)
+    return step(second, state, params)
+
+
+def check_filter(make: Callable[[Network, Likelihood], Filter], *, network: Network | None = None) -> None:
+    """A filter keeps the contract of `seqdec.core.Filter`, for Gaussian responses of variance 0.1.
+
+    - A belief keeps its structure, shapes and dtypes, so that one program serves all steps.
+    - `predict` leaves the mean; covariances of `moments` are symmetric and have no negative variance.
+    - `update` reports the innovation and the log density of its predictive, and what it observed has less variance.
+    - A response or input that is not finite, and an index that no output has, are rejected, and change nothing.
+    - `sample` gives parameters, the same for equal keys; `marginals` are those of `moments`; `update_batch` of one
+      input is `update`; `recenter` moves the mean alone.
+
+    Args:
+        make: (network, likelihood) -> filter.
+        network: with several outputs and an input of one axis; None: a perceptron 3 -> 5 -> 4.
+    """
+    network = models.network(models.MLP(4, (5,)), jnp.zeros(3)) if network is None else network
+    flt, random = make(network, likelihoods.gaussian(0.1)), np.random.default_rng(0)
+    example: Any = network.example
+    x = jnp.asarray(random.normal(size=np.shape(example)), jnp.float32)
+    start = jax.jit(flt.init)(jax.random.key(1), network.init(jax.random.key(0)))
+    update: Any = jax.jit(lambda belief, x, y, arm: flt.update(belief, x, y, arm))
+
+    @jax.jit
+    def look(belief, x, key):
+        """What can be asked of a belief, in one program."""
+        mean = flt.mean(belief)
+        marginals = None if flt.marginals is None else flt.marginals(belief)(x)
+        return (
+            flt.predict(belief),
+            flt.moments(belief, x),
+            marginals,
+            mean,
+            flt.response(mean, x),
+            flt.sample(key, belief),
+        )
+
+    belief, key = start, jax.random.key(2)
+    for y, arm in ((0.3, 1), (-1.0, 0), (0.5, 1)):
+        prior, *_, mean, _, _ = look(belief, x, key)
+        _, before, _, predicted, _, _ = look(prior, x, key)
+        _close(predicted, mean, 0, 0, "the mean after predict")
+        belief, info = update(prior, x, jnp.float32(y), arm)
+        assert _kinds(belief) == _kinds(start), f"the belief changed from {_kinds(start)} to {_kinds(belief)}"
+        assert not info.rejected, f"the observation {y} of output {arm} was rejected"
+        variance = before.cov[arm, arm] + before.noise[arm, arm]
+        _close(info.innovation, y - before.mean[arm], 1e-4, 1e-5, "the innovation")
+        density = -0.5 * ((y - before.mean[arm]) ** 2 / variance + np.log(2 * np.pi * variance))
+        _close(info.log_density, density, 1e-3, 1e-4, "the log density")
+        _, after, marginals, mean, response, one = look(belief, x, key)
+        assert after.cov[arm, arm] < before.cov[arm, arm], "what was observed is no more certain than before"
+        _close(after.cov, after.cov.mT, 1e-4, 1e-6, "the transpose of a covariance")
+        assert np.all(np.linalg.eigvalsh(after.cov) > -1e-5 * np.trace(after.cov)), "a variance is negative"
+    _close(response, after.mean, 1e-4, 1e-6, "the response at the mean")
+    assert _kinds(one) == _kinds(mean), "a sample is not like the parameters"
+    *_, again = look(belief, x, key)
+    *_, other = look(belief, x, jax.random.key(3))
+    _close(one, again, 0, 0, "samples of one key")
+    assert any(np.any(a != b) for a, b in zip(*map(jax.tree.leaves, (one, other)), strict=True)), "samples are equal"
+    if marginals is not None:
+        _close(marginals, (after.mean, np.diag(after.cov), np.diag(after.noise)), 1e-3, 1e-5, "the marginals")
+
+    for where, (point, y, arm) in {
+        "a response of NaN": (x, np.nan, 1),
+        "an infinite response": (x, np.inf, 1),
+        "an input of NaN": (jnp.asarray(np.where(np.arange(x.size) == 0, np.nan, x), x.dtype), 0.5, 1),
+        "an index that no output has": (x, 0.5, len(after.mean)),
+    }.items():
+        same, info = update(belief, point, jnp.float32(y), arm)
+        assert info.rejected, f"{where} was not rejected"
+        _, still, *_ = look(same, x, key)
+        _close(still, after, 1e-4, 1e-6, f"the predictive after {where}")
+    assert update._cache_size() == 1, "a step was compiled more than once"
+
+    every, info = jax.jit(flt.update)(belief, x, jnp.ones_like(after.mean))
+    _close(info.innovation, 1 - after.mean, 1e-4, 1e-5, "the innovation of all outputs")
+    assert _finite(every) and not info.rejected, "an observation of all outputs was rejected"
+    if flt.update_batch is not None:
+        several, _ = jax.jit(flt.update_batch)(belief, x[None], jnp.array([0.7]), jnp.array([1]))
+        single, _ = update(belief, x, jnp.float32(0.7), 1)
+        _close(flt.mean(several), flt.mean(single), 1e-3, 1e-5, "the mean after update_batch of one input")
+    if flt.recenter is not None:
+        _close(flt.mean(flt.recenter(belief, one)), one, 0, 0, "the mean after recenter")
+
+
+def check_policy(make: Callable[[], Acquisition], *, draws: int = 4000) -> None:
+    """A policy keeps the contract of `seqdec.core.Acquisition`, over the Gaussian posterior of four candidates.
+
+    - Scores are finite for allowed candidates and -inf for others; those of equal keys are equal.
+    - `probabilities` are zero for candidates that are not allowed, one for the only allowed one, and sum to one. Where
+      they are `exact` they are the frequencies of the largest score; otherwise, up to the share of a hundredth that an
+      estimate gives to all, and its own error.
+    - `probability` is one of `probabilities`, up to 0.02. Nothing dearer is asked of the posterior than `needs` says.
+
+    Args:
+        make: () -> acquisition.
+        draws: keys that the frequencies are counted over.
+    """
+    policy, mask = make(), np.array([True, False, True, True])
+    mean = jnp.array([0.3, 0.5, 0.1, 0.45])
+    root = jnp.array([[0.6, 0.4, -0.1, 0.2], [0, 0.3, 0.2, 0.1], [0, 0, 0.5, -0.3], [0, 0, 0, 0.2]])
+    asked: list[str] = []
+
+    def answered(name, answer):
+        return lambda *arguments: (asked.append(name), answer(*arguments))[1]
+
+    def draw(key):
+        sample = mean + jax.random.normal(key, mean.shape) @ root
+        return lambda candidates: sample
+
+    joint = Predictive(mean, root.T @ root, jnp.diag(jnp.array([0.04, 0.09, 0.01, 0.16])))
+    known = Posterior(answered("mean", lambda _: mean), answered("joint", lambda _: joint), answered("draw", draw))
+    keys = jax.random.split(jax.random.key(0), draws)
+    for allowed in (np.ones(4, bool), mask):
+        given = None if allowed.all() else jnp.asarray(allowed)
+        scores = np.asarray(jax.jit(jax.vmap(lambda key: policy.score(key, known, None, given)))(keys))  # noqa: B023
+        assert scores.shape == (draws, 4), f"scores of four candidates have shape {scores.shape[1:]}"
+        assert np.all(np.isfinite(scores[:, allowed])), "the score of an allowed candidate is not finite"
+        assert np.all(scores[:, ~allowed] == -np.inf), "the score of a candidate that is not allowed is not -inf"
+        same = policy.score(keys[0], known, None, given)
+        _close(jnp.where(allowed, same, 0), np.where(allowed, scores[0], 0), 1e-4, 1e-5, "scores of one key")
+        if policy.probabilities is None:
+            continue
+        found = np.asarray(policy.probabilities(jax.random.key(1), known, None, given))
+        _close(found.sum(), 1.0, 1e-4, 1e-4, "the sum of probabilities")
+        assert np.all(found >= 0) and not np.any(found[~allowed]), f"probabilities {found} where allowed is {allowed}"
+        played = np.bincount(scores.argmax(1), minlength=4) / draws
+        spread = 6 * np.sqrt(np.maximum(found * (1 - found), 0) * (1 / draws + (0 if policy.exact else 1 / 32)))
+        assert np.all(np.abs(found - played) <= spread + (1e-6 if policy.exact else 0.02)), (
+            f"probabilities are {found}, the frequencies of actions {played}"
+        )
+        if policy.probability is not None:
+            one = [policy.probability(jax.random.key(1), known, None, given, jnp.int32(arm)) for arm in range(4)]
+            _close(jnp.where(allowed, jnp.stack(one), 0), found, 0, 0.02, "the probability of one candidate")
+    if policy.probabilities is not None:
+        only = policy.probabilities(jax.random.key(0), known, None, jnp.arange(4) == 2)
+        _close(only, jnp.array([0.0, 0.0, 1.0, 0.0]), 0, 1e-5, "probabilities where one candidate is allowed")
+    dearest = max(asked, key=("mean", "joint", "draw").index)
+    assert dearest == policy.needs, f"needs is {policy.needs!r}, but it asked for {dearest!r}"
 
 
 def check_surrogate(make: Callable[[int], Any]) -> None:
@@ -156,3 +397,18 @@ def _arrays(evidence: Any) -> list[np.ndarray]:
 
 def _same(one: Terms, other: Terms) -> bool:
     return all(np.array_equal(left, right) for left, right in zip(one, other, strict=True))
+
+
+def _kinds(tree: PyTree) -> Any:
+    """Structure, and shape and dtype of each leaf."""
+    return jax.tree.structure(tree), [(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in jax.tree.leaves(tree)]
+
+
+def _finite(tree: PyTree) -> bool:
+    return all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(tree))
+
+
+def _close(found: PyTree, wanted: PyTree, rtol: float, atol: float, what: str) -> None:
+    """Leaf by leaf."""
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=rtol, atol=atol, err_msg=what)

@@ -51,10 +51,10 @@ RECIPES = recipes((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
 CONTRACTS = {
     "A filter": ("tests/test_agents.py", 20),
     "An agent that is not a filter": ("tests/test_agents.py tests/test_agent_options.py", 10),
-    "A policy": ("tests/test_policies.py", 5),
+    "A policy": ("tests/contracts/test_policies.py", 4),
     "An environment": ("tests/test_envs.py", 3),
     "An experiment": ("tests/test_registry.py tests/reproduction/test_experiments.py tests/test_cli.py", 2),
-    "An optimizer": ("tests/test_optim.py", 5),
+    "An optimizer": ("tests/contracts/test_optimizers.py", 4),
     "An estimator of off-policy evaluation": ("tests/test_ope.py", 1),
     "A surrogate of Bayesian optimization": ("tests/test_bo.py", 1),
 }

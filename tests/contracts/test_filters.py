@@ -1,4 +1,4 @@
-"""What every filter that keeps enough of its covariance must do: agree with the Kalman filter of a linear model."""
+"""Every filter: the contract of `seqdec.testing`. Their mathematics are in `tests/test_filters.py` and others."""
 
 from typing import Any
 
@@ -7,9 +7,35 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seqdec import filters, likelihoods
-from seqdec.filters import Numerics
+from seqdec import filters, likelihoods, testing
+from seqdec.filters import Annealed, Numerics
 from tests.toys import network_of
+
+FILTERS = {
+    "ekf": filters.ekf,
+    "ekf, drifting": lambda *model: filters.ekf(*model, process_noise=Annealed(1e-3, 10.0)),
+    "hilofi": lambda *model: filters.hilofi(*model, rank=7, process_noise_hidden=1e-3, process_noise_last=1e-3),
+    "hilofi, by output": lambda *model: filters.hilofi(*model, rank=7, process_noise_last=1e-3, per_output=True),
+    "lofi": lambda *model: filters.lofi(*model, rank=7, process_noise=1e-3),
+    "lofi, spare": lambda *model: filters.lofi(*model, rank=7, spare=5),
+    "lolofi": lambda *model: filters.lolofi(*model, rank_hidden=7, rank_last=9, process_noise_hidden=1e-3),
+    "lrkf": lambda *model: filters.lrkf(*model, rank=9, process_noise=1e-3),
+    "lrkf, observed outputs": lambda *model: filters.lrkf(
+        *model, rank=9, process_noise=1e-3, numerics=Numerics(dtype=jnp.float32, share_linearization=False)
+    ),
+    "subspace": lambda *model: filters.subspace(*model, rank=9),
+}
+
+
+def test_every_filter_is_under_test():
+    others = {"Annealed", "Numerics", "independent", "learner", "posterior"}
+    assert {name.partition(",")[0] for name in FILTERS} == set(filters.__all__) - others
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_contract(name):
+    testing.check_filter(FILTERS[name])
+
 
 INPUTS, OUTPUTS = 3, 2
 SIZE = INPUTS * OUTPUTS

@@ -1,9 +1,388 @@
-"""What single optimizers promise about the updates of a step, seen from outside."""
+"""Every optimizer by name: the contract of `seqdec.testing`, convergence, the wrappers of optax, and its settings."""
 
+import dataclasses
+import functools
+import inspect
+import pickle
+import subprocess
+import sys
+from typing import Any
+
+import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
+import pytest
+from flax import serialization
 
-from seqdec import optim
+from seqdec import optim, testing
+
+# Learning rates for the targets below; they fall along a cosine.
+RATES = {
+    "alice": 0.3,
+    "alice_0": 0.3,
+    "apollo": 0.1,
+    "eigen_adam": 0.1,
+    "fira": 0.3,
+    "fismo": 0.1,
+    "koala_m": 0.1,
+    "koala_plus_plus": 0.3,
+    "koala_v": 0.3,
+    "racs": 1.0,
+    "self_tuning_adamw": 0.03,
+    "self_tuning_muon": 0.1,
+    "self_tuning_sgd": 0.003,
+    "shampoo": 0.3,
+    "soap": 0.1,
+    "swan": 0.1,
+}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "alice": {"rank": 2, "interval": 10},
+    "alice_0": {"rank": 2, "interval": 10},
+    "apollo": {"rank": 2, "interval": 10},
+    "fira": {"rank": 2, "interval": 10},
+    # The gradients of the targets are large, and the damping of the theory is of the size of their squares.
+    "fismo": {"statistics": "scale_free", "eps": 1.0, "adam_ratio": 1.0},
+    "racs": {"adam_ratio": 0.2},
+    "self_tuning_muon": {"adam_ratio": 1.0},
+}
+NAMES = sorted(RATES)
+STEPS = 600
+
+
+def make(name, learning_rate=0.1, **options):
+    return getattr(optim, name)(learning_rate, **{**OPTIONS.get(name, {}), **options})
+
+
+def quadratic(params):
+    curvature = jnp.array([1.0, 4.0, 10.0])
+    return (
+        0.5 * jnp.sum(curvature[:, None] * (params["hidden"] - 0.3) ** 2)
+        + jnp.sum((params["bias"] + 1) ** 2)
+        + (params["scale"] - 2) ** 2
+    )
+
+
+def rosenbrock(params):
+    x, y = params["hidden"]
+    return jnp.mean(100 * (y - x**2) ** 2 + (1 - x) ** 2)
+
+
+def factorization(params):
+    truth = jnp.outer(jnp.arange(1.0, 5.0), jnp.array([1.0, -1.0, 0.5])) / 4 + jnp.eye(4, 3)
+    return 0.5 * jnp.sum((params["left"] @ params["right"] - truth) ** 2)
+
+
+def normal(seed, *shape):
+    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
+
+
+STARTS = {
+    "quadratic": {"hidden": normal(0, 3, 4), "bias": normal(1, 4), "scale": jnp.zeros(())},
+    "rosenbrock": {"hidden": jnp.stack([-0.5 + 0.1 * normal(2, 3), 0.1 * normal(3, 3)])},
+    "factorization": {"left": normal(4, 4, 3), "right": normal(5, 3, 3)},
+}
+TARGETS = {"quadratic": (quadratic, 1e-3), "rosenbrock": (rosenbrock, 0.05), "factorization": (factorization, 1e-2)}
+
+
+def together(params):
+    """All targets at once, each on parameters of its own."""
+    return sum(loss_of(params[name]) for name, (loss_of, _) in TARGETS.items())
+
+
+def descend(transform, loss_of, params, steps):
+    """Parameters after `steps` updates in one compiled loop."""
+
+    def step(carry, _):
+        params, state = carry
+        loss, gradients = jax.value_and_grad(loss_of)(params)
+        updates, state = transform.update(gradients, state, params, value=loss, something_unknown=1)
+        return (optax.apply_updates(params, updates), state), loss
+
+    return jax.jit(lambda params: jax.lax.scan(step, (params, transform.init(params)), length=steps))(params)
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("name", NAMES)
+def test_converges(name):
+    (end, _), _ = descend(make(name, optax.cosine_decay_schedule(RATES[name], STEPS)), together, STARTS, STEPS)
+    if name == "swan":  # it throws the means of the rows away, so they stay where they were
+        start = STARTS["quadratic"]["hidden"] - 0.3
+        error = end["quadratic"]["hidden"] - 0.3
+        np.testing.assert_allclose(error, jnp.mean(start, 1, keepdims=True) + jnp.zeros(4), atol=0.03)
+        return
+    for target, (loss_of, share) in TARGETS.items():
+        assert loss_of(end[target]) < share * loss_of(STARTS[target]), target
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_contract(name):
+    testing.check_optimizer(functools.partial(make, name))
+
+
+PARAMS = {"hidden": normal(6, 3, 4), "bias": normal(7, 4), "scale": jnp.ones(()), "row": normal(8, 1, 3)}
+GRADS = [jax.tree.map(lambda leaf, s=s: normal(s, *leaf.shape), PARAMS) for s in (10, 11)]
+
+
+def leaves_close(one, other, rtol=2e-5, atol=1e-6):
+    """Two trees, equal to rounding; integers exactly."""
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_allclose(np.asarray(a, np.float64), np.asarray(b, np.float64), rtol=rtol, atol=atol)
+
+
+@functools.cache
+def compiled(name):
+    """The optimizer and its jitted update; compiled once for all tests of this file that share a dtype."""
+    transform = make(name)
+    return transform, jax.jit(lambda g, s, p, value: transform.update(g, s, p, value=value))
+
+
+def two_steps(name, params=None, grads=None):
+    """Updates and state of the second of two steps."""
+    transform, update = compiled(name)
+    params, grads = PARAMS if params is None else params, GRADS if grads is None else grads
+    state = transform.init(params)
+    for gradient in grads:
+        updates, state = update(gradient, state, params, jnp.float32(1.5))
+    return updates, state
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_without_hidden_matrices_keeps_the_shapes_of_the_state(name):
+    params = {"output": {"kernel": jnp.ones((3, 2)), "bias": jnp.ones(2)}}
+    transform, _ = compiled(name)
+    start = jax.eval_shape(transform.init, params)
+    update = functools.partial(transform.update, value=jnp.float32(1.0))
+    _, state = jax.eval_shape(update, params, start, params)
+    assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), state) == jax.tree.map(
+        lambda leaf: (leaf.shape, leaf.dtype), start
+    )
+
+
+COMPOSED = [
+    name if name in ("alice", "koala_plus_plus", "self_tuning_sgd") else pytest.param(name, marks=pytest.mark.slow)
+    for name in NAMES
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_state_survives_a_checkpoint(name):
+    transform, _ = compiled(name)
+    _, state = two_steps(name)
+    restored = serialization.from_bytes(transform.init(PARAMS), serialization.to_bytes(state))
+    assert jax.tree.structure(restored) == jax.tree.structure(state)
+    leaves_close(restored, state, 0, 0)
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("name", COMPOSED)
+def test_composes_with_the_rest_of_optax(name):
+    """One program: accumulation over hyperparameters in the state, beside a masked group and a finite guard."""
+    factory = getattr(optim, name)
+    injected = optax.inject_hyperparams(factory)(learning_rate=0.1, **OPTIONS.get(name, {}))
+    inner = optax.apply_if_finite(optax.chain(optax.clip_by_global_norm(1e6), injected), 3)
+    accumulated = optax.MultiSteps(optax.with_extra_args_support(inner), 2)
+    whole = optax.GradientTransformationExtraArgs(accumulated.init, accumulated.update)  # pyright: ignore
+    mask = {"hidden": True, "bias": True, "scale": True, "row": True, "frozen": False}
+    masked = optax.with_extra_args_support(optax.masked(whole, mask))
+    params = {**PARAMS, "frozen": jnp.ones(2)}
+    state, update = masked.init(params), jax.jit(lambda g, s, p: masked.update(g, s, p, value=1.5, unknown=2))
+    optax.tree.map_params(make(name), lambda leaf: leaf, make(name).init(PARAMS))
+    for gradient in GRADS:
+        for _ in range(2):
+            updates, state = update({**gradient, "frozen": jnp.full(2, 7.0)}, state, params)
+    wanted, _ = two_steps(name)
+    np.testing.assert_array_equal(updates.pop("frozen"), 7.0)
+    leaves_close(updates, wanted)
+    assert update._cache_size() == 1
+
+    # A gradient that is not finite changes neither parameters nor the optimizer's state.
+    broken = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), {**GRADS[0], "frozen": jnp.ones(2)})
+    kept = state.inner_state.inner_opt_state.inner_state
+    assert kept[1].hyperparams["learning_rate"] == pytest.approx(0.1)
+    for _ in range(2):
+        updates, state = update(broken, state, params)
+    np.testing.assert_array_equal(updates["hidden"], 0)
+    leaves_close(state.inner_state.inner_opt_state.inner_state, kept, 0, 0)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_settings_that_are_arrays_leave_the_dtype_of_the_updates(name):
+    narrow = functools.partial(jax.tree.map, lambda leaf: leaf.astype(jnp.bfloat16))
+    known = inspect.signature(getattr(optim, name)).parameters
+    arrays = {key: np.float32(0.01) for key in ("weight_decay", "adam_ratio") if key in known}
+    transform = make(name, np.float32(0.1), **arrays)
+
+    def step(params, gradient):
+        return transform.update(gradient, transform.init(params), params, value=jnp.float32(1.5))[0]
+
+    updates = jax.eval_shape(step, narrow(PARAMS), narrow(GRADS[0]))
+    assert {leaf.dtype for leaf in jax.tree.leaves(updates)} == {jnp.dtype(jnp.bfloat16)}
+
+
+SHARDED = """
+import pathlib, pickle, sys
+import jax
+jax.config.update("jax_num_cpu_devices", 2)
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from tests.contracts import test_optimizers as t
+
+mesh = Mesh(jax.devices(), ("model",))
+split = NamedSharding(mesh, PartitionSpec(None, "model"))
+whole = NamedSharding(mesh, PartitionSpec())
+place = lambda tree: jax.tree.map(lambda x: jax.device_put(x, split if x.shape == (3, 4) else whole), tree)
+assert len(jax.devices()) == 2
+for name, wanted in pickle.loads(pathlib.Path(sys.argv[1]).read_bytes()).items():
+    transform, update = t.compiled(name)
+    params, state = place(t.PARAMS), place(transform.init(t.PARAMS))
+    for gradient in t.GRADS:
+        updates, state = update(place(gradient), state, params, jnp.float32(1.5))
+    t.leaves_close(updates, wanted, 2e-4, 1e-5)
+    print(name, len(updates["hidden"].sharding.device_set))
+"""
+
+
+@pytest.mark.extended
+@pytest.mark.slow
+def test_sharded_parameters_get_the_same_updates(tmp_path):
+    wanted = {name: jax.tree.map(np.asarray, two_steps(name)[0]) for name in NAMES}
+    (tmp_path / "wanted").write_bytes(pickle.dumps(wanted))
+    command = [sys.executable, "-c", SHARDED, str(tmp_path / "wanted")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.split() == [word for name in NAMES for word in (name, "2")]
+
+
+def test_every_optimizer_is_registered_listed_here_and_public():
+    assert optim.REGISTRY.names() == tuple(NAMES)
+    assert all(optim.REGISTRY[name] is getattr(optim, name) for name in NAMES)
+    with pytest.raises(ValueError, match=r"unknown optimizer 'sopa': did you mean 'soap'\?"):
+        optim.REGISTRY.make("sopa", 0.1)
+
+
+TAIL = {"weight_decay": 0.0, "mask": None, "adam_ratio": 0.05, "matrices": None}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_settings_are_keywords_with_defaults(name):
+    factory = getattr(optim, name)
+    parameters = inspect.signature(factory).parameters
+    rate, *settings = parameters.values()
+    assert rate.name == "learning_rate" and rate.default is rate.empty
+    assert all(value.kind is value.KEYWORD_ONLY and value.default is not value.empty for value in settings)
+    assert factory.__name__ == name and pickle.loads(pickle.dumps(factory)) is factory
+    with pytest.raises(TypeError, match="rnk"):
+        factory(0.1, rnk=3)
+    if "matrices" in parameters:
+        tail = {key: parameters[key].default for key in TAIL}
+        assert tail == {**TAIL, "adam_ratio": 1.0 if name in ("apollo", "eigen_adam", "soap") else 0.05}
+
+
+def test_routing_by_tree_function_and_default():
+    params = {"hidden": jnp.ones((3, 4)), "output": jnp.ones((4, 2)), "bias": jnp.ones(3)}
+    grads = jax.tree.map(jnp.ones_like, params)
+    adam, _ = (a := optax.adam(0.05 * 0.1)).update(grads, a.init(params))
+
+    def to_adam(**options):
+        transform = optim.racs(0.1, **options)
+        updates, _ = transform.update(grads, transform.init(params), params)
+        return {name for name in params if np.allclose(updates[name], adam[name])}
+
+    assert to_adam() == {"output", "bias"}
+    assert to_adam(matrices=functools.partial(optim.hidden_matrices, include_head=True)) == {"bias"}
+    assert to_adam(matrices={"hidden": False, "output": True, "bias": False}) == {"hidden", "bias"}
+    assert to_adam(matrices=lambda tree: jax.tree.map(lambda _: False, tree)) == set(params)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class Module:
+    """Parameters of a class with `__call__`, as Equinox has them."""
+
+    hidden: Any
+    output: Any
+
+    def __call__(self, x):
+        return x @ self.hidden @ self.output
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        Module(False, True),
+        Module(np.bool_(False), np.bool_(True)),
+        jax.tree_util.Partial(lambda _: Module(False, True)),
+    ],
+)
+def test_a_mask_may_be_a_tree_that_can_be_called(mask):
+    params = Module(jnp.ones((4, 3)), jnp.ones((3, 2)))
+    plain = {"hidden": params.hidden, "output": params.output}
+    transform, same = optim.racs(0.1, matrices=mask), optim.racs(0.1, matrices={"hidden": False, "output": True})
+    updates, _ = transform.update(params, transform.init(params), params)
+    expected, _ = same.update(plain, same.init(plain), plain)
+    np.testing.assert_array_equal(updates.hidden, expected["hidden"])
+    np.testing.assert_array_equal(updates.output, expected["output"])
+
+
+def test_weight_decay_is_decoupled_and_follows_the_group():
+    params = {"hidden": jnp.full((3, 4), 2.0), "bias": jnp.full(3, 2.0)}
+    zero = jax.tree.map(jnp.zeros_like, params)
+    transform = optim.alice(0.1, weight_decay=0.5, adam_ratio=0.2)
+    updates, _ = transform.update(zero, transform.init(params), params)
+    np.testing.assert_allclose(updates["hidden"], -0.1 * 0.5 * 2, rtol=1e-6)
+    np.testing.assert_allclose(updates["bias"], -0.2 * 0.1 * 0.5 * 2, rtol=1e-6)
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("name", NAMES)
+def test_weight_decay_falls_on_the_parameters_of_its_mask(name):
+    def kernels(tree):
+        return jax.tree.map(lambda leaf: jnp.ndim(leaf) == 2, tree)
+
+    params = {"hidden": {"kernel": jnp.full((3, 4), 2.0), "bias": jnp.full(4, 2.0)}, "scale": jnp.ones(3)}
+    gradient = jax.tree.map(lambda leaf: 0.1 * leaf, params)
+
+    def updates(**options):
+        transform = make(name, **options)
+        return transform.update(gradient, transform.init(params), params, value=jnp.float32(1.0))[0]
+
+    plain, whole = updates(), updates(weight_decay=0.5)
+    assert not any(np.allclose(a, b) for a, b in zip(*map(jax.tree.leaves, (plain, whole)), strict=True))
+    for mask in ({"hidden": {"kernel": True, "bias": False}, "scale": False}, kernels):
+        part = updates(weight_decay=0.5, mask=mask)
+        hidden = {"kernel": whole["hidden"]["kernel"], "bias": plain["hidden"]["bias"]}
+        leaves_close(part, {"hidden": hidden, "scale": plain["scale"]})
+
+
+def test_equal_seeds_give_equal_runs_and_different_ones_do_not():
+    start = STARTS["quadratic"]
+    ends = [descend(make("apollo", 0.01, seed=seed), quadratic, start, 20)[0][0]["hidden"] for seed in (1, 1, 2)]
+    np.testing.assert_array_equal(ends[0], ends[1])
+    assert np.max(np.abs(ends[0] - ends[2])) > 1e-6
+
+
+def test_inject_hyperparams_takes_integers_and_functions_as_static():
+    params = {"hidden": PARAMS["hidden"]}
+    for name in NAMES:
+        options = {key: value for key, value in OPTIONS.get(name, {}).items() if type(value) is int}
+        direction = getattr(optim, f"scale_by_{name.removesuffix('_0')}", None)
+        for factory in filter(None, (getattr(optim, name), direction)):
+            known = inspect.signature(factory).parameters
+            functions = {key: optim.hidden_matrices for key in ("mask", "matrices") if key in known}
+            rate = {"learning_rate": 0.1} if "learning_rate" in known else {}
+            transform = optax.inject_hyperparams(factory)(**rate, **options, **functions)
+            state = jax.eval_shape(transform.init, params)
+            update = functools.partial(transform.update, value=jnp.float32(1.0))
+            _, after = jax.eval_shape(update, params, state, params)
+            assert jax.tree.structure(after) == jax.tree.structure(state)
+            assert rate.keys() <= set(state.hyperparams)
+            assert not {"rank", "interval", "seed", "mask", "matrices"} & set(state.hyperparams)
+    scheduled = optax.inject_hyperparams(optim.scale_by_racs)(b2=lambda step: 0.5 + 0.1 * step)
+    assert scheduled.init(params).hyperparams["b2"] == 0.5
+    with pytest.raises(ValueError, match="rank must be at least 1; got 0"):
+        optax.inject_hyperparams(optim.alice)(learning_rate=0.1, rank=0).init(PARAMS)
 
 
 def test_fira_lets_the_part_outside_its_basis_grow_by_its_factor_a_step() -> None:

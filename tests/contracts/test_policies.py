@@ -1,29 +1,383 @@
-"""What every policy must do, whatever it is."""
+"""Policies against closed forms and frequencies, on posteriors made by hand."""
+
+import inspect
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy import stats
 
-from seqdec import policies
+from seqdec import policies, testing
 from seqdec.core import Posterior, Predictive
 
-MEAN, NOISE = np.array([0.3, 0.35, 0.2, 0.32]), np.array([0.04, 0.09, 0.01, 0.16])
-ROOT = np.diag([0.2, 0.3, 0.01, 0.25]) + 0.01  # the third was observed most by far
+MEAN = np.array([0.3, 0.5, 0.1, 0.45], np.float32)
+ROOT = np.array([[0.6, 0.4, -0.1, 0.2], [0, 0.3, 0.2, 0.1], [0, 0, 0.5, -0.3], [0, 0, 0, 0.2]], np.float32)
 COV = ROOT.T @ ROOT
-MASK = np.array([True, True, False, True])
+NOISE = np.diag(np.array([0.04, 0.09, 0.01, 0.16], np.float32))
+MASK = np.array([True, False, True, True])
+DRAWS = 10_000
+SIGMAS = 6
+
+# name -> (maker, what it needs of the posterior, whether its probabilities are exact)
+POLICIES = {
+    "epsilon_greedy": (lambda: policies.epsilon_greedy(0.2), "mean", True),
+    "epistemic_sampling": (policies.epistemic_sampling, "joint", False),
+    "greedy": (policies.greedy, "mean", True),
+    "log_expected_improvement": (policies.log_expected_improvement, "joint", True),
+    "predictive_sampling": (policies.predictive_sampling, "joint", False),
+    "tempered_sampling": (policies.tempered_sampling, "joint", False),
+    "thompson": (policies.thompson, "draw", False),
+    "ucb": (lambda: policies.ucb(1.5), "joint", True),
+}
+MAKERS, NEEDS, EXACT = ({name: row[i] for name, row in POLICIES.items()} for i in range(3))
+VARIANTS = MAKERS | {
+    "predictive_sampling, jointly": lambda: policies.predictive_sampling(joint=True),
+    "epistemic_sampling, jointly": lambda: policies.epistemic_sampling(joint=True),
+}
+RANDOMIZED = (
+    "epistemic_sampling",
+    "epistemic_sampling, jointly",
+    "predictive_sampling",
+    "predictive_sampling, jointly",
+    "tempered_sampling",
+    "thompson",
+)
 
 
-def posterior(kept: np.ndarray) -> Posterior:
-    """Of some of the candidates."""
-    mean, cov = jnp.asarray(MEAN[kept], jnp.float32), jnp.asarray(COV[np.ix_(kept, kept)], jnp.float32)
-    root, noise = jnp.linalg.cholesky(cov), jnp.diag(jnp.asarray(NOISE[kept], jnp.float32))
+def belief(mean=MEAN, cov=COV, noise=NOISE) -> Posterior:
+    """The posterior N(mean, cov) over the candidates, whatever they are."""
+    values, vectors = np.linalg.eigh(np.asarray(cov, np.float64))
+    root = jnp.asarray((vectors * np.sqrt(np.maximum(values, 0))).T, np.float32)
+    mean, cov, noise = (jnp.asarray(part) for part in (mean, cov, noise))
 
     def draw(key):
-        sample = mean + root @ jax.random.normal(key, mean.shape)
+        sample = mean + jax.random.normal(key, mean.shape) @ root
         return lambda candidates: sample
 
-    return Posterior(lambda _: mean, lambda _: Predictive(mean, cov, noise), draw)
+    return Posterior(lambda candidates: mean, lambda candidates: Predictive(mean, cov, noise), draw)
+
+
+def law(name):
+    """Mean and covariance of the scores of a randomized policy on `belief()`."""
+    if name == "tempered_sampling":
+        ratio = np.diag(COV) / np.diag(NOISE)
+        return MEAN, np.diag(np.diag(COV) * np.minimum(1, ratio * np.sum(1 / ratio) / (5 * len(MEAN))))
+    total = COV + (NOISE if name.startswith("predictive_sampling") else 0)
+    return MEAN, total if name.endswith("jointly") or name == "thompson" else np.diag(np.diag(total))
+
+
+def scores_of(name, draws=DRAWS, mask=None, question=None):
+    """(draws, n) scores with as many keys."""
+    policy, question = VARIANTS[name](), question or belief()
+    keys = jax.random.split(jax.random.key(0), draws)
+    return np.asarray(jax.jit(jax.vmap(lambda key: policy.score(key, question, None, mask)))(keys))
+
+
+def winners(mean, cov, draws=300_000):
+    """Frequencies of the largest entry of N(mean, cov), by NumPy."""
+    sample = np.random.default_rng(1).multivariate_normal(mean, cov, draws)
+    return np.bincount(sample.argmax(1), minlength=len(mean)) / draws
+
+
+def test_every_policy_is_under_test():
+    assert sorted(MAKERS) == list(policies.names())
+    assert all(getattr(policies, name) is policies.REGISTRY[name] for name in MAKERS)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_contract(name):
+    testing.check_policy(VARIANTS[name])
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_what_a_policy_needs_is_asked_once_for_all_the_samples_of_an_estimate(name):
+    policy, asked = MAKERS[name](), []
+
+    def listen(question):
+        return lambda *arguments: asked.append(question) or getattr(belief(), question)(*arguments)
+
+    spy = Posterior(listen("mean"), listen("joint"), listen("draw"))
+    policy.probabilities(jax.random.key(0), spy, None, None)
+    assert asked == [policy.needs] == [NEEDS[name]]
+    assert policy.exact is EXACT[name]
+
+
+@pytest.mark.parametrize("name", RANDOMIZED)
+def test_scores_have_the_moments_of_the_predictive(name):
+    scores, (mean, cov) = scores_of(name).astype(np.float64), law(name)
+    variances = np.diag(cov)
+    assert np.all(np.abs(scores.mean(0) - mean) < SIGMAS * np.sqrt(variances / DRAWS))
+    error = np.sqrt((np.outer(variances, variances) + cov**2) / DRAWS)
+    assert np.all(np.abs(np.cov(scores.T) - cov) < SIGMAS * error)
+    assert np.all(np.abs(stats.kurtosis(scores)) < SIGMAS * np.sqrt(24 / DRAWS))
+
+
+@pytest.mark.parametrize("name", RANDOMIZED)
+def test_two_arms_win_as_often_as_the_normal_distribution_says(name):
+    scores, (mean, cov) = scores_of(name), law(name)
+    wins = np.mean(scores[:, 0] > scores[:, 1])
+    p = stats.norm.cdf((mean[0] - mean[1]) / np.sqrt(cov[0, 0] + cov[1, 1] - 2 * cov[0, 1]))
+    assert abs(wins - p) < SIGMAS * np.sqrt(p * (1 - p) / DRAWS)
+
+
+def test_joint_and_separate_draws_choose_differently():
+    """Two arms that go up and down together: drawn jointly the better one always wins."""
+    question = belief(np.array([0.0, 0.1], np.float32), np.ones((2, 2), np.float32), np.zeros((2, 2), np.float32))
+    jointly, alone = (
+        scores_of(name, question=question).argmax(1).mean()
+        for name in ("epistemic_sampling, jointly", "epistemic_sampling")
+    )
+    assert jointly == 1
+    assert alone == pytest.approx(stats.norm.cdf(0.1 / np.sqrt(2)), abs=SIGMAS * 0.5 / np.sqrt(DRAWS))
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("mask", [None, MASK], ids=["all allowed", "some allowed"])
+@pytest.mark.parametrize("name", VARIANTS)
+def test_probabilities_are_the_frequencies_of_the_actions(name, mask):
+    policy = VARIANTS[name]()
+    mask = None if mask is None else jnp.asarray(mask)
+    frequency = np.bincount(scores_of(name, mask=mask).argmax(1), minlength=4) / DRAWS
+    if policy.exact:
+        expected = np.asarray(policy.probabilities(jax.random.key(1), belief(), None, mask))
+        error = np.sqrt(expected * (1 - expected) / DRAWS)
+        assert np.all(np.abs(frequency - expected) <= SIGMAS * error + 1e-6)
+        return
+    keys = jax.random.split(jax.random.key(1), 500)
+    estimates = jax.jit(jax.vmap(lambda key: policy.probabilities(key, belief(), None, mask)))(keys)
+    estimates = np.asarray(estimates)
+    samples = 32 if name == "thompson" else 100
+    allowed = np.ones(4) if mask is None else np.asarray(mask, float)
+    # One of the samples + 1 draws is shared out evenly.
+    expected = (samples * frequency + allowed / allowed.sum()) / (samples + 1)
+    spread = np.sqrt(frequency * (1 - frequency) * (1 / DRAWS + 1 / (samples * len(keys))))
+    assert np.all(np.abs(estimates.mean(0) - expected) <= SIGMAS * spread + 1e-6)
+    np.testing.assert_allclose(estimates.sum(1), 1, rtol=1e-5)
+
+
+def test_monte_carlo_probabilities_agree_with_numpy():
+    policy = policies.predictive_sampling(joint=True, propensity_samples=10_000)
+    estimate = np.asarray(policy.probabilities(jax.random.key(3), belief(), None, None))
+    p = winners(MEAN.astype(float), (COV + NOISE).astype(float))
+    assert np.all(np.abs(estimate - p) < SIGMAS * np.sqrt(p * (1 - p) / 10_000) + 1 / 10_000)
+
+
+@pytest.mark.parametrize("scale", [0.01, 1.0, 100.0])
+def test_separate_draws_win_with_the_probabilities_of_the_quadrature(scale):
+    """Also where one arm is a hundred times as uncertain as the others, or they as it."""
+    cov = np.diag([0.02, 0.03 * scale**2, 0.02, 0.05])
+    policy, question = policies.epistemic_sampling(), belief(MEAN, cov.astype(np.float32))
+    assert policy.probabilities is not None
+    estimate = np.asarray(policy.probabilities(jax.random.key(0), question, None, None))
+    np.testing.assert_array_equal(estimate, policy.probabilities(jax.random.key(1), question, None, None))
+    p = (100 * winners(MEAN.astype(float), cov) + 0.25) / 101
+    assert np.all(np.abs(estimate - p) < SIGMAS * np.sqrt(p * (1 - p) / 300_000) + 0.5 / 100)
+
+
+def test_many_equal_and_certain_arms_share_the_probability():
+    """Their ties are counted evenly: the product of 299 halves is zero in float32."""
+    question = belief_of(jnp.zeros((300, 300)))
+    policy = policies.epistemic_sampling()
+    assert policy.probabilities is not None
+    np.testing.assert_allclose(policy.probabilities(jax.random.key(0), question, None, None), 1 / 300, rtol=1e-4)
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("std", [0.0, 0.01, 1.0])
+@pytest.mark.parametrize("mask", [None, jnp.arange(40) % 3 > 0], ids=["all allowed", "some allowed"])
+def test_the_probability_of_one_candidate_is_one_of_the_probabilities(std, mask):
+    """Up to the error of the quadrature, by which their sum misses 1."""
+    mean = jnp.round(2 * jax.random.normal(jax.random.key(0), (40,)))  # with ties
+    question = belief_of(std**2 * jnp.diag(jnp.linspace(0.5, 2, 40)))._replace(mean=lambda x: mean)
+    question = question._replace(
+        joint=lambda x: Predictive(mean, std**2 * jnp.diag(jnp.linspace(0.5, 2, 40)), 0 * jnp.eye(40))
+    )
+    policy = policies.epistemic_sampling()
+    every = policy.probabilities(jax.random.key(0), question, None, mask)
+    one = jnp.stack([policy.probability(jax.random.key(0), question, None, mask, index) for index in jnp.arange(40)])
+    one = one if mask is None else jnp.where(mask, one, 0)
+    np.testing.assert_allclose(one, every, atol=0.01)
+    np.testing.assert_allclose(one.sum(), 1, atol=0.02)
+
+
+@pytest.mark.parametrize("name", ["predictive_sampling", "thompson"])
+def test_an_estimated_probability_is_never_zero(name):
+    """Not even where the other arm is 100 standard deviations better: its inverse may become a weight."""
+    question = belief(np.array([0, 100, 0], np.float32), np.eye(3, dtype=np.float32), np.zeros((3, 3), np.float32))
+    policy = policies.make(name, propensity_samples=9)
+    mask = jnp.array([True, True, False])
+    np.testing.assert_allclose(
+        policy.probabilities(jax.random.key(0), question, None, mask), [0.05, 0.95, 0], rtol=1e-6
+    )
+
+
+@pytest.mark.sampled(2)
+@settings(max_examples=50, deadline=None)
+@given(
+    mean=arrays(np.float32, 4, elements=st.floats(-1e3, 1e3, width=32)),
+    root=arrays(np.float32, (3, 4), elements=st.floats(-10, 10, width=32)),
+    mask=arrays(bool, 4).filter(np.any),
+)
+@pytest.mark.parametrize("name", MAKERS)
+def test_probabilities_are_a_distribution_over_the_allowed(name, mean, root, mask):
+    probabilities = np.asarray(_probabilities(name, mean, root.T @ root, mask))
+    assert np.all(probabilities[~mask] == 0)
+    assert np.all(probabilities >= 0)
+    assert probabilities.sum() == pytest.approx(1, rel=1e-5)
+    if not EXACT[name] or name == "epsilon_greedy":
+        assert np.all(probabilities[mask] > 0)
+
+
+@jax.jit
+def _every_law(mean, cov, mask):
+    """Every policy's probabilities; compiled once for all examples."""
+
+    def draw(key):
+        sample = mean + jax.random.normal(key, mean.shape)
+        return lambda candidates: sample
+
+    question = Posterior(lambda candidates: mean, lambda candidates: Predictive(mean, cov, 0.1 * jnp.eye(4)), draw)
+    return {name: make().probabilities(jax.random.key(0), question, None, mask) for name, make in MAKERS.items()}
+
+
+def _probabilities(name, mean, cov, mask):
+    return _every_law(mean, cov, mask)[name]
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
+@pytest.mark.parametrize("arms", [2, 10, 64, 256])
+def test_singular_covariances_in_float32_give_finite_scores(arms, scale):
+    """Products of float32 matrices, of every rank up to full, have slightly negative eigenvalues."""
+    generator = np.random.default_rng(arms)
+    policy = policies.epistemic_sampling(joint=True, propensity_samples=0)
+    score = jax.jit(lambda key, cov: policy.score(key, belief_of(cov), None, None))
+    for rank in {0, 1, 2, arms // 2, arms}:
+        root = jnp.asarray(np.sqrt(scale) * generator.normal(size=(rank, arms)), np.float32)
+        scores = score(jax.random.key(rank), root.T @ root)
+        assert np.all(np.isfinite(scores))
+        assert rank or np.all(scores == 0)
+
+
+def belief_of(cov):
+    return Posterior(None, lambda candidates: Predictive(jnp.zeros(len(cov)), cov, jnp.zeros_like(cov)), None)  # pyright: ignore[reportArgumentType]
+
+
+def test_scores_of_a_large_singular_covariance_still_have_its_moments():
+    """The ridge that keeps the root finite does not show: 64 arms that share one unknown move as one."""
+    direction = np.linspace(0.5, 1.5, 64).astype(np.float32)
+    policy = policies.epistemic_sampling(joint=True, propensity_samples=0)
+    keys = jax.random.split(jax.random.key(0), 2000)
+    scores = jax.vmap(lambda key: policy.score(key, belief_of(jnp.outer(direction, direction)), None, None))(keys)
+    common = np.asarray(scores) / direction
+    assert np.std(common - common.mean(1, keepdims=True)) < 0.01
+    assert np.var(common[:, 0]) == pytest.approx(1, abs=SIGMAS * np.sqrt(2 / 2000))
+
+
+def test_upper_confidence_bound_by_hand():
+    scores = policies.ucb(2.0).score(jax.random.key(0), belief(), None, None)
+    np.testing.assert_allclose(scores, MEAN + 2 * np.sqrt(np.diag(COV)), rtol=1e-6)
+    np.testing.assert_allclose(policies.ucb(0.0).score(jax.random.key(0), belief(), None, None), MEAN, rtol=1e-6)
+
+
+@pytest.mark.parametrize("mask", [None, MASK], ids=["all allowed", "some allowed"])
+def test_improvement_is_over_the_best_expected_response_of_the_allowed(mask):
+    mask = None if mask is None else jnp.asarray(mask)
+    scores = policies.log_expected_improvement().score(jax.random.key(0), belief(), None, mask)
+    allowed = np.ones(4, bool) if mask is None else MASK
+    std, z = np.sqrt(np.diag(COV)), (MEAN - MEAN[allowed].max()) / np.sqrt(np.diag(COV))
+    expected = np.log(std * (stats.norm.pdf(z) + z * stats.norm.cdf(z)))
+    np.testing.assert_allclose(np.asarray(scores)[allowed], expected[allowed], rtol=1e-4)
+
+
+def test_augmented_improvement_by_hand():
+    def scores(noise_std, cov=COV):
+        policy = policies.log_expected_improvement(0.5, noise_std)
+        return policy.score(jax.random.key(0), belief_of(jnp.asarray(cov)), None, None)
+
+    factor = 1 - 0.5 / np.sqrt(np.diag(COV) + 0.25)
+    np.testing.assert_allclose(scores(0.5) - scores(None), np.log(factor), rtol=1e-4)
+    assert np.all(np.isfinite(scores(1e3, np.zeros((4, 4)))))
+    slopes = [jax.grad(lambda scale, std=std: scores(std, scale * COV).sum())(1.0) for std in (None, 0.0)]
+    assert np.isfinite(slopes[0]) and float(slopes[1]) == pytest.approx(float(slopes[0]), rel=1e-5)
+    np.testing.assert_allclose(scores(0.0), scores(None), rtol=1e-6)
+
+
+def test_epsilon_greedy_probabilities_by_hand():
+    policy = policies.epsilon_greedy(0.3)
+    probabilities = policy.probabilities(jax.random.key(0), belief(), None, None)
+    np.testing.assert_allclose(probabilities, [0.075, 0.775, 0.075, 0.075], rtol=1e-5)
+    probabilities = policy.probabilities(jax.random.key(0), belief(), None, jnp.asarray(MASK))
+    np.testing.assert_allclose(probabilities, [0.1, 0, 0.1, 0.8], rtol=1e-5, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["greedy", "log_expected_improvement", "ucb"])
+def test_of_equal_scores_the_first_allowed_is_played_and_its_probability_is_one(name):
+    question = belief(np.zeros(4, np.float32), np.eye(4, dtype=np.float32), NOISE)
+    mask = jnp.array([False, True, True, True])
+    policy = MAKERS[name]()
+    assert jnp.argmax(policy.score(jax.random.key(0), question, None, mask)) == 1
+    np.testing.assert_array_equal(policy.probabilities(jax.random.key(0), question, None, mask), [0, 1, 0, 0])
+
+
+def test_the_moments_behind_an_estimate_are_computed_once_for_all_samples():
+    """What the draws share is not repeated for each of them, for it is far dearer than they are."""
+    weights = jnp.ones((4, 1000))
+
+    def joint(candidates):
+        return Predictive(jnp.zeros(4), weights @ weights.T, jnp.eye(4))
+
+    posterior = Posterior(lambda candidates: jnp.zeros(4), joint, lambda key: lambda candidates: jnp.zeros(4))
+    policy = policies.predictive_sampling(joint=True, propensity_samples=50)
+    assert policy.probabilities is not None
+    program = jax.make_jaxpr(lambda key: policy.probabilities(key, posterior, None, None))(jax.random.key(0))
+    large = [line for line in str(program).splitlines() if "dot_general" in line]
+    assert sum("f32[4,4]" in line for line in large) == 1
+    assert not any("[50,4,4]" in line or "[50,4,1000]" in line for line in str(program).splitlines())
+
+
+@pytest.mark.parametrize("name", ["predictive_sampling", "thompson"])
+def test_no_samples_means_no_estimate(name):
+    assert policies.make(name, propensity_samples=0).probabilities is None
+
+
+def test_settings_may_be_mapped_over():
+    def share(epsilon):
+        return policies.epsilon_greedy(epsilon).probabilities(jax.random.key(0), belief(), None, None)[0]
+
+    np.testing.assert_allclose(jax.jit(jax.vmap(share))(jnp.array([0.0, 0.4, 1.0])), [0, 0.1, 0.25], atol=1e-6)
+    bounds = jax.vmap(lambda w: policies.ucb(w).score(jax.random.key(0), belief(), None, None))(jnp.array([0.0, 1.0]))
+    np.testing.assert_allclose(bounds[1] - bounds[0], np.sqrt(np.diag(COV)), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: policies.epsilon_greedy(1.2), r"epsilon must lie in \[0, 1\]; got 1.2"),
+        (lambda: policies.epsilon_greedy(float("nan")), "epsilon must lie"),
+        (lambda: policies.ucb(-1.0), "width must .*; got -1.0"),
+        (lambda: policies.thompson(propensity_samples=-1), "propensity_samples must be an integer >= 0.*; got -1"),
+        (lambda: policies.predictive_sampling(propensity_samples=2.5), "propensity_samples must .*; got 2.5"),
+        (lambda: policies.make("tompson"), "unknown policy 'tompson': did you mean 'thompson'"),
+        (
+            lambda: policies.make("x"),
+            "Known: .*epistemic_sampling, .*greedy, log_expected_improvement, .*tempered_sampling, thompson, ucb",
+        ),
+    ],
+)
+def test_bad_settings_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+@pytest.mark.parametrize("name", policies.names())
+def test_every_policy_can_be_made_by_name_and_is_documented(name):
+    assert policies.make(name).needs == NEEDS[name]
+    assert inspect.getdoc(policies.REGISTRY[name])
 
 
 @pytest.mark.parametrize("name", policies.REGISTRY.names())
@@ -31,12 +385,19 @@ def test_a_candidate_that_is_forbidden_might_as_well_not_be_there(name: str) -> 
     policy = policies.REGISTRY.make(name)
     if policy.probabilities is None:
         pytest.skip("it has no probabilities")
+    mean, noise = np.array([0.3, 0.35, 0.2, 0.32], np.float32), np.diag([0.04, 0.09, 0.01, 0.16]).astype(np.float32)
+    root = np.diag([0.2, 0.3, 0.01, 0.25]) + 0.01  # the third was observed most by far
+    cov, mask = (root.T @ root).astype(np.float32), np.array([True, True, False, True])
+
+    def posterior(kept):
+        return belief(mean[kept], cov[np.ix_(kept, kept)], noise[np.ix_(kept, kept)])
+
     keys = jax.random.split(jax.random.key(0), 60)
-    every, allowed = np.arange(4), np.flatnonzero(MASK)
+    every, allowed = np.arange(4), np.flatnonzero(mask)
 
     @jax.jit
     def shares(keys):
-        masked = jax.vmap(lambda key: policy.probabilities(key, posterior(every), jnp.arange(4), jnp.asarray(MASK)))(
+        masked = jax.vmap(lambda key: policy.probabilities(key, posterior(every), jnp.arange(4), jnp.asarray(mask)))(
             keys
         )
         few = jax.vmap(lambda key: policy.probabilities(key, posterior(allowed), jnp.arange(3), None))(keys)
