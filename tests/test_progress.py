@@ -72,7 +72,8 @@ def host_run() -> None:
 def relearn(folder: Path) -> None:
     site: Any = seqdec.envs.make("linear")
     with seqdec.OnlineAgent(seqdec.agents.linear, site, seed=0, folder=folder) as one:
-        one.learn(one.decide(np.zeros(site.observation_space.shape, np.float32)).token, 1.0)
+        for _ in range(2):
+            one.learn(one.decide(np.zeros(site.observation_space.shape, np.float32)).token, 1.0)
     (folder / "state.safetensors").unlink()
     with seqdec.OnlineAgent(seqdec.agents.linear, site, seed=0, folder=folder):
         pass
