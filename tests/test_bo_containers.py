@@ -221,10 +221,6 @@ def test_choices(choices: Any) -> None:
     assert on.conditions[1] is not None and on.conditions[1].values == (2, 3)
 
 
-def ones() -> Any:
-    yield 1.0
-
-
 @pytest.mark.parametrize(
     "value",
     [np.ones((1, 1)), jnp.ones(1), pd.Series([1.0], index=[7]), pd.DataFrame({"a": [1]}), [1.0], True, np.float16(1)],
@@ -234,6 +230,5 @@ def test_what_a_function_returns(value: Any) -> None:
     options: Any = {"n_calls": 1, "seed": 0, "progress": False}
     workers: Any = np.int64(1)
     assert seqdec.minimize(lambda x: value, PLAIN, workers=workers, **options).fun == 1.0
-    assert seqdec.minimize(lambda x: ones(), PLAIN, **options).fun == 1.0
     two = seqdec.minimize(lambda x: pd.Series([1.0, 2.0], index=[1, 0]), PLAIN, objectives=2, **options)
     assert two.func_vals.tolist() == [[1.0, 2.0]]

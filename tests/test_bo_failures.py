@@ -22,6 +22,7 @@ import seqdec
 from seqdec.bo import BayesianOptimizer, Categorical, Conditional, Real, Search
 from seqdec.bo.acquisition import failures
 from seqdec.executors import Local
+from seqdec.runtime import one_blas_thread
 from tests.test_executors import happens, has_ended
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -273,6 +274,7 @@ def test_the_probability_of_a_success_has_the_border_that_failures_show() -> Non
     assert within.min() > 0.95 and beyond.max() < 0.05
 
 
+@one_blas_thread()
 def test_failures_at_random_or_none_say_nothing_of_points() -> None:
     x = np.random.default_rng(0).random((60, 3))
     assert failures.fit(x, np.ones(60, bool), 64) is None

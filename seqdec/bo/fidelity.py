@@ -147,7 +147,7 @@ class Forecast(NamedTuple):
     It can be pickled, so that a process that trains a model can decide when to stop.
     """
 
-    levels: tuple[int, ...]
+    levels: tuple[float, ...]
     """of a `Grid`"""
     means: tuple[float, ...]
     """of the function at the levels"""

@@ -210,7 +210,7 @@ def _check_workers(fun: Any, workers: Any, call_timeout: Any) -> None:
     if not callable(fun):
         raise TypeError(f"fun must be callable; got {fun!r}")
     whole = isinstance(workers, Integral) and not isinstance(workers, bool)
-    if not isinstance(workers, Executor) and not (whole and (workers >= 1 or workers == -1)):
+    if not isinstance(workers, Executor) and not (whole and (int(workers) >= 1 or workers == -1)):
         raise ValueError(
             f"workers must be a number of processes, -1 for one on each core, or an executor; got {workers!r}"
         )

@@ -156,7 +156,8 @@ class BayesianOptimizer:
         fidelity: Fidelity | None = None,
         earlier: Any = None,
     ) -> None:
-        settings: Any = Settings(
+        of: Any = Settings  # whose fields are as described once they are checked
+        settings: Settings = of(
             space=space_from(bounds, constraints),
             outputs=Outputs(objectives, outcome_constraints),
             seed=seed,

@@ -367,10 +367,10 @@ def at_level(
     point = point._replace(level=level)
     if not len(values):
         return point, None
-    warp, levels = fitted.warps[0], tuple(map(int, grid.levels)) if grid.counts else grid.levels
+    warp = fitted.warps[0]
     best = float(warp.forward(np.max(values, keepdims=True))[0])
     rows = tuple(map(tuple, cov.tolist()))
-    return point, Forecast(levels, tuple(means.tolist()), rows, noise, best, float(model.signs[0]), warp)
+    return point, Forecast(grid.levels, tuple(means.tolist()), rows, noise, best, float(model.signs[0]), warp)
 
 
 def to_complete(model: Model, known: Observations, fitted: Fitted) -> Point | None:

@@ -426,7 +426,7 @@ def _coordinate(axis: Axes, place: int, labels: Mapping[float, str]) -> None:
         )
 
 
-def _labels(dimension: Dimension, length: int) -> dict[float, str]:
+def _labels(dimension: Any, length: int) -> dict[float, str]:
     """Labels of a coordinate by height, the choices or the limits, of so many characters at most."""
     if isinstance(dimension, Ordinal | Categorical):
         last = len(dimension.choices) - 1

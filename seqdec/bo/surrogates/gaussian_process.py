@@ -521,7 +521,7 @@ def whitener(cov: np.ndarray) -> tuple[np.ndarray, float]:
 
 def _inverse(cov: np.ndarray) -> tuple[np.ndarray, float]:
     """(inverse, log determinant) of a positive definite matrix (n, n), in a third of the operations of `whitener`."""
-    from scipy.linalg.lapack import dpotri
+    from scipy.linalg.lapack import dpotri  # pyright: ignore[reportAttributeAccessIssue]
 
     root = np.linalg.cholesky(cov)
     log_determinant = 2 * float(np.sum(np.log(np.diagonal(root))))
