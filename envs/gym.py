@@ -7,6 +7,7 @@ and the end counts as terminated: there is no later value to bootstrap from.
 
 import inspect
 import warnings
+from collections.abc import Sequence
 from copy import copy
 from typing import Any, NamedTuple
 
@@ -160,6 +161,13 @@ class FunctionalVectorEnv(SyncVectorEnv):
         one = FunctionalEnv(env)
         copies = [lambda: copy(one)] * checks.count("num_envs", num_envs, 1)
         super().__init__(copies, autoreset_mode=AutoresetMode(autoreset_mode))
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[PyTree, dict[str, Any]]:
+        """The first observations of episodes; of those in the bools `options["reset_mask"]`, where it is given."""
+        seeds = list(checks.seeds(seed, self.num_envs)) if seed is not None and np.ndim(seed) == 0 else seed
+        return super().reset(seed=seeds, options=options)  # pyright: ignore[reportArgumentType]
 
     def step(self, actions: Any) -> tuple[PyTree, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Play one action in every copy; copies whose next-step reset is due are reset instead."""
