@@ -23,7 +23,7 @@ from seqdec.envs.gym import id_of
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = {"seqdec": ROOT / "seqdec", "seqdec.envs": ROOT / "envs", "seqdec.agents": ROOT / "agents"}
 # What `import seqdec` leaves to the functions that need it.
-HEAVY = {"joblib", "matplotlib", "pandas", "pooch", "pyarrow", "scipy", "sklearn", "tqdm", "tyro"}
+HEAVY = {"matplotlib", "pandas", "pooch", "pyarrow", "scipy", "sklearn", "tqdm", "tyro"}
 GYMNASIUM_IDS = """
 Ackley Branin Drifting DrawNN FailingBranin Hartmann6 Outliers Permuted Levy NoisyBranin Rosenbrock BernoulliBandit
 Digits FashionMNIST GaussianBandit Idx KuaiRec LinearBandit MNIST RandomExposures WheelBandit Adult Census Covertype

@@ -192,8 +192,7 @@ class Run:
         self.optimizer, self.progress = optimizer, progress
         self.limits, self.workers, self.number, self.callback = limits, workers, number, callback
         self.given, self.bar, self.path = given, bar, path
-        states = optimizer.trials_dataframe()["state"]
-        self.asked = [one for one, state in zip(optimizer.trials, states, strict=True) if state == "pending"]
+        self.asked = list(optimizer.pending)
         self.choosing = 0.0
         """seconds that the last point took to be chosen"""
         self.gain = math.nan

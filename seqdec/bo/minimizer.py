@@ -354,15 +354,10 @@ def _check_equal(
         known = [identity(optimizer.space.flat(trial.x)) for trial in optimizer.trials[:asked]]
         if known != [identity(point.x) for point in points[:asked]]:
             differing.append("x0 is another")
-        elif not np.array_equal(_values(optimizer)[:told], _values(other), equal_nan=True):
+        elif not np.array_equal(optimizer.told()[:told], other.told(), equal_nan=True):
             differing.append("y0 is another")
     if differing:
         raise ValueError(
             f"checkpoint {path} is of another search: {'; '.join(differing)}. Give the arguments with which it began, "
             "or another path"
         )
-
-
-def _values(optimizer: BayesianOptimizer) -> np.ndarray:
-    """(n, columns) what was told of each trial."""
-    return optimizer.trials_dataframe()[list(optimizer.outputs.columns)].to_numpy(float)

@@ -465,6 +465,18 @@ class BayesianOptimizer:
         """All trials, in the order of asking or telling."""
         return tuple(map(self._record.trial, range(len(self._record.entries))))
 
+    @property
+    @_exclusive
+    def pending(self) -> tuple[Trial, ...]:
+        """The trials that were asked, and not told."""
+        entries = self._record.entries
+        return tuple(self._record.trial(entry.number) for entry in entries if entry.status == "pending")
+
+    @_exclusive
+    def told(self) -> np.ndarray:
+        """(n, columns) what was told of each trial: values, outcomes and feasibility, as in `trials_dataframe`."""
+        return self._record.told()
+
     @_exclusive
     def evaluations(self) -> tuple[list[Any], np.ndarray]:
         """Points and values of all trials of the space that were told, in the order of their numbers; NaN for failures.

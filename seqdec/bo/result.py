@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import pandas as pd
 from scipy.optimize import OptimizeResult
 
 from seqdec.bo.optimizer import Front, Recommendation
@@ -98,6 +97,8 @@ class SearchResult(OptimizeResult):
         names = self.optimizer.space.names
         flat = self.optimizer.space.flat
         points = [flat(x) if names else dict(enumerate(x)) for x in (self.x if several else [self.x]) if x is not None]
+        import pandas as pd
+
         table = pd.DataFrame(points).rename(columns=lambda name: name if names else f"x[{name}]")
         for index in range(values.shape[1] if len(values) == len(table) else 0):
             table[f"fun[{index}]" if several else "fun"] = values[:, index]

@@ -254,6 +254,13 @@ class Record:
         """The trials of the space that were told."""
         return [entry for entry in self.entries if entry.status in ("complete", "failed")]
 
+    def told(self) -> np.ndarray:
+        """As `seqdec.bo.BayesianOptimizer.told`."""
+        missing = [math.nan] * self.outputs.outcome_constraints
+        rows = [(*entry.values, *(entry.outcomes or missing), entry.feasible) for entry in self.entries]
+        columns = self.outputs.columns
+        return np.array([row[: len(columns)] for row in rows], float).reshape(-1, len(columns))
+
     def dataframe(self) -> "pd.DataFrame":
         """As `seqdec.bo.BayesianOptimizer.trials_dataframe`."""
         import pandas as pd
