@@ -1,92 +1,97 @@
-"""The recipes of CONTRIBUTING.md, followed to the letter in a copy: new file, registry line, test line."""
+"""The parts of examples/parts, each added in a copy as its first lines say: file, registry line, case."""
 
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
+from seqdec import testing
+
 ROOT = Path(__file__).resolve().parents[1]
-PARTS = ("seqdec", "agents", "envs", "reproduction", "tests", "pyproject.toml", "seqdec_command.py")
-FILE = re.compile(r"^New file `([\w.]+)` in `([\w/]+)`", re.MULTILINE)
-BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
-LINE = re.compile(r"^- (Registry|Test), (imports of|`\w+` in) `([\w/.]+)`[^:`]*:((?:.|\n(?!\n|- ))*)", re.MULTILINE)
+COPIED = ("seqdec", "agents", "envs", "reproduction", "tests", "pyproject.toml", "seqdec_command.py")
+PLACE = re.compile(r'^""".*: copy to ([\w/.]+)\.$', re.MULTILINE)
+LINE = re.compile(r"^(?:Registry|Case), (\w+) of ([\w/.]+):\n\n((?:    .+\n)+)", re.MULTILINE)
 
 
-class Recipe(NamedTuple):
-    """One section."""
+class Part(NamedTuple):
+    """One of the files."""
 
     name: str
-    file: str
-    code: str
+    place: str
     lines: tuple[tuple[str, str, str], ...]
-    """(file, name of the mapping or "imports of", line)"""
+    """(file, name of the mapping or "imports", line)"""
 
 
-def recipes(page: str) -> dict[str, Recipe]:
-    """Title -> recipe."""
-    found = {}
-    chapter = page.partition("\n## Recipes\n")[2].partition("\n## ")[0]
-    for section in chapter.split("\n### ")[1:]:
-        title, _, text = section.partition("\n")
-        (file,), block = FILE.findall(text), BLOCK.search(text)
-        assert block is not None, title
-        lines = [
-            (where, place.replace(" in", "").strip("`"), line)
-            for _, place, where, rest in LINE.findall(text)
-            for line in re.findall(r"`(.+?)`(?: and|[;(,]| \(|$)", rest.replace("\n", " ").strip())
-            if line.endswith(",") or "import" in line
-        ]
-        name = re.search(r'"([\w+-]+)"|import (\w+) as', lines[0][2])
-        assert name is not None, title
-        found[title] = Recipe(name[1] or name[2], f"{file[1].rstrip('/')}/{file[0]}", block[1], tuple(lines))
-    return found
+def read(source: str) -> Part:
+    (place,), lines = PLACE.findall(source), LINE.findall(source.partition('\n"""')[0] + "\n")
+    name = re.search(r'"([\w+-]+)"|import (\w+) as', lines[0][2])
+    assert name is not None, source
+    return Part(name[1] or name[2], place, tuple((file, mapping, text) for mapping, file, text in lines))
 
 
-RECIPES = recipes((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+PARTS = {file.stem: read(file.read_text(encoding="utf-8")) for file in sorted((ROOT / "examples/parts").glob("*.py"))}
 CONTRACTS = {
-    "A filter": ("tests/test_agents.py", 20),
-    "An agent that is not a filter": ("tests/test_agents.py tests/test_agent_options.py", 10),
-    "A policy": ("tests/contracts/test_policies.py", 4),
-    "An environment": ("tests/test_envs.py", 3),
-    "An experiment": ("tests/test_registry.py tests/reproduction/test_experiments.py tests/test_cli.py", 2),
-    "An optimizer": ("tests/contracts/test_optimizers.py", 4),
-    "An estimator of off-policy evaluation": ("tests/test_ope.py", 1),
-    "A surrogate of Bayesian optimization": ("tests/test_bo.py", 1),
+    "agent": ("tests/test_agents.py tests/test_agent_options.py", 10),
+    "environment": ("tests/test_envs.py", 3),
+    "estimator": ("tests/test_ope.py", 1),
+    "experiment": ("tests/test_registry.py tests/reproduction/test_experiments.py tests/test_cli.py", 2),
+    "filter": ("tests/test_agents.py", 20),
+    "optimizer": ("tests/contracts/test_optimizers.py", 4),
+    "policy": ("tests/contracts/test_policies.py", 4),
+    "surrogate": ("tests/test_bo.py", 1),
 }
-"""Title -> files with the contract tests of the registry, and how many of them a new name passes at least."""
+"""Kind -> files with the contract tests of the registry, and how many of them a new name passes at least."""
 
 
-def add(text: str, place: str, line: str) -> str:
-    """The text of a file with a line more, in the mapping of that name or among the imports."""
-    if place == "imports of":
-        return text.replace("\nfrom seqdec.", f"\n{line}\nfrom seqdec.", 1)
-    opening = re.search(rf'^{place}\b(?:.*\n){{0,2}}?.*\{{\n(?=\s+"[^"]+": )', text, re.MULTILINE)
-    assert opening is not None, f"there is no mapping {place}"
-    return f"{text[: opening.end()]}    {line}\n{text[opening.end() :]}"
+CHECKS = {
+    "environment": lambda make: testing.check_environment(make()),
+    "estimator": testing.check_estimator,
+    "filter": lambda make: testing.check_filter(make, linearized=False),
+    "optimizer": testing.check_optimizer,
+    "policy": testing.check_policy,
+    "surrogate": testing.check_surrogate,
+}
+
+
+@pytest.mark.parametrize("kind", CHECKS)
+def test_a_part_passes_the_check_for_parts_of_ones_own(kind: str) -> None:
+    names: dict[str, Any] = runpy.run_path(str(ROOT / "examples" / "parts" / f"{kind}.py"))
+    own = [value for value in names.values() if getattr(value, "__module__", None) == names["__name__"]]
+    CHECKS[kind](own[-1])
+
+
+def add(text: str, mapping: str, lines: str) -> str:
+    """The text of a file with lines more, in the mapping of that name or among the imports."""
+    if mapping == "imports":
+        return text.replace("\nfrom seqdec.", f"\n{lines.strip()}\nfrom seqdec.", 1)
+    opening = re.search(rf'^{mapping}\b(?:.*\n){{0,2}}?.*\{{\n(?=\s+"[^"]+": )', text, re.MULTILINE)
+    assert opening is not None, f"there is no mapping {mapping}"
+    return f"{text[: opening.end()]}{lines}{text[opening.end() :]}"
 
 
 @pytest.fixture(scope="module")
 def followed(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What pytest prints of the contract tests, after all recipes were followed in a copy."""
+    """What pytest prints of the contract tests, after all parts were added in a copy."""
     copy = tmp_path_factory.mktemp("copy")
-    for part in PARTS:
-        if (ROOT / part).is_dir():
-            shutil.copytree(ROOT / part, copy / part, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    for item in COPIED:
+        if (ROOT / item).is_dir():
+            shutil.copytree(ROOT / item, copy / item, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
         else:
-            shutil.copy(ROOT / part, copy / part)
-    for recipe in RECIPES.values():
-        assert not (copy / recipe.file).exists(), recipe.file
-        (copy / recipe.file).write_text(recipe.code, encoding="utf-8")
-        for where, place, line in recipe.lines:
-            text = (copy / where).read_text(encoding="utf-8")
-            (copy / where).write_text(add(text, place, line), encoding="utf-8")
+            shutil.copy(ROOT / item, copy / item)
+    for kind, part in PARTS.items():
+        assert not (copy / part.place).exists(), part.place
+        shutil.copy(ROOT / "examples" / "parts" / f"{kind}.py", copy / part.place)
+        for file, mapping, lines in part.lines:
+            text = (copy / file).read_text(encoding="utf-8")
+            (copy / file).write_text(add(text, mapping, lines), encoding="utf-8")
     files = sorted({file for files, _ in CONTRACTS.values() for file in files.split()})
-    names = " or ".join(f"[{recipe.name} or -{recipe.name}" for recipe in RECIPES.values())
+    names = " or ".join(f"[{part.name} or -{part.name}" for part in PARTS.values())
     options = ["-n", "0", "-v", "-p", "no:cacheprovider", "-k", f"({names} or is_under_test) and not [signed"]
     program = [sys.executable, "-m", "pytest", *options, *files]
     environment = {**os.environ, "PYTHONPATH": str(copy)}
@@ -96,25 +101,17 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> str:
     return done.stdout
 
 
-def test_every_recipe_has_a_contract_and_a_name_of_its_own() -> None:
-    assert set(RECIPES) == set(CONTRACTS)
-    assert len({recipe.name for recipe in RECIPES.values()}) == len(RECIPES)
+def test_every_part_has_a_contract_and_a_name_of_its_own() -> None:
+    assert set(PARTS) == set(CONTRACTS)
+    assert len({part.name for part in PARTS.values()}) == len(PARTS)
 
 
 @pytest.mark.extended
 @pytest.mark.slow
-@pytest.mark.parametrize("title", RECIPES)
-def test_a_recipe_passes_the_contract_tests_of_its_registry(title: str, followed: str) -> None:
-    files, least = CONTRACTS[title]
+@pytest.mark.parametrize("kind", PARTS)
+def test_a_part_passes_the_contract_tests_of_its_registry(kind: str, followed: str) -> None:
+    files, least = CONTRACTS[kind]
     results = [line for line in followed.splitlines() if line.startswith(tuple(files.split()))]
-    own = [line for line in results if re.search(rf"[\[-]{RECIPES[title].name}[\]-]", line)]
+    own = [line for line in results if re.search(rf"[\[-]{PARTS[kind].name}[\]-]", line)]
     assert [line for line in results if " FAILED" in line or " ERROR" in line] == [], followed[-6000:]
     assert sum(" PASSED" in line for line in own) >= least, "\n".join(own)
-
-
-def test_a_line_is_added_to_the_mapping_of_that_name() -> None:
-    text = 'REGISTRY: Registry[Agent] = Registry(\n    "agent",\n    {\n        "a": a,\n    },\n)\n'
-    text += 'SMALL = {\n    "b": {},\n}\n'
-    assert '{\n    "c": c,\n        "a": a' in add(text, "REGISTRY", '"c": c,')
-    assert 'SMALL = {\n    "c": {},\n    "b"' in add(text, "SMALL", '"c": {},')
-    assert add("import optax\n\nfrom seqdec.x import y\n", "imports of", "import z").splitlines()[2] == "import z"
