@@ -1,4 +1,4 @@
-"""Each Python block of README.md, CONTRIBUTING.md and docs/ runs as printed, alone in an empty folder.
+"""Each Python block of README.md and docs/ runs as printed, alone in an empty folder.
 
 The blocks of a tutorial are one program.
 
@@ -21,7 +21,7 @@ import seqdec
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 EXTRAS = ("optuna",)
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def blocks_of(text):
@@ -105,4 +105,4 @@ def test_a_block_runs_by_itself(name):
 
 
 def test_all_pages_with_code_are_read():
-    assert {page for page, _ in BLOCKS.values()} >= {"README.md", "CONTRIBUTING.md", "bandits.md", "services.md"}
+    assert {page for page, _ in BLOCKS.values()} >= {"README.md", "bandits.md", "services.md"}
