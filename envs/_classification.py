@@ -5,7 +5,7 @@ one image to float32.
 """
 
 import os
-from typing import NamedTuple, TypedDict, Unpack
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,6 @@ from seqdec.checks import keyed
 from seqdec.core import Array, Environment, Key, TimeStep
 from seqdec.data import Dataset, load_digits, load_fashion_mnist, load_idx_folder, load_mnist
 from seqdec.envs.outcomes import in_range, reward_and_regret
-from seqdec.registry import spelled
 
 
 class Examples(NamedTuple):
@@ -27,15 +26,6 @@ class Examples(NamedTuple):
     """(n, ...) uint8"""
     labels: Array
     """(n,) int32"""
-
-
-class Options(TypedDict, total=False):
-    """The options of `classification` that every data set takes."""
-
-    order: str
-    pixels: str
-    horizon: int | None
-    full_information: bool
 
 
 class State(NamedTuple):
@@ -108,53 +98,83 @@ def classification(
     return Environment(reset, step, params, space, Discrete(num_classes), name)
 
 
-_CHOSEN = ("images", "labels", "num_classes", "peak", "name")
-"""Arguments of `classification` that a data set determines."""
-
-
-@spelled(classification, hidden=_CHOSEN)
-def digits(**options: Unpack[Options]) -> Environment:
+def digits(
+    *,
+    order: str = "shuffle",
+    pixels: str = "unsigned",
+    horizon: int | None = None,
+    full_information: bool = False,
+) -> Environment:
     """1,797 handwritten digits of 8 x 8 pixels from scikit-learn, as (64,) features in [0, 1]; ten classes.
 
-    Options as in `classification`.
+    Keywords as in `classification`.
     """
-    images, labels = load_digits()
-    return classification(images, labels, peak=16, name="digits", **options)
+    shown = Shown(order, pixels, horizon, full_information)
+    return classification(*load_digits(), peak=16, name="digits", **shown._asdict())
 
 
-@spelled(classification, hidden=_CHOSEN)
 def mnist(
-    *, root: str | os.PathLike[str] | None = None, split: str = "train", **options: Unpack[Options]
+    *,
+    root: str | os.PathLike[str] | None = None,
+    split: str = "train",
+    order: str = "shuffle",
+    pixels: str = "unsigned",
+    horizon: int | None = None,
+    full_information: bool = False,
 ) -> Environment:
     """MNIST: (28, 28) in [0, 1], ten classes. `split` is "train" (60,000) or "test" (10,000).
 
-    `root` as in `seqdec.data.load_mnist`, which also says what is raised; other options as in `classification`.
+    `root` as in `seqdec.data.load_mnist`, which also says what is raised; other keywords as in `classification`.
     """
-    return _from_dataset("mnist", load_mnist(root), split, options)
+    shown = Shown(order, pixels, horizon, full_information)
+    return _from_dataset("mnist", load_mnist(root), split, shown)
 
 
-@spelled(classification, hidden=_CHOSEN)
 def fashion_mnist(
-    *, root: str | os.PathLike[str] | None = None, split: str = "train", **options: Unpack[Options]
+    *,
+    root: str | os.PathLike[str] | None = None,
+    split: str = "train",
+    order: str = "shuffle",
+    pixels: str = "unsigned",
+    horizon: int | None = None,
+    full_information: bool = False,
 ) -> Environment:
     """Fashion-MNIST; everything as in `mnist`, with `seqdec.data.load_fashion_mnist`."""
-    return _from_dataset("fashion-mnist", load_fashion_mnist(root), split, options)
+    shown = Shown(order, pixels, horizon, full_information)
+    return _from_dataset("fashion-mnist", load_fashion_mnist(root), split, shown)
 
 
-@spelled(classification, hidden=_CHOSEN)
-def idx(path: str | os.PathLike[str], *, split: str = "train", **options: Unpack[Options]) -> Environment:
+def idx(
+    path: str | os.PathLike[str],
+    *,
+    split: str = "train",
+    order: str = "shuffle",
+    pixels: str = "unsigned",
+    horizon: int | None = None,
+    full_information: bool = False,
+) -> Environment:
     """The data set in the idx files of a folder; pixels / 255; as many classes as the labels of both halves count.
 
-    `path` as in `seqdec.data.load_idx_folder`, which also says what is raised; other options as in `mnist`.
+    `path` as in `seqdec.data.load_idx_folder`, which also says what is raised; other keywords as in `mnist`.
     """
-    return _from_dataset("idx", load_idx_folder(path), split, options)
+    shown = Shown(order, pixels, horizon, full_information)
+    return _from_dataset("idx", load_idx_folder(path), split, shown)
 
 
-def _from_dataset(name: str, data: Dataset, split: str, options: Options) -> Environment:
+class Shown(NamedTuple):
+    """How `classification` shows a data set."""
+
+    order: str
+    pixels: str
+    horizon: int | None
+    full_information: bool
+
+
+def _from_dataset(name: str, data: Dataset, split: str, shown: Shown) -> Environment:
     """One half of a data set as an environment."""
     checks.choice("split", split, Dataset._fields)
     num_classes = 1 + max(data.train.labels.max(), data.test.labels.max())
-    return classification(*getattr(data, split), num_classes=num_classes, name=name, **options)
+    return classification(*getattr(data, split), num_classes=num_classes, name=name, **shown._asdict())
 
 
 def choose(key: Key, step: Array, order: Array | None, count: int, how: str) -> State:

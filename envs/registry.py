@@ -5,14 +5,13 @@ from typing import Any
 
 from seqdec.core import Environment
 from seqdec.envs import objectives
-from seqdec.registry import Outside, Registry, spelled
+from seqdec.registry import Outside, Registry
 from seqdec.runtime import check_process
 
 
 def _query(objective: Callable[..., objectives.Objective]) -> Callable[..., Environment]:
     """The factory of an objective's environment, which takes `horizon` in addition to the objective's arguments."""
 
-    @spelled(objective)
     def factory(*, horizon: int = 100, **options: Any) -> Environment:
         return objectives.query(objective(**options), horizon=horizon)
 

@@ -1,18 +1,15 @@
 """Factories by name: listed, described, and looked up with a suggestion for a misspelled name."""
 
 import difflib
-import functools
 import inspect
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from seqdec import plugins
 from seqdec.plugins import load as load
 
 T = TypeVar("T")
-P = ParamSpec("P")
-R = TypeVar("R")
 _PACKAGE = re.compile(r"seqdec\.(\w+)")
 
 ABBREVIATIONS = {
@@ -190,58 +187,6 @@ class Registry(Generic[T]):
     def describe(self, name: str) -> str:
         """The first line of the factory's docstring."""
         return (self[name].__doc__ or "").strip().partition("\n")[0]
-
-
-def spelled(
-    *others: Callable[..., Any], name: str | None = None, hidden: Collection[str] = ()
-) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorator: for a keyword that the function does not have it suggests the closest one, in a TypeError.
-
-    `help` and `inspect` show the keywords of `others` in the place of **options.
-
-    Args:
-        others: what the function passes its **options on to; without, a function with **options takes any keyword.
-        name: of the function in the message.
-        hidden: keywords of `others` that the function chooses itself.
-    """
-
-    def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        signature = _written_out(inspect.signature(function), others, hidden)
-        known = _keywords(signature)
-        takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())
-
-        @functools.wraps(function)
-        def checked(*arguments: P.args, **keywords: P.kwargs) -> R:
-            for keyword in () if takes_any else keywords:
-                if keyword not in known:
-                    raise TypeError(unknown(f"keyword of {name or function.__name__}", keyword, known))
-            return function(*arguments, **keywords)
-
-        setattr(checked, "__signature__", signature)  # noqa: B010 (unknown to type checkers; `help` and editors read it)
-        return checked
-
-    return decorate
-
-
-def spelled_fields(kind: type[T]) -> type[T]:
-    """Class decorator: as `spelled` for the fields of a named tuple."""
-    setattr(kind, "__new__", spelled(name=kind.__name__)(kind.__new__))  # noqa: B010 (read-only for type checkers)
-    return kind
-
-
-def _written_out(
-    signature: inspect.Signature, others: Iterable[Callable[..., Any]], hidden: Collection[str]
-) -> inspect.Signature:
-    """The signature with the keywords of `others`, but for those that are `hidden`, in the place of **options."""
-    if not others:
-        return signature
-    own = {key: part for key, part in signature.parameters.items() if part.kind is not part.VAR_KEYWORD}
-    for other in others:
-        theirs = inspect.signature(other)
-        for key in _keywords(theirs):
-            if key not in hidden:
-                own.setdefault(key, theirs.parameters[key].replace(kind=inspect.Parameter.KEYWORD_ONLY))
-    return signature.replace(parameters=list(own.values()))
 
 
 def _keywords(signature: inspect.Signature) -> list[str]:

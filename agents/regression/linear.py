@@ -11,9 +11,7 @@ each action; Russac, Vernade, Cappe, "Weighted linear bandits for non-stationary
 """
 
 import functools
-import inspect
-from collections.abc import Callable
-from typing import NamedTuple, Unpack
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from gymnasium import spaces as gym_spaces
@@ -29,9 +27,12 @@ from seqdec.agents.regression import nig, rewards, units
 from seqdec.agents.regression.nig import Regression
 from seqdec.agents.regression.rewards import Rewards
 from seqdec.agents.regression.units import Units
-from seqdec.agents.signatures import LinearOptions, ScorerOptions
+from seqdec.agents.wrappers.rehearsal import Rehearsal
 from seqdec.core import Acquisition, Agent, Array, HasSpaces, Marginals, Posterior, Predictive
-from seqdec.registry import spelled, unknown
+from seqdec.filters import Numerics
+from seqdec.filters.covariance import ProcessNoise
+from seqdec.filters.embeddings import TableStd
+from seqdec.likelihoods import Likelihood
 from seqdec.spaces import spaces_of
 
 
@@ -61,16 +62,63 @@ class LinearInfo(NamedTuple):
     """() bool: the input was not finite, and the state is unchanged"""
 
 
-def _of_points(spaces: HasSpaces, **options: Unpack[ScorerOptions]) -> Agent:
-    return ekf(spaces, model=models.MLP(1, ()), **options)._replace(name="linear")
-
-
-def _per_action(
+def linear(
     spaces: HasSpaces,
     *,
     policy: str | Acquisition | None = None,
     half_life: float | None = None,
+    intercepts: bool | None = None,
+    likelihood: Likelihood | None = None,
+    noise_variance: float | None = None,
+    num_candidates: int | None = None,
+    rehearsal: Rehearsal | None = None,
+    average: float | None = None,
+    standardize: bool | None = None,
+    initial_std: Array | float | None = None,
+    process_noise: ProcessNoise | None = None,
+    initial_std_table: TableStd | None = None,
+    numerics: Numerics | None = None,
 ) -> Agent:
+    """Linear regression: LinTS with a sampling policy, LinUCB with `policy="ucb"`.
+
+    Args:
+        spaces: anything with observation_space and action_space.
+        policy: as in `seqdec.agents.auto`.
+        half_life: for contexts, steps after which an observation counts half as much; None: they all count alike.
+        intercepts: for candidates, as in `seqdec.agents.recommender.linear`, which this is then.
+        likelihood, noise_variance, num_candidates, rehearsal, average, standardize, initial_std, process_noise,
+            initial_std_table, numerics: for candidates and Box actions, as in `seqdec.agents.ekf`, which this is then;
+            None is its default.
+
+    Raises TypeError or ValueError for a space or an option that does not fit.
+    """
+    spaces = spaces_of(spaces)
+    of_filter = {
+        "likelihood": likelihood, "noise_variance": noise_variance, "num_candidates": num_candidates,
+        "rehearsal": rehearsal, "average": average, "standardize": standardize, "initial_std": initial_std,
+        "process_noise": process_noise, "initial_std_table": initial_std_table, "numerics": numerics,
+    }  # fmt: skip
+    given = {name: value for name, value in of_filter.items() if value is not None}
+    by_row = isinstance(spaces.observation_space, gym_spaces.Dict)
+    if by_row:
+        check_candidates(spaces)
+    of_contexts = not by_row and isinstance(spaces.action_space, gym_spaces.Discrete)
+    unused = {**given, "intercepts": intercepts} if of_contexts else {"half_life": half_life}
+    unused |= {} if by_row else {"intercepts": intercepts}
+    for name, value in unused.items():
+        if value is not None:
+            where = f"{spaces.observation_space} and {spaces.action_space}"
+            raise TypeError(f"{name}={value!r} has no effect in agents.linear for {where}: leave it out")
+    if of_contexts:
+        return _per_action(spaces, policy, half_life)
+    given |= {} if policy is None else {"policy": policy}
+    if by_row:
+        return recommender.linear(spaces, intercepts=intercepts is None or intercepts, **given)
+    return ekf(spaces, model=models.MLP(1, ()), **given)._replace(name="linear")
+
+
+def _per_action(spaces: HasSpaces, policy: str | Acquisition | None, half_life: float | None) -> Agent:
+    """A regression for each action."""
     if half_life is not None:
         checks.number("half_life", half_life, 0, nig.LONGEST, exclusive=True)
     choices = choices_for(spaces)
@@ -130,39 +178,3 @@ def _per_action(
     assess = assessing(acquisition, question, choices, spaces)
     made = Agent(init, act, update, "linear", acquisition.exact, told, widened=widened, assess=assess)
     return checked(made, spaces)
-
-
-def _keywords(factory: Callable[..., Agent]) -> set[str]:
-    return set(inspect.signature(factory).parameters) - {"spaces", "model"}
-
-
-_OWN, _OF_EKF = _keywords(_per_action), _keywords(ekf)
-
-
-@spelled(_per_action, recommender.linear, ekf, hidden=("model",))
-def linear(spaces: HasSpaces, **options: Unpack[LinearOptions]) -> Agent:
-    """Linear regression: LinTS with a sampling policy, LinUCB with `policy="ucb"`.
-
-    Args:
-        spaces: anything with observation_space and action_space.
-        **options: for Discrete actions policy, as in `seqdec.agents.auto`, and half_life, steps after which an
-            observation counts half as much (default None: they all count alike). For observations that are a Dict of
-            candidates those of `seqdec.agents.recommender.linear`; for Box actions those of `seqdec.agents.ekf`, whose
-            model is linear in the context and the action.
-
-    Raises TypeError or ValueError for a space or an option that does not fit.
-    """
-    spaces = spaces_of(spaces)
-    factory: Callable[..., Agent]
-    if isinstance(spaces.observation_space, gym_spaces.Dict):
-        check_candidates(spaces)
-        factory, known = recommender.linear, {"intercepts", *_OF_EKF}
-    elif isinstance(spaces.action_space, gym_spaces.Discrete):
-        factory, known = _per_action, _OWN
-    else:
-        factory, known = _of_points, _OF_EKF
-    for option in options:
-        if option not in known:
-            where = f"{spaces.observation_space} and {spaces.action_space}"
-            raise TypeError(f"agents.linear for {where}: {unknown('keyword', option, known)}")
-    return factory(spaces, **options)
