@@ -361,7 +361,9 @@ def numbers(name: str, values: Any) -> Any:
 
 
 def _is_list(value: Any) -> bool:
-    """Whether a value is a list or tuple of single numbers, which may be nested."""
+    """Whether a value is a list or tuple of single numbers, which may be nested; or an iterator, which is refused."""
+    if isinstance(value, Iterator):
+        return True
     if not isinstance(value, list | tuple) or hasattr(value, "_fields"):
         return False
     leaves = jax.tree.leaves(value)

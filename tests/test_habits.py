@@ -4,7 +4,7 @@ import enum
 import os
 import subprocess
 import sys
-from collections import UserList, deque
+from collections import deque
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from fractions import Fraction
@@ -22,7 +22,7 @@ from gymnasium import spaces
 from sklearn.preprocessing import FunctionTransformer
 
 import seqdec
-from seqdec import data, envs, features, filters, likelihoods, models, ope
+from seqdec import data, envs, features, ope
 from seqdec.bo import BayesianOptimizer, Categorical, space_from
 from seqdec.checks import as_array, count, real, seed
 from seqdec.core import Spaces
@@ -50,7 +50,6 @@ MISSING: dict[str, Any] = {
     "categories": pd.Series(pd.Categorical([1, None])),
     "index of categories": pd.CategoricalIndex([1, None]),
     "list of columns": [pd.Series([1, None], dtype="Int64"), pd.Series([1, 2], dtype="Int64")],
-    "deque of columns": deque([pa.array([1.0, None])]),
 }
 
 
@@ -67,7 +66,7 @@ def test_a_column_without_missing_entries_is_read() -> None:
     np.testing.assert_array_equal(as_array("x", [1.0, float("nan")]), [1, np.nan])
 
 
-@pytest.mark.parametrize("values", [[MASKED, MASKED], ([0.0], MASKED), [1.0, np.ma.masked], deque([MASKED])], ids=repr)
+@pytest.mark.parametrize("values", [[MASKED, MASKED], ([0.0], MASKED), [1.0, np.ma.masked]], ids=repr)
 def test_a_mask_inside_a_list_is_refused(values: Any) -> None:
     with pytest.raises(TypeError, match="x must be an array without a mask"):
         as_array("x", values)
@@ -87,22 +86,6 @@ def test_a_name_that_occurs_twice_is_refused() -> None:
     assert not optimizer.trials
 
 
-@pytest.mark.filterwarnings("error")
-def test_views_and_iterators_of_iterators_warn_of_nothing() -> None:
-    network = models.network(models.MLP(2, ()), jnp.zeros(3))
-    flt = filters.ekf(network, likelihoods.gaussian(0.1))
-    belief = flt.init(jax.random.key(0), {"output": {"bias": jnp.zeros(2), "kernel": jnp.ones((3, 2))}})
-    wanted = flt.update(belief, [1.0, 0.5, 0.25], [0.5, 1.0])[0]
-    found = flt.update(belief, {0: 1.0, 1: 0.5, 2: 0.25}.values(), {0: 0.5, 1: 1.0}.values())[0]
-    jax.tree.map(np.testing.assert_array_equal, found, wanted)
-    np.testing.assert_array_equal(envs.linear(map(iter, [[1.0, 0.0], [0.0, 1.0]])).params.weights, np.eye(2))
-    users = dict(enumerate([0] * 10)).values()
-    blocks = data.form_blocks(users, range(10), dict.fromkeys(range(10), 1.0).values())
-    assert blocks.rewards.shape == (1, 10)
-    with pytest.raises(TypeError, match="y must be one array of numbers"):
-        flt.update(belief, [1.0, 0.5, 0.25], {0: 0.5, 1: 1.0})
-
-
 def test_false_and_true_are_choices() -> None:
     for limits in ((False, True), np.array([False, True])):
         with pytest.raises(TypeError, match=r"bounds\[0\] must be numbers; got .*False.*: use a Categorical"):
@@ -116,7 +99,7 @@ def test_steps_of_any_container_and_no_others() -> None:
         def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
             return np.array([3, 5], dtype)
 
-    for points in (Array(), pa.array([3, 5]).dictionary_encode(), jnp.array([3, 5]), {0: 3, 1: 5}.values()):
+    for points in (Array(), pa.array([3, 5]).dictionary_encode(), jnp.array([3, 5])):
         found = envs.permuted("linear", change_points=points).params.change_points  # pyright: ignore[reportArgumentType]
         np.testing.assert_array_equal(found, expected)
     for wrong in ({3: "a", 5: "b"}, [3.0, 5.0], "35", [[3, 5]]):
@@ -129,9 +112,9 @@ def test_a_log_from_a_table_of_another_kind() -> None:
     for same in (table.astype(object), table.astype("category"), table.convert_dtypes(dtype_backend="pyarrow")):
         for one, wanted in zip(ope.Log.from_pandas(same, num_actions=2)[:6], LOG, strict=False):
             np.testing.assert_array_equal(one, wanted)  # pyright: ignore[reportArgumentType]
-    others: Any = (table.to_dict("list"), table.to_records(index=False), pa.Table.from_pandas(table), table["reward"])
+    others: Any = (table.to_dict("list"), table.to_records(index=False), table["reward"])
     for other in others:
-        with pytest.raises(TypeError, match=r"table must be a pandas.DataFrame; got .*: convert it"):
+        with pytest.raises(TypeError, match="table must be a pandas, polars or pyarrow table, or a list of dicts; got"):
             ope.Log.from_pandas(other)
     with pytest.raises(ValueError, match="the column reward occurs twice: drop one"):
         ope.Log.from_pandas(pd.concat([table, table[["reward"]]], axis=1))
@@ -206,10 +189,9 @@ def test_where_an_order_counts_a_set_has_none(name: str) -> None:
 
 def test_rows_of_any_container() -> None:
     expected = ENCODER.transform(FRAME)
-    views = dict(enumerate(ROWS)).values()
-    for same in (ROWS, tuple(ROWS), deque(ROWS), UserList(ROWS), iter(ROWS), views, map(MappingProxyType, ROWS)):
+    for same in (ROWS, tuple(ROWS), list(map(MappingProxyType, ROWS))):
         np.testing.assert_array_equal(ENCODER.transform(same), expected)
-    for wrong in (list(FRAME.itertuples()), [FRAME.iloc[0]], deque([3])):
+    for wrong in (list(FRAME.itertuples()), [FRAME.iloc[0]], [3]):
         with pytest.raises(TypeError, match=r"row 0 must be a dict; got .*: convert it, as with _asdict\(\)"):
             ENCODER.transform(wrong)
     with pytest.raises(TypeError, match=r"a row must be a dict; got Series: convert it, .* or to_dict\(\)"):

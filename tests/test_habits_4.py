@@ -17,7 +17,6 @@ from gymnasium import spaces
 
 import seqdec
 from seqdec import bo, filters, likelihoods, linalg, optim
-from seqdec.cli import main
 from seqdec.core import Network
 from seqdec.filters import Numerics
 from seqdec.linalg import spectral
@@ -185,24 +184,6 @@ def online(folder: Path | None) -> seqdec.OnlineAgent:
     return seqdec.OnlineAgent(seqdec.agents.linear, SPACES, folder=folder, seed=0)
 
 
-@pytest.mark.extended
-def test_calls_from_python_may_transfer_whatever_the_guard(tmp_path):
-    """Compiled functions of an agent, a run, a search and a saved state."""
-    env = seqdec.envs.linear()
-    agent, key = seqdec.agents.linear(env), jax.random.key(0)
-    observation = np.zeros(env.observation_space.shape, np.float32)
-    with jax.transfer_guard("disallow"):
-        quick = seqdec.compiled(agent, optimize=False)
-        state = quick.init(key)
-        quick.act(key, state, observation)
-        state, _ = quick.update(state, observation, 1, 0.5)
-        seqdec.save(tmp_path / "state", state)
-        jax.tree.map(np.testing.assert_array_equal, seqdec.load(tmp_path / "state", state), state)
-        seqdec.run(agent, env, 2, seed=0, progress=False)
-        found = seqdec.minimize(lambda x: (x[0] - 0.3) ** 2, [(0.0, 1.0)], n_calls=4, seed=0, progress=False)
-        assert np.isfinite(found.fun)
-
-
 CALLS = {
     "decide": lambda agent, token: agent.decide(CONTEXT),
     "decide_many": lambda agent, token: agent.decide_many(np.zeros((2, 2))),
@@ -273,57 +254,7 @@ def test_a_compiled_agent_explains_what_a_key_is(key):
             made.act_batch(jax.random.key(0), None, x)
 
 
-IMAGES = np.zeros((4, 2, 2, 1), np.uint8)
-ON_BOXES = Spaces(SPACES.observation_space, spaces.Box(-1, 1, (1,), np.float32))
-STORED = {"adult", "census", "covertype", "fashion-mnist", "financial", "idx", "jester", "kuairec", "mnist", "mushroom"}
-"""Environments of files that the tests do not have; `classification` and `tabular` make them."""
-STORED |= {"open-bandit", "random-exposures", "statlog"}
-
-
-def factories():
-    """Everything that makes something which is then called, with small arguments."""
-    for name in seqdec.agents.names():
-        capabilities = seqdec.agents.capabilities(name)
-        for places, kind in ((SPACES, "contexts"), (ON_BOXES, "points")):
-            if kind in capabilities.spaces:
-                yield f"agents.{name} {kind}", lambda name=name, places=places: seqdec.agents.make(name, places)
-    for name in seqdec.envs.names():
-        if name not in STORED:
-            yield f"envs.{name}", lambda name=name: seqdec.envs.make(name)
-    yield "envs.classification", lambda: seqdec.envs.classification(IMAGES, np.arange(4) % 2)
-    yield "objectives", lambda: seqdec.envs.branin()([1.0, 2.0])
-    for name in seqdec.policies.names():
-        yield f"policies.{name}", lambda name=name: seqdec.policies.make(name)
-    yield "models.network", lambda: seqdec.models.network(seqdec.models.MLP(2, (3,)), np.zeros(2))
-    for name in FILTERS:
-        yield f"filters.{name}", lambda name=name: FILTERS[name](NETWORK, likelihoods.gaussian(0.1), 0.0)
-    for name in optim.REGISTRY:
-        yield f"optim.{name}", lambda name=name: optim.REGISTRY[name](0.1)
-
-
 NETWORK = seqdec.models.network(seqdec.models.MLP(2, (3,)), np.zeros(2))
-
-
-@pytest.mark.sampled(6)
-@pytest.mark.parametrize(("name", "make"), list(factories()), ids=lambda value: value if isinstance(value, str) else "")
-def test_what_is_made_in_python_is_made_whatever_the_guard(name, make):
-    """`name` is for the report."""
-    with jax.transfer_guard("disallow"):
-        make()
-
-
-def test_environments_for_gymnasium_and_commands_go_on_under_a_guard(tmp_path, capsys):
-    with jax.transfer_guard("disallow"):
-        single, several = (
-            seqdec.envs.FunctionalEnv(seqdec.envs.linear()),
-            seqdec.envs.FunctionalVectorEnv(seqdec.envs.linear(), 2),
-        )
-        for env, action in ((single, 0), (several, np.zeros(2, int))):
-            env.reset(seed=0)
-            env.step(action)
-        out = tmp_path / "digits"
-        arguments = ["run", "digits", "--steps", "3", "--seeds", "1", "--agents", "linear", "--out", str(out)]
-        assert main(arguments) == 0, capsys.readouterr().err
 
 
 def beliefs(rank: int, network: Network):

@@ -1,6 +1,6 @@
 """JAX's own modes, which users set to find their mistakes: nothing of seqdec is one.
 
-Promotion of ranks and dtypes and the use of keys are refused while a function is traced, so nothing is compiled where a
+Promotion of ranks and the use of keys are refused while a function is traced, so nothing is compiled where a
 trace shows it. Agents get all kinds of spaces, filters and optimizers all settings of their own.
 """
 
@@ -61,10 +61,9 @@ EVERYWHERE = ("ekf", "gp", "linear", "neural_linear", "popularity", "random", "r
 
 @contextlib.contextmanager
 def strict() -> Iterator[None]:
-    """Nothing is promoted, and no key is used twice."""
+    """No rank is promoted, and no key is used twice."""
     with (
         jax.numpy_rank_promotion("raise"),
-        jax.numpy_dtype_promotion("strict"),
         jax.debug_key_reuse(True),
         jax.legacy_prng_key("error"),
     ):

@@ -23,7 +23,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.special import ndtr, ndtri
 
 from seqdec import checks
 from seqdec.ope.contract import Terms
@@ -104,6 +103,8 @@ def bca(one: Terms, drawn: np.ndarray, level: float) -> Ends:
     below = np.clip((known < one.value).mean(), 0.5 / len(known), 1 - 0.5 / len(known))
     shift = _quantile(float(below))
     moved = [shift + _quantile(tail) for tail in ((1 - level) / 2, (1 + level) / 2)]
+    from scipy.special import ndtr
+
     tails = [float(ndtr(shift + z / max(1 - acceleration * z, 1e-3))) for z in moved]
     low, high = np.quantile(known, tails)
     return float(low), float(high)
@@ -176,6 +177,8 @@ def _means(one: Terms, bounds: Ends) -> np.ndarray:
 
 def _quantile(probability: float) -> float:
     """Of the standard normal distribution."""
+    from scipy.special import ndtri
+
     return float(ndtri(probability))
 
 
