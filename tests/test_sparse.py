@@ -34,12 +34,10 @@ def service(folder: Path | None = None, site: Any = SITE, make: Any = exceptions
     return seqdec.OnlineAgent(make, site, seed=0, folder=folder)
 
 
-def logged(one: seqdec.OnlineAgent) -> list[list[float]]:
+def logged(one: seqdec.OnlineAgent, site: Any = SITE) -> list[list[float]]:
     """The contexts of the log."""
     found = one._store.database.connection.execute("SELECT context FROM decisions ORDER BY number").fetchall()
-    return contexts.unpacked([context for (context,) in found], contexts.Contexts(SITE.observation_space).record)[
-        contexts.WHOLE
-    ].tolist()
+    return contexts.Contexts(site.observation_space).unpack([context for (context,) in found]).tolist()
 
 
 @pytest.mark.sampled(2)
@@ -115,7 +113,7 @@ def test_a_pipeline_whose_features_are_sparse(tmp_path: Path) -> None:
     with seqdec.OnlineAgent(exceptions.means, site, seed=0, encoder=encoder, folder=tmp_path) as one:
         one.decide(rows[3])
         one.decide_many(rows[4:6])
-        assert np.argmax(logged(one), axis=1).tolist() == np.argmax(encoder.transform(rows[3:6]), axis=1).tolist()
+        assert np.argmax(logged(one, site), axis=1).tolist() == np.argmax(encoder.transform(rows[3:6]), axis=1).tolist()
 
 
 def test_the_log_is_compact_where_nearly_all_is_zero(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ def rows(
         (out,) values; auxiliary values; for every leaf of params an array (o, *shape of the leaf), or an `Outer` whose
         rows are those of the leaf's entries in order.
     """
+    params, x = alike((params, x))
     leaves, structure = jax.tree.flatten(params)
     inputs, form = jax.tree.flatten(x)
 

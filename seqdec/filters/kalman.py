@@ -32,7 +32,7 @@ import jax.numpy as jnp
 from seqdec import linalg
 from seqdec import params as parameters
 from seqdec.checks import integers, keyed, numbers, refuse_misfit, vector
-from seqdec.core import Array, Filter, Key, Marginals, Network, Predictive, PyTree, UpdateInfo
+from seqdec.core import Array, Filter, IsLast, Key, Marginals, Network, Predictive, PyTree, UpdateInfo
 from seqdec.filters import batches, embeddings, jacobians, trust
 from seqdec.filters.bounds import error_bound
 from seqdec.filters.covariance import Belief, Covariance, Numerics, Observation, checked_numerics
@@ -66,12 +66,7 @@ def build(
     numerics = checked_numerics(numerics)
     tables = embeddings.covariances(network.tables, initial_std_table, numerics.error_bounds)
 
-    @functools.cache
-    def places(structure: Any) -> tuple[Any, ...]:
-        rest, apart = embeddings.split_tables(structure.unflatten(range(structure.num_leaves)), network.tables)
-        layers = parameters.split(rest, network.is_last) if len(covariances) > 1 else (jax.tree.leaves(rest),)
-        return (*layers, *apart)
-
+    places = functools.partial(_places, tuple(network.tables), network.is_last if len(covariances) > 1 else None)
     model = _Model((*covariances, *tables), network, likelihood, numerics, places)
     flt = Filter(
         init=keyed(functools.partial(_init, model)),
@@ -86,6 +81,13 @@ def build(
         marginals=functools.partial(_marginals, model),
     )
     return _explained(name, embeddings.sparse(flt, network.tables), network)
+
+
+@functools.lru_cache(maxsize=256)  # of the module: a filter that had its own could not be pickled
+def _places(tables: tuple[str, ...], is_last: IsLast | None, structure: Any) -> tuple[list[int], ...]:
+    rest, apart = embeddings.split_tables(structure.unflatten(range(structure.num_leaves)), tables)
+    layers = (jax.tree.leaves(rest),) if is_last is None else parameters.split(rest, is_last)
+    return (*layers, *apart)
 
 
 def _explained(name: str, flt: Filter, network: Network) -> Filter:
