@@ -116,7 +116,7 @@ def botorch(task: Task, seed: int) -> Player:
         modeled = len(units) >= initial
         found = suggested() if modeled else design[len(units)]
         x = space.decode(found.double().numpy())
-        units.append(space.encode(x))
+        units.append(space.point(x).unit)
         return Question(x, values.append, modeled)
 
     return Player(ask)

@@ -116,9 +116,11 @@ def test_noise_that_is_found_allows_repeats_too() -> None:
 @pytest.mark.parametrize("initial", [2, 9])
 def test_a_noisy_search_of_a_finite_space_makes_all_its_calls(initial: int) -> None:
     options: Any = {"seed": 0, "progress": False, "search": QUICK, "initial": initial}
-    fun = ask_and_tell(0.0, 0).space.encode
-    result = seqdec.minimize(lambda x: float(fun(x)[0]), SIX, n_calls=11, noise_std=1.0, batch_size=4, **options)
+    space = ask_and_tell(0.0, 0).space
+    result = seqdec.minimize(
+        lambda x: float(space.point(x).unit[0]), SIX, n_calls=11, noise_std=1.0, batch_size=4, **options
+    )
     assert (result.status, result.nfev) == (0, 11)
-    ended = seqdec.minimize(lambda x: float(fun(x)[0]), SIX, n_calls=11, batch_size=4, **options)
+    ended = seqdec.minimize(lambda x: float(space.point(x).unit[0]), SIX, n_calls=11, batch_size=4, **options)
     assert (ended.status, ended.nfev, ended.success) == (4, 6, True)
     assert "Search(repeats=True), allows repeats" in ended.message

@@ -245,20 +245,18 @@ def test_ask_and_tell_keep_levels_and_curves_in_a_file(tmp_path: Path) -> None:
     assert one.fidelity == other.fidelity and "partial" in repr(optimizer)
 
 
-def test_a_file_from_before_fidelities_goes_on(tmp_path: Path) -> None:
-    options = {"seed": 0, "progress": False, "search": QUICK}
-    for name in ("now", "before"):
-        seqdec.minimize(lambda x: height(x, 9), BOX, n_calls=4, checkpoint=tmp_path / name, **options)
-    tensors, content = read_arrays(tmp_path / "before")
-    del content["settings"]["fidelity"], content["settings"]["notes"]["minimize"]["cost"]
-    content["trials"] = [trial[:7] for trial in content["trials"]]
-    write_arrays(tmp_path / "before", tensors, json.loads(json.dumps(content)))
-    now, before = (
-        seqdec.minimize(lambda x: height(x, 9), BOX, n_calls=7, checkpoint=tmp_path / name, **options)
-        for name in ("now", "before")
-    )
-    np.testing.assert_array_equal(now.x_iters, before.x_iters)
-    assert before.nfev == before.cost == 7 and "fidelity" not in before.optimizer.trials_dataframe()
+def test_a_file_of_an_earlier_format_is_refused(tmp_path: Path) -> None:
+    options: Any = {"checkpoint": tmp_path / "search", "seed": 0, "progress": False, "search": QUICK}
+    seqdec.minimize(lambda x: height(x, 9), BOX, n_calls=2, **options)
+    tensors, content = read_arrays(tmp_path / "search")
+    written = content | {"format": "seqdec optimizer 3", "versions": {"seqdec": "0.1.0"}}
+    write_arrays(tmp_path / "search", tensors, json.loads(json.dumps(written)))
+    for read in (
+        lambda: seqdec.minimize(lambda x: height(x, 9), BOX, n_calls=3, **options),
+        lambda: BayesianOptimizer.load(tmp_path / "search"),
+    ):
+        with pytest.raises(ValueError, match=r"search has the format 'seqdec optimizer 3'.* seqdec of version 0\.1\.0"):
+            read()
 
 
 def test_finite_spaces_failures_and_earlier_studies_have_levels_too() -> None:

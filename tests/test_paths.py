@@ -126,8 +126,9 @@ def taking_paths() -> Iterator[tuple[str, Callable[..., Any], str]]:
 
 
 TAKING = {name: (function, parameter) for name, function, parameter in taking_paths()}
-for again in ("seqdec.service.OnlineAgent", "seqdec.bo.minimize", "seqdec.bo.maximize"):
+for again in ("seqdec.service.OnlineAgent", "seqdec.bo.minimize"):
     del TAKING[again]  # those of seqdec
+TAKING["seqdec.maximize"] = seqdec.maximize, "checkpoint"  # among its options
 PAGE = "seqdec.bo.BayesianOptimizer.report"
 """Of files that need their suffix."""
 READERS = sorted(TAKING.keys() - WRITERS.keys() - {PAGE})

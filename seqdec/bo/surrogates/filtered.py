@@ -206,6 +206,7 @@ def over_mlp(
 
     Raises ValueError or TypeError for a setting that is out of its range or not a number.
     """
+    checks.known("noise_variance", noise_variance)
     likelihood = likelihoods.gaussian(checks.real("noise_variance", noise_variance))
     return filtered(lambda rows: make(rows, likelihood), mlp(dim, features, scale), growth=check_growth(growth))
 
@@ -213,8 +214,8 @@ def over_mlp(
 def mlp(dim: int, features: tuple[int, ...], scale: float) -> models.Network:
     """The network of one response for each row (n, dim) of the unit cube; arguments and errors as in `over_mlp`."""
     features = tuple(checks.count(f"features[{i}]", width) for i, width in enumerate(features))
-    scale = checks.real("scale", scale)
     checks.number("scale", scale, exclusive=True)
+    scale = checks.real("scale", scale)
     network = models.network(models.MLP(1, features), jnp.zeros(checks.count("dim", dim)))
     return models.per_candidate(network._replace(apply=lambda params, x: network.apply(params, scale * (2 * x - 1))))
 

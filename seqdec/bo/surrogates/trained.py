@@ -88,6 +88,7 @@ def vbll(
 
     Raises ValueError or TypeError for a setting that is out of its range or not a number.
     """
+    checks.non_negative("wishart_scale", wishart_scale)
     head = variational(
         prior_std=prior_std,
         noise_variance=noise_variance,
@@ -125,6 +126,7 @@ def on_vbll(
     Raises ValueError or TypeError for a setting that is out of its range or not a number.
     """
     buffer = checks.count("buffer", buffer)
+    checks.non_negative("wishart_scale", wishart_scale)
     head = variational(
         prior_std=prior_std,
         noise_variance=noise_variance,
