@@ -69,7 +69,7 @@ def test_nothing_is_logged_or_changed():
 
 def test_others_decide_meanwhile(linear, monkeypatch):
     """Compiling the program takes seconds."""
-    explained = linear._learner.explained
+    explained = linear._learner.model.explained
 
     def slow(*arguments: Any) -> Any:
         thread = threading.Thread(target=linear.decide, args=(VISITORS[0],))
@@ -78,7 +78,7 @@ def test_others_decide_meanwhile(linear, monkeypatch):
         assert not thread.is_alive()
         return explained(*arguments)
 
-    monkeypatch.setattr(linear._learner, "explained", slow)
+    monkeypatch.setattr(linear._learner.model, "explained", slow)
     linear.explain(VISITORS[0])
 
 

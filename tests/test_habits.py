@@ -222,7 +222,7 @@ def test_a_duration_is_no_number(unit: Any) -> None:
 
 def test_rewards_are_told_in_pairs() -> None:
     with seqdec.OnlineAgent("linear", SITE, seed=0) as one:
-        for nothing in ([], iter([]), np.zeros((0, 2)), pd.DataFrame(columns=["a", "b"], dtype=float)):
+        for nothing in ([], np.zeros((0, 2)), pd.DataFrame(columns=["a", "b"], dtype=float)):
             assert one.decide_many(nothing) == []
         token = one.decide([0.0, 0.0]).token
         record = {"token": token, "reward": 1.0}

@@ -274,6 +274,7 @@ def make_log(
         raise ValueError(f"num_actions must be at most {MOST_ACTIONS}; got {size}: number the actions")
     if reward_parts is not None and not hasattr(reward_parts, "keys"):
         raise TypeError(f"reward_parts must be a dict from names to rewards, or a table; got {reward_parts!r:.200}")
+    parts = {} if reward_parts is None else dict(reward_parts)
     log = Log(
         context=np.zeros((count, 0)) if context is None else _floats("context", context, 2),
         action=actions,
@@ -284,8 +285,7 @@ def make_log(
         action_features=features,
         action_names=names,
         estimated=checks.flag("estimated", estimated),
-        reward_parts={name: _floats(part_column(name), part, 1) for name, part in dict(reward_parts or {}).items()}
-        or None,
+        reward_parts={name: _floats(part_column(name), part, 1) for name, part in parts.items()} or None,
     )
     _check(log)
     return log._replace(propensity=np.minimum(log.propensity, 1.0))

@@ -284,12 +284,12 @@ class OnlineAgent:
         Raises:
             TypeError, ValueError: as `decide`; or actions are points of a Box; or the agent has no `Agent.assess`.
         """
-        if self.agent.assess is None:
-            raise TypeError(f"{self.agent.name} cannot explain how it would play: it has no `assess`")
         asked = self._actions.ask(context, mask, items)
         considered = self._transact(
             lambda: self._actions.consider(self._store, self._learner.model, asked), urgent=True
         )
+        if self.agent.assess is None:
+            raise TypeError(f"{self.agent.name} cannot explain how it would play: it has no `assess`")
         return self._actions.explain(considered, context)
 
     def learn(self, token: str, reward: Any) -> Result:

@@ -194,6 +194,14 @@ class Database:
         except sqlite3.Error as error:
             raise self._error(error) from error
 
+    def rollback(self) -> None:
+        """Undo what was not committed."""
+        self._reported(self.connection.rollback)
+
+    def content(self) -> bytes:
+        """The whole database."""
+        return self._reported(self.connection.serialize)
+
     def rows(self, table: str, condition: str = "", parameters: Sequence[Any] = ()) -> list[Sequence[Any]]:
         """Rows of a table, without their checksums."""
         found = self.execute(f"SELECT {COLUMNS[table]} FROM {table} {condition}", parameters)
@@ -257,6 +265,12 @@ class Database:
     def _fact(self, name: str, default: Any) -> Any:
         rows = self.rows("facts", "WHERE name = ?", (name,))
         return json.loads(rows[0][1]) if rows else default
+
+    def _reported(self, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except sqlite3.Error as error:
+            raise self._error(error) from error
 
     def _error(self, error: sqlite3.Error) -> Exception:
         """An error that names the file."""
@@ -448,8 +462,8 @@ class Store:
 
     def recover(self) -> None:
         """Undo what was not committed, and count what was; after an exception at any point of any method."""
-        if self.database.connection.in_transaction:
-            self.database.execute("ROLLBACK")
+        self.check_place()
+        self.database.rollback()
         self._latest: tuple[int, list[Reward]] | None = None
         number, latest = self._last("number, time", "decisions", "number")
         sequence, batch = self._last("sequence, batch", "rewards", "sequence")
@@ -486,7 +500,7 @@ class Store:
 
     def content(self) -> bytes | None:
         """The whole database of a log in memory."""
-        return self.database.connection.serialize() if self._file is None else None
+        return self.database.content() if self._file is None else None
 
     def close(self) -> None:
         """Close the file."""
