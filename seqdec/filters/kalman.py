@@ -84,7 +84,7 @@ def build(
 
 
 @functools.lru_cache(maxsize=256)  # of the module: a filter that had its own could not be pickled
-def _places(tables: tuple[str, ...], is_last: IsLast | None, structure: Any) -> tuple[list[int], ...]:
+def _places(tables: tuple[str, ...], is_last: IsLast | None, structure: Any) -> tuple[Any, ...]:
     rest, apart = embeddings.split_tables(structure.unflatten(range(structure.num_leaves)), tables)
     layers = (jax.tree.leaves(rest),) if is_last is None else parameters.split(rest, is_last)
     return (*layers, *apart)
