@@ -45,6 +45,7 @@ from seqdec.agents._neural.experience import (
     usable,
 )
 from seqdec.agents._neural.loop import descend, innovation_of
+from seqdec.agents.choices import near_best
 from seqdec.agents.inputs import checked
 from seqdec.agents.regression import mixture, nig, rewards, units
 from seqdec.agents.regression.members import (
@@ -58,7 +59,6 @@ from seqdec.agents.regression.members import (
     loss_of,
     measured,
     mixed,
-    near_best,
     parts_of,
     posterior,
     renewed,

@@ -7,12 +7,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from gymnasium import spaces as gym_spaces
 
 from seqdec import linalg, models
 from seqdec import memory as memories
-from seqdec.agents._filtering import Choices, limits
 from seqdec.agents._neural.experience import (
     Batch,
     Experience,
@@ -54,8 +52,6 @@ _ROWS, _BLOCK = 8192, 256
 """Rows of the memory that the belief is recomputed from, if there are more, a random draw; rows of it at a time."""
 FIRST, _OFTEN = 16, 10
 """Steps between the first recomputations, and recomputations while the number of observations grows e times."""
-_NEAR = (0.1, 0.01)
-"""Standard deviations of the further points of a box around the best before them, in edges of the box."""
 
 
 class AutoState(NamedTuple):
@@ -281,30 +277,6 @@ def posterior(parts: Parts, state: AutoState) -> Posterior:
         return cov
 
     return Posterior(mean, joint, draw, marginals)
-
-
-def near_best(choices: Choices, question: Posterior, space: gym_spaces.Box) -> Choices:
-    """`choices`, with more points near the best of the mean, first within a tenth, then a hundredth of the box."""
-    low, high = (bound.ravel()[None] for bound in limits(space))
-    whole, size = not np.issubdtype(space.dtype, np.floating), low.size
-    if not size:
-        return choices
-
-    def candidates(key, observation):
-        offer, *keys = jax.random.split(key, 3)
-        rows = choices.candidates(offer, observation)
-        count = len(rows) // len(keys)
-        for key, share in zip(keys, _NEAR, strict=True):
-            best = rows[jnp.argmax(question.mean(rows))]
-            step = jnp.maximum(share * (high - low), 1.0 if whole else 0.0).astype(rows.dtype)
-            points = best[None, -size:] + step * jax.random.normal(key, (count, size), rows.dtype)
-            points = jnp.round(points) if whole else points
-            points = jnp.clip(points, low.astype(rows.dtype), high.astype(rows.dtype))
-            context = jnp.broadcast_to(best[None, :-size], (count, len(best) - size))
-            rows = jnp.concatenate([rows, jnp.concatenate([context, points], axis=1)])
-        return rows
-
-    return choices._replace(candidates=candidates)
 
 
 def loss_of(parts: Parts, contexts: Units, seen: Rewards, params: PyTree, batch: Batch):
