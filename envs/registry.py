@@ -5,7 +5,7 @@ from typing import Any
 
 from seqdec.core import Environment
 from seqdec.envs import objectives
-from seqdec.registry import Outside, Registry
+from seqdec.registry import Outside, Registry, check_keywords, keywords
 from seqdec.runtime import check_process
 
 
@@ -13,6 +13,7 @@ def _query(objective: Callable[..., objectives.Objective]) -> Callable[..., Envi
     """The factory of an objective's environment, which takes `horizon` in addition to the objective's arguments."""
 
     def factory(*, horizon: int = 100, **options: Any) -> Environment:
+        check_keywords(f"envs.{objective.__name__}", options, ["horizon", *keywords(objective)])
         return objectives.query(objective(**options), horizon=horizon)
 
     factory.__doc__ = objective.__doc__

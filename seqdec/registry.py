@@ -174,11 +174,8 @@ class Registry(Generic[T]):
         if any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values()):
             return
         package = _PACKAGE.match(getattr(factory, "__module__", "")) if name in self._factories else None
-        known = _keywords(signature)
-        for keyword in options:
-            if keyword not in known:
-                where = f"{package[1]}.{name}" if package else name  # as in seqdec.policies.ucb
-                raise TypeError(unknown(f"keyword of {where}", keyword, known))
+        # as in seqdec.policies.ucb
+        check_keywords(f"{package[1]}.{name}" if package else name, options, keywords(factory))
 
     def parameters(self, name: str) -> tuple[str, ...]:
         """The names of the factory's parameters."""
@@ -189,11 +186,18 @@ class Registry(Generic[T]):
         return (self[name].__doc__ or "").strip().partition("\n")[0]
 
 
-def _keywords(signature: inspect.Signature) -> list[str]:
+def keywords(function: Callable[..., Any]) -> list[str]:
     """What a function takes by keyword."""
-    parameters = signature.parameters.values()
+    parameters = inspect.signature(function).parameters.values()
     named = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     return [name for name in named if name not in ("self", "cls", "_cls")]
+
+
+def check_keywords(function: str, options: Collection[str], known: Collection[str]) -> None:
+    """Raise TypeError, with a suggestion, for a keyword that is not among `known`."""
+    for keyword in options:
+        if keyword not in known:
+            raise TypeError(unknown(f"keyword of {function}", keyword, known))
 
 
 def unknown(kind: str, name: Any, known: Collection[str]) -> str:

@@ -693,7 +693,7 @@ def test_every_acquisition_finds_new_points_in_the_box(acquisition: Any) -> None
         (
             {"surrogate": "hilofi_mlp", "surrogate_options": {"scale": "2"}},
             TypeError,
-            "scale must be a number; got '2'",
+            "scale must hold real numbers; got '2'",
         ),
         ({"surrogate": "hilofi_mlp", "surrogate_options": {"growth": 0.5}}, ValueError, "growth must be at least 1"),
         (
