@@ -20,11 +20,12 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
-from seqdec import checks, kernels, linalg
+from seqdec import kernels, linalg
 from seqdec import memory as memories
 from seqdec.agents._neural.experience import Experience, remember, rows_of, usable
 from seqdec.agents._neural.loop import NeuralInfo, innovation_of
 from seqdec.agents.assembly import agent
+from seqdec.boundary import checks
 from seqdec.core import Acquisition, Agent, Array, HasSpaces, Learner, Posterior, Predictive, PyTree
 from seqdec.memory import MemoryState
 

@@ -10,10 +10,10 @@ import numpy as np
 from gymnasium import spaces as gym_spaces
 
 from seqdec.agents.networks import check_candidates
-from seqdec.checks import count
+from seqdec.boundary.checks import count
+from seqdec.boundary.spaces import is_sound, moderate, refused_actions, refused_observations, spaces_of
 from seqdec.core import Array, HasSpaces, Key, Posterior, PyTree
 from seqdec.params import at_least_float32
-from seqdec.spaces import is_sound, moderate, refused_actions, refused_observations, spaces_of
 
 _WHOLE = 2**24
 """Largest integer up to which float32, in which models take actions, has all of them."""

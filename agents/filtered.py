@@ -11,13 +11,14 @@ from typing import Any
 
 from gymnasium import spaces as gym_spaces
 
-from seqdec import checks, filters, likelihoods, policies
+from seqdec import filters, likelihoods, policies
 from seqdec.agents.assembly import agent
 from seqdec.agents.inputs import refuse_unused
 from seqdec.agents.networks import network_for
 from seqdec.agents.wrappers.averaging import averaging
 from seqdec.agents.wrappers.rehearsal import Rehearsal, rehearsing
 from seqdec.agents.wrappers.standard import standard_actions, standard_spaces, standardized
+from seqdec.boundary import checks
 from seqdec.core import Acquisition, Agent, Array, Filter, HasSpaces
 from seqdec.filters import Numerics
 from seqdec.filters.covariance import ProcessNoise

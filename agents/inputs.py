@@ -6,11 +6,11 @@ from typing import Any
 
 import jax
 
-from seqdec.checks import keyed, refuse_misfit
-from seqdec.checks import keys as check_keys
+from seqdec.boundary.checks import keyed, refuse_misfit
+from seqdec.boundary.checks import keys as check_keys
+from seqdec.boundary.spaces import check_context, check_feedback, spaces_of
 from seqdec.core import Agent, Array, HasSpaces, Key, PyTree
 from seqdec.runtime import alike, check_process
-from seqdec.spaces import check_context, check_lesson, spaces_of
 
 
 def refuse_unused(factory: Callable[..., Any], given: Mapping[str, Any], where: str) -> None:
@@ -54,7 +54,7 @@ def checked(agent: Agent, spaces: HasSpaces) -> Agent:
         return ask
 
     def update(state: Any, observation: PyTree, action: Array, feedback: Array) -> tuple[Any, Any]:
-        state, lesson = alike((state, check_lesson(rows, observation, action, feedback)))
+        state, lesson = alike((state, check_feedback(rows, observation, action, feedback)))
         try:
             return agent.update(state, *lesson)
         except Exception as error:

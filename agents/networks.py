@@ -10,9 +10,9 @@ import numpy as np
 from gymnasium import spaces as gym_spaces
 
 from seqdec import models
+from seqdec.boundary.spaces import refused_actions, refused_observations, spaces_of
 from seqdec.core import Array, HasSpaces
 from seqdec.modules import Model, Module
-from seqdec.spaces import refused_actions, refused_observations, spaces_of
 
 
 def network_for(spaces: HasSpaces, model: Model | None = None) -> models.Network:

@@ -7,12 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
-from seqdec import checks, models, policies
+from seqdec import models, policies
 from seqdec.agents.assembly import agent
 from seqdec.agents.filtered import ekf
 from seqdec.agents.networks import row_count, scorer
+from seqdec.boundary import checks
+from seqdec.boundary.spaces import spaces_of
 from seqdec.core import Acquisition, Agent, Array, HasSpaces, Learner, Posterior
-from seqdec.spaces import spaces_of
 
 
 class Info(NamedTuple):

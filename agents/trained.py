@@ -5,8 +5,9 @@ from collections.abc import Callable
 import optax
 from optax import contrib
 
-from seqdec import checks, optim
+from seqdec import optim
 from seqdec.agents._neural.loop import Head, neural
+from seqdec.boundary import checks
 from seqdec.core import Acquisition, Agent, HasSpaces, Network
 from seqdec.memory import Memory, reservoir
 from seqdec.modules import Model

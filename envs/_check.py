@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import Env, Space
 from gymnasium.spaces import Box, Dict, Discrete
 
-from seqdec import checks
+from seqdec.boundary import checks
 from seqdec.core import Environment, Key, Masked, PyTree, TimeStep
 from seqdec.runtime import UNOPTIMIZED
 from seqdec.states import described, named_leaves
@@ -50,7 +50,7 @@ def check(env: Environment, *, steps: int = 16, seed: int = 0) -> None:
     """
     if isinstance(env, Env):
         raise TypeError(f"{env} is a gymnasium.Env: check it with gymnasium.utils.env_checker.check_env")
-    steps, key = checks.count("steps", steps), jax.random.key(checks.word(checks.seed("seed", seed)))
+    steps, key = checks.count("steps", steps), jax.random.key(checks.seed_bits(checks.seed("seed", seed)))
     observation, timestep = contract(env)
     _check_spaces(env)
     _check_dtypes(env, observation, timestep)

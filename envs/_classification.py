@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from seqdec import checks
-from seqdec.checks import keyed
+from seqdec.boundary import checks
+from seqdec.boundary.checks import keyed
 from seqdec.core import Array, Environment, Key, TimeStep
 from seqdec.data import Dataset, load_digits, load_fashion_mnist, load_idx_folder, load_mnist
 from seqdec.envs.outcomes import in_range, reward_and_regret

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium.spaces import Discrete
 
-from seqdec import checks
-from seqdec.checks import keyed
+from seqdec.boundary import checks
+from seqdec.boundary.checks import keyed
 from seqdec.core import Array, Environment, Key, Masked, PyTree, TimeStep
 from seqdec.envs.outcomes import in_range
 from seqdec.envs.registry import resolve

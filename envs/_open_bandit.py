@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 
 from seqdec import data
-from seqdec.checks import keyed
+from seqdec.boundary.checks import keyed
 from seqdec.core import Array, Environment, Key, TimeStep
 from seqdec.envs.outcomes import in_range
 

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from seqdec import checks
-from seqdec.checks import keyed
+from seqdec.boundary import checks
+from seqdec.boundary.checks import keyed
 from seqdec.core import Array, Environment, Key, PyTree, TimeStep
 from seqdec.envs.registry import resolve
 

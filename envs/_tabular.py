@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from seqdec import checks, data
-from seqdec.checks import keyed
+from seqdec import data
+from seqdec.boundary import checks
+from seqdec.boundary.checks import keyed
 from seqdec.core import Array, Environment, Key, PyTree, TimeStep
 from seqdec.data.tabular import Root, standardize
 from seqdec.envs._classification import State as Place

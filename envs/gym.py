@@ -18,7 +18,7 @@ from gymnasium.error import ResetNeeded
 from gymnasium.spaces import Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from seqdec import checks
+from seqdec.boundary import checks
 from seqdec.core import Array, Environment, Key, Masked, PyTree, TimeStep
 from seqdec.envs._check import contract
 from seqdec.envs.registry import REGISTRY, make

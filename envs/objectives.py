@@ -14,8 +14,8 @@ import numpy as np
 from flax import linen as nn
 from gymnasium.spaces import Box
 
-from seqdec import checks
-from seqdec.checks import keyed
+from seqdec.boundary import checks
+from seqdec.boundary.checks import keyed
 from seqdec.core import Array, Environment, Key, PyTree, TimeStep
 
 
@@ -157,7 +157,7 @@ def drawnn(dim: int = 50, *, seed: int = 3141) -> Objective:
     seed.
     """
     dim, seed = checks.count("dim", dim, 1), checks.seed("seed", seed)
-    params = _Random().init(jax.random.key(checks.word(seed)), jnp.zeros(dim, jnp.float32))
+    params = _Random().init(jax.random.key(checks.seed_bits(seed)), jnp.zeros(dim, jnp.float32))
     return Objective(f"drawnn{dim}", _drawnn, params, _box([(0, 1)] * dim), None, None)
 
 

@@ -26,9 +26,10 @@ import pandas as pd
 from jax.flatten_util import ravel_pytree
 
 from reproduction.data import load_snelson
-from seqdec import checks, filters, likelihoods, models
+from seqdec import filters, likelihoods, models
 from seqdec.agents._neural.experience import Batch, Experience
 from seqdec.agents._neural.vbll import variational
+from seqdec.boundary import checks
 from seqdec.commands import contenders
 from seqdec.commands.base import Choice, Located, check_choices, check_seeds, split_names
 from seqdec.commands.folder import key_of, read_manifest, save_parts, saved_parts, write_manifest, write_summary
@@ -361,7 +362,7 @@ def single_pass(data: Data, seed: int, filter_programs: Programs) -> pd.DataFram
     inputs, responses = (np.concatenate(parts) for parts in zip(*places.values(), strict=True))
     padded = np.resize((inputs - center) / scale, -(-len(inputs) // 512) * 512).astype(np.float32)
     scaled = ((data.x - center) / scale).astype(np.float32)
-    key, learned = jax.random.key(checks.word(seed)), data.y.astype(np.float32)
+    key, learned = jax.random.key(checks.seed_bits(seed)), data.y.astype(np.float32)
     parts = []
     for observations, epochs, belief in filter_programs.stages(key, scaled, learned, data.noise):
         shown = filter_programs.predict(belief, padded, jnp.float32(data.noise))

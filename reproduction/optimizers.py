@@ -42,7 +42,7 @@ from optax import contrib
 from reproduction import tasks
 from reproduction.tasks import Task
 from seqdec import optim
-from seqdec.checks import word
+from seqdec.boundary.checks import seed_bits
 from seqdec.commands.base import Choice, Located, check_choices, check_minimum, check_seeds, split_names
 from seqdec.commands.folder import key_of, save_figure, save_parts, save_table, saved_parts, write_manifest
 from seqdec.core import PyTree
@@ -310,9 +310,9 @@ class _Trial:
 
     def run(self, rate: float, decay: float, seed: int) -> pd.DataFrame:
         """Loss and seconds of every chunk of one run; loss and accuracy on held-out data at some, NaN at the others."""
-        params: PyTree = self._task.init(jax.random.key(word(seed)))
+        params: PyTree = self._task.init(jax.random.key(seed_bits(seed)))
         carry = (params, self._transform.init(params), jnp.zeros((), jnp.int32))
-        numbers = jnp.float32(rate), jnp.float32(decay), word(seed)
+        numbers = jnp.float32(rate), jnp.float32(decay), seed_bits(seed)
         rows, seconds = [], 0.0
         for index in range(CHUNKS):
             began = time.perf_counter()

@@ -31,7 +31,7 @@ from typing import Any, BinaryIO
 import cloudpickle
 import jax
 
-from seqdec.checks import count, positive
+from seqdec.boundary.checks import count, positive
 from seqdec.persistence import located
 from seqdec.runtime import available_cores
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from seqdec.checks import as_array, known
+from seqdec.boundary.checks import as_array, concrete
 from seqdec.core import Array
 from seqdec.portable import portable
 
@@ -41,7 +41,7 @@ def _covariance(name: str, value: Any, max_ndim: int = 2) -> Any:
         ValueError: another shape, not finite, negative, not symmetric or not positive semi-definite.
     """
     given = as_array(name, value)
-    array, shape = known(name, given, 2), given.shape
+    array, shape = concrete(name, given, 2), given.shape
     if len(shape) > max_ndim or (len(shape) == 2 and shape[0] != shape[1]):
         kinds = ("a scalar", "one variance per output", "or a square covariance")[: max_ndim + 1]
         raise ValueError(f"{name} must be {', '.join(kinds)}; got shape {shape}")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from seqdec.checks import count
+from seqdec.boundary.checks import count
 from seqdec.core import Array, Key, PyTree
 
 

@@ -12,7 +12,7 @@ from flax.linen.dtypes import promote_dtype
 from jax.core import Tracer
 
 from seqdec import modules
-from seqdec.checks import flag, keyed, refuse_misfit
+from seqdec.boundary.checks import flag, keyed, refuse_misfit
 from seqdec.core import Array, IsLast, Key, Network, PyTree
 from seqdec.modules import Model, Module
 from seqdec.portable import portable

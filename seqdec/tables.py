@@ -1,4 +1,4 @@
-"""Tables: those of users, read through narwhals, and those of results for readers, with intervals and in LaTeX.
+"""Tables of results for readers: with intervals, and in LaTeX.
 
 A column NAME with the half-widths of its 95% intervals in NAME_95 stands as "mean ± half-width".
 """
@@ -10,7 +10,6 @@ import numpy as np
 from seqdec.statistics import with_margin
 
 if TYPE_CHECKING:
-    import narwhals
     import pandas as pd
 
 _MARGIN = "_95"
@@ -19,24 +18,6 @@ _LATEX = str.maketrans({
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
     "[": "{[}", "]": "{]}", "|": r"\textbar{}", "±": r"$\pm$", "·": r"$\cdot$",
 })  # fmt: skip
-
-
-def frame(table: Any) -> "narwhals.DataFrame[Any]":
-    """A table of pandas, polars, pyarrow, or another library that narwhals reads into memory.
-
-    Raises TypeError for anything else, ValueError for a column that occurs twice.
-    """
-    import narwhals
-
-    names = list(getattr(table, "column_names", getattr(table, "columns", ())))
-    if len(set(map(str, names))) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the column {twice} occurs twice: drop one")
-    try:
-        return narwhals.from_native(table, eager_only=True)
-    except TypeError:
-        kind = type(table).__name__
-        raise TypeError(f"table must be a pandas, polars or pyarrow table, or a list of dicts; got {kind}") from None
 
 
 def with_intervals(table: "pd.DataFrame") -> "pd.DataFrame":

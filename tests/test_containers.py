@@ -15,7 +15,8 @@ import pytest
 from gymnasium import spaces
 
 import seqdec
-from seqdec import agents, checks, data, envs, filters, likelihoods, memory, models, ope, optim, policies, statistics
+from seqdec import agents, data, envs, filters, likelihoods, memory, models, ope, optim, policies, statistics
+from seqdec.boundary import checks
 from seqdec.core import Filter, Masked
 
 SITE: Any = SimpleNamespace(observation_space=spaces.Box(-5, 5, (3,)), action_space=spaces.Discrete(2))
@@ -178,7 +179,7 @@ TAKEN_AS_NUMPY_DOES = {
     "with_margin": ("arrow scalars", "object"),
     "mean_and_margin": ("arrow", "column of lists", "object"),
 }
-"""Functions of NumPy arrays below `seqdec.checks`, which take what `np.asarray` takes."""
+"""Functions of NumPy arrays below `seqdec.boundary.checks`, which take what `np.asarray` takes."""
 
 
 def leaves(result: Any) -> list[np.ndarray]:

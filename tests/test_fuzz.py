@@ -26,9 +26,9 @@ from hypothesis import strategies as st
 
 import seqdec
 from seqdec import agents, filters, likelihoods, models
+from seqdec.boundary.spaces import check_context, check_feedback
 from seqdec.core import Masked
 from seqdec.filters import Numerics
-from seqdec.spaces import check_context, check_lesson
 
 CASES = int(os.environ.get("SEQDEC_FUZZ_CASES", "400"))
 ROOT = Path(seqdec.__file__).resolve().parents[1]
@@ -262,7 +262,7 @@ def act(name, context):
 def lesson(name, context, action, reward):
     it = living(name)
     assert it.agent.spaces is not None
-    check_lesson(it.agent.spaces, context, action, reward)
+    check_feedback(it.agent.spaces, context, action, reward)
     index = np.int32(0) if action is None else np.int32(np.clip(action, -9, 9))
     after, info = it.update(it.state, cast(canonical(context).observation), index, cast(reward))
     assert finite(after)

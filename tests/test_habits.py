@@ -24,7 +24,7 @@ from sklearn.preprocessing import FunctionTransformer
 import seqdec
 from seqdec import data, envs, features, ope
 from seqdec.bo import BayesianOptimizer, Categorical, space_from
-from seqdec.checks import as_array, count, real, seed
+from seqdec.boundary.checks import as_array, count, real, seed
 from seqdec.core import Spaces
 from seqdec.features import Encoder
 from seqdec.persistence import check_writable, located, reading

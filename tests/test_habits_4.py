@@ -17,12 +17,12 @@ from gymnasium import spaces
 
 import seqdec
 from seqdec import bo, filters, likelihoods, linalg, optim
+from seqdec.boundary.spaces import Spaces
 from seqdec.core import Network
 from seqdec.filters import Numerics
 from seqdec.linalg import spectral
 from seqdec.optim import linear
 from seqdec.service import facade
-from seqdec.spaces import Spaces
 
 HAS_FULL = pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no device that is always full")
 

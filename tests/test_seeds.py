@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import seqdec
-from seqdec import bo, checks, data, ope, optim
+from seqdec import bo, data, ope, optim
+from seqdec.boundary import checks
 from seqdec.envs import objectives
 
 LARGE = 2**40
@@ -122,10 +123,12 @@ def test_everything_else_is_refused_in_the_same_words(name: str, seed: Any, erro
 
 @pytest.mark.parametrize("seed", [0, 1, 2**31, 2**32 - 1])
 def test_small_seeds_are_the_keys_of_jax(seed: int) -> None:
-    own, other = (jax.random.key_data(jax.random.key(one)) for one in (checks.word(seed), seed))
+    own, other = (jax.random.key_data(jax.random.key(one)) for one in (checks.seed_bits(seed), seed))
     np.testing.assert_array_equal(own, other)
 
 
 def test_large_seeds_have_keys_of_their_own() -> None:
-    words = {int(checks.word(seed)) for seed in [*range(100), *range(2**32, 2**32 + 100), *range(2**62, 2**62 + 100)]}
+    words = {
+        int(checks.seed_bits(seed)) for seed in [*range(100), *range(2**32, 2**32 + 100), *range(2**62, 2**62 + 100)]
+    }
     assert len(words) == 300

@@ -13,11 +13,11 @@ from scipy import sparse
 
 import seqdec
 from seqdec import ope
+from seqdec.boundary.checks import dense
 from seqdec.core import Spaces
 from seqdec.features import Encoder
 from seqdec.service import Catalog, contexts, read_history, read_log
 from seqdec.service.store import COLUMNS, FILE, checksum
-from seqdec.sparse import dense
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "benchmarks")]
 

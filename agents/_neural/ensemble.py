@@ -27,10 +27,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from seqdec import checks
 from seqdec import memory as memories
 from seqdec.agents._neural.last_layer import last_layer
 from seqdec.agents._neural.loop import Head, mean_of_rows, neural
+from seqdec.boundary import checks
 from seqdec.core import Acquisition, Agent, Array, HasSpaces, Key, Network, Posterior, Predictive, PyTree
 from seqdec.modules import Model
 

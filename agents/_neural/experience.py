@@ -17,10 +17,10 @@ from gymnasium import spaces as gym_spaces
 
 from seqdec import memory as memories
 from seqdec.agents.choices import Choices, choices_for
+from seqdec.boundary.spaces import moderate
 from seqdec.core import Array, HasSpaces, Key, Masked, PyTree
 from seqdec.memory import Memory, MemoryState
 from seqdec.runtime import scan
-from seqdec.spaces import moderate
 
 
 class Experience(NamedTuple):

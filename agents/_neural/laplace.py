@@ -22,11 +22,12 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from seqdec import checks, linalg
+from seqdec import linalg
 from seqdec import memory as memories
 from seqdec.agents._neural.last_layer import by_group, condition, displaced, draw_weights, gram, last_layer, spread
 from seqdec.agents._neural.loop import Head, neural, squared_error
 from seqdec.agents.inputs import refuse_unused
+from seqdec.boundary import checks
 from seqdec.core import Acquisition, Agent, HasSpaces, Network, Posterior, Predictive
 from seqdec.modules import Model
 

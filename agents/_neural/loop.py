@@ -32,7 +32,7 @@ from seqdec.agents._neural.experience import (
 )
 from seqdec.agents.assembly import agent
 from seqdec.agents.networks import network_for
-from seqdec.checks import count
+from seqdec.boundary.checks import count
 from seqdec.core import Acquisition, Agent, Array, HasSpaces, Key, Learner, Network, Posterior, PyTree
 from seqdec.memory import Memory, MemoryState
 from seqdec.modules import Model

@@ -33,7 +33,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from seqdec import checks, linalg
+from seqdec import linalg
 from seqdec import memory as memories
 from seqdec.agents._neural.experience import Experience
 from seqdec.agents._neural.last_layer import (
@@ -49,6 +49,7 @@ from seqdec.agents._neural.last_layer import (
     spread,
 )
 from seqdec.agents._neural.loop import Head, Lesson, neural, squared_error
+from seqdec.boundary import checks
 from seqdec.core import Acquisition, Agent, Array, HasSpaces, Network, Posterior, Predictive, PyTree
 from seqdec.memory import MemoryState
 from seqdec.modules import Model

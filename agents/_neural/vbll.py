@@ -31,10 +31,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from seqdec import checks
 from seqdec import memory as memories
 from seqdec.agents._neural.last_layer import LastLayer, displaced, draw_weights, last_layer, spread, variances
 from seqdec.agents._neural.loop import Head, mean_of_rows, neural
+from seqdec.boundary import checks
 from seqdec.core import Acquisition, Agent, Array, HasSpaces, Network, Posterior, Predictive, PyTree
 from seqdec.modules import Model
 

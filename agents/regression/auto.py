@@ -33,8 +33,8 @@ import jax.numpy as jnp
 import optax
 from gymnasium import spaces as gym_spaces
 
-from seqdec import checks, policies
 from seqdec import memory as memories
+from seqdec import policies
 from seqdec.agents._filtering import assessing, choices_for, decide, drawn
 from seqdec.agents._neural.experience import (
     finite,
@@ -64,6 +64,8 @@ from seqdec.agents.regression.members import (
     renewed,
 )
 from seqdec.agents.wrappers.averaging import moved
+from seqdec.boundary import checks
+from seqdec.boundary.spaces import spaces_of
 from seqdec.core import (
     Acquisition,
     Agent,
@@ -72,7 +74,6 @@ from seqdec.core import (
 )
 from seqdec.modules import Model
 from seqdec.optim.common import promoting
-from seqdec.spaces import spaces_of
 
 _SCALE = 0.5
 """Of draws for candidates and Box actions, whose contexts explore by themselves."""

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from gymnasium import spaces as gym_spaces
 
-from seqdec import checks, memory, models, policies
+from seqdec import memory, models, policies
 from seqdec.agents import recommender
 from seqdec.agents._filtering import assessing, choices_for, decide
 from seqdec.agents._neural.experience import first, recorder, usable
@@ -28,12 +28,13 @@ from seqdec.agents.regression.nig import Regression
 from seqdec.agents.regression.rewards import Rewards
 from seqdec.agents.regression.units import Units
 from seqdec.agents.wrappers.rehearsal import Rehearsal
+from seqdec.boundary import checks
+from seqdec.boundary.spaces import spaces_of
 from seqdec.core import Acquisition, Agent, Array, HasSpaces, Marginals, Posterior, Predictive
 from seqdec.filters import Numerics
 from seqdec.filters.covariance import ProcessNoise
 from seqdec.filters.embeddings import TableStd
 from seqdec.likelihoods import Likelihood
-from seqdec.spaces import spaces_of
 
 
 class LinearState(NamedTuple):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from seqdec.checks import number
+from seqdec.boundary.checks import number
 from seqdec.core import Array, Learner, PyTree
 
 _START = 100

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import optax
 
 from seqdec.agents._neural.experience import Experience, finite, key_numbers, remember, rows_of
-from seqdec.checks import count
+from seqdec.boundary.checks import count
 from seqdec.core import Array, Filter, HasSpaces, Learner
 from seqdec.memory import Memory, MemoryState
 from seqdec.optim.common import promoting

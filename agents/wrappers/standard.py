@@ -21,8 +21,8 @@ from gymnasium import spaces as gym_spaces
 
 from seqdec.agents.regression import units
 from seqdec.agents.regression.units import Units
+from seqdec.boundary.spaces import spaces_of
 from seqdec.core import Array, HasSpaces, Learner, Network, Posterior, PyTree, Spaces
-from seqdec.spaces import spaces_of
 
 _CONTEXT = "context"
 """Name of the units of a context that is not a Dict."""

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.stats import multivariate_normal
 
-from seqdec.checks import count
+from seqdec.boundary.checks import count
 from seqdec.core import Filter, Network, Predictive, PyTree, UpdateInfo
 from seqdec.likelihoods import Likelihood
 

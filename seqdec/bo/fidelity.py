@@ -30,8 +30,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqdec import checks
 from seqdec.bo.output_warp import Warp
+from seqdec.boundary import checks
 
 _HOPELESS = 0.05
 """Probability of an improvement below which a learning curve ends."""

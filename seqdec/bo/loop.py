@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from seqdec import checks
 from seqdec.bo.optimizer import BayesianOptimizer
 from seqdec.bo.space.space import Point
 from seqdec.bo.trials import Exhausted, Outputs, Trial
 from seqdec.bo.workers import Outcome, Workers, note
+from seqdec.boundary import checks
 
 if TYPE_CHECKING:
     from scipy.optimize import OptimizeResult

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from seqdec import checks
 from seqdec.bo import checkpoint as files
 from seqdec.bo import loop
 from seqdec.bo.fidelity import Fidelity, Grid
@@ -26,6 +25,7 @@ from seqdec.bo.space.space import Point, Space, identity
 from seqdec.bo.surrogates.contract import Surrogate
 from seqdec.bo.trials import Outputs
 from seqdec.bo.workers import Call, Workers
+from seqdec.boundary import checks
 from seqdec.core import Acquisition
 from seqdec.executors import width
 from seqdec.persistence import located

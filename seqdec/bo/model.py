@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seqdec import checks
 from seqdec.bo import output_warp
 from seqdec.bo.fidelity import Grid, offsets
 from seqdec.bo.output_warp import Warp
@@ -22,6 +21,7 @@ from seqdec.bo.surrogates import gaussian_process
 from seqdec.bo.surrogates.contract import History, Surrogate
 from seqdec.bo.transfer import Prior, is_related
 from seqdec.bo.trials import Observations, Outputs
+from seqdec.boundary import checks
 from seqdec.core import Array
 from seqdec.runtime import UNFUSED
 
@@ -153,7 +153,7 @@ def fit(model: Model, known: Observations, capacity: int, start: Start | None) -
     trials, levels = _trials(model, known, start.warps, kept, rows)
     history, state = History(trials.x, trials.y, trials.answered, trials.noise), start.state
     if state is None:
-        state = surrogate.init(jax.random.key(checks.word(model.seed)), history)
+        state = surrogate.init(jax.random.key(checks.seed_bits(model.seed)), history)
     return Fitted(surrogate.fit(state, history), start.warps, trials, levels)
 
 

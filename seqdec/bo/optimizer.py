@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args, o
 import jax
 import numpy as np
 
-from seqdec import checks
 from seqdec.bo import checkpoint, model, suggestion
 from seqdec.bo.acquisition import pareto
 from seqdec.bo.earlier import earlier_searches
@@ -26,6 +25,7 @@ from seqdec.bo.space.constraints import Constraint
 from seqdec.bo.surrogates import contract as surrogates
 from seqdec.bo.surrogates.contract import Surrogate
 from seqdec.bo.trials import Observations, Outputs, Record, Status, Trial
+from seqdec.boundary import checks
 from seqdec.core import Acquisition
 from seqdec.introspection import brief, counted, described
 from seqdec.portable import portable

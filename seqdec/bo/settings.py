@@ -7,7 +7,6 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from seqdec import checks
 from seqdec.bo import model as fitting
 from seqdec.bo import transfer
 from seqdec.bo.acquisition import names as acquisitions
@@ -31,6 +30,7 @@ from seqdec.bo.surrogates.multi_output import independent
 from seqdec.bo.surrogates.trend import Directions, trended
 from seqdec.bo.transfer import Earlier, Prior
 from seqdec.bo.trials import Outputs
+from seqdec.boundary import checks
 from seqdec.core import Acquisition
 
 _MANY_DIMENSIONS = 20

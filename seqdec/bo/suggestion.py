@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from seqdec import checks
 from seqdec.bo import fidelity
 from seqdec.bo import model as fitting
 from seqdec.bo.acquisition import failures, feasibility, optimum, pareto
@@ -26,6 +25,7 @@ from seqdec.bo.search.candidates import Region, sobol
 from seqdec.bo.search.restricted import Box
 from seqdec.bo.space.space import Point, Space, identity
 from seqdec.bo.trials import Exhausted, Observations
+from seqdec.boundary import checks
 
 _ENUMERABLE = 10_000
 _CELL = 0.01
@@ -172,7 +172,7 @@ def _best_point(
         tables = _padded(method, optimum.tables(method.optimum, space, number).T).T
         trials = trials._replace(optimum=tables.astype(trials.x.dtype))
     region = Region(*(np.clip(side, *space.cube(fixed)) for side in _region(method, known, fitted.warps)))
-    key = jax.random.fold_in(jax.random.key(checks.word(seed)), number)
+    key = jax.random.fold_in(jax.random.key(checks.seed_bits(seed)), number)
     generator = np.random.default_rng([seed, number, 2])
     target = _target(method, known, fitted, belief.means)
     means = _means_at_full(method, belief, trials)

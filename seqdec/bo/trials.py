@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from seqdec import checks
 from seqdec.bo.fidelity import Forecast, Grid
 from seqdec.bo.space.space import Point, Space, identity
+from seqdec.boundary import checks
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 import cloudpickle
 
-from seqdec import checks
 from seqdec.bo.fidelity import Grid
 from seqdec.bo.space import containers
 from seqdec.bo.trials import Outputs, Trial
+from seqdec.boundary import checks
 from seqdec.executors import Local
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from flax import linen as nn
 
 from seqdec import agents, envs, policies
-from seqdec.checks import choice, non_negative
+from seqdec.boundary.checks import choice, non_negative
 from seqdec.commands import contenders
 from seqdec.commands.base import Choice, Located, check_choices, check_minimum, check_seeds, split_names
 from seqdec.commands.folder import (

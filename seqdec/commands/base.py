@@ -5,7 +5,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from seqdec import checks
+from seqdec.boundary import checks
 from seqdec.persistence import located
 
 _FLAGS = {"published": "the settings of the paper", "quick": "a small run for two cores"}

@@ -22,7 +22,7 @@ import tyro
 
 from seqdec import data, filters, likelihoods, models, ope, policies
 from seqdec import params as parameters
-from seqdec.checks import choice
+from seqdec.boundary.checks import choice
 from seqdec.commands.base import Choice, Located, check_choices, check_minimum, check_path, check_seeds, split_names
 from seqdec.commands.folder import read_manifest, save_figure, save_table, write_manifest
 from seqdec.core import Filter, PyTree

@@ -22,7 +22,7 @@ import pandas as pd
 import tyro
 
 from seqdec import agents, envs, executors, policies
-from seqdec.checks import choice, seeds
+from seqdec.boundary.checks import choice, seeds
 from seqdec.commands.base import Choice, Located, check_choices, check_minimum
 from seqdec.commands.folder import read_manifest, write_manifest, write_summary
 from seqdec.core import Environment

@@ -19,9 +19,10 @@ import jax.numpy as jnp
 import pandas as pd
 import tyro
 
-from seqdec import agents, bo, checks, commands
+from seqdec import agents, bo, commands
 from seqdec.agents.networks import network_of_one
 from seqdec.agents.ranges import ranges
+from seqdec.boundary import checks
 from seqdec.commands.bandits import Bandit
 from seqdec.commands.base import Choice, Located, check_minimum, check_seeds
 from seqdec.commands.folder import (
@@ -217,7 +218,7 @@ def _objective(make: Callable[..., Agent], env: Environment, asked: Tune) -> Cal
 
     compiled = jax.jit(mean_reward, compiler_options=step_options())
     params = jax.device_put(env.params)
-    keys = [jax.random.key(checks.word(seed)) for seed in checks.seeds(asked.seed, asked.seeds)]
+    keys = [jax.random.key(checks.seed_bits(seed)) for seed in checks.seeds(asked.seed, asked.seeds)]
 
     def reward(settings: Mapping[str, float]) -> float:
         numbers = {keyword: jnp.float32(value) for keyword, value in settings.items()}

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from seqdec import checks
+from seqdec.boundary import checks
 from seqdec.data.kuairec import COUNTS, FEATURES, SYNTHETIC, load_kuairec
 from seqdec.data.recommender import RecommenderLog
 from seqdec.persistence import check_writable, located, write_file

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqdec.checks import TOLERANCE, choice
+from seqdec.boundary.checks import TOLERANCE, choice
 from seqdec.data.folders import data_folder
 from seqdec.data.text import check_last_line
 from seqdec.persistence import located, reading

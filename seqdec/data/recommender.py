@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqdec.checks import as_array, count
+from seqdec.boundary.checks import as_array, count
 
 
 class RewardUnit(NamedTuple):

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from seqdec import checks
+from seqdec.boundary import checks
+from seqdec.boundary.tables import AS_DICT, check_keys, columns_of
 from seqdec.features import values
 from seqdec.features.kinds import KINDS, NAMES, Kind, Ordered, fitted
-from seqdec.features.tables import AS_DICT, check_keys, columns_of
 from seqdec.features.transformed import features_of, names_of
 from seqdec.introspection import brief, counted, described
 from seqdec.registry import unknown

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from seqdec import checks
+from seqdec.boundary import checks
 from seqdec.features import values
 from seqdec.registry import unknown
 

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from seqdec.boundary.checks import dense
+from seqdec.boundary.tables import columns_of
 from seqdec.features import values
-from seqdec.features.tables import columns_of
-from seqdec.sparse import dense
 
 if TYPE_CHECKING:
     import pandas as pd

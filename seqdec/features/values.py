@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from seqdec import checks
+from seqdec.boundary import checks
 
 _EXACT = 2**53
 """Up to here every integer is a double."""

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from seqdec import linalg
-from seqdec.checks import non_negative
+from seqdec.boundary.checks import non_negative
 from seqdec.core import Array, Filter, Network
 from seqdec.filters import bounds, kalman
 from seqdec.filters.covariance import (

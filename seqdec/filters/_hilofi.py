@@ -22,7 +22,7 @@ import jax.numpy as jnp
 
 from seqdec import linalg
 from seqdec import params as parameters
-from seqdec.checks import count, non_negative
+from seqdec.boundary.checks import count, non_negative
 from seqdec.core import Array, Filter, Network
 from seqdec.filters import kalman
 from seqdec.filters._ekf import full_rank

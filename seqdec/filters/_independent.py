@@ -8,7 +8,7 @@ not the O(k^2 p^2) of `seqdec.filters.ekf` over all of them, which gives the sam
 import jax
 import jax.numpy as jnp
 
-from seqdec.checks import integers, keyed, vector
+from seqdec.boundary.checks import integers, keyed, one_array
 from seqdec.core import Filter, Predictive
 from seqdec.filters.batches import known
 
@@ -35,7 +35,7 @@ def independent(flt: Filter, count: int) -> Filter:
             observed = integers("observed", observed)
             if observed.ndim:
                 raise ValueError(f"observed must be one index or None; got shape {observed.shape}")
-        y = jnp.asarray(vector("y", y), float)
+        y = jnp.asarray(one_array("y", y), float)
         if y.shape not in (((count,),) if observed is None else ((), (1,))):
             wanted = f"({count},)" if observed is None else "() or (1,)"
             raise ValueError(f"y must have shape {wanted} with observed {observed}; got {y.shape}")

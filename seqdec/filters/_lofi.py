@@ -38,7 +38,7 @@ import numpy as np
 from jax import lax
 
 from seqdec import linalg
-from seqdec.checks import count, known
+from seqdec.boundary.checks import concrete, count
 from seqdec.core import Array, Filter, Network
 from seqdec.filters import kalman
 from seqdec.filters.covariance import (
@@ -279,7 +279,7 @@ def lofi(
         ValueError, TypeError: as `lrkf`.
     """
     rank = count("rank", rank)
-    if (stds := known("initial_std", initial_std, 1)) is not None and not np.all((stds > 0) & (stds < np.inf)):
+    if (stds := concrete("initial_std", initial_std, 1)) is not None and not np.all((stds > 0) & (stds < np.inf)):
         raise ValueError(f"initial_std must lie in (0, inf); got {initial_std!r:.200}")
     check_process_noise("process_noise", process_noise)
     covariance = diagonal_and_low_rank(rank, initial_std, process_noise, count("spare", spare, 0))

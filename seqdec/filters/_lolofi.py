@@ -15,7 +15,7 @@ Decision Making", Algorithm 3.
 import jax
 
 from seqdec import params as parameters
-from seqdec.checks import count, non_negative
+from seqdec.boundary.checks import count, non_negative
 from seqdec.core import Array, Filter, Network
 from seqdec.filters import kalman
 from seqdec.filters._lrkf import low_rank

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 
 from seqdec import linalg
 from seqdec import params as parameters
-from seqdec.checks import choice, count, non_negative
+from seqdec.boundary.checks import choice, count, non_negative
 from seqdec.core import Array, Filter, Network
 from seqdec.filters import bounds, kalman
 from seqdec.filters.covariance import (

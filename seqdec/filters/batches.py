@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from seqdec.checks import indices, integers, vector
+from seqdec.boundary.checks import indices, integers, one_array
 from seqdec.core import Array, PyTree
 from seqdec.linalg import Outer, Rows
 
@@ -45,7 +45,7 @@ def checked(xs: PyTree, ys: Any, observed: Any) -> tuple[Array, Array | None]:
         TypeError: a shape is symbolic, as of `jax.export.symbolic_shape`.
         ValueError: shapes do not fit each other, or there is no input.
     """
-    ys, rows = jnp.asarray(vector("ys", ys)), None if observed is None else integers("observed", observed)
+    ys, rows = jnp.asarray(one_array("ys", ys)), None if observed is None else integers("observed", observed)
     if not all(isinstance(size, int) for size in ys.shape):
         raise TypeError(
             f"update_batch factorizes matrices of the size of the batch, which must be a number; got ys {ys.shape}: "

@@ -14,7 +14,7 @@ from jax.core import Tracer
 
 from seqdec import linalg
 from seqdec import params as parameters
-from seqdec.checks import count, flag, non_negative, number
+from seqdec.boundary.checks import count, flag, non_negative, number
 from seqdec.core import Array, Key, PyTree
 from seqdec.linalg import Outer, Pieces, Rows
 

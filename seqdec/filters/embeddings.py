@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from seqdec import linalg
-from seqdec.checks import non_negative
+from seqdec.boundary.checks import non_negative
 from seqdec.core import Array, Filter, PyTree
 from seqdec.filters.covariance import Belief, Covariance, CovarianceUpdate
 

@@ -31,7 +31,7 @@ import jax.numpy as jnp
 
 from seqdec import linalg
 from seqdec import params as parameters
-from seqdec.checks import integers, keyed, numbers, refuse_misfit, vector
+from seqdec.boundary.checks import integers, keyed, numbers, one_array, refuse_misfit
 from seqdec.core import Array, Filter, IsLast, Key, Marginals, Network, Predictive, PyTree, UpdateInfo
 from seqdec.filters import batches, embeddings, jacobians, trust
 from seqdec.filters.bounds import error_bound
@@ -405,7 +405,7 @@ def mostly_dense(jacobian: Rows) -> bool:
 
 def _observed(y: Any, observed: Any) -> tuple[Array, Array | None]:
     """Both as vectors; a scalar y goes with a scalar index."""
-    y, rows = jnp.asarray(vector("y", y)), None if observed is None else integers("observed", observed)
+    y, rows = jnp.asarray(one_array("y", y)), None if observed is None else integers("observed", observed)
     shape = y.shape if rows is None else rows.shape
     if y.ndim > 1 or shape != y.shape:
         raise ValueError(f"y must be a vector with one entry per observed output; got y {y.shape} and observed {shape}")

@@ -25,7 +25,7 @@ import numpy as np
 
 from seqdec import linalg
 from seqdec import params as parameters
-from seqdec.checks import keyed
+from seqdec.boundary.checks import keyed
 from seqdec.core import Filter, Key, Network, Predictive, PyTree, UpdateInfo
 from seqdec.filters import jacobians
 from seqdec.likelihoods import Likelihood

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqdec import checks
 from seqdec.bo import BayesianOptimizer, Categorical, Exhausted, Integer, Real, Search, Surrogate, Trial
 from seqdec.bo.space.dimensions import Dimension
 from seqdec.bo.space.space import identity
+from seqdec.boundary import checks
 from seqdec.core import Acquisition
 from seqdec.introspection import described, listed
 
@@ -120,7 +120,7 @@ class Sampler(BaseSampler):
             "earlier": earlier,
         }
         self._seed = _random_seed() if seed is None else checks.seed("seed", seed)
-        legacy = None if seed is None else int(checks.word(self._seed))  # NumPy's old generators take 32 bits
+        legacy = None if seed is None else int(checks.seed_bits(self._seed))  # NumPy's old generators take 32 bits
         startup = None if n_startup_trials is None else checks.count("n_startup_trials", n_startup_trials, 0)
         self._initial = None if startup is None else max(1, startup)
         self._independent_sampler = independent_sampler or RandomSampler(seed=legacy)

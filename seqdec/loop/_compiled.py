@@ -6,12 +6,12 @@ from typing import Any
 
 import jax
 
-from seqdec.checks import key as check_key
-from seqdec.checks import keys as check_keys
-from seqdec.checks import vector
+from seqdec.boundary.checks import key as check_key
+from seqdec.boundary.checks import keys as check_keys
+from seqdec.boundary.checks import one_array
+from seqdec.boundary.spaces import check_context, check_feedback, stacked
 from seqdec.core import Agent, Key, PyTree
 from seqdec.runtime import UNFUSED, UNOPTIMIZED, check_process, one_blas_thread, step_options
-from seqdec.spaces import check_context, check_lesson, stacked
 
 _QUICK: dict[str, str | bool] = {**UNOPTIMIZED, **UNFUSED}
 """A fifth of the compile time; not for `seqdec.run`, because rounding then depends on the number of seeds."""
@@ -86,14 +86,14 @@ def compiled(agent: Agent, *, optimize: bool = True, in_place: bool = False) -> 
         return key, state, check_context(spaces, observation)
 
     def update(state, observation, action, feedback):
-        return state, *check_lesson(spaces, observation, action, feedback)
+        return state, *check_feedback(spaces, observation, action, feedback)
 
     def act_batch(keys, state, observations):
         check_keys(keys)
         return keys, state, stacked(spaces, observations)
 
     def update_batch(state, observations, actions, rewards):
-        return state, stacked(spaces, observations), vector("actions", actions), vector("rewards", rewards)
+        return state, stacked(spaces, observations), one_array("actions", actions), one_array("rewards", rewards)
 
     return agent._replace(
         init=init,

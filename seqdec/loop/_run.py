@@ -9,8 +9,9 @@ import gymnasium
 import jax
 import numpy as np
 
-from seqdec import checks
-from seqdec.checks import count
+from seqdec.boundary import checks
+from seqdec.boundary.checks import count
+from seqdec.boundary.spaces import check_environment
 from seqdec.core import Agent, Environment
 from seqdec.loop.checkpoint import Checkpoint
 from seqdec.loop.device import mesh_for, on_device
@@ -19,7 +20,6 @@ from seqdec.loop.record import Outcome, RunState
 from seqdec.persistence import as_json, check_arrays_name, check_replaceable, located, remove, versions
 from seqdec.results import COLUMNS, Run
 from seqdec.runtime import check_process, is_traced, one_blas_thread
-from seqdec.spaces import check_environment
 
 
 def run(

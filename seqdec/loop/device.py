@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from seqdec.checks import word
+from seqdec.boundary.checks import seed_bits
 from seqdec.core import Agent, Environment, Key, PyTree
 from seqdec.envs._check import begun, explained, stepped
 from seqdec.loop.checkpoint import Checkpoint, Progress, load, save
@@ -46,7 +46,7 @@ def on_device(
     env = env._replace(params=params)
     # Every device takes the same number of seeds: some seeds run twice to fill up, and the copies are cut off below.
     rows = np.resize(np.arange(len(seeds)), -(-len(seeds) // mesh.size) * mesh.size)
-    keys = jax.device_put(jax.vmap(jax.random.key)(np.stack([word(seed) for seed in seeds])[rows]), per_seed)
+    keys = jax.device_put(jax.vmap(jax.random.key)(np.stack([seed_bits(seed) for seed in seeds])[rows]), per_seed)
     with explained(env):
         programs = _programs(agent, env, names, keys, params, mesh)
     like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((len(seeds), *leaf.shape[1:]), leaf.dtype), programs.state)

@@ -11,12 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium.spaces import Discrete
 
-from seqdec.checks import as_array, real, word
+from seqdec.boundary.checks import as_array, real, seed_bits
+from seqdec.boundary.spaces import as_observation, spaces_of, typed
 from seqdec.core import Action, Agent, Array, Key, Masked, PyTree
 from seqdec.envs.gym import FunctionalEnv
 from seqdec.loop.record import Outcome, Record, check_action, rejected, select, split_key
 from seqdec.runtime import UNOPTIMIZED, ahead
-from seqdec.spaces import as_observation, spaces_of, typed
 
 
 def on_host(
@@ -70,7 +70,7 @@ def _compile_host(agent: Agent, env: gymnasium.Env, names: tuple[str, ...], seed
         return state, rejected(info), select(info, observation, names)
 
     like = jax.tree.map(lambda leaf: np.asarray(jnp.asarray(leaf)), _observation(env, *_reset(env, seed=seed)))
-    key, step = jax.random.key(word(seed)), np.uint32(0)
+    key, step = jax.random.key(seed_bits(seed)), np.uint32(0)
     init = ahead(jax.jit(agent.init), key, options=UNOPTIMIZED)
     state = jax.eval_shape(agent.init, key)
     acting = ahead(jax.jit(act), key, step, state, like)
@@ -81,7 +81,7 @@ def _compile_host(agent: Agent, env: gymnasium.Env, names: tuple[str, ...], seed
 
 def _episodes(env: gymnasium.Env, num_steps: int, seed: int, programs: _HostPrograms) -> Iterator[Record]:
     """The steps of one seed, over as many episodes as they take."""
-    (_, _), (init_key, agent_key) = split_key(jax.random.key(word(seed)))
+    (_, _), (init_key, agent_key) = split_key(jax.random.key(seed_bits(seed)))
     state = programs.init(init_key)
     observation = _as(programs.like, _observation(env, *_reset(env, seed=seed)))
     for step in range(num_steps):

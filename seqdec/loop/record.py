@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
+from seqdec.boundary.spaces import refused_actions
 from seqdec.core import Action, Array, Key, PyTree
 from seqdec.registry import unknown
-from seqdec.spaces import refused_actions
 from seqdec.states import described, named_leaves
 
 

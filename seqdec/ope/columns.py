@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seqdec import checks
+from seqdec.boundary import checks
+from seqdec.boundary.tables import frame
 from seqdec.features import Encoder
-from seqdec.tables import frame
 
 if TYPE_CHECKING:
     import pandas as pd

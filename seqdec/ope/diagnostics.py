@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqdec import checks
+from seqdec.boundary import checks
 from seqdec.ope.contract import Target, check_target
 from seqdec.ope.log import Log
 

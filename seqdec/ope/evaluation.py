@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seqdec import checks
+from seqdec.boundary import checks
 from seqdec.ope import intervals
 from seqdec.ope.contract import Estimator, Evidence, Terms, check_needs, evidence, missing
 from seqdec.ope.diagnostics import biases

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from seqdec import checks
+from seqdec.boundary import checks
 from seqdec.ope.log import Log, make_log
 
 _NEEDED = ("action", "reward", "n_actions")

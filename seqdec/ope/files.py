@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from seqdec import checks
+from seqdec.boundary import checks
 from seqdec.introspection import counted, described
 from seqdec.ope.columns import has_actions, named, numbers, required
 from seqdec.ope.contract import Evidence, Predicted, Target, evidence

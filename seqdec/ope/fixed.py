@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
-from seqdec import checks
+from seqdec.boundary import checks
+from seqdec.boundary.spaces import check_context, check_feedback, moderate, spaces_of
 from seqdec.core import Action, Agent, Array, Assessment, HasSpaces, Key, Masked, PyTree, Spaces
 from seqdec.ope.log import Log, check_log, inputs
-from seqdec.spaces import check_context, check_lesson, moderate, spaces_of
 
 
 class Info(NamedTuple):
@@ -38,7 +38,7 @@ def space_for(name: str, log: Log, spaces: HasSpaces | None, epsilon: float) -> 
         )
     if count < max(size, 2):
         raise ValueError(f"a log of {count} rows teaches no choice among {size} actions: it needs {max(size, 2)} rows")
-    checks.known("epsilon", epsilon)
+    checks.concrete("epsilon", epsilon)
     if not 0 <= epsilon <= 1:
         raise ValueError(f"epsilon must lie in [0, 1]; got {epsilon}")
     shape = inputs(log.rows(np.array([0]))).shape[1:]
@@ -91,7 +91,7 @@ def fixed_agent(scores: Callable[[Array], Array], own: Spaces, settings: Mapping
         return Assessment(unknown, unknown, law(observation))
 
     def update(state: Any, observation: PyTree, action: Any, feedback: Any) -> tuple[Any, Info]:
-        check_lesson(own, observation, action, feedback)
+        check_feedback(own, observation, action, feedback)
         return state, Info(jnp.bool_(False))
 
     start = checks.keyed(lambda key: ())

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from seqdec import checks
+from seqdec.boundary import checks
 from seqdec.ope.contract import Terms
 
 _BLOCKS = 2**14

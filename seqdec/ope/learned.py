@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from seqdec import checks
+from seqdec.boundary import checks
 from seqdec.core import Agent, Array, HasSpaces, Network, PyTree
 from seqdec.models import MLP, network, of, per_candidate
 from seqdec.modules import Model
@@ -125,7 +125,7 @@ def learn(
         (params, state), _ = jax.lax.scan(step, (params, state), batches)
         return params, state, value(params, valid)
 
-    params = net.init(jax.random.key(checks.word(seed)))
+    params = net.init(jax.random.key(checks.seed_bits(seed)))
     state, best, top, since = optimizer.init(params), params, -np.inf, 0
     count = len(order) - kept
     batch = min(batch_size, count)

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seqdec import checks
+from seqdec.boundary import checks
 from seqdec.core import Array, Filter, Key, PyTree
 from seqdec.ope.log import Log, check_log, inputs
 
@@ -38,7 +38,7 @@ def prequential(flt: Filter, params: PyTree, log: Log, predict: Predict, *, seed
         seed: of the filter's initial belief and of `predict`.
     """
     check_log(log)
-    start, key = jax.random.split(jax.random.key(checks.word(checks.seed("seed", seed))))
+    start, key = jax.random.split(jax.random.key(checks.seed_bits(checks.seed("seed", seed))))
 
     def step(belief, row):
         index, x, mask, action, reward = row
@@ -64,7 +64,7 @@ def cross_fit(flt: Filter, params: PyTree, log: Log, predict: Predict, *, seed: 
     if not 2 <= folds <= count:
         raise ValueError(f"folds must lie between 2 and the number of rows, {count}; got {folds}")
     member = np.random.default_rng(checks.seed("seed", seed)).permutation(np.arange(count) % folds)
-    start, key = jax.random.split(jax.random.key(checks.word(checks.seed("seed", seed))))
+    start, key = jax.random.split(jax.random.key(checks.seed_bits(checks.seed("seed", seed))))
     x = inputs(log)
 
     def learn(beliefs, row):

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import numpy as np
 
-from seqdec import checks
+from seqdec.boundary import checks
 from seqdec.features import Encoder
 from seqdec.introspection import counted, described, html, ranged
 from seqdec.ope.columns import (

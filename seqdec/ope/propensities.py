@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from seqdec import checks
+from seqdec.boundary import checks
 from seqdec.ope.log import Log, check_log
 
 _CALIBRATION = 3

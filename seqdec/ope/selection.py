@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
-from seqdec import checks
+from seqdec.boundary import checks
 from seqdec.core import Agent, Masked
 from seqdec.ope.contract import Estimator, check_predicted, check_target
 from seqdec.ope.estimators import SNDR, SNIPS
@@ -67,7 +67,7 @@ def target_of(agent: Agent, log: Log, *, seed: int, state: Any = None) -> np.nda
     if (assess := agent.assess) is None:
         raise TypeError(f"{agent.name} must have assess, which tells the probabilities of actions")
     count = len(log.action)
-    start, key = jax.random.split(jax.random.key(checks.word(checks.seed("seed", seed))))
+    start, key = jax.random.split(jax.random.key(checks.seed_bits(checks.seed("seed", seed))))
     state = agent.init(start) if state is None else state
 
     @jax.jit

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqdec import checks
+from seqdec.boundary import checks
 from seqdec.ope.log import Log, make_log
 from seqdec.persistence import located, read_text
 

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seqdec import checks
+from seqdec.boundary import checks
 from seqdec.core import Agent
 from seqdec.ope.learning import in_chunks, scanned
 from seqdec.ope.log import Log
@@ -28,7 +28,7 @@ def warm_start(agent: Agent, log: Log, *, seed: int) -> Agent:
         ValueError: other numbers of features or of actions.
     """
     x = observations(agent, log)
-    start = agent.init(jax.random.key(checks.word(checks.seed("seed", seed))))
+    start = agent.init(jax.random.key(checks.seed_bits(checks.seed("seed", seed))))
 
     def step(state, row):
         x, action, reward = row

@@ -10,7 +10,8 @@ import optax
 from jax import lax
 from optax import ScalarOrSchedule
 
-from seqdec import checks, linalg
+from seqdec import linalg
+from seqdec.boundary import checks
 from seqdec.core import Array, Key
 from seqdec.optim import linear
 from seqdec.optim.chains import routed

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import optax
 from optax import ScalarOrSchedule
 
-from seqdec import checks, linalg
+from seqdec import linalg
+from seqdec.boundary import checks
 from seqdec.core import Array
 from seqdec.optim import linear
 from seqdec.optim.chains import routed
@@ -103,7 +104,7 @@ def scale_by_fismo(
 ) -> optax.GradientTransformationExtraArgs:
     """The direction of `fismo`, not negated, for trees of matrices."""
     checks.number("b1", b1, 0, 1)
-    if checks.known("b2", b2) != 1:
+    if checks.concrete("b2", b2) != 1:
         checks.number("b2", b2, 0, 1)
     checks.number("eps", eps, exclusive=True)
     checks.choice("polar", polar, get_args(linear.Polar))

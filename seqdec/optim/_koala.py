@@ -40,7 +40,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from seqdec import checks
+from seqdec.boundary import checks
 from seqdec.core import Array, PyTree
 from seqdec.optim import linear
 from seqdec.optim.common import Mask, accumulator, mask_tree

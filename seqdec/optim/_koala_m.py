@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from optax import ScalarOrSchedule
 
-from seqdec import checks
+from seqdec.boundary import checks
 from seqdec.core import Array, PyTree
 from seqdec.optim._koala import check_settings, innovation, observe, scaled, state_scalar, tracked_noise, unflatten_like
 from seqdec.optim.chains import scale_by_rate

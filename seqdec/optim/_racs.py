@@ -7,7 +7,7 @@ import optax
 from jax import lax
 from optax import ScalarOrSchedule
 
-from seqdec import checks
+from seqdec.boundary import checks
 from seqdec.core import Array
 from seqdec.optim import linear
 from seqdec.optim.chains import routed

@@ -7,7 +7,7 @@ import jax
 import optax
 from optax import GradientTransformation, GradientTransformationExtraArgs, ScalarOrSchedule
 
-from seqdec import checks
+from seqdec.boundary import checks
 from seqdec.optim.common import Mask, mask_tree, promoting, widened, zeros_like_state
 from seqdec.optim.groups import Matrices, is_matrix
 

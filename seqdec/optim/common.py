@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from seqdec import checks
+from seqdec.boundary import checks
 from seqdec.core import Array, PyTree
 from seqdec.linalg import cond_any
 from seqdec.optim import linear
@@ -129,7 +129,7 @@ def matrixwise(
         transpose: hand matrices over with their short side first, the papers' m <= n.
         seed: of the keys of the matrices; it may be a traced array.
     """
-    bits = seed if isinstance(seed, Array) else checks.word(checks.seed("seed", seed))
+    bits = seed if isinstance(seed, Array) else checks.seed_bits(checks.seed("seed", seed))
 
     def oriented(axes: Axes, shape: tuple[int, ...]) -> Axes:
         _, rows, columns = axes.sizes(shape)

@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from seqdec import checks, linalg
+from seqdec import linalg
+from seqdec.boundary import checks
 from seqdec.core import Array
 
 

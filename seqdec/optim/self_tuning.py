@@ -42,7 +42,7 @@ import jax.numpy as jnp
 import optax
 from optax import ScalarOrSchedule
 
-from seqdec import checks
+from seqdec.boundary import checks
 from seqdec.core import Array, PyTree
 from seqdec.optim import linear
 from seqdec.optim.chains import add_decay, routed, scale_by_rate

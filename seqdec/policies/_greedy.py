@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from seqdec.checks import keyed
+from seqdec.boundary.checks import keyed
 from seqdec.core import Acquisition
 from seqdec.policies import common
 

@@ -6,7 +6,7 @@ A draw costs one pass over the covariance factor and one forward pass. Source: W
 one unknown probability exceeds another in view of the evidence of two samples", Biometrika 25, 1933.
 """
 
-from seqdec.checks import keyed
+from seqdec.boundary.checks import keyed
 from seqdec.core import Acquisition
 from seqdec.policies import common
 

@@ -5,7 +5,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from seqdec.checks import count, keyed, known
+from seqdec.boundary.checks import concrete, count, keyed
 from seqdec.core import Array, Marginals, Posterior, PyTree
 
 _NODES, _FURTHEST, _UNDECIDED, _LINEAR, _SHARPEST = 24, 5.0, 3.5, 3.0, 1e-3
@@ -150,6 +150,6 @@ def weight(name: str, value, upper: float = float("inf")) -> None:
         TypeError: not a number.
         ValueError: out of range.
     """
-    at = known(name, value)
+    at = concrete(name, value)
     if at is not None and not 0 <= at <= upper:
         raise ValueError(f"{name} must lie in [0, {upper:g}]; got {value!r}")

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from seqdec import linalg
-from seqdec.checks import keyed
+from seqdec.boundary.checks import keyed
 from seqdec.core import Acquisition
 from seqdec.policies import common
 

@@ -19,7 +19,7 @@ algorithms for contextual bandits", 2021.
 import jax
 import jax.numpy as jnp
 
-from seqdec.checks import keyed, positive
+from seqdec.boundary.checks import keyed, positive
 from seqdec.core import Acquisition
 from seqdec.policies import common
 

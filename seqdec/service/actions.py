@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
-from seqdec import checks
+from seqdec.boundary import checks
 from seqdec.core import PyTree
 from seqdec.features import Encoder
 from seqdec.introspection import counted

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
+from seqdec.boundary.spaces import check_values, shaped
 from seqdec.core import Spaces
 from seqdec.features import Encoder
 from seqdec.service.contexts import WHOLE, Contexts
-from seqdec.spaces import check_values, shaped
 
 Id: TypeAlias = str | int
 ITEM, USER = "item", "user"

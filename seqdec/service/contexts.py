@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
-from seqdec import checks
-from seqdec.spaces import LARGEST, check_values, dtype_of, entries, shaped
+from seqdec.boundary import checks
+from seqdec.boundary.spaces import LARGEST, check_values, dtype_of, entries, shaped
 
 WHOLE = "context"
 """Name of the only field of a record, where the space is no Dict."""

@@ -22,7 +22,9 @@ import jax
 import jax.numpy as jnp
 from gymnasium import spaces as gym_spaces
 
-from seqdec import agents, checks
+from seqdec import agents
+from seqdec.boundary import checks
+from seqdec.boundary.spaces import spaces_of
 from seqdec.core import Agent, HasSpaces, PyTree
 from seqdec.features import Encoder
 from seqdec.introspection import brief, counted, described, listed
@@ -42,7 +44,6 @@ from seqdec.service.model import Maker, identity_of
 from seqdec.service.rewards import Rewards, make_rule, worth
 from seqdec.service.store import FORMAT, Entry, Store
 from seqdec.service.transactions import Transactions
-from seqdec.spaces import spaces_of
 
 _PATIENCE = 10.0
 """Seconds for which the end of the process waits for a call of another thread."""

@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seqdec import checks
-from seqdec.checks import word
+from seqdec.boundary import checks
+from seqdec.boundary.checks import seed_bits
 from seqdec.core import Agent, Masked, PyTree
 from seqdec.features import Encoder
 from seqdec.introspection import counted
@@ -142,7 +142,7 @@ class Items:
         if size not in self._explaining:
             self._explaining[size] = explanation.program(self._sized(model, size))
         x = _joined(_padded(shelf.features[numbers], size), user)
-        found = self._explaining[size](state, word(self._maker.seed), x, np.arange(size) < len(numbers), None)
+        found = self._explaining[size](state, seed_bits(self._maker.seed), x, np.arange(size) < len(numbers), None)
         places = {shelf.ids[number]: place for place, number in enumerate(numbers)}
         return explanation.made(places, found, x, None, None)
 
@@ -268,7 +268,7 @@ class Items:
             action = agent.act(key, state, Masked(_joined(features, user), jnp.arange(size) < count))
             return action.value, action.propensity
 
-        program, seed = jax.jit(act, compiler_options=step_options()), word(self._maker.seed)
+        program, seed = jax.jit(act, compiler_options=step_options()), seed_bits(self._maker.seed)
 
         def choose(state: PyTree, number: int, features: np.ndarray, user: Any) -> tuple[int, float]:
             rows, count = _padded(features, size), np.int32(len(features))

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
-from seqdec.checks import word
+from seqdec.boundary.checks import seed_bits
 from seqdec.core import Action, Agent, HasSpaces, Masked, PyTree, Spaces
 from seqdec.loop._compiled import compiled
 from seqdec.persistence import as_json
@@ -82,7 +82,7 @@ class Model:
         self.agent, self.outputs, self.generation = agent, outputs, generation
         self.facts = {**identity_of(agent), "outputs": outputs, "generation": generation}
         self._batch_size, self._rows = batch_size, max(1, min(_ROWS, _BYTES // max(1, row_bytes)))
-        self._seed = word(seed)
+        self._seed = seed_bits(seed)
         options = step_options()
 
         def few(action: Action) -> Action:

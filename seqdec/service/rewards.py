@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqdec import checks
-from seqdec.checks import choice, positive
+from seqdec.boundary import checks
+from seqdec.boundary.checks import choice, positive
 from seqdec.ope.columns import part_column
 from seqdec.ope.log import Log
 from seqdec.registry import unknown

@@ -4,10 +4,11 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from seqdec import checks, policies
+from seqdec import policies
 from seqdec.bo.acquisition.feasibility import Incumbent, Target, weighted
 from seqdec.bo.acquisition.pareto import log_expected_hypervolume_improvement
 from seqdec.bo.trials import Outputs
+from seqdec.boundary import checks
 from seqdec.core import Acquisition
 
 SEVERAL = "log_expected_hypervolume_improvement"

@@ -20,10 +20,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seqdec import checks
 from seqdec.bo.space import constraints, containers
 from seqdec.bo.space.dimensions import Categorical, Dimension
 from seqdec.bo.space.space import Space
+from seqdec.boundary import checks
 from seqdec.core import Array
 
 _POWER = 10.0

@@ -40,8 +40,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import logsumexp
 
-from seqdec import checks
 from seqdec.bo.acquisition.feasibility import deviations, log_probability
+from seqdec.boundary import checks
 from seqdec.core import Acquisition, Array
 from seqdec.policies.common import chosen, masked
 from seqdec.policies.improvement import log_h

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqdec import checks
 from seqdec.bo.space.space import Space
+from seqdec.boundary import checks
 
 INCUMBENTS = 4
 """Best points so far that are perturbed."""

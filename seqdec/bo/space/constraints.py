@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from seqdec import checks
 from seqdec.bo.space.dimensions import Dimension
+from seqdec.boundary import checks
 from seqdec.registry import unknown
 
 

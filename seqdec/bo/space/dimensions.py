@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from seqdec import checks
 from seqdec.bo.space import containers
+from seqdec.boundary import checks
 
 _LARGEST_INTEGER = 2**53
 """Up to here every integer is a double."""

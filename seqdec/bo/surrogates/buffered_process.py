@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from seqdec import checks
 from seqdec.bo.surrogates import gaussian_process as exact
 from seqdec.bo.surrogates.contract import History, Surrogate, check_growth
 from seqdec.bo.surrogates.gaussian_process import Hyperparameters, Process
+from seqdec.boundary import checks
 from seqdec.core import Key
 
 

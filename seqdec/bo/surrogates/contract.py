@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from seqdec import checks
+from seqdec.boundary import checks
 from seqdec.core import Array, Key, Posterior
 from seqdec.portable import portable
 from seqdec.registry import Registry
@@ -91,7 +91,7 @@ def around(inner: Surrogate, init: Any, fit: Any, condition_on: Any, posterior: 
 
 def check_growth(growth: Any) -> float:
     """`growth` of a Surrogate as a float. Raises ValueError below 1, TypeError for no number."""
-    checks.known("growth", growth)
+    checks.concrete("growth", growth)
     growth = checks.real("growth", growth)
     if not growth >= 1:  # nor NaN
         raise ValueError(f"growth must be at least 1; got {growth}")

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from seqdec import checks, filters, likelihoods, models
+from seqdec import filters, likelihoods, models
 from seqdec import params as parameters
 from seqdec.bo.surrogates.contract import History, Surrogate, check_growth
+from seqdec.boundary import checks
 from seqdec.core import Array, Filter, Key, Posterior
 
 _CHUNK = 8
@@ -206,7 +207,7 @@ def over_mlp(
 
     Raises ValueError or TypeError for a setting that is out of its range or not a number.
     """
-    checks.known("noise_variance", noise_variance)
+    checks.concrete("noise_variance", noise_variance)
     likelihood = likelihoods.gaussian(checks.real("noise_variance", noise_variance))
     return filtered(lambda rows: make(rows, likelihood), mlp(dim, features, scale), growth=check_growth(growth))
 

@@ -46,8 +46,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seqdec import checks, kernels
+from seqdec import kernels
 from seqdec.bo.surrogates.contract import History, Surrogate, check_growth
+from seqdec.boundary import checks
 from seqdec.core import Array, Key, Posterior, Predictive
 
 DTYPE = jnp.float64

@@ -22,10 +22,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seqdec import checks, filters, likelihoods
+from seqdec import filters, likelihoods
 from seqdec.bo.surrogates import gaussian_process as exact
 from seqdec.bo.surrogates.contract import History, Surrogate, check_growth
 from seqdec.bo.surrogates.gaussian_process import Hyperparameters
+from seqdec.boundary import checks
 from seqdec.core import Array, Filter, Key, Network, Posterior, PyTree
 from seqdec.runtime import UNFUSED
 

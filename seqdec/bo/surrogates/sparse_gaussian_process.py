@@ -19,10 +19,10 @@ Bayesian optimization", 2023.
 
 import numpy as np
 
-from seqdec import checks
 from seqdec.bo.surrogates import gaussian_process as exact
 from seqdec.bo.surrogates.contract import History, Surrogate, check_growth
 from seqdec.bo.surrogates.gaussian_process import Hyperparameters, Known, Process
+from seqdec.boundary import checks
 from seqdec.core import Key
 
 _CERTAIN = 1e-8

@@ -12,13 +12,13 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from seqdec import checks
 from seqdec import memory as memories
 from seqdec.agents import laplace, variational
 from seqdec.agents._neural.experience import Experience
 from seqdec.agents._neural.loop import Head, NeuralState, Trainer, trainer
 from seqdec.bo.surrogates.contract import History, Surrogate, check_growth
 from seqdec.bo.surrogates.filtered import mlp
+from seqdec.boundary import checks
 from seqdec.core import Array, Key, Network, Posterior
 
 

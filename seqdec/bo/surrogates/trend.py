@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from seqdec import checks
 from seqdec.bo.space import constraints, containers
 from seqdec.bo.space.dimensions import Categorical
 from seqdec.bo.space.space import Space
 from seqdec.bo.surrogates.contract import History, Surrogate, around
 from seqdec.bo.trials import Outputs
+from seqdec.boundary import checks
 from seqdec.core import Array, Key, Posterior, Predictive
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from seqdec import checks
+from seqdec.boundary import checks
 from seqdec.ope.contract import Estimator, Evidence, Terms
 from seqdec.ope.estimators.weighting import mean
 from seqdec.ope.propensities import estimated_policy

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from seqdec import checks
+from seqdec.boundary import checks
 from seqdec.ope.contract import Estimator, Evidence, Target, Terms, check_needs
 from seqdec.ope.estimators.weighting import IPS
 

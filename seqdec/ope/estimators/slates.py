@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqdec import checks
+from seqdec.boundary import checks
 from seqdec.ope.contract import Estimator, Terms, evidence
 from seqdec.ope.estimators.continuous import finite
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from seqdec import checks
+from seqdec.boundary import checks
 
 RULES = ("slope", "bound")
 _C = math.sqrt(6) - 1

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from seqdec import checks
+from seqdec.boundary import checks
 from seqdec.ope.contract import Estimator, Evidence, Terms
 from seqdec.ope.estimators.tuning import caps, check_setting, chosen
 

@@ -1,10 +1,11 @@
-"""The columns of a table as lists of plain values."""
+"""Tables that users hand in, of pandas, polars, pyarrow or a list of dicts, as columns of plain values."""
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from seqdec import tables
+if TYPE_CHECKING:
+    import narwhals
 
 AS_DICT = "convert it, as with _asdict(), dataclasses.asdict() or to_dict()"
 """The remedy for a row of another type."""
@@ -19,6 +20,24 @@ class Column(NamedTuple):
     """"categorical" or "ordered" for a column of that type; else None."""
     levels: tuple[Any, ...] = ()
     """Those of an ordered column, from the lowest to the highest."""
+
+
+def frame(table: Any) -> "narwhals.DataFrame[Any]":
+    """A table of pandas, polars, pyarrow, or another library that narwhals reads into memory.
+
+    Raises TypeError for anything else, ValueError for a column that occurs twice.
+    """
+    import narwhals
+
+    names = list(getattr(table, "column_names", getattr(table, "columns", ())))
+    if len(set(map(str, names))) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the column {twice} occurs twice: drop one")
+    try:
+        return narwhals.from_native(table, eager_only=True)
+    except TypeError:
+        kind = type(table).__name__
+        raise TypeError(f"table must be a pandas, polars or pyarrow table, or a list of dicts; got {kind}") from None
 
 
 def columns_of(table: Any, wanted: Sequence[str] | None = None) -> tuple[int, dict[str, Column]]:
@@ -43,8 +62,8 @@ def columns_of(table: Any, wanted: Sequence[str] | None = None) -> tuple[int, di
         return len(table), {name: Column([row.get(name) for row in table]) for name in names}
     if isinstance(table, Mapping):
         raise TypeError("table must be a table; got dict: for one row, call the encoder with the dict")
-    frame = tables.frame(table)
-    return len(frame), {name: _column(frame[name]) for name in _chosen(list(frame.columns), wanted)}
+    read = frame(table)
+    return len(read), {name: _column(read[name]) for name in _chosen(list(read.columns), wanted)}
 
 
 def _column(column: Any) -> Column:

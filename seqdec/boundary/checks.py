@@ -4,6 +4,7 @@ import contextlib
 import functools
 import math
 import operator
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from numbers import Real
 from typing import Any, ParamSpec, TypeVar
@@ -14,7 +15,6 @@ import numpy as np
 from jax.core import Tracer
 
 from seqdec.registry import unknown
-from seqdec.sparse import dense
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -79,7 +79,7 @@ def seeds(value: Any, number: int) -> range:
     return range(first, first + number)
 
 
-def word(seed: int) -> np.uint32:
+def seed_bits(seed: int) -> np.uint32:
     """A seed as the 32 bits that a key of JAX is made from: itself below 2**32, above a digest of it."""
     return np.uint32(seed if seed < 2**32 else np.random.SeedSequence(seed).generate_state(1)[0])
 
@@ -138,13 +138,13 @@ def number(name: str, value: Any, low: float = 0.0, high: float = math.inf, *, e
         TypeError: not a number.
         ValueError: out of range or NaN, or an array with axes.
     """
-    at = known(name, value)
+    at = concrete(name, value)
     if at is not None and not ((low < at if exclusive else low <= at) and at < high):
         bracket = "(" if exclusive else "["
         raise ValueError(f"{name} must lie in {bracket}{low:g}, {high:g}); got {value!r}")
 
 
-def known(name: str, values: Any, max_ndim: int = 0) -> np.ndarray | None:
+def concrete(name: str, values: Any, max_ndim: int = 0) -> np.ndarray | None:
     """`values` as an array of floats; None where they are traced.
 
     Raises:
@@ -197,7 +197,7 @@ def positive(name: str, value: Any) -> None:
         TypeError: not a number.
         ValueError: zero, negative or NaN, or an array with axes.
     """
-    at = known(name, value)
+    at = concrete(name, value)
     if at is not None and not at > 0:
         raise ValueError(f"{name} must be positive; got {value!r}")
 
@@ -209,7 +209,7 @@ def non_negative(name: str, values: Any, *, max_ndim: int = 0) -> None:
         TypeError: not numbers.
         ValueError: not finite, negative or of another shape.
     """
-    at = known(name, values, max_ndim)
+    at = concrete(name, values, max_ndim)
     if at is not None and not np.all(np.isfinite(at) & (at >= 0)):
         wanted = "a finite number >= 0" if max_ndim == 0 else f"finite numbers >= 0 in at most {max_ndim} axes"
         raise ValueError(f"{name} must be {wanted}; got {values!r}")
@@ -379,7 +379,7 @@ def _leaf(name: str, value: Any) -> Any:
     return value if isinstance(value, int | float) else array
 
 
-def vector(name: str, values: Any) -> Any:
+def one_array(name: str, values: Any) -> Any:
     """`values`, in a container of any kind, as an array; single numbers stay.
 
     Raises:
@@ -390,6 +390,33 @@ def vector(name: str, values: Any) -> Any:
     if not isinstance(array, int | float | np.ndarray | jax.Array):
         raise TypeError(f"{name} must be one array of numbers; got {values!r:.200}")
     return array
+
+
+def is_sparse(values: Any) -> bool:
+    """Whether it is a sparse array or matrix of SciPy, which is not imported for that."""
+    module = sys.modules.get("scipy.sparse")
+    return module is not None and module.issparse(values)
+
+
+def dense(name: str, values: Any) -> Any:
+    """A sparse array or matrix, or a list of sparse rows, as one of NumPy; all else as it is.
+
+    Raises ValueError for sparse rows of different lengths.
+    """
+    if is_sparse(values):
+        return values.toarray()
+    if isinstance(values, list | tuple) and values and all(map(is_sparse, values)):
+        lengths = [row.shape[-1] for row in values]
+        if len(set(lengths)) > 1:
+            raise ValueError(f"{name} must hold sparse rows of equal lengths; got {', '.join(map(str, lengths[:12]))}")
+        return np.concatenate([np.atleast_2d(row.toarray()) for row in values])
+    return values
+
+
+def only_row(values: Any) -> Any:
+    """A sparse matrix of one row as this row, because matrices have no other form for it; all else as it is."""
+    single = is_sparse(values) and values.ndim == 2 and values.shape[0] == 1
+    return values.toarray()[0] if single else values
 
 
 def is_real(dtype: Any) -> bool:

@@ -13,11 +13,9 @@ import numpy as np
 from gymnasium import spaces as gym_spaces
 from jax.core import Tracer
 
-from seqdec.checks import as_array, numbers, vector
+from seqdec.boundary.checks import as_array, is_sparse, numbers, one_array, only_row
 from seqdec.core import Agent, Array, HasSpaces, Masked, PyTree, Spaces
-from seqdec.params import at_least_float32
 from seqdec.runtime import check_process
-from seqdec.sparse import is_sparse, only_row
 
 LARGEST = float(np.float32(1e15))
 """Numbers of this size and above are left out, as infinite ones are: a million squares may be added in float32."""
@@ -26,7 +24,7 @@ LARGEST = float(np.float32(1e15))
 def moderate(values: Array) -> Array:
     """Bools: which values are finite and below `LARGEST`."""
     values = jnp.asarray(values)
-    return jnp.abs(values.astype(at_least_float32(values.dtype))) < LARGEST
+    return jnp.abs(values.astype(jnp.result_type(jnp.float32, values.dtype))) < LARGEST
 
 
 def spaces_of(spaces: HasSpaces) -> Spaces:
@@ -78,7 +76,7 @@ def refused_actions(space: gym_spaces.Space) -> str:
 def as_observation(space: gym_spaces.Space, value: PyTree, name: str = "context") -> PyTree:
     """An observation, in containers of any kind, as arrays of the shape of the space.
 
-    Of another space than Box, Discrete or a Dict of them, they are those of `seqdec.checks.numbers`.
+    Of another space than Box, Discrete or a Dict of them, they are those of `seqdec.boundary.checks.numbers`.
 
     Raises:
         TypeError: not numbers, or not a dict for a Dict.
@@ -169,7 +167,7 @@ def check_context(spaces: Spaces, observation: PyTree) -> PyTree:
     return observation._replace(observation=context, mask=mask) if isinstance(observation, Masked) else context
 
 
-def check_lesson(spaces: Spaces, observation: PyTree, action: Any, feedback: Any) -> tuple[PyTree, Any, Any]:
+def check_feedback(spaces: Spaces, observation: PyTree, action: Any, feedback: Any) -> tuple[PyTree, Any, Any]:
     """(observation, action, feedback) as arrays, if their shapes fit; values without sense are rejected by the agent.
 
     Raises:
@@ -182,7 +180,7 @@ def check_lesson(spaces: Spaces, observation: PyTree, action: Any, feedback: Any
     context = typed(spaces.observation_space, as_observation(spaces.observation_space, context))
     if isinstance(observation, Masked):
         context = observation._replace(observation=context, mask=None if mask is None else as_array("mask", mask))
-    feedback = vector("reward", feedback)
+    feedback = one_array("reward", feedback)
     actions, shape = spaces.action_space, _shape(feedback)
     responses = int(actions.n) if isinstance(actions, gym_spaces.Discrete) else 1
     if shape not in ((), (responses,)):
@@ -191,7 +189,7 @@ def check_lesson(spaces: Spaces, observation: PyTree, action: Any, feedback: Any
         )
     if action is None and shape:
         return context, action, feedback
-    action = vector("action", action)
+    action = one_array("action", action)
     wanted: Any = () if isinstance(actions, gym_spaces.Discrete) else actions.shape
     if (found := _shape(action)) != wanted:
         raise ValueError(
