@@ -25,7 +25,7 @@ from seqdec.filters.covariance import ProcessNoise
 from seqdec.filters.embeddings import TableStd
 from seqdec.likelihoods import Likelihood
 from seqdec.modules import Model
-from seqdec.plugins import load
+from seqdec.registry import check_keywords, keywords, load
 
 NOISE_VARIANCE, STD = 0.01, math.sqrt(0.1)
 _MANY = 64
@@ -244,22 +244,23 @@ def subspace(
     )  # fmt: skip
 
 
-def from_filter(factory: Callable[..., Filter] | str, policy: str, **presets: Any) -> Callable[..., Agent]:
-    """The agent factory of a filter: (spaces, *, keywords of `hilofi` up to standardize and of the filter) -> agent.
+class FromFilter:
+    """The agents of a filter: a factory (spaces, *, keywords) -> agent, as `from_filter` returns it."""
 
-    Args:
-        factory: (network, likelihood, *, keywords) -> Filter, or "module:function". Where it takes `numerics`, the
-            linearization is shared between acting and learning if the policy linearizes too.
-        policy: the default.
-        **presets: values of the filter's keywords.
-    """
-    make_filter = load(factory) if isinstance(factory, str) else factory
-    default_policy = policy
+    def __init__(self, make_filter: Callable[..., Filter], policy: str, presets: Mapping[str, Any]) -> None:
+        self.filter, self.policy, self.presets = make_filter, policy, presets
+        self.__name__, self.__doc__ = make_filter.__name__, make_filter.__doc__
 
-    def make(
+    @property
+    def keywords(self) -> tuple[str, ...]:
+        """Those of every agent of a filter, and those of this filter."""
+        return (*_COMMON, *keywords(self.filter))
+
+    def __call__(
+        self,
         spaces: HasSpaces,
         *,
-        policy: str | Acquisition = default_policy,
+        policy: str | Acquisition | None = None,
         model: Model | None = None,
         likelihood: Likelihood | None = None,
         noise_variance: float = NOISE_VARIANCE,
@@ -269,21 +270,27 @@ def from_filter(factory: Callable[..., Filter] | str, policy: str, **presets: An
         standardize: bool = True,
         **settings: Any,
     ) -> Agent:
+        """The agent; `settings` are those of the filter."""
+        check_keywords(self.__name__, settings, self.keywords)
         return _of_filter(
-            make, make_filter, {**presets, **settings}, spaces, policy, model, likelihood, noise_variance,
-            num_candidates, rehearsal, average, standardize,
+            self, self.filter, {**self.presets, **settings}, spaces, self.policy if policy is None else policy, model,
+            likelihood, noise_variance, num_candidates, rehearsal, average, standardize,
         )  # fmt: skip
 
-    own = [
-        part.replace(default=presets.get(key, part.default))
-        for key, part in inspect.signature(make_filter).parameters.items()
-        if part.kind is part.KEYWORD_ONLY
-    ]
-    common = list(inspect.signature(make).parameters.values())[:-1]
-    # What commands and `make` know of the keywords of a filter from outside.
-    make.__signature__ = inspect.Signature([*common, *own])  # pyright: ignore[reportFunctionMemberAccess]
-    make.__name__, make.__doc__ = make_filter.__name__, make_filter.__doc__
-    return make
+
+_COMMON = tuple(name for name in keywords(FromFilter.__call__) if name != "spaces")
+
+
+def from_filter(factory: Callable[..., Filter] | str, policy: str, **presets: Any) -> FromFilter:
+    """The agent factory of a filter: (spaces, *, keywords of `hilofi` up to standardize and of the filter) -> agent.
+
+    Args:
+        factory: (network, likelihood, *, keywords) -> Filter, or "module:function". Where it takes `numerics`, the
+            linearization is shared between acting and learning if the policy linearizes too.
+        policy: the default.
+        **presets: values of the filter's keywords.
+    """
+    return FromFilter(load(factory) if isinstance(factory, str) else factory, policy, presets)
 
 
 def _of_filter(

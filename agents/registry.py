@@ -1,12 +1,11 @@
 """Agents by name, and what each of them is: experiments and tests ask `capabilities` instead of reading signatures."""
 
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from seqdec.agents import filtered, trained
 from seqdec.core import Agent, HasSpaces
-from seqdec.registry import Outside, Registry
+from seqdec.registry import Outside, Registry, keywords
 
 
 class Capabilities(NamedTuple):
@@ -53,8 +52,8 @@ _RANKED = FILTER._replace(rank="rank")
 _DRIFTING = _RANKED._replace(process_noise=("process_noise",))
 NETWORK = Capabilities("network", model=True, learning_rate=True)
 HEAD = Capabilities("head", model=True, learning_rate=True)
-_LAYERS = ("process_noise_hidden", "process_noise_last")
 _OF_FILTERS = frozenset({"policy", "likelihood", "noise_variance", "standardize"})
+_LAYERS = ("process_noise_hidden", "process_noise_last")
 
 AGENTS: Mapping[str, Entry] = {
     "adamw": Entry(trained.adamw, NETWORK),
@@ -112,14 +111,15 @@ def capabilities(name: str) -> Capabilities:
     """
     if name in AGENTS:
         return AGENTS[name].capabilities
-    keywords = inspect.signature(REGISTRY[name]).parameters
-    kind = "regression" if "policy" in keywords else "baseline"
+    factory = REGISTRY[name]
+    known = factory.keywords if isinstance(factory, filtered.FromFilter) else keywords(factory)
+    kind = "regression" if "policy" in known else "baseline"
     return Capabilities(
-        "filter" if keywords.keys() >= _OF_FILTERS else kind,
-        policy="policy" in keywords,
-        model="model" in keywords,
-        learning_rate="learning_rate" in keywords,
-        rehearses="rehearsal" in keywords,
-        rank=next((keyword for keyword in ("rank_hidden", "rank") if keyword in keywords), None),
-        process_noise=tuple(keyword for keyword in (*_LAYERS, "process_noise") if keyword in keywords),
+        "filter" if set(known) >= _OF_FILTERS else kind,
+        policy="policy" in known,
+        model="model" in known,
+        learning_rate="learning_rate" in known,
+        rehearses="rehearsal" in known,
+        rank=next((word for word in ("rank_hidden", "rank") if word in known), None),
+        process_noise=tuple(word for word in (*_LAYERS, "process_noise") if word in known),
     )

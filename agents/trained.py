@@ -6,9 +6,9 @@ import optax
 from optax import contrib
 
 from seqdec import optim
-from seqdec.agents._neural.loop import Head, neural
+from seqdec.agents._neural.loop import neural
 from seqdec.boundary import checks
-from seqdec.core import Acquisition, Agent, HasSpaces, Network
+from seqdec.core import Acquisition, Agent, HasSpaces
 from seqdec.memory import Memory, reservoir
 from seqdec.modules import Model
 
@@ -19,163 +19,154 @@ REPLAYED = 40_000
 def adamw(
     spaces: HasSpaces,
     *,
-    learning_rate: float = 1e-4,
-    inner_steps: int = 5,
-    head: Callable[[Network], Head] | None = None,
     policy: str | Acquisition = "epsilon_greedy",
     model: Model | None = None,
-    memory: Memory | None = None,
-    batch_size: int | None = 1,
+    learning_rate: float = 1e-4,
+    inner_steps: int = 5,
     num_candidates: int | None = None,
 ) -> Agent:
-    """Epsilon-greedy network trained by AdamW; arguments as in `seqdec.agents.neural`."""
-    checks.rate("learning_rate", learning_rate)
-    return neural(
-        spaces, optimizer=optax.adamw(learning_rate), inner_steps=inner_steps, head=head, policy=policy, model=model,
-        memory=memory, batch_size=batch_size, num_candidates=num_candidates, name="adamw",
-        settings={"learning_rate": learning_rate},
-    )  # fmt: skip
+    """Network trained by AdamW on the newest observation; arguments as in `seqdec.agents.neural`."""
+    return _trained("adamw", spaces, optax.adamw, policy, model, learning_rate, inner_steps, num_candidates)
 
 
 def muon(
     spaces: HasSpaces,
     *,
-    learning_rate: float = 1e-4,
-    inner_steps: int = 1,
-    head: Callable[[Network], Head] | None = None,
     policy: str | Acquisition = "epsilon_greedy",
     model: Model | None = None,
-    memory: Memory | None = None,
-    batch_size: int | None = 1,
+    learning_rate: float = 1e-4,
+    inner_steps: int = 1,
     num_candidates: int | None = None,
 ) -> Agent:
-    """Epsilon-greedy network trained by Muon; arguments as in `seqdec.agents.neural`."""
-    checks.rate("learning_rate", learning_rate)
-    return neural(
-        spaces, optimizer=contrib.muon(learning_rate), inner_steps=inner_steps, head=head, policy=policy, model=model,
-        memory=memory, batch_size=batch_size, num_candidates=num_candidates, name="muon",
-        settings={"learning_rate": learning_rate},
-    )  # fmt: skip
+    """Network trained by Muon on the newest observation; arguments as in `seqdec.agents.neural`."""
+    return _trained("muon", spaces, contrib.muon, policy, model, learning_rate, inner_steps, num_candidates)
 
 
 def koala_plus_plus(
     spaces: HasSpaces,
     *,
-    learning_rate: float = 0.3,
-    inner_steps: int = 5,
-    head: Callable[[Network], Head] | None = None,
     policy: str | Acquisition = "epsilon_greedy",
     model: Model | None = None,
-    memory: Memory | None = None,
-    batch_size: int | None = 1,
+    learning_rate: float = 0.3,
+    inner_steps: int = 5,
     num_candidates: int | None = None,
 ) -> Agent:
-    """Epsilon-greedy network trained by KOALA++; arguments as in `seqdec.agents.neural`.
+    """Network trained by KOALA++ on the newest observation; arguments as in `seqdec.agents.neural`.
 
     Rate and steps are the best of ten settings on the digits bandit.
     """
-    checks.rate("learning_rate", learning_rate)
-    return neural(
-        spaces, optimizer=optim.koala_plus_plus(learning_rate), inner_steps=inner_steps, head=head, policy=policy,
-        model=model, memory=memory, batch_size=batch_size, num_candidates=num_candidates, name="koala++",
-        settings={"learning_rate": learning_rate},
-    )  # fmt: skip
+    return _trained("koala++", spaces, optim.koala_plus_plus, policy, model, learning_rate, inner_steps, num_candidates)
 
 
 def replay_adamw(
     spaces: HasSpaces,
     *,
     policy: str | Acquisition = "greedy",
+    model: Model | None = None,
     learning_rate: float = 1e-3,
+    inner_steps: int = 1,
     batch_size: int | None = 32,
     capacity: int = REPLAYED,
-    head: Callable[[Network], Head] | None = None,
-    model: Model | None = None,
-    inner_steps: int = 1,
     num_candidates: int | None = None,
 ) -> Agent:
     """Network trained by AdamW on minibatches of all that was seen.
 
     Args:
         spaces: anything with observation_space and action_space.
-        policy: name or acquisition of `seqdec.policies`; without a head, one that needs only the expected responses.
+        policy: name or acquisition of `seqdec.policies`, one that needs only the expected responses.
+        model: as in `seqdec.agents.hilofi`.
         learning_rate: of the optimizer.
+        inner_steps: gradient steps per observation.
         batch_size: rows of a minibatch, the newest included; None is the whole memory.
         capacity: rows of the reservoir, a uniform sample of all observations.
-        head: (network) -> loss and belief, as `seqdec.agents.laplace` makes; None is a network without uncertainty.
-        model: as in `seqdec.agents.hilofi`.
-        inner_steps: gradient steps per observation.
         num_candidates: points drawn per decision, for Box actions only; None is 256.
 
     Raises:
         TypeError, ValueError: a space or a setting does not fit.
     """
-    checks.rate("learning_rate", learning_rate)
-    return neural(
-        spaces, optimizer=optax.adamw(learning_rate), policy=policy, memory=reservoir(capacity), head=head,
-        batch_size=batch_size, model=model, inner_steps=inner_steps, num_candidates=num_candidates,
-        name="replay_adamw", settings={"learning_rate": learning_rate},
-    )  # fmt: skip
+    replayed = batch_size, reservoir(capacity)
+    return _trained(
+        "replay_adamw", spaces, optax.adamw, policy, model, learning_rate, inner_steps, num_candidates, *replayed
+    )
 
 
 def replay_koala_plus_plus(
     spaces: HasSpaces,
     *,
     policy: str | Acquisition = "greedy",
+    model: Model | None = None,
     learning_rate: float = 0.3,
+    inner_steps: int = 1,
     batch_size: int | None = 32,
     capacity: int = REPLAYED,
-    head: Callable[[Network], Head] | None = None,
-    model: Model | None = None,
-    inner_steps: int = 1,
     num_candidates: int | None = None,
 ) -> Agent:
     """Network trained by KOALA++ on minibatches of all that was seen; arguments as in `replay_adamw`."""
-    checks.rate("learning_rate", learning_rate)
-    return neural(
-        spaces, optimizer=optim.koala_plus_plus(learning_rate), policy=policy, memory=reservoir(capacity), head=head,
-        batch_size=batch_size, model=model, inner_steps=inner_steps, num_candidates=num_candidates,
-        name="replay_koala++", settings={"learning_rate": learning_rate},
-    )  # fmt: skip
+    replayed = batch_size, reservoir(capacity)
+    return _trained(
+        "replay_koala++",
+        spaces,
+        optim.koala_plus_plus,
+        policy,
+        model,
+        learning_rate,
+        inner_steps,
+        num_candidates,
+        *replayed,
+    )
 
 
 def replay_muon(
     spaces: HasSpaces,
     *,
     policy: str | Acquisition = "greedy",
+    model: Model | None = None,
     learning_rate: float = 1e-3,
+    inner_steps: int = 1,
     batch_size: int | None = 32,
     capacity: int = REPLAYED,
-    head: Callable[[Network], Head] | None = None,
-    model: Model | None = None,
-    inner_steps: int = 1,
     num_candidates: int | None = None,
 ) -> Agent:
     """Network trained by Muon on minibatches of all that was seen; arguments as in `replay_adamw`."""
-    checks.rate("learning_rate", learning_rate)
-    return neural(
-        spaces, optimizer=contrib.muon(learning_rate), policy=policy, memory=reservoir(capacity), head=head,
-        batch_size=batch_size, model=model, inner_steps=inner_steps, num_candidates=num_candidates,
-        name="replay_muon", settings={"learning_rate": learning_rate},
-    )  # fmt: skip
+    replayed = batch_size, reservoir(capacity)
+    return _trained(
+        "replay_muon", spaces, contrib.muon, policy, model, learning_rate, inner_steps, num_candidates, *replayed
+    )
 
 
 def replay_sgd(
     spaces: HasSpaces,
     *,
     policy: str | Acquisition = "greedy",
+    model: Model | None = None,
     learning_rate: float = 0.05,
+    inner_steps: int = 1,
     batch_size: int | None = 32,
     capacity: int = REPLAYED,
-    head: Callable[[Network], Head] | None = None,
-    model: Model | None = None,
-    inner_steps: int = 1,
     num_candidates: int | None = None,
 ) -> Agent:
     """Network trained by SGD on minibatches of all that was seen; arguments as in `replay_adamw`."""
+    replayed = batch_size, reservoir(capacity)
+    return _trained(
+        "replay_sgd", spaces, optax.sgd, policy, model, learning_rate, inner_steps, num_candidates, *replayed
+    )
+
+
+def _trained(
+    name: str,
+    spaces: HasSpaces,
+    optimizer: Callable[[float], optax.GradientTransformation],
+    policy: str | Acquisition,
+    model: Model | None,
+    learning_rate: float,
+    inner_steps: int,
+    num_candidates: int | None,
+    batch_size: int | None = 1,
+    memory: Memory | None = None,
+) -> Agent:
+    """`neural` with `optimizer` (learning rate) -> transformation."""
     checks.rate("learning_rate", learning_rate)
     return neural(
-        spaces, optimizer=optax.sgd(learning_rate), policy=policy, memory=reservoir(capacity), head=head,
-        batch_size=batch_size, model=model, inner_steps=inner_steps, num_candidates=num_candidates,
-        name="replay_sgd", settings={"learning_rate": learning_rate},
+        spaces, optimizer=optimizer(learning_rate), policy=policy, model=model, memory=memory, batch_size=batch_size,
+        inner_steps=inner_steps, num_candidates=num_candidates, name=name, settings={"learning_rate": learning_rate},
     )  # fmt: skip

@@ -499,10 +499,13 @@ def array(name: str, values: Any, ndim: int, low: float = -math.inf, high: float
     """A copy of `values`, of any kind of container, as a float32 array.
 
     Raises:
-        TypeError: not real numbers.
+        TypeError: not real numbers, or bools.
         ValueError: empty, without `ndim` axes, not finite, or outside [low, high].
     """
-    numbers = np.array(as_array(name, values), np.float32)
+    given = as_array(name, values)
+    if given.dtype == bool:
+        raise TypeError(f"{name} must hold numbers; got {values!r:.200}")
+    numbers = np.array(given, np.float32)
     if numbers.ndim != ndim or numbers.size == 0:
         raise ValueError(f"{name} must be a non-empty array with {ndim} axes; got shape {numbers.shape}")
     if not np.all(np.isfinite(numbers) & (numbers >= low) & (numbers <= high)):
