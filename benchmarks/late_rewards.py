@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import streams
 from harness import command, interval, played, table
+from peers import contender
 
 from seqdec.core import Agent
 
@@ -66,7 +67,7 @@ def main(
         env = streams.environment(name)
         example = jnp.zeros(env.observation_space.shape or ())
         for each in agents:
-            agent = streams.contender(each, env)
+            agent = contender(each, env)
             both = agent, late(agent, delay, batch, example)
             regrets = [played(one, env, streams.STREAMS[name].steps, range(seeds))[0] for one in both]
             row(name, each, *(interval(regret.sum(1)) for regret in regrets))

@@ -1,19 +1,24 @@
-"""Streams of contexts and rewards on which agents differ: origins and units, change, rare rewards, long tails.
+"""Streams of contexts and rewards with a known truth, and tables of data, on which agents differ.
 
-    python benchmarks/streams.py [STREAM ...] [--agents AGENT ...] [--seeds 5]
+    python benchmarks/streams.py [NAME ...] [--agents CONTENDER ...] [--seeds 5]
+    SEQDEC_DATA=folder python benchmarks/streams.py tables --seeds 3
 
-Each stream draws its truth anew for each seed. Printed for each stream and agent: cumulative regret with its 95%
-interval over seeds, that of the last quarter, that of the worst seed, how it grows, and microseconds of a step, of all
-seeds side by side divided by their steps. It grows as t^a: printed is a, fitted to each seed from a tenth of the steps
-to their end, in the mean and in the seed where it is largest. A seed that settles on a wrong action has 1; 1/2 is the
-rate in the worst case of the theory.
+A name is a stream, such as `abrupt` or `plain/tanh`, or a group of them: `candidates`, `boxes`, `plain`, `tables`. Each
+stream draws its truth anew for each seed. `plain` has 20 standard normal features, five arms and rewards 0 or 1; with
+weights w_a, standard normal, and sigma(z) = 1 / (1 + exp(-z)), arm a pays 1 with probability
 
-An agent is a name of seqdec, with a half-life, or inf for None, after @ and a policy and its options after colons if
-they are not the defaults, such as `linear@200:ucb`; or `linucb:ALPHA`, LinUCB with ridge 1 and an intercept, on
-contexts and rewards as they are; `linucb:ALPHA:H`, the same with observations that count half after H steps; or `beta`,
-Thompson sampling of Bernoulli arms. `vw:OPTIONS` and `mabwiser:POLICY:SETTINGS` are learners of these libraries (`pip
-install vowpalwabbit mabwiser`), which meet the same contexts and rewards one seed after the other, such as
-"vw:--squarecb" and "mabwiser:LinUCB:alpha=0.3:scale=1".
+    linear          5,000 steps    1/2 + 0.15 w_a^T x / sqrt(20), clipped to [0, 1]
+    tanh            5,000 steps    sigma(3/2 tanh(w_a^T x / sqrt(20)))
+    interactions   20,000 steps    sigma(2 w_a^T (x_1 x_2, x_3 x_4, |x_5| - 0.8, x_6, sin 2 x_7) / sqrt(5))
+
+`tables` are the first 10,000 rows in random order. Contenders are written as in `benchmarks/peers.py`; they are left
+out where they cannot act.
+
+Printed: cumulative regret with its 95% interval over seeds, that of a step, that of a step in the last quarter, that of
+the worst seed, of tables in percent of uniform play's, how it grows, and microseconds of a step, of all seeds side by
+side divided by their steps. It grows as t^a: printed is a, fitted to each seed from a tenth of the steps to their end,
+in the mean and in the seed where it is largest. A seed that settles on a wrong action has 1; 1/2 is the rate in the
+worst case of the theory.
 """
 
 from collections.abc import Callable
@@ -22,42 +27,50 @@ from typing import Annotated, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import plain
 import tyro
-from gymnasium.spaces import Box, Discrete
-from harness import command, interval, played, table
+from gymnasium.spaces import Box, Dict, Discrete
+from harness import command, interval, table
+from peers import arguments, regret_of, worlds
 
-from seqdec import agents, policies
-from seqdec.core import Action, Agent, Array, Environment, TimeStep
+import seqdec
+from seqdec.core import Array, Environment, TimeStep
 from seqdec.envs.outcomes import in_range, reward_and_regret
+
+STD, MANY = 0.5, 2000
+"""Deviation of the noise of candidates' rewards, whose expectations have one of about 1; rows of the table of items."""
 
 
 class Stream(NamedTuple):
     """A bandit whose truth is known."""
 
     arms: int
-    features: int
     steps: int
     start: Callable[[Array], Any]
     """(key) -> truth"""
-    means: Callable[[Any, Array], Array]
-    """(truth, context) -> (arms,) expected rewards"""
-    reward: Callable[[Array, Array], Array]
+    show: Callable[[Array, Any, Array], tuple[Any, Any]]
+    """(key, truth, step) -> truth, observation"""
+    means: Callable[[Any, Any], Array]
+    """(truth, observation) -> (arms,) expected rewards"""
+    reward: Callable[[Array, Array], Array] = lambda key, mean: mean + STD * jax.random.normal(key)
     """(key, expected reward) -> reward"""
-    context: Callable[[Array, Array], Array]
-    """(key, step) -> context"""
     change: Callable[[Array, Any, Array], Any] = lambda key, truth, step: truth
     """(key, truth, step) -> truth"""
 
 
 def environment(name: str) -> Environment:
-    """The stream called `name`."""
+    """The stream or table called `name`."""
+    if name in BOXES:
+        return _boxed(name)
+    return _streamed(name) if name in STREAMS else seqdec.envs.make(name.removeprefix("tables/"))
+
+
+def _streamed(name: str) -> Environment:
     stream = STREAMS[name]
 
     def reset(key, params):
         drawn, shown = jax.random.split(key)
-        x = stream.context(shown, jnp.int32(0))
-        return (stream.start(drawn), x, jnp.int32(0)), x
+        truth, x = stream.show(shown, stream.start(drawn), jnp.int32(0))
+        return (truth, x, jnp.int32(0)), x
 
     def step(key, state, action, params):
         paid, shown, moved = jax.random.split(key, 3)
@@ -66,33 +79,58 @@ def environment(name: str) -> Environment:
         got = stream.reward(paid, means[in_range(action, stream.arms)])
         reward, regret = reward_and_regret(action, means, got)
         count = count + 1
-        x = stream.context(shown, count)
-        return (stream.change(moved, truth, count), x, count), TimeStep(x, reward, regret, jnp.array(False))
+        truth, x = stream.show(shown, stream.change(moved, truth, count), count)
+        return (truth, x, count), TimeStep(x, reward, regret, jnp.array(False))
 
-    box = Box(-np.inf, np.inf, (stream.features,), np.float32)
-    return Environment(reset, step, (), box, Discrete(stream.arms), name)
+    def space(leaf):
+        whole = jnp.issubdtype(leaf.dtype, jnp.integer)
+        return Box(0, MANY - 1, leaf.shape, np.int32) if whole else Box(-np.inf, np.inf, leaf.shape, np.float32)
 
-
-def normal_weights(arms: int, features: int) -> Callable[[Array], Array]:
-    """Weights (arms, features) whose product with a standard normal context has variance 1."""
-    return lambda key: jax.random.normal(key, (arms, features)) / features**0.5
-
-
-def normal_context(features: int) -> Callable[[Array, Array], Array]:
-    """Standard normal numbers."""
-    return lambda key, step: jax.random.normal(key, (features,))
+    example = jax.eval_shape(lambda key: reset(key, ())[1], jax.random.key(0))
+    observed = (
+        Dict({part: space(leaf) for part, leaf in example.items()}) if isinstance(example, dict) else space(example)
+    )
+    return Environment(reset, step, (), observed, Discrete(stream.arms), name)
 
 
-def linear(arms: int, features: int, steps: int, std: float, **other: Any) -> Stream:
+def _boxed(name: str) -> Environment:
+    width, size, _, mean = BOXES[name]
+    points = jnp.linspace(-1, 1, 401)
+
+    def reset(key, params):
+        truth, x = jax.random.normal(key, (width + 1, width)), jnp.zeros(size)
+        return (truth, jax.random.normal(jax.random.fold_in(key, 1), (size,)) + x), x
+
+    def step(key, state, action, params):
+        truth, x = state
+        best = jnp.max(jax.vmap(lambda point: mean(truth, x, point * jnp.ones(width)))(points)) if width == 1 else 1.0
+        worth = mean(truth, x, action)
+        fresh = jax.random.normal(jax.random.fold_in(key, 1), (size,))
+        reward = worth + 0.1 * jax.random.normal(key)
+        return (truth, fresh), TimeStep(fresh, reward, best - worth, jnp.array(False))
+
+    box = Box(-np.inf, np.inf, (size,), np.float32)
+    return Environment(reset, step, (), box, Box(-1, 1, (width,), np.float32), name)
+
+
+# --- contexts, and arms with weights of their own ---
+
+
+def shown(context: Callable[[Array, Array], Array]) -> Callable[[Array, Any, Array], tuple[Any, Array]]:
+    """Contexts that do not depend on the truth."""
+    return lambda key, truth, step: (truth, context(key, step))
+
+
+def normal(*shape: int) -> Callable[[Array, Any, Array], tuple[Any, Array]]:
+    """Standard normal contexts."""
+    return shown(lambda key, step: jax.random.normal(key, shape))
+
+
+def linear(arms: int, features: int, steps: int, std: float = STD, **other: Any) -> Stream:
     """Linear rewards of deviation about 1."""
-    location, scale = other.pop("location", 0.0), other.pop("scale", 1.0)
-
-    def means(truth, x):
-        return location + scale * (truth @ x[: truth.shape[1]])
-
     base = Stream(
-        arms, features, steps, normal_weights(arms, other.pop("relevant", features)), means,
-        lambda key, mean: mean + scale * std * jax.random.normal(key), normal_context(features),
+        arms, steps, lambda key: jax.random.normal(key, (arms, features)) / features**0.5, normal(features),
+        lambda truth, x: truth @ x, lambda key, mean: mean + std * jax.random.normal(key),
     )  # fmt: skip
     return base._replace(**other)
 
@@ -110,97 +148,56 @@ def drift(key: Array, truth: Array, step: Array) -> Array:
     return (1 - rate) ** 0.5 * truth + rate**0.5 * fresh
 
 
-def bernoulli(probabilities: tuple[float, ...], steps: int, columns: int = 0) -> Stream:
-    """Arms whose order is drawn, without context, or with one that does not matter."""
-
-    def start(key):
-        return jax.random.permutation(key, jnp.array(probabilities))
-
-    return Stream(
-        len(probabilities), max(columns, 1), steps, start, lambda truth, x: truth,
-        bernoulli_reward,
-        normal_context(columns) if columns else lambda key, step: jnp.ones(1),
-    )  # fmt: skip
-
-
-def bernoulli_reward(key: Array, mean: Array) -> Array:
+def won(key: Array, mean: Array) -> Array:
     """1 with this probability, else 0."""
     return jax.random.bernoulli(key, mean).astype(jnp.float32)
 
 
-def clicks(arms: int, features: int, steps: int, base: float) -> Stream:
-    """Click rates about `base`, log-linear in the context."""
+def bernoulli(*probabilities: float, steps: int) -> Stream:
+    """Arms whose order is drawn, without context."""
 
-    def means(truth, x):
-        return jnp.clip(base * jnp.exp(truth @ x), 0, 0.5)
+    def start(key):
+        return jax.random.permutation(key, jnp.array(probabilities))
 
-    return linear(arms, features, steps, 0.0)._replace(means=means, reward=bernoulli_reward)
+    return Stream(len(probabilities), steps, start, shown(lambda *_: jnp.ones(1)), lambda truth, x: truth, won)
 
 
-def counts(arms: int, features: int, steps: int, base: float, std: float) -> Stream:
+def counts(base: float, std: float) -> Stream:
     """Poisson counts, log-linear in the context."""
-
-    def means(truth, x):
-        return base * jnp.exp(jnp.clip(std * (truth @ x), -4, 4))
-
-    def reward(key, mean):
-        return jax.random.poisson(key, mean).astype(jnp.float32)
-
-    return linear(arms, features, steps, 0.0)._replace(means=means, reward=reward)
+    return linear(
+        5, 5, 6000, means=lambda truth, x: base * jnp.exp(jnp.clip(std * (truth @ x), -4, 4)),
+        reward=lambda key, mean: jax.random.poisson(key, mean).astype(jnp.float32),
+    )  # fmt: skip
 
 
 def revenue() -> Stream:
     """Nothing in 19 of 20 steps, else a lognormal amount, log-linear in the context."""
     rate = 0.05
 
-    def means(truth, x):
-        return 10 * rate * jnp.exp(jnp.clip(truth @ x, -4, 3))
-
     def reward(key, mean):
         bought, amount = jax.random.split(key)
         paid = mean / rate * jnp.exp(jax.random.normal(amount) - 0.5)
         return jnp.where(jax.random.bernoulli(bought, rate), paid, 0.0)
 
-    return linear(5, 5, 10_000, 0.0)._replace(means=means, reward=reward)
+    means = lambda truth, x: 10 * rate * jnp.exp(jnp.clip(truth @ x, -4, 3))  # noqa: E731
+    return linear(5, 5, 10_000, means=means, reward=reward)
 
 
 def costs() -> Stream:
     """Rewards are costs with a long tail: minus a lognormal variable of scale exp(w x)."""
-
-    def means(truth, x):
-        return -jnp.exp(0.5 * truth @ x + 0.5)
-
-    def reward(key, mean):
-        return mean * jnp.exp(jax.random.normal(key) - 0.5)
-
-    return linear(5, 10, 6000, 0.0)._replace(means=means, reward=reward)
+    return linear(
+        5, 10, 6000, means=lambda truth, x: -jnp.exp(0.5 * truth @ x + 0.5),
+        reward=lambda key, mean: mean * jnp.exp(jax.random.normal(key) - 0.5),
+    )  # fmt: skip
 
 
-def heavy(key: Array, step: Array) -> Array:
-    """Lognormal columns of scales from 1 to 1e6."""
-    return jnp.exp(jax.random.normal(key, (6,)) * 1.5) * 10.0 ** jnp.arange(6)
-
-
-def heavy_means(truth: Array, x: Array) -> Array:
-    """Linear in the logarithms of the columns."""
-    logs = jnp.log(x / 10.0 ** jnp.arange(6)) / 1.5
-    return truth @ logs
-
-
-def absurd_context(key: Array, step: Array) -> Array:
-    """Standard normal, but for one value of 1e6 in step 300."""
-    return jax.random.normal(key, (10,)) + jnp.where((step == 300) & (jnp.arange(10) == 0), 1e6, 0)
-
-
-def rings(key: Array) -> Array:
-    """Nothing is drawn: only the number of arms counts."""
-    return jax.random.normal(key, (3, 1))
-
-
-def ring_means(truth: Array, x: Array) -> Array:
-    """Each arm is best in a ring of the plane."""
-    radius = jnp.linalg.norm(x)
-    return jnp.exp(-((radius - jnp.array([0.5, 1.2, 2.0])) ** 2) / 0.18) + 0 * truth[:, 0]
+def heavy() -> Stream:
+    """Lognormal columns of scales from 1 to 1e6, rewards linear in their logarithms."""
+    scales = 10.0 ** jnp.arange(6)
+    return linear(
+        5, 6, 6000, 0.3, means=lambda truth, x: truth @ (jnp.log(x / scales) / 1.5),
+        show=shown(lambda key, step: jnp.exp(jax.random.normal(key, (6,)) * 1.5) * scales),
+    )  # fmt: skip
 
 
 def levels(arms: int, count: int, steps: int) -> Stream:
@@ -214,15 +211,12 @@ def levels(arms: int, count: int, steps: int) -> Stream:
         # Some levels are much more common than others.
         return jax.nn.one_hot(jax.random.categorical(key, -jnp.log1p(jnp.arange(count))), count)
 
-    return Stream(arms, count, steps, start, lambda truth, x: jax.nn.sigmoid(x @ truth), bernoulli_reward, context)
+    return Stream(arms, steps, start, shown(context), lambda truth, x: jax.nn.sigmoid(x @ truth), won)
 
 
 def words(arms: int, buckets: int, steps: int, topics: int = 12, length: int = 25) -> Stream:
     """Texts as hashed words: each of one topic, whose words are half of it, and which decides what arms pay."""
     own = buckets // (2 * topics)
-
-    def start(key):
-        return 1.5 * jax.random.normal(key, (topics, arms))
 
     def context(key, step):
         which, theirs, common, mixed = jax.random.split(key, 4)
@@ -237,130 +231,158 @@ def words(arms: int, buckets: int, steps: int, topics: int = 12, length: int = 2
         topic = jnp.round(1e4 * (x[0] - jnp.floor(x[0]))).astype(int)
         return jax.nn.sigmoid(truth[topic])
 
-    return Stream(arms, buckets, steps, start, means, bernoulli_reward, context)
+    return Stream(arms, steps, lambda key: 1.5 * jax.random.normal(key, (topics, arms)), shown(context), means, won)
+
+
+def plain(steps: int, means: Callable[[Array, Array], Array], features: int = 20) -> Stream:
+    """Five arms with normal weights (5, features), 20 standard normal numbers, rewards 0 or 1."""
+    return Stream(5, steps, lambda key: jax.random.normal(key, (5, features)), normal(20), means, won)
+
+
+def interactions(weights: Array, x: Array) -> Array:
+    """Of products, an absolute value, a linear and a periodic term."""
+    terms = jnp.stack([x[0] * x[1], x[2] * x[3], jnp.abs(x[4]) - 0.8, x[5], jnp.sin(2 * x[6])])
+    return jax.nn.sigmoid(2 * weights @ terms / 5**0.5)
+
+
+# --- candidates with features ---
+
+
+def candidates(n: int, size: int, steps: int, means: Callable[[Array, Array], Array], scale: float = 1) -> Stream:
+    """Candidates with features, one weight vector."""
+
+    def show(key, truth, step):
+        return truth, {"features": jax.random.normal(key, (n, size))}
+
+    def start(key):
+        return jax.random.normal(key, (size,)) / scale
+
+    return Stream(n, steps, start, show, lambda truth, x: means(truth, x["features"]))
+
+
+def bilinear(n: int, size: int) -> Stream:
+    """Bilinear in a context, the same in each row, and the features of candidates."""
+
+    def show(key, truth, step):
+        own, shared = jax.random.split(key)
+        user = jnp.broadcast_to(jax.random.normal(shared, (size,)), (n, size))
+        return truth, {"item": jax.random.normal(own, (n, size)), "user": user}
+
+    return Stream(
+        n, 4000, lambda key: jax.random.normal(key, (size, size)) / size, show,
+        lambda truth, x: jnp.einsum("ni,ij,nj->n", x["user"], truth, x["item"]),
+    )  # fmt: skip
+
+
+class Shop(NamedTuple):
+    """Items on offer, and how they are judged."""
+
+    weights: Array
+    features: Array
+    effects: Array
+    ids: Array
+    next: Array
+
+
+def shop(n: int, size: int, std: float) -> Stream:
+    """Items with features and effects of their own, of which one is replaced every twenty steps on average."""
+
+    def start(key):
+        weights, items, effects = jax.random.split(key, 3)
+        ids = jnp.arange(n, dtype=jnp.int32)
+        return Shop(
+            jax.random.normal(weights, (size,)) / size**0.5, jax.random.normal(items, (n, size)),
+            std * jax.random.normal(effects, (n,)), ids, jnp.int32(n),
+        )  # fmt: skip
+
+    def show(key, truth, step):
+        chance, place, items, effects = jax.random.split(key, 4)
+        new = jax.random.bernoulli(chance, 0.05) & (truth.next < MANY)
+        at = jnp.where(new, jax.random.randint(place, (), 0, n), n)
+        truth = Shop(
+            truth.weights,
+            truth.features.at[at].set(jax.random.normal(items, (size,)), mode="drop"),
+            truth.effects.at[at].set(std * jax.random.normal(effects), mode="drop"),
+            truth.ids.at[at].set(truth.next, mode="drop"),
+            truth.next + new,
+        )
+        return truth, {"features": truth.features, "item": truth.ids}
+
+    return Stream(n, 4000, start, show, lambda truth, x: x["features"] @ truth.weights + truth.effects)
 
 
 STREAMS: dict[str, Stream] = {
-    **{f"location {b}": linear(5, 10, 4000, 0.5, location=float(b)) for b in (0, 10, 30, 100, 1000, -100)},
-    **{f"scale {s:g}": linear(5, 10, 4000, 0.5, scale=s) for s in (1e-6, 1e6)},
     "costs": costs(),
-    "counts": counts(5, 5, 6000, 1.0, 1.0),
-    "counts of 5": counts(5, 5, 6000, 5.0, 0.5),
+    "counts": counts(1.0, 1.0),
+    "counts of 5": counts(5.0, 0.5),
     "revenue": revenue(),
-    "abrupt": linear(5, 10, 12_000, 0.5, change=abrupt),
-    "drift": linear(5, 10, 12_000, 0.5, change=drift),
-    "bernoulli": bernoulli((0.1, 0.05, 0.08, 0.02, 0.04), 20_000),
-    "half": bernoulli((0.5, 0.45, 0.4, 0.3, 0.55), 10_000),
-    "half, columns": bernoulli((0.5, 0.45, 0.4, 0.3, 0.55), 10_000, 10),
-    "rare": bernoulli((0.01, 0.002), 20_000),
-    "clicks": clicks(5, 5, 20_000, 0.02),
-    "exact": linear(5, 10, 4000, 0.5),
-    "noiseless": linear(5, 10, 4000, 0.001),
-    "extra": linear(5, 40, 4000, 0.5, relevant=5),
-    "wide": linear(10, 10, 5000, 0.5),
-    "heavy": linear(5, 6, 6000, 0.3)._replace(means=heavy_means, context=heavy),
-    "absurd context": linear(5, 10, 4000, 0.5, context=absurd_context),
+    "abrupt": linear(5, 10, 12_000, change=abrupt),
+    "drift": linear(5, 10, 12_000, change=drift),
+    "half": bernoulli(0.5, 0.45, 0.4, 0.3, 0.55, steps=10_000),
+    "rare": bernoulli(0.01, 0.002, steps=20_000),
+    "exact": linear(5, 10, 4000),
+    "wide": linear(10, 10, 5000),
+    "heavy": heavy(),
     "levels": levels(5, 1000, 10_000),
     "words": words(5, 2000, 10_000),
-    "rings": linear(3, 2, 5000, 0.2)._replace(start=rings, means=ring_means),
+    "plain/linear": plain(5000, lambda weights, x: jnp.clip(0.5 + 0.15 * weights @ x / 20**0.5, 0, 1)),
+    "plain/tanh": plain(5000, lambda weights, x: jax.nn.sigmoid(1.5 * jnp.tanh(weights @ x / 20**0.5))),
+    "plain/interactions": plain(20_000, interactions, 5),
+    "candidates/10": candidates(10, 10, 2000, lambda truth, x: x @ truth, 10**0.5),
+    "candidates/100": candidates(100, 10, 2000, lambda truth, x: x @ truth, 10**0.5),
+    "candidates/bilinear": bilinear(20, 5),
+    "candidates/bump": candidates(20, 4, 4000, lambda truth, x: 3 * jnp.exp(-0.5 * jnp.sum((x - truth) ** 2, 1) / 4)),
+    "candidates/shop": shop(20, 5, 0.0),
+    "candidates/shop with effects": shop(20, 5, 0.5),
 }
 
 
-class Ridge(NamedTuple):
-    """Sums of ridge regressions, one for each arm."""
-
-    gram: Array
-    inverse: Array
-    moment: Array
+# --- actions in a box ---
 
 
-def linucb(env: Environment, alpha: float, half_life: float = np.inf) -> Agent:
-    """LinUCB of Li et al. 2010; with a half-life D-LinUCB of Russac et al. 2019 without its second matrix."""
-    arms, size = int(env.action_space.n), env.observation_space.shape[0] + 1  # pyright: ignore
-    keep = 0.5 ** (1 / half_life)
-
-    def init(key):
-        eye = jnp.broadcast_to(jnp.eye(size), (arms, size, size))
-        return Ridge(eye, eye, jnp.zeros((arms, size)))
-
-    def act(key, state, x):
-        phi = jnp.append(x, 1.0)
-        mean = jnp.einsum("afk,ak,f->a", state.inverse, state.moment, phi)
-        width = jnp.sqrt(jnp.einsum("afk,f,k->a", state.inverse, phi, phi))
-        score = mean + alpha * width + 1e-9 * jax.random.uniform(key, mean.shape)
-        return Action(jnp.argmax(score), jnp.float32(1))
-
-    def update(state, x, action, reward):
-        phi = jnp.append(x, 1.0)
-        gram = state.gram if keep == 1 else keep * state.gram + (1 - keep) * jnp.eye(size)
-        gram = gram.at[action].add(jnp.outer(phi, phi))
-        moment = (keep * state.moment).at[action].add(reward * phi)
-        if keep == 1:
-            p = state.inverse[action] @ phi
-            inverse = state.inverse.at[action].add(-jnp.outer(p, p) / (1 + phi @ p))
-        else:
-            inverse = jnp.linalg.inv(gram)
-        return Ridge(gram, inverse, moment), None
-
-    return Agent(init, act, update, "linucb", True, {})
+def bump(truth: Array, x: Array, action: Array) -> Array:
+    """The best action is a squashed linear function of the context."""
+    best = jnp.tanh(x @ jnp.resize(truth[0], x.shape) + 0.3 * truth[1, 0])
+    return jnp.exp(-((action[0] - best) ** 2) / 0.1)
 
 
-def beta(env: Environment) -> Agent:
-    """Thompson sampling of Bernoulli arms."""
-    arms = int(env.action_space.n)  # pyright: ignore
-
-    def act(key, state, x):
-        return Action(jnp.argmax(jax.random.beta(key, 1 + state[0], 1 + state[1])), jnp.float32(jnp.nan))
-
-    def update(state, x, action, reward):
-        won, lost = state
-        return (won.at[action].add(reward), lost.at[action].add(1 - reward)), None
-
-    return Agent(lambda key: (jnp.zeros(arms), jnp.zeros(arms)), act, update, "beta", False, {})
+def price(truth: Array, x: Array, action: Array) -> Array:
+    """Revenue: a price from 0 to 10 times a chance of buying that falls with it, by the context."""
+    paid = 5 * (action[0] + 1)
+    level = 4 + x @ jnp.resize(truth[0], x.shape) / x.size**0.5
+    return paid / 10 * jax.nn.sigmoid(2 * (level - paid))
 
 
-def contender(name: str, env: Environment) -> Agent:
-    """The agent called `name`, as at the head of this file."""
-    kind, *options = name.split(":")
-    kind, _, half_life = kind.partition("@")
-    forgets: dict[str, Any] = {"half_life": None if half_life == "inf" else float(half_life)} if half_life else {}
-    if kind == "linucb":
-        return linucb(env, *map(float, options))
-    if kind == "beta":
-        return beta(env)
-    if not options:
-        return agents.make(kind, env, **forgets)
-    policy, *settings = options
-    return agents.make(kind, env, policy=policies.make(policy, **settings_of(settings)), **forgets)
+def dose(truth: Array, x: Array, action: Array) -> Array:
+    """A product of bumps in several coordinates, at places that depend on the context."""
+    best = jnp.tanh(x[: truth.shape[1]] @ truth[1:] / truth.shape[1] ** 0.5 + truth[0] * 0.3)
+    return jnp.exp(-jnp.sum((action - best) ** 2))
 
 
-def settings_of(options: list[str]) -> dict[str, float]:
-    """The numbers of options such as alpha=0.3."""
-    pairs = (option.split("=") for option in options)
-    return {key: float(value) for key, value in pairs}
-
-
-def mabwiser(text: str) -> Callable[[int, int], plain.Step]:
-    """The learning policy of MABWiser after `mabwiser:`."""
-    policy, *options = text.split(":")
-    settings: dict[str, float] = {
-        key: bool(value) if key == "scale" else value for key, value in settings_of(options).items()
-    }
-    return plain.mabwiser(policy, **settings)
-
-
-LIBRARIES: dict[str, Callable[[str], Callable[[int, int], plain.Step]]] = {
-    "vw": plain.vowpal_wabbit,
-    "mabwiser": mabwiser,
+BOXES: dict[str, tuple[int, int, int, Callable[..., Array]]] = {
+    "boxes/bump": (1, 3, 3000, bump),
+    "boxes/price": (1, 5, 3000, price),
+    "boxes/dose": (3, 3, 3000, dose),
 }
+"""dimensions of the action, of the context, steps, (truth, context, action) -> expected reward"""
+TABLES = tuple(f"tables/{name}" for name in ("statlog", "mushroom", "adult", "financial"))
 
 
-def regret_of(name: str, env: Environment, steps: int, seeds: range) -> tuple[np.ndarray, float]:
-    """Regret (seeds, steps) of the contender called `name`, and seconds of all steps."""
-    kind, _, options = name.partition(":")
-    if kind in LIBRARIES:
-        return plain.peer_regret(LIBRARIES[kind](options), plain.worlds(env, steps, seeds), seeds)
-    return played(contender(name, env), env, steps, seeds)
+def steps_of(name: str, env: Environment) -> int:
+    """The steps of a stream or table."""
+    if name in TABLES:
+        return min(10_000, len(env.params.features))
+    return STREAMS[name].steps if name in STREAMS else BOXES[name][2]
+
+
+def fits(contender: str, name: str) -> bool:
+    """Whether a contender acts on a stream."""
+    kind = arguments(contender)[0]
+    if kind in ("bumps", "grid"):
+        return name in BOXES and BOXES[name][0] == 1
+    if kind in ("products", "shared"):
+        return name.startswith("candidates")
+    return not name.startswith(("candidates", "boxes")) or kind in seqdec.agents.names()
 
 
 def exponents(regret: np.ndarray) -> np.ndarray:
@@ -372,22 +394,26 @@ def exponents(regret: np.ndarray) -> np.ndarray:
 
 
 def main(
-    names: Annotated[tuple[str, ...], tyro.conf.Positional] = (),
+    names: Annotated[tuple[str, ...], tyro.conf.Positional] = tuple(STREAMS),
     agents: tuple[str, ...] = ("auto", "linear"),
     seeds: int = 5,
     seed: int = 0,
     steps: int | None = None,
 ) -> None:
-    """Print a row for each stream and agent."""
-    row = table("stream", "agent", "regret", "last quarter", "worst seed", "grows", "us of a step")
-    for name in names or STREAMS:
-        env, length = environment(name), steps or STREAMS[name].steps
-        for each in agents:
-            regret, seconds = regret_of(each, env, length, range(seed, seed + seeds))
-            total, last, growth = regret.sum(1), regret[:, -length // 4 :].sum(1), exponents(regret)
-            grows = f"{growth.mean():.2f}, {growth.max():.2f}"
-            time = f"{1e6 * seconds / regret.size:.0f}"
-            row(name, each, interval(total), f"{last.mean():.4g}", f"{total.max():.4g}", grows, time)
+    """Print a row for each stream or table and contender."""
+    row = table("stream", "agent", "regret", "a step", "last quarter", "worst", "% of uniform", "grows", "us of a step")
+    every, drawn = (*STREAMS, *BOXES, *TABLES), range(seed, seed + seeds)
+    for name in [one for one in every if one in names or one.partition("/")[0] in names]:
+        env = environment(name)
+        length = steps or steps_of(name, env)
+        uniform = [world.regret.mean(1).sum() for world in worlds(env, length, drawn)] if name in TABLES else np.nan
+        for each in [one for one in agents if fits(one, name)]:
+            regret, seconds = regret_of(each, env, length, drawn)
+            total, growth = regret.sum(1), exponents(regret)
+            last = interval(regret[:, -length // 4 :].mean(1))
+            percent = interval(total / np.asarray(uniform), unit=100) if name in TABLES else ""
+            grows, time = f"{growth.mean():.2f}, {growth.max():.2f}", f"{1e6 * seconds / regret.size:.0f}"
+            row(name, each, interval(total), interval(regret.mean(1)), last, f"{total.max():.4g}", percent, grows, time)
 
 
 if __name__ == "__main__":
